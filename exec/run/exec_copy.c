@@ -243,7 +243,7 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
     case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
     case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
-    case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN:
+    case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN: case COPY_LOW_RANK:
         break;
     }
     return 0;

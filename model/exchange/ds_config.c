@@ -412,6 +412,8 @@ static int read_optimizer(const struct import *in, const json_t *j)
     if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
                         || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
         return 0;
+    if (s && knob_lacks("", "optimizer", s))
+        return fail("%s: optimizer.type: %s; Adam and AdamW are", in->where, knob_lacks("", "optimizer", s));
     return fail("%s: optimizer.type: \"%s\" is not supported; Adam and AdamW are", in->where,
                 s ? s : "?");
 }

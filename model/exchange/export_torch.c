@@ -144,10 +144,10 @@ static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
         fprintf(to, "# before each micro-step: model.set_requires_gradient_sync(last_micro_step)\n");
 }
 
-/* The word of an option of FSDP1: PyTorch's own. */
-static const char *word_of(const struct plan *p, const char *name)
+/* The word of an option: PyTorch's own. */
+static const char *word_of(const struct plan *p, const char *object, const char *name)
 {
-    const struct knob *k = knob_find("fsdp", name, knob_cell(p));
+    const struct knob *k = knob_find(object, name, knob_cell(p));
 
     return k->words[(int)knob_get(p, k)];
 }
@@ -163,7 +163,7 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
     print_model_dtype(p, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
-    fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "sharding_strategy"));
+    fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "fsdp", "sharding_strategy"));
     if (p->unit == UNIT_BLOCK)
         fprintf(to, "    auto_wrap_policy=partial(transformer_auto_wrap_policy, "
                 "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
@@ -174,10 +174,27 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
     fprintf(to, "    backward_prefetch=%s%s,\n    forward_prefetch=%s,\n    limit_all_gathers=%s,\n"
             "    use_orig_params=%s,\n    device_id=torch.cuda.current_device(),\n)\n",
             p->fsdp.backward_prefetch == PREFETCH_NONE ? "" : "BackwardPrefetch.",
-            p->fsdp.backward_prefetch == PREFETCH_NONE ? "None" : word_of(p, "backward_prefetch"), py(p->fsdp.forward_prefetch),
+            p->fsdp.backward_prefetch == PREFETCH_NONE ? "None" : word_of(p, "fsdp", "backward_prefetch"), py(p->fsdp.forward_prefetch),
             py(p->fsdp.limit_all_gathers), py(p->fsdp.use_orig_params));
     if (!p->sync_every_micro_step && p->accumulation > 1)
         fprintf(to, "# all micro-steps but the last: with model.no_sync(): ...\n");
+}
+
+static void print_hook(const struct plan *p, FILE *to)
+{
+    const struct powersgd_options *o = &p->ddp.powersgd;
+    const char *name = word_of(p, "ddp", "comm_hook");
+
+    if (p->ddp.comm_hook == HOOK_NONE)
+        return;
+    if (p->ddp.comm_hook != HOOK_POWERSGD) {
+        fprintf(to, "model.register_comm_hook(None, default_hooks.%s)\n", name);
+        return;
+    }
+    fprintf(to, "state = powerSGD_hook.PowerSGDState(\n    None,\n    matrix_approximation_rank=%" PRId64 ",\n    start_powerSGD_iter=%" PRId64
+            ",\n    min_compression_rate=%.17g,\n    use_error_feedback=%s,\n    warm_start=%s,\n)\n"
+            "model.register_comm_hook(state, powerSGD_hook.%s)\n",
+            o->rank, o->start, o->least_rate, py(o->error_feedback), py(o->warm_start), name);
 }
 
 static void export_ddp(const struct plan *p, FILE *to)
@@ -185,6 +202,9 @@ static void export_ddp(const struct plan *p, FILE *to)
     fprintf(to, "from torch.nn.parallel import DistributedDataParallel\n");
     if (p->strategy == STRAT_ZERO1)
         fprintf(to, "from torch.distributed.optim import ZeroRedundancyOptimizer\n");
+    if (p->ddp.comm_hook != HOOK_NONE)
+        fprintf(to, "from torch.distributed.algorithms.ddp_comm_hooks import %s\n",
+                p->ddp.comm_hook == HOOK_POWERSGD ? "powerSGD_hook" : "default_hooks");
     fputc('\n', to);
     print_recompute(p, to);
     if (p->ddp.model_dtype >= 0)
@@ -202,6 +222,7 @@ static void export_ddp(const struct plan *p, FILE *to)
     else if (!p->ddp.broadcast_buffers)      /* true is the default; the word is deprecated in 2.15 */
         fprintf(to, "    broadcast_buffers=False,\n");
     fprintf(to, ")\n");
+    print_hook(p, to);
     if (p->strategy == STRAT_ZERO1)
         fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
                 "    optimizer_class=torch.optim.AdamW%s,\n    parameters_as_bucket_view=%s,\n)\n",

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is_key(const struct knob *k, const char *object, const char *name)
 {
@@ -303,6 +304,10 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
+    { "ddp", "comm_wrapper", "a hook within fp16_compress_wrapper or bf16_compress_wrapper is not supported yet", 0 },
+    { "ddp.PowerSGDState", "batch_tensors_with_same_shape", "matrices of one shape that are stacked are not supported yet", 0 },
+    { "ddp.PowerSGDState", "orthogonalization_epsilon", "it changes numbers only: leave it out", 0 },
+    { "ddp.PowerSGDState", "random_seed", "it changes numbers only: leave it out", 0 },
     { "deepspeed", "zenflow", "ZenFlow, which steps selected columns on every rank, is not supported yet", 0 },
     { "deepspeed.offload_optimizer", "super_offload", "SuperOffload, which steps sub-groups in another process "
       "during backward, is not supported yet", 0 },
@@ -321,6 +326,26 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "lora", "exclude_modules", "modules to exclude are not supported yet: name those to adapt", 0 },
     { "deepspeed", "legacy_stage1", "the old stage 1 is not supported", 0 },
 };
+
+/* Values that frameworks know and plans do not. */
+static const struct { const char *object, *name, *value, *why; } lacking[] = {
+    { "", "optimizer", "OneBitAdam", "DeepSpeed's 1-bit Adam, whose ranks send signs of momenta through a compressed all-reduce of their own, is not "
+      "supported" },
+    { "", "optimizer", "OneBitLamb", "DeepSpeed's 1-bit LAMB, whose ranks send signs of momenta through a compressed all-reduce of their own, is not "
+      "supported" },
+    { "", "optimizer", "ZeroOneAdam", "DeepSpeed's 0/1 Adam, whose ranks send signs at some steps and step alone at others, is not supported" },
+    { "ddp", "comm_hook", "batched_powerSGD_hook", "batched_powerSGD_hook, which takes a whole bucket as one square matrix, is not supported yet: "
+      "powerSGD_hook is" },
+    { "ddp", "comm_hook", "allreduce_hook", "allreduce_hook sums buckets as DDP does without a hook: \"none\"" },
+};
+
+const char *knob_lacks(const char *object, const char *name, const char *value)
+{
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
+        if (!strcmp(lacking[i].object, object) && !strcmp(lacking[i].name, name) && !strcasecmp(lacking[i].value, value))
+            return lacking[i].why;
+    return NULL;
+}
 
 static bool asks_for_nothing(const json_t *v, double none)
 {

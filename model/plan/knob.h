@@ -138,6 +138,10 @@ int knob_distance(const char *a, const char *b);
  * device none); NULL when it is no such key. */
 const char *knob_not_yet(const char *object, const char *name, const json_t *value);
 
+/* Why a value that frameworks know is not one of the key's; NULL when it is no such value.  Case does not count, as in
+ * DeepSpeed's names of optimizers. */
+const char *knob_lacks(const char *object, const char *name, const char *value);
+
 /* ---- values ---- */
 
 /* As a number: an index for words, the kind for units; 0 for texts; 1 for lists that are not empty. */

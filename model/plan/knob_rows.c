@@ -47,6 +47,7 @@ static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_c
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
+static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf16_compress_hook", "powerSGD_hook", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
@@ -247,6 +248,20 @@ static const struct knob rows[] = {
       .about = "ZeroRedundancyOptimizer broadcasts one bucket per rank" },
     { "ddp", "model_dtype", WORD(ddp.model_dtype, dtype_words, -1), .cells = DDP_TORCH | ZRO,
       NULL_IS(-1), .about = "\"bf16\": model.to(bfloat16), without autocast; null: fp32 parameters" },
+    { "ddp", "comm_hook", WORD(ddp.comm_hook, hook_words, HOOK_NONE), .cells = DDP_TORCH | ZRO, .null = KNOB_NULL_DEFAULT,
+      .label = ", %s", .about = "register_comm_hook(): gradients cross the network in 16 bits, or matrices as two narrow ones" },
+
+    /* PowerSGDState.__init__ */
+    { "ddp.PowerSGDState", "matrix_approximation_rank", INT(ddp.powersgd.rank, 1, 1 << 16, 1), .cells = DDP_TORCH | ZRO, IDLE(powersgd),
+      .label = " of rank %.0f", .about = "columns of the two narrow matrices" },
+    { "ddp.PowerSGDState", "start_powerSGD_iter", INT(ddp.powersgd.start, 0, ANY, 1000), .cells = DDP_TORCH | ZRO, IDLE(powersgd),
+      .about = "reductions of whole buckets before the first that is compressed" },
+    { "ddp.PowerSGDState", "min_compression_rate", REAL(ddp.powersgd.least_rate, 0, 1 << 30, 2), .cells = DDP_TORCH | ZRO, IDLE(powersgd),
+      .about = "a tensor with less to gain is reduced as it is" },
+    { "ddp.PowerSGDState", "use_error_feedback", BOOL(ddp.powersgd.error_feedback, true), .cells = DDP_TORCH | ZRO, IDLE(powersgd),
+      .about = "what compression lost is added to the next step's gradients" },
+    { "ddp.PowerSGDState", "warm_start", BOOL(ddp.powersgd.warm_start, true), .cells = DDP_TORCH | ZRO, IDLE(powersgd),
+      .about = "the narrow matrices stay from step to step" },
 
     { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,

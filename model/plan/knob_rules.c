@@ -131,6 +131,11 @@ bool knob_idle_optimizer_disk(const struct plan *p)
     return p->ds.offload_optimizer.device != OFFLOAD_NVME;
 }
 
+bool knob_idle_powersgd(const struct plan *p)
+{
+    return p->ddp.comm_hook != HOOK_POWERSGD;
+}
+
 bool knob_idle_param(const struct plan *p)
 {
     return p->ds.offload_param.device == OFFLOAD_NONE;
@@ -182,7 +187,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
          : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\""
-         : idle == knob_idle_base ? "everything trains" : "nothing is offloaded there";
+         : idle == knob_idle_base ? "everything trains" : idle == knob_idle_powersgd ? "ddp.comm_hook is not \"powerSGD_hook\"" : "nothing is offloaded there";
 }
 
 /* ---- search ---- */

@@ -168,6 +168,8 @@ static int read_word(const json_t *v, const char *where, const struct knob *k, i
             *out = i;
             return 0;
         }
+    if (s && knob_lacks(k->object, k->name, s))
+        return refuse(where, k, knob_lacks(k->object, k->name, s));
     word_list(k, expected, sizeof expected);
     return refuse(where, k, expected);
 }

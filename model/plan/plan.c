@@ -171,7 +171,7 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
                                                          : p->precision;
     if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
-        p->reduce_dtype = p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+        p->reduce_dtype = plan_ddp_wire(p);
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = (p->deterministic && p->parallel.pipeline <= 1) || knob_usual_sync(p) > 0;
     knob_reset_idle(p);
@@ -221,6 +221,13 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
 bool plan_has_wide_adapters(const struct plan *p)
 {
     return p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP && p->ddp.model_dtype >= 0 && training_is_lora(&p->train);
+}
+
+enum dtype plan_ddp_wire(const struct plan *p)
+{
+    if (p->ddp.comm_hook == HOOK_FP16 || p->ddp.comm_hook == HOOK_BF16)
+        return p->ddp.comm_hook == HOOK_FP16 ? DT_FP16 : DT_BF16;
+    return p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
 }
 
 static struct recipe recipe_of(const struct plan *p)

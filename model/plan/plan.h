@@ -53,12 +53,24 @@ enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP back
 enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
                       FSDP1_HYBRID_SHARD, FSDP1_HYBRID_SHARD_ZERO2 };
 
+/* Of torch.distributed.algorithms.ddp_comm_hooks, what DistributedDataParallel.register_comm_hook() was given: a bucket in fp16, in
+ * bf16, or each of its matrices as a product of two narrow ones. */
+enum comm_hook { HOOK_NONE, HOOK_FP16, HOOK_BF16, HOOK_POWERSGD, NCOMM_HOOK };
+
+struct powersgd_options {           /* PowerSGDState */
+    int64_t rank, start;            /* matrix_approximation_rank; start_powerSGD_iter: reductions before the first that is compressed */
+    double  least_rate;             /* min_compression_rate */
+    bool    error_feedback, warm_start;
+};
+
 struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel */
     double bucket_cap_mb;           /* MiB; < 0: not given, 25 with a first bucket of 1 MiB */
     bool   gradient_as_bucket_view, static_graph, find_unused_parameters, broadcast_buffers;
     bool   parameters_as_bucket_view;   /* ZeroRedundancyOptimizer (zero1) */
     int    forward_sync_buffers;    /* 0, 1; -1: not given, and broadcast_buffers decides */
     int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters */
+    enum comm_hook comm_hook;
+    struct powersgd_options powersgd;
 };
 
 struct fsdp_options {
@@ -235,6 +247,8 @@ struct recipe plan_recipe(const struct plan *p);
 /* DDP in 16 bits with adapters: PEFT casts these to fp32 (cast_adapter_dtype()), and what trains them runs under autocast
  * (transformers' bf16=True, fp16=True). */
 bool plan_has_wide_adapters(const struct plan *p);
+/* torch's DDP: in which dtype gradients cross the network, their own or the hook's. */
+enum dtype plan_ddp_wire(const struct plan *p);
 /* Does autograd compute the tensor's gradient?  That of what trains; FSDP1's parameters are views of their unit's one tensor, which
  * needs a gradient where any of them does (_flat_param.py, _use_unsharded_views()). */
 bool plan_gets_gradient(const struct plan *p, const struct tensor *t);

@@ -82,7 +82,7 @@ static int check_dtypes(const struct plan *p, const char *where)
     bool wire_follows = p->dialect == DIALECT_PAPER
                      || (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP);
     enum dtype only = p->dialect == DIALECT_PAPER ? p->precision
-                    : p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+                    : plan_ddp_wire(p);
 
     if (p->precision > DT_FP16)
         return fail("%s: precision: expected fp32, bf16 or fp16", where);
@@ -93,8 +93,8 @@ static int check_dtypes(const struct plan *p, const char *where)
         && (p->cluster.gpu.fp16 > 0 || p->cluster.gpu.bf16 > 0))
         return fail("%s: cluster: gpu: \"fp32_tflops\" is missing: a plan in fp32 needs it", where);
     if (wire_follows && p->reduce_dtype != only)
-        return fail("%s: reduce_dtype: %s/%s reduces in the gradients' own dtype, %s", where,
-                    strategy_name(p->strategy), dialect_name(p->dialect), dtype_name(only));
+        return fail("%s: reduce_dtype: %s/%s reduces in the %s, %s", where, strategy_name(p->strategy), dialect_name(p->dialect),
+                    p->ddp.comm_hook == HOOK_NONE ? "gradients' own dtype" : "dtype of ddp.comm_hook", dtype_name(only));
     return 0;
 }
 
@@ -371,6 +371,36 @@ static int check_group(const struct plan *p, const char *where)
 
 /* ---- one framework's own rules ---- */
 
+/* PowerSGDState.__init__(), and which reductions the lowering has. */
+static int check_powersgd(const struct plan *p, const char *where)
+{
+    const struct powersgd_options *o = &p->ddp.powersgd;
+
+    if ((o->error_feedback || o->warm_start) && o->start <= 1)
+        return fail("%s: ddp.PowerSGDState.start_powerSGD_iter: above 1 with use_error_feedback or warm_start, since DDP rebuilds its buckets "
+                    "after the first reduction, as PyTorch requires", where);
+    if (o->start <= 1)
+        return fail("%s: ddp.PowerSGDState.start_powerSGD_iter: below 2 it is not modelled yet", where);
+    if (p->accumulation > 1 && p->sync_every_micro_step)
+        return fail("%s: ddp.comm_hook: powerSGD_hook, which counts reductions, is modelled with one a step: set sync_every_micro_step to "
+                    "false", where);
+    if (p->ddp.static_graph)
+        return fail("%s: ddp.comm_hook: powerSGD_hook with ddp.static_graph, which rebuilds buckets later, is not modelled yet", where);
+    return 0;
+}
+
+/* A hook sends something else than the bucket; DDP's reducer is the same. */
+static int check_comm_hook(const struct plan *p, const char *where)
+{
+    if (!has_key(p, "ddp", "comm_hook") || p->ddp.comm_hook == HOOK_NONE)
+        return 0;
+    if (!plan_is_data_parallel(p))
+        return fail("%s: ddp.comm_hook: with \"parallel\" it is not modelled yet", where);
+    if (p->deterministic)
+        return fail("%s: deterministic: it has the bits of ddp without a hook, and ddp.comm_hook rounds what is summed", where);
+    return p->ddp.comm_hook == HOOK_POWERSGD ? check_powersgd(p, where) : 0;
+}
+
 /* DistributedDataParallel.__init__ and zero_redundancy_optimizer.py. */
 static int check_ddp(const struct plan *p, const char *where)
 {
@@ -389,7 +419,7 @@ static int check_ddp(const struct plan *p, const char *where)
     if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
         return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
                     p->ddp.bucket_cap_mb);
-    return 0;
+    return check_comm_hook(p, where);
 }
 
 /* groups._create_zero_param_parallel_group(): at most all ranks, which it has to divide. */

@@ -212,6 +212,12 @@ void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, doubl
     last(s)->u.copy.quant = (uint16_t)i;
 }
 
+void sched_kernels(struct schedules *s, int64_t n)
+{
+    assert(last(s)->kind == OP_COPY);
+    last(s)->u.copy.kernels = (int32_t)(n < INT32_MAX ? n : INT32_MAX);
+}
+
 void sched_moves(struct schedules *s, enum coll_of of)
 {
     assert(last(s)->kind == OP_COLL);

@@ -123,6 +123,7 @@ enum copy_fn {
     COPY_DEQUANTIZE,        /* reads codes, scales; writes numbers */
     COPY_REQUANTIZE,        /* reads `ranks` arrays of codes, of scales; writes the codes of their sum, its scales */
     COPY_MEAN,              /* reads `nodes` arrays of numbers; writes their sum, scaled */
+    COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
 };
 
 /* Blocks of numbers as codes of `bits`, symmetric about 0, with one fp32 scale for each of `groups` groups of equal size; numbers are
@@ -217,7 +218,7 @@ struct op {
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
-        struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale; } copy;    /* bytes; quant: of quants[] */
+        struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale; int32_t kernels; } copy;  /* bytes; quant: of quants[]; of so many kernels, 0: one */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
@@ -325,6 +326,8 @@ void sched_holds(struct schedules *s, int buf, int layout);
 /* What the last entry, a copy, does; what the last entry, a collective, moves or where its
  * root is. */
 void sched_does(struct schedules *s, enum copy_fn fn, double scale);
+/* It is n kernels, which share the bytes evenly. */
+void sched_kernels(struct schedules *s, int64_t n);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
 /* The last entry, a copy, quantises numbers, or makes numbers of codes; scale: of COPY_MEAN. */

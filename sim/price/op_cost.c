@@ -444,13 +444,28 @@ static bool traced_copy(const struct cost_cache *c, const struct schedules *s, c
     return traced_pass(c, MP_COPY, (double)(o->u.copy.reads + o->u.copy.writes), out);
 }
 
-static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+static void copy_once(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     const struct gpu *g = &c->p->cluster.gpu;
     struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
 
     if (!own_copy(c, s, o, out) && !traced_copy(c, s, o, out) && !space_cost(c->p, s, o, out))
         kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
+}
+
+/* Of several kernels each has an equal share of the bytes; they are off together. */
+static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    struct op one = *o;
+    int n = o->u.copy.kernels > 1 ? o->u.copy.kernels : 1;
+
+    one.u.copy.reads /= n;
+    one.u.copy.writes /= n;
+    copy_once(c, s, &one, out);
+    out->s *= n;
+    out->low_s *= n;
+    out->high_s *= n;
+    out->variance *= (double)n * n;
 }
 
 static void optimizer(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
@@ -529,7 +544,7 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
     case OP_COPY:
         if (traced_issue(c, TRACED_FORWARD) > 0)
             return traced_issue(c, TRACED_FORWARD);
-        return own ? entry : ISSUE_INFERENCE;
+        return own ? entry : ISSUE_INFERENCE * (o->u.copy.kernels > 1 ? o->u.copy.kernels : 1);
     case OP_OPTIMIZER:
         return own ? entry : o->u.optimizer.passes * (o->u.optimizer.each ? o->u.optimizer.tensors : 1) * ISSUE_INFERENCE +
                             o->u.optimizer.tensors * ISSUE_TENSOR;

@@ -174,12 +174,23 @@ static void pytorch_gets_the_plans_options(void **state)
     p.ddp.model_dtype = DT_BF16;
     has("fsdp", "model = model.to(torch.bfloat16)\n");
     assert_null(strstr(text, "autocast"));
+    p.ddp.comm_hook = HOOK_FP16;
+    has("fsdp", "import default_hooks\n");
+    has("fsdp", ")\nmodel.register_comm_hook(None, default_hooks.fp16_compress_hook)\n");
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    p.ddp.powersgd.rank = 4;
+    has("fsdp", "    matrix_approximation_rank=4,\n    start_powerSGD_iter=1000,\n    min_compression_rate=2,\n    use_error_feedback=True,\n"
+        "    warm_start=True,\n)\nmodel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)\n");
+    p.ddp.comm_hook = HOOK_NONE;
     p.recompute = RECOMPUTE_SELECTIVE;
     refused("fsdp", "recompute");
     start("gpt2", STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
     refused("fsdp", "strategy: zero3/deepspeed");
     start("gpt2", STRAT_DP, DIALECT_TORCH, DT_FP32);
     refused("fsdp", "strategy: dp/torch");
+    start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    p.ddp.comm_hook = HOOK_BF16;
+    refused("accelerate", "ddp.comm_hook: a DistributedDataParallelKwargs of the script");
 }
 
 static void an_unknown_target_is_refused(void **state)

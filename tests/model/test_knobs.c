@@ -201,6 +201,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
+        if (!strcmp(k->object, "ddp.PowerSGDState"))
+            plain.ddp.comm_hook = HOOK_POWERSGD;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))
             plain.kernels = KERNELS_TORCH_COMPILE;
         p = plain;

@@ -112,11 +112,7 @@ void ddp_launch(struct ddp *d)
 {
     while (d->at->next < d->at->now->n && d->at->pending[d->at->next] == 0) {
         mark_used(d);
-        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA,
-                                  d->r.wire_reduce, RED_SUM, d->at->now->numel[d->at->next]);
-        o->after = AFTER(STREAM_COMPUTE);
-        sched_of(d->s, "bucket", (d->at->now == &d->at->first ? d->at->number_first : d->at->number_steady) + d->at->next, 0);
-        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->at->next), 0, 0);
+        ddp_reduce(d, d->at->next);
         d->at->next++;
     }
 }
@@ -176,9 +172,11 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
         sched_act(d->s, ACT_FREE, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), 0);
     if (!sync || copied == 0)
         return;
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
-    sched_does(d->s, COPY_SET, 1.0 / (double)d->local->data_ranks);
-    use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
+    if (!d->hooked || fresh || d->apart) {      /* a hook divides; what was added up in a bucket stays as it is */
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, d->hooked ? "copy into buckets" : "divide into buckets", copied, copied);
+        sched_does(d->s, COPY_SET, d->hooked ? 1 : 1.0 / (double)d->local->data_ranks);
+        use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
+    }
     ddp_launch(d);
 }
 
@@ -246,14 +244,15 @@ void ddp_forward(struct ddp *d, bool syncs)
 static void finalize(struct ddp *d)
 {
     int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
+    uint16_t reduced = AFTER(STREAM_GROUP) | (d->hooked ? AFTER(STREAM_REDUCE) : 0);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
         tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
-        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = reduced;
     } else {
         struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
-        o->after = AFTER(STREAM_GROUP);
+        o->after = reduced;
         sched_does(d->s, COPY_SET, 1);
         use_own(d, ACT_R, ACT_W);
     }
@@ -264,6 +263,7 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
     for (int b = 0; b < d->at->now->n; b++)
         d->at->pending[b] = d->at->now->tensors[b];
     d->at->next = 0;
+    d->fresh = fresh;
     if (d->late) {
         ddp_backward_late(d, fresh, sync);
     } else {
@@ -427,6 +427,7 @@ static int step(struct ddp *d, enum sched_id id)
         d->at = &d->module[i];
         if (d->at->now == &d->at->first)
             rebuild(d, false);      /* opens the second step of its module, and only that */
+        ddp_hook_begins(d);
     }
     sched_end(d->s, id);
     return rc;
@@ -559,6 +560,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
+                     .hooked = p->ddp.comm_hook != HOOK_NONE,
                      .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
                      .rank = local->data_rank, .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;

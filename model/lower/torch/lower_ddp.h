@@ -2,6 +2,7 @@
  *
  *     lower_ddp.c            buckets, entries, whole steps
  *     lower_ddp_init.c       the first broadcast
+ *     lower_ddp_hook.c       what a communication hook does with a bucket
  *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage
  *     lower_ddp_tensor.c     backward where a model's tensors are cut */
 #ifndef DPX_LOWER_DDP_H
@@ -21,6 +22,9 @@ struct ddp_module {
     const struct buckets *now;      /* the ones in use */
     int      bucket0_first, bucket0_steady; /* buffer families of the buckets, */
     int      number_first, number_steady;   /* and how many buckets other modules have before */
+    int      compressed_first, compressed_steady;   /* a hook's compressed buckets, */
+    int      completing_first, completing_steady;   /* gradients that complete buckets, */
+    int      powersgd;              /* and PowerSGD's buffers, of each steady bucket several */
     int     *pending;               /* per bucket: gradients not ready in this backward */
     int      next;                  /* the bucket to be reduced next */
     bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
@@ -33,6 +37,9 @@ struct ddp {
     struct schedules  *s;
     struct recipe      r;
     bool     view, sharded_optimizer, keeps_first_buckets;
+    bool     hooked;                /* a communication hook divides, and may compress; */
+    bool     compresses;            /* PowerSGD has begun */
+    bool     fresh;                 /* no gradient was there before this backward */
     bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
     bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
@@ -75,6 +82,11 @@ int  ddp_instance_of(const struct ddp *d, int tensor);
 int  ddp_bucket_buf(const struct ddp *d, int bucket);
 /* Reduces the buckets whose turn it is and whose gradients are there. */
 void ddp_launch(struct ddp *d);
+
+/* Reduces a bucket whose turn it is; declares what the module's hook needs for it; what PowerSGD keeps comes. */
+void ddp_reduce(struct ddp *d, int bucket);
+void ddp_hook_declare(struct ddp *d);
+void ddp_hook_begins(struct ddp *d);
 
 /* Appends where a parameter lies to the layout that is being made. */
 void ddp_param_slice(struct ddp *d, int tensor);

@@ -119,6 +119,7 @@ void ddp_declare(struct ddp *d)
         of->number_steady = steady_number;
         of->bucket0_first = declare_buckets(d, &of->first, of->registered, first_number);
         of->bucket0_steady = d->keeps_first_buckets ? of->bucket0_first : declare_buckets(d, &of->steady, of->order, steady_number);
+        ddp_hook_declare(d);
         first_number += of->first.n;
         steady_number += of->steady.n;
     }

@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy,
                                     ShardingStrategy, fully_shard)
@@ -181,11 +182,25 @@ LLAMA_TINY = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num
 
 # ---------------------------------------------------------------- the wrappers
 
-OUR_WORDS = ("parameters_as_bucket_view", "model_dtype")      # in plan["ddp"]: no arguments of DistributedDataParallel
+# in plan["ddp"]: no arguments of DistributedDataParallel
+OUR_WORDS = ("parameters_as_bucket_view", "model_dtype", "comm_hook", "PowerSGDState")
+
+
+def hook_of(options):
+    """Python's own hooks, and their state.  A PyTorch without CUDA refuses bf16_compress_hook by its name (_check_comm_hook())."""
+    name = options["comm_hook"]
+    if name == "powerSGD_hook":
+        return powerSGD_hook.PowerSGDState(None, **options.get("PowerSGDState", {})), powerSGD_hook.powerSGD_hook
+    if name == "bf16_compress_hook":
+        return None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket)
+    return None, getattr(default_hooks, name)
 
 
 def wrap_ddp(case, model):
-    return DistributedDataParallel(model, **{k: v for k, v in case["ddp"].items() if k not in OUR_WORDS})
+    ddp = DistributedDataParallel(model, **{k: v for k, v in case["ddp"].items() if k not in OUR_WORDS})
+    if "comm_hook" in case["ddp"]:
+        ddp.register_comm_hook(*hook_of(case["ddp"]))
+    return ddp
 
 
 def wrap_fsdp2(case, model):
@@ -436,6 +451,41 @@ def make(name, what, api, config, world, *, ddp=None, fsdp=None, precision="fp32
     return dict(name=name, what=what, api=api, world=world, plan=plan, ddp=ddp or {}, fsdp=fsdp or {}, **more)
 
 
+def hook_cases(add):
+    """DDP's communication hooks.  PowerSGD begins at the third reduction: its lists settle there."""
+    fp16, bf16 = {"comm_hook": "fp16_compress_hook"}, {"comm_hook": "bf16_compress_hook"}
+    cap = {"bucket_cap_mb": 0.05}
+    add("ddp-gpt2-fp16hook-w2", "DDP, fp16_compress_hook", "ddp", GPT2_TINY, 2, ddp=fp16 | cap)
+    add("ddp-gpt2-fp16hook-w3", "DDP, fp16_compress_hook, default buckets", "ddp", GPT2_TINY, 3, ddp=fp16)
+    add("ddp-gpt2-fp16hook-view-w2", "DDP, fp16_compress_hook, gradients are views of the buckets", "ddp", GPT2_TINY, 2, ddp=fp16 | cap | {"gradient_as_bucket_view": True})
+    add("ddp-gpt2-fp16hook-static-w2", "DDP, fp16_compress_hook, static graph", "ddp", GPT2_TINY, 2, ddp=fp16 | cap | {"static_graph": True})
+    add("ddp-gpt2-fp16hook-unused-w2", "DDP, fp16_compress_hook, find_unused_parameters", "ddp", GPT2_TINY, 2, ddp=fp16 | cap | {"find_unused_parameters": True})
+    add("ddp-llama-fp16hook-bf16params-w2", "DDP over model.to(bfloat16), fp16_compress_hook", "ddp", LLAMA_TINY, 2, precision="bf16", param_dtype="bf16", ddp=fp16 | cap)
+    add("ddp-llama-bf16hook-w3", "DDP, bf16_compress_hook, untied", "ddp", LLAMA_TINY, 3, ddp=bf16 | cap)
+    add("ddp-llama-bf16hook-autocast-w2", "DDP, bf16_compress_hook, forward under autocast(bf16)", "ddp", LLAMA_TINY, 2, ddp=bf16 | cap, precision="bf16", autocast=True)
+    add("ddp-llama-bf16hook-acc4-nosync-w2", "DDP, bf16_compress_hook, 4 micro-steps, no_sync on 3", "ddp", LLAMA_TINY, 2, ddp=bf16 | cap, accumulation=4)
+    add("ddp-gpt2-bf16hook-acc4-sync-w2", "DDP, bf16_compress_hook, 4 micro-steps, all reduced", "ddp", GPT2_TINY, 2, ddp=bf16 | cap, accumulation=4, sync=True)
+    add("ddp-gpt2-bf16hook-bf16params-w2", "DDP over model.to(bfloat16), bf16_compress_hook", "ddp", GPT2_TINY, 2, precision="bf16", param_dtype="bf16", ddp=bf16 | cap)
+    add("zero1-llama-bf16hook-w3", "ZeroRedundancyOptimizer over DDP, bf16_compress_hook, untied", "zero1", LLAMA_TINY, 3, ddp=bf16 | cap)
+    add("ddp-gpt2-124m-fp16hook-w8", "DDP, fp16_compress_hook, true GPT-2", "ddp", GPT2_124M, 8, ddp=fp16)
+
+    def powersgd(**options):
+        return {"comm_hook": "powerSGD_hook", "PowerSGDState": dict(options, start_powerSGD_iter=2)}
+
+    add("ddp-gpt2-powersgd-w2", "DDP, powerSGD_hook of rank 1", "ddp", GPT2_TINY, 2, ddp=powersgd() | cap)
+    add("ddp-llama-powersgd4-w3", "DDP, powerSGD_hook of rank 4, untied", "ddp", LLAMA_TINY, 3, ddp=powersgd(matrix_approximation_rank=4) | cap)
+    add("ddp-llama-powersgd2-rate1-w2", "DDP, powerSGD_hook of rank 2, all that becomes smaller is compressed", "ddp", LLAMA_TINY, 2, ddp=powersgd(matrix_approximation_rank=2, min_compression_rate=1) | cap)
+    add("ddp-gpt2-powersgd60-w2", "DDP, powerSGD_hook of rank 60, above some matrices' sides: nothing is compressed", "ddp", GPT2_TINY, 2, ddp=powersgd(matrix_approximation_rank=60) | cap)
+    add("ddp-gpt2-powersgd60-rate0-w2", "DDP, powerSGD_hook of rank 60, everything is compressed, vectors too", "ddp", GPT2_TINY, 2, ddp=powersgd(matrix_approximation_rank=60, min_compression_rate=0) | cap)
+    add("ddp-llama-powersgd-cold-w2", "DDP, powerSGD_hook without warm start", "ddp", LLAMA_TINY, 2, ddp=powersgd(warm_start=False) | cap)
+    add("ddp-llama-powersgd-noerror-w2", "DDP, powerSGD_hook without error feedback", "ddp", LLAMA_TINY, 2, ddp=powersgd(use_error_feedback=False) | cap)
+    add("ddp-llama-powersgd2-acc4-nosync-w2", "DDP, powerSGD_hook of rank 2, 4 micro-steps, no_sync on 3", "ddp", LLAMA_TINY, 2, ddp=powersgd(matrix_approximation_rank=2) | cap, accumulation=4)
+    add("ddp-gpt2-powersgd2-bf16params-w2", "DDP over model.to(bfloat16), powerSGD_hook of rank 2", "ddp", GPT2_TINY, 2, precision="bf16", param_dtype="bf16", ddp=powersgd(matrix_approximation_rank=2) | cap)
+    add("ddp-gpt2-powersgd-unused-w2", "DDP, powerSGD_hook, find_unused_parameters", "ddp", GPT2_TINY, 2, ddp=powersgd() | cap | {"find_unused_parameters": True})
+    add("ddp-gpt2-124m-powersgd4-w8", "DDP, powerSGD_hook of rank 4, true GPT-2", "ddp", GPT2_124M, 8, ddp=powersgd(matrix_approximation_rank=4))
+    add("zero1-gpt2-powersgd-w2", "ZeroRedundancyOptimizer over DDP, powerSGD_hook", "zero1", GPT2_TINY, 2, ddp=powersgd() | cap)
+
+
 def cases():
     c = []
 
@@ -471,6 +521,7 @@ def cases():
     add("ddp-gpt2-124m-w8", "DDP, fp32, defaults, true GPT-2", "ddp", GPT2_124M, 8)
     add("ddp-gpt2-124m-cap10-w2", "DDP, bucket_cap_mb=10, true GPT-2", "ddp", GPT2_124M, 2, ddp={"bucket_cap_mb": 10})
     add("ddp-gpt2-124m-bf16params-w8", "DDP over model.to(bfloat16), true GPT-2; ddp.model_dtype is our word, not PyTorch's", "ddp", GPT2_124M, 8, precision="bf16", param_dtype="bf16")
+    hook_cases(add)
     for case in c:
         if case.get("param_dtype"):
             case["plan"].setdefault("ddp", {})

@@ -60,6 +60,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
+from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_options import option_cases, recompute_by_operator, replace_loss
 
 # ---- models ----
@@ -348,13 +349,7 @@ def shard(model, plan, mesh):
 def wrap_ddp(model, plan):
     ddp = nn.parallel.DistributedDataParallel(
         model, gradient_as_bucket_view=plan["ddp"]["gradient_as_bucket_view"], init_sync=False)
-
-    def all_reduced(_state, bucket):        # the fake group's work has no result to wait for
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    ddp.register_comm_hook(None, all_reduced)
+    register_hook(ddp, plan["ddp"])
     return ddp
 
 
@@ -423,7 +418,7 @@ def tracked_step(model, optimizer, batch, plan, autocast):
         tracker.track_inputs(batch)
     else:
         tracker = DDPPeaks()
-        tracker.track_external(model, optimizer, *batch)
+        tracker.track_external(model, optimizer, *batch, *kept(model))
     with tracker:
         step(model, optimizer, *batch, plan, autocast, tracker.reset_mod_stats)
     return peaks(tracker)
@@ -444,7 +439,8 @@ def run(plan):
             form = plan.get("optimizer_form", "foreach")
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
             batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16"
-            step(model, optimizer, *batch, plan, autocast)
+            for _ in range(steps_before(plan.get("ddp", {}))):
+                step(model, optimizer, *batch, plan, autocast)
             return tracked_step(model, optimizer, batch, plan, autocast)
     finally:
         dist.destroy_process_group()
@@ -493,6 +489,8 @@ def name_of(p):
         parts.append("clip")
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
+    parts += [p["ddp"]["comm_hook"]] if p.get("ddp", {}).get("comm_hook") else []
+    parts += ["%s=%s" % x for x in p.get("ddp", {}).get("PowerSGDState", {}).items() if x[0] != "start_powerSGD_iter"]
     parts += [p[key] for key in ("loss", "optimizer_form") if key in p]
     if p.get("fsdp", {}).get("model_dtype"):
         parts.append("pure")
@@ -649,7 +647,8 @@ def choices(gpu):
                         yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
 
 
-CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of)}
+CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of),
+         "hooks": lambda: hook_cases(plan_of)}
 
 
 def record(plans, out):

@@ -1,0 +1,186 @@
+/* test_ddp_hook.c -- DDP's communication hooks: what they send, keep and refuse.  Lists and peaks of PyTorch itself are compared in
+ * test_collectives.c (25 plans) and test_torch_memory.c (24). */
+#include "tests/model/plans.h"
+
+#include "model/schedule/ledger.h"
+
+static struct schedules s;
+
+struct sent { int64_t calls, elems, bytes; };
+
+static struct sent reduced(enum sched_id id)
+{
+    struct sent sum = { 0 };
+
+    for (int i = s.begin[id]; i < s.end[id]; i++) {
+        const struct op *o = &s.ops[i];
+        if (o->kind != OP_COLL || o->u.coll.op != COLL_ALL_REDUCE)
+            continue;
+        sum.calls++;
+        sum.elems += o->u.coll.elems;
+        sum.bytes += o->u.coll.elems * dtype_bytes((enum dtype)o->u.coll.dtype);
+    }
+    return sum;
+}
+
+/* GPT-2 124M: 124,439,808 parameters in 13 buckets (test_ddp.c). */
+static void compression_halves_the_bytes_and_keeps_the_calls(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    struct sent plain = reduced(SCHED_STEADY);
+    for (int hook = HOOK_FP16; hook <= HOOK_BF16; hook++) {
+        p.ddp.comm_hook = (enum comm_hook)hook;
+        plan_resolve(&p);
+        assert_int_equal(p.reduce_dtype, hook == HOOK_FP16 ? DT_FP16 : DT_BF16);
+        lowered(&p, 0, &s);
+        struct sent now = reduced(SCHED_STEADY);
+        assert_int_equal(now.calls, plain.calls);
+        assert_int_equal(now.elems, 124439808);
+        assert_int_equal(2 * now.bytes, plain.bytes);
+    }
+    plan_free(&p);
+}
+
+/* Matrices of a block of GPT-2, rows and columns: 768 x 2304, 768 x 768, 768 x 3072, 3072 x 768; wte 50257 x 768, wpe 1024 x 768.  Each
+ * becomes (rows + columns) r numbers; vectors, 13 of 768 elements a block but for 2304 and 3072 of two biases, go as they are:
+ * a block 4 x 768 of norms, 2304 + 768 + 3072 + 768 of biases; 2 x 768 of the last norm. */
+static void powersgd_sends_two_narrow_matrices_for_each(void **state)
+{
+    (void)state;
+    const int64_t block = 3072 + 1536 + 3840 + 3840, ends = 50257 + 768 + 1024 + 768;
+    const int64_t vectors = 12 * (4 * 768 + 2304 + 768 + 3072 + 768) + 2 * 768;
+    struct plan p;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    struct sent plain = reduced(SCHED_STEADY), first = reduced(SCHED_FIRST);
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    for (int64_t r = 1; r <= 32; r *= 2) {
+        p.ddp.powersgd.rank = r;
+        lowered(&p, 0, &s);
+        struct sent now = reduced(SCHED_STEADY), begins = reduced(SCHED_FIRST);
+        assert_int_equal(now.calls, 3 * plain.calls);
+        assert_int_equal(now.elems, (12 * block + ends) * r + vectors);
+        assert_int_equal(now.bytes, 4 * now.elems);
+        assert_memory_equal(&begins, &first, sizeof first);
+    }
+    plan_free(&p);
+}
+
+/* Between steps: an error for each gradient, Ps and Qs (512-byte roundings: at most one a buffer, 3 buffers a bucket of 13). */
+static void powersgd_keeps_errors_and_matrices(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct ledger plain, now;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    ledger_run(&s, &plain);
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    p.ddp.powersgd.rank = 4;
+    lowered(&p, 0, &s);
+    ledger_run(&s, &now);
+    int64_t narrow = 4 * 4 * (12 * (3072 + 1536 + 3840 + 3840) + 50257 + 768 + 1024 + 768);
+    int64_t more = now.persistent[CAT_BUCKET] - plain.persistent[CAT_BUCKET] - 4 * 124439808 - narrow;
+    assert_true(more >= 0 && more < 3 * 13 * 512);
+    p.ddp.powersgd.error_feedback = p.ddp.powersgd.warm_start = false;
+    lowered(&p, 0, &s);
+    ledger_run(&s, &now);
+    assert_int_equal(now.persistent[CAT_BUCKET], plain.persistent[CAT_BUCKET]);
+    plan_free(&p);
+}
+
+static void refuses(struct plan *p, const char *says)
+{
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    plan_resolve(p);
+    int rc = plan_check(p, "test");
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, says))
+        fail_msg("expected \"%s\", said \"%s\"", says, why);
+}
+
+static void what_is_not_there_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    plan_of(&p, "gpt2", 2, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    p.ddp.powersgd.start = 1;
+    refuses(&p, "start_powerSGD_iter: above 1");
+    p.ddp.powersgd.error_feedback = p.ddp.powersgd.warm_start = false;
+    refuses(&p, "start_powerSGD_iter: below 2");
+    p.ddp.powersgd.start = 2;
+    p.accumulation = 2;
+    refuses(&p, "set sync_every_micro_step to false");
+    p.sync_every_micro_step = false;
+    assert_int_equal(plan_check(&p, "test"), 0);
+    p.accumulation = 1;
+    p.ddp.static_graph = true;
+    refuses(&p, "static_graph");
+    p.ddp.static_graph = false;
+    p.ddp.comm_hook = HOOK_FP16;
+    p.deterministic = true;
+    refuses(&p, "deterministic");
+    p.deterministic = false;
+    p.reduce_dtype = DT_FP32;
+    char why[512] = "";
+    fail_capture(why, sizeof why);
+    assert_int_equal(plan_check(&p, "test"), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "reduces in the dtype of ddp.comm_hook, fp16"));
+    plan_free(&p);
+}
+
+static void words_that_frameworks_have_are_refused_with_a_reason(void **state)
+{
+    (void)state;
+    static const struct { const char *plan, *says; } of[] = {
+        { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"batched_powerSGD_hook\"}}", "one square matrix" },
+        { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"allreduce_hook\"}}", "as DDP does without a hook" },
+        { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_wrapper\":\"fp16\"}}", "comm_wrapper: a hook within" },
+        { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"PowerSGDState\":{\"warm_start\":false}}}", "is not \"powerSGD_hook\"" },
+        { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"OneBitAdam\"}", "1-bit Adam" },
+        { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"OneBitLamb\"}", "1-bit LAMB" },
+        { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"ZeroOneAdam\"}", "0/1 Adam" },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        json_t *j = json_loads(of[i].plan, 0, NULL);
+        char why[512] = "";
+        struct plan p;
+        json_object_set_new(j, "dpx_plan", json_integer(1));
+        json_object_set_new(j, "model", json_string("gpt2"));
+        json_object_set_new(j, "cluster", json_string("8xh100"));
+        json_object_set_new(j, "seq", json_integer(64));
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "test", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        if (rc == 0 || !strstr(why, of[i].says))
+            fail_msg("%s: said \"%s\"", of[i].plan, why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compression_halves_the_bytes_and_keeps_the_calls),
+        cmocka_unit_test(powersgd_sends_two_narrow_matrices_for_each),
+        cmocka_unit_test(powersgd_keeps_errors_and_matrices),
+        cmocka_unit_test(what_is_not_there_is_refused_by_name),
+        cmocka_unit_test(words_that_frameworks_have_are_refused_with_a_reason),
+    };
+    int rc = cmocka_run_group_tests_name("model/ddp hook", tests, NULL, NULL);
+
+    schedules_free(&s);
+    return rc;
+}
