@@ -38,7 +38,7 @@
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
 
-static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
+static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", NULL };
