@@ -47,6 +47,8 @@ static void offload_activations(const struct plan *p, struct schedules *s)
 
 int lower_check(const struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return fail("dialect megatron: its schedules are not issued yet");
     return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
 }
 

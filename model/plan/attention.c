@@ -205,6 +205,8 @@ int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
 
+    if (kernels_are_megatron(p->kernels) && p->dialect != DIALECT_MEGATRON)
+        return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));
     if (!kernels_take_sdpa(p->kernels))
         return 0;
     if (why)

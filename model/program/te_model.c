@@ -277,6 +277,8 @@ var te_head(struct torch_model *b, var x)
     t->module = -1;
     var losses = te_parallel_loss(t, loss_kind(b->p), logits, b->labels, b->ranks);
     tape_drop(t, logits);
+    tape_drop(t, b->positions);
+    b->positions = 0;
     return tmp(t, losses, op_mean(t, "mean loss", losses));
 }
 

@@ -23,7 +23,7 @@ static void start(struct built *x, const char *of, enum kernel_set k)
     assert_int_equal(model_from_config(j, "test", &x->plan.model), 0);
     json_decref(j);
     world_of(&x->plan.cluster, 8);
-    plan_defaults(&x->plan, STRAT_DDP, DIALECT_PAPER, DT_BF16);
+    plan_defaults(&x->plan, STRAT_DDP, DIALECT_MEGATRON, DT_BF16);
     x->plan.kernels = k;
     x->plan.recompute_interval = 1;
     x->plan.micro_batch = 1;
@@ -289,6 +289,107 @@ static void weights_have_no_gradient_of_their_own(void **state)
     finish(&x);
 }
 
+/* ---- whole steps ---- */
+
+static const char *const models[] = {
+    "{'model_type': 'gpt2', 'n_layer': 5, 'n_embd': 256, 'n_head': 8, 'vocab_size': 1000, 'n_positions': 128,"
+    " 'activation_function': 'gelu_new'}",
+    "{'model_type': 'llama', 'num_hidden_layers': 5, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 8,"
+    " 'num_key_value_heads': 4, 'vocab_size': 1000, 'max_position_embeddings': 128, 'rms_norm_eps': 1e-5,"
+    " 'tie_word_embeddings': true}",
+    "{'model_type': 'qwen3', 'num_hidden_layers': 5, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 8, 'head_dim': 64,"
+    " 'num_key_value_heads': 8, 'vocab_size': 1000, 'max_position_embeddings': 128, 'rms_norm_eps': 1e-6}",
+};
+enum { NMODELS = sizeof models / sizeof *models };
+
+/* Of a rank's model: its tensors are handed out once each, from the half of the block that they are in; all modules are read; and what
+ * forward keeps, backward frees. */
+static void check_step(const struct built *x, const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    int64_t net[NMEM] = { 0 };
+
+    for (int64_t b = -2; b < p->model.layers; b++) {
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : program_piece_of_block(p, b);
+        for (int pass = 0; pass < NPASS; pass++) {
+            struct span sp;
+            program_span(&x->program, id, (enum pass)pass, 0, x->program.piece[id].nkernels[pass], GRADS_KEEP, &sp);
+            for (int m = 0; m < NMEM; m++)
+                net[m] += sp.net[m];
+        }
+    }
+    for (int m = 0; m < NMEM; m++)
+        is(net[m], 0);
+    for (int piece = PIECE_EMBED; piece <= PIECE_HEAD; piece++) {
+        const struct piece *of = &x->program.piece[piece];
+        int n = program_ntensors(p, (enum piece_id)piece), seen[32] = { 0 };
+        if (of->nkernels[PASS_BACKWARD] == 0)
+            continue;
+        for (int k = 0; k < of->nkernels[PASS_BACKWARD]; k++)
+            for (int i = 0; i < 4 && of->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+                int tensor = of->kernels[PASS_BACKWARD][k].ready[i];
+                assert_true(tensor < n);
+                seen[tensor]++;
+                if (piece_is_block((enum piece_id)piece))
+                    assert_int_equal(p->model.tensors[program_tensor(p, (enum piece_id)piece, 0, tensor)].mlp_half,
+                                     of->kernels[PASS_BACKWARD][k].half);
+            }
+        for (int i = 0; i < n; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
+static void every_gradient_is_handed_out_and_nothing_stays(void **state)
+{
+    static const enum loss_kind losses[] = { LOSS_FP32, LOSS_COMPILED, LOSS_FUSED };
+
+    (void)state;
+    for (int mode = 0; mode < NMODELS * 2 * 3 * 3 * 2 * 2; mode++) {
+        struct local_model local;
+        struct built x;
+        start(&x, models[mode % NMODELS], mode / NMODELS % 2 ? KERNELS_TE : KERNELS_MEGATRON_LOCAL);
+        x.plan.recompute = (enum recompute)(mode / NMODELS / 2 % 3);
+        x.plan.loss = losses[mode / NMODELS / 6 % 3];
+        x.plan.parallel.tensor = mode / NMODELS / 18 % 2 ? 4 : 1;
+        x.plan.parallel.sequence = mode / NMODELS / 36 && x.plan.parallel.tensor > 1;
+        x.plan.seq = 128;
+        x.plan.micro_batch = 1 + mode % 2;
+        x.plan.dropout = mode % 5 ? 0 : 0.1;
+        x.plan.recompute_interval = 2;
+        build(&x);
+        assert_int_equal(local_model_of(&x.plan, 0, &local), 0);
+        check_step(&x, &local);
+        local_model_free(&local);
+        finish(&x);
+    }
+}
+
+/* 6 a token and parameter of the products, of which the embedding is none, and 12 L h s; tensor-parallel ranks share them evenly. */
+static void flops_are_6n_and_12lhs(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    double n = 80 * (2 * 8192.0 * 8192 + 2 * 8192.0 * 1024 + 3 * 8192.0 * 28672) + 129024 * 8192.0;
+    assert_close(program_flops(&x.program, &x.plan, false), 8192 * (6 * n + 12 * 80 * 8192.0 * 8192) / 8, 1e-12);
+    finish(&x);
+}
+
+/* Vector 18: the softmax of 8192 tokens over 129,024 / 8 columns, a byte and eight for each token's label. */
+static void the_loss_keeps_its_softmax(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    /* Beside it the head keeps its input, normed, a row's 1/sigma, the mean's number; and gives back the position ids. */
+    is(x.program.piece[PIECE_HEAD].saved, 528482304 + 8192 + 8 * 8192 + 2 * 1024 * 8192 + 4 * 1024 + 512 - 8 * 8192);
+    finish(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +402,9 @@ int main(void)
         cmocka_unit_test(the_ends_have_five_and_three),
         cmocka_unit_test(positions_are_added_before_ranks_take_their_shares),
         cmocka_unit_test(weights_have_no_gradient_of_their_own),
+        cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
+        cmocka_unit_test(flops_are_6n_and_12lhs),
+        cmocka_unit_test(the_loss_keeps_its_softmax),
     };
     return cmocka_run_group_tests_name("model/te_program", tests, NULL, NULL);
 }
