@@ -209,7 +209,7 @@ static const struct knob rows[] = {
     { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
-      USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
+      USUAL(context_method, "all-gather; in paper and megatron ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
       .about = "how attention sees the other ranks' positions" },
     { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, FOLLOWS(context_balance, "true; with ulysses false"),
       IDLE(context), .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },

@@ -58,8 +58,11 @@ int megatron_check(const struct plan *p, const char *where)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);
-    if (p->parallel.context > 1)
-        return fail("%s: parallel.context: in dialect megatron it is not modelled yet", where);
+    if (p->parallel.context > 1 && p->kernels != KERNELS_TE)
+        return fail("%s: parallel.context: Megatron-LM has context parallelism with Transformer Engine alone: kernels te", where);
+    if (p->parallel.context > 1 && (p->parallel.context_method != CONTEXT_RING || !p->parallel.context_balance))
+        return fail("%s: parallel.context_method: in dialect megatron ring (--cp-comm-type p2p), with context_balance, is modelled; all_gather and a2a "
+                    "are not yet", where);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "model/program/te_model.h"
 
 #include "model/program/tape_te.h"
+#include "model/program/tape_te_ring.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -86,7 +87,10 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
         if (in[i] && (packed ? flash : turns || !lies))
             in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
     }
-    var o = te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), flops);
+    const struct ring ring = { .ranks = b->context, .place = b->place, .lse_numel = heads * s, .flops = flops,
+                               .scratch = attention_scratch(b->as) - attention_scratch_of_keys(b->as), .keys = attention_scratch_of_keys(b->as) };
+    var o = b->context > 1 ? te_ring_attention(t, in[0], in[1], in[2], &ring)
+            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), flops);
     for (int i = 0; i < 3; i++)
         tape_drop(t, in[i]);
     return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
@@ -115,7 +119,7 @@ static var checkpointed_core(struct torch_model *b, var q, var k, var v)
 }
 
 /* Views of what the projection gave, normed and rotated where the model does so.  With as many heads of keys as of queries, and neither,
- * they stay packed, head by head. */
+ * they stay packed, head by head, unless other ranks need the keys. */
 static void split(struct torch_model *b, var all, var out[3])
 {
     struct tape *t = b->t;
@@ -124,7 +128,7 @@ static void split(struct torch_model *b, var all, var out[3])
 
     out[0] = tape_hold(t, all);
     out[1] = out[2] = 0;
-    if (m->kv_heads == m->heads && m->position != POS_ROPE && !m->qk_norm)
+    if (m->kv_heads == m->heads && m->position != POS_ROPE && !m->qk_norm && b->context == 1)
         return;
     tape_drop(t, out[0]);
     op_split(t, "qkv split", all, 3, (int64_t[]){ q, kv, kv }, out);

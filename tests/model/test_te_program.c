@@ -262,6 +262,47 @@ static void positions_are_added_before_ranks_take_their_shares(void **state)
     finish(&x);
 }
 
+/* ---- a context's ranks ---- */
+
+/* Vectors 55 and 57: a layer of Llama-3-8B, 131,072 positions over eight ranks: its keys and values are 64 MiB a rank, its queries 128. */
+static void a_ring_sends_seven_and_fourteen_times_its_keys(void **state)
+{
+    const int64_t MiB = 1 << 20;
+    struct built x;
+
+    (void)state;
+    start(&x, "{'model_type': 'llama', 'num_hidden_layers': 32, 'hidden_size': 4096, 'intermediate_size': 14336, 'num_attention_heads': 32,"
+              " 'num_key_value_heads': 8, 'vocab_size': 128256, 'max_position_embeddings': 131072, 'rms_norm_eps': 1e-5,"
+              " 'tie_word_embeddings': false}", KERNELS_TE);
+    x.plan.seq = 131072;
+    x.plan.parallel.tensor = 1;
+    x.plan.parallel.sequence = false;
+    build(&x);
+    double whole = x.program.piece[PIECE_BLOCK].flops[PASS_FORWARD], products = 2.0 * 131072 * (218112000 - 2 * 4096);
+    x.plan.parallel.context = 8;
+    x.plan.parallel.context_method = CONTEXT_RING;
+    x.plan.parallel.context_balance = true;
+    build(&x);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int pass = 0; pass < NPASS; pass++) {
+        int64_t sent = 0;
+        assert_int_equal(p->ncollectives[pass], pass == PASS_FORWARD ? 7 : 8);
+        for (int i = 0; i < p->ncollectives[pass]; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            assert_true(c->onward && c->op == COLL_ALL_TO_ALL);
+            assert_int_equal(p->kernels[pass][c->kernel + 1].kind, KC_ATTENTION);
+            assert_true(c->needed > c->kernel + 1);
+            sent += 2 * c->elems;
+        }
+        is(sent, (pass == PASS_FORWARD ? 448 : 896) * MiB);
+    }
+    /* x and norm(x) twice, q, one rank's keys and values, the output, fc1's two halves and their product; 1/sigma twice, log-sum-exps, 512 a step */
+    is(p->saved, 4 * 128 * MiB + 128 * MiB + 64 * MiB + 128 * MiB + 3 * 448 * MiB + 2 * 4 * 16384 + 4 * 32 * 16384 + 8 * 512);
+    /* Its share of the products; its own square, and seven halves of one: 8 / 8^2 of the whole, counted full. */
+    assert_close(p->flops[PASS_FORWARD], products / 8 + (whole - products) * (1 + 7 * 0.5) / 64, 1e-12);
+    finish(&x);
+}
+
 /* ---- gradients ---- */
 
 /* A product reads and writes main_grad; no weight of a block leaves a gradient in memory, and every tensor of it is handed out once. */
@@ -401,6 +442,7 @@ int main(void)
         cmocka_unit_test(full_recompute_repeats_the_collectives),
         cmocka_unit_test(the_ends_have_five_and_three),
         cmocka_unit_test(positions_are_added_before_ranks_take_their_shares),
+        cmocka_unit_test(a_ring_sends_seven_and_fourteen_times_its_keys),
         cmocka_unit_test(weights_have_no_gradient_of_their_own),
         cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
         cmocka_unit_test(flops_are_6n_and_12lhs),
