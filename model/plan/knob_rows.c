@@ -41,7 +41,7 @@
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
 
-static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
+static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", NULL };
@@ -114,7 +114,7 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
-      USUAL(kernels, "what transformers picks; on localhost dpx"),
+      USUAL(kernels, "what transformers picks; on localhost dpx; megatron: te"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },

@@ -11,7 +11,9 @@
 /* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
-    return p->cluster.is_host || p->dialect == DIALECT_MEGATRON ? KERNELS_DPX : (double)attention_default(&p->model);
+    if (p->dialect == DIALECT_MEGATRON)
+        return p->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
+    return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 /* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/fail.h"
+#include "model/plan/attention.h"
 #include "model/plan/megatron_model.h"
 
 static int check_dtypes(const struct plan *p, const char *where)
@@ -25,8 +26,23 @@ static int check_memory(const struct plan *p, const char *where)
                     "not modelled yet: leave it out", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: megatron's offloading of activations is not modelled yet: none", where);
-    if (p->loss != LOSS_FP32)
-        return fail("%s: loss: megatron computes cross-entropy in fp32; its fused ones are not modelled yet", where);
+    return 0;
+}
+
+/* transformer_impl, with cross_entropy_loss_fusion. */
+static int check_kernels(const struct plan *p, const char *where)
+{
+    if (!kernels_are_megatron(p->kernels))
+        return fail("%s: kernels: dialect megatron has te (--transformer-impl transformer_engine) and megatron-local (local), not \"%s\"", where,
+                    kernels_name(p->kernels));
+    if (p->kernels == KERNELS_TE && p->precision == DT_FP32)
+        return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
+    if (attention_masked(p))
+        return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
+    if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))
+        return fail("%s: model: %s has GELU without a bias before it, which Megatron-LM does not fuse: not modelled", where, p->model.name);
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED)
+        return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native) and fused (its implementation te)", where);
     return 0;
 }
 
@@ -36,8 +52,8 @@ int megatron_check(const struct plan *p, const char *where)
 
     if (why)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
-    if (p->kernels != KERNELS_DPX)
-        return fail("%s: kernels: \"%s\" in dialect megatron are not modelled yet: take dpx", where, kernels_name(p->kernels));
+    if (check_kernels(p, where) < 0)
+        return -1;
     if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)

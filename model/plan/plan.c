@@ -20,7 +20,7 @@ static const char *const dialects[NDIALECT + 1] = {
 };
 static const char *const kernel_sets[NKERNELS + 1] = {
     [KERNELS_DPX] = "dpx", [KERNELS_TORCH_EAGER] = "torch-eager", [KERNELS_TORCH_SDPA] = "torch-sdpa",
-    [KERNELS_TORCH_COMPILE] = "torch-compile",
+    [KERNELS_TORCH_COMPILE] = "torch-compile", [KERNELS_TE] = "te", [KERNELS_MEGATRON_LOCAL] = "megatron-local",
 };
 static const char *const recomputes[NRECOMPUTE] = {
     [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full",

@@ -26,7 +26,8 @@
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
 enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, DIALECT_MEGATRON, NDIALECT };
-enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE, NKERNELS };
+enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE,
+                   KERNELS_TE, KERNELS_MEGATRON_LOCAL, NKERNELS };     /* Megatron-core's layers: transformer_impl */
 /* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves;
  * OFFLOAD: as FULL, and what a recomputed block keeps, its input, waits in pinned memory. */
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
@@ -306,6 +307,9 @@ int dialect_parse(const char *s);
 
 /* PyTorch's own. */
 static inline bool dialect_is_torch(enum dialect d) { return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1; }
+
+/* Are they those of Megatron-core's layers? */
+static inline bool kernels_are_megatron(enum kernel_set k) { return k == KERNELS_TE || k == KERNELS_MEGATRON_LOCAL; }
 
 /* Does attention run through scaled_dot_product_attention? */
 static inline bool kernels_take_sdpa(enum kernel_set k) { return k == KERNELS_TORCH_SDPA || k == KERNELS_TORCH_COMPILE; }

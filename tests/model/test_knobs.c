@@ -193,7 +193,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     for (int v = 0; v < VARIANTS && !yes; v++) {
         if (!plan_in(&plain, s, d, v))
             continue;
-        if (k->offset == offsetof(struct plan, activation_offload))
+        if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
             plain.kernels = KERNELS_DPX;
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
