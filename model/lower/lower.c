@@ -18,9 +18,9 @@ typedef int lowering(const struct local_model *local, struct schedules *s);
 static lowering *const table[NSTRATEGY][NDIALECT] = {
     [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
     [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12 },
+                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
     [STRAT_ZERO1] = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12 },
+                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
     [STRAT_ZERO2] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero12 },
     [STRAT_ZERO3] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero3 },
     [STRAT_FSDP]  = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_fsdp2,
@@ -47,8 +47,6 @@ static void offload_activations(const struct plan *p, struct schedules *s)
 
 int lower_check(const struct plan *p)
 {
-    if (p->dialect == DIALECT_MEGATRON)
-        return fail("dialect megatron: its schedules are not issued yet");
     return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
 }
 

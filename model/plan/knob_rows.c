@@ -198,10 +198,10 @@ static const struct knob rows[] = {
 
     { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },
-    { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper false"), IDLE(tensor),
+    { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper and megatron false"), IDLE(tensor),
       .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN("--parallelism.enable-sequence-parallel"),
       .about = "with tensor: norms and residuals on a share of the positions" },
-    { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
+    { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID & ~MEGATRON, .everywhere = true, IDLE(tensor), .say = knob_say_loss_parallel,
       NOT_ACCELERATE(1), TITAN_HAS(true, "its tensor parallelism keeps logits cut"), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),

@@ -53,10 +53,11 @@ double knob_usual_shard_group(const struct plan *p)
     return (double)plan_data_ranks(p);
 }
 
-/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions. */
+/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions, and still does without
+ * --sequence-parallel. */
 double knob_usual_sequence(const struct plan *p)
 {
-    return p->dialect != DIALECT_PAPER;
+    return p->dialect != DIALECT_PAPER && p->dialect != DIALECT_MEGATRON;
 }
 
 /* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */

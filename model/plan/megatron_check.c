@@ -66,13 +66,6 @@ int megatron_check(const struct plan *p, const char *where)
     return 0;
 }
 
-int megatron_check_tensor(const struct plan *p, const char *where)
-{
-    if (!p->parallel.loss_parallel)
-        return fail("%s: parallel.loss_parallel: megatron's cross-entropy is of logits that stay cut by vocabulary", where);
-    return 0;
-}
-
 /* forward_backward_pipelining_with_interleaving(). */
 static int check_groups(const struct plan *p, const char *where)
 {

@@ -5,9 +5,8 @@
 
 #include "model/plan/plan.h"
 
-/* 0, or -1 reported with the key named.  Of any plan; of one with parallel.tensor, parallel.pipeline. */
+/* 0, or -1 reported with the key named.  Of any plan; of one with parallel.pipeline. */
 int megatron_check(const struct plan *p, const char *where);
-int megatron_check_tensor(const struct plan *p, const char *where);
 int megatron_check_pipeline(const struct plan *p, const char *where);
 
 #endif
