@@ -277,7 +277,7 @@ static const char *stage_words(const struct plan *p, int64_t rank, char *to, siz
 {
     struct mesh m = plan_mesh(p);
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
-                             (int)p->parallel.virtual_stages, (int)p->accumulation };
+                             (int)p->parallel.virtual_stages, (int)p->accumulation, 0 };
     size_t n;
 
     if (pipe.ranks == 1)

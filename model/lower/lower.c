@@ -18,9 +18,9 @@ typedef int lowering(const struct local_model *local, struct schedules *s);
 static lowering *const table[NSTRATEGY][NDIALECT] = {
     [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
     [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12 },
+                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
     [STRAT_ZERO1] = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12 },
+                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
     [STRAT_ZERO2] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero12 },
     [STRAT_ZERO3] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero3 },
     [STRAT_FSDP]  = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_fsdp2,

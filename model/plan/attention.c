@@ -124,8 +124,11 @@ enum attention_kernel attention_choice(const struct plan *p)
     bool grouped = m->heads != m->kv_heads && !attention_repeats(p) && !habits_of(m->family)->own_groups;
     bool unknown_heads = habits_of(m->family)->own_groups && singleton && !takes_groups(p);
 
-    if (p->kernels == KERNELS_TORCH_EAGER)
+    if (p->kernels == KERNELS_TORCH_EAGER || p->kernels == KERNELS_MEGATRON_LOCAL)
         return ATTENTION_EAGER;
+    /* Transformer Engine, get_attention_backend(): flash-attn 2 where it is installed, but cuDNN's from Hopper on; neither in fp32. */
+    if (p->kernels == KERNELS_TE)
+        return !half ? ATTENTION_EAGER : arch >= 90 ? ATTENTION_CUDNN : ATTENTION_FLASH;
     if (half && cudnn(p, arch))
         return ATTENTION_CUDNN;
     if (half && flash(p, arch) && !unknown_heads)
@@ -179,6 +182,9 @@ const char *attention_note(const struct plan *p)
     const struct model *m = &p->model;
     enum attention_kernel k = attention_choice(p);
 
+    if (kernels_are_megatron(p->kernels))
+        return k == ATTENTION_CUDNN ? "attention: Transformer Engine takes cuDNN's kernel here, whose scratch is assumed to be FlashAttention's; "
+                                      "this follows its dispatch code and has not been observed on a GPU" : NULL;
     if (k == ATTENTION_MATH)
         return "attention: no fused kernel takes what transformers passes, so scores are kept as with torch-eager; "
                "this follows PyTorch's dispatch code and has not been observed on a GPU";
@@ -199,6 +205,8 @@ int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
 
+    if (kernels_are_megatron(p->kernels) && p->dialect != DIALECT_MEGATRON)
+        return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));
     if (!kernels_take_sdpa(p->kernels))
         return 0;
     if (why)

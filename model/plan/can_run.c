@@ -89,6 +89,8 @@ int can_run_axes(const struct plan *p)
 
 int can_run(const struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return fail("dialect megatron: dpxrun does not run it: its plans are for dpxplan");
     if (can_run_axes(p) < 0)
         return -1;
     if (p->kernels != KERNELS_DPX)

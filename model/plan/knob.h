@@ -97,7 +97,7 @@ struct knob {
     struct knob_name    accelerate, titan;          /* accelerate's YAML; torchtitan's options */
 };
 
-/* Of a cell in knob.cells: 24 of 32 bits. */
+/* Of a cell in knob.cells: 30 of 32 bits. */
 #define CELL(s, d) (UINT32_C(1) << ((s) * NDIALECT + (d)))
 _Static_assert(NSTRATEGY * NDIALECT <= 32, "the cells of the strategy x dialect table fit a mask");
 

@@ -27,18 +27,21 @@
 #define P_FSDP    CELL(STRAT_FSDP, DIALECT_PAPER)
 #define P_OFFLOAD (P_ZERO2 | P_ZERO3 | P_FSDP)
 #define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
+#define M_DDP     CELL(STRAT_DDP, DIALECT_MEGATRON)
+#define M_ZERO1   CELL(STRAT_ZERO1, DIALECT_MEGATRON)
+#define MEGATRON  (M_DDP | M_ZERO1)
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
-#define ALL       (PAPER | TORCH | FSDP1 | DS)
+#define ALL       (PAPER | TORCH | FSDP1 | DS | MEGATRON)
 /* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
 #define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
 #define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS0 | DS12)
-/* Where torchtitan, or the papers, divide a model as well. */
-#define GRID      (PAPER | DDP_TORCH | FSDP2)
+/* Where torchtitan, Megatron-LM or the papers divide a model as well. */
+#define GRID      (PAPER | DDP_TORCH | FSDP2 | MEGATRON)
 
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
 
-static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
+static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", NULL };
@@ -112,7 +115,7 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
-      USUAL(kernels, "what transformers picks; on localhost dpx"),
+      USUAL(kernels, "what transformers picks; on localhost dpx; megatron: te"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },
@@ -196,10 +199,10 @@ static const struct knob rows[] = {
 
     { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },
-    { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper false"), IDLE(tensor),
+    { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper and megatron false"), IDLE(tensor),
       .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN("--parallelism.enable-sequence-parallel"),
       .about = "with tensor: norms and residuals on a share of the positions" },
-    { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
+    { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID & ~MEGATRON, .everywhere = true, IDLE(tensor), .say = knob_say_loss_parallel,
       NOT_ACCELERATE(1), TITAN_HAS(true, "its tensor parallelism keeps logits cut"), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),
@@ -207,7 +210,7 @@ static const struct knob rows[] = {
     { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
-      USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
+      USUAL(context_method, "all-gather; in paper and megatron ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
       .about = "how attention sees the other ranks' positions" },
     { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, FOLLOWS(context_balance, "true; with ulysses false"),
       IDLE(context), .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },
@@ -298,6 +301,27 @@ static const struct knob rows[] = {
     { "fsdp", "use_orig_params", BOOL(fsdp.use_orig_params, false), .cells = FSDP1,
       FSDP_KEY("fsdp_use_orig_params", .silent = true, .absent = true),
       .about = "aligns every parameter in its FlatParameter" },
+
+    { "megatron", "overlap_grad_reduce", BOOL(megatron.overlap_grad_reduce, false), .cells = MEGATRON, TRIES(8, false, true),
+      .label = ", overlap_grad_reduce", .about = "gradient buckets are reduced beside the last backward" },
+    { "megatron", "overlap_param_gather", BOOL(megatron.overlap_param_gather, false), .cells = M_ZERO1, TRY(9, param_gather),
+      .label = ", overlap_param_gather", .about = "buckets of parameters are gathered beside the next forward" },
+    { "megatron", "ddp_bucket_size", INT(megatron.ddp_bucket_size, 1, (int64_t)1 << 50, 40000000), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT,
+      FOLLOWS(bucket_size, "4e7, or 1e6 for each data-parallel rank where that is more"), .label = ", bucket %g",
+      .about = "elements of a bucket on the pipeline's first rank, with overlap_grad_reduce" },
+    { "megatron", "ddp_average_in_collective", BOOL(megatron.ddp_average_in_collective, false), .cells = MEGATRON,
+      .about = "the collective averages, not a pass over gradients before it" },
+    { "megatron", "ddp_pad_buckets_for_high_nccl_busbw", BOOL(megatron.ddp_pad_buckets_for_high_nccl_busbw, false), .cells = M_ZERO1,
+      .about = "buckets are filled up to a multiple of 65536 elements" },
+    { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
+      .about = "each bucket's norm is read by the host before it is reduced" },
+    { "megatron", "overlap_p2p_comm", BOOL(megatron.overlap_p2p_comm, true), .cells = MEGATRON, IDLE(interleaved),
+      .about = "an interleaved pipeline's messages beside compute" },
+    { "megatron", "microbatch_group_size_per_vp_stage", INT(megatron.microbatch_group_size_per_vp_stage, 1, PLAN_MAX_BATCH, 1),
+      .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, FOLLOWS(microbatch_group, "parallel.pipeline"), IDLE(interleaved),
+      .about = "micro-steps that go through a chunk before the next one's turn" },
+    { "megatron", "make_vocab_size_divisible_by", INT(megatron.make_vocab_size_divisible_by, 1, 1 << 20, 128), .cells = MEGATRON,
+      .about = "the vocabulary is filled up to a multiple of this for each tensor-parallel rank" },
 
     { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,
       .ds_auto = knob_auto_reduce_bucket, TRIES(8, 5e8, 5e7), .label = ", bucket %g",

@@ -11,14 +11,19 @@
 /* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return p->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 /* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
  * 2.14 and since then reduces in the parameters' own dtype, which is fp32.
- * Autocast leaves DDP's gradients in fp32. */
+ * Autocast leaves DDP's gradients in fp32.  Megatron-LM adds up and reduces in fp32 unless told --grad-reduce-in-bf16
+ * (training/arguments.py: accumulate_allreduce_grads_in_fp32). */
 double knob_usual_reduce_dtype(const struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return DT_FP32;
     if (p->dialect == DIALECT_TORCH)
         return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
     return p->precision;
@@ -48,16 +53,17 @@ double knob_usual_shard_group(const struct plan *p)
     return (double)plan_data_ranks(p);
 }
 
-/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions. */
+/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions, and still does without
+ * --sequence-parallel. */
 double knob_usual_sequence(const struct plan *p)
 {
-    return p->dialect != DIALECT_PAPER;
+    return p->dialect != DIALECT_PAPER && p->dialect != DIALECT_MEGATRON;
 }
 
 /* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */
 double knob_usual_context_method(const struct plan *p)
 {
-    return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+    return p->dialect == DIALECT_PAPER || p->dialect == DIALECT_MEGATRON ? CONTEXT_RING : CONTEXT_ALL_GATHER;
 }
 
 /* Every rank has all positions of its heads: there is nothing to balance. */
@@ -77,11 +83,23 @@ double knob_usual_virtual_stages(const struct plan *p)
     return p->parallel.pipeline > 1 ? pipeline_usual_chunks(p->parallel.pipeline_schedule) : 1;
 }
 
-/* torchtitan counts the embedding and the head as a block each (pipeline_parallel_first_stage_less_layers). */
+/* torchtitan counts the embedding and the head as a block each (pipeline_parallel_first_stage_less_layers), Megatron-LM with
+ * --account-for-embedding-in-pipeline-split. */
 double knob_usual_stage_less(const struct plan *p)
 {
-    return p->dialect != DIALECT_PAPER;
+    return p->dialect == DIALECT_TORCH;
 }
+
+/* megatron/core/distributed/distributed_data_parallel.py: max(40000000, 1000000 * dp_group.size()), context-parallel ranks not among
+ * them. */
+double knob_usual_bucket_size(const struct plan *p)
+{
+    int64_t each = 1000000 * plan_batch_ranks(p);
+
+    return (double)(each > 40000000 ? each : 40000000);
+}
+
+double knob_usual_microbatch_group(const struct plan *p) { return (double)p->parallel.pipeline; }
 
 /* PyTorch synchronises by default.  Where there is no choice:
  * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
@@ -166,6 +184,11 @@ bool knob_idle_pipeline(const struct plan *p)
     return p->parallel.pipeline <= 1;
 }
 
+bool knob_idle_interleaved(const struct plan *p)
+{
+    return p->parallel.pipeline <= 1 || p->parallel.pipeline_schedule != PIPELINE_INTERLEAVED;
+}
+
 bool knob_idle_host(const struct plan *p)
 {
     const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p));
@@ -185,9 +208,20 @@ bool knob_idle_base(const struct plan *p)
 
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
-    return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
-         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\""
-         : idle == knob_idle_base ? "everything trains" : idle == knob_idle_powersgd ? "ddp.comm_hook is not \"powerSGD_hook\"" : "nothing is offloaded there";
+    static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
+        { knob_idle_tensor, "parallel.tensor is 1" },
+        { knob_idle_context, "parallel.context is 1" },
+        { knob_idle_pipeline, "parallel.pipeline is 1" },
+        { knob_idle_interleaved, "no interleaved pipeline" },
+        { knob_idle_lora, "train is not \"lora\"" },
+        { knob_idle_base, "everything trains" },
+        { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
+    };
+
+    for (size_t i = 0; i < sizeof because / sizeof *because; i++)
+        if (because[i].idle == idle)
+            return because[i].since;
+    return "nothing is offloaded there";
 }
 
 /* ---- search ---- */
@@ -354,6 +388,15 @@ enum knob_tried knob_try_qgz(struct plan *p, int i)
     if (i > (p->cluster.nodes > 1 && p->precision == DT_FP16))
         return KNOB_NO_MORE;
     p->ds.zero_quantized_gradients = i > 0;
+    return KNOB_TRIED;
+}
+
+/* Beside reductions that are overlapped, as arguments.py wants it. */
+enum knob_tried knob_try_param_gather(struct plan *p, int i)
+{
+    if (i > p->megatron.overlap_grad_reduce)
+        return KNOB_NO_MORE;
+    p->megatron.overlap_param_gather = i;
     return KNOB_TRIED;
 }
 

@@ -21,6 +21,8 @@ double knob_usual_context_balance(const struct plan *p);
 double knob_usual_reshard(const struct plan *p);
 double knob_usual_virtual_stages(const struct plan *p);
 double knob_usual_stage_less(const struct plan *p);
+double knob_usual_bucket_size(const struct plan *p);
+double knob_usual_microbatch_group(const struct plan *p);
 
 /* DeepSpeed's offload: nothing is, or nothing to or from a disk. */
 bool knob_idle_optimizer(const struct plan *p);
@@ -36,6 +38,7 @@ bool knob_idle_powersgd(const struct plan *p);
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
+bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */
 
 /* The plan has no adapters; nothing is frozen. */
 bool knob_idle_lora(const struct plan *p);
@@ -59,6 +62,7 @@ enum knob_tried knob_try_live(struct plan *p, int i);
 enum knob_tried knob_try_hpz(struct plan *p, int i);
 enum knob_tried knob_try_qwz(struct plan *p, int i);
 enum knob_tried knob_try_qgz(struct plan *p, int i);
+enum knob_tried knob_try_param_gather(struct plan *p, int i);
 
 /* Words of a plan's label. */
 int knob_say_reshard(const struct plan *p, char *to, size_t size);

@@ -5,15 +5,16 @@
 
 #include "base/fail.h"
 #include "model/arch/packed.h"
+#include "model/plan/megatron_model.h"
 
-/* The share of the plan's model, in a plan of its own. */
+/* The share of the whole model, in a plan of its own. */
 static int cut(const struct plan *p, struct local_model *out)
 {
     out->own.plan = *p;
-    out->own.partial = calloc((size_t)p->model.ntensors + 1, 1);
+    out->own.partial = calloc((size_t)out->whole->ntensors + 1, 1);
     if (!out->own.partial)
         return fail("out of memory for a rank's tensors");
-    if (local_share_model(&p->model, &out->share, &out->own.plan.model, out->own.partial) < 0) {
+    if (local_share_model(out->whole, &out->share, &out->own.plan.model, out->own.partial) < 0) {
         free(out->own.partial);
         return -1;
     }
@@ -55,6 +56,16 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
                                  .shard_ranks = mesh_ranks(&shard), .shard_rank = mesh_place(&shard, rank) };
     if (p->strategy == STRAT_FSDP && p->model.training.base != BASE_PLAIN)
         return store(p, out);
+    if (p->dialect == DIALECT_MEGATRON) {
+        if (megatron_model(p, &out->own.registered) < 0)
+            return -1;
+        out->whole = &out->own.registered;
+        out->share.vocab = out->whole->vocab;
+        if (cut(p, out) == 0)
+            return 0;
+        model_free(&out->own.registered);
+        return -1;
+    }
     return m.size[AXIS_TENSOR] > 1 || m.size[AXIS_PIPE] > 1 ? cut(p, out) : 0;
 }
 
@@ -62,5 +73,7 @@ void local_model_free(struct local_model *local)
 {
     if (local->model == &local->own.plan.model)
         model_free(&local->own.plan.model);
+    if (local->whole == &local->own.registered)
+        model_free(&local->own.registered);
     free(local->own.partial);
 }

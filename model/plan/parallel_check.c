@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "model/plan/attention.h"
 #include "model/plan/local_share.h"
+#include "model/plan/megatron_check.h"
 
 int parallel_check_ranks(const struct plan *p, const char *where)
 {
@@ -105,6 +106,8 @@ static int check_tensor(const struct plan *p, const char *where)
     if (p->parallel.sequence && p->seq % p->parallel.tensor)
         return fail("%s: parallel.sequence: seq %" PRId64 " does not divide by the %" PRId64 " tensor-parallel ranks", where,
                     p->seq, p->parallel.tensor);
+    if (p->dialect == DIALECT_MEGATRON)
+        return 0;
     return p->dialect == DIALECT_PAPER ? check_paper_tensor(p, where) : check_torch_tensor(p, where);
 }
 
@@ -167,7 +170,7 @@ static int check_context(const struct plan *p, const char *where)
                     " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
     if (p->dialect == DIALECT_PAPER)
         return check_paper_context(p, where);
-    return check_torch_context(p, where);
+    return p->dialect == DIALECT_MEGATRON ? 0 : check_torch_context(p, where);
 }
 
 /* Every stage has a block. */
@@ -212,7 +215,7 @@ static int check_schedule(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     enum pipeline_kind kind = of->pipeline_schedule;
-    struct pipeline pipe = { kind, (int)of->pipeline, 0, (int)of->virtual_stages, (int)p->accumulation };
+    struct pipeline pipe = { kind, (int)of->pipeline, 0, (int)of->virtual_stages, (int)p->accumulation, 0 };
     bool old = p->dialect == DIALECT_TORCH && plan_version(p) < 2015;
     const char *why = pipeline_refused(&pipe);
 
@@ -261,6 +264,8 @@ static int check_deterministic_stage(const struct plan *p, const char *where)
 
 static int check_pipeline(const struct plan *p, const char *where)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return megatron_check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);
     if (check_schedule(p, where) < 0 || check_stages(p, where) < 0 || check_stage(p, where) < 0)
         return -1;
     if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)

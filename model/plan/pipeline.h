@@ -26,6 +26,8 @@ struct pipeline {
     enum pipeline_kind kind;
     int ranks, rank, chunks;    /* of the pipe; chunks of each rank */
     int steps;                  /* micro-steps */
+    int group;                  /* interleaved, by Megatron-LM's rounds of so many micro-steps (schedules.py, get_schedule_table()); 0: by
+                                 * PyTorch's */
 };
 
 /* Two chunks a rank, the second counted back: the first rank has the first and the last stage. */

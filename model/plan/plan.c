@@ -16,10 +16,11 @@ static const char *const strategies[NSTRATEGY + 1] = {
 static const char *const dialects[NDIALECT + 1] = {
     [DIALECT_PAPER] = "paper", [DIALECT_TORCH] = "torch",
     [DIALECT_TORCH_FSDP1] = "torch-fsdp1", [DIALECT_DEEPSPEED] = "deepspeed",
+    [DIALECT_MEGATRON] = "megatron",
 };
 static const char *const kernel_sets[NKERNELS + 1] = {
     [KERNELS_DPX] = "dpx", [KERNELS_TORCH_EAGER] = "torch-eager", [KERNELS_TORCH_SDPA] = "torch-sdpa",
-    [KERNELS_TORCH_COMPILE] = "torch-compile",
+    [KERNELS_TORCH_COMPILE] = "torch-compile", [KERNELS_TE] = "te", [KERNELS_MEGATRON_LOCAL] = "megatron-local",
 };
 static const char *const recomputes[NRECOMPUTE] = {
     [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full",
@@ -52,13 +53,13 @@ int dialect_parse(const char *s)  { return parse(dialects, s); }
 bool dialect_has(enum dialect d, enum strategy s)
 {
     static const bool table[NSTRATEGY][NDIALECT] = {
-        /*                paper torch fsdp1  deepspeed */
-        [STRAT_DP]    = { true, true, false, false },
-        [STRAT_DDP]   = { true, true, false, true },
-        [STRAT_ZERO1] = { true, true, false, true },
-        [STRAT_ZERO2] = { true, false, false, true },
-        [STRAT_ZERO3] = { true, false, false, true },
-        [STRAT_FSDP]  = { true, true, true, false },
+        /*                paper torch fsdp1  deepspeed megatron */
+        [STRAT_DP]    = { true, true, false, false, false },
+        [STRAT_DDP]   = { true, true, false, true, true },
+        [STRAT_ZERO1] = { true, true, false, true, true },
+        [STRAT_ZERO2] = { true, false, false, true, false },
+        [STRAT_ZERO3] = { true, false, false, true, false },
+        [STRAT_FSDP]  = { true, true, true, false, false },
     };
 
     return table[s][d];
@@ -80,6 +81,7 @@ static const struct { enum dialect dialect; const char *version, *about; } versi
       "checkpoints run whole blocks again" },
     { DIALECT_DEEPSPEED, "0.19.6", "gradient_clipping 1.0 and bf16 check_grad_overflow by default" },
     { DIALECT_DEEPSPEED, "0.16",   "gradient_clipping 0.0, no bf16 overflow check by default" },
+    { DIALECT_MEGATRON, "0.16.1", "megatron-core, and Megatron-LM's training loop around it" },
 };
 
 const char *plan_version_at(enum dialect d, int i, const char **about)
@@ -202,6 +204,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);
+    memset(&p->megatron, 0, sizeof p->megatron);
     p->ddp.model_dtype = p->fsdp.model_dtype = p->ds.communication_dtype = -1;
     p->limits = limits;
     p->train = training_default();
@@ -238,6 +241,10 @@ static struct recipe recipe_of(const struct plan *p)
 
     if (p->dialect == DIALECT_PAPER || p->dialect == DIALECT_DEEPSPEED)
         return r;
+    if (p->dialect == DIALECT_MEGATRON) {       /* main_grad */
+        r.grad = p->reduce_dtype;
+        return r;
+    }
     r.kept = r.grad = DT_FP32;
     r.optimizer = 8;
     if (p->strategy != STRAT_FSDP) {

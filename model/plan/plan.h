@@ -25,8 +25,9 @@
 #include "model/plan/pipeline.h"
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
-enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
-enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE, NKERNELS };
+enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, DIALECT_MEGATRON, NDIALECT };
+enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE,
+                   KERNELS_TE, KERNELS_MEGATRON_LOCAL, NKERNELS };     /* Megatron-core's layers: transformer_impl */
 /* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves;
  * OFFLOAD: as FULL, and what a recomputed block keeps, its input, waits in pinned memory. */
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
@@ -137,6 +138,19 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
     struct ds_aio               aio;
 };
 
+/* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
+ * number format of gradients reduce_dtype. */
+struct megatron_options {
+    bool    overlap_grad_reduce;    /* buckets are reduced beside the last backward */
+    bool    overlap_param_gather;   /* zero1: buckets are gathered beside the next forward */
+    int64_t ddp_bucket_size;        /* elements */
+    bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
+    bool    check_for_nan_in_loss_and_grad;
+    bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
+    int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
+    int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */
+};
+
 struct dp_options {
     bool gather_logits;             /* "gather": the model returns logits (else the loss) */
 };
@@ -205,6 +219,7 @@ struct plan {
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
+    struct megatron_options  megatron;
     struct framework_limits  limits;
 };
 
@@ -310,6 +325,9 @@ int dialect_parse(const char *s);
 
 /* PyTorch's own. */
 static inline bool dialect_is_torch(enum dialect d) { return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1; }
+
+/* Are they those of Megatron-core's layers? */
+static inline bool kernels_are_megatron(enum kernel_set k) { return k == KERNELS_TE || k == KERNELS_MEGATRON_LOCAL; }
 
 /* Does attention run through scaled_dot_product_attention? */
 static inline bool kernels_take_sdpa(enum kernel_set k) { return k == KERNELS_TORCH_SDPA || k == KERNELS_TORCH_COMPILE; }

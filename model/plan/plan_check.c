@@ -13,6 +13,7 @@
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
+#include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
 
 static bool has_key(const struct plan *p, const char *object, const char *name)
@@ -257,6 +258,7 @@ static const char *units_of(enum dialect d)
     case DIALECT_TORCH:       return "model, <n> blocks, block, half-block";
     case DIALECT_TORCH_FSDP1: return "model, block (it wraps one module, so not several blocks)";
     case DIALECT_DEEPSPEED:   return "module";
+    case DIALECT_MEGATRON:    break;
     case NDIALECT:            break;
     }
     return "";
@@ -695,7 +697,7 @@ int plan_check(const struct plan *p, const char *where)
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)
             return -1;
-    if (parallel_check(p, where) < 0)
+    if ((p->dialect == DIALECT_MEGATRON && megatron_check(p, where) < 0) || parallel_check(p, where) < 0)
         return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0

@@ -33,7 +33,7 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
-                                               "tensor", "context", "pipe", "tied" };
+                                               "tensor", "context", "pipe", "tied", "model", "world" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -134,6 +134,20 @@ static void within_a_copy(const struct plan *p, const struct mesh *m, struct pla
                                                                  .place = { 0, m->size[AXIS_PIPE] - 1 } });
 }
 
+/* Megatron-LM's groups of the gradient norm (optimizer.py, get_grad_stats_parallel_group()): with the distributed optimizer all ranks,
+ * else those that have parts of one model. */
+static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    unsigned copy = MESH_AXIS(AXIS_PIPE) | MESH_AXIS(AXIS_TENSOR), all = copy | MESH_AXIS(AXIS_REPLICA) | SHARDED;
+
+    if (p->dialect != DIALECT_MEGATRON || m->size[AXIS_PIPE] * m->size[AXIS_TENSOR] == 1)
+        return;
+    if (p->strategy == STRAT_ZERO1)
+        plan_groups_add(out, m, GROUP_WORLD, (struct group_rule){ .axes = all });
+    else
+        plan_groups_add(out, m, GROUP_MODEL, (struct group_rule){ .axes = copy });
+}
+
 void plan_groups(const struct plan *p, struct plan_groups *out)
 {
     struct mesh m = plan_mesh(p);
@@ -145,6 +159,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     secondary(p, &m, out);
     levels(p, &m, out);
     within_a_copy(p, &m, out);
+    of_the_norm(p, &m, out);
 }
 
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g)

@@ -287,7 +287,7 @@ static int read_head(const char *where, const json_t *j, struct plan *p)
     s = read_name(where, j, "strategy", strategy_parse, "dp, ddp, zero1, zero2, zero3, fsdp", -1);
     if (s < 0)
         return -1;
-    d = read_name(where, j, "dialect", dialect_parse, "paper, torch, torch-fsdp1, deepspeed",
+    d = read_name(where, j, "dialect", dialect_parse, "paper, torch, torch-fsdp1, deepspeed, megatron",
                   (int)usual_dialect((enum strategy)s));
     if (d < 0)
         return -1;

@@ -296,8 +296,9 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
 
     if (local_model_of(p, rank, &local) < 0)
         return -1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, whole->parallel.pipeline > 1, out) : program_build_torch(&local, out);
-    if (rc == 0 && whole->parallel.pipeline > 1)
+    bool stages = whole->parallel.pipeline > 1;
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, stages, out) : program_build_torch(&local, stages, out);
+    if (rc == 0 && stages)
         rc = add_stages(whole, &local, out);
     local_model_free(&local);
     if (rc < 0) {

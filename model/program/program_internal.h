@@ -6,7 +6,7 @@
 #include "model/program/program.h"
 
 /* Of what a rank has; `stages`: embedding and loss are on different ranks. */
-int program_build_torch(const struct local_model *local, struct program *out);
+int program_build_torch(const struct local_model *local, bool stages, struct program *out);
 int program_build_dpx(const struct local_model *local, bool stages, struct program *out);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */

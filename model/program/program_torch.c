@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "model/program/program_internal.h"
 #include "model/program/tape_internal.h"
+#include "model/program/te_model.h"
 #include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
 
@@ -27,6 +28,7 @@ struct run {
     int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
     struct plan        as;              /* its layers all of the kind that is traced */
     const struct local_model *local;
+    bool               megatron, stages;        /* its layers; embedding and head are on different ranks */
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
 };
 
@@ -81,6 +83,8 @@ static void end_part(struct run *r, int id, int store0)
     tape_keep(&r->t, store0);
 }
 
+static var block(struct run *r, var x) { return r->megatron ? te_block(&r->b, x) : torch_block(&r->b, x); }
+
 static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 {
     struct tape *t = &r->t;
@@ -109,7 +113,7 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, -1);
     t->most_results = taken;
-    again->out = torch_block(&r->b, x);
+    again->out = block(r, x);
     tape_unselective(t);
     t->most_results = -1;
     again->cache1 = t->ncache;
@@ -132,7 +136,7 @@ static var forward_block(struct run *r, int id, var x)
         x = checkpointed_block(r, x, &p->again);
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
-        x = torch_block(&r->b, x);
+        x = block(r, x);
         p->again = r->b.core;
     }
     tape_need(&r->t, x);
@@ -144,6 +148,7 @@ static void forward(struct run *r, bool autocast)
 {
     tape_reset(&r->t);
     torch_model_init(&r->b, &r->t, r->local);
+    r->b.stages = r->stages;
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
@@ -151,13 +156,13 @@ static void forward(struct run *r, bool autocast)
 
     int store0 = r->t.nstores;
     begin_part(r, EMBED);
-    var x = torch_embed(&r->b);
+    var x = r->megatron ? te_embed(&r->b) : torch_embed(&r->b);
     end_part(r, EMBED, store0);
     for (int i = BLOCK0; i < HEAD; i++)
         x = forward_block(r, i, x);
     store0 = r->t.nstores;
     begin_part(r, HEAD);
-    x = torch_head(&r->b, x);
+    x = r->megatron ? te_head(&r->b, x) : torch_head(&r->b, x);
     end_part(r, HEAD, store0);
     r->part[HEAD].out = x;
 }
@@ -166,6 +171,8 @@ static var run_again(struct run *r, const struct torch_region *g)
 {
     struct torch_model *b = &r->b;
 
+    if (r->megatron && r->recompute == RECOMPUTE_SELECTIVE)
+        return te_core(b, g->args[0], g->args[1], g->args[2]);
     if (r->recompute == RECOMPUTE_SELECTIVE) {
         b->mask = g->args[3];
         b->bias = g->args[4];
@@ -175,12 +182,15 @@ static var run_again(struct run *r, const struct torch_region *g)
     b->cos = g->args[2];
     b->sin = g->args[3];
     b->bias = g->args[6];
-    return torch_block(b, tape_hold(&r->t, g->args[0]));
+    return block(r, tape_hold(&r->t, g->args[0]));
 }
 
-/* Up to torch 2.0 the whole region ran again. */
+/* Up to torch 2.0 the whole region ran again; Megatron's own checkpoint is reentrant (core/tensor_parallel/random.py): it runs all of it,
+ * before anything else. */
 static bool stops_early(const struct plan *p)
 {
+    if (kernels_are_megatron(p->kernels))
+        return false;
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
 
     return !torch || plan_version(p) >= 2001;
@@ -212,7 +222,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     tape_drop(t, out);
     int k1 = tape_cut(t);
     t->unpacked = true;
-    if (!t->compiled)
+    if (!t->compiled && !r->megatron)
         tape_backward_unsaved(t, node0);
     int k2 = tape_cut(t);
     if (!t->bad)
@@ -431,7 +441,7 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 }
 
 /* The ends are taken with blocks that hold a mask, where a plan has some. */
-int program_build_torch(const struct local_model *local, struct program *out)
+int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
     const struct plan *p = local->plan;
     bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1, mixed = attention_mixed(p);
@@ -443,6 +453,8 @@ int program_build_torch(const struct local_model *local, struct program *out)
     if (!r)
         return fail("out of memory for a block program");
     r->local = local;
+    r->megatron = kernels_are_megatron(p->kernels);
+    r->stages = stages;
     tape_init(&r->t, 512);
     if (build_kind(r, p, out, plain, again, true) == 0 &&
         (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0)) {

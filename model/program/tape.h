@@ -20,7 +20,7 @@
 
 typedef int var;                        /* index into vars[]; 0 is "none" */
 
-enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4, TAPE_LEAVES = 12 };
+enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 4, TAPE_LEAVES = 12 };
 
 struct store {
     int64_t bytes;
@@ -58,11 +58,21 @@ enum node_kind {
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
     NODE_RING,          /* tape_ring.c */
     NODE_PACKED,        /* tape_packed.c */
+    NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
+    NODE_TE_RING,       /* tape_te_ring.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
 struct gemm_names { const char *forward, *dx, *dw, *db; };
 #define GEMM(x) (&(const struct gemm_names){ x, x " dX", x " dW", x " db" })
+
+/* Of a node of tape_te.c. */
+struct te_node {
+    int64_t ranks;                          /* tensor-parallel */
+    int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
+    bool    gathers, buffered, zeroed;      /* tape_te.h */
+    bool    masked;                         /* dropout's mask is saved */
+};
 
 struct node {
     enum node_kind kind;
@@ -85,6 +95,7 @@ struct node {
     bool        apart;                      /* all are: of a DTensor */
     bool        wanted;                     /* an operand needs a gradient: else autograd has no such node */
     struct gemm_names names;                /* of a linear layer */
+    struct te_node te;
 };
 
 /* A gather whose products are in parts (tape_parts.h): its store, 0: none; the first kernel behind it. */
@@ -130,6 +141,7 @@ struct tape {
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */
     int            tied_grad;                   /* its first gradient, waiting for the second */
+    int            main_grad;                   /* bytes an element of what a hook adds gradients to and drops them (Megatron); 0: there is none */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
     bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */

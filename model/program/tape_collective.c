@@ -16,8 +16,7 @@ static struct kernel *begin(struct tape *t, const char *name)
     return tape_is_fused(t, KC_COPY) ? tape_kernel(t, name, KC_COPY) : k;
 }
 
-/* A kernel that is a collective over `elems` elements in all. */
-static void collective(struct tape *t, const char *name, enum coll_op op, enum red_op red, enum dtype dt, int64_t elems)
+int tape_issue(struct tape *t, const char *name, enum coll_op op, enum red_op red, enum dtype dt, int64_t elems)
 {
     struct kernel *k = begin(t, name);
 
@@ -25,6 +24,7 @@ static void collective(struct tape *t, const char *name, enum coll_op op, enum r
         k->collective = tape_note_collective(t, &(struct collective){
             .op = (uint8_t)op, .group = GROUP_TENSOR, .dtype = (uint8_t)dt, .red = (uint8_t)red, .stream = STREAM_TENSOR,
             .elems = elems });
+    return k->collective;
 }
 
 static void pass_over(struct tape *t, const char *name, int64_t bytes)
@@ -43,7 +43,7 @@ static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, b
 
     if (parts && tape_is_fused(t, KC_COPY))
         return tape_gather_in_parts(t, all, dt, ranks);
-    collective(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, all);
+    tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, all);
     int y = make(t, all, dt);
     if (apart && tape_is_fused(t, KC_COPY)) {
         int joined = tape_derive(t, all, dtype_bytes(dt), &y, 1, KC_COPY);
@@ -77,7 +77,7 @@ static int scatter(struct tape *t, int x, int64_t numel, enum dtype dt, int64_t 
     if (kept) {
         y = tape_kept_result(t);
     } else {
-        collective(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
+        tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
         y = make(t, numel / ranks, dt);
         if (t->caches && !t->backward)
             tape_keep_result(t, y);
@@ -88,7 +88,7 @@ static int scatter(struct tape *t, int x, int64_t numel, enum dtype dt, int64_t 
 
 static int sum(struct tape *t, enum red_op red, int64_t numel, enum dtype dt)
 {
-    collective(t, "all-reduce", COLL_ALL_REDUCE, red, dt, numel);
+    tape_issue(t, "all-reduce", COLL_ALL_REDUCE, red, dt, numel);
     return make(t, numel, dt);
 }
 

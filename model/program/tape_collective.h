@@ -32,6 +32,9 @@ var  tape_masked_embedding(struct tape *t, const char *name, var ids, int64_t wi
  * a row, and none on the way back. */
 var  tape_parallel_loss(struct tape *t, var logits, var labels);
 
+/* A kernel that is a collective over `elems` elements in all: its number for tape_needs(), from 1. */
+int  tape_issue(struct tape *t, const char *name, enum coll_op op, enum red_op red, enum dtype dt, int64_t elems);
+
 /* Backward of the nodes that these make. */
 void tape_run_collective(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 

@@ -7,6 +7,8 @@
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
+#include "model/program/tape_te.h"
+#include "model/program/tape_te_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
 {
@@ -26,7 +28,7 @@ static int grad(struct tape *t, const struct node *n, int i, enum dtype dt)
 
     if (!wants(n, i))
         return 0;                               /* it has no use */
-    return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);
+    return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 && !t->main_grad ? MEM_GRADS : MEM_TEMPORARIES);
 }
 
 static int temp(struct tape *t, int64_t numel, enum dtype dt)
@@ -276,6 +278,13 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_PACKED:
         tape_run_packed(t, n, out);
         break;
+    case NODE_TE_NORM: case NODE_TE_COLUMN: case NODE_TE_ROW: case NODE_TE_ADD: case NODE_TE_ACTIVATION: case NODE_TE_MOVE:
+    case NODE_TE_LOSS:
+        tape_run_te(t, n, out, got);
+        break;
+    case NODE_TE_RING:
+        tape_run_te_ring(t, n, out);
+        break;
     case NODE_EMBEDDING:
         run_embedding(t, n, out);
         break;
@@ -325,10 +334,32 @@ static int widened(struct tape *t, const struct edge *e, int g)
     return wide;
 }
 
+/* Megatron's hook: param.main_grad.add_(param.grad); param.grad = None (core/distributed/distributed_data_parallel.py).  What a product
+ * has added by itself has no bytes; of a tied weight autograd adds up both gradients first, the head's being zeros. */
+static int add_to_main(struct tape *t, const struct edge *e, int g)
+{
+    int none = tape_alloc(t, 0, 1, MEM_GRADS);
+
+    if (t->stores[g].exact > 0 && e->tensor == TAPE_TIED && t->tied_grad) {
+        tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * e->numel * dtype_bytes(e->dt);
+        int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);
+        tape_unref(t, g);
+        g = sum;
+    }
+    if (t->stores[g].exact > 0)
+        tape_kernel(t, "main grad add", KC_ELEMENTWISE)->bytes = e->numel * (dtype_bytes(e->dt) + 2 * t->main_grad);
+    tape_unref(t, g);
+    return none;
+}
+
 void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 {
-    struct store *st = &t->stores[g];
+    struct store *st;
     int tensor = e->tensor;
+
+    if (t->main_grad)
+        g = add_to_main(t, e, g);
+    st = &t->stores[g];
 
     if (e->wide)
         g = widened(t, e, g);
@@ -346,7 +377,10 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
             t->tied_is_view = t->linear_views && t->out[t->nout - 1].kind == KC_GEMM;
             return;
         }
-        g = tied_sum(t, t->stores[g].bytes, g);
+        if (t->main_grad)
+            tape_unref(t, t->tied_grad);
+        else
+            g = tied_sum(t, t->stores[g].bytes, g);
         tensor = t->tied;
     }
     struct kernel *k = &t->out[t->nout - 1];

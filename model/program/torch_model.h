@@ -66,6 +66,7 @@ struct torch_model {
     const uint8_t *partial;     /* of m's tensors: struct local_model */
     int64_t     ranks;          /* tensor-parallel ones; 1: none */
     int64_t     context, place; /* context-parallel ones; which of them this is */
+    bool        stages;         /* embedding and head are on different ranks (kernels of Megatron) */
     bool        sequence;       /* norms and residuals have a share of the positions */
     const struct torch_style *style;
     enum dtype  dt;             /* of activations outside autocast */

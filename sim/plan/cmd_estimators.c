@@ -1,5 +1,5 @@
-/* cmd_estimators.c -- dpxplan estimators: DeepSpeed's own estimate, to the byte,
- * and with a model what our schedules say beside it. */
+/* cmd_estimators.c -- dpxplan estimators: DeepSpeed's own estimate and Megatron-LM's own report, to the byte, and what our schedules say
+ * beside them. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,16 +8,67 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/exchange/estimators.h"
+#include "model/exchange/megatron_memory.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/elsewhere.h"
 #include "sim/plan/commands.h"
 
 struct args {
-    const char *model, *cluster;
+    const char *model, *cluster, *megatron;
     int64_t params, largest_layer, gpus_per_node, nodes, seq, micro_batch;
     double factor;
     bool json;
 };
+
+/* ---- Megatron-LM's report ---- */
+
+static json_t *bytes_json(double weights, double activations)
+{
+    return json_pack("{s:f, s:f, s:f}", "weights_and_optimizer_bytes", weights, "activations_bytes", activations, "total_bytes", weights + activations);
+}
+
+/* Of both, the first stage; Megatron-LM takes it for the fullest. */
+static int print_report(const struct plan *p, const struct megatron_report *r, const struct evaluation *e, bool json)
+{
+    const struct memory_verdict *m = e->stage ? &e->stage[0].m : &e->m;
+    int64_t states = m->ledger.most[CAT_PARAMS] + m->ledger.most[CAT_GRADS] + m->ledger.most[CAT_OPTIMIZER];
+    int64_t activations = m->ledger.most[CAT_ACTIVATIONS], peak = m->ledger.peak.bytes;
+
+    if (json)
+        return dpxplan_print_json(json_pack("{s:o, s:b, s:{s:I, s:I, s:I, s:I, s:I}}", "megatron", bytes_json(r->weights, r->activations),
+            "by_positions", r->by_positions, "dpx", "model_states_bytes", (json_int_t)states, "activations_bytes", (json_int_t)activations,
+            "gpu_peak_bytes", (json_int_t)peak, "fullest_rank", (json_int_t)e->m.rank, "fullest_rank_peak_bytes",
+            (json_int_t)e->m.ledger.peak.bytes), EXIT_DONE);
+    printf("%-28s %18s %18s\n", "a rank of the first stage", "Megatron-LM", "dpx");
+    printf("%-28s %18s %18s\n", "weights and optimizer", size_text((int64_t)r->weights).s, size_text(states).s);
+    printf("%-28s %18s %18s\n", "activations", size_text((int64_t)r->activations).s, size_text(activations).s);
+    printf("%-28s %18s %18s\n", "together", size_text((int64_t)(r->weights + r->activations)).s, size_text(peak).s);
+    printf("\nMegatron-LM's activations are those of %s.\n"
+           "dpx has the most of each kind that its schedules hold (kernels %s), and the peak of all, temporaries and buffers of communication\n"
+           "among them; the fullest rank is %lld: %s.\n",
+           r->by_positions ? "sequence parallelism with selective recompute" : "tensor parallelism alone, whatever is recomputed, and 5 %",
+           kernels_name(p->kernels), (long long)e->m.rank, size_text(e->m.ledger.peak.bytes).s);
+    return EXIT_DONE;
+}
+
+static int report(const struct args *a)
+{
+    struct megatron_report r;
+    struct evaluation e;
+    struct plan p;
+    int rc = EXIT_MISUSE;
+
+    if (plan_read(a->megatron, &p) < 0)
+        return EXIT_MISUSE;
+    if (megatron_report_of(&p, &r) == 0 && evaluate_allocated(&p, &e) == 0) {
+        rc = print_report(&p, &r, &e, a->json);
+        evaluation_free(&e);
+    }
+    plan_free(&p);
+    return rc;
+}
+
+/* ---- DeepSpeed's estimate ---- */
 
 /* What a DeepSpeed run really holds, by our schedules: bf16, its default options. */
 struct ours { int64_t peak, states, host, pinned; };
@@ -137,15 +188,22 @@ int cmd_estimators(int argc, char **argv)
         { "gpu", "GPU type for dpx's own figure", .str = &a.cluster },
         { "seq", "sequence length for dpx's own figure", .length = &a.seq, .min = 1 },
         { "micro-batch", "samples per rank for dpx's own figure", .i = &a.micro_batch, .min = 1 },
+        { "megatron", "a plan in dialect megatron: Megatron-LM's theoretical memory report of it", .str = &a.megatron },
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }
     };
     struct estimate_row rows[ESTIMATE_ROWS];
     int rc = opts_parse("dpxplan estimators",
-                        "DeepSpeed's estimate_zero2/zero3_model_states_mem_needs, to the byte.", opts, argc, argv);
+                        "DeepSpeed's estimate_zero2/zero3_model_states_mem_needs, or Megatron-LM's theoretical memory report, to the byte.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (a.megatron && (a.model || a.params > 0 || a.largest_layer > 0)) {
+        fail("estimators: --megatron takes a plan, which has the model");
+        return EXIT_MISUSE;
+    }
+    if (a.megatron)
+        return report(&a);
     if (a.model ? a.params > 0 || a.largest_layer > 0 : a.params == 0 || a.largest_layer == 0) {
         fail("estimators: give --model, or --params and --largest-layer");
         return EXIT_MISUSE;

@@ -10,7 +10,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/search_args.h"
 
-const char *const limits_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
+const char *const limits_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", "megatron", NULL };
 
 struct asking {
     struct limits_asked a;

@@ -12,15 +12,15 @@
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
 
-const char *const search_frameworks[] = { "torch", "deepspeed", "any", NULL };
+const char *const search_frameworks[] = { "torch", "deepspeed", "any", "megatron", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
-const char *const search_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
+const char *const search_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", "megatron", NULL };
 const char *const search_recomputes[] = { "none", "selective", "full", "op", "offload", [NRECOMPUTE] = "all", NULL };
 
 /* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
 static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED, 1u << DIALECT_MEGATRON,
 };
 
 static bool can_export(const struct plan *p, const void *target)

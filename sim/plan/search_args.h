@@ -31,7 +31,7 @@ struct search_args {
     int      base;                                      /* enum base_dtype */
 };
 
-enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
+enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON };
 
 #define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, \
                       .headroom = -1, .export_to = -1 }
@@ -48,7 +48,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
-    { "framework", "what you can run: torch, deepspeed or any", .word = &(a).framework, .words = search_frameworks }, \
+    { "framework", "what you can run: torch, deepspeed, megatron, or any of the first two", .word = &(a).framework, .words = search_frameworks }, \
     { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets }, \
     { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies }, \
     { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects }, \

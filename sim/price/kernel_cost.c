@@ -39,10 +39,12 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 {
     const struct gpu_rates *r = gpu_rates(g);
 
-    /* Of inductor's kernels no timings are published either: others of Triton stand for them. */
+    bool others = set == KERNELS_TORCH_COMPILE || kernels_are_megatron(set);
+
+    /* Of inductor's kernels and of Transformer Engine's no timings are published either: others of Triton stand for them. */
     within(out, kernel_launches(set, PASS_FORWARD, k) * LAUNCH_S +
            (double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)),
-           r->hbm_spread * (set == KERNELS_TORCH_COMPILE ? OWN_SPREAD : 1), r->basis);
+           r->hbm_spread * (others ? OWN_SPREAD : 1), r->basis);
 }
 
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */

@@ -26,6 +26,8 @@ double stream_share(const struct gpu *g, enum kernel_set set, const struct kerne
         return 1;
     if (set == KERNELS_TORCH_COMPILE && k->name && !strncmp(k->name, "fused", 5))
         return k->kind == KC_NORM ? of(g, fused_norm) : 1;
+    if (kernels_are_megatron(set) && k->kind == KC_NORM)
+        return of(g, fused_norm);       /* of Transformer Engine's and apex's no timings are published: those of one kernel each way */
     switch (k->kind) {
     case KC_NORM:       return of(g, k->name && !strcmp(k->name, "rms") ? rms : layer_norm);
     case KC_LOSS:       return of(g, loss);

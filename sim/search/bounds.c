@@ -35,7 +35,7 @@ static bool blocks_leave(const struct plan *p)
 static int64_t of_first_stage(const struct plan *p, const struct program *g)
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0, (int)p->parallel.virtual_stages,
-                             (int)p->accumulation };
+                             (int)p->accumulation, (int)p->megatron.microbatch_group_size_per_vp_stage };
     struct pipeline_pass *pass = room_new(pipeline_room(&pipe), sizeof *pass);
     int64_t chunk[PLAN_MAX_CHUNKS] = { 0 }, held = 0, most = 0;
     int n = pipeline_order(&pipe, pass);
@@ -73,7 +73,8 @@ static int64_t params_of(const struct plan *p)
 {
     const struct model *m = &p->model;
     int64_t blocks = 0, block = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
-    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation };
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation,
+                             (int)p->megatron.microbatch_group_size_per_vp_stage };
 
     if (ranks == 1)
         return m->params;
@@ -242,7 +243,8 @@ static void stages_s(const struct timed *timed, struct passes *stage, int64_t n)
 double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache)
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0,
-                             p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation };
+                             p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation,
+                             (int)p->megatron.microbatch_group_size_per_vp_stage };
     struct timed timed = { .p = p, .s = { .program = *g }, .cache = cache, .halves = pipe.ranks > 1 && pipeline_splits(pipe.kind) };
     struct passes *stage = room_new((size_t)(pipe.ranks * pipe.chunks), sizeof *stage);
     double ahead = 0, most = 0, least = INFINITY;

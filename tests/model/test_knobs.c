@@ -34,8 +34,10 @@ static void cut_along(struct plan *p, int axis)
         p->unit = p->unit == UNIT_MODEL ? UNIT_BLOCK : p->unit;
         p->parallel.first_stage_less = p->parallel.last_stage_less = 1;
     }
+    if (p->dialect == DIALECT_MEGATRON)
+        p->parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
     knob_follow_parallel(p, NULL, NULL);
-    p->parallel.virtual_stages = 1;
+    p->parallel.virtual_stages = p->dialect == DIALECT_MEGATRON && axis == 3 ? 2 : 1;
 }
 
 /* DeepSpeed asks for folders. */
@@ -191,7 +193,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     for (int v = 0; v < VARIANTS && !yes; v++) {
         if (!plan_in(&plain, s, d, v))
             continue;
-        if (k->offset == offsetof(struct plan, activation_offload))
+        if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
             plain.kernels = KERNELS_DPX;
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
@@ -205,6 +207,15 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.ddp.comm_hook = HOOK_POWERSGD;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))
             plain.kernels = KERNELS_TORCH_COMPILE;
+        if (k->offset == offsetof(struct plan, parallel.virtual_stages))
+            plain.parallel.virtual_stages = 1;
+        if (k->offset == offsetof(struct plan, parallel.pipeline_schedule) && d == DIALECT_MEGATRON)
+            plain.parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;
+        if (k->offset == offsetof(struct plan, parallel.first_stage_less) && d == DIALECT_MEGATRON)
+            plain.parallel.first_stage_less = 0;
+        if (k->offset == offsetof(struct plan, parallel.last_stage_less) && d == DIALECT_MEGATRON)
+            plain.parallel.last_stage_less = 0;
+        plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

@@ -119,7 +119,7 @@ static void schedules_have_their_chunks(void **state)
 {
     (void)state;
     for (int k = 0; k < NPIPELINE; k++) {
-        struct pipeline p = { (enum pipeline_kind)k, 4, 0, pipeline_usual_chunks((enum pipeline_kind)k), 8 };
+        struct pipeline p = { (enum pipeline_kind)k, 4, 0, pipeline_usual_chunks((enum pipeline_kind)k), 8, 0 };
         bool seen[8] = { false };
         for (int r = 0; r < 4; r++)
             for (int c = 0; c < p.chunks; c++) {

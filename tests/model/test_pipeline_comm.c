@@ -196,7 +196,7 @@ static void must_do(struct pipeline p, int rank, const char *want)
 static void interleaved_of_two_ranks(void **state)
 {
     (void)state;
-    must_do((struct pipeline){ PIPELINE_INTERLEAVED, 2, 0, 2, 4 }, 0,
+    must_do((struct pipeline){ PIPELINE_INTERLEAVED, 2, 0, 2, 4, 0 }, 0,
             "0UNSHARD 2UNSHARD 0F0 0SEND_F0 2RECV_F0 0F1 0SEND_F1 2RECV_F1 2F0 2SEND_F0 2F1 2SEND_F1 2RECV_B0 0F2 0SEND_F2 "
             "2B0 2WAIT_SEND_F0 2SEND_B0 2RECV_B1 0F3 0SEND_F3 2RECV_F2 2B1 2WAIT_SEND_F1 2SEND_B1 0RECV_B0 2F2 2SEND_F2 "
             "2RECV_F3 0B0 0WAIT_SEND_F0 0RECV_B1 2F3 2SEND_F3 0B1 0WAIT_SEND_F1 2RECV_B2 2B2 2WAIT_SEND_F2 2SEND_B2 2RECV_B3 "
@@ -208,7 +208,7 @@ static void interleaved_of_two_ranks(void **state)
 static void batches_of_1f1b(void **state)
 {
     (void)state;
-    must_do((struct pipeline){ PIPELINE_1F1B, 3, 0, 1, 4 }, 1,
+    must_do((struct pipeline){ PIPELINE_1F1B, 3, 0, 1, 4, 0 }, 1,
             "{1RECV_F0} wait{1RECV_F0} 1F0 {1SEND_F0} {1RECV_F1} wait{1RECV_F1} 1F1 wait{1SEND_F0} {1SEND_F1,1RECV_B0} "
             "wait{1SEND_F1,1RECV_B0} 1B0 {1SEND_B0,1RECV_F2} wait{1SEND_B0,1RECV_F2} 1F2 {1SEND_F2,1RECV_B1} "
             "wait{1SEND_F2,1RECV_B1} 1B1 {1SEND_B1,1RECV_F3} wait{1SEND_B1,1RECV_F3} 1F3 {1SEND_F3,1RECV_B2} "
@@ -225,7 +225,7 @@ static void each_pipeline(void (*f)(const struct pipeline *p))
         for (int ranks = 2; ranks <= 8; ranks++)
             for (int chunks = 1; chunks <= 4; chunks++)
                 for (int steps = 1; steps <= 24; steps++) {
-                    struct pipeline p = { kind, ranks, 0, chunks, steps };
+                    struct pipeline p = { kind, ranks, 0, chunks, steps, 0 };
                     if (!pipeline_refused(&p))
                         f(&p);
                 }
@@ -319,7 +319,7 @@ static void gradients_are_added_up_in_the_order_of_micro_steps(void **state)
 static void the_bottom_of_a_v_sends_nothing(void **state)
 {
     (void)state;
-    struct pipeline p = { PIPELINE_ZBV, 4, 0, 2, 8 };
+    struct pipeline p = { PIPELINE_ZBV, 4, 0, 2, 8, 0 };
     struct pipeline_acts *of = pipeline_acts(&p, PIPE_RUNTIME);
 
     for (int i = 0; i < of[3].n; i++) {

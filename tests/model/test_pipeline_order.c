@@ -24,7 +24,7 @@ static int listed(struct pipeline p, int rank)
 /* "stage, kind, micro-step", as PyTorch prints them. */
 static void must_list(enum pipeline_kind kind, int chunks, int rank, const char *want)
 {
-    struct pipeline p = { kind, 4, rank, chunks, 8 };
+    struct pipeline p = { kind, 4, rank, chunks, 8, 0 };
     char text[4096] = "", one[32];
     int n = listed(p, rank);
 
@@ -80,7 +80,7 @@ static void every_pass_comes_once_and_in_order(void **state)
         for (int ranks = 1; ranks <= 8; ranks++)
             for (int chunks = 1; chunks <= 4; chunks++)
                 for (int steps = 1; steps <= 24; steps++) {
-                    struct pipeline p = { (enum pipeline_kind)kind, ranks, 0, chunks, steps };
+                    struct pipeline p = { (enum pipeline_kind)kind, ranks, 0, chunks, steps, 0 };
                     if (pipeline_refused(&p))
                         continue;
                     for (int r = 0; r < ranks; r++) {
@@ -107,7 +107,7 @@ static void every_pass_comes_once_and_in_order(void **state)
 static void must_fly(enum pipeline_kind kind, int ranks, int steps, int chunks, const int *want)
 {
     for (int r = 0; r < ranks; r++)
-        assert_int_equal(pipeline_in_flight(list[r], listed((struct pipeline){ kind, ranks, r, chunks, steps }, r), -1),
+        assert_int_equal(pipeline_in_flight(list[r], listed((struct pipeline){ kind, ranks, r, chunks, steps, 0 }, r), -1),
                          want[r]);
 }
 
@@ -133,14 +133,14 @@ static void in_flight_is_what_the_closed_forms_say(void **state)
     must_fly(PIPELINE_DUALPIPEV, 2, 8, 2, (int[]){ 5, 5 });
     must_fly(PIPELINE_DUALPIPEV, 8, 16, 2, (int[]){ 17, 17, 17, 17, 17, 17, 17, 17 });
     /* vector 46 */
-    assert_int_equal(pipeline_in_flight(list[0], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 0, 8, 64 }, 0), -1), 143);
-    assert_int_equal(pipeline_in_flight(list[15], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 15, 8, 64 }, 15), -1),
+    assert_int_equal(pipeline_in_flight(list[0], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 0, 8, 64, 0 }, 0), -1), 143);
+    assert_int_equal(pipeline_in_flight(list[15], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 15, 8, 64, 0 }, 15), -1),
                      113);
     /* vector 45: warm-ups of 22, 20, ... 8, one more in flight */
     must_fly(PIPELINE_INTERLEAVED, 8, 16, 2, (int[]){ 23, 21, 19, 17, 15, 13, 11, 9 });
     must_fly(PIPELINE_INTERLEAVED, 8, 32, 4, (int[]){ 39, 37, 35, 33, 31, 29, 27, 25 });
     /* rank 0 of 4, chunks 0 and 1: 4 + 3 and 4 */
-    int n = listed((struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 8 }, 0);
+    int n = listed((struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 8, 0 }, 0);
     assert_int_equal(pipeline_in_flight(list[0], n, 0), 8);
     assert_int_equal(pipeline_in_flight(list[0], n, 1), 4);
 }
@@ -153,7 +153,7 @@ static int makespan(enum pipeline_kind kind, int ranks, int steps, int chunks, i
 {
     static int end[2][RANKS * 8][64];       /* of forward, of the inputs' gradient; 0: not yet */
     int n[RANKS], at[RANKS] = { 0 }, free_at[RANKS] = { 0 }, stages = ranks * chunks, last = 0;
-    struct pipeline p = { kind, ranks, 0, chunks, steps };
+    struct pipeline p = { kind, ranks, 0, chunks, steps, 0 };
     bool moved = true;
 
     memset(end, 0, sizeof end);
@@ -232,14 +232,14 @@ static void bubbles_are_what_the_closed_forms_say(void **state)
 static void what_does_not_exist_is_refused(void **state)
 {
     (void)state;
-    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 8 }));
-    assert_false(pipeline_too_few(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 3 }));       /* that is not its only fault */
-    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_ZBV, 4, 0, 1, 8 }));
-    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 7 }));
-    assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 8 }));
-    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 1, 3 }));
-    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 9 }));      /* rounds of 4 and 5 */
-    assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 10 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 8, 0 }));
+    assert_false(pipeline_too_few(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 3, 0 }));       /* that is not its only fault */
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_ZBV, 4, 0, 1, 8, 0 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 7, 0 }));
+    assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 8, 0 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 1, 3, 0 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 9, 0 }));      /* rounds of 4 and 5 */
+    assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 10, 0 }));
     for (int k = 0; k < NPIPELINE; k++)
         assert_true(pipeline_name((enum pipeline_kind)k)[0]);
 }

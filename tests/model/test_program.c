@@ -302,11 +302,13 @@ enum { NFAMILIES = sizeof families / sizeof *families };
 
 /* Every family, kernel set, precision and recompute with 5 blocks, every other one
  * recomputed where any is. */
-/* torch-compile and recompute by operator are not for all. */
+/* torch-compile and recompute by operator are not for all; Megatron's kernels have test_te_program.c. */
 static bool refused(struct plan *p)
 {
     char why[512];
 
+    if (kernels_are_megatron(p->kernels))
+        return true;
     if (p->kernels == KERNELS_TORCH_COMPILE)
         p->dropout = 0;
     if (p->kernels != KERNELS_TORCH_COMPILE && p->recompute != RECOMPUTE_OP)

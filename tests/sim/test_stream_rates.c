@@ -227,6 +227,7 @@ static void fused_norms_run_as_triton_kernels_do(void **state)
                 }
         printf("  fused norms          %-10s %2d rows  share of copies %.2f\n", gpus[g], n[g], (share[g][1] + share[g][2]) / 2);
         assert_close(stream_share(&c.gpu, KERNELS_TORCH_COMPILE, &k), (share[g][1] + share[g][2]) / 2, .02);
+        assert_close(stream_share(&c.gpu, KERNELS_TE, &k), stream_share(&c.gpu, KERNELS_TORCH_COMPILE, &k), 0);
     }
 }
 

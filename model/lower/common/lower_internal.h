@@ -16,6 +16,7 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s);
 int lower_fsdp2(const struct local_model *local, struct schedules *s);
 int lower_zero12(const struct local_model *local, struct schedules *s);  /* DeepSpeed stages 0-2 */
 int lower_zero3(const struct local_model *local, struct schedules *s);   /* DeepSpeed stage 3 */
+int lower_megatron(const struct local_model *local, struct schedules *s);
 /* lower_check() of stage 3. */
 int lower_zero3_check(const struct plan *p);
 

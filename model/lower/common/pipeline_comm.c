@@ -8,7 +8,7 @@
 /* _PipelineScheduleRuntime's default max_active_stages: stages whose parameters are gathered at a time. */
 enum { ACTIVE_STAGES = 3 };
 
-static void put(struct pipeline_acts *l, enum pipeline_verb verb, int chunk, int step, bool with)
+void pipeline_acts_add(struct pipeline_acts *l, enum pipeline_verb verb, int chunk, int step, bool with)
 {
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 64;
@@ -17,6 +17,11 @@ static void put(struct pipeline_acts *l, enum pipeline_verb verb, int chunk, int
             abort();
     }
     l->act[l->n++] = (struct pipeline_act){ (uint8_t)verb, with, (int16_t)chunk, step };
+}
+
+static void put(struct pipeline_acts *l, enum pipeline_verb verb, int chunk, int step, bool with)
+{
+    pipeline_acts_add(l, verb, chunk, step, with);
 }
 
 static bool is_backward(int verb) { return verb == PIPE_BACKWARD || verb == PIPE_INPUT; }
@@ -367,6 +372,11 @@ struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code
 {
     struct pipeline_acts *out = lists(p), *todo;
 
+    if (code >= PIPE_MEGATRON) {
+        for (int r = 0; r < p->ranks; r++)
+            pipeline_megatron(p, r, code == PIPE_MEGATRON_OVERLAPS, &out[r]);
+        return out;
+    }
     if (code != PIPE_RUNTIME) {
         assert(p->kind == PIPELINE_GPIPE || p->kind == PIPELINE_1F1B);
         for (int r = 0; r < p->ranks; r++)

@@ -6,7 +6,7 @@
  *     ... of[rank].act[0 .. of[rank].n) ...
  *     pipeline_acts_free(of, &p);
  *
- * Source: torch/distributed/pipelining/schedules.py, PyTorch 2.15.0 and 2.9.1.  Stages on neighbouring chunks of one
+ * Source: torch/distributed/pipelining/schedules.py, PyTorch 2.15.0 and 2.9.1; megatron/core/pipeline_parallel of 0.16.1.  Stages on neighbouring chunks of one
  * rank (a V's bottom) hand their tensors over: no messages. */
 #ifndef DPX_PIPELINE_COMM_H
 #define DPX_PIPELINE_COMM_H
@@ -34,7 +34,15 @@ enum pipeline_code {
     PIPE_RUNTIME,           /* _PipelineScheduleRuntime: 2.15, all that may have several stages a rank */
     PIPE_OWN_LOOP,          /* ScheduleGPipe, Schedule1F1B: 2.15 */
     PIPE_OWN_LOOP_29,       /* the same of 2.9: gradients are reduced in the last backward */
+    PIPE_MEGATRON,          /* Megatron-LM's, each exchange of messages waited for at once */
+    PIPE_MEGATRON_OVERLAPS, /* its interleaved one with overlap_p2p_comm */
 };
+
+/* Appends an act. */
+void pipeline_acts_add(struct pipeline_acts *l, enum pipeline_verb verb, int chunk, int step, bool with);
+
+/* The list of a rank by Megatron-LM's schedules.py: no gathers and no reductions (pipeline_megatron.c). */
+void pipeline_megatron(const struct pipeline *p, int rank, bool overlaps, struct pipeline_acts *out);
 
 /* One list for each rank of the pipe; never NULL. */
 struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code code);

@@ -43,22 +43,29 @@ static int per_round(const struct pipeline *p)
 {
     int rounds = p->steps / p->ranks;
 
+    if (p->group > 0)
+        return p->group;
     return p->steps / (rounds < 1 ? 1 : rounds);
 }
 
-/* The k-th forward, or backward where chunks come in reverse: its chunk and micro-step. */
-static int chunk_of(const struct pipeline *p, int k, bool backward)
+struct turn pipeline_turn(const struct pipeline *p, int k, bool backward)
 {
-    int chunk = k / per_round(p) % p->chunks;
+    int q = per_round(p), from = k / (q * p->chunks) * q;
+    int size = least(q, p->steps - from), at = k - from * p->chunks, chunk = at / size;     /* the last group may be smaller */
 
-    return backward ? p->chunks - 1 - chunk : chunk;
+    return (struct turn){ backward ? p->chunks - 1 - chunk : chunk, from + at % size };
 }
 
-static int step_of(const struct pipeline *p, int k)
+int pipeline_warm_up(const struct pipeline *p)
 {
-    int q = per_round(p);
+    return least((p->chunks - 1) * per_round(p) + 2 * (p->ranks - 1 - p->rank), p->steps * p->chunks);
+}
 
-    return k / (q * p->chunks) * q + k % q;
+static void take_turn(struct list *l, enum micro_pass kind, int k)
+{
+    struct turn t = pipeline_turn(l->p, k, kind != MICRO_FORWARD);
+
+    put(l, kind, t.chunk, t.step);
 }
 
 /* _get_1f1b_rank_ops(): forwards first; then one of each in turn. */
@@ -66,22 +73,20 @@ static void interleaved(struct list *l, bool zero_bubble)
 {
     const struct pipeline *p = l->p;
     int n = p->steps * p->chunks, weights = 0, behind = p->ranks - 1 - p->rank;
-    int warm_up = least((p->chunks - 1) * per_round(p) + (zero_bubble ? 1 : 2) * behind, n);
+    int warm_up = zero_bubble ? least((p->chunks - 1) * per_round(p) + behind, n) : pipeline_warm_up(p);
 
     for (int k = 0; k < n + warm_up; k++) {
         int b = k - warm_up;
         if (k < n)
-            put(l, MICRO_FORWARD, chunk_of(p, k, false), step_of(p, k));
+            take_turn(l, MICRO_FORWARD, k);
         if (b < 0)
             continue;
-        put(l, zero_bubble ? MICRO_INPUT : MICRO_BACKWARD, chunk_of(p, b, true), step_of(p, b));
-        if (zero_bubble && b >= p->rank) {
-            put(l, MICRO_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
-            weights++;
-        }
+        take_turn(l, zero_bubble ? MICRO_INPUT : MICRO_BACKWARD, b);
+        if (zero_bubble && b >= p->rank)
+            take_turn(l, MICRO_WEIGHT, weights++);
     }
     for (; zero_bubble && weights < n; weights++)
-        put(l, MICRO_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
+        take_turn(l, MICRO_WEIGHT, weights);
 }
 
 static void looped_bfs(struct list *l)

@@ -24,6 +24,12 @@ struct pipeline_pass { uint8_t kind; bool paired; int16_t chunk; int32_t step; }
 size_t pipeline_room(const struct pipeline *p);
 int    pipeline_order(const struct pipeline *p, struct pipeline_pass *out);
 
+/* Of an interleaved pipeline: the k-th forward, or backward, where chunks come in reverse; and how many forwards come before the
+ * first backward. */
+struct turn { int chunk, step; };
+struct turn pipeline_turn(const struct pipeline *p, int k, bool backward);
+int pipeline_warm_up(const struct pipeline *p);
+
 /* The most micro-steps of a chunk (-1: of all chunks together) that have run forward and not yet the last
  * part of backward: instances of what lives from forward to backward. */
 int    pipeline_in_flight(const struct pipeline_pass *pass, int n, int chunk);

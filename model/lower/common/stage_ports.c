@@ -14,7 +14,8 @@ struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
     struct mesh m = plan_mesh(p);
 
     return (struct pipeline){ p->parallel.pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
-                              m.size[AXIS_PIPE] > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation };
+                              m.size[AXIS_PIPE] > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation,
+                              (int)p->megatron.microbatch_group_size_per_vp_stage };
 }
 
 int stage_ports_stage(const struct stage_ports *o, int chunk) { return pipeline_stage(&o->pipe, o->pipe.rank, chunk); }
@@ -90,6 +91,7 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
                                .elems = boundary_elems(local), .memory = *m };
+    o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
     if (events > MOST_EVENTS)
@@ -193,9 +195,14 @@ static void edge(struct stage_ports *o, enum piece_id piece, enum pass pass, int
 static bool is_b(int verb) { return verb == PIPE_SEND_B || verb == PIPE_RECV_B; }
 
 /* PyTorch has a communicator for each pair of ranks, with one stream (ProcessGroupNCCL's pointToPoint()).  What a batch
- * sends and receives begins together: its second direction is on the group's own stream. */
+ * sends and receives begins together: its second direction is on the group's own stream.  Of two ranks Megatron-LM's
+ * interleaved loop has two, one for what the first sends and one for what it receives (p2p_communication.py, _p2p_ops()). */
 static enum stream stream_of(const struct stage_ports *o, int verb, int peer, bool batch)
 {
+    bool sends = verb == PIPE_SEND_F || verb == PIPE_SEND_B;
+
+    if (o->both_ways && o->pipe.ranks == 2)
+        return sends == (o->pipe.rank == 0) ? STREAM_NEXT : STREAM_PREVIOUS;
     if (batch && is_b(verb))
         return STREAM_GROUP;
     return peer == (o->pipe.rank + 1) % o->pipe.ranks ? STREAM_NEXT : STREAM_PREVIOUS;

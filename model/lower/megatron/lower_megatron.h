@@ -1,0 +1,77 @@
+/* lower_megatron.h -- what the files of Megatron-LM's lowering share.
+ *
+ *     lower_megatron.c           passes, the end of a step, whole steps
+ *     lower_megatron_layout.c    buffers of parameters and gradients, buckets, shards, states
+ *     lower_megatron_sync.c      gradients reduced, parameters gathered
+ *     lower_megatron_pipeline.c  micro-steps of a pipeline's stage */
+#ifndef DPX_LOWER_MEGATRON_H
+#define DPX_LOWER_MEGATRON_H
+
+#include "model/lower/common/stage_ports.h"
+
+/* Elements [from, to) of a chunk's buffer, filled up at its end. */
+struct mega_bucket { int64_t from, to; int tensors; };
+
+/* A model chunk, wrapped by a DistributedDataParallel of its own: all that the rank has, or one of its stages. */
+struct mega_chunk {
+    int      from, to;              /* of the rank's blocks */
+    bool     embeds, heads;
+    int      nbuckets;
+    struct mega_bucket *bucket;     /* in the order in which backward fills them */
+    int     *of;                    /* bucket of each of the model's tensors; -1: another chunk's */
+    int64_t *at;                    /* where it begins in the buffer */
+    int64_t  numel;                 /* of the buffer */
+    int      params, grads;         /* buffers */
+    int     *pending;               /* per bucket: gradients to come in this backward */
+    bool    *reducing, *gathering;  /* its collective was issued */
+    uint16_t *gathered;             /* its event */
+    bool     waits;                 /* this forward waits for gathers */
+};
+
+struct mega {
+    const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
+    struct schedules  *s;
+    struct recipe      r;
+    bool     sharded;               /* the distributed optimizer */
+    bool     hooks;                 /* buckets are reduced as soon as they are full, in this step's last backward */
+    struct mega_chunk chunk[PLAN_MAX_CHUNKS], *at;      /* the one whose turn it is */
+    int      nchunks;
+    int      master, moments, wide;         /* buffers: fp32 parameters, Adam's moments, fp32 copies of gradients; -1: not here */
+    int      sums;                  /* gradients that are parts of sums over the tensor-parallel ranks */
+    int64_t  own_elems, partial;    /* elements that this rank updates; and of those sums */
+    int      acts[NPIECE];
+    int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
+};
+
+/* ---- lower_megatron_layout.c ---- */
+
+void mega_open(struct mega *z);
+void mega_close(struct mega *z);
+bool mega_has(const struct mega_chunk *c, const struct tensor *t);
+
+/* ---- lower_megatron_sync.c ---- */
+
+/* The bucket's reduction is issued: start_grad_sync(). */
+void mega_reduce(struct mega *z, struct mega_chunk *c, int bucket);
+/* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
+void mega_finish_reductions(struct mega *z);
+/* The bucket's gather is issued: start_param_sync(). */
+void mega_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
+/* Before kernels that read this tensor's module: its bucket is there, the next one is asked for. */
+void mega_await_bucket(struct mega *z, int bucket);
+/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends. */
+void mega_finalize(struct mega *z);
+
+/* ---- passes ---- */
+
+void mega_forward(struct mega *z);
+void mega_backward(struct mega *z, bool hooks);
+
+/* ---- lower_megatron_pipeline.c ---- */
+
+/* The micro-steps of a step.  0, or -1 reported. */
+int  mega_pipeline(struct mega *z, bool first_step);
+
+#endif

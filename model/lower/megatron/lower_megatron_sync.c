@@ -1,0 +1,115 @@
+/* lower_megatron_sync.c -- how Megatron-LM reduces gradients and gathers parameters.
+ *
+ * Sources (megatron-core 0.16.1): distributed/param_and_grad_buffer.py, _ParamAndGradBucketGroup; finalize_model_grads.py.  A
+ * bucket's gradients are looked at (check_for_nan_in_grad), scaled by 1/ranks and summed, or averaged by the collective; what the
+ * distributed optimizer shards is reduce-scattered in place, the buffer staying whole. */
+#include "model/lower/megatron/lower_megatron.h"
+
+/* The host reads what the device has computed. */
+static void read_back(struct mega *z, enum phase phase, const char *why)
+{
+    sched_op(z->s, OP_WAIT, STREAM_ISSUE, phase, why)->after = AFTER(STREAM_COMPUTE);
+}
+
+static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
+
+void mega_reduce(struct mega *z, struct mega_chunk *c, int bucket)
+{
+    const struct megatron_options *o = &z->p->megatron;
+    int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad);
+
+    c->reducing[bucket] = true;
+    if (o->check_for_nan_in_loss_and_grad) {
+        sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "norm of the bucket", bytes, 0);
+        read_back(z, PHASE_REDUCE, "is the bucket finite?");
+    }
+    if (z->local->data_ranks == 1)
+        return;
+    if (!o->ddp_average_in_collective) {
+        sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
+        sched_does(z->s, COPY_SET, 1.0 / (double)z->local->data_ranks);
+        sched_act(z->s, ACT_RW, c->grads, 0, 0);
+    }
+    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, GROUP_DATA, z->r.wire_reduce,
+               o->ddp_average_in_collective ? RED_AVG : RED_SUM, numel)->after = AFTER(STREAM_COMPUTE);
+    sched_of(z->s, "bucket", bucket, 0);
+    sched_act(z->s, ACT_RW, c->grads, 0, 0);
+}
+
+void mega_finish_reductions(struct mega *z)
+{
+    for (int i = 0; i < z->nchunks; i++) {
+        struct mega_chunk *c = &z->chunk[i];
+        for (int b = 0; b < c->nbuckets; b++) {
+            if (!c->reducing[b])
+                mega_reduce(z, c, b);
+            c->reducing[b] = false;
+        }
+    }
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_REDUCE);
+}
+
+void mega_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
+{
+    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, z->r.wire_gather, RED_NONE, numel_of(c, bucket));
+
+    o->after = AFTER(STREAM_COMPUTE);
+    o->record = c->gathered[bucket];
+    sched_of(z->s, "bucket", bucket, 0);
+    sched_act(z->s, ACT_RW, c->params, 0, 0);
+    c->gathering[bucket] = true;
+}
+
+/* finish_param_sync(): buckets are needed from the last one on. */
+void mega_await_bucket(struct mega *z, int bucket)
+{
+    struct mega_chunk *c = z->at;
+
+    if (c->pending[bucket] == 0)
+        return;                         /* was waited for in this forward */
+    if (!c->gathering[bucket])
+        mega_gather(z, c, bucket, PHASE_FORWARD);
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
+    sched_of(z->s, "bucket", bucket, 0);
+    c->pending[bucket] = 0;
+    if (bucket > 0 && !c->gathering[bucket - 1])
+        mega_gather(z, c, bucket - 1, PHASE_FORWARD);
+}
+
+/* ---- finalize_model_grads() ---- */
+
+/* Norms' gradients of a share of the positions, and of q's and k's norms: flattened, summed, copied back. */
+static void sum_partial(struct mega *z)
+{
+    int64_t bytes = z->partial * dtype_bytes(z->r.grad);
+
+    if (z->sums < 0)
+        return;
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "flatten partial gradients", bytes, bytes);
+    sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->sums, 0, 0);
+    sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.grad, RED_SUM, z->partial)->after =
+        AFTER(STREAM_COMPUTE);
+    sched_act(z->s, ACT_RW, z->sums, 0, 0);
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "copy sums back", bytes, bytes)->after = AFTER(STREAM_TENSOR);
+    sched_act(z->s, ACT_R | ACT_FREE, z->sums, 0, 0);
+}
+
+/* The whole gradient of an embedding that the pipeline's first and last stage both have. */
+static void sum_tied(struct mega *z)
+{
+    for (int i = 0; i < z->nchunks; i++)
+        for (int t = 0; t < z->m->ntensors; t++)
+            if (z->chunk[i].of[t] >= 0 && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
+                sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.grad, RED_SUM, z->m->tensors[t].numel)->after =
+                    AFTER(STREAM_COMPUTE);
+                sched_act(z->s, ACT_RW, z->chunk[i].grads, 0, 0);
+                sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await the embedding's gradient")->after = AFTER(STREAM_REDUCE);
+            }
+}
+
+void mega_finalize(struct mega *z)
+{
+    mega_finish_reductions(z);
+    sum_partial(z);
+    sum_tied(z);
+}

@@ -1,0 +1,138 @@
+/* megatron_model.c -- see megatron_model.h. */
+#include "model/plan/megatron_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
+{
+    return round_up(vocab, divisor * tensor_ranks);
+}
+
+/* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
+ * SwiGLU or squared ReLU, norms of q and k. */
+static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee" };
+
+const char *megatron_model_refused(const struct model *m)
+{
+    bool known = false;
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        known |= !strcmp(m->family, families[i]);
+    if (!known)
+        return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
+               "nemotron, arcee";
+    if (m->out_bias != m->mlp_bias || (m->out_bias && !m->qkv_bias))
+        return "its linear layers have other biases than --disable-bias-linear and --add-qkv-bias leave";
+    return NULL;
+}
+
+/* ---- the table ---- */
+
+/* One tensor of GPTModel: rows and columns (0: a vector). */
+struct row {
+    const char *module, *name;
+    enum tensor_role role;
+    int64_t rows, columns;
+    bool bias;
+};
+
+static void add(struct model *m, int block, const struct row *r)
+{
+    struct tensor *t = &m->tensors[m->ntensors];
+    char module[sizeof m->modules->name];
+
+    if (block >= 0)
+        snprintf(module, sizeof module, "decoder.layers.%d.%s", block, r->module);
+    else
+        snprintf(module, sizeof module, "%s", r->module);
+    if (m->nmodules == 0 || strcmp(m->modules[m->nmodules - 1].name, module)) {
+        struct module *owner = &m->modules[m->nmodules++];
+        memset(owner, 0, sizeof *owner);
+        memcpy(owner->name, module, sizeof module);
+        owner->first = m->ntensors;
+    }
+    *t = (struct tensor){ .shape = { r->rows, r->columns ? r->columns : 1 }, .ndim = r->columns ? 2 : 1, .role = r->role,
+                          .is_bias = r->bias, .module = m->nmodules - 1 };
+    t->numel = t->shape[0] * t->shape[1];
+    t->block = block >= 0 ? block : r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
+    t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN);
+    snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 24), module, r->name);
+    m->modules[t->module].ntensors++;
+    m->modules[t->module].block = t->block;
+    m->ntensors++;
+    m->ntrainable++;
+    m->params += t->numel;
+    m->trainable += t->numel;
+}
+
+/* A weight and, where it has one, its bias. */
+static void add_linear(struct model *m, int block, const char *module, enum tensor_role role, int64_t out, int64_t in, bool bias)
+{
+    add(m, block, &(struct row){ module, "weight", role, out, in, false });
+    if (bias)
+        add(m, block, &(struct row){ module, "bias", role, out, 0, true });
+}
+
+/* A norm's own, by these names. */
+static void add_norm(struct model *m, int block, const char *module, enum tensor_role role, const char *weight, const char *bias)
+{
+    add(m, block, &(struct row){ module, weight, role, m->hidden, 0, false });
+    if (m->norm_bias)
+        add(m, block, &(struct row){ module, bias, role, m->hidden, 0, true });
+}
+
+static void add_block(struct model *m, int b)
+{
+    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    bool gated = m->mlp == MLP_GATED;
+
+    add_linear(m, b, "self_attention.linear_proj", ROLE_ATTN_OUT, m->hidden, q, m->out_bias);
+    add_norm(m, b, "self_attention.linear_qkv", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");
+    add_linear(m, b, "self_attention.linear_qkv", ROLE_QKV, q + 2 * kv, m->hidden, m->qkv_bias);
+    if (m->qk_norm) {
+        add(m, b, &(struct row){ "self_attention.q_layernorm", "weight", ROLE_Q_NORM, m->head_dim, 0, false });
+        add(m, b, &(struct row){ "self_attention.k_layernorm", "weight", ROLE_K_NORM, m->head_dim, 0, false });
+    }
+    add_norm(m, b, "mlp.linear_fc1", ROLE_NORM_MLP, "layer_norm_weight", "layer_norm_bias");
+    add_linear(m, b, "mlp.linear_fc1", gated ? ROLE_GATE_UP : ROLE_UP, gated ? 2 * m->ffn : m->ffn, m->hidden, m->mlp_bias);
+    add_linear(m, b, "mlp.linear_fc2", ROLE_DOWN, m->hidden, m->ffn, m->mlp_bias);
+}
+
+/* Most tensors of a block, and outside of blocks. */
+enum { BLOCK_TENSORS = 16, OTHER_TENSORS = 8 };
+
+int megatron_model(const struct plan *p, struct model *out)
+{
+    size_t room = (size_t)p->model.layers * BLOCK_TENSORS + OTHER_TENSORS;
+
+    *out = p->model;
+    out->vocab = megatron_vocab(p->model.vocab, p->megatron.make_vocab_size_divisible_by, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    out->fused_qkv = out->qkv_grouped = true;
+    out->fused_gate_up = out->mlp == MLP_GATED;
+    out->ntensors = out->nmodules = out->ntrainable = out->block0 = out->per_block = 0;
+    out->params = out->trainable = 0;
+    out->tensors = calloc(room, sizeof *out->tensors);
+    out->modules = calloc(room, sizeof *out->modules);
+    json_incref(out->rope_scaling);
+    if (!out->tensors || !out->modules) {
+        model_free(out);
+        return fail("out of memory for Megatron's tensor table");
+    }
+    add_linear(out, -1, "embedding.word_embeddings", ROLE_TOKENS, out->vocab, out->hidden, false);
+    if (out->position == POS_LEARNED)
+        add_linear(out, -1, "embedding.position_embeddings", ROLE_POSITIONS, out->positions, out->hidden, false);
+    out->block0 = out->ntensors;
+    for (int b = 0; b < (int)out->layers; b++) {
+        add_block(out, b);
+        if (b == 0)
+            out->per_block = out->ntensors - out->block0;
+    }
+    add_norm(out, -1, "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
+    if (!out->tied)
+        add_linear(out, -1, "output_layer", ROLE_HEAD, out->vocab, out->hidden, false);
+    return 0;
+}

@@ -1,0 +1,487 @@
+/* tape_te.c -- see tape_te.h. */
+#include "model/program/tape_te.h"
+
+#include "model/plan/plan_groups.h"
+#include "model/program/tape_collective.h"
+#include "model/program/tape_internal.h"
+
+static int make(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+static int share(struct tape *t, int store)
+{
+    t->stores[store].refs++;
+    return store;
+}
+
+static int64_t bytes_of(const struct tape *t, var v) { return tape_var_numel(t, v) * dtype_bytes(tape_var_dtype(t, v)); }
+
+/* A kernel of forward or of backward that passes over so many bytes. */
+static struct kernel *pass_over(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
+{
+    struct kernel *k = t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
+
+    k->bytes = bytes;
+    return k;
+}
+
+static struct node *node_of(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc, var x)
+{
+    struct node *n = tape_node(t, kind, name, kc);
+
+    tape_edge(t, n, x);
+    return n;
+}
+
+static var fresh(struct tape *t, int node, int64_t numel, enum dtype dt)
+{
+    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+}
+
+static bool wants(const struct node *n, int i) { return i < n->nedges && (n->edges[i].tensor >= 0 || n->edges[i].node); }
+
+/* A gradient that autograd hands to DistributedDataParallel's hook. */
+static int small_grad(struct tape *t, const struct node *n, int i)
+{
+    return wants(n, i) ? make(t, n->edges[i].numel, n->edges[i].dt) : 0;
+}
+
+static void drop_saved(struct tape *t, const struct node *n, int i)
+{
+    struct node *own = &t->nodes[n - t->nodes];
+
+    if (i < own->nsaved) {
+        tape_unref(t, own->saved[i]);
+        own->saved[i] = 0;
+    }
+}
+
+/* ---- norms ---- */
+
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms)
+{
+    pass_over(t, name, KC_NORM, 2 * bytes_of(t, x));
+    struct node *n = node_of(t, NODE_TE_NORM, name, KC_NORM, x);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, w);
+    if (b)
+        tape_edge(t, n, b);
+    tape_save_var(t, n, x);
+    var y = fresh(t, node, tape_var_numel(t, x), tape_var_dtype(t, x));
+    for (int i = 0; i < (rms ? 1 : 2); i++) {
+        int number = make(t, rows, DT_FP32);
+        tape_save(t, &t->nodes[node], number);
+        tape_unref(t, number);
+    }
+    return y;
+}
+
+/* One kernel reads the gradient and x and writes x's gradient and each multiprocessor's part of the weights'; a second adds these
+ * up (transformer_engine/common/normalization). */
+static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    pass_over(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+    for (int i = 0; i < n->nedges; i++)
+        out[i] = small_grad(t, n, i);
+}
+
+/* ---- linear layers ---- */
+
+static bool gathers(const struct te_linear *l) { return l->sequence && l->ranks > 1; }
+
+static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
+{
+    struct kernel *kernel = pass_over(t, name, KC_GEMM, (m * k + n * k + m * n) * size);
+
+    kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
+    kernel->flops = 2.0 * (double)m * (double)n * (double)k;
+    return kernel;
+}
+
+/* Into main_grad, read and written. */
+static void weight_product(struct tape *t, const struct node *n, int64_t size)
+{
+    struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, size);
+
+    k->bytes = (n->m * n->k + n->m * n->n) * size + 2 * n->n * n->k * t->main_grad;
+}
+
+static struct node *linear_node(struct tape *t, enum node_kind kind, const struct te_linear *l, var x, int64_t rows)
+{
+    struct node *n = node_of(t, kind, l->names.forward, KC_GEMM, x);
+
+    n->names = l->names;
+    n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
+    n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .buffered = l->buffered, .zeroed = l->zeroed };
+    for (int i = 0; i < 3; i++)
+        if (l->weight[i])
+            tape_edge(t, n, l->weight[i]);
+    n->te.weights = n->nedges - 1;
+    for (int i = 0; i < 3; i++)
+        if (l->bias[i])
+            tape_edge(t, n, l->bias[i]);
+    tape_save_var(t, n, x);
+    return n;
+}
+
+/* What backward hands out for its parameters: nothing for a weight, whose gradient is in main_grad; a bias's own, made beside the
+ * weight's product ("bgrad"). */
+static void hand_out(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    for (int i = 1; i < n->nedges; i++)
+        out[i] = !wants(n, i) ? 0 : i <= n->te.weights ? tape_alloc(t, 0, 1, MEM_GRADS) : small_grad(t, n, i);
+    for (int i = 1; i <= n->te.weights && n->te.zeroed; i++)
+        pass_over(t, "zero wgrad", KC_COPY, n->edges[i].numel * dtype_bytes(n->edges[i].dt));
+}
+
+var te_column(struct tape *t, const struct te_linear *l, var x)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    int64_t elems = tape_var_numel(t, x) * (gathers(l) ? l->ranks : 1), rows = elems / l->k;
+    int all = 0;
+
+    if (gathers(l)) {
+        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
+        all = l->buffered ? 0 : make(t, elems, dt);
+    }
+    product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
+    linear_node(t, NODE_TE_COLUMN, l, x, rows);
+    var y = fresh(t, t->nnodes - 1, rows * l->n, dt);
+    tape_unref(t, all);
+    return y;
+}
+
+static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    enum dtype dt = n->edges[0].dt;
+    int64_t size = dtype_bytes(dt), elems = n->m * n->k;
+    int all = 0, gather = 0, reduce = 0, dx = 0;
+
+    if (n->te.gathers) {
+        gather = tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
+        all = n->te.buffered ? 0 : make(t, elems, dt);
+    }
+    if (wants(n, 0)) {
+        product(t, n->names.dx, n->m, n->k, n->n, size);
+        dx = make(t, elems, dt);
+        if (n->te.gathers) {
+            reduce = tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, elems);
+            out[0] = make(t, elems / n->te.ranks, dt);
+        } else {
+            reduce = n->te.ranks > 1 ? tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, elems) : 0;
+            out[0] = share(t, dx);
+        }
+    }
+    tape_needs(t, gather);
+    weight_product(t, n, size);
+    hand_out(t, n, out);
+    drop_saved(t, n, 0);
+    tape_unref(t, all);
+    tape_unref(t, dx);
+    tape_needs(t, reduce);
+}
+
+var te_row(struct tape *t, const struct te_linear *l, var x)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    int64_t rows = tape_var_numel(t, x) / l->k, elems = rows * l->n;
+
+    product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
+    linear_node(t, NODE_TE_ROW, l, x, rows);
+    int node = t->nnodes - 1, y = make(t, elems, dt);
+    if (l->ranks > 1 && !gathers(l))
+        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, elems);
+    if (!gathers(l))
+        return tape_var(t, y, elems, dt, node, 0);
+    tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, elems);
+    var mine = fresh(t, node, elems / l->ranks, dt);
+    tape_unref(t, y);
+    return mine;
+}
+
+static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    enum dtype dt = n->edges[0].dt;
+    int64_t size = dtype_bytes(dt);
+    int all = 0;
+
+    if (n->te.gathers) {
+        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, n->m * n->n);
+        all = make(t, n->m * n->n, dt);
+    }
+    if (wants(n, 0)) {
+        product(t, n->names.dx, n->m, n->k, n->n, size);
+        out[0] = make(t, n->m * n->k, dt);
+    }
+    weight_product(t, n, size);
+    hand_out(t, n, out);
+    drop_saved(t, n, 0);
+    tape_unref(t, all);
+}
+
+/* ---- between products ---- */
+
+var te_bias_dropout_add(struct tape *t, const char *name, var x, var b, var residual, double p)
+{
+    int64_t numel = tape_var_numel(t, x);
+
+    pass_over(t, name, KC_ELEMENTWISE, 3 * bytes_of(t, x) + (p > 0 ? numel : 0));
+    struct node *n = node_of(t, NODE_TE_ADD, name, KC_ELEMENTWISE, x);
+    int node = t->nnodes - 1;
+    tape_edge(t, n, residual);
+    if (b)
+        tape_edge(t, n, b);
+    var y = fresh(t, node, numel, tape_var_dtype(t, x));
+    if (p > 0) {
+        int mask = make(t, numel, DT_UINT8);
+        tape_save(t, &t->nodes[node], mask);
+        tape_unref(t, mask);
+        t->nodes[node].te.masked = true;
+    }
+    return y;
+}
+
+/* A bias that was added to every row gets the sum over them. */
+static void sum_rows(struct tape *t, const struct node *n, int i, int64_t bytes, int out[TAPE_EDGES])
+{
+    if (!wants(n, i))
+        return;
+    pass_over(t, "bias gradient", KC_ELEMENTWISE, bytes);
+    out[i] = small_grad(t, n, i);
+}
+
+static void add_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    int64_t bytes = n->edges[0].numel * dtype_bytes(n->edges[0].dt);
+
+    out[1] = wants(n, 1) ? share(t, n->grad[0]) : 0;
+    if (n->te.masked && wants(n, 0)) {
+        pass_over(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->edges[0].numel);
+        out[0] = make(t, n->edges[0].numel, n->edges[0].dt);
+    } else if (wants(n, 0)) {
+        out[0] = share(t, n->grad[0]);
+    }
+    sum_rows(t, n, 2, bytes, out);
+}
+
+var te_activation(struct tape *t, const char *name, var x, var b, bool gated)
+{
+    int64_t numel = tape_var_numel(t, x) / (gated ? 2 : 1);
+
+    pass_over(t, name, KC_ELEMENTWISE, bytes_of(t, x) + numel * dtype_bytes(tape_var_dtype(t, x)));
+    struct node *n = node_of(t, NODE_TE_ACTIVATION, name, KC_ELEMENTWISE, x);
+    if (b)
+        tape_edge(t, n, b);
+    tape_save_var(t, n, x);
+    n->k = numel;
+    return fresh(t, t->nnodes - 1, numel, tape_var_dtype(t, x));
+}
+
+static void activation_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+    int64_t bytes = e->numel * dtype_bytes(e->dt);
+
+    pass_over(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->k * dtype_bytes(e->dt));
+    out[0] = make(t, e->numel, e->dt);
+    sum_rows(t, n, 1, bytes, out);
+}
+
+static var copied(struct tape *t, const char *name, enum kernel_class kc, enum node_kind kind, var x)
+{
+    pass_over(t, name, kc, 2 * bytes_of(t, x));
+    node_of(t, kind, name, kc, x);
+    return fresh(t, t->nnodes - 1, tape_var_numel(t, x), tape_var_dtype(t, x));
+}
+
+var te_rotate(struct tape *t, const char *name, var x) { return copied(t, name, KC_ELEMENTWISE, NODE_COPY, x); }
+
+var te_contiguous(struct tape *t, const char *name, var x) { return copied(t, name, KC_COPY, NODE_PASS, x); }
+
+/* ---- attention ---- */
+
+/* FusedAttnFunc, flash-attn's function: q, k, v, the output, a row's log-sum-exp, the random generator's seed and offset.  Gradients lie
+ * as what they belong to does: of packed q, k and v in one tensor. */
+var te_attention(struct tape *t, var q, var k, var v, int64_t numel, int64_t lse_numel, int64_t scratch, double flops)
+{
+    const var in[3] = { q, k, v };
+    enum dtype dt = tape_var_dtype(t, q);
+    struct kernel *kernel = pass_over(t, "attention", KC_ATTENTION, numel * dtype_bytes(dt));
+
+    kernel->flops = flops;
+    struct node *n = tape_node(t, NODE_EACH, "attention", KC_ATTENTION);
+    int node = t->nnodes - 1;
+    for (int i = 0; i < 3 && in[i]; i++) {
+        kernel->bytes += bytes_of(t, in[i]);
+        tape_edge(t, n, in[i]);
+        tape_save_var(t, n, in[i]);
+    }
+    n->flops = flops;
+    n->work = scratch;
+    var y = fresh(t, node, numel, dt);
+    tape_save_var(t, &t->nodes[node], y);
+    const int kept[] = { make(t, lse_numel, DT_FP32), make(t, 2, DT_INT64) };
+    for (int i = 0; i < 2; i++) {
+        tape_save(t, &t->nodes[node], kept[i]);
+        tape_unref(t, kept[i]);
+    }
+    return y;
+}
+
+/* ---- the embedding ---- */
+
+var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    int64_t numel = tape_var_numel(t, x);
+    struct node *n = node_of(t, NODE_TE_MOVE, "collective", KC_COPY, x);
+    int node = t->nnodes - 1;
+
+    n->m = (int64_t)how;
+    switch (how) {
+    case TE_SUM:                /* in place */
+        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, numel);
+        return tape_var(t, share(t, t->vars[x].store), numel, dt, node, 0);
+    case TE_SCATTER:
+        tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
+        break;
+    case TE_SPLIT:              /* of a view of one rank's share: clone_scatter_output_in_embedding */
+        pass_over(t, "own positions", KC_COPY, 2 * numel / ranks * dtype_bytes(dt));
+        break;
+    }
+    return fresh(t, node, numel / ranks, dt);
+}
+
+static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+
+    if (n->m == TE_SUM) {
+        out[0] = share(t, n->grad[0]);
+        return;
+    }
+    tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, e->dt, e->numel);
+    out[0] = make(t, e->numel, e->dt);
+}
+
+/* Which ids are another rank's, and the others from its first row on; then those rows are zeroed in place. */
+var te_embedding(struct tape *t, const char *name, var ids, int64_t width, var w, int64_t ranks)
+{
+    int64_t rows = tape_var_numel(t, ids);
+    int mask = 0, local = 0;
+
+    if (ranks > 1) {
+        pass_over(t, "mask ids", KC_COPY, rows * (3 * 8 + 3));
+        mask = make(t, rows, DT_UINT8), local = make(t, rows, DT_INT64);
+    }
+    var x = op_embedding(t, name, ids, width, w);
+    int node = t->nnodes - 1;
+    if (ranks == 1)
+        return x;
+    pass_over(t, "mask rows", KC_COPY, rows * width * dtype_bytes(tape_var_dtype(t, x)));
+    tape_save(t, &t->nodes[node], local);               /* of F.embedding, */
+    tape_save(t, &t->nodes[node], mask);                /* and of the assignment to its rows */
+    tape_unref(t, mask);
+    tape_unref(t, local);
+    return x;
+}
+
+/* ---- the loss ---- */
+
+static void sum_over_ranks(struct tape *t, enum red_op red, int64_t elems, int64_t ranks)
+{
+    if (ranks > 1)
+        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, red, DT_FP32, elems);
+}
+
+/* Passes over the fp32 copy of the logits: in bytes an element, those that have a kernel of their own in core/tensor_parallel/cross_entropy.py,
+ * or what inductor makes of core/fusions/fused_cross_entropy.py. */
+static int softmax(struct tape *t, enum te_loss kind, int64_t numel, int64_t rows, int64_t ranks)
+{
+    bool plain = kind == TE_LOSS_PLAIN;
+
+    pass_over(t, "logits to fp32", KC_LOSS, (2 + 4) * numel);
+    int all = make(t, numel, DT_FP32);
+    if (plain)
+        pass_over(t, "maximum", KC_LOSS, 4 * numel);
+    int most = make(t, rows, DT_FP32);
+    sum_over_ranks(t, RED_MAX, rows, ranks);
+    if (plain) {
+        pass_over(t, "subtract maximum", KC_LOSS, 8 * numel);
+        pass_over(t, "exp", KC_LOSS, 8 * numel);
+        pass_over(t, "sum of exp", KC_LOSS, 4 * numel);
+        sum_over_ranks(t, RED_SUM, rows, ranks);
+        sum_over_ranks(t, RED_SUM, rows, ranks);
+    } else {
+        pass_over(t, "exp and its sum", KC_LOSS, 8 * numel);
+        sum_over_ranks(t, RED_SUM, 2 * rows, ranks);
+    }
+    pass_over(t, "softmax", KC_LOSS, 8 * numel);
+    tape_unref(t, most);
+    return all;
+}
+
+var te_parallel_loss(struct tape *t, enum te_loss kind, var logits, var labels, int64_t ranks)
+{
+    int64_t numel = tape_var_numel(t, logits), rows = tape_var_numel(t, labels), size = dtype_bytes(tape_var_dtype(t, logits));
+    struct node *n = node_of(t, NODE_TE_LOSS, "loss", KC_LOSS, logits);
+    int node = t->nnodes - 1, kept[3] = { 0 };
+
+    n->m = kind;
+    n->dt = DT_FP32;
+    if (kind == TE_LOSS_TE) {           /* the gradient is made in forward */
+        pass_over(t, "online softmax", KC_LOSS, size * numel);
+        int numbers = make(t, 3 * rows, DT_FP32), all = 0;
+        if (ranks > 1) {
+            tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, DT_FP32, 3 * rows * ranks);
+            all = make(t, 3 * rows * ranks, DT_FP32);
+        }
+        pass_over(t, "cross-entropy", KC_LOSS, (size + 4) * numel);
+        kept[0] = make(t, numel, DT_FP32);
+        tape_unref(t, numbers);
+        tape_unref(t, all);
+    } else {
+        kept[0] = softmax(t, kind, numel, rows, ranks);
+        kept[1] = make(t, rows, DT_UINT8);
+        kept[2] = make(t, rows, DT_INT64);
+    }
+    for (int i = 0; i < 3; i++) {
+        tape_save(t, &t->nodes[node], kept[i]);
+        tape_unref(t, kept[i]);
+    }
+    return fresh(t, node, rows, DT_FP32);
+}
+
+/* In place of what forward kept. */
+static void loss_back(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+
+    if (n->m == TE_LOSS_NATIVE) {
+        pass_over(t, "loss backward", KC_LOSS, e->numel * (4 + dtype_bytes(e->dt)));
+        out[0] = make(t, e->numel, e->dt);
+        return;
+    }
+    pass_over(t, "loss backward", KC_LOSS, 8 * e->numel);
+    out[0] = share(t, n->saved[0]);
+    got[0] = DT_FP32;
+}
+
+void tape_run_te(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
+{
+    t->module = n->module;
+    t->half = n->half;
+    switch (n->kind) {
+    case NODE_TE_NORM:       norm_back(t, n, out); break;
+    case NODE_TE_COLUMN:     column_back(t, n, out); break;
+    case NODE_TE_ROW:        row_back(t, n, out); break;
+    case NODE_TE_ADD:        add_back(t, n, out); break;
+    case NODE_TE_ACTIVATION: activation_back(t, n, out); break;
+    case NODE_TE_MOVE:       move_back(t, n, out); break;
+    case NODE_TE_LOSS:       loss_back(t, n, out, got); break;
+    default:                 break;
+    }
+}

@@ -1,0 +1,63 @@
+/* tape_te.h -- the autograd functions that Megatron-LM's models are made of: Transformer Engine's and its own.
+ *
+ * Read at Transformer Engine d0067d0d (pytorch/module/{layernorm_linear,linear,base}.py, pytorch/distributed.py) and Megatron-LM d98e8a64
+ * (core/tensor_parallel/{layers,mappings,cross_entropy}.py, core/fusions/).  Positions come first, [s, b, h]: what ranks gather or
+ * scatter lies in one piece, and nothing is sorted.
+ *
+ * A weight's gradient is added to its fp32 `main_grad` by the product itself (gradient_accumulation_fusion): it takes no memory here.
+ * Other parameters' gradients are tensors; DistributedDataParallel's hook adds them to main_grad and drops them (tape.h, main_grad). */
+#ifndef DPX_TAPE_TE_H
+#define DPX_TAPE_TE_H
+
+#include "model/program/tape.h"
+
+/* y = norm(x): keeps x and a row's 1/sigma, of a LayerNorm its mean too. */
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms);
+
+/* What a layer's tensors are, and how ranks share them. */
+struct te_linear {
+    struct gemm_names names;
+    int64_t n, k;                   /* output and input features that this rank has */
+    var     weight[3], bias[3];     /* 0: none.  A fused layer has one of each; those that are kept apart count as one */
+    int64_t ranks;                  /* tensor-parallel; 1: none */
+    bool    sequence;               /* x (column) or y (row) is a share of the positions */
+    bool    buffered;               /* what is gathered lies in Megatron's buffer "mpu" (te_buffer_bytes()), not in a tensor of its own */
+    bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
+};
+
+/* Column parallel: gathers the positions of x, keeps x as it came.  Backward gathers x again beside the product of x's gradient,
+ * and scatters (or, without sequence parallelism, adds up) that beside the product of the weight's. */
+var te_column(struct tape *t, const struct te_linear *l, var x);
+/* Row parallel: y is scattered or added up.  Backward gathers y's gradient first.  Its bias is left to the caller. */
+var te_row(struct tape *t, const struct te_linear *l, var x);
+
+/* dropout(x + b) + residual, one kernel (inductor's); keeps a mask where p > 0. */
+var te_bias_dropout_add(struct tape *t, const char *name, var x, var b, var residual, double p);
+/* An activation with x's bias in one kernel, of x's two halves where `gated`: keeps x. */
+var te_activation(struct tape *t, const char *name, var x, var b, bool gated);
+/* Rotary positions of a part of a tensor, a copy; and a copy in one piece. */
+var te_rotate(struct tape *t, const char *name, var x);
+var te_contiguous(struct tape *t, const char *name, var x);
+
+/* Fused attention of q, k and v; or of q alone, in which all three lie (k, v: 0).  `numel` elements of output. */
+var te_attention(struct tape *t, var q, var k, var v, int64_t numel, int64_t lse_numel, int64_t scratch, double flops);
+
+/* Between the embedding and the blocks. */
+enum te_moved {
+    TE_SUM,                         /* parts of a sum, added up; back: as it is */
+    TE_SCATTER,                     /* the same, a share of the positions; back: gathered */
+    TE_SPLIT,                       /* a share of what each rank has, copied; back: gathered */
+};
+var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks);
+
+/* Rows of this rank's part of the vocabulary. */
+var te_embedding(struct tape *t, const char *name, var ids, int64_t width, var w, int64_t ranks);
+
+/* Cross-entropy of logits that lie cut by vocabulary: Megatron's own operations; its fusion "native"; Transformer Engine's kernel. */
+enum te_loss { TE_LOSS_PLAIN, TE_LOSS_NATIVE, TE_LOSS_TE };
+var te_parallel_loss(struct tape *t, enum te_loss kind, var logits, var labels, int64_t ranks);
+
+/* Backward of the nodes that these make. */
+void tape_run_te(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES]);
+
+#endif

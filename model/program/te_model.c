@@ -1,0 +1,312 @@
+/* te_model.c -- see te_model.h.  Read at Megatron-LM d98e8a64: core/models/gpt/gpt_model.py, core/transformer/{transformer_layer,
+ * attention,mlp,dot_product_attention}.py, core/models/common/embeddings/language_model_embedding.py; Transformer Engine d0067d0d,
+ * pytorch/attention/dot_product_attention/. */
+#include "model/program/te_model.h"
+
+#include "model/program/tape_te.h"
+#include "model/program/tape_te_ring.h"
+
+static var tmp(struct tape *t, var used, var result)
+{
+    tape_drop(t, used);
+    return result;
+}
+
+static bool local_kernels(const struct torch_model *b) { return b->p->kernels == KERNELS_MEGATRON_LOCAL; }
+
+/* ---- parameters ---- */
+
+static const struct tensor *tensor_of(const struct torch_model *b, enum tensor_role role, bool bias)
+{
+    enum piece_id piece = b->block == TENSOR_EMBED ? PIECE_EMBED : b->block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
+    int at = torch_piece_tensor(b->m, b->block, role, bias);
+
+    return at < 0 ? NULL : &b->m->tensors[program_tensor(b->p, piece, 0, at)];
+}
+
+static var param(const struct torch_model *b, enum tensor_role role, bool bias)
+{
+    const struct tensor *x = tensor_of(b, role, bias);
+
+    return x ? torch_param(b, torch_gradient_of(b, role, bias), x->numel) : 0;
+}
+
+static var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
+{
+    const struct tensor *w = tensor_of(b, role, false);
+
+    b->t->module = torch_piece_module(b->m, b->block, role);
+    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS);
+    b->t->module = -1;
+    return y;
+}
+
+/* A linear layer of one fused weight, or of up to three that are kept apart. */
+static struct te_linear linear(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
+{
+    struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b) };
+
+    for (int i = 0; i < nroles; i++) {
+        l.weight[i] = param(b, roles[i], false);
+        l.bias[i] = param(b, roles[i], true);
+        if (l.weight[i])
+            b->t->module = torch_piece_module(b->m, b->block, roles[i]);
+    }
+    return l;
+}
+
+/* ---- attention ---- */
+
+/* Scores, softmax and values by single operations (transformer/dot_product_attention.py, fusions/fused_softmax.py): the mask is in the
+ * softmax's kernel. */
+static var unfused_core(struct torch_model *b, var q, var k, var v)
+{
+    struct tape *t = b->t;
+    int64_t s = b->p->seq, d = b->m->head_dim, batch = b->p->micro_batch * b->m->heads;
+    var w = op_matmul(t, "attention scores", q, k ? k : q, batch, s, s, d);
+    var p = tmp(t, w, op_unary(t, "softmax", KC_SOFTMAX, w, SAVE_OUT));
+
+    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->p->dropout));
+    var o = op_matmul(t, "attention values", p, v ? v : q, batch, s, d, s);
+    return tmp(t, p, o);
+}
+
+/* flash-attn takes samples outermost, each of q, k and v in one piece (FlashAttention.forward()); cuDNN's takes them as they lie, packed,
+ * or each in one piece (get_qkv_layout()). */
+static var fused_core(struct torch_model *b, var q, var k, var v)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    bool flash = b->kernel == ATTENTION_FLASH, turns = flash && b->p->micro_batch > 1;
+    int64_t heads = b->p->micro_batch * m->heads, s = b->p->seq;
+    double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
+    var in[3] = { tape_hold(t, q), tape_hold(t, k), tape_hold(t, v) };
+
+    for (int i = 0; i < 3; i++) {
+        bool packed = !k, lies = i < 2 && m->position == POS_ROPE;      /* rotated: a tensor of its own */
+        if (in[i] && (packed ? flash : turns || !lies))
+            in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
+    }
+    const struct ring ring = { .ranks = b->context, .place = b->place, .lse_numel = heads * s, .flops = flops,
+                               .scratch = attention_scratch(b->as) - attention_scratch_of_keys(b->as), .keys = attention_scratch_of_keys(b->as) };
+    var o = b->context > 1 ? te_ring_attention(t, in[0], in[1], in[2], &ring)
+            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), flops);
+    for (int i = 0; i < 3; i++)
+        tape_drop(t, in[i]);
+    return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
+}
+
+var te_core(struct torch_model *b, var q, var k, var v)
+{
+    return b->kernel > ATTENTION_MATH ? fused_core(b, q, k, v) : unfused_core(b, q, k, v);
+}
+
+/* checkpoint_core_attention: Megatron's own checkpoint, reentrant, holds q, k and v. */
+static var checkpointed_core(struct torch_model *b, var q, var k, var v)
+{
+    struct tape *t = b->t;
+    struct torch_region *r = &b->core;
+    const var args[] = { q, k, v };
+
+    *r = (struct torch_region){ .node0 = t->nnodes };
+    for (int i = 0; i < 3; i++)
+        r->args[i] = tape_hold(t, args[i]);
+    t->forget = true;
+    r->out = te_core(b, q, k, v);
+    t->forget = false;
+    r->node1 = t->nnodes;
+    return r->out;
+}
+
+/* Views of what the projection gave, normed and rotated where the model does so.  With as many heads of keys as of queries, and neither,
+ * they stay packed, head by head, unless other ranks need the keys. */
+static void split(struct torch_model *b, var all, var out[3])
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t q = b->tokens * m->heads * m->head_dim, kv = b->tokens * m->kv_heads * m->head_dim;
+
+    out[0] = tape_hold(t, all);
+    out[1] = out[2] = 0;
+    if (m->kv_heads == m->heads && m->position != POS_ROPE && !m->qk_norm && b->context == 1)
+        return;
+    tape_drop(t, out[0]);
+    op_split(t, "qkv split", all, 3, (int64_t[]){ q, kv, kv }, out);
+    for (int i = 0; i < 2 && m->qk_norm; i++)
+        out[i] = tmp(t, out[i], norm(b, "qk norm", out[i], i ? ROLE_K_NORM : ROLE_Q_NORM));
+    for (int i = 0; i < 2 && m->position == POS_ROPE; i++)
+        out[i] = tmp(t, out[i], te_rotate(t, i ? "rotary k" : "rotary q", out[i]));
+}
+
+static var attention(struct torch_model *b, var n)
+{
+    static const enum tensor_role into[] = { ROLE_QKV, ROLE_Q, ROLE_K, ROLE_V }, out[] = { ROLE_ATTN_OUT };
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t d = m->head_dim, width = (m->heads + 2 * m->kv_heads) * d;
+    bool fused = tensor_of(b, ROLE_QKV, false) != NULL;
+    struct te_linear l = linear(b, GEMM("qkv"), width, m->hidden, fused ? into : into + 1, fused ? 1 : 3);
+    var all = te_column(t, &l, n), qkv[3];
+
+    t->module = -1;
+    split(b, all, qkv);
+    var o = b->selective ? checkpointed_core(b, qkv[0], qkv[1], qkv[2]) : te_core(b, qkv[0], qkv[1], qkv[2]);
+    l = linear(b, GEMM("attention output"), m->hidden, m->heads * d, out, 1);
+    l.bias[0] = 0;                      /* skip_bias_add */
+    o = tmp(t, o, te_row(t, &l, o));
+    t->module = -1;
+    for (int i = 0; i < 3; i++)
+        tape_drop(t, qkv[i]);
+    tape_drop(t, all);
+    return o;
+}
+
+/* ---- the block ---- */
+
+static var mlp(struct torch_model *b, var n)
+{
+    static const enum tensor_role fused[] = { ROLE_GATE_UP }, gated[] = { ROLE_GATE, ROLE_UP }, plain[] = { ROLE_UP }, out[] = { ROLE_DOWN };
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    bool two = m->mlp == MLP_GATED, one = tensor_of(b, ROLE_GATE_UP, false) != NULL;
+    struct te_linear l = linear(b, two ? GEMM("mlp gate up") : GEMM("mlp up"), (two ? 2 : 1) * m->ffn, m->hidden, one ? fused : two ? gated : plain,
+                                two && !one ? 2 : 1);
+    var bias = l.bias[0];               /* of the only one: a gated layer has none here */
+
+    l.bias[0] = 0;
+    var y = te_column(t, &l, n);
+    t->module = -1;
+    y = tmp(t, y, te_activation(t, two ? "gated activation" : "activation", y, bias, two));
+    l = linear(b, GEMM("mlp down"), m->hidden, m->ffn, out, 1);
+    l.bias[0] = 0;
+    y = tmp(t, y, te_row(t, &l, y));
+    t->module = -1;
+    return y;
+}
+
+static var add(struct torch_model *b, const char *name, var x, enum tensor_role role, var residual)
+{
+    return tmp(b->t, x, te_bias_dropout_add(b->t, name, x, param(b, role, true), residual, b->p->dropout));
+}
+
+var te_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+
+    t->half = 0;
+    t->module = -1;
+    var n = norm(b, "norm", x, ROLE_NORM_ATTN);
+    var y = tmp(t, n, attention(b, n));
+    var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
+    t->half = 1;
+    n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
+    y = tmp(t, n, mlp(b, n));
+    var out = add(b, "mlp bias dropout add", y, ROLE_DOWN, mid);
+    tape_drop(t, mid);
+    tape_drop(t, x);
+    return out;
+}
+
+/* ---- the ends ---- */
+
+/* With sequence parallelism the sum over ranks is scattered, unless positions are added to it first (reduce_scatter_embeddings). */
+static var embedded(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    bool adds = m->position == POS_LEARNED;
+
+    if (b->sequence && !adds) {
+        x = tmp(t, x, te_contiguous(t, "positions first", x));
+        return tmp(t, x, te_move(t, TE_SCATTER, x, b->ranks));
+    }
+    if (b->ranks > 1)
+        x = tmp(t, x, te_move(t, TE_SUM, x, b->ranks));
+    if (adds) {
+        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
+        var wpe = param(b, ROLE_POSITIONS, false), pos = op_embedding(t, "position embedding", b->positions, m->hidden, wpe);
+        t->module = -1;
+        x = tmp(t, x, op_add(t, "position add", x, pos));
+        tape_drop(t, pos);
+    }
+    x = tmp(t, x, te_contiguous(t, "positions first", x));
+    return b->sequence ? tmp(t, x, te_move(t, TE_SPLIT, x, b->ranks)) : x;
+}
+
+var te_embed(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+
+    t->half = 0;
+    t->module = 0;
+    b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
+    b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
+    b->positions = op_new(t, "position ids", KC_COPY, b->tokens, DT_INT64);
+    b->lasting[0] = op_new(t, "loss mask", KC_COPY, b->tokens, DT_FP32);
+    var x = te_embedding(t, "token embedding", b->ids, m->hidden, param(b, ROLE_TOKENS, false), b->ranks);
+    t->module = -1;
+    x = embedded(b, x);
+    x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
+    if (m->position == POS_ROPE)        /* angles in fp32, kept from step to step (lru_cache) */
+        b->lasting[1] = op_new(t, "rotary angles", KC_COPY, b->p->seq * m->rotary_dim, DT_FP32);
+    return x;
+}
+
+static enum te_loss loss_kind(const struct plan *p)
+{
+    return p->loss == LOSS_FUSED ? TE_LOSS_TE : p->loss == LOSS_COMPILED ? TE_LOSS_NATIVE : TE_LOSS_PLAIN;
+}
+
+/* The output layer is tensor_parallel.ColumnParallelLinear with either set of kernels. */
+var te_head(struct torch_model *b, var x)
+{
+    static const enum tensor_role role[] = { ROLE_HEAD };
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    bool own = tensor_of(b, ROLE_HEAD, false) != NULL;
+
+    t->half = 0;
+    t->module = -1;
+    var n = tmp(t, x, norm(b, "final norm", x, ROLE_NORM_FINAL));
+    struct te_linear l = linear(b, GEMM("logits"), m->vocab, m->hidden, role, 1);
+    l.buffered = true;
+    if (!own) {
+        int tied = b->stages ? -1 : torch_gradient_of(b, ROLE_HEAD, false);
+        l.weight[0] = torch_param(b, tied, m->vocab * m->hidden);
+        l.zeroed = tied >= 0;
+        t->module = MODULE_TIED;
+    }
+    var logits = tmp(t, n, te_column(t, &l, n));
+    t->module = -1;
+    var losses = te_parallel_loss(t, loss_kind(b->p), logits, b->labels, b->ranks);
+    tape_drop(t, logits);
+    tape_drop(t, b->positions);
+    b->positions = 0;
+    return tmp(t, losses, op_mean(t, "mean loss", losses));
+}
+
+/* ---- what stays ---- */
+
+static int64_t kept(int64_t elems) { return round_up(2 * elems, 512); }
+
+/* Shapes of weights that have one dummy together are alike: of a layer's, all but where two agree. */
+int64_t te_buffer_bytes(const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
+    int64_t d = m->head_dim, two = m->mlp == MLP_GATED ? 2 : 1, sum = 0;
+    const int64_t shape[][2] = { { (m->heads + 2 * m->kv_heads) * d, m->hidden }, { m->hidden, m->heads * d }, { two * m->ffn, m->hidden },
+                                 { m->hidden, m->ffn }, { m->vocab, m->hidden } };
+    int n = (int)(sizeof shape / sizeof *shape) - (local->share.heads ? 0 : 1);
+
+    for (int i = 0; i < n; i++) {
+        bool had = false;
+        for (int k = 0; k < i; k++)
+            had |= shape[k][0] == shape[i][0] && shape[k][1] == shape[i][1];
+        sum += had ? 0 : kept(shape[i][0] * shape[i][1]);
+    }
+    if (local->share.sequence && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
+        sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
+    return sum;
+}

@@ -1,0 +1,452 @@
+/* The block programs of Megatron-core's layers, in bytes: Korthikanti et al. 2022 (arXiv 2205.05198), Table 2 and Figure 7, by counting;
+ * the collectives and what they run beside, by megatron/core/tensor_parallel/layers.py. */
+#include <stdlib.h>
+
+#include "tests/model/plans.h"
+#include "base/fail.h"
+#include "model/plan/local_model.h"
+#include "model/program/te_model.h"
+
+struct built { struct plan plan; struct program program; };
+
+/* `of` with ' for ". */
+static void start(struct built *x, const char *of, enum kernel_set k)
+{
+    char text[600];
+    size_t n = strlen(of);
+
+    memset(x, 0, sizeof *x);
+    for (size_t i = 0; i <= n; i++)
+        text[i] = of[i] == '\'' ? '"' : of[i];
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(model_from_config(j, "test", &x->plan.model), 0);
+    json_decref(j);
+    world_of(&x->plan.cluster, 8);
+    plan_defaults(&x->plan, STRAT_DDP, DIALECT_MEGATRON, DT_BF16);
+    x->plan.kernels = k;
+    x->plan.recompute_interval = 1;
+    x->plan.micro_batch = 1;
+    x->plan.parallel.tensor = 8;
+    x->plan.parallel.sequence = true;
+}
+
+/* GPT-3 of 175 billion parameters (Brown et al. 2020; Korthikanti's Table 3), and Llama-3 70B. */
+static void gpt3(struct built *x, enum kernel_set k)
+{
+    start(x, "{'model_type': 'gpt2', 'n_layer': 96, 'n_embd': 12288, 'n_head': 96, 'vocab_size': 51200, 'n_positions': 2048,"
+             " 'activation_function': 'gelu_new', 'resid_pdrop': 0.1, 'embd_pdrop': 0.1, 'attn_pdrop': 0.1}", k);
+    x->plan.seq = 2048;
+    x->plan.dropout = 0.1;
+}
+
+static void llama70b(struct built *x, enum kernel_set k)
+{
+    start(x, "{'model_type': 'llama', 'num_hidden_layers': 80, 'hidden_size': 8192, 'intermediate_size': 28672, 'num_attention_heads': 64,"
+             " 'num_key_value_heads': 8, 'vocab_size': 128256, 'max_position_embeddings': 8192, 'rms_norm_eps': 1e-5,"
+             " 'tie_word_embeddings': false}", k);
+    x->plan.seq = 8192;
+}
+
+static void build(struct built *x)
+{
+    program_free(&x->program);
+    assert_int_equal(program_build(&x->plan, &x->program), 0);
+}
+
+static void finish(struct built *x)
+{
+    program_free(&x->program);
+    plan_free(&x->plan);
+}
+
+static int64_t saved(struct built *x, enum piece_id piece)
+{
+    build(x);
+    return x->program.piece[piece].saved;
+}
+
+static void is(int64_t got, int64_t want)
+{
+    if (got != want)
+        print_error("%lld, not %lld\n", (long long)got, (long long)want);
+    assert_int_equal(got, want);
+}
+
+/* A LayerNorm's mean and 1/sigma of each row, in fp32, twice in a block. */
+static int64_t stats(int64_t rows) { return 2 * 2 * 4 * rows; }
+
+/* What fused attention keeps beside its operands: a number for each row of each head, and the random generator's two. */
+static int64_t lse(int64_t rows) { return 4 * rows + 512; }
+
+#define SBH INT64_C(25165824)           /* 2048 * 12288 */
+
+/* Vector 22: 34 + 5as/h = 114 bytes an element of sbh, of which norms, residuals and dropout's masks are 10. */
+static void korthikantis_table_2(void **state)
+{
+    struct built x;
+
+    (void)state;
+    gpt3(&x, KERNELS_MEGATRON_LOCAL);
+    is(saved(&x, PIECE_BLOCK), 114 * SBH / 8 + stats(2048 / 8));
+    x.plan.parallel.sequence = false;
+    is(saved(&x, PIECE_BLOCK), 578813952 + stats(2048));        /* 10 + 24/8 + 80/8 */
+    x.plan.parallel.tensor = 1;
+    is(saved(&x, PIECE_BLOCK), INT64_C(2868903936) + stats(2048));
+    x.plan.parallel.tensor = 8;
+    x.plan.parallel.sequence = true;
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), 106954752 + stats(2048 / 8));     /* 34/8 */
+    x.plan.recompute = RECOMPUTE_FULL;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), 50331648 / 8);
+    x.plan.parallel.sequence = false;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), 50331648);
+    finish(&x);
+}
+
+/* Fused attention keeps what selective recompute keeps, and a number for each row. */
+static void transformer_engine_keeps_34_bytes(void **state)
+{
+    struct built x;
+
+    (void)state;
+    gpt3(&x, KERNELS_TE);
+    is(saved(&x, PIECE_BLOCK), 34 * SBH / 8 + stats(2048 / 8) + lse(2048 * 96 / 8));
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), 34 * SBH / 8 + stats(2048 / 8));
+    x.plan.recompute = RECOMPUTE_NONE;
+    x.plan.dropout = 0;                 /* two masks of a byte fewer */
+    is(saved(&x, PIECE_BLOCK), 32 * SBH / 8 + stats(2048 / 8) + lse(2048 * 96 / 8));
+    finish(&x);
+}
+
+/* x and norm(x) twice; q, k, v, of which keys and values are 1/8 each as large as q; attention's output; gate and up; their product. */
+static void a_llama_block_keeps(void **state)
+{
+    const int64_t sbh = INT64_C(8192) * 8192, sbf = INT64_C(8192) * 28672;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    is(saved(&x, PIECE_BLOCK), (8 * sbh + 2 * (sbh + sbh / 4) + 2 * sbh + 4 * sbf + 2 * sbf) / 8 + stats(8192 / 8) / 2 + lse(8192 * 64 / 8));
+    finish(&x);
+}
+
+/* ---- collectives ---- */
+
+struct listed { enum coll_op op; const char *beside, *needed; };
+
+static void lists(const struct built *x, enum piece_id piece, enum pass pass, const struct listed *want, int n, int64_t elems)
+{
+    const struct piece *p = &x->program.piece[piece];
+
+    assert_int_equal(p->ncollectives[pass], n);
+    for (int i = 0; i < n; i++) {
+        const struct collective *c = &p->collectives[pass][i];
+        assert_int_equal(c->op, want[i].op);
+        is(c->elems, elems);
+        assert_int_equal(c->dtype, DT_BF16);
+        if (c->needed == p->nkernels[pass])
+            assert_null(want[i].needed);
+        else
+            assert_string_equal(p->kernels[pass][c->needed].name, want[i].needed);
+        if (want[i].beside)
+            assert_string_equal(p->kernels[pass][c->kernel + 1].name, want[i].beside);
+        else
+            assert_int_equal(c->needed, c->kernel + 1);
+    }
+}
+
+/* Six gathers and four scatters, parallel.md 1.7: those of a column-parallel layer's backward run beside its products. */
+static void a_block_gathers_six_times(void **state)
+{
+    static const struct listed forward[] = {
+        { COLL_ALL_GATHER, NULL, "qkv" }, { COLL_REDUCE_SCATTER, NULL, "bias dropout add" },
+        { COLL_ALL_GATHER, NULL, "mlp gate up" }, { COLL_REDUCE_SCATTER, NULL, "mlp bias dropout add" },
+    }, backward[] = {
+        { COLL_ALL_GATHER, NULL, "mlp down dX" },
+        { COLL_ALL_GATHER, "mlp gate up dX", "mlp gate up dW" }, { COLL_REDUCE_SCATTER, "mlp gate up dW", "mlp norm" },
+        { COLL_ALL_GATHER, NULL, "attention output dX" },
+        { COLL_ALL_GATHER, "qkv dX", "qkv dW" }, { COLL_REDUCE_SCATTER, "qkv dW", "norm" },
+    };
+    struct built x;
+    int64_t sent = 0;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    lists(&x, PIECE_BLOCK, PASS_FORWARD, forward, 4, INT64_C(8192) * 8192);
+    lists(&x, PIECE_BLOCK, PASS_BACKWARD, backward, 6, INT64_C(8192) * 8192);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < x.program.piece[PIECE_BLOCK].ncollectives[pass]; i++)
+            sent += 2 * x.program.piece[PIECE_BLOCK].collectives[pass][i].elems / 8 * 7;
+    is(sent, INT64_C(1174405120));      /* vector 9: ten times 117,440,512 */
+    finish(&x);
+}
+
+static void without_shares_of_positions_a_block_sums_four_times(void **state)
+{
+    static const struct listed forward[] = {
+        { COLL_ALL_REDUCE, NULL, "bias dropout add" }, { COLL_ALL_REDUCE, NULL, "mlp bias dropout add" },
+    }, backward[] = { { COLL_ALL_REDUCE, "mlp gate up dW", "mlp norm" }, { COLL_ALL_REDUCE, "qkv dW", "norm" } };
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    x.plan.parallel.sequence = false;
+    build(&x);
+    lists(&x, PIECE_BLOCK, PASS_FORWARD, forward, 2, INT64_C(8192) * 8192);
+    lists(&x, PIECE_BLOCK, PASS_BACKWARD, backward, 2, INT64_C(8192) * 8192);
+    x.plan.parallel.tensor = 1;
+    build(&x);
+    assert_int_equal(x.program.ncollectives, 0);
+    finish(&x);
+}
+
+/* All of a block runs again: two gathers and two scatters more (parallel.md 1.8). */
+static void full_recompute_repeats_the_collectives(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    x.plan.recompute = RECOMPUTE_FULL;
+    build(&x);
+    assert_int_equal(x.program.piece[PIECE_BLOCK_RECOMPUTED].ncollectives[PASS_FORWARD], 4);
+    assert_int_equal(x.program.piece[PIECE_BLOCK_RECOMPUTED].ncollectives[PASS_BACKWARD], 10);
+    assert_close(x.program.piece[PIECE_BLOCK_RECOMPUTED].flops[PASS_BACKWARD], x.program.piece[PIECE_BLOCK].flops[PASS_BACKWARD] +
+                 x.program.piece[PIECE_BLOCK].flops[PASS_FORWARD], 1e-12);
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    build(&x);
+    assert_int_equal(x.program.piece[PIECE_BLOCK_RECOMPUTED].ncollectives[PASS_BACKWARD], 6);
+    finish(&x);
+}
+
+/* The embedding scatters and gathers, the head gathers, twice in all, and scatters: 80 * 10 + 5 of them, vector 13; and the loss's three
+ * sums of a number a row. */
+static void the_ends_have_five_and_three(void **state)
+{
+    const int64_t full = INT64_C(8192) * 8192;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    lists(&x, PIECE_EMBED, PASS_FORWARD, (const struct listed[]){ { COLL_REDUCE_SCATTER, NULL, "rotary angles" } }, 1, full);
+    lists(&x, PIECE_EMBED, PASS_BACKWARD, (const struct listed[]){ { COLL_ALL_GATHER, NULL, "token embedding" } }, 1, full);
+    lists(&x, PIECE_HEAD, PASS_BACKWARD, (const struct listed[]){ { COLL_ALL_GATHER, "logits dX", "logits dW" },
+          { COLL_REDUCE_SCATTER, "logits dW", "final norm" } }, 2, full);
+    const struct piece *h = &x.program.piece[PIECE_HEAD];
+    assert_int_equal(h->ncollectives[PASS_FORWARD], 4);
+    is(h->collectives[PASS_FORWARD][0].elems, full);
+    assert_int_equal(h->collectives[PASS_FORWARD][1].red, RED_MAX);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(h->collectives[PASS_FORWARD][i].op, COLL_ALL_REDUCE);
+        assert_int_equal(h->collectives[PASS_FORWARD][i].dtype, DT_FP32);
+        is(h->collectives[PASS_FORWARD][i].elems, 8192);
+    }
+    is((80 * 10 + 5) * (2 * full / 8 * 7), INT64_C(94539612160));
+    finish(&x);
+}
+
+/* Learned positions are added to what all ranks have: their sum, then each rank's share of it. */
+static void positions_are_added_before_ranks_take_their_shares(void **state)
+{
+    struct built x;
+
+    (void)state;
+    gpt3(&x, KERNELS_TE);
+    build(&x);
+    lists(&x, PIECE_EMBED, PASS_FORWARD, (const struct listed[]){ { COLL_ALL_REDUCE, NULL, "position embedding" } }, 1, SBH);
+    lists(&x, PIECE_EMBED, PASS_BACKWARD, (const struct listed[]){ { COLL_ALL_GATHER, NULL, "position embedding" } }, 1, SBH);
+    finish(&x);
+}
+
+/* ---- a context's ranks ---- */
+
+/* Vectors 55 and 57: a layer of Llama-3-8B, 131,072 positions over eight ranks: its keys and values are 64 MiB a rank, its queries 128. */
+static void a_ring_sends_seven_and_fourteen_times_its_keys(void **state)
+{
+    const int64_t MiB = 1 << 20;
+    struct built x;
+
+    (void)state;
+    start(&x, "{'model_type': 'llama', 'num_hidden_layers': 32, 'hidden_size': 4096, 'intermediate_size': 14336, 'num_attention_heads': 32,"
+              " 'num_key_value_heads': 8, 'vocab_size': 128256, 'max_position_embeddings': 131072, 'rms_norm_eps': 1e-5,"
+              " 'tie_word_embeddings': false}", KERNELS_TE);
+    x.plan.seq = 131072;
+    x.plan.parallel.tensor = 1;
+    x.plan.parallel.sequence = false;
+    build(&x);
+    double whole = x.program.piece[PIECE_BLOCK].flops[PASS_FORWARD], products = 2.0 * 131072 * (218112000 - 2 * 4096);
+    x.plan.parallel.context = 8;
+    x.plan.parallel.context_method = CONTEXT_RING;
+    x.plan.parallel.context_balance = true;
+    build(&x);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int pass = 0; pass < NPASS; pass++) {
+        int64_t sent = 0;
+        assert_int_equal(p->ncollectives[pass], pass == PASS_FORWARD ? 7 : 8);
+        for (int i = 0; i < p->ncollectives[pass]; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            assert_true(c->onward && c->op == COLL_ALL_TO_ALL);
+            assert_int_equal(p->kernels[pass][c->kernel + 1].kind, KC_ATTENTION);
+            assert_true(c->needed > c->kernel + 1);
+            sent += 2 * c->elems;
+        }
+        is(sent, (pass == PASS_FORWARD ? 448 : 896) * MiB);
+    }
+    /* x and norm(x) twice, q, one rank's keys and values, the output, fc1's two halves and their product; 1/sigma twice, log-sum-exps, 512 a step */
+    is(p->saved, 4 * 128 * MiB + 128 * MiB + 64 * MiB + 128 * MiB + 3 * 448 * MiB + 2 * 4 * 16384 + 4 * 32 * 16384 + 8 * 512);
+    /* Its share of the products; its own square, and seven halves of one: 8 / 8^2 of the whole, counted full. */
+    assert_close(p->flops[PASS_FORWARD], products / 8 + (whole - products) * (1 + 7 * 0.5) / 64, 1e-12);
+    finish(&x);
+}
+
+/* ---- gradients ---- */
+
+/* A product reads and writes main_grad; no weight of a block leaves a gradient in memory, and every tensor of it is handed out once. */
+static void weights_have_no_gradient_of_their_own(void **state)
+{
+    static const struct { enum piece_id piece; int tensors; } of[] = { { PIECE_BLOCK, 12 }, { PIECE_EMBED, 2 }, { PIECE_HEAD, 2 } };
+    struct built x;
+
+    (void)state;
+    gpt3(&x, KERNELS_TE);
+    build(&x);
+    for (int i = 0; i < 3; i++) {
+        const struct piece *p = &x.program.piece[of[i].piece];
+        int ready = 0, adds = 0;
+        for (int k = 0; k < p->nkernels[PASS_BACKWARD]; k++) {
+            const struct kernel *kernel = &p->kernels[PASS_BACKWARD][k];
+            is(kernel->net[MEM_GRADS] + kernel->ready_bytes, 0);
+            for (int r = 0; r < 4; r++)
+                ready += kernel->ready[r] >= 0;
+            adds += !strcmp(kernel->name, "main grad add");
+        }
+        assert_int_equal(ready, of[i].tensors);
+        assert_int_equal(adds, i == 0 ? 8 : 2);         /* all but the four weights of products */
+    }
+    finish(&x);
+}
+
+/* ---- whole steps ---- */
+
+static const char *const models[] = {
+    "{'model_type': 'gpt2', 'n_layer': 5, 'n_embd': 256, 'n_head': 8, 'vocab_size': 1000, 'n_positions': 128,"
+    " 'activation_function': 'gelu_new'}",
+    "{'model_type': 'llama', 'num_hidden_layers': 5, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 8,"
+    " 'num_key_value_heads': 4, 'vocab_size': 1000, 'max_position_embeddings': 128, 'rms_norm_eps': 1e-5,"
+    " 'tie_word_embeddings': true}",
+    "{'model_type': 'qwen3', 'num_hidden_layers': 5, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 8, 'head_dim': 64,"
+    " 'num_key_value_heads': 8, 'vocab_size': 1000, 'max_position_embeddings': 128, 'rms_norm_eps': 1e-6}",
+};
+enum { NMODELS = sizeof models / sizeof *models };
+
+/* Of a rank's model: its tensors are handed out once each, from the half of the block that they are in; all modules are read; and what
+ * forward keeps, backward frees. */
+static void check_step(const struct built *x, const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    int64_t net[NMEM] = { 0 };
+
+    for (int64_t b = -2; b < p->model.layers; b++) {
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : program_piece_of_block(p, b);
+        for (int pass = 0; pass < NPASS; pass++) {
+            struct span sp;
+            program_span(&x->program, id, (enum pass)pass, 0, x->program.piece[id].nkernels[pass], GRADS_KEEP, &sp);
+            for (int m = 0; m < NMEM; m++)
+                net[m] += sp.net[m];
+        }
+    }
+    for (int m = 0; m < NMEM; m++)
+        is(net[m], 0);
+    for (int piece = PIECE_EMBED; piece <= PIECE_HEAD; piece++) {
+        const struct piece *of = &x->program.piece[piece];
+        int n = program_ntensors(p, (enum piece_id)piece), seen[32] = { 0 };
+        if (of->nkernels[PASS_BACKWARD] == 0)
+            continue;
+        for (int k = 0; k < of->nkernels[PASS_BACKWARD]; k++)
+            for (int i = 0; i < 4 && of->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+                int tensor = of->kernels[PASS_BACKWARD][k].ready[i];
+                assert_true(tensor < n);
+                seen[tensor]++;
+                if (piece_is_block((enum piece_id)piece))
+                    assert_int_equal(p->model.tensors[program_tensor(p, (enum piece_id)piece, 0, tensor)].mlp_half,
+                                     of->kernels[PASS_BACKWARD][k].half);
+            }
+        for (int i = 0; i < n; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
+static void every_gradient_is_handed_out_and_nothing_stays(void **state)
+{
+    static const enum loss_kind losses[] = { LOSS_FP32, LOSS_COMPILED, LOSS_FUSED };
+
+    (void)state;
+    for (int mode = 0; mode < NMODELS * 2 * 3 * 3 * 2 * 2; mode++) {
+        struct local_model local;
+        struct built x;
+        start(&x, models[mode % NMODELS], mode / NMODELS % 2 ? KERNELS_TE : KERNELS_MEGATRON_LOCAL);
+        x.plan.recompute = (enum recompute)(mode / NMODELS / 2 % 3);
+        x.plan.loss = losses[mode / NMODELS / 6 % 3];
+        x.plan.parallel.tensor = mode / NMODELS / 18 % 2 ? 4 : 1;
+        x.plan.parallel.sequence = mode / NMODELS / 36 && x.plan.parallel.tensor > 1;
+        x.plan.seq = 128;
+        x.plan.micro_batch = 1 + mode % 2;
+        x.plan.dropout = mode % 5 ? 0 : 0.1;
+        x.plan.recompute_interval = 2;
+        build(&x);
+        assert_int_equal(local_model_of(&x.plan, 0, &local), 0);
+        check_step(&x, &local);
+        local_model_free(&local);
+        finish(&x);
+    }
+}
+
+/* 6 a token and parameter of the products, of which the embedding is none, and 12 L h s; tensor-parallel ranks share them evenly. */
+static void flops_are_6n_and_12lhs(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    double n = 80 * (2 * 8192.0 * 8192 + 2 * 8192.0 * 1024 + 3 * 8192.0 * 28672) + 129024 * 8192.0;
+    assert_close(program_flops(&x.program, &x.plan, false), 8192 * (6 * n + 12 * 80 * 8192.0 * 8192) / 8, 1e-12);
+    finish(&x);
+}
+
+/* Vector 18: the softmax of 8192 tokens over 129,024 / 8 columns, a byte and eight for each token's label. */
+static void the_loss_keeps_its_softmax(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    /* Beside it the head keeps its input, normed, a row's 1/sigma, the mean's number; and gives back the position ids. */
+    is(x.program.piece[PIECE_HEAD].saved, 528482304 + 8192 + 8 * 8192 + 2 * 1024 * 8192 + 4 * 1024 + 512 - 8 * 8192);
+    finish(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(korthikantis_table_2),
+        cmocka_unit_test(transformer_engine_keeps_34_bytes),
+        cmocka_unit_test(a_llama_block_keeps),
+        cmocka_unit_test(a_block_gathers_six_times),
+        cmocka_unit_test(without_shares_of_positions_a_block_sums_four_times),
+        cmocka_unit_test(full_recompute_repeats_the_collectives),
+        cmocka_unit_test(the_ends_have_five_and_three),
+        cmocka_unit_test(positions_are_added_before_ranks_take_their_shares),
+        cmocka_unit_test(a_ring_sends_seven_and_fourteen_times_its_keys),
+        cmocka_unit_test(weights_have_no_gradient_of_their_own),
+        cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
+        cmocka_unit_test(flops_are_6n_and_12lhs),
+        cmocka_unit_test(the_loss_keeps_its_softmax),
+    };
+    return cmocka_run_group_tests_name("model/te_program", tests, NULL, NULL);
+}
