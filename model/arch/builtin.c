@@ -64,6 +64,18 @@ struct builtin { const char *name, *about, *config; };
           "'rope_scaling':{'rope_type':'yarn','factor':8.0,'original_max_position_embeddings':8192," \
           "'attention_factor':1.2079441541679836,'beta_fast':32,'beta_slow':1}")
 
+/* Mixtures of experts: d wide, h heads, kv of keys; f wide experts, k of n used. */
+#define MIXTRAL(l, d, h, f, v, ctx) \
+    LLAMA("mixtral", l, d, h, 8, f, v, ctx, ",'rope_theta':1e6")
+#define QWEN3_MOE(l, d, h, ffn, f) \
+    LLAMA("qwen3_moe", l, d, h, 4, ffn, 151936, 40960, \
+          ",'rope_theta':1e6,'head_dim':128,'norm_topk_prob':true,'moe_intermediate_size':" #f)
+#define GRANITE_MOE(l, d, h, n) \
+    LLAMA("granitemoe", l, d, h, 8, 512, 49155, 4096, \
+          ",'num_local_experts':" #n ",'num_experts_per_tok':8,'tie_word_embeddings':true," \
+          "'embedding_multiplier':12.0,'residual_multiplier':0.22,'logits_scaling':6.0," \
+          "'attention_multiplier':0.015625")
+
 static const struct builtin builtins[] = {
     { "gpt2",        "GPT-2 124M",  GPT2(12, 768, 12) },
     { "gpt2-medium", "GPT-2 355M",  GPT2(24, 1024, 16) },
@@ -248,6 +260,31 @@ static const struct builtin builtins[] = {
     { "starcoder2-15b", "StarCoder2 15B, untied",
       LLAMA("starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384,
             ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false") },
+
+    { "mixtral-8x7b",  "Mixtral 8x7B, 12.9B active", MIXTRAL(32, 4096, 32, 14336, 32000, 32768) },
+    { "mixtral-8x22b", "Mixtral 8x22B (Instruct: 32,768 tokens), 39.2B active", MIXTRAL(56, 6144, 48, 16384, 32768, 65536) },
+    { "qwen3-30b-a3b",   "Qwen3 30B, 3.4B active: 128 experts, 8 used",  QWEN3_MOE(48, 2048, 32, 6144, 768) },
+    { "qwen3-235b-a22b", "Qwen3 235B, 22.2B active: 128 experts, 8 used", QWEN3_MOE(94, 4096, 64, 12288, 1536) },
+    { "deepseek-v3", "DeepSeek-V3 671B without its layer of MTP, 37.6B active: MLA, 3 dense layers",
+      "{'model_type':'deepseek_v3','max_position_embeddings':163840,'rope_scaling':{'type':'yarn','factor':40,'mscale':1.0,"
+      "'mscale_all_dim':1.0,'beta_fast':32,'beta_slow':1,'original_max_position_embeddings':4096}}" },
+    { "moonlight-16b-a3b", "Moonlight 16B (deepseek_v3), 2.9B active: MLA, 1 dense layer",
+      "{'model_type':'deepseek_v3','first_k_dense_replace':1,'hidden_size':2048,'intermediate_size':11264,"
+      "'max_position_embeddings':8192,'moe_intermediate_size':1408,'n_routed_experts':64,'n_shared_experts':2,"
+      "'num_attention_heads':16,'num_key_value_heads':16,'num_experts_per_tok':6,'num_hidden_layers':27,'q_lora_rank':null,"
+      "'rope_theta':50000.0,'vocab_size':163840}" },
+    { "gpt-oss-20b",  "gpt-oss 20B, 4.2B active: 32 experts, 4 used",
+      "{'model_type':'gpt_oss','num_hidden_layers':24,'num_local_experts':32}" },
+    { "gpt-oss-120b", "gpt-oss 120B, 5.7B active: 128 experts, 4 used", "{'model_type':'gpt_oss'}" },
+    { "llama-4-scout",    "Llama 4 Scout, its text model, 17.2B active",
+      "{'model_type':'llama4_text','max_position_embeddings':10485760,'rope_scaling':{'rope_type':'llama3','factor':16.0,"
+      "'high_freq_factor':1.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192}}" },
+    { "llama-4-maverick", "Llama 4 Maverick, its text model, 17.2B active: experts in every second layer",
+      "{'model_type':'llama4_text','max_position_embeddings':1048576,'num_local_experts':128,'interleave_moe_layer_step':2}" },
+    { "granite-3.0-1b-a400m", "Granite 3.0 1B, tied, 0.4B active: 32 experts, 8 used", GRANITE_MOE(24, 1024, 16, 32) },
+    { "granite-3.0-3b-a800m", "Granite 3.0 3B, tied, 0.9B active: 40 experts, 8 used", GRANITE_MOE(32, 1536, 24, 40) },
+    { "olmoe-1b-7b", "OLMoE 7B, 1.3B active: 64 experts, 8 used",
+      "{'model_type':'olmoe','intermediate_size':1024}" },
 };
 
 #define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))

@@ -293,6 +293,81 @@ static const struct part phi_after[] = {
     { 0 }
 };
 
+/* ---- Mixtures of experts: all experts' weights of one kind are one parameter; in qwen3_moe, deepseek_v3 and llama4 the
+ * router is registered behind them ---- */
+
+#define EXPERTS(path) \
+    { path ":gate_up_proj", ROLE_EXPERTS_IN,  EXT_2EXPERT_FFN, EXT_HIDDEN,     ALWAYS }, \
+    { path ":down_proj",    ROLE_EXPERTS_OUT, EXT_HIDDEN,      EXT_EXPERT_FFN, ALWAYS }
+#define ROUTER(path)    { path, ROLE_ROUTER, EXT_EXPERTS, EXT_HIDDEN, ALWAYS }
+#define SHARED(path) \
+    { path ".gate_proj", ROLE_SHARED_GATE, EXT_SHARED_FFN, EXT_HIDDEN,     ALWAYS }, \
+    { path ".up_proj",   ROLE_SHARED_UP,   EXT_SHARED_FFN, EXT_HIDDEN,     ALWAYS }, \
+    { path ".down_proj", ROLE_SHARED_DOWN, EXT_HIDDEN,     EXT_SHARED_FFN, ALWAYS }
+
+static const struct part mixtral_block[] = { ATTENTION, ROUTER("mlp.gate"), EXPERTS("mlp.experts"), TWO_NORMS, { 0 } };
+
+#define QWEN3_ATTENTION \
+    ATTENTION, \
+    { "self_attn.q_norm", ROLE_Q_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM }, \
+    { "self_attn.k_norm", ROLE_K_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM }
+static const struct part qwen3_moe_block[] = { QWEN3_ATTENTION, EXPERTS("mlp.experts"), ROUTER("mlp.gate"), TWO_NORMS, { 0 } };
+static const struct part qwen3_moe_dense[] = { QWEN3_ATTENTION, GATED_MLP, TWO_NORMS, { 0 } };
+
+#define LATENT_ATTENTION \
+    { "self_attn.q_proj",             ROLE_Q,         EXT_Q,            EXT_HIDDEN,  IF_NO_Q_RANK }, \
+    { "self_attn.q_a_proj",           ROLE_Q_A,       EXT_Q_RANK,       EXT_HIDDEN,  IF_Q_RANK }, \
+    { "self_attn.q_a_layernorm",      ROLE_Q_A_NORM,  EXT_Q_RANK,       EXT_NONE,    IF_Q_RANK }, \
+    { "self_attn.q_b_proj",           ROLE_Q_B,       EXT_Q,            EXT_Q_RANK,  IF_Q_RANK }, \
+    { "self_attn.kv_a_proj_with_mqa", ROLE_KV_A,      EXT_KV_RANK_ROPE, EXT_HIDDEN,  ALWAYS }, \
+    { "self_attn.kv_a_layernorm",     ROLE_KV_A_NORM, EXT_KV_RANK,      EXT_NONE,    ALWAYS }, \
+    { "self_attn.kv_b_proj",          ROLE_KV_B,      EXT_KV_UP,        EXT_KV_RANK, ALWAYS }, \
+    { "self_attn.o_proj",             ROLE_ATTN_OUT,  EXT_HIDDEN,       EXT_VALUES,  ALWAYS }
+static const struct part deepseek_v3_block[] = {
+    LATENT_ATTENTION, EXPERTS("mlp.experts"), ROUTER("mlp.gate"), SHARED("mlp.shared_experts"), TWO_NORMS, { 0 }
+};
+static const struct part deepseek_v3_dense[] = { LATENT_ATTENTION, GATED_MLP, TWO_NORMS, { 0 } };
+
+static const struct part gpt_oss_block[] = {
+    { "self_attn:sinks", ROLE_SINKS, EXT_HEADS, EXT_NONE, ALWAYS },
+    ATTENTION,
+    ROUTER("mlp.router"),
+    { "mlp.experts:gate_up_proj",      ROLE_EXPERTS_IN,  EXT_HIDDEN,      EXT_2EXPERT_FFN, ALWAYS },
+    { "mlp.experts:gate_up_proj_bias", ROLE_EXPERTS_IN,  EXT_2EXPERT_FFN, EXT_NONE,        ALWAYS },
+    { "mlp.experts:down_proj",         ROLE_EXPERTS_OUT, EXT_EXPERT_FFN,  EXT_HIDDEN,      ALWAYS },
+    { "mlp.experts:down_proj_bias",    ROLE_EXPERTS_OUT, EXT_HIDDEN,      EXT_NONE,        ALWAYS },
+    TWO_NORMS,
+    { 0 }
+};
+
+static const struct part llama4_block[] = {
+    ATTENTION,
+    { "feed_forward.experts:gate_up_proj", ROLE_EXPERTS_IN,  EXT_HIDDEN,     EXT_2EXPERT_FFN, ALWAYS },
+    { "feed_forward.experts:down_proj",    ROLE_EXPERTS_OUT, EXT_EXPERT_FFN, EXT_HIDDEN,      ALWAYS },
+    ROUTER("feed_forward.router"), SHARED("feed_forward.shared_expert"), TWO_NORMS,
+    { 0 }
+};
+static const struct part llama4_dense[] = {
+    ATTENTION,
+    { "feed_forward.gate_proj", ROLE_GATE, EXT_FFN,    EXT_HIDDEN, ALWAYS },
+    { "feed_forward.up_proj",   ROLE_UP,   EXT_FFN,    EXT_HIDDEN, ALWAYS },
+    { "feed_forward.down_proj", ROLE_DOWN, EXT_HIDDEN, EXT_FFN,    ALWAYS },
+    TWO_NORMS,
+    { 0 }
+};
+
+static const struct part granitemoe_block[] = {
+    ATTENTION, TWO_NORMS, ROUTER("block_sparse_moe.router"), EXPERTS("block_sparse_moe.experts"), { 0 }
+};
+
+static const struct part olmoe_block[] = {
+    ATTENTION,
+    { "self_attn.q_norm", ROLE_Q_NORM, EXT_Q,  EXT_NONE, IF_QK_NORM },
+    { "self_attn.k_norm", ROLE_K_NORM, EXT_KV, EXT_NONE, IF_QK_NORM },
+    ROUTER("mlp.gate"), EXPERTS("mlp.experts"), TWO_NORMS,
+    { 0 }
+};
+
 /* ---- All of them ---- */
 
 /* What most have in common: rotary positions and Llama's names around the blocks. */
@@ -373,6 +448,13 @@ static const struct family families[] = {
       .norm_place = NORM_BEHIND },
     { LLAMA_LIKE("ernie4_5", llama_block, NORM_RMS, MLP_GATED) },
     { LLAMA_LIKE("hunyuan_v1_dense", hunyuan_block, NORM_RMS, MLP_GATED), .qk_norm = true },
+    { LLAMA_LIKE("mixtral", mixtral_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("qwen3_moe", qwen3_moe_block, NORM_RMS, MLP_GATED), .dense = qwen3_moe_dense, .qk_norm = true },
+    { LLAMA_LIKE("deepseek_v3", deepseek_v3_block, NORM_RMS, MLP_GATED), .dense = deepseek_v3_dense },
+    { LLAMA_LIKE("gpt_oss", gpt_oss_block, NORM_RMS, MLP_GATED), .router_bias = true, .experts_in_out = true },
+    { LLAMA_LIKE("llama4_text", llama4_block, NORM_RMS, MLP_GATED), .dense = llama4_dense, .experts_in_out = true },
+    { LLAMA_LIKE("granitemoe", granitemoe_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("olmoe", olmoe_block, NORM_RMS, MLP_GATED), .qk_norm = true },
 };
 
 const struct family *family_at(int i)

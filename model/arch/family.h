@@ -23,6 +23,11 @@ enum extent {
     EXT_HEADS, EXT_KV_HEADS,
     EXT_FFN, EXT_2FFN,
     EXT_TOKEN,                  /* width of the token embedding */
+    EXT_EXPERTS, EXT_EXPERT_FFN, EXT_2EXPERT_FFN, EXT_SHARED_FFN,
+    EXT_Q_RANK, EXT_KV_RANK,    /* of latent attention; */
+    EXT_KV_RANK_ROPE,           /* with the rotated elements of a key, which heads share; */
+    EXT_KV_UP,                  /* heads * (a key's other elements, a value's) */
+    EXT_VALUES,                 /* heads * a value's elements */
 };
 
 /* When a part is there. */
@@ -35,12 +40,14 @@ enum when {
     IF_SEQUENTIAL,              /* attention, then MLP */
     IF_PROJECTED,               /* the token embedding is narrower than the blocks */
     IF_ONE_NORM, IF_TWO_NORMS,  /* parallel halves that share a norm, or do not */
+    IF_Q_RANK, IF_NO_Q_RANK,    /* q by way of fewer dimensions */
 };
 
 struct part {
-    const char      *module;    /* below the model, or below its block; NULL ends a list */
+    const char      *module;    /* below the model, or below its block; NULL ends a list.  "mlp.experts:down_proj" is
+                                   a parameter that is not called weight; those in a row of one module are its own */
     enum tensor_role role;
-    enum extent      out, in;   /* as nn.Linear: a weight of [out, in] */
+    enum extent      out, in;   /* as nn.Linear: a weight of [out, in]; of experts' parameters: [expert, out, in] as stored */
     enum when        when;
 };
 
@@ -48,6 +55,7 @@ struct family {
     const char        *name;            /* Hugging Face model_type */
     const char        *blocks;          /* "model.layers": block b is "model.layers.<b>" */
     const struct part *before, *block, *after;
+    const struct part *dense;           /* a block without experts; NULL: there is none, or blocks have none anyway */
     bool               in_out;          /* Conv1D: weights of linear layers are [in, out] */
     int                extra_positions; /* rows of the position table beyond the context */
 
@@ -59,7 +67,8 @@ struct family {
     bool               parallel, one_norm;      /* ... halves, which share a norm */
     bool               qk_norm, qk_norm_bias;
     enum norm_place    norm_place;
-    bool               norm_bias, head_bias;
+    bool               norm_bias, head_bias, router_bias;
+    bool               experts_in_out;  /* experts' weights are [expert, in, out] */
 };
 
 /* NULL when unknown. */

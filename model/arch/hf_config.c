@@ -123,7 +123,7 @@ static int check_fixed(const struct hf *c, const struct hf_fixed *f)
 
 static int refuse_unknown_family(const struct hf *c)
 {
-    char known[640] = "";
+    char known[768] = "";
     size_t n = 0;
     const struct family *f;
 
@@ -137,7 +137,7 @@ static int refuse_experts(const struct hf *c)
     static const char *const counts[] = {
         "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
     };
-    static const char only[] = "absent or 1: mixture-of-experts models (MoE) are not supported yet";
+    static const char only[] = "absent or 1: this family has no experts (MoE)";
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const json_t *n = json_object_get(c->root, counts[i]);
@@ -156,10 +156,12 @@ static int find_family(const struct hf *c, const struct hf_family **f)
     if (hf_string(c, "model_type", NULL, &type) < 0)
         return -1;
     if (hf_is_moe(type))
-        return fail("%s: \"%smodel_type\" is \"%s\": mixture-of-experts models (MoE) are not "
-                    "supported yet", c->where, c->section ? "text_config." : "", type);
+        return fail("%s: \"%smodel_type\" is \"%s\": of mixtures of experts (MoE) mixtral, qwen3_moe, deepseek_v3, gpt_oss, llama4_text, "
+                    "granitemoe and olmoe are supported", c->where, c->section ? "text_config." : "", type);
     *f = hf_family_find(type);
-    return *f ? refuse_experts(c) : refuse_unknown_family(c);
+    if (!*f)
+        return refuse_unknown_family(c);
+    return (*f)->experts ? 0 : refuse_experts(c);
 }
 
 static const struct hf_fixed always_fixed[] = {
@@ -226,12 +228,24 @@ static int check_head_dim(const struct hf *c, const struct model *m)
 {
     int64_t stated;
 
-    if (hf_is_null(c, "head_dim"))
+    if (hf_is_null(c, "head_dim") || m->kv_rank > 0)    /* DeepseekV3Config writes its rotated part there */
         return 0;
     if (hf_int(c, "head_dim", m->head_dim, MODEL_MAX_DIM, &stated) < 0)
         return -1;
     return stated == m->head_dim ? 0
         : hf_refuse(c, "head_dim", "absent or the hidden size over the heads in this family");
+}
+
+static int check_experts(const struct hf *c, const struct hf_family *f, struct model *m)
+{
+    if (m->experts_used > m->experts)
+        return fail("%s: \"num_experts_per_tok\" is %" PRId64 ": must be at most \"%s\", which is %" PRId64, c->where,
+                    m->experts_used, KEY_OF(c, f, experts), m->experts);
+    m->moe_every += m->moe_every == 0;
+    for (int64_t i = 0; i < m->layers; i++)
+        if (model_has_experts(m, i))
+            return 0;
+    return fail("%s: none of the %" PRId64 " layers has experts: the family without them is meant", c->where, m->layers);
 }
 
 static int derive(const struct hf *c, const struct hf_family *f, struct model *m)
@@ -245,7 +259,9 @@ static int derive(const struct hf *c, const struct hf_family *f, struct model *m
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (!m->ffn)
-        m->ffn = 4 * m->hidden;
+        m->ffn = m->experts ? m->expert_ffn : 4 * m->hidden;
+    if (m->experts && check_experts(c, f, m) < 0)
+        return -1;
     if (m->ffn > MODEL_MAX_DIM)                 /* the config written would not read back */
         return hf_refuse(c, KEY_OF(c, f, hidden),
                          "at most 4194304, since the MLP is four times as wide");
@@ -255,7 +271,11 @@ static int derive(const struct hf *c, const struct hf_family *f, struct model *m
         m->attn_scalar = m->head_dim;
     if (m->position == POS_LEARNED)
         m->positions = m->context + family_find(f->name)->extra_positions;
-    return m->position == POS_ROPE ? hf_rope_read(c, f, m) : 0;
+    if (m->position == POS_ROPE && hf_rope_read(c, f, m) < 0)
+        return -1;
+    if (m->kv_rank > 0)
+        m->rotary_dim = m->rope_dim;
+    return 0;
 }
 
 /* At most size-1 bytes, not ending inside a UTF-8 sequence: the name is written

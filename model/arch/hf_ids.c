@@ -76,6 +76,21 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "bigscience/bloom-560m", "bloom-560m" }, { "bigscience/bloom-7b1", "bloom-7b1" }, { "bigscience/bloom", "bloom-176b" },
     { "bigcode/starcoder2-3b", "starcoder2-3b" }, { "bigcode/starcoder2-7b", "starcoder2-7b" },
     { "bigcode/starcoder2-15b", "starcoder2-15b" },
+    { "mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b" }, { "mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b" },
+    { "mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b" },
+    { "Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b" }, { "Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b" },
+    { "deepseek-ai/DeepSeek-V3", "deepseek-v3" }, { "deepseek-ai/DeepSeek-V3-Base", "deepseek-v3" },
+    { "deepseek-ai/DeepSeek-R1", "deepseek-v3" }, { "moonshotai/Moonlight-16B-A3B", "moonlight-16b-a3b" },
+    { "moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b" },
+    { "openai/gpt-oss-20b", "gpt-oss-20b" }, { "openai/gpt-oss-120b", "gpt-oss-120b" },
+    { "meta-llama/Llama-4-Scout-17B-16E", "llama-4-scout" }, { "meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout" },
+    { "meta-llama/Llama-4-Maverick-17B-128E", "llama-4-maverick" },
+    { "meta-llama/Llama-4-Maverick-17B-128E-Instruct", "llama-4-maverick" },
+    { "ibm-granite/granite-3.0-1b-a400m-base", "granite-3.0-1b-a400m" },
+    { "ibm-granite/granite-3.0-1b-a400m-instruct", "granite-3.0-1b-a400m" },
+    { "ibm-granite/granite-3.0-3b-a800m-base", "granite-3.0-3b-a800m" },
+    { "ibm-granite/granite-3.0-3b-a800m-instruct", "granite-3.0-3b-a800m" },
+    { "allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b" }, { "allenai/OLMoE-1B-7B-0924-Instruct", "olmoe-1b-7b" },
 };
 #define NIDS ((int)(sizeof ids / sizeof *ids))
 

@@ -287,23 +287,8 @@ const struct hf_family *hf_family_find(const char *model_type)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].name, model_type))
             return &families[i];
-    return hf_family_recent(model_type);
-}
-
-/* Refused with a better reason than "unknown". */
-bool hf_is_moe(const char *model_type)
-{
-    static const char *const moe[] = {
-        "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3",
-        "deepseek_v32", "dbrx", "olmoe", "phimoe", "granitemoe", "jamba", "gpt_oss", "llama4",
-        "llama4_text", "glm4_moe", "ernie4_5_moe", "hunyuan_v1_moe", "minimax", "jetmoe",
-        "switch_transformers", "nllb-moe", "arctic", "grok-1", "bailing_moe", "dots1", "flex_olmo",
-    };
-
-    for (size_t i = 0; i < sizeof moe / sizeof *moe; i++)
-        if (!strcmp(moe[i], model_type))
-            return true;
-    return false;
+    const struct hf_family *f = hf_family_recent(model_type);
+    return f ? f : hf_family_of_experts(model_type);
 }
 
 /* The first name of an activation is the one written. */

@@ -45,6 +45,7 @@ struct hf_family {
     const char            *name;
     const struct hf_key   *keys;
     const struct hf_fixed *fixed;           /* NULL if none */
+    bool                   experts;         /* a mixture of experts */
     bool                   heads_divide;    /* hidden must be a multiple of heads */
     const char            *theta_key;       /* of the rotary base, outside rope_parameters */
     double                 theta;           /* its default, 0: 10000 */
@@ -63,6 +64,8 @@ static inline bool hf_key_end(const struct hf_key *k) { return !k->key && !k->at
 const struct hf_family *hf_family_find(const char *model_type);
 /* The same among the families of hf_keys_recent.c. */
 const struct hf_family *hf_family_recent(const char *model_type);
+/* Of hf_keys_experts.c. */
+const struct hf_family *hf_family_of_experts(const char *model_type);
 
 /* Layers that differ; in hf_windows.c.  Is `key` there and not null? */
 bool hf_given(const struct hf *c, const char *key);
@@ -83,7 +86,7 @@ int hf_qwen_write(const struct model *m, json_t *config);
 int hf_rope_read(const struct hf *c, const struct hf_family *f, struct model *m);
 int hf_rope_write(const struct model *m, const struct hf_family *f, json_t *config);
 
-/* True for model types known to be mixtures of experts. */
+/* True for model types known to be mixtures of experts that are not read. */
 bool hf_is_moe(const char *model_type);
 
 /* The activation of a Hugging Face name, or -1; and the name of one. */

@@ -7,7 +7,7 @@
 
 /* Of a "text_config" without model_type: configuration_<family>.py of transformers 5.23. */
 static const struct { const char *outer, *text; } defaults[] = {
-    { "gemma3", "gemma3_text" }, { "mistral3", "mistral" }, { "llava", "llama" },
+    { "gemma3", "gemma3_text" }, { "mistral3", "mistral" }, { "llava", "llama" }, { "llama4", "llama4_text" },
 };
 
 static const char *default_text(const char *outer)

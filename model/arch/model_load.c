@@ -15,6 +15,19 @@
 #include "model/arch/hf_text.h"
 #include "model/arch/transformer.h"
 
+/* DeepseekV3ForCausalLM leaves it out: its weights are for speculative decoding. */
+static void note_prediction_layers(const json_t *config, const char *path)
+{
+    static const char *const keys[] = { "num_nextn_predict_layers", "num_mtp_layers" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_int_t n = json_integer_value(json_object_get(config, keys[i]));
+        if (n > 0)
+            notes_say("dpx: %s: note: \"%s\" is %lld: transformers' model for training has no layers of multi-token prediction, nor has "
+                      "ours", path, keys[i], (long long)n);
+    }
+}
+
 static int load_file(const char *path, struct model *out)
 {
     json_t *config = files_read_json_python(path);
@@ -26,6 +39,8 @@ static int load_file(const char *path, struct model *out)
     if (rc == 0 && hf_has_text(config))
         notes_say("dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters",
                   path, out->family, (long long)out->params);
+    if (rc == 0 && out->kv_rank > 0)
+        note_prediction_layers(config, path);
     json_decref(config);
     return rc;
 }

@@ -249,6 +249,7 @@ static int adapt(struct model *m, const struct training *t, const char *where)
     free(m->tensors);
     free(m->modules);
     to.training = *t;
+    to.active = to.params;
     *m = to;
     return 0;
 }
@@ -331,6 +332,8 @@ int training_apply(struct model *m, const struct training *t, const char *where)
         m->training = *t;
         return 0;
     }
+    if (m->experts)
+        return fail("%s: train: adapters and frozen weights of a mixture of experts (%s) are not supported yet", where, m->family);
     if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)
         return -1;
     pack(m);

@@ -35,7 +35,7 @@ const char *training_base_name(enum base_dtype base);
 
 /* Makes the table of tensors of a model that has no adapters yet.  0, or -1 with the key named and the model as it
  * was.  Refused: names that match no module; a target that is no linear layer of a block; a tied module to save; blocks
- * that differ in what trains, or of which nothing does; packed weights that would train. */
+ * that differ in what trains, or of which nothing does; packed weights that would train; mixtures of experts. */
 int training_apply(struct model *m, const struct training *t, const char *where);
 
 #endif

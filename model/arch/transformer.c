@@ -40,16 +40,22 @@ static bool is_there(const struct model *m, const struct part *p)
     case IF_PROJECTED:     return m->token_width != m->hidden;
     case IF_ONE_NORM:      return m->parallel && !m->mlp_norm;
     case IF_TWO_NORMS:     return m->parallel && m->mlp_norm;
+    case IF_Q_RANK:        return m->q_rank > 0;
+    case IF_NO_Q_RANK:     return m->q_rank == 0;
     }
     assert(!"unknown condition");
     return false;
 }
 
-static bool has_bias(const struct model *m, enum tensor_role role)
+static bool has_bias(const struct model *m, const struct family *f, enum tensor_role role)
 {
     switch (role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
+        return m->qkv_bias && m->kv_rank == 0;
+    case ROLE_Q_A: case ROLE_KV_A:
         return m->qkv_bias;
+    case ROLE_ROUTER:
+        return f->router_bias;
     case ROLE_ATTN_OUT:
         return m->out_bias;
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
@@ -68,6 +74,8 @@ static bool in_mlp_half(enum tensor_role role)
     switch (role) {
     case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+    case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT:
+    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
         return true;
     default:
         return false;
@@ -93,6 +101,15 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
     case EXT_HEADS:     *n = m->heads;     return true;
     case EXT_KV_HEADS:  *n = m->kv_heads;  return true;
     case EXT_TOKEN:     *n = m->token_width; return true;
+    case EXT_EXPERTS:   *n = m->experts;   return true;
+    case EXT_EXPERT_FFN: *n = m->expert_ffn; return true;
+    case EXT_SHARED_FFN: *n = m->shared_ffn; return true;
+    case EXT_Q_RANK:    *n = m->q_rank;    return true;
+    case EXT_KV_RANK:   *n = m->kv_rank;   return true;
+    case EXT_KV_RANK_ROPE: return checked_add(m->kv_rank, m->rope_dim, n);
+    case EXT_VALUES:    return checked_mul(m->heads, m->value_dim ? m->value_dim : m->head_dim, n);
+    case EXT_KV_UP:     return checked_mul(m->heads, m->head_dim - m->rope_dim + m->value_dim, n);
+    case EXT_2EXPERT_FFN: return checked_mul(2, m->expert_ffn, n);
     case EXT_Q:         return checked_mul(m->heads, m->head_dim, n);
     case EXT_KV:        return checked_mul(m->kv_heads, m->head_dim, n);
     case EXT_2FFN:      return checked_mul(2, m->ffn, n);
@@ -115,15 +132,37 @@ static int copies(const struct model *m, const struct part *p)
     return (int)(p->role == ROLE_Q_NORM ? m->heads : m->kv_heads);
 }
 
-static struct count count_parts(const struct model *m, const struct part *list)
+/* "mlp.experts:down_proj": what is behind the colon; NULL: the parameter is called weight. */
+static const char *own_name(const struct part *p)
+{
+    const char *colon = strchr(p->module, ':');
+
+    return colon ? colon + 1 : NULL;
+}
+
+static int module_length(const struct part *p) { return (int)strcspn(p->module, ":"); }
+
+/* A further parameter of the module of the part before it. */
+static bool joins(const struct part *list, const struct part *p)
+{
+    return p > list && own_name(p) && module_length(p) == module_length(p - 1)
+        && !strncmp(p->module, p[-1].module, (size_t)module_length(p));
+}
+
+static int tensors_of(const struct model *m, const struct family *f, const struct part *p)
+{
+    return !own_name(p) && has_bias(m, f, p->role) ? 2 : 1;
+}
+
+static struct count count_parts(const struct model *m, const struct family *f, const struct part *list)
 {
     struct count c = { 0, 0 };
 
-    for (const struct part *p = list; p->module; p++) {
+    for (const struct part *p = list; p && p->module; p++) {
         if (!is_there(m, p))
             continue;
-        c.modules += copies(m, p);
-        c.tensors += copies(m, p) * (has_bias(m, p->role) ? 2 : 1);
+        c.modules += joins(list, p) ? 0 : copies(m, p);
+        c.tensors += copies(m, p) * tensors_of(m, f, p);
     }
     return c;
 }
@@ -141,47 +180,61 @@ static int too_large(const struct model *m, const char *where, const char *tenso
 static bool add_tensor(struct model *m, const struct family *f, const struct part *p, bool bias)
 {
     struct tensor *t = &m->tensors[m->ntensors];
-    const struct module *owner = &m->modules[m->nmodules - 1];
-    int64_t out, in;
+    struct module *owner = &m->modules[m->nmodules - 1];
+    const char *own = own_name(p);
+    bool of_experts = role_is_of_experts(p->role);
+    int64_t out, in, each = of_experts ? m->experts : 1;
+    int at = of_experts;
 
-    snprintf(t->name, sizeof t->name, "%s.%s", owner->name, bias ? "bias" : "weight");
+    owner->ntensors++;
+    snprintf(t->name, sizeof t->name, "%s.%s", owner->name, own ? own : bias ? "bias" : "weight");
     if (!extent(m, p->out, &out) || !extent(m, p->in, &in))
         return false;
+    bias |= of_experts && p->in == EXT_NONE;
     t->role     = p->role;
     t->is_bias  = bias;
     t->module   = m->nmodules - 1;
     t->block    = owner->block;
     t->mlp_half = owner->block >= 0 && in_mlp_half(p->role);
     t->ndim     = bias || p->in == EXT_NONE ? 1 : 2;
-    t->in_out   = t->ndim == 2 && f->in_out && is_linear(p->role);
-    t->shape[0] = t->in_out ? in : out;
-    t->shape[1] = t->ndim == 1 ? 1 : t->in_out ? out : in;
+    bool turned = t->ndim == 2 && f->in_out && is_linear(p->role);
+    t->in_out   = turned || (of_experts && t->ndim == 2 && f->experts_in_out);
+    t->shape[0] = each;
+    t->shape[at] = turned ? in : out;
+    t->shape[at + 1] = t->ndim == 1 ? 1 : turned ? out : in;
+    t->shape[2] = at == 1 ? t->shape[2] : 1;
+    t->ndim    += at;
     m->ntensors++;
     m->ntrainable++;
-    return checked_mul(t->shape[0], t->shape[1], &t->numel)
-        && checked_add(m->params, t->numel, &m->params)
+    if (!checked_mul(t->shape[0], t->shape[1], &t->numel) || !checked_mul(t->numel, t->shape[2], &t->numel))
+        return false;
+    m->active += of_experts ? t->numel / m->experts * m->experts_used : t->numel;   /* at most params, which is checked */
+    return checked_add(m->params, t->numel, &m->params)
         && checked_add(m->trainable, t->numel, &m->trainable);
 }
 
-static int add_part(struct model *m, const struct family *f, const struct part *p,
-                    int block, int copy, const char *where)
+static void add_module(struct model *m, const struct family *f, const struct part *p, int block, int copy)
 {
     struct module *owner = &m->modules[m->nmodules++];
     size_t n;
 
     if (block >= 0)
-        snprintf(owner->name, sizeof owner->name, "%s.%d.%s", f->blocks, block, p->module);
+        snprintf(owner->name, sizeof owner->name, "%s.%d.%.*s", f->blocks, block, module_length(p), p->module);
     else
-        snprintf(owner->name, sizeof owner->name, "%s", p->module);
+        snprintf(owner->name, sizeof owner->name, "%.*s", module_length(p), p->module);
     n = strlen(owner->name);
     if (p->when == IF_QK_NORM_EACH)
         snprintf(owner->name + n, sizeof owner->name - n, ".%d", copy);
     owner->block    = block;
     owner->first    = m->ntensors;
-    owner->ntensors = has_bias(m, p->role) ? 2 : 1;
-    for (int bias = 0; bias < owner->ntensors; bias++)
+    owner->ntensors = 0;
+}
+
+static int add_part(struct model *m, const struct family *f, const struct part *p, const char *where)
+{
+    for (int n = tensors_of(m, f, p), bias = 0; bias < n; bias++)
         if (!add_tensor(m, f, p, bias != 0))
-            return too_large(m, where, m->tensors[owner->first].name);
+            return too_large(m, where, m->tensors[m->modules[m->nmodules - 1].first].name);
     return 0;
 }
 
@@ -197,26 +250,39 @@ static int add_list(struct model *m, const struct family *f, const struct part *
 {
     for (const struct part *p = list; p->module; p++) {
         int b = block >= 0 ? block : outside(p->role);
-        for (int i = 0; is_there(m, p) && i < copies(m, p); i++)
-            if (add_part(m, f, p, b, i, where) < 0)
+        for (int i = 0; is_there(m, p) && i < copies(m, p); i++) {
+            if (!joins(list, p))
+                add_module(m, f, p, b, i);
+            if (add_part(m, f, p, where) < 0)
                 return -1;
+        }
     }
     return 0;
 }
 
+static const struct part *parts_of_block(const struct model *m, const struct family *f, int64_t block)
+{
+    return f->dense && !model_has_experts(m, block) ? f->dense : f->block;
+}
+
 static int allocate(struct model *m, const struct family *f)
 {
-    struct count before = count_parts(m, f->before);
-    struct count block  = count_parts(m, f->block);
-    struct count after  = count_parts(m, f->after);
-    size_t nblocks = (size_t)m->layers;
+    struct count before = count_parts(m, f, f->before);
+    struct count block  = count_parts(m, f, f->block);
+    struct count dense  = count_parts(m, f, f->dense);
+    struct count after  = count_parts(m, f, f->after);
+    size_t ndense = 0, nblocks;
 
+    for (int64_t b = 0; b < m->layers; b++)
+        ndense += parts_of_block(m, f, b) != f->block;
+    nblocks = (size_t)m->layers - ndense;
     m->block0    = before.tensors;
     m->per_block = block.tensors;
-    m->tensors = calloc((size_t)(before.tensors + after.tensors)
-                        + nblocks * (size_t)block.tensors, sizeof *m->tensors);
-    m->modules = calloc((size_t)(before.modules + after.modules)
-                        + nblocks * (size_t)block.modules, sizeof *m->modules);
+    m->per_dense = ndense ? dense.tensors : 0;
+    m->tensors = calloc((size_t)(before.tensors + after.tensors) + nblocks * (size_t)block.tensors
+                        + ndense * (size_t)dense.tensors, sizeof *m->tensors);
+    m->modules = calloc((size_t)(before.modules + after.modules) + nblocks * (size_t)block.modules
+                        + ndense * (size_t)dense.modules, sizeof *m->modules);
     return m->tensors && m->modules ? 0 : fail("out of memory for the tensor table");
 }
 
@@ -226,8 +292,8 @@ static void drop_tables(struct model *m)
     free(m->modules);
     m->tensors = NULL;
     m->modules = NULL;
-    m->ntensors = m->nmodules = m->ntrainable = m->block0 = m->per_block = 0;
-    m->params = m->trainable = 0;
+    m->ntensors = m->nmodules = m->ntrainable = m->block0 = m->per_block = m->per_dense = 0;
+    m->params = m->active = m->trainable = 0;
 }
 
 int model_tabulate(struct model *m, const char *where)
@@ -239,11 +305,11 @@ int model_tabulate(struct model *m, const char *where)
     m->tensors = NULL;
     m->modules = NULL;
     m->ntensors = m->nmodules = m->ntrainable = 0;
-    m->params = m->trainable = 0;
+    m->params = m->active = m->trainable = 0;
     if (allocate(m, f) < 0 || add_list(m, f, f->before, -1, where) < 0)
         goto out;
     for (int b = 0; b < (int)m->layers; b++)
-        if (add_list(m, f, f->block, b, where) < 0)
+        if (add_list(m, f, parts_of_block(m, f, b), b, where) < 0)
             goto out;
     rc = add_list(m, f, f->after, -1, where);
 out:
@@ -262,7 +328,7 @@ int model_synthetic(int64_t params, struct model *out)
     *out = (struct model){
         .name = "synthetic", .family = "dpx_synthetic", .layers = 1, .hidden = 1, .heads = 1,
         .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true, .token_width = 1,
-        .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params, .trainable = params,
+        .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params, .active = params, .trainable = params,
         .ntrainable = 1,
     };
     out->tensors = calloc(1, sizeof *out->tensors);
@@ -271,7 +337,7 @@ int model_synthetic(int64_t params, struct model *out)
         model_free(out);
         return fail("out of memory for the tensor table");
     }
-    *out->tensors = (struct tensor){ .name = "unit.weight", .shape = { params, 1 }, .ndim = 1,
+    *out->tensors = (struct tensor){ .name = "unit.weight", .shape = { params, 1, 1 }, .ndim = 1,
                                      .numel = params, .role = ROLE_UP, .mlp_half = true };
     *out->modules = (struct module){ .name = "unit", .ntensors = 1 };
     return 0;
@@ -311,6 +377,11 @@ int64_t model_windowed_layers(const struct model *m)
     for (int64_t i = 0; i < m->layers; i++)
         n += model_windowed(m, i);
     return n;
+}
+
+bool model_has_experts(const struct model *m, int64_t layer)
+{
+    return m->experts > 0 && layer >= m->dense_first && (layer + 1) % m->moe_every == 0;
 }
 
 int64_t model_numel(const struct model *m, int first, int n)

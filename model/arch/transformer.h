@@ -12,8 +12,9 @@
  * listed a second time.  family.h says which family has which tensors; hf_config.c
  * reads the shape fields below from a Hugging Face config.
  *
- * All blocks of the families known here hold the same tensors, so the tensors
- * of block b are those at  block0 + b*per_block ... + per_block-1.  What is
+ * All blocks hold the same tensors, so those of block b are at  block0 + b*per_block
+ * ... + per_block-1, but for models that have experts in some blocks only
+ * (model_blocks_differ()): of these there is no plan yet.  What is
  * before and after them in registration order belongs to the embedding
  * (block == TENSOR_EMBED) or to the head (block == TENSOR_HEAD): OPT, for
  * instance, registers its final norm, which is TENSOR_HEAD, before its blocks. */
@@ -43,7 +44,16 @@ enum tensor_role {
     ROLE_ATTN_OUT, ROLE_NORM_ATTN_POST, ROLE_NORM_MLP, ROLE_GATE, ROLE_UP,
     ROLE_GATE_UP, ROLE_DOWN, ROLE_NORM_MLP_POST, ROLE_NORM_FINAL,
     ROLE_PROJECT_OUT, ROLE_HEAD,
+    /* Of attention: a number a head beside the scores (gpt_oss); the projections through few dimensions of multi-head
+     * latent attention, with the norms between them. */
+    ROLE_SINKS, ROLE_Q_A, ROLE_Q_A_NORM, ROLE_Q_B, ROLE_KV_A, ROLE_KV_A_NORM, ROLE_KV_B,
+    /* Of a mixture of experts: all experts' gate and up projections in one tensor, and their down projections; the
+     * expert that every token takes. */
+    ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN,
 };
+
+/* All experts' weights of one kind. */
+static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXPERTS_IN || r == ROLE_EXPERTS_OUT; }
 
 /* Parts of a model with adapters (training.h).  REPLACED: a copy of it, of the same role, trains in its place; it is
  * kept, but nothing reads it. */
@@ -55,15 +65,15 @@ enum base_dtype { BASE_PLAIN, BASE_NF4, BASE_NF4_DOUBLE, BASE_INT8, NBASE };
 
 struct tensor {
     char             name[104];
-    int64_t          shape[2];      /* as in the checkpoint; shape[1] is 1 for ndim 1 */
-    int              ndim;          /* 1 or 2 */
+    int64_t          shape[3];      /* as transformers has it; 1 beyond ndim */
+    int              ndim;          /* 1 or 2; 3: [expert, ...] */
     int64_t          numel;
     enum tensor_role role;
     bool             is_bias;       /* the bias of its role, else the weight */
     int              module;        /* index into modules[]: the nn.Module that owns it */
     int              block;         /* 0..layers-1, TENSOR_EMBED or TENSOR_HEAD */
     bool             mlp_half;      /* belongs to the MLP half of its block (its norm too) */
-    bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D), not [out, in] */
+    bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D, gpt_oss's experts), not [out, in] */
     bool             frozen;        /* it does not train: no gradient, no optimizer state */
     enum adapter     adapter;
     enum base_dtype  packed;        /* of a layer that keeps its weight so; its bias says the same */
@@ -114,6 +124,12 @@ struct model {
     int64_t window_from;            /* layers before this one have no window (qwen2, qwen3), else 0 */
     int64_t full_every;             /* nor has every n-th layer; 0: all have it */
     int64_t nope_every;             /* every n-th layer has no rotary positions (smollm3), 0: none */
+    int64_t experts, experts_used;  /* of a block with experts: how many, and how many of them a token takes; 0: none */
+    int64_t expert_ffn, shared_ffn; /* widths of one expert, and of what every token takes beside; ffn: of the other blocks */
+    int64_t dense_first, moe_every; /* the first so many blocks have no experts, of the others every n-th has */
+    bool    topk_norm;              /* the weights of the experts that a token takes are made to add up to 1 */
+    int64_t q_rank, kv_rank;        /* of multi-head latent attention (deepseek_v3); 0: none */
+    int64_t rope_dim, value_dim;    /* ... rotated elements of head_dim, and a head's width in values; 0: head_dim */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
     double  softcap;                /* final logit soft-capping (gemma2), 0 if none */
@@ -134,8 +150,9 @@ struct model {
     int            ntensors;
     struct module *modules;
     int            nmodules;
-    int            block0, per_block;
+    int            block0, per_block, per_dense;    /* per_dense: of a block without experts where others have some, else 0 */
     int64_t        params;          /* sum of numel */
+    int64_t        active;          /* those that a token uses: all but the experts that it does not take */
     int64_t        trainable;       /* the same of what trains, */
     int            ntrainable;      /* and how many tensors these are */
     struct training training;       /* what the table above was made for (training.h) */
@@ -172,6 +189,10 @@ const char *model_builtin(int i, const char **about);
 /* Has this layer a sliding window?  How many have? */
 bool model_windowed(const struct model *m, int64_t layer);
 int64_t model_windowed_layers(const struct model *m);
+
+/* Has this layer experts?  Have some layers experts, and others none? */
+bool model_has_experts(const struct model *m, int64_t layer);
+static inline bool model_blocks_differ(const struct model *m) { return m->per_dense > 0; }
 
 /* Sum of numel over tensors [first, first+n). */
 int64_t model_numel(const struct model *m, int first, int n);

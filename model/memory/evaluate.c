@@ -417,6 +417,8 @@ json_t *evaluation_model_json(const struct model *m)
 
     if (m->trainable < m->params)
         json_object_set_new(j, "trainable_params", json_integer(m->trainable));
+    if (m->experts)
+        json_object_set_new(j, "active_params", json_integer(m->active));
     return j;
 }
 

@@ -24,6 +24,10 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST: case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
     case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
         return CUT_NOT;
+    case ROLE_SINKS: case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_A_NORM: case ROLE_KV_B:
+    case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT:
+    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
+        return CUT_NOT;                 /* their models are not cut: experts_check() */
     }
     assert(!"unknown role");
     return CUT_NOT;

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
@@ -692,7 +693,7 @@ int plan_check(const struct plan *p, const char *where)
         return fail("%s: dialect: has no such strategy", where);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
-    if (parallel_check_ranks(p, where) < 0)
+    if (experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
         return -1;
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)

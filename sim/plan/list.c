@@ -20,6 +20,8 @@ static int list_models(json_t *to)
             return -1;
         json_array_append_new(to, json_pack("{s:s, s:s, s:s, s:I}", "name", name, "about", about,
                                             "family", m.family, "params", (json_int_t)m.params));
+        if (m.experts)
+            json_object_set_new(json_array_get(to, json_array_size(to) - 1), "active_params", json_integer(m.active));
         model_free(&m);
     }
     return 0;

@@ -14,20 +14,22 @@ const char *flop_convention_name(enum flop_convention f)
     return "?";
 }
 
-/* Scores and values: two products of s x d against d x s, per head and token. */
+/* Scores and values: two products of s x d against d x s, per head and token.  Latent attention's values are narrower
+ * than its keys. */
 static double attention_forward(const struct model *m, int64_t seq, enum flop_convention f)
 {
-    double full = 4.0 * (double)m->layers * (double)(m->heads * m->head_dim) * (double)seq;
+    int64_t widths = m->head_dim + (m->value_dim ? m->value_dim : m->head_dim);
+    double full = 2.0 * (double)m->layers * (double)(m->heads * widths) * (double)seq;
 
     return f == FLOPS_CAUSAL ? full / 2 : full;
 }
 
-/* A tied embedding is a matrix product too, once. */
+/* A tied embedding is a matrix product too, once.  Of experts count those that a token takes. */
 static double weights(const struct model *m, enum flop_convention f)
 {
     double embedding = m->tied ? 0 : (double)m->vocab * (double)m->token_width;
 
-    return (double)m->params - (f == FLOPS_MATMUL ? embedding : 0);
+    return (double)m->active - (f == FLOPS_MATMUL ? embedding : 0);
 }
 
 /* Those that do not train have no gradient of their own. */

@@ -423,6 +423,15 @@ static bool has_row(json_t *rows, const char *family)
     return !strcmp(family, "gpt2");
 }
 
+/* Mixtures of experts are not planned yet. */
+static bool has_experts(const struct family *f)
+{
+    for (const struct part *p = f->block; p->module; p++)
+        if (p->role == ROLE_ROUTER)
+            return true;
+    return false;
+}
+
 static void every_family_has_golden_lists(void **state)
 {
     static const char *const folder[] = { "torch", "deepspeed" };
@@ -434,7 +443,7 @@ static void every_family_has_golden_lists(void **state)
     (void)state;
     assert_non_null(rows);
     for (int i = 0; (f = family_at(i)) != NULL; i++)
-        if (!has_row(rows, f->name))
+        if (!has_experts(f) && !has_row(rows, f->name))
             fail_msg(GOLDEN "families.json: no model of family %s", f->name);
     json_object_foreach(rows, name, row)
         for (int i = 0; i < 2; i++) {

@@ -193,23 +193,58 @@ static void unknown_families_are_refused_by_name(void **state)
 static void mixtures_of_experts_are_refused_by_name(void **state)
 {
     static const struct refusal list[] = {
-        { "{'model_type':'mixtral'}", { "\"mixtral\"", "MoE", "not supported yet" } },
-        { "{'model_type':'qwen2_moe'}", { "\"qwen2_moe\"", "MoE" } },
-        { "{'model_type':'qwen3_moe'}", { "\"qwen3_moe\"", "MoE" } },
-        { "{'model_type':'deepseek_v2'}", { "\"deepseek_v2\"", "MoE" } },
-        { "{'model_type':'deepseek_v3'}", { "\"deepseek_v3\"", "MoE" } },
+        { "{'model_type':'qwen2_moe'}", { "\"qwen2_moe\"", "MoE", "qwen3_moe" } },
+        { "{'model_type':'deepseek_v2'}", { "\"deepseek_v2\"", "MoE", "deepseek_v3" } },
         { "{'model_type':'llama','num_local_experts':8}",
-          { "\"num_local_experts\" is 8", "MoE", "not supported yet" } },
+          { "\"num_local_experts\" is 8", "MoE", "absent or 1" } },
         { "{'model_type':'qwen2','num_experts':60}", { "\"num_experts\" is 60", "MoE" } },
         { "{'model_type':'qwen3','n_routed_experts':2}", { "\"n_routed_experts\" is 2", "MoE" } },
-        { "{'model_type':'llama4','text_config':{'model_type':'llama4_text'}}",
-          { "\"text_config.model_type\" is \"llama4_text\"", "MoE" } },
+        { "{'model_type':'mixtral','num_local_experts':4,'num_experts_per_tok':5}", { "\"num_experts_per_tok\" is 5", "\"num_local_experts\", which is 4" } },
+        { "{'model_type':'mixtral','num_local_experts':0}", { "\"num_local_experts\" is 0", "from 1" } },
+        { "{'model_type':'mixtral','num_local_experts':4,'num_experts':8}", { "\"num_local_experts\" and \"num_experts\"" } },
+        { "{'model_type':'qwen3_moe','use_sliding_window':true}", { "\"use_sliding_window\"", "false" } },
+        { "{'model_type':'qwen3_moe','mlp_only_layers':[3]}", { "\"mlp_only_layers\"", "the first layers" } },
+        { "{'model_type':'qwen3_moe','mlp_only_layers':[24]}", { "\"mlp_only_layers\"", "counted from 0" } },
+        { "{'model_type':'qwen3_moe','decoder_sparse_step':25}", { "none of the 24 layers has experts" } },
+        { "{'model_type':'deepseek_v3','first_k_dense_replace':-1}", { "\"first_k_dense_replace\" is -1" } },
+        { "{'model_type':'deepseek_v3','first_k_dense_replace':61}", { "none of the 61 layers has experts" } },
+        { "{'model_type':'deepseek_v3','num_key_value_heads':64}", { "\"num_key_value_heads\" is 64", "latent" } },
+        { "{'model_type':'llama4_text','moe_layers':[0,2]}", { "\"moe_layers\"", "every n-th" } },
+        { "{'model_type':'olmoe','clip_qkv':8.0}", { "\"clip_qkv\" is 8.0" } },
+        { "{'model_type':'gpt_oss','quantization_config':{'quant_method':'mxfp4'}}", { "\"quantization_config\"" } },
     };
     struct model m;
 
     (void)state;
     CHECK(list);
     read_ok("{'model_type':'llama','num_hidden_layers':1,'num_local_experts':1}", &m);
+    model_free(&m);
+}
+
+static void layers_with_experts_are_read_from_steps_and_lists(void **state)
+{
+    struct model m;
+
+    (void)state;
+    read_ok("{'model_type':'qwen3_moe','num_hidden_layers':6,'mlp_only_layers':[0],'decoder_sparse_step':2}", &m);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(model_has_experts(&m, i), i % 2 == 1);
+    model_free(&m);
+    read_ok("{'model_type':'deepseek_v3','num_hidden_layers':5,'first_k_dense_replace':2,'head_dim':64}", &m);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(model_has_experts(&m, i), i >= 2);
+    assert_int_equal(m.head_dim, 192);
+    assert_int_equal(m.rotary_dim, 64);
+    model_free(&m);
+    read_ok("{'model_type':'llama4','text_config':{'num_hidden_layers':4,'moe_layers':[1,3],'no_rope_layers':[]}}", &m);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(model_has_experts(&m, i), i % 2 == 1);
+    assert_int_equal(m.nope_every, 4);
+    assert_int_equal(m.shared_ffn, 8192);
+    model_free(&m);
+    read_ok("{'model_type':'gpt_oss','num_hidden_layers':2}", &m);
+    assert_true(model_windowed(&m, 0) && !model_windowed(&m, 1));
+    assert_non_null(m.rope_scaling);
     model_free(&m);
 }
 
@@ -617,6 +652,7 @@ int main(void)
         cmocka_unit_test(heads_that_do_not_divide_are_refused_with_both_fields),
         cmocka_unit_test(unknown_families_are_refused_by_name),
         cmocka_unit_test(mixtures_of_experts_are_refused_by_name),
+        cmocka_unit_test(layers_with_experts_are_read_from_steps_and_lists),
         cmocka_unit_test(parts_that_dpx_does_not_know_are_refused_by_field),
         cmocka_unit_test(more_parameters_than_can_be_counted_are_refused),
         cmocka_unit_test(a_long_value_is_cut_in_the_message),

@@ -24,4 +24,9 @@ sed -i 's/"hidden_size": 64/"hidden_size": Infinity/' "$tmp/config.json"
 "$B/dpxplan" eval "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err"
 check 'an infinite size is refused by its name' \
     "$([ $? = 2 ] && grep -q 'text_config.hidden_size" is "Infinity"' "$tmp/err" || cat "$tmp/err")"
+echo '{"model_type": "deepseek_v3", "num_hidden_layers": 4, "num_nextn_predict_layers": 1}' >"$tmp/mtp.json"
+sed 's/config.json/mtp.json/' "$tmp/plan.json" >"$tmp/mtp-plan.json"
+"$B/dpxplan" eval "$tmp/mtp-plan.json" >"$tmp/out" 2>"$tmp/err"
+check 'layers of multi-token prediction are said to be left out' \
+    "$(grep -q 'note: "num_nextn_predict_layers" is 1' "$tmp/err" || cat "$tmp/err")"
 finish

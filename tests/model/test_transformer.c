@@ -48,10 +48,9 @@ static void check_tensor(const struct tensor *t, const char *prefix, const json_
     snprintf(name, sizeof name, "%s%s", prefix, json_string_value(json_array_get(row, 0)));
     assert_string_equal(t->name, name);
     assert_int_equal(t->ndim, json_array_size(row) - 1);
-    assert_int_equal(t->shape[0], json_integer_value(json_array_get(row, 1)));
-    assert_int_equal(t->shape[1],
-                     t->ndim == 2 ? json_integer_value(json_array_get(row, 2)) : 1);
-    assert_int_equal(t->numel, t->shape[0] * t->shape[1]);
+    for (int d = 0; d < 3; d++)
+        assert_int_equal(t->shape[d], d < t->ndim ? json_integer_value(json_array_get(row, (size_t)d + 1)) : 1);
+    assert_int_equal(t->numel, t->shape[0] * t->shape[1] * t->shape[2]);
 }
 
 static int check_rows(const struct model *m, int at, const char *prefix, const json_t *rows)
@@ -68,8 +67,10 @@ static int check_rows(const struct model *m, int at, const char *prefix, const j
 
 static void check_case(const char *name, const json_t *want)
 {
+    const json_t *dense = json_object_get(want, "dense_layers"), *active = json_object_get(want, "active");
     struct model m;
     char prefix[128];
+    size_t ndense = 0;
     int at;
 
     load_case(name, &m);
@@ -78,11 +79,17 @@ static void check_case(const char *name, const json_t *want)
     for (int b = 0; b < (int)m.layers; b++) {
         snprintf(prefix, sizeof prefix, "%s.%d.",
                  json_string_value(json_object_get(want, "prefix")), b);
-        at = check_rows(&m, at, prefix, json_object_get(want, "block"));
+        bool is_dense = ndense < json_array_size(dense) && json_integer_value(json_array_get(dense, ndense)) == b;
+        ndense += is_dense;
+        assert_int_equal(is_dense, m.experts > 0 && !model_has_experts(&m, b));
+        at = check_rows(&m, at, prefix, json_object_get(want, is_dense ? "dense" : "block"));
     }
+    assert_int_equal(ndense, json_array_size(dense));
+    assert_int_equal(model_blocks_differ(&m), ndense > 0);
     at = check_rows(&m, at, "", json_object_get(want, "after"));
     assert_int_equal(at, m.ntensors);
     assert_int_equal(m.params, json_integer_value(json_object_get(want, "total")));
+    assert_int_equal(m.active, active ? json_integer_value(active) : m.params);
     model_free(&m);
 }
 
@@ -121,6 +128,8 @@ static void every_family_is_among_the_golden_cases(void **state)
 
 static void check_blocks(const struct model *m)
 {
+    if (model_blocks_differ(m))
+        return;
     for (int i = 0; i < m->ntensors; i++) {
         int b = (i - m->block0) / m->per_block;
         bool inside = i >= m->block0 && b < (int)m->layers;
@@ -148,7 +157,9 @@ static void check_modules(const struct model *m)
             assert_int_equal(m->tensors[at].module, i);
             assert_int_equal(m->tensors[at].block, o->block);
             assert_memory_equal(m->tensors[at].name, o->name, strlen(o->name));
-            assert_string_equal(m->tensors[at].name + strlen(o->name), k ? ".bias" : ".weight");
+            bool own = role_is_of_experts(m->tensors[at].role) || m->tensors[at].role == ROLE_SINKS;
+            if (!own)
+                assert_string_equal(m->tensors[at].name + strlen(o->name), k ? ".bias" : ".weight");
         }
     }
     assert_int_equal(at, m->ntensors);
@@ -193,7 +204,7 @@ static void check_roles(const struct model *m)
 {
     int separate = m->fused_qkv ? 0 : 1, gated = m->mlp == MLP_GATED;
     bool behind = m->norm_place == NORM_AROUND || m->norm_place == NORM_BEHIND;
-    bool listed = m->qk_norm && !strcmp(m->family, "stablelm");
+    bool listed = m->qk_norm && !strcmp(m->family, "stablelm"), experts = model_has_experts(m, 0), latent = m->kv_rank > 0;
 
     assert_int_equal(count_role(m, TENSOR_EMBED, ROLE_TOKENS), 1);
     assert_int_equal(count_role(m, TENSOR_EMBED, ROLE_POSITIONS), m->position == POS_LEARNED);
@@ -202,14 +213,21 @@ static void check_roles(const struct model *m)
     assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_PROJECT_OUT), m->token_width != m->hidden);
     assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_HEAD), !m->tied);
     assert_int_equal(count_role(m, 0, ROLE_QKV), m->fused_qkv);
-    assert_int_equal(count_role(m, 0, ROLE_Q), separate);
-    assert_int_equal(count_role(m, 0, ROLE_K), separate);
-    assert_int_equal(count_role(m, 0, ROLE_V), separate);
+    assert_int_equal(count_role(m, 0, ROLE_Q), separate && m->q_rank == 0);
+    assert_int_equal(count_role(m, 0, ROLE_Q_B), m->q_rank > 0);
+    assert_int_equal(count_role(m, 0, ROLE_KV_A), latent);
+    assert_int_equal(count_role(m, 0, ROLE_KV_B), latent);
+    assert_int_equal(count_role(m, 0, ROLE_K), separate && !latent);
+    assert_int_equal(count_role(m, 0, ROLE_V), separate && !latent);
     assert_int_equal(count_role(m, 0, ROLE_ATTN_OUT), 1);
     assert_int_equal(count_role(m, 0, ROLE_GATE_UP), m->fused_gate_up);
-    assert_int_equal(count_role(m, 0, ROLE_GATE), gated && !m->fused_gate_up);
-    assert_int_equal(count_role(m, 0, ROLE_UP), !m->fused_gate_up);
-    assert_int_equal(count_role(m, 0, ROLE_DOWN), 1);
+    assert_int_equal(count_role(m, 0, ROLE_GATE), gated && !m->fused_gate_up && !experts);
+    assert_int_equal(count_role(m, 0, ROLE_UP), !m->fused_gate_up && !experts);
+    assert_int_equal(count_role(m, 0, ROLE_DOWN), !experts);
+    assert_int_equal(count_role(m, 0, ROLE_ROUTER), experts);
+    assert_int_equal(count_role(m, 0, ROLE_EXPERTS_IN), experts);
+    assert_int_equal(count_role(m, 0, ROLE_EXPERTS_OUT), experts);
+    assert_int_equal(count_role(m, 0, ROLE_SHARED_DOWN), experts && m->shared_ffn > 0);
     assert_int_equal(count_role(m, 0, ROLE_NORM_ATTN),
                      m->norm_weight && m->norm_place != NORM_BEHIND);
     assert_int_equal(count_role(m, 0, ROLE_NORM_MLP), m->norm_weight && m->mlp_norm && m->norm_place != NORM_BEHIND);

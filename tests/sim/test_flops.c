@@ -7,7 +7,7 @@
 
 /* 2 layers, hidden 8 in 2 heads of 4, vocabulary 10: 1000 parameters, 80 of them the embedding. */
 static const struct model small = { .layers = 2, .hidden = 8, .heads = 2, .head_dim = 4, .vocab = 10,
-                                    .token_width = 8, .params = 1000 };
+                                    .token_width = 8, .params = 1000, .active = 1000 };
 
 static void conventions_differ_by_what_they_count(void **state)
 {
@@ -61,7 +61,7 @@ static void a_published_mfu_is_reproduced(void **state)
     double rate = 515636.0 / 512;
 
     p.model = (struct model){ .layers = 80, .hidden = 8192, .heads = 64, .head_dim = 128,
-                              .vocab = 50368, .token_width = 8192, .params = 64862437376, .tied = true };
+                              .vocab = 50368, .token_width = 8192, .params = 64862437376, .active = 64862437376, .tied = true };
     cluster_of_gpu(&p.cluster, gpu_find("h100"), 64, 8);
     assert_close(flops_mfu(&p, FLOPS_PALM, rate), 0.4125, 0.005);
     assert_close(flops_hfu(&p, FLOPS_PALM, rate), 0.55, 0.01);
@@ -76,6 +76,21 @@ static void a_host_has_no_peak(void **state)
     assert_true(flops_mfu(&p, FLOPS_PALM, 1e6) == 0);
 }
 
+/* Of experts those that a token takes count: 6 (active - embedding), and 12 L H Q T of attention; in latent attention
+ * 6 L H (192 + 128) T, for values are narrower than keys. */
+static void experts_count_as_far_as_a_token_takes_them(void **state)
+{
+    struct model m;
+
+    (void)state;
+    assert_int_equal(model_load("qwen3-30b-a3b", &m), 0);
+    assert_close(flops_per_token(&m, 4096, FLOPS_MATMUL), 6 * 3041867776.0 + 12.0 * 48 * 32 * 128 * 4096, 0);
+    model_free(&m);
+    assert_int_equal(model_load("deepseek-v3", &m), 0);
+    assert_close(flops_per_token(&m, 4096, FLOPS_MATMUL), 6 * 36625603584.0 + 6.0 * 61 * 128 * (192 + 128) * 4096, 0);
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +99,7 @@ int main(void)
         cmocka_unit_test(recomputation_counts_as_hardware_flops),
         cmocka_unit_test(a_published_mfu_is_reproduced),
         cmocka_unit_test(a_host_has_no_peak),
+        cmocka_unit_test(experts_count_as_far_as_a_token_takes_them),
     };
     return cmocka_run_group_tests_name("sim/flops", tests, NULL, NULL);
 }

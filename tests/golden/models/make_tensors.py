@@ -5,9 +5,12 @@
 
 writes configs/<case>.json, a Hugging Face config each, and tensors.json: what
 named_parameters() of that config's model lists, built on the meta device.  Per
-case the tensors before the blocks, those of block 0, and those after; the script
-checks that every other block equals block 0 with its index replaced.  A tensor is
-[name, extents...]; in block 0 names are below the block.
+case the tensors before the blocks, those of a block, and those after; the script
+checks that every block equals it with its index replaced, but for the blocks of a
+mixture of experts that have none, which are listed as "dense_layers" and have the
+tensors "dense".  A tensor is [name, extents...]; of a block names are below it.
+"active" counts of the experts' tensors, whose first extent counts them, those that
+a token takes (num_experts_per_tok).
 
 The configs marked "published" are the fields of released models that say
 something about shapes, with some that do not, as such files have them.
@@ -370,37 +373,138 @@ llama("hunyuan-7b", 32, 4096, 32, 8, 14336, 128167, "hunyuan_v1_dense", head_dim
 llama("hunyuan-biased-untied", 2, 64, 4, 2, 96, 301, "hunyuan_v1_dense", head_dim=24, attention_bias=True)
 llama("hunyuan-mqa", 2, 64, 4, 1, 96, 301, "hunyuan_v1_dense", head_dim=16, tie_word_embeddings=True)
 
+# ---- mixtures of experts (published: the names say which; deepseek-v3 is R1 too, moonlight has no q_lora_rank) ----
+def experts(name, model_type, layers, hidden, heads, kv, vocab, **kw):
+    case(name, model_type=model_type, hidden_size=hidden, num_attention_heads=heads, num_hidden_layers=layers,
+         num_key_value_heads=kv, vocab_size=vocab, **kw)
+
+
+def mixtral(name, layers, hidden, heads, kv, ffn, vocab, **kw):
+    experts(name, "mixtral", layers, hidden, heads, kv, vocab, intermediate_size=ffn, **kw)
+
+
+mixtral("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-05,
+        rope_theta=1000000.0, max_position_embeddings=32768, sliding_window=None, output_router_logits=False,
+        router_aux_loss_coef=0.02, attention_dropout=0.0)
+mixtral("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32768, num_local_experts=8, num_experts_per_tok=2, rope_theta=1000000.0,
+        max_position_embeddings=65536, sliding_window=None)
+mixtral("mixtral-odd-tied", 3, 96, 6, 3, 130, 401, num_local_experts=5, num_experts_per_tok=3, head_dim=24,
+        tie_word_embeddings=True, sliding_window=17)
+case("mixtral-defaults", model_type="mixtral")
+
+
+def qwen3_moe(name, layers, hidden, heads, kv, ffn, expert_ffn, vocab=151936, **kw):
+    experts(name, "qwen3_moe", layers, hidden, heads, kv, vocab, intermediate_size=ffn, moe_intermediate_size=expert_ffn, **kw)
+
+
+QWEN3_MOE = dict(head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1,
+                 mlp_only_layers=[], max_position_embeddings=40960, rope_theta=1000000.0, use_sliding_window=False,
+                 sliding_window=None, max_window_layers=48)
+qwen3_moe("qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 768, **QWEN3_MOE)
+qwen3_moe("qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 1536, **QWEN3_MOE)
+qwen3_moe("qwen3-moe-first-dense", 5, 96, 6, 3, 130, 50, 401, head_dim=24, num_experts=6, num_experts_per_tok=2,
+          mlp_only_layers=[1, 0], attention_bias=True)
+qwen3_moe("qwen3-moe-every-second-tied", 5, 96, 6, 3, 130, 50, 401, num_experts=6, num_experts_per_tok=1,
+          decoder_sparse_step=2, tie_word_embeddings=True)
+case("qwen3-moe-defaults", model_type="qwen3_moe")
+
+case("deepseek-v3", model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], attention_bias=False,
+     first_k_dense_replace=3, hidden_size=7168, intermediate_size=18432, kv_lora_rank=512, max_position_embeddings=163840,
+     moe_intermediate_size=2048, moe_layer_freq=1, n_group=8, n_routed_experts=256, n_shared_experts=1, norm_topk_prob=True,
+     num_attention_heads=128, num_experts_per_tok=8, num_hidden_layers=61, num_key_value_heads=128, num_nextn_predict_layers=1,
+     q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, rope_theta=10000, routed_scaling_factor=2.5, topk_group=4,
+     rope_scaling={"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                   "original_max_position_embeddings": 4096, "type": "yarn"}, v_head_dim=128, vocab_size=129280)
+case("moonlight-16b-a3b", model_type="deepseek_v3", first_k_dense_replace=1, hidden_size=2048, intermediate_size=11264,
+     kv_lora_rank=512, max_position_embeddings=8192, moe_intermediate_size=1408, n_group=1, n_routed_experts=64,
+     n_shared_experts=2, num_attention_heads=16, num_experts_per_tok=6, num_hidden_layers=27, num_key_value_heads=16,
+     q_lora_rank=None, qk_nope_head_dim=128, qk_rope_head_dim=64, rope_theta=50000.0, topk_group=1, v_head_dim=128,
+     vocab_size=163840)
+case("deepseek-v3-biased-all-experts-tied", model_type="deepseek_v3", attention_bias=True, first_k_dense_replace=0,
+     hidden_size=60, intermediate_size=100, kv_lora_rank=24, moe_intermediate_size=30, n_group=2, n_routed_experts=6,
+     num_attention_heads=5, num_experts_per_tok=2, num_hidden_layers=2, num_key_value_heads=5, q_lora_rank=36,
+     qk_nope_head_dim=10, qk_rope_head_dim=6, topk_group=1, v_head_dim=14, vocab_size=301, head_dim=6,
+     tie_word_embeddings=True)
+
+case("gpt-oss-20b", model_type="gpt_oss", attention_bias=True, head_dim=64, hidden_size=2880, intermediate_size=2880,
+     experts_per_token=4, num_attention_heads=64, num_experts_per_tok=4, num_hidden_layers=24, num_key_value_heads=8,
+     num_local_experts=32, rope_theta=150000, sliding_window=128, swiglu_limit=7.0, vocab_size=201088,
+     layer_types=["sliding_attention", "full_attention"] * 12, initial_context_length=4096, max_position_embeddings=131072,
+     rope_scaling={"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+                   "rope_type": "yarn", "truncate": False})
+case("gpt-oss-120b", model_type="gpt_oss", num_hidden_layers=36, num_local_experts=128)
+case("gpt-oss-no-bias-tied", model_type="gpt_oss", attention_bias=False, head_dim=24, hidden_size=96, intermediate_size=50,
+     num_attention_heads=6, num_experts_per_tok=2, num_hidden_layers=3, num_key_value_heads=3, num_local_experts=5,
+     sliding_window=17, vocab_size=401, tie_word_embeddings=True)
+
+
+def llama4(name, layers, hidden, heads, kv, ffn, dense, vocab=202048, **kw):
+    experts(name, "llama4_text", layers, hidden, heads, kv, vocab, intermediate_size=ffn, intermediate_size_mlp=dense, **kw)
+
+
+LLAMA4 = dict(head_dim=128, num_experts_per_tok=1, rope_theta=500000.0, attention_chunk_size=8192, use_qk_norm=True,
+              no_rope_layers=[])
+llama4("llama-4-scout-text", 48, 5120, 40, 8, 8192, 16384, num_local_experts=16, interleave_moe_layer_step=1,
+       max_position_embeddings=10485760, **LLAMA4)
+llama4("llama-4-maverick-text", 48, 5120, 40, 8, 8192, 16384, num_local_experts=128, interleave_moe_layer_step=2,
+       max_position_embeddings=1048576, **dict(LLAMA4, use_qk_norm=False))
+llama4("llama4-listed-biased-tied", 4, 96, 6, 3, 50, 130, 401, head_dim=24, num_local_experts=5, num_experts_per_tok=2,
+       moe_layers=[1, 3], attention_bias=True, tie_word_embeddings=True, no_rope_layers=[1, 0, 1, 0])
+
+experts("granite-3.0-1b-a400m", "granitemoe", 24, 1024, 16, 8, 49155, intermediate_size=512, num_local_experts=32,
+        num_experts_per_tok=8, tie_word_embeddings=True, attention_multiplier=0.015625, embedding_multiplier=12.0,
+        logits_scaling=6.0, residual_multiplier=0.22, rope_theta=10000.0, max_position_embeddings=4096)
+experts("granite-3.0-3b-a800m", "granitemoe", 32, 1536, 24, 8, 49155, intermediate_size=512, num_local_experts=40,
+        num_experts_per_tok=8, tie_word_embeddings=True, attention_multiplier=0.015625, embedding_multiplier=12.0,
+        logits_scaling=6.0, residual_multiplier=0.22, rope_theta=10000.0, max_position_embeddings=4096)
+experts("granitemoe-biased-untied", "granitemoe", 2, 96, 6, 3, 401, intermediate_size=50, num_local_experts=5,
+        num_experts_per_tok=2, attention_bias=True)
+
+experts("olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 50304, intermediate_size=1024, num_experts=64, num_experts_per_tok=8,
+        norm_topk_prob=False, clip_qkv=None, rope_theta=10000.0, max_position_embeddings=4096, attention_bias=False)
+experts("olmoe-gqa-biased-tied", "olmoe", 2, 96, 6, 3, 401, intermediate_size=50, num_experts=6, num_experts_per_tok=2,
+        attention_bias=True, tie_word_embeddings=True)
+case("olmoe-defaults", model_type="olmoe")
+
 
 def parameters(config):
     cfg = AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(cfg)
-    return [(name, list(p.shape)) for name, p in model.named_parameters()]
+    return [(name, list(p.shape)) for name, p in model.named_parameters()], getattr(cfg, "num_experts_per_tok", None)
 
 
 BLOCK = re.compile(r"^(.*?\.(?:h|layers|blocks))\.(\d+)\.(.*)$")
 
 
-def split(params):
-    """Before the blocks, block 0, after; and the checks that there is no more to say."""
+def active(params, used):
+    return sum(torch.Size(s).numel() // (s[0] if ".experts." in n else 1) * (used if ".experts." in n else 1) for n, s in params)
+
+
+def split(params, used):
+    """Before the blocks, a block, after; and the checks that there is no more to say."""
     found = [BLOCK.match(name) for name, _ in params]
     where = [i for i, m in enumerate(found) if m]
     first, last = where[0], where[-1] + 1
     assert where == list(range(first, last)), "blocks are not contiguous"
-    blocks = int(found[last - 1][2]) + 1
-    prefix, size = found[first][1], (last - first) // blocks
-    block0 = [[found[i][3]] + params[i][1] for i in range(first, first + size)]
-    for b in range(blocks):
-        for j, (name, *shape) in enumerate(block0):
-            assert params[first + b * size + j] == (f"{prefix}.{b}.{name}", shape)
-    assert (last - first) == blocks * size
-    return {
+    blocks, prefix = int(found[last - 1][2]) + 1, found[first][1]
+    of = [[[m[3]] + params[i][1] for i, m in enumerate(found) if m and int(m[2]) == b] for b in range(blocks)]
+    dense = [b for b in range(blocks) if used and not any(".experts." in t[0] for t in of[b])]
+    block = next(of[b] for b in range(blocks) if b not in dense)
+    assert [(f"{prefix}.{b}.{n}", s) for b in range(blocks) for n, *s in of[b]] == params[first:last]
+    assert all(of[b] == (of[dense[0]] if b in dense else block) for b in range(blocks))
+    golden = {
         "blocks": blocks, "prefix": prefix,
         "total": sum(torch.Size(s).numel() for _, s in params),
         "before": [[n] + s for n, s in params[:first]],
-        "block": block0,
+        "block": block,
         "after": [[n] + s for n, s in params[last:]],
     }
+    if used:
+        golden["active"] = active(params, used)
+    if dense:
+        golden.update(dense=of[dense[0]], dense_layers=dense)
+    return golden
 
 
 def write(path, text):
@@ -413,7 +517,7 @@ def main():
     rows = []
     for name, config in CASES.items():
         write(f"configs/{name}.json", json.dumps(config, indent=2))
-        golden = split(parameters(dict(config)))
+        golden = split(*parameters(dict(config)))
         rows.append(json.dumps(name) + ": " + json.dumps(golden, separators=(",", ":")))
         print(f"{name:24} {golden['total']:>18,}", file=sys.stderr)
     write("tensors.json", "{\n" + ",\n".join(rows) + "\n}")

@@ -1,0 +1,10 @@
+/* experts_check.h -- which mixtures of experts are planned. */
+#ifndef DPX_EXPERTS_CHECK_H
+#define DPX_EXPERTS_CHECK_H
+
+#include "model/plan/plan.h"
+
+/* 0; or -1 with what is not planned for a model with experts named: its blocks, its attention, or a key of the plan. */
+int experts_check(const struct plan *p, const char *where);
+
+#endif
