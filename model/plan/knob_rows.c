@@ -31,7 +31,7 @@
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
 /* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
 #define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
-#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS0 | DS12)
+#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
 /* Where torchtitan, or the papers, divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2)
 
