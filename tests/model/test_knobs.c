@@ -34,7 +34,7 @@ static void cut_along(struct plan *p, int axis)
         p->unit = p->unit == UNIT_MODEL ? UNIT_BLOCK : p->unit;
         p->parallel.first_stage_less = p->parallel.last_stage_less = 1;
     }
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->parallel.virtual_stages = 1;
 }
 
@@ -207,7 +207,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||
                 p.parallel.pipeline != plain.parallel.pipeline)
-                knob_follow_parallel(&p, NULL, NULL);
+                knob_follow(&p, NULL, NULL);
             plan_resolve(&p);
             if (of_training(k))
                 take_model(&p);
