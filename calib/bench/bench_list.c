@@ -91,7 +91,7 @@ static void apply(const struct cut *cut, int64_t ranks, struct plan *p)
     struct parallel_options *of = &p->parallel;
 
     *(cut->context ? &of->context : &of->tensor) = ranks;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     if (cut->context) {
         of->context_method = cut->method;
         of->context_balance = cut->balance;

@@ -159,8 +159,10 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
-    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL: case FN_NORM_BACK_KEPT:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_NORM_BACK_KEPT:
         return true;
+    case FN_RESIDUAL:
+        return k->adapter == ADAPTER_NONE;      /* behind an adapter the product had the bias already */
     default:
         return false;
     }

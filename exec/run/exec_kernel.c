@@ -273,7 +273,8 @@ static int linear(const struct kernel_call *c, struct kernels *k)
     return one ? 0 : add_residual(c, k, at);
 }
 
-/* Of a sum over ranks, into what came with it: the sum's own place, or one for the part. */
+/* Of a sum over ranks, into what came with it: the sum's own place, or one for the part; the bias follows the sum.  Or what an
+ * adapter adds to. */
 static int linear_part(const struct kernel_call *c, struct kernels *k)
 {
     const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
@@ -281,7 +282,7 @@ static int linear_part(const struct kernel_call *c, struct kernels *k)
     struct linear l = linear_shape(c, at->role, &column);
     void *y = c->at[is_fresh(c, SLOT_PARTIAL) ? SLOT_PARTIAL : at->y];
 
-    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], NULL, y, NULL, NULL);
+    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], c->x->p->parallel.tensor > 1 ? NULL : c->param[1], y, NULL, NULL);
 }
 
 /* What follows the sum. */

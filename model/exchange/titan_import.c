@@ -392,7 +392,7 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
     p->parallel.tensor = d.tensor;
     p->parallel.pipeline = d.pipeline;
     p->parallel.context = d.context;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->clip = 1;
     p->optimizer_form = OPTIMIZER_FUSED;
     if (p->strategy == STRAT_FSDP)

@@ -77,7 +77,7 @@ struct knob {
     double              def;        /* the default; WORD: the index */
     double            (*usual)(const struct plan *p);   /* or computed from strategy, dialect, precision, version, */
     const char         *usually;    /* and then in words */
-    bool                follows;    /* the default follows from the degrees of "parallel": knob_follow_parallel() */
+    bool                follows;    /* the default follows from the degrees of "parallel", or from what trains: knob_follow() */
     bool                everywhere; /* cells without the key have that value, too */
     bool              (*idle)(const struct plan *p);    /* says nothing beside the plan's other values: then it has its
                                      * default and is not written */
@@ -153,7 +153,7 @@ double knob_default(const struct plan *p, const struct knob *k);
 
 /* After the degrees of "parallel" were set or changed: the keys whose default follows from them (shard_group,
  * virtual_stages ...) have it.  Not those that somebody chose: given(arg, row); NULL: nobody chose any. */
-void knob_follow_parallel(struct plan *p, bool (*given)(const void *arg, const struct knob *k), const void *arg);
+void knob_follow(struct plan *p, bool (*given)(const void *arg, const struct knob *k), const void *arg);
 
 /* Reads one value into the plan by its row, and writes it (new reference).  What
  * a message calls the key is where, k->object and k->name. */

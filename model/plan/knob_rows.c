@@ -34,7 +34,7 @@
 #define ALL       (PAPER | TORCH | FSDP1 | DS | MEGATRON)
 /* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
 #define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
-#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS0 | DS12)
+#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
 /* Where torchtitan, Megatron-LM or the papers divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2 | MEGATRON)
 
@@ -277,6 +277,7 @@ static const struct knob rows[] = {
       ACCELERATE_HAS(-1, "accelerate leaves the root at null"),
       .about = "the same for the root's own call; null: it keeps its parameters" },
     { "fsdp", "model_dtype", WORD(fsdp.model_dtype, dtype_words, -1), .cells = FSDP1 | FSDP2, NULL_IS(-1),
+      FOLLOWS(model_dtype, "null; beside base_dtype nf4: bf16"),
       ACCELERATE_HAS(-1, "accelerate upcasts parameters to fp32"), TITAN_HAS(-1, "its training.dtype is another thing"),
       .about = "\"bf16\": parameters, gradients and states in bf16; null: fp32" },
     { "fsdp", "cpu_offload", BOOL(fsdp.cpu_offload, false), .cells = FSDP1 | FSDP2, TRIES(20, false, true), .label = ", CPU offload",
@@ -299,6 +300,7 @@ static const struct knob rows[] = {
       ACCELERATE_HAS(true, "accelerate's config always limits them"),
       .about = "the issuing thread waits: at most two units in flight" },
     { "fsdp", "use_orig_params", BOOL(fsdp.use_orig_params, false), .cells = FSDP1,
+      FOLLOWS(orig_params, "false; where not everything trains: true"),
       FSDP_KEY("fsdp_use_orig_params", .silent = true, .absent = true),
       .about = "aligns every parameter in its FlatParameter" },
 

@@ -24,9 +24,23 @@ double knob_usual_reduce_dtype(const struct plan *p)
 {
     if (p->dialect == DIALECT_MEGATRON)
         return DT_FP32;
+    if (p->strategy == STRAT_FSDP && knob_usual_model_dtype(p) >= 0)
+        return knob_usual_model_dtype(p);
     if (p->dialect == DIALECT_TORCH)
         return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
     return p->precision;
+}
+
+double knob_usual_model_dtype(const struct plan *p)
+{
+    bool packed = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+
+    return packed && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 ? DT_BF16 : -1;
+}
+
+double knob_usual_orig_params(const struct plan *p)
+{
+    return !training_is_all(&p->train);
 }
 
 double knob_usual_clip(const struct plan *p)

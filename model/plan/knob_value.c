@@ -70,7 +70,7 @@ double knob_default(const struct plan *p, const struct knob *k)
     return k->usual ? k->usual(p) : k->def;
 }
 
-void knob_follow_parallel(struct plan *p, bool (*given)(const void *arg, const struct knob *k), const void *arg)
+void knob_follow(struct plan *p, bool (*given)(const void *arg, const struct knob *k), const void *arg)
 {
     const struct knob *k;
 

@@ -659,6 +659,8 @@ static int check_train(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
     if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
+    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_param are not supported yet", where);
     /* FSDP with packed weights wants all of a unit in one dtype: adapters in bf16 (autocast_adapter_dtype=False). */
     bool one_dtype = p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN;
     if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) && !one_dtype &&

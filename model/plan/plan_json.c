@@ -312,7 +312,7 @@ static bool given(const json_t *j, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Whether the file has a row's key: knob_follow_parallel()'s. */
+/* Whether the file has a row's key: knob_follow()'s. */
 static bool chosen(const void *file, const struct knob *k)
 {
     return given(k->object[0] ? json_object_get(file, k->object) : file, k->name);
@@ -326,7 +326,7 @@ static void late_defaults(const json_t *j, struct plan *p)
     bool deepspeed = p->dialect == DIALECT_DEEPSPEED;
     struct plan resolved;
 
-    knob_follow_parallel(p, chosen, j);
+    knob_follow(p, chosen, j);
     /* FSDP1 without a device mesh shards within a node */
     if (p->dialect == DIALECT_TORCH_FSDP1 && hybrid && !given(j, "shard_group"))
         p->shard_group = p->cluster.gpus_per_node;

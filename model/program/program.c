@@ -106,21 +106,27 @@ int program_half(const struct program *g, enum piece_id piece, enum pass pass, i
 
 /* ---- tensors ---- */
 
+static bool embedding_gets_gradient(const struct plan *p)
+{
+    const struct model *m = &p->model;
+
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].block == TENSOR_EMBED && plan_gets_gradient(p, &m->tensors[i]))
+            return true;
+    return false;
+}
+
 bool program_input_requires_grad(const struct plan *p)
 {
-    return training_is_lora(&p->train) && recompute_whole(p->recompute) && p->kernels != KERNELS_DPX;
+    if (!recompute_whole(p->recompute) || p->kernels == KERNELS_DPX)
+        return false;
+    return training_is_lora(&p->train)
+        || (p->dialect == DIALECT_DEEPSPEED && !training_is_all(&p->train) && !embedding_gets_gradient(p));
 }
 
 bool program_first_differs(const struct plan *p)
 {
-    const struct model *m = &p->model;
-
-    if (training_is_all(&p->train) || program_input_requires_grad(p))
-        return false;
-    for (int i = 0; i < m->ntensors; i++)
-        if (m->tensors[i].block == TENSOR_EMBED && plan_gets_gradient(p, &m->tensors[i]))
-            return false;
-    return true;
+    return !training_is_all(&p->train) && !program_input_requires_grad(p) && !embedding_gets_gradient(p);
 }
 
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)

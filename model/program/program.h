@@ -249,7 +249,8 @@ int  program_half(const struct program *g, enum piece_id piece, enum pass pass, 
  * recomputed when b is a multiple of the interval. */
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
 /* Is block 0 a piece of its own?  Does the embedding's output need a gradient though nothing of it trains: PEFT has
- * transformers' enable_input_require_grads() called where blocks are checkpointed (peft_model.py). */
+ * transformers' enable_input_require_grads() called where blocks are checkpointed (peft_model.py), and from transformers 5
+ * on so does gradient_checkpointing_enable(), which users of DeepSpeed call (modeling_utils.py). */
 bool program_first_differs(const struct plan *p);
 bool program_input_requires_grad(const struct plan *p);
 /* After so many blocks the pieces repeat, but for the first; the number of layers if they do not. */

@@ -90,7 +90,7 @@ void dpx_use(struct dpx *d, enum tensor_role role)
 {
     d->role = role;
     d->adapter = ADAPTER_NONE;
-    d->t.module = torch_piece_module(d->m, d->block, role);
+    d->t.module = torch_piece_module(d->m, d->block, role, ADAPTER_NONE);
     if (role == ROLE_HEAD && d->t.module < 0)
         d->t.module = MODULE_TIED;
 }

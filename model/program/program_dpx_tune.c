@@ -81,11 +81,17 @@ static int *low_of(struct dpx *d, enum tensor_role role, enum slot *slot)
     return &d->k.low[*slot - SLOT_LOW_Q];
 }
 
-static struct kernel *gemm(struct dpx *d, enum kernel_fn fn, const char *name, enum tensor_role role, enum adapter as, int64_t m,
-                           int64_t n, int64_t k)
+static void use_adapter(struct dpx *d, enum tensor_role role, enum adapter as)
 {
     dpx_use(d, role);
     d->adapter = as;
+    d->t.module = torch_piece_module(d->m, d->block, role, as);
+}
+
+static struct kernel *gemm(struct dpx *d, enum kernel_fn fn, const char *name, enum tensor_role role, enum adapter as, int64_t m,
+                           int64_t n, int64_t k)
+{
+    use_adapter(d, role, as);
     return dpx_gemm(d, fn, name, m, n, k);
 }
 
@@ -116,7 +122,7 @@ void dpx_adapter_residual(struct dpx *d, enum tensor_role role)
 {
     if (!dpx_is_adapted(d, role))
         return;
-    dpx_use(d, role);
+    use_adapter(d, role, ADAPTER_LORA_B);
     dpx_kernel(d, FN_RESIDUAL, "residual add", KC_ELEMENTWISE, 3 * d->r * d->h * d->e);
 }
 

@@ -384,7 +384,7 @@ var torch_embed(struct torch_model *b)
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
         var wpe = torch_param(b, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h);
-        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
+        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS, ADAPTER_NONE);
         b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;
     }

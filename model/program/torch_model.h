@@ -101,7 +101,7 @@ var  torch_mask(const struct torch_model *b);
 bool torch_casts_tables(const struct torch_model *b);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
-int  torch_piece_module(const struct model *m, int block, enum tensor_role role);
+int  torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as);
 /* The piece-relative tensor of a role, or -1. */
 int  torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias);
 int  torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as);

@@ -39,7 +39,7 @@ int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, 
     return torch_piece_part(m, block, role, bias, ADAPTER_NONE);
 }
 
-static int find_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
+int torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
 {
     int at = -1, last = -1;
 
@@ -54,11 +54,6 @@ static int find_module(const struct model *m, int block, enum tensor_role role, 
             return at;
     }
     return -1;
-}
-
-int torch_piece_module(const struct model *m, int block, enum tensor_role role)
-{
-    return find_module(m, block, role, ADAPTER_NONE);
 }
 
 static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
@@ -153,7 +148,7 @@ var op_add_rows(struct torch_model *b, var x, var y)
 
 static int module_of(const struct torch_model *b, enum tensor_role role)
 {
-    int module = torch_piece_module(b->m, b->block, role);
+    int module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
 
     return role == ROLE_HEAD && module < 0 ? MODULE_TIED : module;
 }
@@ -183,7 +178,7 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
     struct tape *t = b->t;
     int tensor = torch_piece_part(b->m, b->block, role, false, which);
 
-    t->module = find_module(b->m, b->block, role, which);
+    t->module = torch_piece_module(b->m, b->block, role, which);
     var w = cast_param(b, op_param(t, tensor, n * k, b->param_dt));
     var in = torch_bf16_if_autocast(b, x);
     var y = op_linear(t, names, in, n, k, w, 0, true);
@@ -383,7 +378,7 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 {
     struct tape *t = b->t;
 
-    t->module = torch_piece_module(b->m, b->block, role);
+    t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     t->dtensor = b->ranks > 1 && (b->sequence || role == ROLE_Q_NORM || role == ROLE_K_NORM);    /* SequenceParallel */
     if (t->dtensor)
         x = op_view(t, x, false);
@@ -419,7 +414,7 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
     struct tape *t = b->t;
     int64_t d = b->m->head_dim;
 
-    t->module = torch_piece_module(b->m, b->block, role);
+    t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
     var x32 = torch_fp32_if_autocast(b, in);
     var y = op_layer_norm(t, "qk norm", x32, tape_var_numel(t, x) / d, 0, 0);

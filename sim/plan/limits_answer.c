@@ -8,7 +8,6 @@
 #include "base/notes.h"
 #include "model/plan/attention.h"
 #include "sim/plan/commands.h"
-#include "sim/plan/search_args.h"
 
 const char *const limits_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", "megatron", NULL };
 
@@ -48,6 +47,8 @@ static int complete(struct limits_asked *a, struct plan *base)
         return -1;
     if (a->states_only && a->elsewhere != ELSEWHERE_NOTHING)
         return fail("limits --offload: goes with --model, whose hosts and disks the cluster describes");
+    if (a->states_only && a->tuned.lora)
+        return fail("limits --lora: goes with --model, whose layers get adapters");
     if (a->states_only)
         return a->memory > 0 && a->world > 0 ? 0 : fail("limits --states-only: give --memory and --world, or --cluster");
     if (!model || a->seq == 0)
@@ -56,7 +57,7 @@ static int complete(struct limits_asked *a, struct plan *base)
     if (search_model_load(a->model, a->model_doc, &m) < 0)
         return -1;
     base->model = m;
-    return 0;
+    return search_tune(&a->tuned, &base->model);
 }
 
 static int open_question(struct asking *q)

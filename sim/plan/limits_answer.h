@@ -11,6 +11,7 @@
 #include "base/opts.h"
 #include "model/plan/knob.h"
 #include "sim/plan/money.h"
+#include "sim/plan/search_args.h"
 #include "sim/search/limits.h"
 
 struct limits_asked {
@@ -19,6 +20,7 @@ struct limits_asked {
     int64_t memory, world, seq;
     int     dialect, kernels, precision, recompute, elsewhere;      /* -1: not given */
     bool    states_only;
+    struct search_tuned tuned;
     struct money_question money;
 };
 
@@ -37,6 +39,7 @@ extern const char *const limits_dialects[];
     { "recompute", "activation recompute", .word = &(a).recompute, .words = knob_words("recompute") }, \
     { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &(a).elsewhere, \
       .words = elsewhere_words }, \
+    SEARCH_TUNED_OPTS((a).tuned), \
     MONEY_OPTS((a).money)
 
 /* One strategy of one dialect.  `refused`: why it has no answer; "" where it has one. */

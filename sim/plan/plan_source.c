@@ -291,7 +291,7 @@ json_t *plan_source_brief(const struct plan *p)
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
     none = plain.parallel;
     plain.parallel = p->parallel;
-    knob_follow_parallel(&plain, NULL, NULL);
+    knob_follow(&plain, NULL, NULL);
     plain.parallel = none;          /* its degrees stay in the document */
     usual = plan_to_json(&plain);
     for (int i = 0; (k = knob_at(i)); i++) {

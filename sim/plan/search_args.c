@@ -83,18 +83,17 @@ int search_cluster_load(const char *name, const struct json_t *doc, struct clust
     return doc ? cluster_from_json(doc, "cluster", out) : cluster_load(name, out);
 }
 
-/* What trains of it. */
-static int tuned(const struct search_args *a, struct model *m)
+int search_tune(const struct search_tuned *a, struct model *m)
 {
     struct training t = training_default();
 
     if (a->lora == 0)
-        return a->lora_targets || a->base != BASE_PLAIN ? fail("%s: says something with --lora only",
-                                                               a->lora_targets ? "--lora-targets" : "--base-dtype") : 0;
-    if (a->lora_targets && strlen(a->lora_targets) >= sizeof t.target_modules)
+        return a->targets || a->base != BASE_PLAIN ? fail("%s: says something with --lora only",
+                                                          a->targets ? "--lora-targets" : "--base-dtype") : 0;
+    if (a->targets && strlen(a->targets) >= sizeof t.target_modules)
         return fail("--lora-targets: at most %zu characters", sizeof t.target_modules - 1);
     strcpy(t.what, "lora");
-    strcpy(t.target_modules, a->lora_targets ? a->lora_targets : "all-linear");
+    strcpy(t.target_modules, a->targets ? a->targets : "all-linear");
     t.rank = a->lora;
     t.base = (enum base_dtype)a->base;
     return training_apply(m, &t, "--lora");
@@ -107,7 +106,7 @@ int search_args_load(const struct search_args *a, struct question *q)
 
     if (check(a) < 0 || search_model_load(a->model, a->model_doc, &m) < 0)
         return EXIT_MISUSE;
-    int rc = tuned(a, &m) < 0 || search_cluster_load(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
+    int rc = search_tune(&a->tuned, &m) < 0 || search_cluster_load(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
            : search_args_options(a, &m, &c, q);
     if (rc != EXIT_DONE)
         model_free(&m);

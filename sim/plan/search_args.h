@@ -18,6 +18,13 @@
 #include "model/plan/knob.h"
 #include "sim/search/search.h"
 
+/* What trains: adapters of a rank (0: everything), of these layers (NULL: all linear ones), beside a model kept in enum base_dtype. */
+struct search_tuned {
+    int64_t     lora;
+    const char *targets;
+    int         base;
+};
+
 struct search_args {
     const char *model, *cluster, *db;
     const struct json_t *model_doc, *cluster_doc;       /* in the place of names */
@@ -26,9 +33,7 @@ struct search_args {
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
     bool     in_place, grid, no_grid;
-    int64_t  lora;                                      /* rank; 0: everything trains */
-    const char *lora_targets;                           /* NULL: all linear layers */
-    int      base;                                      /* enum base_dtype */
+    struct search_tuned tuned;
 };
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON };
@@ -43,6 +48,11 @@ enum dtype search_precision(const struct gpu *g);
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
 
+#define SEARCH_TUNED_OPTS(a) \
+    { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
+    { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES" }, \
+    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double or int8", .word = &(a).base, .words = knob_words("base_dtype") }
+
 #define SEARCH_OPTS(a, must) \
     { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
@@ -56,9 +66,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1 }, \
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
     { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
-    { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
-    { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).lora_targets, .value = "NAMES" }, \
-    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double or int8", .word = &(a).base, .words = knob_words("base_dtype") }, \
+    SEARCH_TUNED_OPTS((a).tuned), \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
@@ -80,6 +88,9 @@ void search_question_free(struct question *q);
 
 /* The same of a model and a cluster at hand (q->model is shared, not freed). */
 int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
+
+/* The model becomes what trains so.  0, or -1 reported. */
+int search_tune(const struct search_tuned *a, struct model *m);
 
 /* A model and a cluster by their names, or (not NULL) as documents: a config.json, a cluster file.  0, or -1 reported. */
 int search_model_load(const char *name, const struct json_t *doc, struct model *out);

@@ -153,7 +153,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             p.parallel.tensor = tensor;
             p.parallel.context = context;
             p.parallel.pipeline = pipe;
-            knob_follow_parallel(&p, NULL, NULL);
+            knob_follow(&p, NULL, NULL);
             p.kernels = o->kernels;
             p.recompute = (enum recompute)r;
             p.accumulation = o->global_batch / samples;

@@ -87,7 +87,7 @@ static void offer_degrees(struct choice *c, const struct plan *base, int64_t t, 
                 p.parallel.tensor = t;
                 p.parallel.context = x;
                 p.parallel.pipeline = pipe;
-                knob_follow_parallel(&p, NULL, NULL);
+                knob_follow(&p, NULL, NULL);
                 p.kernels = KERNELS_DPX;
                 p.recompute = (enum recompute)r;
                 p.accumulation = BATCH / (b * data);

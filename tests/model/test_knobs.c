@@ -36,7 +36,7 @@ static void cut_along(struct plan *p, int axis)
     }
     if (p->dialect == DIALECT_MEGATRON)
         p->parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->parallel.virtual_stages = p->dialect == DIALECT_MEGATRON && axis == 3 ? 2 : 1;
 }
 
@@ -220,7 +220,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||
                 p.parallel.pipeline != plain.parallel.pipeline)
-                knob_follow_parallel(&p, NULL, NULL);
+                knob_follow(&p, NULL, NULL);
             plan_resolve(&p);
             if (of_training(k))
                 take_model(&p);

@@ -56,6 +56,42 @@ static void states_are_those_that_the_packages_make(void **state)
     fclose(f);
 }
 
+/* tests/golden/tune/steps.jsonl: what PyTorch's default form holds at the fullest moment of a step. */
+static void a_step_takes_what_pytorch_takes(void **state)
+{
+    FILE *f = fopen("tests/golden/tune/steps.jsonl", "r");
+    json_t *head = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL), *c;
+    int cases = 0;
+
+    (void)state;
+    assert_non_null(json_object_get(head, "torch"));
+    for (; (c = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); cases++) {
+        const json_t *shapes = json_object_get(c, "shapes");
+        struct plan p = { .dialect = DIALECT_TORCH, .strategy = STRAT_DDP };
+        struct tensor t[16] = { 0 };
+        int64_t bytes[OPTIMIZER_MOMENT_PARTS], sum = 0;
+        p.optimizer = (enum optimizer)word_of(json_string_value(json_object_get(c, "optimizer")));
+        p.ddp.model_dtype = -1;
+        p.model.tensors = t;
+        p.model.ntensors = (int)json_array_size(shapes);
+        assert_true(p.model.ntensors <= 16);
+        for (int i = 0; i < p.model.ntensors; i++) {
+            const json_t *shape = json_array_get(shapes, (size_t)i);
+            t[i].ndim = (int)json_array_size(shape);
+            t[i].shape[0] = json_integer_value(json_array_get(shape, 0));
+            t[i].shape[1] = t[i].ndim > 1 ? json_integer_value(json_array_get(shape, 1)) : 1;
+            t[i].numel = t[i].shape[0] * t[i].shape[1];
+        }
+        for (int i = optimizer_moment(&p, bytes) - 1; i >= 0; i--)
+            sum += bytes[i];
+        assert_int_equal(sum, json_integer_value(json_object_get(c, "bytes")));
+        json_decref(c);
+    }
+    assert_true(cases >= 6);
+    json_decref(head);
+    fclose(f);
+}
+
 static int64_t states_of(const char *strategy, const char *optimizer)
 {
     json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", 512,
@@ -117,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_that_the_packages_make),
+        cmocka_unit_test(a_step_takes_what_pytorch_takes),
         cmocka_unit_test(plans_hold_what_tensors_need),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
     };

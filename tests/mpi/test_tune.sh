@@ -63,6 +63,10 @@ torch()   { one 'two ranks, DDP' 2 3 2 '"strategy": "ddp", "dialect": "torch", "
 fsdp2()   { one 'two ranks, FSDP2' 2 6 1 '"strategy": "fsdp", "dialect": "torch", "recompute": "full"'; }
 ds()      { stage=$1; one "two ranks, DeepSpeed's $stage" 2 3 2 "\"strategy\": \"$stage\", \"dialect\": \"deepspeed\""; }
 
+# Stage 3, where every parameter is cut and gathered for each use.
+ds3()     { one "two ranks, DeepSpeed's zero3${1:+, $1}" 2 3 2 '"strategy": "zero3", "dialect": "deepspeed", "recompute": "'"${2:-none}"'",
+  "deepspeed": { "stage3_param_persistence_threshold": 40, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 4000 }'; }
+
 case=sgd model=gpt2 keys='"optimizer": "sgd"'
 options='--weight-decay 0.1'
 ddp
@@ -80,6 +84,7 @@ torch
 case=mlp model=llama keys='"train": ["*.mlp.*", "*input_layernorm*"]'
 zero3
 ds zero2
+ds3
 case=down keys='"train": ["*.down_proj.*"], "optimizer": "sgd"'
 ddp
 zero2
@@ -97,6 +102,8 @@ zero2
 fsdp
 fsdp2
 ds ddp
+ds3
+ds3 recomputed full
 case=lora-attention keys='"train": "lora", "lora": { "rank": 3, "alpha": 5 }, "optimizer": "lion_32bit"'
 zero3
 case=lora-head keys='"train": "lora", "optimizer": "sgd",
@@ -106,6 +113,7 @@ case=lora-gpt2 model=gpt2 keys='"train": "lora"'
 torch
 zero2
 ds zero1
+ds3
 case=lora-conv1d keys='"train": "lora", "optimizer": "adafactor",
   "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
 ddp

@@ -197,12 +197,29 @@ check 'limits names the batch of its training' "$(
 
 # A strategy whose lowering has no adapters must not answer with a plan in which everything trains.
 check 'what is asked to train trains, or is refused' "$(
-    "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 2048 --global-batch 8 --lora 16 --framework deepspeed \
-        --strategy zero3 >"$tmp/said" 2>&1
-    [ $? = 2 ] && grep -q 'adapters and frozen weights are not planned for zero3 in dialect deepspeed' "$tmp/said" || cat "$tmp/said"
-    echo '{"dpx_plan":1,"model":"llama-3.1-8b","cluster":"8xh100","strategy":"fsdp","seq":2048,"train":"lora","lora":{"rank":16}}' >"$tmp/lora.json"
-    "$B/dpxplan" eval "$tmp/lora.json" --set strategy=zero3 >"$tmp/said" 2>&1
+    "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 2048 --global-batch 8 --lora 16 --strategy zero1 \
+        --dialect torch >"$tmp/said" 2>&1
+    [ $? = 2 ] && grep -q 'adapters and frozen weights are not planned for zero1 in dialect torch' "$tmp/said" || cat "$tmp/said"
+    echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","strategy":"fsdp","seq":1024,"train":"lora","lora":{"rank":16}}' >"$tmp/lora.json"
+    "$B/dpxplan" eval "$tmp/lora.json" --set strategy=zero1 >"$tmp/said" 2>&1
     [ $? = 2 ] && grep -q 'set train=all as well' "$tmp/said" || cat "$tmp/said"
-    "$B/dpxplan" eval "$tmp/lora.json" --set train=all strategy=zero3 >"$tmp/said" 2>&1 || cat "$tmp/said")"
+    "$B/dpxplan" eval "$tmp/lora.json" --set train=all strategy=zero1 >"$tmp/said" 2>&1 || cat "$tmp/said")"
+
+# FSDP2 shards codes of 4 bits in bf16, FSDP1 flattens frozen weights as tensors of their own: neither has to be said.
+check 'QLoRA is found under FSDP2, LoRA under FSDP1 and stage 3' "$(
+    for how in '--dialect torch --strategy fsdp --base-dtype nf4-double' '--dialect torch-fsdp1' '--dialect deepspeed --strategy zero3'; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" search --model llama-3.1-8b --cluster 2xl40s --seq 512 --global-batch 2 --lora 16 --no-grid $how --top 1 \
+            >"$tmp/said" 2>&1 && grep -q 'LoRA rank 16' "$tmp/said" || cat "$tmp/said"
+    done)"
+
+check 'limits: a larger model with adapters, larger yet in 4 bits' "$(
+    for how in '' '--lora 16' '--lora 16 --base-dtype nf4'; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" limits --cluster 2xl40s --model llama-3.1-8b --seq 512 --recompute full --dialect torch --json $how 2>"$tmp/said" |
+            tr -d ' \n' | sed 's/.*"strategy":"fsdp","dialect":"torch"[^}]*"max_params":\([0-9]*\).*/\1/'
+        echo
+    done >"$tmp/most"
+    sort -n -u "$tmp/most" | cmp -s - "$tmp/most" || cat "$tmp/most")"
 
 finish

@@ -198,6 +198,8 @@ int64_t lower_factored_slices(struct schedules *s, int tensor, const struct tens
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
 {
     struct buf *b = &s->bufs[buf];
+    int64_t moment[OPTIMIZER_MOMENT_PARTS];
+    int n = optimizer_moment(p, moment);
 
     if (optimizer_makes_list(p))
         return;
@@ -209,6 +211,10 @@ void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf,
     b->bytes = p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_LOOP ? 2 * largest : 0;
     for (int i = 0; i < 2 && b->bytes > 0; i++)
         sched_part(s, buf, largest);
+    for (int i = 0; i < n; i++) {
+        b->bytes += moment[i];
+        sched_part(s, buf, moment[i]);
+    }
 }
 
 void lower_read_loss(struct schedules *s)

@@ -88,7 +88,7 @@ void    lower_state_parts(struct schedules *s, const struct plan *p, int buf, co
 int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t rows);
 
 /* Cuts the buffer of its temporaries, declared for foreach and the last to get parts, to what the form takes: nothing
- * (fused); or twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient). */
+ * (fused); twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient); or optimizer_moment(). */
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);
 
 /* Adafactor's states of a tensor: elements of rows and columns, or of a vector.  Their slices, `at` bytes into the buffer, each

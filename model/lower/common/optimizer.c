@@ -123,9 +123,63 @@ int64_t optimizer_tables(const struct plan *p)
     }
 }
 
+/* ---- Adafactor's loop ----
+ *
+ * _single_tensor_adafactor's variables keep what an earlier tensor left in them until they are bound again: the update of the one
+ * before, rows and columns of the last matrix, the squares of the last vector. */
+struct loop { int64_t update, rows, columns, squares, most; };
+
+static void moment(struct loop *l, int64_t bytes[OPTIMIZER_MOMENT_PARTS], int *n, const int64_t now[3])
+{
+    const int64_t all[OPTIMIZER_MOMENT_PARTS] = { l->update, l->rows, l->columns, l->squares, now[0], now[1], now[2] };
+    int64_t sum = 0;
+
+    for (int i = 0; i < 7; i++)
+        sum += all[i];
+    if (sum <= l->most)
+        return;
+    l->most = sum;
+    *n = 0;
+    for (int i = 0; i < 7; i++)
+        if (all[i] > 0)
+            bytes[(*n)++] = all[i];
+}
+
+static int64_t whole_blocks(int64_t bytes) { return round_up(bytes, 512); }
+
+int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
+{
+    const struct model *m = &p->model;
+    int64_t e = dtype_bytes(plan_recipe(p).kept);
+    struct loop l = { 0 };
+    int n = 0;
+
+    for (int i = 0; i < m->ntensors && p->optimizer == OPTIMIZER_ADAFACTOR; i++) {
+        const struct tensor *t = &m->tensors[i];
+        int64_t whole = whole_blocks(t->numel * e);
+        if (t->frozen)
+            continue;
+        if (t->ndim == 1) {
+            moment(&l, bytes, &n, (int64_t[3]){ whole });                       /* the squares, beside those before */
+            l.squares = whole;
+            moment(&l, bytes, &n, (int64_t[3]){ whole });                       /* the clone */
+        } else {
+            int64_t rows = whole_blocks(t->shape[0] * e), columns = whole_blocks(t->shape[1] * e);
+            moment(&l, bytes, &n, (int64_t[3]){ rows });
+            l.rows = rows;
+            moment(&l, bytes, &n, (int64_t[3]){ columns });
+            l.columns = columns;
+            moment(&l, bytes, &n, (int64_t[3]){ whole, whole_blocks(e) });      /* the estimate, and the rows' mean */
+        }
+        l.update = whole;
+        moment(&l, bytes, &n, (int64_t[3]){ whole_blocks(e) });                 /* its norm */
+    }
+    return n;
+}
+
 bool optimizer_makes_list(const struct plan *p)
 {
-    return p->optimizer == OPTIMIZER_ADAFACTOR || (p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FOREACH);
+    return p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FOREACH;
 }
 
 /* One kernel of dpx's: p and its moments in fp32, read and written, the gradient, and a copy in 16 bits where the weights have a
@@ -153,7 +207,7 @@ struct optimizer_work optimizer_work(const struct plan *p)
         return own_work(p);
     switch (p->optimizer) {
     case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false } : (struct optimizer_work){ 8 * e, 3, loop };
-    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, false };
+    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, true };
     case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true };
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
         return (struct optimizer_work){ 3 * e + 4, 1, true };

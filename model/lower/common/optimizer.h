@@ -25,6 +25,12 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t);
 /* What the optimizer allocates once, beside that: tables of codes. */
 int64_t optimizer_tables(const struct plan *p);
 
+/* What a step of torch.optim.Adafactor takes for the moment where it is fullest: each allocation, already rounded up to 512
+ * bytes.  Returns how many; none of other optimizers.  (A default form is the loop over tensors: `if foreach` of
+ * optim/_adafactor.py, 2.15, whatever its documentation says.) */
+enum { OPTIMIZER_MOMENT_PARTS = 8 };
+int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS]);
+
 /* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */
 bool optimizer_makes_list(const struct plan *p);
 

@@ -132,6 +132,15 @@ void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype
     }
 }
 
+void ds_hold_part(const struct ds *d, struct ds_families *f, int t, int64_t n, int64_t from)
+{
+    if (!d->s->detailed || !first_of_family(d, t))
+        return;
+    int layout = sched_layout(d->s, in_block(d, t) ? d->per_block : 0);
+    sched_slice(d->s, f->holds, f->dtype, t, from, n, 0);
+    sched_holds(d->s, f->family[slot(d, t)], layout);
+}
+
 void ds_undeclare(struct ds_families *f)
 {
     free(f->family);

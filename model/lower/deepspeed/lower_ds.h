@@ -55,6 +55,8 @@ void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, co
                 int copies, ds_bytes *bytes);
 /* Each family holds its tensor, whole, from the buffer's begin; what is beyond is padding. */
 void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype t);
+/* The tensor's buffers, if it is the first of its family, hold its elements [from, from+n), from the buffer's begin. */
+void ds_hold_part(const struct ds *d, struct ds_families *f, int tensor, int64_t n, int64_t from);
 void ds_undeclare(struct ds_families *f);
 /* Action of the last entry on a tensor's instance; copy 0 mostly. */
 void ds_act(const struct ds *d, const struct ds_families *f, int what, int tensor, int copy);

@@ -32,20 +32,20 @@ static int64_t partition_bytes(const struct ds *d, const struct tensor *t)
 static void make_groups(struct z3 *z)
 {
     int64_t limit = z->d.p->ds.sub_group_size, sum = 0;
-    int first = 0, n = z->d.m->ntensors;
+    int first = 0;
 
-    for (int t = 0; t < n; t++) {
-        sum += z->q[t];
-        if (t + 1 < n && sum < limit)
+    for (int i = 0; i < z->ntrained; i++) {
+        sum += z->q[z->trained[i]];
+        if (i + 1 < z->ntrained && sum < limit)
             continue;
         struct z3_group *g = &z->groups[z->ngroups++];
-        *g = (struct z3_group){ .first = first, .last = t + 1, .elems = sum };
+        *g = (struct z3_group){ .first = first, .last = i + 1, .elems = sum };
         if (!z->away.states) {
             g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
             g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
             g->p.buf = g->master;
         }
-        first = t + 1;
+        first = i + 1;
         sum = 0;
     }
 }
@@ -65,7 +65,9 @@ static void declare(struct z3 *z)
     ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", 1, ds_tensor_bytes);
     ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", 1, padded_bytes);
     if (!z->away.params)
-        ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
+        ds_declare(d, &z->partition, CAT_PARAMS, d->frozen_bytes > 0 ? "partition" : "partition before flattening", 1,
+                   partition_bytes);
+    z->partition.trained = true;
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
     z3_second_declare(z);
     z3_int4_declare(z);
@@ -109,12 +111,13 @@ static void partition_all(struct z3 *z)
     }
 }
 
-/* create_reduce_and_remove_grad_hooks: gathers each to get at its accumulator. */
+/* create_reduce_and_remove_grad_hooks: gathers each that trains to get at its accumulator. */
 static void gather_each(struct z3 *z)
 {
     struct ds *d = &z->d;
 
-    for (int t = 0; t < d->m->ntensors && d->n > 1; t++) {
+    for (int i = 0; i < z->ntrained && d->n > 1; i++) {
+        int t = z->trained[i];
         if (z->away.params)
             z3_bring(z, STREAM_COMPUTE, PHASE_INIT, t);
         struct op *o = ds_coll(d, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, d->dt, RED_NONE, z->q[t] * d->n);
@@ -144,8 +147,8 @@ static void whole_model(struct z3 *z)
         broadcast(z, t);
 }
 
-/* defragment(): the partitions go to the host and come back as one.  No buffer stands for the
- * host's copy: what comes back is the initial weights, which the broadcasts made equal. */
+/* defragment(): the partitions of what trains go to the host and come back as one; frozen ones stay what they are.  No
+ * buffer stands for the host's copy: what comes back is the initial weights, which the broadcasts made equal. */
 static void flatten_partitions(struct z3 *z)
 {
     struct ds *d = &z->d;
@@ -344,17 +347,18 @@ static int allocate(struct z3 *z)
     z->bucket = z->gather_of ? z->gather_of + n : NULL;
     z->groups = calloc(n, sizeof *z->groups);
     z->begin = z->q ? z->q + n : NULL;
-    z->all = calloc(n, sizeof *z->all);
+    z->trained = calloc(n, sizeof *z->trained);
     z->second.there = calloc(n, 1);
     z->second.list = calloc(n, sizeof *z->second.list);
-    return z->q && z->all && z->held && z->gather_of && z->groups && z->second.there && z->second.list
+    return z->q && z->trained && z->held && z->gather_of && z->groups && z->second.there && z->second.list
            ? 0 : fail("out of memory for stage 3");
 }
 
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    struct z3_calls calls = { .arg = z, .gather = z3_gather, .await = z3_await, .ready = z3_ready, .release = z3_release };
+    struct z3_calls calls = { .arg = z, .gather = z3_gather, .gather_now = z3_gather_now, .await = z3_await, .ready = z3_ready,
+                              .release = z3_release };
 
     z->singles.free = -1;
     z->release_op = -1;
@@ -372,16 +376,19 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         z->recomputed = z3_recomputed(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
     z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
     for (int t = 0; t < z->d.m->ntensors; t++) {
-        z->all[t] = t;
         z->begin[t] = z->all_q;
-        z->all_q += z->q[t] = part(&z->d, &z->d.m->tensors[t]);
+        z->q[t] = part(&z->d, &z->d.m->tensors[t]);
+        if (z->d.m->tensors[t].frozen)
+            continue;
+        z->trained[z->ntrained++] = t;
+        z->all_q += z->q[t];
     }
     z3_away_setup(z);
     z3_int8_setup(z);
     declare(z);
     z3_describe(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
-    z->zero_init = ds_sum(&z->d, ds_tensor_bytes) > cluster_available(&p->cluster);
+    z->zero_init = ds_sum(&z->d, ds_tensor_bytes) + z->d.frozen_bytes > cluster_available(&p->cluster);
     for (int i = 0; i < 8; i++) {
         z->fetched.event[i] = sched_event(s);
         z->reduced.event[i] = sched_event(s);
@@ -422,7 +429,7 @@ static void tear_down(struct z3 *z)
     free(z->lists);
     free(z->kinds);
     free(z->q);
-    free(z->all);
+    free(z->trained);
     free(z->held);
     free(z->gather_of);
     free(z->groups);

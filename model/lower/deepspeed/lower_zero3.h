@@ -81,9 +81,9 @@ struct z3 {
     struct ds       d;
     struct z3_trace trace;
     struct z3_coord coord;
-    int64_t   *q, *begin;           /* per tensor: elements of a part, and of those before it */
-    int64_t    all_q;
-    int       *all;                 /* the tensors: 0, 1, ... */
+    int64_t   *q, *begin;           /* per tensor: elements of a part, and of those before it that train */
+    int64_t    all_q;               /* of all that train */
+    int       *trained, ntrained;   /* the tensors that train; all of them where anything is outside of device memory */
     bool       overlap, sequential, by_all_reduce;
     bool       zero_init;           /* built module by module, never whole */
     enum stream gather_stream, reduce_stream;
@@ -177,7 +177,7 @@ struct z3 {
     bool       entered;             /* its first compute entry is out */
     int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
 
-    /* Sub-groups of the optimizer: tensors [first, last). */
+    /* Sub-groups of the optimizer: trained[first ... last - 1]. */
     struct z3_group {
         int     first, last;
         int64_t elems;
@@ -303,7 +303,7 @@ void z3_describe(struct z3 *z);
 /* Elements that a rank's part of a tensor has, padding left out, and its first one; of the partitions; of any cut. */
 int64_t z3_part(const struct z3 *z, int tensor, int64_t rank, int64_t *from);
 int64_t z3_part_of(const struct z3 *z, const struct z3_cut *c, int tensor, int64_t rank, int64_t *from);
-/* This rank's parts at their place among the parts of all tensors, counted from element `begin`. */
+/* This rank's parts of those that train at their place among the parts of all such, counted from element `begin`. */
 int  z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin);
 /* Of a buffer with one chunk a rank, each the parts of n tensors end to end: this rank's, or all. */
 int  z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n);
@@ -333,6 +333,8 @@ void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);
 void z3_release(void *arg, int tensor);
+/* A parameter is gathered by itself, and compute waits: someone asked for it whose module does not have it. */
+void z3_gather_now(void *arg, int tensor);
 /* Action of the last entry on a parameter that is there; the partition itself, on one rank. */
 void z3_use(struct z3 *z, int what, int tensor);
 void z3_gather_persistent(struct z3 *z);

@@ -99,10 +99,27 @@ static void give_back(struct z3 *z, int r)
 
 /* ---- gathering ---- */
 
+/* Frozen ones are buffers of their own; says whether any of the tensors is not. */
+static bool own_frozen(struct z3 *z, int what, const int *tensors, int n)
+{
+    int64_t from, part;
+    bool trains = false;
+
+    for (int i = 0; i < n; i++) {
+        bool frozen = z->d.m->tensors[tensors[i]].frozen;
+        trains |= !frozen;
+        if (!frozen || !z->d.s->detailed)
+            continue;
+        part = z3_part(z, tensors[i], z->d.rank, &from);
+        ds_act_part(&z->d, &z->partition, what, tensors[i], from, part, 0);
+    }
+    return trains;
+}
+
 /* This rank's parts, which are always there: named only to those who move them. */
 static void own(struct z3 *z, int what, const int *tensors, int n)
 {
-    if (z->d.s->detailed)
+    if (own_frozen(z, what, tensors, n) && z->d.s->detailed)
         sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0));
 }
 
@@ -116,7 +133,7 @@ void z3_use(struct z3 *z, int what, int t)
     const struct z3_gather *g;
 
     if (z->d.n < 2 && !z->away.params) {
-        own(z, what, z->all + t, 1);
+        own(z, what, &t, 1);
         return;
     }
     if (z->held[t] != Z3_VIEW) {
@@ -184,7 +201,7 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
         z3_use_here(z, ACT_R | ACT_FREE, g->tensors[i]);
     for (int i = 0; i < g->n && second; i++)
         z3_second_act(z, ACT_R, g->tensors[i]);
-    if (!z->away.params && !second)
+    if (!z->away.params && !second && own_frozen(z, ACT_R, g->tensors, g->n))
         sched_act(d->s, ACT_R, z->lp, 0, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
     z3_all_gather(z, g->cut, d->dt, mine * g->cut->n)->record = g->event;
@@ -213,7 +230,8 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
     if (!z->away.params) {
         sched_copy(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
         sched_does(d->s, COPY_SET, 1);
-        sched_act(d->s, ACT_R, z->lp, 0, 0);
+        if (own_frozen(z, ACT_R, g->tensors, g->n))
+            sched_act(d->s, ACT_R, z->lp, 0, 0);
         sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
     }
     struct op *o = ds_coll(d, STREAM_GROUP, z3_phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
@@ -296,6 +314,21 @@ void z3_gather(void *arg, const int *tensors, int n)
         gather_alike(z, tensors, n);
     else if (z->away.params)
         gather_alone(z, tensors, n);
+}
+
+/* Param.all_gather(): no handle, and always among all ranks. */
+void z3_gather_now(void *arg, int t)
+{
+    struct z3 *z = arg;
+
+    if (z->d.n < 2)
+        return;
+    z->held[t] = Z3_PADDED;
+    struct op *o = ds_coll(&z->d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
+    o->after = AFTER(STREAM_COMPUTE);
+    sched_of(z->d.s, "parameter", t, 0);
+    z3_fill(z, ACT_ALLOC, t);
+    sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, phase(z), "await gather")->after = AFTER(STREAM_GROUP);
 }
 
 /* ---- awaiting: AllGatherHandle.wait, AllGatherCoalescedHandle.wait ---- */

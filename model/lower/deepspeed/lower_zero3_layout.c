@@ -30,7 +30,8 @@ int z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, 
     int layout = sched_layout(z->d.s, 0);
 
     for (int i = 0; i < n && layout; i++)
-        slice(z, h, dt, tensors[i], z->d.rank, (z->begin[tensors[i]] - begin) * dtype_bytes(dt));
+        if (!tensor(z, tensors[i])->frozen)
+            slice(z, h, dt, tensors[i], z->d.rank, (z->begin[tensors[i]] - begin) * dtype_bytes(dt));
     return layout;
 }
 
@@ -175,9 +176,9 @@ static void describe_files(struct z3 *z, struct z3_group *g)
 
 static void describe_group(struct z3 *z, struct z3_group *g)
 {
-    const int *tensors = z->all + g->first;
+    const int *tensors = z->trained + g->first;
     int n = g->last - g->first;
-    int64_t begin = z->begin[g->first];
+    int64_t begin = z->begin[tensors[0]];
 
     g->part = z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0);
     g->grads = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, 0);
@@ -205,7 +206,7 @@ static void describe_group(struct z3 *z, struct z3_group *g)
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
 }
 
-/* Tensors whose partitions are in the flat buffer: those of the first sub-groups. */
+/* How many of what trains have their partitions in the flat buffer: those of the first sub-groups. */
 static int flat_tensors(const struct z3 *z)
 {
     int n = 0;
@@ -222,10 +223,15 @@ void z3_describe(struct z3 *z)
     ds_hold(d, &z->copy, HOLDS_PARAM, d->dt);
     ds_hold(d, &z->padded, HOLDS_PARAM, d->dt);
     ds_hold(d, &z->grads, HOLDS_GRAD, d->dt);
-    z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors: described where they are written */
+    z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors; those that become one described where they are written */
     z->partition.dtype = d->dt;
-    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, flat_tensors(z), 0));
-    sched_holds(d->s, z->grad_buffer, z3_own(z, HOLDS_GRAD, z->accum, z->all, d->m->ntensors, 0));
+    for (int t = 0; t < d->m->ntensors; t++) {
+        int64_t from, n = z3_part(z, t, d->rank, &from);
+        if (tensor(z, t)->frozen)
+            ds_hold_part(d, &z->partition, t, n, from);
+    }
+    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->trained, flat_tensors(z), 0));
+    sched_holds(d->s, z->grad_buffer, z3_own(z, HOLDS_GRAD, z->accum, z->trained, z->ntrained, 0));
     for (int i = 0; i < z->ngroups && d->s->detailed; i++)
         describe_group(z, &z->groups[i]);
 }

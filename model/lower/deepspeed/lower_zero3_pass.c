@@ -182,5 +182,6 @@ void z3_run_event(struct z3 *z, const struct z3_event *e)
     case Z3_FETCH:   fetch(z, e); break;
     case Z3_RELEASE: release(z, e); break;
     case Z3_GRAD:    gradient(z, e->tensor); break;
+    case Z3_ASK:     z3_coord_ask(&z->coord, e); break;
     }
 }

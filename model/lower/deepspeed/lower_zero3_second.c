@@ -74,7 +74,7 @@ void z3_second_drop(struct z3 *z)
     bool any = false;
 
     for (int t = 0; t < z->d.m->ntensors && z->second.on; t++) {
-        if (!z->second.there[t])
+        if (!z->second.there[t] || z->d.m->tensors[t].frozen)   /* invalidate_secondary_tensor: fp16_groups alone */
             continue;
         if (!any)
             sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop secondary partitions");

@@ -31,8 +31,8 @@ static void norms(struct z3 *z, uint8_t guard)
     for (int i = 0; i < z->ngroups; i++) {
         const struct z3_group *g = &z->groups[i];
         int64_t largest = 0;
-        for (int t = g->first; t < g->last; t++)
-            largest = z->q[t] > largest ? z->q[t] : largest;
+        for (int k = g->first; k < g->last; k++)
+            largest = z->q[z->trained[k]] > largest ? z->q[z->trained[k]] : largest;
         sched_copy(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", g->elems * ge, 0)->flags = guard;
         sched_does(d->s, COPY_NORM, 1);
         sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);

@@ -65,7 +65,7 @@ int z3_coord_init(struct z3_coord *c, const struct local_model *local, const str
                                       ? p->ds.stage3_max_live_parameters : SIZE_LIMIT,
                             .max_reuse = p->ds.stage3_max_reuse_distance };
     c->status = calloc(3 * n, 1);
-    c->recent = calloc(4 * n, sizeof *c->recent);
+    c->recent = calloc(5 * n, sizeof *c->recent);
     c->queue_tensor = calloc(3 * uses, sizeof *c->queue_tensor);
     c->before = calloc((size_t)t->nsteps + 1, sizeof *c->before);
     c->cache = calloc((size_t)t->nevents + 1, 1);
@@ -77,6 +77,7 @@ int z3_coord_init(struct z3_coord *c, const struct local_model *local, const str
     c->use_first = c->recent + n;
     c->use_next = c->recent + 2 * n;
     c->batch = c->recent + 3 * n;
+    c->again = c->recent + 4 * n;
     c->queue_step = c->queue_tensor + uses;
     c->uses = c->queue_tensor + 2 * uses;
     mark_persistent(c, p);
@@ -105,7 +106,7 @@ enum z3_mode z3_coord_begin(struct z3_coord *c)
     for (int t = 0; t < c->m->ntensors; t++)
         c->recent[t] = INT_MIN;
     memcpy(c->use_next, c->use_first, (size_t)c->m->ntensors * sizeof *c->use_next);
-    c->head = c->step = c->nopen = 0;
+    c->head = c->step = c->nopen = c->nagain = 0;
     c->available = 0;               /* although persistent and kept ones are there */
     return was;
 }
@@ -181,20 +182,42 @@ static void pop_own(struct z3_coord *c, const struct z3_module *m)
         c->recent[c->queue_tensor[c->head]] = c->queue_step[c->head];
 }
 
+static bool in_forward(const struct z3_coord *c, const struct z3_event *e) { return e - c->t->events < c->t->backward; }
+
+/* Tensors that are the module's by now. */
+static int known(const struct z3_coord *c, const struct z3_event *e, const struct z3_module *m)
+{
+    return m->external && c->mode == Z3_RECORD && in_forward(c, e) ? 0 : m->n;
+}
+
+enum { BIT_AGAIN = 4 };
+
+/* update_recompute_parameters: what does not train has no backward of its own that would release it; the module whose backward
+ * began last does. */
+static void hold_again(struct z3_coord *c, const struct z3_event *e, int t)
+{
+    if (in_forward(c, e) || e->backward || c->nopen == 0 || !c->m->tensors[t].frozen || (c->active[t] & BIT_AGAIN))
+        return;
+    c->owner = c->open[c->nopen - 1];
+    c->active[t] |= BIT_AGAIN;
+    c->again[c->nagain++] = t;
+}
+
 void z3_coord_fetch(struct z3_coord *c, const struct z3_event *e)
 {
     const struct z3_module *m = &c->t->modules[e->module];
-    int n = 0;
+    int n = 0, own = known(c, e, m);
 
     if (e->backward)
         c->open[c->nopen++] = e->module;
-    for (int k = 0; k < m->n; k++)
+    for (int k = 0; k < own; k++)
         if (c->status[m->first + k] == Z3_ABSENT)
             c->batch[n++] = m->first + k;
     gather(c, n);
-    for (int k = 0; k < m->n; k++) {
+    for (int k = 0; k < own; k++) {
         int t = m->first + k;
         c->active[t] |= (uint8_t)m->bit;
+        hold_again(c, e, t);
         if (c->status[t] != Z3_INFLIGHT)
             continue;
         c->status[t] = Z3_AVAILABLE;
@@ -249,11 +272,30 @@ static uint8_t to_release(struct z3_coord *c, const struct z3_event *e, const st
     return (uint8_t)(*known - 1);
 }
 
+/* What a recomputation fetched is its owner's no more, then goes unless it persists. */
+static void let_go_again(struct z3_coord *c, int module)
+{
+    for (int i = 0; i < c->nagain && c->owner == module; i++)
+        c->active[c->again[i]] &= (uint8_t)~BIT_AGAIN;
+}
+
+static void release_again(struct z3_coord *c, int module)
+{
+    if (c->owner != module)
+        return;
+    for (int i = 0; i < c->nagain; i++)
+        if (!c->persistent[c->again[i]])
+            release(c, c->again[i]);
+    c->nagain = 0;
+}
+
 void z3_coord_release(struct z3_coord *c, const struct z3_event *e)
 {
     const struct z3_module *m = &c->t->modules[e->module];
     uint8_t which = c->mode == Z3_COMPLETE ? to_release(c, e, m) : 0xff;
 
+    if (e->backward)
+        let_go_again(c, e->module);
     for (int i = c->nopen - 1; e->backward && i >= 0; i--)
         if (c->open[i] == e->module) {
             memmove(&c->open[i], &c->open[i + 1], (size_t)(c->nopen - 1 - i) * sizeof *c->open);
@@ -265,12 +307,24 @@ void z3_coord_release(struct z3_coord *c, const struct z3_event *e)
         if (which & (1 << k))
             release(c, m->first + k);
     }
+    if (e->backward)
+        release_again(c, e->module);
+}
+
+void z3_coord_ask(struct z3_coord *c, const struct z3_event *e)
+{
+    if (!in_forward(c, e) || c->status[e->tensor] != Z3_ABSENT)
+        return;
+    c->status[e->tensor] = Z3_AVAILABLE;
+    c->calls.gather_now(c->calls.arg, e->tensor);
 }
 
 void z3_coord_end(struct z3_coord *c)
 {
     while (c->nopen > 0) {
         const struct z3_module *m = &c->t->modules[c->open[--c->nopen]];
+        let_go_again(c, c->open[c->nopen]);
+        release_again(c, c->open[c->nopen]);
         for (int k = 0; k < m->n; k++) {
             c->active[m->first + k] &= (uint8_t)~m->bit;
             if (!c->persistent[m->first + k])

@@ -17,6 +17,7 @@ enum z3_mode   { Z3_INVALID, Z3_RECORD, Z3_COMPLETE };
 struct z3_calls {
     void *arg;
     void (*gather)(void *arg, const int *tensors, int n);   /* ascending; all absent before */
+    void (*gather_now)(void *arg, int tensor);              /* absent, and needed at once */
     void (*await)(void *arg, int tensor);                   /* one in flight is needed */
     void (*ready)(void *arg, int module);                   /* all of a module's were awaited */
     void (*release)(void *arg, int tensor);
@@ -43,6 +44,7 @@ struct z3_coord {
     int      *use_first, *use_next, *uses;      /* per tensor: its steps, ascending */
     uint8_t  *cache;                /* per event: 1 + own tensors that its release frees */
     int      *open, nopen;          /* modules fetched in backward, not released */
+    int      *again, nagain, owner; /* frozen parameters that a recomputation fetched, and the module that releases them, too */
     int      *batch;
 };
 
@@ -55,6 +57,7 @@ void z3_coord_free(struct z3_coord *c);
 enum z3_mode z3_coord_begin(struct z3_coord *c);
 void z3_coord_fetch(struct z3_coord *c, const struct z3_event *e);
 void z3_coord_release(struct z3_coord *c, const struct z3_event *e);
+void z3_coord_ask(struct z3_coord *c, const struct z3_event *e);
 /* After backward: release_backward_leftovers. */
 void z3_coord_end(struct z3_coord *c);
 /* The step begins: everything is partitioned, persistent parameters too. */

@@ -48,6 +48,11 @@ static struct z3_module own_tensors(const struct builder *b, const struct z3_nod
         own.n = own.first < m->ntensors;        /* a synthetic model has none */
         own.kernel_module = MODULE_TIED;
         own.bit = 2;
+    } else if (x->external >= 0) {
+        own.first = m->modules[x->external].first + block * m->per_block;
+        own.n = 1;
+        own.bit = 2;
+        own.external = true;
     }
     return own;
 }
@@ -141,6 +146,8 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
     int order[8], at[8], n = 0;
 
     for (int k = 0; own->bit == 1 && k < own->n && n < 8; k++) {
+        if (b->d->m->tensors[own->first + k].frozen)
+            continue;
         int t = own->first + k, where = ready_at(b->d, piece, t - offset), i = n++;
         for (; i > 0 && after(b->d, order[i - 1], at[i - 1], t, where); i--) {
             at[i] = at[i - 1];
@@ -157,10 +164,17 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
 static void forward_node(struct builder *b, int block, int k)
 {
     int node = abs(k) - 1;
+    const struct z3_node *x = &b->block.node[node];
 
-    if (!b->block.node[node].function)
+    if (!x->function)
         event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, node), block);
+    if (x->asks >= 0 && (k > 0) == (x->module < 0))
+        event(b, Z3_ASK, block_id(b, block, node), block)->tensor = b->d->m->modules[x->asks].first + block * b->d->per_block;
 }
+
+/* Has backward nothing to do with what a node makes, reads? */
+static bool dead_out(const struct z3_node *x, int block) { return block == 0 && x->dead_out; }
+static bool dead_in(const struct z3_node *x, int block) { return block == 0 && x->dead_in; }
 
 static void forward_block(struct builder *b, int block)
 {
@@ -201,7 +215,7 @@ static void backward_fetch(struct builder *b, int id, const struct z3_node *x, i
 {
     struct z3_event *e;
 
-    if (x && (x->no_hook || x->function))
+    if (x && (x->no_hook || x->function || dead_out(x, block)))
         return;
     e = event(b, Z3_FETCH, id, block);
     e->backward = true;
@@ -210,7 +224,7 @@ static void backward_fetch(struct builder *b, int id, const struct z3_node *x, i
 
 static void backward_release(struct builder *b, int id, const struct z3_node *x, int block)
 {
-    if (!x || !(x->no_release || x->function))
+    if (!x || !(x->no_release || x->function || dead_in(x, block)))
         event(b, Z3_RELEASE, id, block)->backward = true;
 }
 
@@ -233,7 +247,8 @@ static void backward_block(struct builder *b, int block)
             backward_release(b, id, &b->block.node[node], block);
         }
     }
-    backward_release(b, block_id(b, block, -1), NULL, block);
+    if (block > 0 || !program_first_differs(b->d->p))
+        backward_release(b, block_id(b, block, -1), NULL, block);
     border(b, Z3_LEAVE, piece, PASS_BACKWARD, block);
 }
 

@@ -18,6 +18,7 @@ enum z3_kind {
     Z3_FETCH,                       /* before a module's forward or backward */
     Z3_RELEASE,                     /* after it */
     Z3_GRAD,                        /* a gradient of the module is ready */
+    Z3_ASK,                         /* a module asks for something of the weight of another, `tensor` */
 };
 
 struct z3_event {
@@ -25,14 +26,15 @@ struct z3_event {
     bool    backward;               /* FETCH, RELEASE: of backward, not of a recomputed forward */
     bool    late;                   /* FETCH: its kernels follow a recomputation */
     int     module;                 /* index into modules[] */
-    int     tensor;                 /* GRAD */
+    int     tensor;                 /* GRAD, ASK */
     int     block;
 };
 
 struct z3_module {
     int first, n;                   /* its own tensors in model->tensors */
     int kernel_module;              /* as in struct kernel, or -1 */
-    int bit;                        /* its mark on its tensors: 1, or 2 for a tied head */
+    int bit;                        /* its mark on its tensors: 1, or 2 where they are another's */
+    bool external;                  /* they are its own from when it first asks for them, in the first forward of all */
 };
 
 struct z3_trace {

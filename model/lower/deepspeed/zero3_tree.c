@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/arch/family.h"
+#include "model/arch/training.h"
 #include "model/program/torch_model.h"
 
 /* ---- module trees ----
@@ -120,6 +121,54 @@ static bool eager_alibi(const struct local_model *local)
     return !kernels_take_sdpa(local->plan->kernels) && local->model->position == POS_ALIBI;
 }
 
+/* ---- what PEFT puts in a layer's place ----
+ *
+ * Linear (tuners/lora/layer.py) calls the layer that it stands for, the adapter's dropout (nn.Identity where it is 0), A and B,
+ * and before them asks for the dtype of A's weight: stage 3 gathers what is not there then, and from there on takes it for the
+ * wrapper's own, too (parameter_offload.py, ZeROOrderedDict).  Our own kernels run A before the layer.  ModulesToSaveWrapper
+ * (utils/other.py) calls the copy. */
+
+static int add_part(struct z3_tree *t, const struct local_model *local, const char *of, const char *part, bool no_release)
+{
+    struct z3_node *x = &t->node[t->n];
+
+    *x = (struct z3_node){ .no_release = no_release, .external = -1, .asks = -1 };
+    snprintf(x->path, sizeof x->path, "%.70s.%s", of, part);
+    x->module = find_module(local->model, x->path);
+    open_node(t, t->n);
+    close_node(t, t->n);
+    return t->n++;
+}
+
+static int part_of(const struct model *m, const char *of, const char *part)
+{
+    char path[96];
+
+    snprintf(path, sizeof path, "%.70s.%s", of, part);
+    return find_module(m, path);
+}
+
+/* The parts of node `at`, if it is such a place. */
+static void add_parts(struct z3_tree *t, const struct local_model *local, int at)
+{
+    static const char *const torch[] = { "base_layer", "lora_dropout.default", "lora_A.default", "lora_B.default" };
+    static const char *const own[] = { "lora_dropout.default", "lora_A.default", "base_layer", "lora_B.default" };
+    bool ours = local->plan->kernels == KERNELS_DPX;
+    struct z3_node *x = &t->node[at];
+    int a = part_of(local->model, x->path, "lora_A.default");
+
+    if (part_of(local->model, x->path, "original_module") >= 0)
+        add_part(t, local, x->path, "modules_to_save.default", x->no_release);
+    for (int i = 0; i < 4 && a >= 0; i++) {
+        int k = add_part(t, local, x->path, (ours ? own : torch)[i], false);
+        t->node[k].dropout = strstr((ours ? own : torch)[i], "dropout") && local->plan->train.dropout > 0;
+        if (i == 0 && !ours)
+            t->node[k].asks = a;
+    }
+    x->external = a;
+    x->asks = ours ? a : -1;
+}
+
 /* One word of a tree below `prefix`; returns the node if it is a container. */
 static int parse_word(struct z3_tree *t, const struct local_model *local, const char *word, size_t len,
                       const char *prefix)
@@ -127,7 +176,7 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
     struct z3_node *x = &t->node[t->n];
     bool container = false, optional = false, alibi = false, twice = false;
 
-    *x = (struct z3_node){ .module = -1 };
+    *x = (struct z3_node){ .module = -1, .external = -1, .asks = -1 };
     for (; len > 0 && strchr("!~?%*&=[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
@@ -140,17 +189,19 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
     x->module = find_module(local->model, x->path);
-    if ((optional && x->module < 0) || (alibi && !eager_alibi(local)))
+    if ((optional && x->module < 0 && part_of(local->model, x->path, "original_module") < 0) || (alibi && !eager_alibi(local)))
         return -1;
-    open_node(t, t->n);
-    if (!container)
-        close_node(t, t->n);
-    if (twice) {
-        open_node(t, t->n);
-        close_node(t, t->n);
+    int at = t->n++;
+    open_node(t, at);
+    if (!container) {
+        add_parts(t, local, at);
+        close_node(t, at);
     }
-    t->n++;
-    return container ? t->n - 1 : -1;
+    if (twice) {
+        open_node(t, at);
+        close_node(t, at);
+    }
+    return container ? at : -1;
 }
 
 static void parse_list(struct z3_tree *t, const struct local_model *local, const char *word, size_t len,
@@ -195,6 +246,17 @@ static void parse(struct z3_tree *t, const struct local_model *local, const char
     }
 }
 
+/* get_peft_model()'s two modules around the model, which hand everything on by name. */
+static void add_around(struct z3_tree *t, bool open)
+{
+    for (int i = 0; i < 2 && open; i++) {
+        t->node[t->n] = (struct z3_node){ .module = -1, .no_release = true, .external = -1, .asks = -1 };
+        open_node(t, t->n++);
+    }
+    for (int i = 1; i >= 0 && !open; i--)
+        close_node(t, i);
+}
+
 /* ---- the tree of a model of no family: modules in the order of their roles ---- */
 
 static void add_generic(struct z3_tree *p, const struct model *m, int first, int n, bool last)
@@ -203,13 +265,13 @@ static void add_generic(struct z3_tree *p, const struct model *m, int first, int
         for (int i = first; i < first + n; i++) {
             if (m->tensors[m->modules[i].first].role != (enum tensor_role)role || p->n == Z3_MAX_NODES)
                 continue;
-            p->node[p->n] = (struct z3_node){ .module = i, .no_release = role <= ROLE_POSITIONS };
+            p->node[p->n] = (struct z3_node){ .module = i, .no_release = role <= ROLE_POSITIONS, .external = -1, .asks = -1 };
             open_node(p, p->n);
             close_node(p, p->n);
             p->n++;
         }
     if (last && m->tied && p->n < Z3_MAX_NODES) {
-        p->node[p->n] = (struct z3_node){ .path = "lm_head", .module = -1 };
+        p->node[p->n] = (struct z3_node){ .path = "lm_head", .module = -1, .external = -1, .asks = -1 };
         open_node(p, p->n);
         close_node(p, p->n);
         p->n++;
@@ -268,6 +330,7 @@ void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_
     const struct model *m = local->model;
     const struct family *f = family_find(m->family);
     const struct tree *t = p->kernels == KERNELS_DPX ? find_tree(m->family, "+dpx") : NULL;
+    bool lora = training_is_lora(&m->training);
     char prefix[96];
     int first, n;
 
@@ -279,7 +342,12 @@ void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_
         generic(m, first, n, outer, block);
         return;
     }
+    if (lora)
+        add_around(outer, true);
     parse(outer, local, t->outer, "");
+    if (lora)
+        add_around(outer, false);
     snprintf(prefix, sizeof prefix, "%s.0.", f->blocks);
     parse(block, local, t->block, prefix);
+    z3_flow(local, outer, block);
 }

@@ -20,6 +20,11 @@ struct z3_node {
     bool no_hook;                   /* no hook in backward at all */
     bool dropout;
     bool function;                  /* called, but not a module: no hooks */
+    bool dead_in, dead_out;         /* nothing needs a gradient of what it reads, what it makes; in a block: in the first one
+                                     * (zero3_flow.c) */
+    int  external;                  /* module whose weight is this one's, too, from the first forward on; -1: none */
+    int  asks;                      /* module whose weight's dtype is asked for: where it opens if it has none itself, else
+                                     * where it closes; -1: none */
 };
 
 struct z3_tree {
@@ -30,5 +35,8 @@ struct z3_tree {
 
 /* What is outside of the blocks, and one block. */
 void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block);
+
+/* Marks what is dead where not everything trains (zero3_flow.c). */
+void z3_flow(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block);
 
 #endif

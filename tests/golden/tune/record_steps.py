@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Bytes that a later optimizer step takes for the moment: storages that live at its fullest, each a multiple of 512 bytes as on a GPU.
+
+    python record_steps.py -o steps.jsonl
+
+On the CPU, where torch.optim runs the operations of its default form on a GPU, which for Adafactor is the loop over parameters.
+Each line: {"optimizer", "shapes": of the parameters in their order, "bytes"}.
+"""
+import argparse
+import json
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+LISTS = [
+    [[300, 64], [64], [64, 64], [192, 64], [192], [64, 192], [64], [300, 64]],
+    [[64, 64]],
+    [[4096]],
+    [[256], [512, 128], [128, 512], [256]],
+    [[8192], [32, 16], [8192], [9000]],
+    [[1000, 48], [48], [48, 48], [96, 48], [48, 96], [48], [48, 1000]],
+]
+OPTIMIZERS = {"adafactor": lambda p: torch.optim.Adafactor(p)}
+
+
+class Live(TorchDispatchMode):
+    def __init__(self, known):
+        super().__init__()
+        self.seen = {t.untyped_storage()._cdata for t in known}
+        self.now = self.most = 0
+
+    def add(self, tensor):
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, (storage.nbytes() + 511) // 512 * 512
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.now += size
+        self.most = max(self.most, self.now)
+
+        def gone():
+            self.seen.discard(key)
+            self.now -= size
+        weakref.finalize(storage, gone)
+
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        out = f(*args, **(kwargs or {}))
+        for t in tree_iter(out):
+            if isinstance(t, torch.Tensor):
+                self.add(t)
+        return out
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a.add_argument("-o", default="steps.jsonl")
+    a = a.parse_args()
+    with open(a.o, "w") as out:
+        print(json.dumps({"torch": torch.__version__}), file=out)
+        for name, make in OPTIMIZERS.items():
+            for shapes in LISTS:
+                torch.manual_seed(0)
+                ps = [torch.nn.Parameter(torch.randn(*s)) for s in shapes]
+                optimizer = make(ps)
+                for p in ps:
+                    p.grad = torch.randn_like(p)
+                optimizer.step()
+                states = [t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)]
+                with Live(ps + [p.grad for p in ps] + states) as live:
+                    optimizer.step()
+                print(json.dumps({"optimizer": name, "shapes": shapes, "bytes": live.most}), file=out)
+
+
+main()
