@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "model/exchange/ds_removed.h"
 #include "model/plan/knob.h"
+#include "model/plan/parallel_check.h"
 
 struct import {
     const char   *where;
@@ -135,7 +136,7 @@ static int read_batch(const struct import *in, const json_t *config, int64_t giv
                       int64_t given_accumulation)
 {
     struct plan *p = in->p;
-    int64_t world = p->cluster.world_size, micro, steps, all, product;
+    int64_t world = plan_batch_ranks(p), micro, steps, all, product;
 
     if (read_count(in, config, "train_micro_batch_size_per_gpu", &micro) < 0
         || read_count(in, config, "gradient_accumulation_steps", &steps) < 0
@@ -428,7 +429,7 @@ static const char *const harmless[] = {
     "csv_monitor", "comet", "monitor_config", "flops_profiler", "comms_logger", "comms_config",
     "checkpoint", "nebula", "dataloader_drop_last", "timers", "vocabulary_size",
     "managed_gradient_accumulation", "use_data_before_expert_parallelism", "graph_harvesting",
-    "seq_parallel_communication_data_type", "hybrid_engine", "inference", "log_level", "seed",
+    "hybrid_engine", "inference", "log_level", "seed",
     "autotuning", "gradient_allreduce_op", "eigenvalue", "compile", NULL
 };
 
@@ -450,7 +451,6 @@ static const struct { const char *name, *why; } refused[] = {
     { "weight_quantization", "quantised weights are not supported yet" },
     { "expert_parallel", "expert parallelism is not supported yet" },
     { "tensor_parallel", "tensor parallelism is not supported yet" },
-    { "sequence_parallel_size", "sequence parallelism is not supported yet" },
     { "pipeline", "pipeline parallelism is not supported yet" },
     { "msamp", "MS-AMP is not supported" },
 };
@@ -472,10 +472,26 @@ static bool is_on(const json_t *v)
 
 static const char *const batch_keys[] = { "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", NULL };
 
+/* Ranks that share a sample's positions: they count as one in the global batch. */
+static int read_positions(const struct import *in, const json_t *config)
+{
+    const json_t *size = json_object_get(config, "sequence_parallel_size");
+    const char *word = json_string_value(json_object_get(config, "seq_parallel_communication_data_type"));
+
+    if (size && set(in, "", "sequence_parallel_size", size) < 0)
+        return -1;
+    knob_follow_parallel(in->p, NULL, NULL);
+    if (in->p->parallel.context > 1 && word && strcmp(word, "fp32"))
+        return fail("%s: seq_parallel_communication_data_type: only fp32, the default, is supported", in->where);
+    return parallel_check_ranks(in->p, in->where);
+}
+
 static int read_top(const struct import *in, const char *name, const json_t *v)
 {
     if (!strcmp(name, "gradient_clipping") && is_auto(v))
         return 0;               /* filled in with the defaults */
+    if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type"))
+        return 0;               /* read_positions() */
     if (knob_named_cells(KNOB_DS, "", name) && !listed(batch_keys, name))
         return set(in, "", name, v);
     if (!strcmp(name, "bf16") || !strcmp(name, "bfloat16") || !strcmp(name, "fp16"))
@@ -559,7 +575,7 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         p->clip = 1;            /* TrainingArguments.max_grad_norm */
         notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");
     }
-    if (read_batch(&in, config, micro, steps) < 0)
+    if (read_positions(&in, config) < 0 || read_batch(&in, config, micro, steps) < 0)
         return -1;
     json_object_foreach((json_t *)(uintptr_t)config, name, v)
         if (read_top(&in, name, v) < 0)

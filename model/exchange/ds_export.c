@@ -17,7 +17,7 @@ static void put(json_t *doc, const char *section, const char *name, json_t *v)
 /* What DeepSpeed has only in some versions or precisions, or beside other values. */
 static bool has_now(const struct plan *p, const struct knob *k)
 {
-    if (knob_idle(p, k))
+    if (knob_idle(p, k) || (!strcmp(k->object, "parallel") && knob_get(p, k) <= 1))
         return false;
     if (!strcmp(k->name, "compute_grad_norm"))
         return plan_has_deepspeed_0_19_8(p);

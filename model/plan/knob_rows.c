@@ -37,6 +37,8 @@
 #define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
 /* Where torchtitan, Megatron-LM or the papers divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2 | MEGATRON)
+/* Where ranks share positions: there, and with DeepSpeed's Ulysses. */
+#define POSITIONS (GRID | DS)
 
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
@@ -207,10 +209,11 @@ static const struct knob rows[] = {
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),
       .about = "with tensor: products in parts beside their collective" },
-    { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
+    { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = POSITIONS, .label = ", context %.0f", NOT_ACCELERATE(1),
+      DS_TOP("sequence_parallel_size"),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
-    { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
-      USUAL(context_method, "all-gather; in paper and megatron ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
+    { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID, .everywhere = true,
+      USUAL(context_method, "all-gather; in paper and megatron ring; DeepSpeed has ulysses alone"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
       .about = "how attention sees the other ranks' positions" },
     { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, FOLLOWS(context_balance, "true; with ulysses false"),
       IDLE(context), .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },

@@ -77,7 +77,8 @@ double knob_usual_sequence(const struct plan *p)
 /* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */
 double knob_usual_context_method(const struct plan *p)
 {
-    return p->dialect == DIALECT_PAPER || p->dialect == DIALECT_MEGATRON ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+    return p->dialect == DIALECT_PAPER || p->dialect == DIALECT_MEGATRON ? CONTEXT_RING
+         : p->dialect == DIALECT_DEEPSPEED ? CONTEXT_ULYSSES : CONTEXT_ALL_GATHER;
 }
 
 /* Every rank has all positions of its heads: there is nothing to balance. */

@@ -100,6 +100,8 @@ static int check_tensor(const struct plan *p, const char *where)
 {
     const char *why = local_share_refused(&p->model, p->parallel.tensor);
 
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return fail("%s: parallel.tensor: DeepSpeed's AutoTP is not modelled yet", where);
     if (why)
         return fail("%s: parallel.tensor: %s cannot be cut over %" PRId64 " ranks: %s", where, p->model.name,
                     p->parallel.tensor, why);
@@ -137,6 +139,65 @@ static int check_torch_context(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Heads are dealt out. */
+static int check_heads(const struct plan *p, int64_t ranks, bool repeats, const char *where)
+{
+    bool queries = p->model.heads % ranks == 0, keys = p->model.kv_heads % ranks == 0 || (repeats && ranks % p->model.kv_heads == 0);
+
+    if (queries && keys)
+        return 0;
+    return fail("%s: parallel.context_method: ulysses deals out heads, and the %" PRId64 " %s of %s do not divide by %" PRId64 " ranks (tensor x "
+                "context)", where, queries ? p->model.kv_heads : p->model.heads, queries ? "key/value heads" : "attention heads",
+                p->model.name, ranks);
+}
+
+/* What stops register_with_transformers() and the attention that it registers (runtime/sequence_parallel/ulysses_sp.py). */
+static int check_ulysses_sp(const struct plan *p, const char *where)
+{
+    static const char *const without[] = { "gpt2", "opt", "bloom", "gpt_neox", "falcon", "mpt" };
+
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: kernels: DeepSpeed's Ulysses takes the place of scaled_dot_product_attention(): torch-sdpa, or dpx, not \"%s\"",
+                    where, kernels_name(p->kernels));
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (!strcmp(p->model.family, without[i]))
+            return fail("%s: parallel.context: UlyssesSPAttentionHF reads num_key_value_heads, which the config of %s (%s) does not have",
+                        where, p->model.name, without[i]);
+    if (attention_masked(p))
+        return fail("%s: parallel.context: %s's attention gets a mask here, which UlyssesSPAttentionHF drops: windows would be ignored",
+                    where, p->model.name);
+    if (attention_choice(p) <= ATTENTION_MATH)
+        return fail("%s: parallel.context: no fused kernel takes %s's attention: not modelled with Ulysses", where, p->model.name);
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: with parallel.context fp32", where);
+    return check_heads(p, p->parallel.context, true, where);
+}
+
+/* DeepSpeed-Ulysses: engine.py, runtime/zero/, bf16_optimizer.py of 0.19.6 and 0.19.8. */
+static int check_deepspeed_context(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+
+    if (plan_version(p) < 19)
+        return fail("%s: parallel.context: Ulysses is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set one of "
+                    "them", where);
+    if (p->strategy == STRAT_DDP)
+        return fail("%s: parallel.context: with stage 0 it is not modelled yet: take zero1, zero2 or zero3", where);
+    if (of->context_method != CONTEXT_ULYSSES || of->context_balance)
+        return fail("%s: parallel.context_%s: DeepSpeed has ulysses alone, where every rank has all positions of its heads: %s", where,
+                    of->context_balance ? "balance" : "method", of->context_balance ? "false" : "\"ulysses\"");
+    if (p->ds.communication_dtype >= 0 && p->ds.communication_dtype != DT_FP32)
+        return fail("%s: deepspeed.communication_data_type: with parallel.context DeepSpeed reduces in fp32 all the same "
+                    "(seq_parallel_communication_data_type)", where);
+    if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32)
+        return fail("%s: deepspeed.grad_accum_dtype: with it stage 1 takes BF16_Optimizer, whose gradient norm fails with parallel.context "
+                    "(\"list index out of range\": a rank's place among those that share positions is taken for a tensor-parallel one)",
+                    where);
+    if (p->kernels == KERNELS_DPX)
+        return check_heads(p, of->context, false, where);
+    return check_ulysses_sp(p, where);
+}
+
 /* Ring attention, all-gather and Ulysses by our own kernels. */
 static int check_paper_context(const struct plan *p, const char *where)
 {
@@ -151,11 +212,7 @@ static int check_paper_context(const struct plan *p, const char *where)
         return 0;
     if (of->context_balance)
         return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
-    if (p->model.heads % ranks || p->model.kv_heads % ranks)
-        return fail("%s: parallel.context_method: ulysses deals out heads, and the %" PRId64 " %s of %s do not divide by %" PRId64 " ranks (tensor x "
-                    "context)", where, p->model.heads % ranks ? p->model.heads : p->model.kv_heads, p->model.heads % ranks ?
-                    "attention heads" : "key/value heads", p->model.name, ranks);
-    return 0;
+    return check_heads(p, ranks, false, where);
 }
 
 static int check_context(const struct plan *p, const char *where)
@@ -170,6 +227,8 @@ static int check_context(const struct plan *p, const char *where)
                     " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
     if (p->dialect == DIALECT_PAPER)
         return check_paper_context(p, where);
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return check_deepspeed_context(p, where);
     return p->dialect == DIALECT_MEGATRON ? 0 : check_torch_context(p, where);
 }
 

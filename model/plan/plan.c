@@ -169,9 +169,9 @@ bool plan_keeps_whole(enum strategy s)
 
 void plan_resolve(struct plan *p)
 {
-    if (p->dialect == DIALECT_DEEPSPEED)
-        p->reduce_dtype = p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
-                                                         : p->precision;
+    if (p->dialect == DIALECT_DEEPSPEED)        /* seq_parallel_communication_data_type, fp32, takes the other's place */
+        p->reduce_dtype = p->parallel.context > 1 ? DT_FP32 : p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
+                                                                                             : p->precision;
     if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
         p->reduce_dtype = plan_ddp_wire(p);
     if (!plan_sync_is_choice(p->strategy, p->dialect))

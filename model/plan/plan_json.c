@@ -331,7 +331,7 @@ static void late_defaults(const json_t *j, struct plan *p)
     if (p->dialect == DIALECT_TORCH_FSDP1 && hybrid && !given(j, "shard_group"))
         p->shard_group = p->cluster.gpus_per_node;
     /* In DeepSpeed's words reduce_dtype is communication_data_type */
-    if (deepspeed && given(j, "reduce_dtype") && p->ds.communication_dtype < 0
+    if (deepspeed && p->parallel.context <= 1 && given(j, "reduce_dtype") && p->ds.communication_dtype < 0
         && p->reduce_dtype != p->precision)
         p->ds.communication_dtype = (int)p->reduce_dtype;
     resolved = *p;

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_exchange.h"
 #include "model/program/tape_internal.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
@@ -274,6 +275,10 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_RING:
         tape_run_ring(t, n, out);
+        break;
+    case NODE_EXCHANGE:
+    case NODE_GATHER_LIST:
+        tape_run_exchange(t, n, out);
         break;
     case NODE_PACKED:
         tape_run_packed(t, n, out);

@@ -5,6 +5,7 @@
 #include "model/plan/attention.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
+#include "model/program/torch_ulysses.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -45,7 +46,7 @@ static void tables(struct torch_model *b, var *cos, var *sin)
         *sin = tmp(t, *sin, op_cast(t, *sin, b->dt));
     }
     if (b->style->rotary_interleaved) {
-        int64_t n = b->p->seq * b->m->rotary_dim;
+        int64_t n = torch_table_rows(b) * b->m->rotary_dim;
         enum dtype dt = tape_var_dtype(t, *cos);
         *cos = tmp(t, *cos, op_new(t, "rotary cos", KC_COPY, n, dt));
         *sin = tmp(t, *sin, op_new(t, "rotary sin", KC_COPY, n, dt));
@@ -153,7 +154,9 @@ static struct qkv project(struct torch_model *b, var x)
     static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
     const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
     const int64_t width[3] = { q, kv, kv };
-    const bool copies[3] = { rope || eager, rope, eager || (b->context > 1 && m->kv_heads > 1) };   /* the ring's lie by heads */
+    /* The ring's lie by heads; Ulysses' by positions, then by sequences. */
+    bool moved = torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && m->kv_heads > 1;
+    const bool copies[3] = { rope || eager, rope, eager || moved };
     var made[3];
     for (int i = 0; i < 3; i++) {
         made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
@@ -312,6 +315,8 @@ var torch_attention_core(struct torch_model *b, var q, var k, var v)
 {
     const struct qkv in = { .q = q, .k = k, .v = v };
 
+    if (torch_is_ulysses(b))
+        return torch_ulysses(b, (const var[]){ q, k, v });
     return b->kernel > ATTENTION_MATH ? fused_core(b, &in) : eager_core(b, &in);
 }
 

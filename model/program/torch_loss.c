@@ -3,6 +3,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/torch_parts.h"
+#include "model/program/torch_ulysses.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -30,6 +31,10 @@ static var finish_logits(struct torch_model *b, var logits)
 static var shifted_labels(struct torch_model *b)
 {
     struct tape *t = b->t;
+    if (torch_is_ulysses(b)) {          /* the data loader has shifted them */
+        b->padded = 0;
+        return tape_hold(t, b->labels);
+    }
     var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
     /* With one row the shifted view is contiguous, hence no copy. */
     var shifted = b->p->micro_batch == 1 ? tape_hold_part(t, padded, b->tokens) :
@@ -164,7 +169,7 @@ var torch_loss(struct torch_model *b, var n)
     enum loss_kind kind = b->p->loss;
     var l;
 
-    if (b->ranks > 1 || b->context > 1)         /* labels are shifted before positions are dealt out */
+    if (b->ranks > 1 || (b->context > 1 && !torch_is_ulysses(b)))   /* labels are shifted before positions are dealt out */
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
@@ -176,6 +181,8 @@ var torch_loss(struct torch_model *b, var n)
         l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
     else
         l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
+    if (torch_is_ulysses(b))
+        l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
     tape_drop(t, logits);                    /* with the output object */
     return l;

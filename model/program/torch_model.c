@@ -14,6 +14,7 @@
 #include "model/program/tape_parts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
+#include "model/program/torch_ulysses.h"
 
 static const struct torch_style styles[] = {
     { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
@@ -343,12 +344,15 @@ var torch_mask(const struct torch_model *b)
     return kernels_take_sdpa(b->p->kernels) && !attention_masked(b->as) ? 0 : b->mask;
 }
 
-/* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */
+/* transformers makes position ids of one row; Ulysses' data loader hands in those of every sequence. */
+int64_t torch_table_rows(const struct torch_model *b) { return torch_is_ulysses(b) ? b->tokens : b->p->seq; }
+
+/* cos and sin of (rows, head_dim): angles in fp32, then in the compute dtype. */
 static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
     int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
-    int64_t n = b->p->seq * width;
+    int64_t n = torch_table_rows(b) * width;
     bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
         b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
@@ -380,7 +384,7 @@ var torch_embed(struct torch_model *b)
         tape_require_grad(t, x);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
-    int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
+    int64_t rows = b->style->positions_per_row ? b->tokens : torch_table_rows(b);
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
         var wpe = torch_param(b, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h);

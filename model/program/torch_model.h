@@ -95,6 +95,8 @@ var  torch_embed(struct torch_model *b);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
+/* Rows of position ids, and of tables of cosines and sines. */
+int64_t torch_table_rows(const struct torch_model *b);
 /* The mask that a block is handed, 0: none. */
 var  torch_mask(const struct torch_model *b);
 /* FSDP2 hands every block its arguments in the dtype of its parameters, tables (and mpt's bias) in fp32 too. */

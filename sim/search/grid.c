@@ -169,7 +169,7 @@ static int take_cell(struct grid *g, struct cell of)
     const struct cluster *c = o->cluster;
     int rc = 0;
 
-    for (int64_t tensor = 1; tensor <= c->gpus_per_node && c->world_size % tensor == 0; tensor *= 2)
+    for (int64_t tensor = 1; tensor <= (of.dialect == DIALECT_DEEPSPEED ? 1 : c->gpus_per_node) && c->world_size % tensor == 0; tensor *= 2)
         for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2) {
             g->nhopeless = 0;
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
@@ -391,11 +391,12 @@ static void grid_free(struct grid *g)
 
 int grid_search(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER) };
+    const uint64_t have = 1u << DIALECT_TORCH | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED;
+    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & have };
 
     memset(out, 0, sizeof *out);
     if (!g.dialects)
-        return fail("--grid: dialect torch or paper, no other has tensor, context and pipeline parallelism");
+        return fail("--grid: dialect torch, paper or deepspeed, no other has tensor, context or pipeline parallelism");
     int rc = take_cells(&g) < 0 ? -1 : answer(&g, out);
     grid_free(&g);
     return rc;

@@ -57,6 +57,7 @@ enum { GRID_SCHEDULES = sizeof grid_schedules / sizeof *grid_schedules };
 static const struct { enum strategy s; enum dialect d; } grid_cells[] = {
     { STRAT_DDP, DIALECT_PAPER }, { STRAT_DP, DIALECT_PAPER }, { STRAT_ZERO1, DIALECT_PAPER }, { STRAT_ZERO2, DIALECT_PAPER },
     { STRAT_ZERO3, DIALECT_PAPER }, { STRAT_FSDP, DIALECT_PAPER }, { STRAT_DDP, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH },
+    { STRAT_ZERO1, DIALECT_DEEPSPEED }, { STRAT_ZERO2, DIALECT_DEEPSPEED }, { STRAT_ZERO3, DIALECT_DEEPSPEED },
 };
 enum { GRID_CELLS = sizeof grid_cells / sizeof *grid_cells };
 
@@ -80,7 +81,7 @@ static const struct { const char *name; enum recompute what; int64_t interval; }
 enum { GRID_RECOMPUTES = sizeof grid_recomputes / sizeof *grid_recomputes };
 
 static const struct { enum unit_kind kind; int64_t blocks; } grid_units[] = {
-    { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_MODEL, 1 },
+    { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_MODEL, 1 }, { UNIT_MODULE, 1 },
 };
 enum { GRID_UNITS = sizeof grid_units / sizeof *grid_units };
 
@@ -184,6 +185,9 @@ static bool grid_plan(const struct grid_choice *c, struct plan *p, char *why, si
     p->shard_group = plan_data_ranks(p);
     if (p->parallel.pipeline > 1)
         p->sync_every_micro_step = knob_usual_sync(p) > 0;
+    snprintf(why, size, "DeepSpeed: with Ulysses, in fp32 (mpi_matrix.c has the others; it adds bf16 gradients up in bf16)");
+    if (d == DIALECT_DEEPSPEED && (n->t != DT_FP32 || !c->at[GRID_CONTEXT]))
+        return false;
     snprintf(why, size, "it is the same as another");
     if (knob_find("", "unit", CELL(s, d))) {
         p->unit = grid_units[c->at[GRID_UNIT]].kind;

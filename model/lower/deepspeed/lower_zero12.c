@@ -439,6 +439,9 @@ static void notes(const struct z12 *z)
                            "accumulate in fp32 at stage 1 (mended in 0.19.8); its memory was not compared in this case");
     if (z->stage2 && z->d.p->accumulation > 1)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
+    if (z->d.p->parallel.context > 1)   /* average_tensor() divides by world / sequence_parallel_size; stage 3 by world */
+        sched_note(z->d.s, "with parallel.context stages 1 and 2 of DeepSpeed leave gradients, and the norm that clip is compared with, "
+                           "context times as large as the mean (stage 3 does not); the schedule has the mean");
 }
 
 int lower_zero12(const struct local_model *local, struct schedules *s)

@@ -54,6 +54,7 @@ from deepspeed.utils import groups
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../quant"))
 import ds_quantizer
 import families
+import ulysses
 
 DPX_DEFAULT = "0.19.6"      # the framework_version of a plan that names none
 STEPS = 3
@@ -102,10 +103,10 @@ def build(c):
 # ----------------------------------------------------------------------------------- the cases
 
 def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
-         recompute="none", dropout=0.0, traces=True, node=None, **ds):
+         recompute="none", dropout=0.0, traces=True, node=None, sp=1, **ds):
     return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
-                world=world, clip=clip, kernels=kernels, recompute=recompute,
-                dropout=dropout, traces=traces, node=node, ds=ds)
+                world=world, clip=clip, kernels="torch-sdpa" if sp > 1 else kernels, recompute=recompute,
+                dropout=dropout, traces=traces, node=node, sp=sp, ds=ds)
 
 
 # `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
@@ -309,6 +310,26 @@ CASES = {
     "s3_llama_bf16_accum_fp32":    case("llama", 3, "bf16", 3, grad_accum_dtype="fp32", **SMALL),
     "s3_llama_fp32":               case("llama", 3, "fp32", stage3_param_persistence_threshold=2000,
                                         stage3_prefetch_bucket_size=20000),
+    # Ulysses: sp ranks share each sample's positions.  With 4 ranks the 2 heads of keys are repeated.
+    "s1_llama_bf16_sp2":           case("llama", 1, "bf16", sp=2, **SMALL),
+    "s1_llama_fp32_sp2_w4_gas2":   case("llama", 1, "fp32", 2, world=4, sp=2, clip=1.0, **SMALL),
+    # Stage 1 with grad_accum_dtype fp32 fails: BF16_Optimizer takes sp ranks for tensor-parallel ones, of which the second
+    # has no norm to compute ("IndexError: list index out of range", runtime/utils.py get_global_norm_of_tensors()).
+    "s2_llama_bf16_sp2_w4_gas2":   case("llama", 2, "bf16", 2, world=4, sp=2, **SMALL),
+    "s2_llama_bf16_sp4_w4":        case("llama", 2, "bf16", world=4, sp=4, **SMALL),
+    "s2_llama_bf16_sp2_multirank_off": case("llama", 2, "bf16", sp=2, use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s2_llama_bf16_sp2_noscatter": case("llama", 2, "bf16", sp=2, reduce_scatter=False, **TINY),
+    "s2_llama_fp16_sp2":           case("llama", 2, "fp16", sp=2, overlap_comm=True, **SMALL),
+    "s2_qwen3_bf16_sp2_recompute": case("qwen3", 2, "bf16", sp=2, recompute="full", **SMALL),
+    "s3_llama_bf16_sp2":           case("llama", 3, "bf16", sp=2),
+    "s3_llama_bf16_sp2_w4_gas2":   case("llama", 3, "bf16", 2, world=4, sp=2, stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=5000, stage3_max_reuse_distance=0, **SMALL),
+    "s3_llama_fp32_sp4_w4":        case("llama", 3, "fp32", world=4, sp=4, stage3_param_persistence_threshold=1200,
+                                        stage3_prefetch_bucket_size=3000, stage3_max_reuse_distance=8000, **TINY),
+    "s3_llama_bf16_sp2_recompute": case("llama", 3, "bf16", 2, sp=2, recompute="full", stage3_max_reuse_distance=0,
+                                        stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=0, **SMALL),
+    "s3_llama_bf16_hpz2_sp2_w4":   case("llama", 3, "bf16", 2, world=4, sp=2, zero_hpz_partition_size=2,
+                                        stage3_param_persistence_threshold=100, stage3_max_reuse_distance=0, **SMALL),
 }
 
 
@@ -388,6 +409,7 @@ def dpx_plan(c):
             "strategy": ["ddp", "zero1", "zero2", "zero3"][c["stage"]], "dialect": "deepspeed",
             "kernels": c["kernels"], "seq": SEQ, "micro_batch": MICRO_BATCH,
             "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
+            **({"parallel": {"context": c["sp"]}} if c["sp"] > 1 else {}),
             "recompute": c["recompute"], "dropout": c["dropout"], "deepspeed": c["ds"]}
 
 
@@ -404,6 +426,8 @@ def group_name(group):
     """NAME/SIZE."""
     ranks = td.get_process_group_ranks(group) if group is not None else range(td.get_world_size())
     second = group is not None and group is groups._get_zero_param_intra_parallel_group()
+    if group is not None and group is ulysses.group():
+        return "context/%d" % len(ranks)
     level = next((k.split("_")[0] for k, g in groups._ALL_TO_ALL_GROUP.items() if g is group), None)
     name = ("world" if len(ranks) == td.get_world_size() else {"local": "node", "global": "across"}[level] if level else
             "secondary" if second else ",".join(map(str, ranks)))
@@ -583,9 +607,10 @@ def rank_main(rank, c, folder):
     sizes = [(n, p.numel()) for n, p in model.named_parameters()]
     vocab = MODELS[c["model"]]["vocab_size"]
 
+    mpu = ulysses.share_positions(model, c["sp"], MICRO_BATCH, SEQ) if c["sp"] > 1 else None
     take()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(c))
+    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(c), mpu=mpu)
     phases = [("init", take())]
 
     events, comments = [], []
@@ -593,12 +618,12 @@ def rank_main(rank, c, folder):
         trace_modules(engine, module_names, events)
     if c["stage"] >= 1:
         trace_gradients(engine, param_names, events)
-    torch.manual_seed(100 + rank)
+    torch.manual_seed(100 + rank // c["sp"])
     for step in range(STEPS):
         for micro in range(c["accumulation"]):
             events.clear()
             ids = torch.randint(vocab, (MICRO_BATCH, SEQ))
-            loss = engine(input_ids=ids, labels=ids).loss
+            loss = ulysses.loss(engine, ids, c["sp"], rank) if c["sp"] > 1 else engine(input_ids=ids, labels=ids).loss
             engine.backward(loss)
             engine.step()
         if step == 1 and events:

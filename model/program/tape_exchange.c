@@ -1,0 +1,98 @@
+/* tape_exchange.c -- see tape_exchange.h. */
+#include "model/program/tape_exchange.h"
+
+#include "model/plan/plan_groups.h"
+#include "model/program/tape_internal.h"
+
+static int make(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+static struct kernel *begin(struct tape *t, const char *name)
+{
+    return t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
+}
+
+static void collective(struct tape *t, const char *name, enum coll_op op, enum dtype dt, int64_t elems)
+{
+    struct kernel *k = begin(t, name);
+
+    if (k != &t->skipped)
+        k->collective = tape_note_collective(t, &(struct collective){
+            .op = (uint8_t)op, .group = GROUP_CONTEXT, .dtype = (uint8_t)dt, .red = op == COLL_REDUCE_SCATTER ? RED_SUM : RED_NONE,
+            .stream = STREAM_CONTEXT, .elems = elems });
+}
+
+static int copied(struct tape *t, const char *name, int64_t numel, enum dtype dt)
+{
+    begin(t, name)->bytes = 2 * numel * dtype_bytes(dt);
+    return make(t, numel, dt);
+}
+
+var tape_exchange(struct tape *t, var x, bool strided)
+{
+    int64_t numel = tape_var_numel(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *n = tape_node(t, NODE_EXCHANGE, "all-to-all", KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    n->batch = strided;
+    collective(t, "all-to-all", COLL_ALL_TO_ALL, dt, numel);
+    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+}
+
+/* The list's tensors count as one. */
+static var gather_list(struct tape *t, const char *name, int64_t numel, enum dtype dt, int node)
+{
+    int list = make(t, numel, dt);
+
+    collective(t, name, COLL_ALL_GATHER, dt, numel);
+    int flat = make(t, numel, dt);
+    begin(t, "into the list")->bytes = 2 * numel * dtype_bytes(dt);
+    tape_unref(t, flat);
+    return tape_var(t, list, numel, dt, node, 0);
+}
+
+var tape_gather_numbers(struct tape *t, const char *name, int64_t numel)
+{
+    return gather_list(t, name, numel, DT_INT64, 0);
+}
+
+var tape_gather_list(struct tape *t, const char *name, var x, int64_t ranks)
+{
+    struct node *n = tape_node(t, NODE_GATHER_LIST, name, KC_COPY);
+
+    tape_edge(t, n, x);
+    n->k = ranks;
+    return gather_list(t, name, tape_var_numel(t, x) * ranks, tape_var_dtype(t, x), t->nnodes - 1);
+}
+
+static int exchange_back(struct tape *t, const struct node *n)
+{
+    const struct edge *e = &n->edges[0];
+    int strides = n->batch ? make(t, e->numel, e->dt) : 0;
+    int y = strides ? copied(t, "contiguous result", e->numel, e->dt) : 0;
+
+    tape_unref(t, strides);
+    int parts = strides ? copied(t, "parts in order", e->numel, e->dt) : 0;
+    collective(t, "all-to-all", COLL_ALL_TO_ALL, e->dt, e->numel);
+    y = y ? y : make(t, e->numel, e->dt);
+    tape_unref(t, parts);
+    return y;
+}
+
+void tape_run_exchange(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+
+    t->module = n->module;
+    t->half = n->half;
+    if (n->kind == NODE_EXCHANGE) {
+        out[0] = exchange_back(t, n);
+        return;
+    }
+    collective(t, "sum of parts", COLL_REDUCE_SCATTER, e->dt, e->numel * n->k);
+    out[0] = make(t, e->numel, e->dt);
+}

@@ -1,0 +1,20 @@
+/* torch_ulysses.h -- attention under DeepSpeed-Ulysses: each rank has all positions of its heads. */
+#ifndef DPX_TORCH_ULYSSES_H
+#define DPX_TORCH_ULYSSES_H
+
+#include "model/program/torch_model.h"
+
+/* DeepSpeed's Ulysses deals the heads of these blocks out. */
+bool torch_is_ulysses(const struct torch_model *b);
+
+/* The plan's attention as the kernel is called with it: all positions of the rank's heads; a plan whose model is not its own. */
+struct plan torch_ulysses_plan(const struct plan *p);
+
+/* UlyssesSPAttentionHF.forward() around scaled_dot_product_attention(): in q, k, v with all heads of the rank's positions;
+ * out what the output projection reads. */
+var torch_ulysses(struct torch_model *b, const var in[3]);
+
+/* The mean loss of a rank's positions joined to that of all (transformers' deepspeed_sp_compute_loss()). */
+var torch_ulysses_loss(struct torch_model *b, var loss);
+
+#endif

@@ -1,0 +1,221 @@
+/* DeepSpeed's Ulysses: what it sends, refuses and writes, in numbers that a reader can redo.  Lists that DeepSpeed itself issued are in
+ * test_collectives.c (golden/collectives/deepspeed, *_sp*), training in tests/mpi/test_grid.sh.
+ * A layer of Llama 3.1 8B with 131,072 positions over 8 ranks: a rank's queries, and its output, are 16,384 x 4,096 elements of
+ * bf16, 128 MiB; its keys 16,384 x 1,024, 32 MiB, and its values as much. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/ds_config.h"
+#include "model/lower/lower.h"
+#include "model/schedule/schedule.h"
+
+#define MIB (1024.0 * 1024.0)
+
+static int read_plan(struct plan *p, const char *cluster, const char *words)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"%s\", \"dialect\": \"deepspeed\","
+             " \"micro_batch\": 1, \"precision\": \"bf16\", %s }", cluster, words);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    int rc = plan_from_json(j, "plan", p);
+    json_decref(j);
+    return rc;
+}
+
+static void refused(const char *words, const char *because)
+{
+    char why[512] = "";
+    struct plan p;
+
+    fail_capture(why, sizeof why);
+    int rc = read_plan(&p, "8xh100", words);
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+}
+
+struct sent { enum phase phase; int64_t bytes, calls; };
+
+static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sent *c = arg;
+
+    (void)iteration;
+    if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_TO_ALL && o->phase == c->phase) {
+        c->bytes += sched_sent_bytes(s, o);
+        c->calls++;
+    }
+    return 0;
+}
+
+static void sends(const struct schedules *s, enum phase phase, int64_t calls, double mib)
+{
+    struct sent c = { .phase = phase };
+
+    sched_walk(s, SCHED_STEADY, add_op, &c);
+    assert_int_equal(c.calls, calls);
+    assert_int_equal(c.bytes, (int64_t)(mib * MIB));
+}
+
+/* q, k, v and the output, of which 7 of 8 parts go to others: 280 MiB a layer, and their gradients as much. */
+static void sends_what_the_paper_says(void **state)
+{
+    static const char *const stages[] = { "zero1", "zero2", "zero3" };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        char words[200];
+        snprintf(words, sizeof words, "\"strategy\": \"%s\", \"seq\": 131072, \"parallel\": { \"context\": 8 }", stages[i]);
+        assert_int_equal(read_plan(&p, "8xh100", words), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        sends(&s, PHASE_FORWARD, 4 * 32, 32 * 280);
+        sends(&s, PHASE_BACKWARD, 4 * 32, 32 * 280);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* 16 ranks, 8 heads of keys: each is repeated once.  A rank's queries are 64 MiB, its keys 32 where they were 16. */
+static void repeats_heads_of_keys(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_plan(&p, "2x8xh100", "\"strategy\": \"zero3\", \"seq\": 131072, \"parallel\": { \"context\": 16 }"), 0);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    sends(&s, PHASE_FORWARD, 4 * 32, 32 * (2 * 64 + 2 * 32) * 15.0 / 16);
+    sends(&s, PHASE_BACKWARD, 4 * 32, 32 * (2 * 64 + 2 * 32) * 15.0 / 16);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static int add_reduced(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    int64_t *elems = arg;
+
+    (void)iteration;
+    if (o->kind == OP_COLL && o->u.coll.op == COLL_REDUCE_SCATTER && sched_group(s, o)->is == GROUP_DATA) {
+        assert_int_equal(sched_group(s, o)->ranks, 16);
+        assert_int_equal(o->u.coll.dtype, DT_FP32);
+        *elems += o->u.coll.elems;
+    }
+    return 0;
+}
+
+/* ZeRO's group has all that hold the same parameters; gradients travel in fp32. */
+static void reduces_over_all_ranks_in_fp32(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t elems = 0;
+
+    (void)state;
+    assert_int_equal(read_plan(&p, "2x8xh100", "\"strategy\": \"zero3\", \"seq\": 8192, \"parallel\": { \"context\": 8 }"), 0);
+    assert_int_equal(p.reduce_dtype, DT_FP32);
+    assert_int_equal(plan_global_batch(&p), 2);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    sched_walk(&s, SCHED_STEADY, add_reduced, &elems);
+    assert_int_equal(elems, p.model.params);            /* each tensor divides by 16 */
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void refuses_by_name(void **state)
+{
+    (void)state;
+    refused("\"strategy\": \"ddp\", \"seq\": 8192, \"parallel\": { \"context\": 8 }", "with stage 0 it is not modelled yet");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }", "parallel.context_method: ");
+    refused("\"strategy\": \"zero2\", \"seq\": 8191, \"parallel\": { \"context\": 8 }", "seq 8191 does not divide");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }",
+            "takes the place of scaled_dot_product_attention()");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"loss\": \"chunked\", \"parallel\": { \"context\": 8 }", "loss: with parallel.context fp32");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"model\": \"gpt2\", \"parallel\": { \"context\": 4 }", "num_key_value_heads");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"framework_version\": \"0.16.4\", \"parallel\": { \"context\": 8 }", "known of DeepSpeed 0.19.6");
+    refused("\"strategy\": \"zero1\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, \"deepspeed\": { \"grad_accum_dtype\": \"fp32\" }",
+            "list index out of range");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, \"deepspeed\": { \"communication_data_type\": \"bf16\" }",
+            "reduces in fp32 all the same");
+    refused("\"strategy\": \"zero2\", \"seq\": 8190, \"parallel\": { \"context\": 3 }", "does not divide the world of 8 ranks");
+}
+
+/* ---- ds_config.json ---- */
+
+static int import(struct plan *p, const char *config)
+{
+    json_t *j = json_loads(config, 0, NULL);
+
+    assert_non_null(j);
+    assert_int_equal(read_plan(p, "8xh100", "\"strategy\": \"zero2\", \"seq\": 8192"), 0);
+    int rc = ds_config_import(j, "ds.json", p);
+    json_decref(j);
+    return rc;
+}
+
+/* 8 ranks, 4 of which share samples: 2 x 3 x 5 = 30 samples a step. */
+static void its_config_states_the_ranks_that_share_positions(void **state)
+{
+    struct plan p, again;
+
+    (void)state;
+    assert_int_equal(import(&p, "{ \"sequence_parallel_size\": 4, \"train_batch_size\": 30, \"train_micro_batch_size_per_gpu\": 3,"
+                                " \"bf16\": { \"enabled\": true }, \"zero_optimization\": { \"stage\": 3 } }"), 0);
+    assert_int_equal(p.parallel.context, 4);
+    assert_int_equal(p.parallel.context_method, CONTEXT_ULYSSES);
+    assert_false(p.parallel.context_balance);
+    assert_int_equal(p.accumulation, 5);
+    assert_int_equal(p.reduce_dtype, DT_FP32);
+    json_t *j = ds_config_export(&p);
+    assert_non_null(j);
+    assert_int_equal(json_integer_value(json_object_get(j, "sequence_parallel_size")), 4);
+    assert_int_equal(json_integer_value(json_object_get(j, "train_batch_size")), 30);
+    char *text = json_dumps(j, 0);
+    assert_int_equal(import(&again, text), 0);
+    assert_int_equal(again.parallel.context, 4);
+    free(text);
+    json_decref(j);
+    plan_free(&again);
+    plan_free(&p);
+}
+
+static void import_refused(const char *config, const char *because)
+{
+    char why[512] = "";
+    struct plan p;
+
+    fail_capture(why, sizeof why);
+    int rc = import(&p, config);
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+    plan_free(&p);
+}
+
+static void its_config_is_refused_by_name(void **state)
+{
+    (void)state;
+    import_refused("{ \"sequence_parallel_size\": 3, \"train_batch_size\": 8, \"zero_optimization\": { \"stage\": 2 } }",
+                   "context 3 x pipeline 1 does not divide the world of 8 ranks");
+    import_refused("{ \"sequence_parallel_size\": 16, \"train_batch_size\": 8, \"zero_optimization\": { \"stage\": 2 } }",
+                   "does not divide the world of 8 ranks");
+    import_refused("{ \"sequence_parallel_size\": 2, \"train_batch_size\": 8 }", "with stage 0 it is not modelled yet");
+    import_refused("{ \"sequence_parallel_size\": 2, \"train_batch_size\": 8, \"seq_parallel_communication_data_type\": \"bf16\","
+                   " \"bf16\": { \"enabled\": true }, \"zero_optimization\": { \"stage\": 2 } }", "only fp32, the default");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(repeats_heads_of_keys),
+        cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(its_config_states_the_ranks_that_share_positions), cmocka_unit_test(its_config_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
