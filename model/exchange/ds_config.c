@@ -480,7 +480,7 @@ static int read_positions(const struct import *in, const json_t *config)
 
     if (size && set(in, "", "sequence_parallel_size", size) < 0)
         return -1;
-    knob_follow_parallel(in->p, NULL, NULL);
+    knob_follow(in->p, NULL, NULL);
     if (in->p->parallel.context > 1 && word && strcmp(word, "fp32"))
         return fail("%s: seq_parallel_communication_data_type: only fp32, the default, is supported", in->where);
     return parallel_check_ranks(in->p, in->where);

@@ -35,7 +35,7 @@ static var norm(struct torch_model *b, const char *name, var x, enum tensor_role
 {
     const struct tensor *w = tensor_of(b, role, false);
 
-    b->t->module = torch_piece_module(b->m, b->block, role);
+    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS);
     b->t->module = -1;
     return y;
@@ -50,7 +50,7 @@ static struct te_linear linear(struct torch_model *b, const struct gemm_names *n
         l.weight[i] = param(b, roles[i], false);
         l.bias[i] = param(b, roles[i], true);
         if (l.weight[i])
-            b->t->module = torch_piece_module(b->m, b->block, roles[i]);
+            b->t->module = torch_piece_module(b->m, b->block, roles[i], ADAPTER_NONE);
     }
     return l;
 }
@@ -223,7 +223,7 @@ static var embedded(struct torch_model *b, var x)
     if (b->ranks > 1)
         x = tmp(t, x, te_move(t, TE_SUM, x, b->ranks));
     if (adds) {
-        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
+        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS, ADAPTER_NONE);
         var wpe = param(b, ROLE_POSITIONS, false), pos = op_embedding(t, "position embedding", b->positions, m->hidden, wpe);
         t->module = -1;
         x = tmp(t, x, op_add(t, "position add", x, pos));

@@ -324,11 +324,11 @@ void z3_gather_now(void *arg, int t)
     if (z->d.n < 2)
         return;
     z->held[t] = Z3_PADDED;
-    struct op *o = ds_coll(&z->d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
+    struct op *o = ds_coll(&z->d, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
     o->after = AFTER(STREAM_COMPUTE);
     sched_of(z->d.s, "parameter", t, 0);
     z3_fill(z, ACT_ALLOC, t);
-    sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, phase(z), "await gather")->after = AFTER(STREAM_GROUP);
+    sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "await gather")->after = AFTER(STREAM_GROUP);
 }
 
 /* ---- awaiting: AllGatherHandle.wait, AllGatherCoalescedHandle.wait ---- */
