@@ -25,7 +25,7 @@ struct block {
 
 /* Sorted by size, then address (free blocks), or by address alone (unmapped ones). */
 struct entry { int64_t size, addr; int32_t block; };
-struct run { struct entry *at; int n; };
+struct run { struct entry *at; int n; int64_t size, addr; };      /* size and addr: its last entry's */
 struct block_list { struct run *runs; int nruns, cap, n; };        /* n: entries in all */
 struct spot { int run, at; };
 

@@ -5,11 +5,18 @@
 
 #include "model/allocator/caching_allocator_internal.h"
 
-enum { RUN = 128 };
+enum { RUN = 32 };
 
-static bool is_below(const struct entry *e, int64_t size, int64_t addr)
+static bool is_below(int64_t a_size, int64_t a_addr, int64_t size, int64_t addr)
 {
-    return e->size < size || (e->size == size && e->addr < addr);
+    return a_size < size || (a_size == size && a_addr < addr);
+}
+
+/* After its entries changed. */
+static void note_last(struct run *r)
+{
+    r->size = r->at[r->n - 1].size;
+    r->addr = r->at[r->n - 1].addr;
 }
 
 /* Into the run, the last one if all entries are below. */
@@ -20,7 +27,7 @@ static struct spot find(const struct block_list *l, int64_t size, int64_t addr)
     while (low < high) {
         int mid = (low + high) / 2;
         const struct run *r = &l->runs[mid];
-        if (is_below(&r->at[r->n - 1], size, addr))
+        if (is_below(r->size, r->addr, size, addr))
             low = mid + 1;
         else
             high = mid;
@@ -28,7 +35,8 @@ static struct spot find(const struct block_list *l, int64_t size, int64_t addr)
     struct spot s = { low, 0 };
     for (int end = l->nruns ? l->runs[low].n : 0; s.at < end;) {
         int mid = (s.at + end) / 2;
-        if (is_below(&l->runs[low].at[mid], size, addr))
+        const struct entry *e = &l->runs[low].at[mid];
+        if (is_below(e->size, e->addr, size, addr))
             s.at = mid + 1;
         else
             end = mid;
@@ -80,6 +88,8 @@ static void split(struct block_list *l, int i)
     second->n = RUN - RUN / 2;
     first->n = RUN / 2;
     memcpy(second->at, first->at + RUN / 2, (size_t)second->n * sizeof *second->at);
+    note_last(second);
+    note_last(first);
 }
 
 void caching_list_add(struct block_list *l, struct entry e)
@@ -98,6 +108,7 @@ void caching_list_add(struct block_list *l, struct entry e)
     r->at[s.at] = e;
     r->n++;
     l->n++;
+    note_last(r);
 }
 
 void caching_list_drop(struct block_list *l, int64_t size, int64_t addr)
@@ -108,8 +119,10 @@ void caching_list_drop(struct block_list *l, int64_t size, int64_t addr)
     r->n--;
     l->n--;
     memmove(r->at + s.at, r->at + s.at + 1, (size_t)(r->n - s.at) * sizeof *r->at);
-    if (r->n > 0)
+    if (r->n > 0) {
+        note_last(r);
         return;
+    }
     free(r->at);
     l->nruns--;
     memmove(l->runs + s.run, l->runs + s.run + 1, (size_t)(l->nruns - s.run) * sizeof *l->runs);

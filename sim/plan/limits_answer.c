@@ -43,6 +43,8 @@ static int complete(struct limits_asked *a, struct plan *base)
         return fail("limits: give --cluster and --model, or --memory, --world and --states-only");
     if (a->world && !a->states_only)
         return fail("limits: --world goes with --states-only; otherwise the cluster says how many ranks there are");
+    if (a->world > CLUSTER_MAX_RANKS)
+        return fail("limits --world: at most %d ranks", CLUSTER_MAX_RANKS);
     if (cluster && complete_cluster(a, base) < 0)
         return -1;
     if (a->states_only && a->elsewhere != ELSEWHERE_NOTHING)

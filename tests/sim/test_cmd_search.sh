@@ -189,6 +189,11 @@ check 'init says that its plan is tight' "$(
     "$B/dpxplan" eval "$tmp/plan.json" | grep -q '^tight' || echo 'no longer tight: take another question'
     says ', tight: it needs the headroom')"
 
+# Four trillion ranks would send more bytes than an integer holds.
+check 'limits refuses more ranks than a cluster may have' "$(
+    "$B/dpxplan" limits --states-only --memory 16GB --world 4398046511104 >"$tmp/said" 2>&1
+    [ $? = 2 ] && says '^dpx: limits --world: at most 10000000 ranks' || cat "$tmp/said")"
+
 check 'limits names the batch of its training' "$(
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1024 --dialect torch --tokens 10B --days 30 >"$tmp/said" 2>&1
     says 'fsdp .* days with a global batch of [0-9]*; in 30 days with'
