@@ -194,6 +194,8 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0)
         return -1;
+    if (o->device == DEVICE_CUDA && r->plan.reduce_dtype == DT_FP16)
+        return fail("--device cuda: ddp.comm_hook fp16_compress_hook: no kernel of it casts to fp16: take bf16_compress_hook");
     if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
         return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
     if (o->comm != COMM_NULL && o->rank)

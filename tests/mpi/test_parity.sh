@@ -89,5 +89,6 @@ for model in gpt2 llama; do
     bf16 'two ranks, FSDP2' $model 2 6 1 \
         '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"'
     hook bf16 5e-4 $model
+    hook fp16 1.5e-4 $model
 done
 finish
