@@ -26,6 +26,7 @@
 
 struct kernels;                 /* threads, workspace, cached primitives */
 struct exact_sum;               /* exact_sum.h */
+struct quant;                   /* schedule.h */
 
 /* What the tensor's element index is hashed with; p = 0: nothing is dropped. */
 struct dropout { double p; uint64_t key; int64_t first; };     /* first: added to every index */
@@ -219,6 +220,14 @@ struct kernel_ops {
     /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array */
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);
+
+    /* Blocks of fp16 numbers as codes, and what is done with codes (struct quant; kernels_codes.h); NULL where a device has none.
+     * quantize: x[elems] to codes, parts in the order of struct quant, and a scale for each group; requantize: the sum of q->ranks
+     * arrays of codes, coded again; mean: y[elems] = scale * the sum of q->nodes arrays. */
+    int (*quantize)(struct kernels *k, const struct quant *q, const void *x, void *codes, float *scales);
+    int (*dequantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *x);
+    int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
+    int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
 
     /* Results that are numbers of the host, there after finish(): until then they must not be read,
      * and the variable must live. */

@@ -195,9 +195,11 @@ static int check(struct dpxrun *r)
     if (check_device(o) < 0)
         return -1;
     if (o->device == DEVICE_CUDA && r->plan.reduce_dtype == DT_FP16)
-        return fail("--device cuda: ddp.comm_hook fp16_compress_hook: no kernel of it casts to fp16: take bf16_compress_hook");
+        return fail("--device cuda: fp16_compress_hook: it has no kernels that cast to fp16: take bf16_compress_hook");
     if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
         return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
+    if (o->device == DEVICE_CUDA && plan_quantises(&r->plan))
+        return fail("--device cuda: dpxrun has no CUDA kernels that quantise what is sent: take --device cpu");
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -472,6 +474,7 @@ static int find_machines(struct dpxrun *r)
 {
     struct cluster *c = &r->here.cluster;
     const struct cluster *planned = &r->plan.cluster;
+    int64_t node_of_plan = plan_quantised_node(&r->plan);       /* its nodes are part of what it computes */
     MPI_Comm node;
     int here, range[2];
 
@@ -491,7 +494,10 @@ static int find_machines(struct dpxrun *r)
                     -range[0], range[1], c->nodes, c->nodes == 1 ? "" : "s");
         return 0;
     }
-    cluster_over_machines(c, c->world_size / here);
+    cluster_over_machines(c, c->world_size / (node_of_plan > 0 ? node_of_plan : here));
+    if (node_of_plan > 0 && node_of_plan != here && r->rank == 0)
+        fprintf(stderr, "warning: gradients are reduced in int4 on nodes of %" PRId64 " ranks, as planned, and a machine has %d here: the "
+                "predicted time is for such nodes\n", node_of_plan, here);
     if (r->o.memory > 0)
         c->memory = r->o.memory;
     if (planned->nodes == c->nodes && planned->inter > 0 && gpu_is_host(&planned->gpu)) {

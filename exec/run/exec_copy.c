@@ -242,7 +242,8 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     case COPY_ADD:      return move(c, r, c->scale, true);
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
     case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
-    case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS: case COPY_LOW_RANK:
+    case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
+    case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN: case COPY_LOW_RANK:
         break;
     }
     return 0;
@@ -436,6 +437,9 @@ static void give_kept(struct executor *x, const struct op *o, int64_t iteration)
 int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
+
+    if (o->u.copy.quant)
+        return executor_issue_quant(x, o, iteration);
     struct copy_task *c = new_task(x, o, fn);
     bool kept = fn == COPY_SET && kept_act(x, o, true);
     int rc = 0;

@@ -182,6 +182,7 @@ int64_t executor_compute_place(const struct executor *x, const struct op *o, int
 
 /* ---- one file each ---- */
 int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_quant(struct executor *x, const struct op *o, int64_t iteration);     /* exec_quant.c */
 int executor_issue_load(struct executor *x, const struct op *o, int64_t iteration);
 int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteration);
 int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration);

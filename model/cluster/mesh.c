@@ -68,6 +68,25 @@ struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k)
     return inner;
 }
 
+struct mesh_group mesh_outer(const struct mesh_group *g, int64_t k)
+{
+    struct mesh_group outer = { 0 };
+    int from = g->ndigits;
+    int64_t have = 1;
+
+    assert(g->nplaces == 0);
+    while (from > 0 && have * g->digit[from - 1].size <= k)
+        have *= g->digit[--from].size;
+    for (int i = 0; i + 1 < from; i++)
+        append(&outer, g->digit[i]);
+    if (from > 0) {
+        int64_t within = k / have;
+        assert(k % have == 0 && g->digit[from - 1].size % within == 0);
+        append(&outer, (struct mesh_digit){ g->digit[from - 1].size / within, g->digit[from - 1].stride * within });
+    }
+    return outer;
+}
+
 /* Ranks that agree in all digits but the group's, whether a list has them or not. */
 static int64_t all_ranks(const struct mesh_group *g)
 {

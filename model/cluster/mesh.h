@@ -51,6 +51,9 @@ struct mesh_group mesh_group(const struct mesh *m, unsigned axes);
  * secondary partition.  k divides mesh_ranks(g), and cuts at most one digit (asserted). */
 struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k);
 
+/* The complement: of each instance of g the ranks at equal places of those runs, which are one a run. */
+struct mesh_group mesh_outer(const struct mesh_group *g, int64_t k);
+
 /* A list: of each instance of g the ranks at these n places, rising, and no others.  Example: the first and the
  * last of P pipeline stages share a tied embedding, places 0 and P-1 along the pipe. */
 struct mesh_group mesh_some(const struct mesh_group *g, int n, const int64_t *places);

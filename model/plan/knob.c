@@ -311,9 +311,6 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "deepspeed", "zenflow", "ZenFlow, which steps selected columns on every rank, is not supported yet", 0 },
     { "deepspeed.offload_optimizer", "super_offload", "SuperOffload, which steps sub-groups in another process "
       "during backward, is not supported yet", 0 },
-    { "deepspeed", "zero_quantized_weights", "ZeRO++'s int8 gathers (qwZ) are not supported yet", 0 },
-    { "deepspeed", "zero_quantized_nontrainable_weights", "frozen partitions in int8 are not supported yet", 0 },
-    { "deepspeed", "zero_quantized_gradients", "ZeRO++'s int4 reductions (qgZ) are not supported yet", 0 },
     { "deepspeed", "zeropp_loco_param", "LoCo, the error feedback of qgZ, is not supported yet", 0 },
     { "deepspeed", "mics_shard_size", "MiCS is not supported yet", -1 },
     { "deepspeed", "mics_hierarchical_params_gather", "MiCS is not supported yet", 0 },

@@ -124,6 +124,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
     int64_t zero_hpz_partition_size;        /* ranks of a secondary partition; 1: none */
+    bool    zero_quantized_weights, zero_quantized_gradients, zero_quantized_nontrainable_weights;
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
                                      * stage 2 only in 0.19.8 */
     bool    compute_grad_norm;      /* stages 1 and 2; false only in 0.19.8 */
@@ -277,6 +278,11 @@ int plan_version(const struct plan *p);
 
 /* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
 bool plan_has_deepspeed_0_19_8(const struct plan *p);
+/* Ranks of a node where gradients are reduced in int4, in the node and then across nodes; 0: they are not (DeepSpeed does so with several
+ * nodes only). */
+int64_t plan_quantised_node(const struct plan *p);
+/* Whether parameters or gradients travel as codes. */
+bool plan_quantises(const struct plan *p);
 
 /* Whether products are those of CUDA 12.8's cuBLAS or a later one, as in PyTorch's wheels since 2.8 (its release notes: cu126, cu128,
  * cu129); DeepSpeed's versions do not say which PyTorch, and the newest is meant. */

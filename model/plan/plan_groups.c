@@ -32,13 +32,15 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
-    static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "tensor", "context", "pipe",
-                                               "tied" };
+    static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
+                                               "tensor", "context", "pipe", "tied" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
     if (rule.run)
         of = mesh_inner(&of, rule.run);
+    if (rule.over)
+        of = mesh_outer(&of, rule.over);
     if (rule.nplaces)
         of = mesh_some(&of, rule.nplaces, rule.place);
     assert(groups->n < PLAN_GROUPS && plan_groups_find(groups, is) < 0);
@@ -105,6 +107,18 @@ static void secondary(const struct plan *p, const struct mesh *m, struct plan_gr
                                                                       .run = n < ranks ? n : ranks });
 }
 
+/* groups._get_local_all_to_all_group(): the two levels of quantised reductions; on one node they are not used. */
+static void levels(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t node = plan_quantised_node(p);
+    unsigned all = MESH_AXIS(AXIS_REPLICA) | SHARDED;
+
+    if (node == 0)
+        return;
+    plan_groups_add(out, m, GROUP_NODE, (struct group_rule){ .axes = all, .run = node });
+    plan_groups_add(out, m, GROUP_ACROSS, (struct group_rule){ .axes = all, .over = node });
+}
+
 /* Of the ranks that compute one copy of the model together. */
 static void within_a_copy(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
@@ -129,6 +143,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     hybrid(p, &m, out);
     reshards(p, &m, out);
     secondary(p, &m, out);
+    levels(p, &m, out);
     within_a_copy(p, &m, out);
 }
 

@@ -14,14 +14,15 @@
 /* The purpose of a group, by which lowerings ask for it; all other code reads the table.
  * GROUP_DATA: the ranks that have the same tensors, over which gradients are averaged; GROUP_ROOT_RESHARD: FSDP2's root,
  * where it reshards to another number of ranks than its units; GROUP_SECONDARY: ranks that keep a second copy of the parameters
- * together, DeepSpeed's hpZ; GROUP_TIED: the pipeline's first and last rank, where each has the embedding. */
-enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_TENSOR, GROUP_CONTEXT,
-             GROUP_PIPE, GROUP_TIED, NGROUP };
+ * together, DeepSpeed's hpZ; GROUP_NODE and GROUP_ACROSS: the ranks of a node, and those with equal places on the nodes, of its qgZ; GROUP_TIED: the pipeline's first and last rank, where each has the embedding. */
+enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_NODE, GROUP_ACROSS, GROUP_TENSOR,
+             GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
     unsigned axes;              /* MESH_AXIS bits: those that vary within it */
     int64_t  run;               /* of those, runs of so many ranks (mesh_inner); 0: all */
+    int64_t  over;              /* of those, the ranks at equal places of runs of so many (mesh_outer); 0: all */
     int      nplaces;           /* of those, the ranks at these places (mesh_some); 0: all */
     int64_t  place[MESH_PLACES];
 };

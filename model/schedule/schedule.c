@@ -27,6 +27,7 @@ void schedules_reset(struct schedules *s)
     s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
     s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
+    s->quants = kept.quants; s->cap_quants = kept.cap_quants;
     s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
     s->detailed = kept.detailed;
 }
@@ -42,6 +43,7 @@ void schedules_free(struct schedules *s)
     free(s->slices);
     free(s->layouts);
     free(s->coll_parts);
+    free(s->quants);
     free(s->parts);
     memset(s, 0, sizeof *s);
 }
@@ -195,6 +197,25 @@ void sched_kernels(struct schedules *s, int64_t n)
 {
     assert(last(s)->kind == OP_COPY);
     last(s)->u.copy.kernels = (int32_t)(n < INT32_MAX ? n : INT32_MAX);
+}
+
+void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, double scale)
+{
+    int i = 1;
+
+    for (; i < s->nquants; i++) {
+        const struct quant *k = &s->quants[i];
+        if (k->elems == q.elems && k->groups == q.groups && k->bits == q.bits && k->ranks == q.ranks && k->nodes == q.nodes)
+            break;
+    }
+    if (i >= s->nquants) {
+        s->quants = room_for(s->quants, i, &s->cap_quants, sizeof *s->quants);
+        s->nquants = i + 1;
+        s->quants[i] = q;
+    }
+    assert(i <= UINT16_MAX);
+    sched_does(s, fn, scale);
+    last(s)->u.copy.quant = (uint16_t)i;
 }
 
 void sched_moves(struct schedules *s, enum coll_of of)

@@ -119,7 +119,17 @@ enum copy_fn {
     COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
     COPY_LOSS,              /* the losses that were gathered: their mean */
     COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
+    /* Of whole regions, by sched_quantises(); the first acts say which, in this order. */
+    COPY_QUANTIZE,          /* reads numbers; writes their codes, the scales of their groups */
+    COPY_DEQUANTIZE,        /* reads codes, scales; writes numbers */
+    COPY_REQUANTIZE,        /* reads `ranks` arrays of codes, of scales; writes the codes of their sum, its scales */
+    COPY_MEAN,              /* reads `nodes` arrays of numbers; writes their sum, scaled */
 };
+
+/* Blocks of numbers as codes of `bits`, symmetric about 0, with one fp32 scale for each of `groups` groups of equal size; numbers are
+ * fp16.  elems: of one array.  ranks x nodes parts of the array, in the order of the ranks, are written in the order in which ranks
+ * of a node send to each other first: part r + ranks * m is the (r * nodes + m)-th (1 x 1: as they are). */
+struct quant { int64_t elems, groups; int32_t bits, ranks, nodes; };
 
 enum op_kind {
     OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
@@ -208,7 +218,8 @@ struct op {
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
-        struct { int64_t reads, writes; uint8_t fn; float scale; int32_t kernels; } copy;   /* bytes; of so many kernels, 0: one */
+        struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
+                 int32_t kernels; } copy;               /* bytes; quant: of quants[]; of so many kernels, 0: one */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
@@ -246,6 +257,7 @@ struct schedules {
     struct span *spans;  int nspans; int64_t cap_spans; /* memory and work of the segments used */
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
     struct coll_part *coll_parts; int ncoll_parts; int64_t cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
+    struct quant *quants; int nquants; int64_t cap_quants;  /* each but once; [0] is unused */
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices; int64_t cap_slices;
     struct layout *layouts; int nlayouts; int64_t cap_layouts;
@@ -319,6 +331,8 @@ void sched_does(struct schedules *s, enum copy_fn fn, double scale);
 void sched_kernels(struct schedules *s, int64_t n);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
+/* The last entry, a copy, quantises numbers, or makes numbers of codes; scale: of COPY_MEAN. */
+void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, double scale);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */
 void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 

@@ -108,7 +108,7 @@ static inline bool df_check_slice(struct df *d, int64_t rank, const struct buf *
                        b->bytes, d->m->tensors[x->tensor].name, x->at, end);
     if (end > DF_MOST)
         return df_fail(d, rank, NULL, "%s is more than the test keeps", b->what);
-    if (x->dtype != DT_FP32 && x->dtype != DT_BF16)
+    if (x->dtype != DT_FP32 && x->dtype != DT_BF16 && x->dtype != DT_FP16 && x->dtype != DT_INT8)
         return df_fail(d, rank, NULL, "%s holds %s", b->what, dtype_name(x->dtype));
     return true;
 }
@@ -165,6 +165,8 @@ static inline bool df_collect(struct df *d, int64_t rank, const struct df_entry 
             continue;
         if (!l && o->kind == OP_COPY && o->u.copy.fn == COPY_ZERO)
             continue;               /* a buffer for whatever comes */
+        if (!l && o->kind == OP_COPY && o->u.copy.quant)
+            continue;               /* scales: here codes are the numbers */
         if (!l)
             return df_fail(d, rank, e, "the content of %s is not declared", k->s.bufs[a->buf].what);
         for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++)

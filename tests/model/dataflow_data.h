@@ -4,8 +4,8 @@
  * Memory is kept inverted, so that fresh zero pages read as 0xFF..., which is a NaN in
  * every format: reading what was never written is seen.
  *
- * Weights are whole numbers of at most 127, which bf16 has exactly; gradients are small
- * whole numbers as well.  All are functions of where and when, so that an element out
+ * Weights are whole numbers of at most 127, which bf16 has exactly (fp16 is kept as bf16, int8 as the number plus 128); gradients are
+ * small whole numbers as well.  All are functions of where and when, so that an element out
  * of place, of the step before or of another rank is a wrong number. */
 #ifndef DPX_TEST_DATAFLOW_DATA_H
 #define DPX_TEST_DATAFLOW_DATA_H
@@ -96,7 +96,9 @@ static inline double df_get(struct df_inst *x, enum dtype dt, int64_t at, int64_
     uint16_t h;
     float v;
 
-    if (dt == DT_BF16) {
+    if (dt == DT_INT8)
+        return *m ? (double)*m - 128 : NAN;
+    if (dt == DT_BF16 || dt == DT_FP16) {
         memcpy(&h, m, sizeof h);
         u = (uint32_t)(uint16_t)~h << 16;
     } else {
@@ -112,7 +114,9 @@ static inline void df_put(struct df_inst *x, enum dtype dt, int64_t at, int64_t 
     unsigned char *m = df_mem(x) + at + i * dtype_bytes(dt);
     uint32_t u = ~df_float_bits((float)value);
 
-    if (dt == DT_BF16) {
+    if (dt == DT_INT8) {
+        *m = isnan(value) ? 0 : (unsigned char)(value + 128);
+    } else if (dt == DT_BF16 || dt == DT_FP16) {
         uint32_t v = ~u;
         uint16_t h = (uint16_t)~(isnan(value) ? 0x7FFF : (v + 0x7FFF + (v >> 16 & 1)) >> 16);
         memcpy(m, &h, sizeof h);

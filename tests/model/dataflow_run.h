@@ -158,7 +158,7 @@ static inline bool df_collective(struct df *d, int64_t rank, int64_t size)
     if (o->u.coll.of != OF_BUFFERS || o->u.coll.op == COLL_BARRIER)
         return true;
     enum dtype dt = df_element(&d->rank[rank], o);
-    if (dt != DT_FP32 && dt != DT_BF16)
+    if (dt != DT_FP32 && dt != DT_BF16 && dt != DT_INT8)
         return df_fail(d, rank, e, "buffers of %s", dtype_name(o->u.coll.dtype));
     if (df_reduces(o) != (o->u.coll.red != RED_NONE) || o->u.coll.red == RED_PREMUL_SUM)
         return df_fail(d, rank, e, "reduces by \"%s\"", red_name(o->u.coll.red));

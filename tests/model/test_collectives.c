@@ -81,6 +81,8 @@ static void add_line(struct list *l, char *line)
         fail_msg("cannot read \"%s\"", line);
     if (!strcmp(dtype, "i64"))
         strcpy(dtype, "int64");
+    if (!strcmp(dtype, "i8"))
+        strcpy(dtype, "int8");
     if (!strcmp(dtype, "u8"))
         strcpy(dtype, "uint8");
     snprintf(out, sizeof out, "%s %s %s %lld%s%s", op, group, dtype, elems, *rest ? " " : "", rest);

@@ -211,6 +211,24 @@ static void an_inner_group_is_a_run_of_its_group(void **state)
     assert_int_equal(mesh_member(&replica, 13, 0), 5);
 }
 
+/* Runs of 2 of 8 ranks, twice: each rank of the group is at one place of one run. */
+static void an_outer_group_has_one_rank_of_each_run(void **state)
+{
+    (void)state;
+    for (int64_t k = 1; k <= 8; k *= 2) {
+        struct mesh m = replica_by_shard(2, 8);
+        struct mesh_group shard = mesh_group(&m, MESH_AXIS(AXIS_SHARD)), run = mesh_inner(&shard, k), over = mesh_outer(&shard, k);
+        assert_int_equal(mesh_ranks(&over) * mesh_ranks(&run), 8);
+        for (int64_t r = 0; r < 16; r++)
+            for (int64_t i = 0; i < mesh_ranks(&over); i++)
+                assert_int_equal(mesh_member(&over, r, i), r / 8 * 8 + i * k + r % k);
+    }
+    struct mesh m = replica_by_shard(2, 8);
+    struct mesh_group all = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD)), over = mesh_outer(&all, 8);
+    assert_int_equal(mesh_member(&over, 13, 0), 5);
+    assert_int_equal(mesh_member(&over, 13, 1), 13);
+}
+
 static void a_digit_is_the_coordinate_on_its_axis(void **state)
 {
     uint64_t rng = 17;
@@ -327,6 +345,7 @@ int main(void)
         cmocka_unit_test(groups_of_six_on_nodes_of_eight_straddle_two_of_them),
         cmocka_unit_test(replicas_across_nodes_share_the_adapters),
         cmocka_unit_test(an_inner_group_is_a_run_of_its_group),
+        cmocka_unit_test(an_outer_group_has_one_rank_of_each_run),
         cmocka_unit_test(a_digit_is_the_coordinate_on_its_axis),
         cmocka_unit_test(a_list_has_the_ranks_at_its_places_and_no_others),
         cmocka_unit_test(the_first_and_the_last_stage_are_a_list),

@@ -202,8 +202,6 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
 {
     (void)state;
     static const char *const names[] = { "quantize", "expert_parallel" };
-    static const char *const pp[] = { "zero_quantized_weights", "zero_quantized_gradients",
-                                      "zero_quantized_nontrainable_weights" };
     char text[128];
     struct plan p;
 
@@ -215,10 +213,7 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
     refuses("'strategy':'ddp','offload':true", "deepspeed.offload_param, fsdp.cpu_offload or activation_offload");
     refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'cpu','super_offload':true}}", "SuperOffload");
     refuses("'strategy':'zero2','deepspeed':{'zenflow':{'topk_ratio':0.1}}", "ZenFlow");
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(text, sizeof text, "'strategy':'zero3','deepspeed':{'%s':true}", pp[i]);
-        refuses(text, pp[i]);
-    }
+    refuses("'strategy':'zero3','deepspeed':{'zeropp_loco_param':{'err_beta':0.8}}", "LoCo");
     refuses("'strategy':'zero3','deepspeed':{'mics_shard_size':8}", "MiCS");
     accepts("'strategy':'zero3','deepspeed':{'zero_hpz_partition_size':1,'mics_shard_size':-1,"
             "'offload_param':{'device':'none'},'zero_quantized_weights':false}", &p);

@@ -176,6 +176,41 @@ static void data_flows_through_small_buckets_and_gathers(void **state)
     }
 }
 
+/* Codes that are the numbers themselves: which parts go where. */
+static void data_flows_through_gathers_in_int8(void **state)
+{
+    uint64_t rng = 5;
+    char why[512];
+    struct model m;
+    struct schedules tried = { 0 };
+    json_t *j = json_loads("{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 32, \"n_head\": 2, \"n_positions\": 8, "
+                           "\"vocab_size\": 8}", 0, NULL);
+
+    (void)state;
+    assert_int_equal(model_from_config(j, "int8", &m), 0);
+    json_decref(j);
+    for (int i = 0; i < 60; i++) {
+        struct plan p;
+        draw_stage3(&p, &rng);
+        p.model = m;
+        world_of(&p.cluster, 2 + 2 * draw(&rng, 2));
+        p.shard_group = p.cluster.world_size;
+        p.ds.offload_param.device = p.ds.offload_optimizer.device = OFFLOAD_NONE;
+        p.ds.stage3_allgather_sequential = false;
+        p.ds.zero_quantized_weights = true;
+        plan_resolve(&p);
+        fail_capture(why, sizeof why);
+        int rc = plan_check(&p, "test") < 0 || lower(&p, 0, &tried) < 0 ? -1 : 0;
+        fail_capture(NULL, 0);
+        if (rc == 0)
+            flows(&p);
+        else if (!strstr(why, "partition_size"))
+            fail_msg("%s", why);
+    }
+    schedules_free(&tried);
+    model_free(&m);
+}
+
 /* Memory for nothing: the model is built under zero.Init. */
 static void data_flows_where_the_model_is_never_whole(void **state)
 {
@@ -276,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_flows_through_small_buckets_and_gathers),
+        cmocka_unit_test(data_flows_through_gathers_in_int8),
         cmocka_unit_test(data_flows_where_the_model_is_never_whole),
         cmocka_unit_test(described_or_not_the_schedule_is_the_same),
         cmocka_unit_test(what_is_read_or_written_is_waited_for),

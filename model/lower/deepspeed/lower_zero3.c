@@ -68,6 +68,7 @@ static void declare(struct z3 *z)
         ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
     z3_second_declare(z);
+    z3_int4_declare(z);
     z3_away_declare(z);
     make_groups(z);
     z3_disk_declare(z);
@@ -361,6 +362,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         return -1;
     z->cut = (struct z3_cut){ .n = z->d.n, .rank = z->d.rank, .times = 1 };
     z3_second_setup(z);
+    z3_int4_setup(z);
     z->overlap = p->ds.overlap_comm;
     z->sequential = p->ds.stage3_allgather_sequential;
     z->by_all_reduce = p->ds.stage3_use_all_reduce_for_fetch_params && !z->sequential;
@@ -375,6 +377,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         z->all_q += z->q[t] = part(&z->d, &z->d.m->tensors[t]);
     }
     z3_away_setup(z);
+    z3_int8_setup(z);
     declare(z);
     z3_describe(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
@@ -409,6 +412,7 @@ static void tear_down(struct z3 *z)
     ds_undeclare(&z->partition);
     ds_undeclare(&z->grads);
     z3_second_free(z);
+    z3_int4_free(z);
     z3_away_free(z);
     z3_trace_free(&z->trace);
     z3_coord_free(&z->coord);
@@ -416,6 +420,7 @@ static void tear_down(struct z3 *z)
         free(z->gathers[i].tensors);
     free(z->gathers);
     free(z->lists);
+    free(z->kinds);
     free(z->q);
     free(z->all);
     free(z->held);
@@ -442,6 +447,15 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");
+        if (z.int8)
+            sched_note(s, "changes the numerics: parameters are gathered in int8, by way of fp16: what exceeds 65504 becomes NaN, and its "
+                          "group with it");
+        if (z.int4.nodes > 0)
+            sched_note(s, "changes the numerics: gradients of matrices are reduced in int4; DeepSpeed divides them by the nodes alone, not "
+                          "by all ranks (dpxrun does), which clipping and SGD notice");
+        if (z.int4.nodes > 0 && z.d.comm != DT_FP16)
+            sched_note(s, "DeepSpeed's int4 kernels read gradients as fp16 by their bits: in bf16 or fp32 they come out wrong there (here "
+                          "they are cast first): train in fp16");
         if (z.second.on)
             sched_note(s, "DeepSpeed waits for the device at each parameter that gets a secondary partition: time in which nothing "
                        "is issued, once a parameter and step");

@@ -8,7 +8,8 @@
  * lower_zero3.c is init and micro-steps, lower_zero3_step.c the step,
  * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
  * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
- * buffers hold, lower_zero3_second.c secondary partitions, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
+ * buffers hold, lower_zero3_second.c secondary partitions, lower_zero3_int8.c gathers in int8,
+ * lower_zero3_int4.c reductions in int4, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
  * step there, lower_zero3_swap.c optimizer states on disk, lower_zero3_swap_grads.c
  * their gradients and lower_zero3_swap_params.c partitions on disk. */
 #ifndef DPX_LOWER_ZERO3_H
@@ -33,6 +34,7 @@ struct z3_gather {
     const struct z3_cut *cut;       /* what the ranks gave to it */
     int      left;
     int      layout;                /* of the flat buffer, once gathered */
+    int      kind;                  /* the flat buffer holds codes: of kinds[]; -1: numbers */
     bool     done;                  /* awaited once */
     uint16_t event;
     int      next_free;
@@ -100,6 +102,23 @@ struct z3 {
         int     *list;
     } second;
 
+    /* qwZ: parameters are gathered as codes.  Gathers of a kind have buffers of the same families; instances are the records'. */
+    bool int8;
+    struct z3_codes {
+        const struct z3_cut *cut;
+        int64_t mine, groups;       /* elements and groups that this rank gives */
+        bool    several;            /* parameters */
+        int     all, scales, sent, sent_scales, numbers;    /* codes and scales, of all ranks and this one's; several: in fp16 */
+    } *kinds;
+    int      nkinds;
+    int64_t  cap_kinds;
+
+    /* qgZ: gradients of matrices are reduced as codes, in a node and then across nodes. */
+    struct z3_int4 {
+        int64_t ranks, nodes;       /* of a node; of the world.  0: they are not */
+        struct ds_families half, codes, scales, got, got_scales, sum, sum_scales, all, all_scales, numbers, part, padded;
+    } int4;
+
     /* Outside of device memory. */
     struct z3_away {
         bool params, states;        /* partitions; fp32 weights, Adam and gradients */
@@ -116,7 +135,7 @@ struct z3 {
         struct z3_swapper grads;
         struct ds_families wide;    /* fp32 gradients on the device, until they are written or the step */
         struct z3_group *reading, *writing;     /* begun before it is needed; not awaited */
-        char    why[160];           /* what the options do not allow; empty: nothing */
+        char    why[240];           /* what the options do not allow; empty: nothing */
     } disk;
 
     /* Partitions on disk. */
@@ -301,7 +320,15 @@ int  z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tenso
 /* The same of the i-th tensor alone. */
 int  z3_inside_one(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int i);
 
+/* This rank's parts of n tensors end to end. */
+int  z3_mine(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n);
+
 /* ---- fetch ---- */
+/* A record of a gather, of the flat buffer's family (-1: none). */
+int  z3_take_record(struct z3 *z, int family, const int *tensors, int n);
+enum phase z3_phase(const struct z3 *z);
+/* An all-gather among the ranks of a cut; its entry. */
+struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems);
 void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);
@@ -324,7 +351,31 @@ void z3_second_act(struct z3 *z, int what, int tensor);
 /* invalidate_secondary_tensor. */
 void z3_second_drop(struct z3 *z);
 
+/* ---- gathers in int8 ---- */
+/* CUDAQuantizer.quantize(): groups of n elements, which 8 divides; 0: it asserts. */
+int64_t z3_int8_groups(int64_t n);
+/* Refuses tensors whose parts have padding. */
+void z3_int8_setup(struct z3 *z);
+/* A gather from the parts of a cut; its first wait; its last, which frees what it held on the last entry. */
+void z3_int8_gather(struct z3 *z, const int *tensors, int n, const struct z3_cut *cut);
+void z3_int8_wait(struct z3 *z, struct z3_gather *g);
+void z3_int8_drop(struct z3 *z, const struct z3_gather *g);
+
+/* ---- reductions in int4 ---- */
+void z3_int4_setup(struct z3 *z);
+void z3_int4_declare(struct z3 *z);
+void z3_int4_free(struct z3 *z);
+/* __avg_scatter_grads by all_to_all_quant_reduce(). */
+void z3_int4_flush(struct z3 *z);
+
 /* ---- gradients ---- */
+/* Gradients of the bucket that are not in its buffer, in the dtype of the wire, each an allocation of its own; -1: they are in it
+ * already, or in the buffer. */
+int  z3_cast_kept(struct z3 *z);
+/* Whether the bucket's gradients were copied into its buffer. */
+bool z3_in_buffer(const struct z3 *z);
+/* The last entry writes this rank's parts of the bucket's gradients, or adds to them.  parts: their elements; it also casts them. */
+void z3_keep_parts(struct z3 *z, int64_t parts);
 /* Action of the last entry on this rank's parts of what was reduced. */
 void z3_act_own(struct z3 *z, int what, const struct z3_wire *w);
 /* The last entry drops gradients that were not copied into the bucket. */

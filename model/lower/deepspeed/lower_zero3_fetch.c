@@ -6,7 +6,7 @@
 
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
-static enum phase phase(const struct z3 *z)
+enum phase z3_phase(const struct z3 *z)
 {
     return z->pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
 }
@@ -67,7 +67,7 @@ static int new_record(struct z3 *z, int family)
     return z->ngathers++;
 }
 
-static int take_record(struct z3 *z, int family, const int *tensors, int n)
+int z3_take_record(struct z3 *z, int family, const int *tensors, int n)
 {
     struct z3_list *list = list_of(z, family);
     int r = list->free;
@@ -85,6 +85,7 @@ static int take_record(struct z3 *z, int family, const int *tensors, int n)
     }
     g->n = g->left = n;
     g->done = false;
+    g->kind = -1;
     return r;
 }
 
@@ -138,24 +139,26 @@ void z3_fill(struct z3 *z, int what, int t)
 /* From which parts a parameter is gathered. */
 static bool from_second(const struct z3 *z, int t) { return z->second.on && z->second.there[t]; }
 
-static struct op *all_gather(struct z3 *z, bool second, int64_t elems)
+struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems)
 {
-    struct op *o = sched_coll(z->d.s, STREAM_GROUP, phase(z), COLL_ALL_GATHER, second ? GROUP_SECONDARY : GROUP_DATA, z->d.dt,
+    struct op *o = sched_coll(z->d.s, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, cut == &z->cut ? GROUP_DATA : GROUP_SECONDARY, t,
                               RED_NONE, elems);
 
     o->after = AFTER(z->gather_stream);
     return o;
 }
 
+static const struct z3_cut *cut_of(const struct z3 *z, int t) { return from_second(z, t) ? &z->second.cut : &z->cut; }
+
 /* _all_gather_sequential: into the buffer that becomes the parameter. */
 static void gather_one(struct z3 *z, int t)
 {
-    int r = take_record(z, -1, &t, 1);
+    int r = z3_take_record(z, -1, &t, 1);
 
     if (z->away.params)
-        z3_bring(z, z->gather_stream, phase(z), t);
+        z3_bring(z, z->gather_stream, z3_phase(z), t);
     z->held[t] = Z3_PADDED;
-    all_gather(z, from_second(z, t), z->q[t] * z->d.n)->record = z->gathers[r].event;
+    z3_all_gather(z, cut_of(z, t), z->d.dt, z->q[t] * z->d.n)->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
     if (from_second(z, t)) {
         z3_second_act(z, ACT_R, t);
@@ -174,8 +177,8 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
     int chunk = z3_chunk(z, g->cut, HOLDS_PARAM, d->dt, g->tensors, g->n);
 
     for (int i = 0; i < g->n && z->away.params; i++)
-        z3_bring(z, z->gather_stream, phase(z), g->tensors[i]);
-    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+        z3_bring(z, z->gather_stream, z3_phase(z), g->tensors[i]);
+    sched_copy(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
     sched_does(d->s, COPY_SET, 1);
     for (int i = 0; i < g->n && z->away.params; i++)
         z3_use_here(z, ACT_R | ACT_FREE, g->tensors[i]);
@@ -184,7 +187,7 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
     if (!z->away.params && !second)
         sched_act(d->s, ACT_R, z->lp, 0, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
-    all_gather(z, second, mine * g->cut->n)->record = g->event;
+    z3_all_gather(z, g->cut, d->dt, mine * g->cut->n)->record = g->event;
     if (d->s->detailed)
         sched_act_as(d->s, ACT_R, g->family, g->instance, 0, chunk);
     sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
@@ -196,24 +199,24 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
 {
     struct ds *d = &z->d;
 
-    sched_copy(d->s, z->gather_stream, phase(z), "zero flat buffer", 0, mine * d->n * d->e);
+    sched_copy(d->s, z->gather_stream, z3_phase(z), "zero flat buffer", 0, mine * d->n * d->e);
     sched_does(d->s, COPY_ZERO, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
     for (int i = 0; i < g->n && z->away.params; i++) {
         int64_t bytes = z->q[g->tensors[i]] * d->e;
-        sched_copy(d->s, z->gather_stream, phase(z), "partition to device", bytes, bytes);
+        sched_copy(d->s, z->gather_stream, z3_phase(z), "partition to device", bytes, bytes);
         sched_does(d->s, COPY_SET, 1);
         z3_act_partition(z, ACT_R, g->tensors[i]);
         sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside_one(z, HOLDS_PARAM, d->dt, g->tensors, i));
-        z3_block(z, z->gather_stream, phase(z), "await the partition");
+        z3_block(z, z->gather_stream, z3_phase(z), "await the partition");
     }
     if (!z->away.params) {
-        sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+        sched_copy(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
         sched_does(d->s, COPY_SET, 1);
         sched_act(d->s, ACT_R, z->lp, 0, 0);
         sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
     }
-    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
+    struct op *o = ds_coll(d, STREAM_GROUP, z3_phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
     o->after = AFTER(z->gather_stream);
     o->record = g->event;
     sched_act_as(d->s, ACT_RW, g->family, g->instance, 0, g->layout);
@@ -223,7 +226,7 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
 static void gather_flat(struct z3 *z, const int *tensors, int n)
 {
     struct ds *d = &z->d;
-    const struct z3_cut *cut = from_second(z, tensors[0]) ? &z->second.cut : &z->cut;
+    const struct z3_cut *cut = cut_of(z, tensors[0]);
     bool views = z->by_all_reduce && cut == &z->cut;
     int64_t mine = 0;
 
@@ -231,7 +234,7 @@ static void gather_flat(struct z3 *z, const int *tensors, int n)
         mine += cut->times * z->q[tensors[i]];
         z->held[tensors[i]] = views ? Z3_VIEW : Z3_COPY;
     }
-    int r = take_record(z, ds_scratch(d, views ? CAT_UNSHARDED : CAT_ALL_GATHER,
+    int r = z3_take_record(z, ds_scratch(d, views ? CAT_UNSHARDED : CAT_ALL_GATHER,
                                       "flat gather buffer", round512(mine * cut->n * d->e)), tensors, n);
     struct z3_gather *g = &z->gathers[r];
     g->cut = cut;
@@ -248,15 +251,19 @@ static void gather_flat(struct z3 *z, const int *tensors, int n)
 /* NoGatherHandle: one rank has all, and copies it to the device. */
 static void gather_alone(struct z3 *z, const int *tensors, int n)
 {
-    int r = take_record(z, -1, tensors, n);
+    int r = z3_take_record(z, -1, tensors, n);
 
     for (int i = 0; i < z->gathers[r].n; i++)
-        z3_bring_whole(z, z->gather_stream, phase(z), tensors[i]);
+        z3_bring_whole(z, z->gather_stream, z3_phase(z), tensors[i]);
 }
 
 /* all_gather_coalesced, of parameters that all have a secondary partition, or none. */
 static void gather_alike(struct z3 *z, const int *tensors, int n)
 {
+    if (z->int8) {
+        z3_int8_gather(z, tensors, n, cut_of(z, tensors[0]));
+        return;
+    }
     if (n > 1 && !z->sequential) {
         gather_flat(z, tensors, n);
         return;
@@ -282,7 +289,7 @@ void z3_gather(void *arg, const int *tensors, int n)
 {
     struct z3 *z = arg;
 
-    z3_files_ensure(z, phase(z), tensors, n);
+    z3_files_ensure(z, z3_phase(z), tensors, n);
     if (z->d.n > 1 && z->second.on)
         gather_apart(z, tensors, n);
     else if (z->d.n > 1)
@@ -300,11 +307,15 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
     struct op *o;
 
     if (z->d.n < 2) {
-        z3_block(z, z->gather_stream, phase(z), "await the parameters");
+        z3_block(z, z->gather_stream, z3_phase(z), "await the parameters");
+        return;
+    }
+    if (g->kind >= 0) {
+        z3_int8_wait(z, g);
         return;
     }
     if (g->family < 0 || z->held[g->tensors[0]] == Z3_VIEW) {
-        o = sched_op(s, OP_MEMORY, z->gather_stream, phase(z), "await gather");
+        o = sched_op(s, OP_MEMORY, z->gather_stream, z3_phase(z), "await gather");
         o->wait[0] = g->event;
         if (g->family < 0 && z->away.params)
             z3_use_here(z, ACT_FREE, g->tensors[0]);
@@ -312,7 +323,7 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
     }
     for (int i = 0; i < g->n; i++)
         elems += numel(z, g->tensors[i]);
-    o = sched_copy(s, z->gather_stream, phase(z), "copy out", elems * z->d.e, elems * z->d.e);
+    o = sched_copy(s, z->gather_stream, z3_phase(z), "copy out", elems * z->d.e, elems * z->d.e);
     o->wait[0] = g->event;
     sched_does(s, COPY_SET, 1);
     sched_act_as(s, ACT_R, g->family, g->instance, 0, g->layout);
@@ -328,7 +339,7 @@ void z3_await(void *arg, int t)
     if (z->d.n < 2 && !z->away.params)
         return;
     struct z3_gather *g = &z->gathers[z->gather_of[t]];
-    z3_ring_wait(z, &z->fetched, phase(z));
+    z3_ring_wait(z, &z->fetched, z3_phase(z));
     if (!g->done) {
         first_wait(z, g);
         issued = g->done = true;
@@ -337,8 +348,10 @@ void z3_await(void *arg, int t)
     if (z->held[t] != Z3_VIEW && --g->left == 0) {
         if (g->family >= 0) {
             if (!issued)
-                sched_op(z->d.s, OP_MEMORY, z->gather_stream, phase(z), "drop flat buffer");
+                sched_op(z->d.s, OP_MEMORY, z->gather_stream, z3_phase(z), "drop flat buffer");
             sched_act(z->d.s, ACT_FREE, g->family, g->instance, 0);
+            if (g->kind >= 0)
+                z3_int8_drop(z, g);
             issued = true;
         }
         give_back(z, z->gather_of[t]);
@@ -355,7 +368,7 @@ void z3_ready(void *arg, int module)
     (void)module;
     if (!z->gather_dirty || z->gather_stream == STREAM_COMPUTE)
         return;
-    struct op *o = sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, phase(z), "await parameters");
+    struct op *o = sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "await parameters");
     o->after = AFTER(z->gather_stream);
     z->gather_dirty = false;
 }
@@ -369,7 +382,7 @@ void z3_release(void *arg, int t)
 
     if (z->d.n < 2 && !z->away.params)
         return;
-    z3_second_keep(z, phase(z), t);
+    z3_second_keep(z, z3_phase(z), t);
     z3_give_buffer(z, t);
     if (z->held[t] == Z3_VIEW) {
         int r = z->gather_of[t];
@@ -378,7 +391,7 @@ void z3_release(void *arg, int t)
         give_back(z, r);
     }
     if (z->release_op != s->nops - 1) {
-        sched_op(s, OP_MEMORY, STREAM_COMPUTE, phase(z), "release");
+        sched_op(s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "release");
         z->release_op = s->nops - 1;
     }
     z3_use(z, ACT_FREE, t);

@@ -58,6 +58,15 @@ int z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtyp
     return layout;
 }
 
+int z3_mine(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+
+    if (layout)
+        slice_chunk(z, c, h, dt, tensors, n, c->rank, 0);
+    return layout;
+}
+
 int z3_chunks(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);

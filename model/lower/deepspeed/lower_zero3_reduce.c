@@ -83,7 +83,7 @@ void z3_act_own(struct z3 *z, int what, const struct z3_wire *w)
         ds_act_part(&z->d, &z->grads, what, t, from, n, from * z->d.ce);
 }
 
-static bool in_buffer(const struct z3 *z) { return !z->grad_live[z->bucket[0]]; }
+bool z3_in_buffer(const struct z3 *z) { return !z->grad_live[z->bucket[0]]; }
 
 void z3_drop_kept(struct z3 *z)
 {
@@ -94,12 +94,26 @@ void z3_drop_kept(struct z3 *z)
         }
 }
 
+void z3_keep_parts(struct z3 *z, int64_t parts)
+{
+    struct ds *d = &z->d;
+    int64_t ge = dtype_bytes(z->accum);
+
+    copy(z, z->accumulates ? "add to gradients" : "copy to gradients",
+         parts * (z->accumulates ? d->ce + ge : d->ce), parts * ge);
+    sched_does(d->s, z->accumulates ? COPY_ADD : COPY_SET, 1);
+    sched_act_as(d->s, z->accumulates ? ACT_A : ACT_W, z->grad_buffer, 0, 0,
+                 z3_own(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0));
+    if (d->comm != z->accum)
+        sched_act(d->s, ACT_ALLOC | ACT_FREE,
+                  ds_scratch(d, CAT_TEMPORARIES, "gradient parts cast", round512(parts * ge)), 0, 0);
+}
+
 /* partition_grads: this rank's parts become, or are added to, its gradients.  With them goes
  * `cast`, unless it is what they are read from. */
 static void keep_parts(struct z3 *z, int64_t parts, const struct z3_wire *w, int cast)
 {
     struct ds *d = &z->d;
-    int64_t ge = dtype_bytes(z->accum);
 
     if (z->away.states) {
         z3_away_parts(z, w);
@@ -110,29 +124,20 @@ static void keep_parts(struct z3 *z, int64_t parts, const struct z3_wire *w, int
         z3_drop_kept(z);
         return;
     }
-    copy(z, z->accumulates ? "add to gradients" : "copy to gradients",
-         parts * (z->accumulates ? d->ce + ge : d->ce), parts * ge);
-    sched_does(d->s, z->accumulates ? COPY_ADD : COPY_SET, 1);
-    sched_act_as(d->s, z->accumulates ? ACT_A : ACT_W, z->grad_buffer, 0, 0,
-                 z3_own(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0));
+    z3_keep_parts(z, parts);
     z3_act_own(z, w->passing ? ACT_R | ACT_FREE : ACT_R, w);
-    if (d->comm != z->accum)
-        sched_act(d->s, ACT_ALLOC | ACT_FREE,
-                  ds_scratch(d, CAT_TEMPORARIES, "gradient parts cast", round512(parts * ge)), 0, 0);
     if (cast >= 0 && cast != w->buf)
         sched_act(d->s, ACT_FREE, cast, 0, 0);
     z3_drop_kept(z);
 }
 
-/* Gradients that were not copied into the bucket, in the dtype of the wire; each is an allocation
- * of its own. */
-static int cast_kept(struct z3 *z)
+int z3_cast_kept(struct z3 *z)
 {
     struct ds *d = &z->d;
     int64_t elems = 0, bytes = 0;
     int cast;
 
-    if (in_buffer(z) || d->comm == d->dt)
+    if (z3_in_buffer(z) || d->comm == d->dt)
         return -1;
     for (int i = 0; i < z->nbucket; i++) {
         elems += numel(z, z->bucket[i]);
@@ -155,7 +160,7 @@ static void read_bucket(struct z3 *z, int cast)
 
     if (cast >= 0)
         sched_act_as(s, ACT_R, cast, 0, 0, z3_whole(z, HOLDS_GRAD, z->d.comm, z->bucket, z->nbucket, 0, 512));
-    else if (in_buffer(z))
+    else if (z3_in_buffer(z))
         sched_act_as(s, ACT_R, z->ipg, 0, 0, in_bucket(z, z->bucket, z->nbucket, 0));
     else
         for (int i = 0; i < z->nbucket; i++)
@@ -172,7 +177,7 @@ static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
 
     if (z->nbucket == 1 && numel(z, z->bucket[0]) % d->n == 0) {
         w.all = in_bucket(z, z->bucket, 1, 0);
-        if (cast < 0 && in_buffer(z))
+        if (cast < 0 && z3_in_buffer(z))
             w.buf = z->ipg;
         w.passing = w.buf >= 0 && w.buf != z->ipg;
         return w;
@@ -199,7 +204,7 @@ static void reduce_scatter(struct z3 *z)
 {
     struct ds *d = &z->d;
     int64_t parts = 0;
-    int cast = cast_kept(z);
+    int cast = z3_cast_kept(z);
 
     for (int i = 0; i < z->nbucket; i++)
         parts += z->q[z->bucket[i]];
@@ -252,6 +257,8 @@ void z3_flush(struct z3 *z)
     if (z->d.p->ds.contiguous_gradients && !z->d.p->ds.reduce_scatter &&
         z->elements <= z->d.p->ds.reduce_bucket_size)
         all_reduce(z);
+    else if (z->int4.nodes > 0)
+        z3_int4_flush(z);
     else
         reduce_scatter(z);
     z3_ring_record(z, &z->reduced, true);

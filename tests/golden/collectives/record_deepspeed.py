@@ -20,7 +20,7 @@ OUTDIR/families/FAMILY.txt:
 
 A line is `op group dtype elements [reduce-op] [root R] [xK]`: elements of the full buffer (all_gather: the
 whole output, reduce_scatter: the whole input, else the tensor), xK for K identical lines in a row.
-A group is NAME/SIZE; one that spans every rank is `world`, else hpZ's is `secondary`.  Broadcast and reduce end in `root R`,
+A group is NAME/SIZE; one that spans every rank is `world`, else hpZ's is `secondary`, qgZ's `node` and `across`.  Broadcast and reduce end in `root R`,
 a rank of the group.
 
 What is intercepted is torch.distributed's own functions, below deepspeed.comm: whatever DeepSpeed
@@ -28,7 +28,7 @@ wraps, renames or coalesces, it ends there.  Nothing is emulated: gloo carries o
 
 Needs torch, transformers and deepspeed (installed with DS_BUILD_OPS=0); no compiler is used,
 because the one op DeepSpeed would build, the shared-memory all-reduce, serves inference only and
-is switched off below.  Ranks are forked from this process, after the slow imports.
+is switched off below; ds_quantizer.py stands in for ZeRO++'s quantiser, which is CUDA.  Ranks are forked from this process, after the slow imports.
 """
 import importlib
 import inspect
@@ -51,6 +51,8 @@ import transformers
 import deepspeed
 from deepspeed.utils import groups
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../quant"))
+import ds_quantizer
 import families
 
 DPX_DEFAULT = "0.19.6"      # the framework_version of a plan that names none
@@ -74,7 +76,10 @@ GPT2_WIDE = dict(GPT2, n_embd=192)
 LLAMA_WIDE = dict(LLAMA, hidden_size=320, intermediate_size=640)
 # Odd sizes: neither the model nor its parameters divide by the number of ranks.
 GPT2_ODD = dict(GPT2, n_layer=2, n_embd=25, n_head=5)
-MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD,
+# Sizes that ZeRO++'s quantisers take on four ranks.
+GPT2_Q = dict(GPT2, n_layer=2, n_embd=64, vocab_size=104)
+LLAMA_Q = dict(LLAMA, num_hidden_layers=2, hidden_size=64, vocab_size=104)
+MODELS = {"gpt2q": GPT2_Q, "llamaq": LLAMA_Q, "gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD,
           **families.FAMILIES}
 
 
@@ -97,10 +102,10 @@ def build(c):
 # ----------------------------------------------------------------------------------- the cases
 
 def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
-         recompute="none", dropout=0.0, traces=True, **ds):
+         recompute="none", dropout=0.0, traces=True, node=None, **ds):
     return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
                 world=world, clip=clip, kernels=kernels, recompute=recompute,
-                dropout=dropout, traces=traces, ds=ds)
+                dropout=dropout, traces=traces, node=node, ds=ds)
 
 
 # `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
@@ -283,6 +288,23 @@ CASES = {
                                         stage3_prefetch_bucket_size=3000, **SMALL),
     "s3_gpt2_bf16_hpz2_w4_recompute": case("gpt2", 3, "bf16", world=4, recompute="full", zero_hpz_partition_size=2,
                                         stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0, **TINY),
+    "s3_gpt2q_fp16_qwz_w4":        case("gpt2q", 3, "fp16", 2, world=4, zero_quantized_weights=True,
+                                        stage3_param_persistence_threshold=100, stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=9000, **SMALL),
+    "s3_llamaq_bf16_qwz_allreduce": case("llamaq", 3, "bf16", zero_quantized_weights=True, clip=1.0,
+                                        stage3_use_all_reduce_for_fetch_params=True, stage3_param_persistence_threshold=0,
+                                        stage3_max_reuse_distance=8000, **SMALL),
+    "s3_gpt2q_fp32_qwz":           case("gpt2q", 3, "fp32", zero_quantized_weights=True, **SMALL),
+    "s3_gpt2q_fp16_qwz_hpz2_w4":   case("gpt2q", 3, "fp16", 2, world=4, zero_quantized_weights=True, zero_hpz_partition_size=2,
+                                        stage3_param_persistence_threshold=100, stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=5000, **SMALL),
+    "s3_gpt2q_fp16_qgz_2x2":       case("gpt2q", 3, "fp16", world=4, node=2, zero_quantized_gradients=True, clip=1.0, **SMALL),
+    "s3_llamaq_bf16_qgz_2x2":      case("llamaq", 3, "bf16", 2, world=4, node=2, zero_quantized_gradients=True,
+                                        stage3_param_persistence_threshold=0, reduce_bucket_size=5000),
+    "s3_gpt2q_bf16_qgz_one_node":  case("gpt2q", 3, "bf16", world=2, node=2, zero_quantized_gradients=True, **SMALL),
+    "s3_llamaq_fp16_three_2x2":    case("llamaq", 3, "fp16", 2, world=4, node=2, zero_quantized_gradients=True,
+                                        zero_quantized_weights=True, zero_hpz_partition_size=2, stage3_max_reuse_distance=0,
+                                        stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=5000, **SMALL),
     "s3_llama_bf16_comm_fp32":     case("llama", 3, "bf16", communication_data_type="fp32", **SMALL),
     "s3_llama_bf16_accum_fp32":    case("llama", 3, "bf16", 3, grad_accum_dtype="fp32", **SMALL),
     "s3_llama_fp32":               case("llama", 3, "fp32", stage3_param_persistence_threshold=2000,
@@ -361,7 +383,8 @@ def ds_config(c):
 
 def dpx_plan(c):
     version = {"framework_version": deepspeed.__version__} if deepspeed.__version__ != DPX_DEFAULT else {}
-    return {"dpx_plan": 1, **version, "model": config_of(c), "cluster": "localhost:%d" % c["world"],
+    return {"dpx_plan": 1, **version, "model": config_of(c),
+            "cluster": "%dx%dxh100" % (c["world"] // c["node"], c["node"]) if c["node"] else "localhost:%d" % c["world"],
             "strategy": ["ddp", "zero1", "zero2", "zero3"][c["stage"]], "dialect": "deepspeed",
             "kernels": c["kernels"], "seq": SEQ, "micro_batch": MICRO_BATCH,
             "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
@@ -381,7 +404,9 @@ def group_name(group):
     """NAME/SIZE."""
     ranks = td.get_process_group_ranks(group) if group is not None else range(td.get_world_size())
     second = group is not None and group is groups._get_zero_param_intra_parallel_group()
-    name = "world" if len(ranks) == td.get_world_size() else "secondary" if second else ",".join(map(str, ranks))
+    level = next((k.split("_")[0] for k, g in groups._ALL_TO_ALL_GROUP.items() if g is group), None)
+    name = ("world" if len(ranks) == td.get_world_size() else {"local": "node", "global": "across"}[level] if level else
+            "secondary" if second else ",".join(map(str, ranks)))
     return "%s/%d" % (name, len(ranks))
 
 
@@ -532,6 +557,9 @@ def prepare():
                                                        torch.bfloat16)
         if any(t.dtype == d for t in tensors)]
 
+    deepspeed.ops.op_builder.QuantizerBuilder = ds_quantizer.QuantizerBuilder
+    column = ds_quantizer.quantize      # its scales are a column, of which gloo gathers none
+    ds_quantizer.quantize = lambda *args: [t.view(-1) if i else t for i, t in enumerate(column(*args))]
     # Without AMX or AVX512-FP16 DeepSpeed refuses fp16, which PyTorch computes all the same.
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
@@ -544,6 +572,8 @@ def rank_main(rank, c, folder):
     os.dup2(quiet, 2)
 
     prepare()
+    if c["node"]:
+        deepspeed.accelerator.get_accelerator().device_count = lambda: c["node"]
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
                                world_size=c["world"], init_method="file://%s/store" % folder)
