@@ -58,9 +58,15 @@ static bool find(const struct search_options *o, const struct search_result *r, 
     return any;
 }
 
-static const char *changes(const struct plan *p)
+const char *search_codes_changes(const struct plan *p)
 {
-    return p->ds.zero_quantized_gradients ? "int8 parameters, int4 gradients" : "int8 parameters";
+    bool gradients = plan_quantised_node(p) > 0;
+
+    if (!plan_quantises(p))
+        return NULL;
+    if (!p->ds.zero_quantized_weights)
+        return "int4 gradients";
+    return gradients ? "int8 parameters, int4 gradients" : "int8 parameters";
 }
 
 static void words(const struct search_result *r, const struct offer *of, char *to, size_t size)
@@ -69,7 +75,7 @@ static void words(const struct search_result *r, const struct offer *of, char *t
 
     knob_label(&of->plan, label, sizeof label);
     snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
-             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), changes(&of->plan));
+             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
 }
 
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
@@ -91,5 +97,5 @@ json_t *search_codes_json(const struct search_options *o, const struct search_re
     words(r, &of, text, sizeof text);
     knob_label(&of.plan, label, sizeof label);
     return json_pack("{s:s, s:s, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of.step_s, "saves_s",
-                     r->found[0].step_s - of.step_s, "changes", changes(&of.plan), "plan", plan_to_json(&of.plan));
+                     r->found[0].step_s - of.step_s, "changes", search_codes_changes(&of.plan), "plan", plan_to_json(&of.plan));
 }

@@ -13,4 +13,7 @@ void    search_codes_words(const struct search_options *o, const struct search_r
 /* The same: {"why", "label", "step_s", "saves_s", "changes", "plan"}, or null (new reference). */
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r);
 
+/* What codes on the wire do to the numbers of a plan, such as "int8 parameters, int4 gradients"; NULL where none are. */
+const char *search_codes_changes(const struct plan *p);
+
 #endif
