@@ -160,4 +160,18 @@ check 'what is asked to train trains, or is refused' "$(
     [ $? = 2 ] && grep -q 'set train=all as well' "$tmp/said" || cat "$tmp/said"
     "$B/dpxplan" eval "$tmp/lora.json" --set train=all strategy=zero3 >"$tmp/said" 2>&1 || cat "$tmp/said")"
 
+# Codes on the wire are no answer of their own: what they save, and that they round, is said beside it; in fp16 alone int4, and nothing
+# where no network is.
+on_a10g() {
+    "$B/dpxplan" search --model llama-2-7b --cluster "$1" --seq 1024 --global-batch 128 --precision "$2" --strategy zero3 --dialect deepspeed \
+        --no-grid >"$tmp/said" 2>&1 || cat "$tmp/said"
+}
+check 'what ZeRO++ would save is offered with what it does to the numbers' "$(
+    on_a10g 16x8xa10g bf16
+    says 'qwZ would take .* less than the first; it changes the numerics: int8 parameters\.$'
+    on_a10g 16x8xa10g fp16
+    says 'qwZ, qgZ would take .* it changes the numerics: int8 parameters, int4 gradients\.$'
+    on_a10g 1x8xh100 fp16
+    says_not 'numerics')"
+
 finish
