@@ -234,8 +234,6 @@ static int check(const struct comm *c, const struct coll_call *a)
     if (a->op == COLL_BARRIER)
         return 0;
     assert(a->elems >= 0 && a->elems <= SIZE_LIMIT && a->root >= 0 && a->root < c->nranks);
-    if (a->dtype == DT_FP16)
-        return fail("%s of fp16: fp32, bf16, fp64 and integers can be sent, fp16 cannot", coll_name(a->op));
     if (coll_is_message(a->op))
         return check_message(c, a);
     if (comm_divides(a->op) && !a->parts && a->elems % c->nranks != 0)

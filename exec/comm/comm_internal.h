@@ -61,7 +61,7 @@ struct mpi_comm {
     MPI_Request  *requests;             /* LANES times 2 * nranks */
     const void  **x;                    /* nranks: operands of reduce_ranks() */
     int          *counts;               /* nranks: for the library */
-    MPI_Op  add_bf16, max_bf16;         /* for the library, which lacks them */
+    MPI_Op  add_bf16, max_bf16, add_fp16, max_fp16;         /* for the library, which lacks them */
     int     tags;                       /* the highest that MPI has */
     atomic_bool broken;                 /* a call failed half way: its requests are still open */
 };

@@ -20,12 +20,12 @@ static MPI_Datatype type_of(enum dtype t)
     switch (t) {
     case DT_FP32:  return MPI_FLOAT;
     case DT_FP64:  return MPI_DOUBLE;
-    case DT_BF16:  return MPI_UINT16_T;
+    case DT_BF16: case DT_FP16:
+        return MPI_UINT16_T;
     case DT_INT32: return MPI_INT32_T;
     case DT_INT64: return MPI_INT64_T;
     case DT_INT8:                       /* moved alone, never reduced */
     case DT_UINT8: return MPI_UINT8_T;
-    case DT_FP16:
     case NDTYPE:   break;
     }
     assert(!"no collective of this dtype");
@@ -38,6 +38,8 @@ static MPI_Op op_of(const struct mpi_comm *m, const struct coll_call *a)
 
     if (a->dtype == DT_BF16)
         return max ? m->max_bf16 : m->add_bf16;
+    if (a->dtype == DT_FP16)
+        return max ? m->max_fp16 : m->add_fp16;
     return max ? MPI_MAX : a->red == RED_MIN ? MPI_MIN : MPI_SUM;
 }
 
@@ -53,9 +55,22 @@ static void max_bf16(void *in, void *inout, int *len, MPI_Datatype *type)
     reduce_add(DT_BF16, RED_MAX, inout, in, inout, 1, *len);
 }
 
+static void add_fp16(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    (void)type;
+    reduce_add(DT_FP16, RED_SUM, inout, in, inout, 1, *len);
+}
+
+static void max_fp16(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    (void)type;
+    reduce_add(DT_FP16, RED_MAX, inout, in, inout, 1, *len);
+}
+
 int library_open(struct mpi_comm *m)
 {
-    if (MPI_OK(MPI_Op_create(add_bf16, 1, &m->add_bf16)) < 0)
+    if (MPI_OK(MPI_Op_create(add_bf16, 1, &m->add_bf16)) < 0 || MPI_OK(MPI_Op_create(add_fp16, 1, &m->add_fp16)) < 0
+        || MPI_OK(MPI_Op_create(max_fp16, 1, &m->max_fp16)) < 0)
         return -1;
     return MPI_OK(MPI_Op_create(max_bf16, 1, &m->max_bf16));
 }
@@ -66,6 +81,10 @@ void library_close(struct mpi_comm *m)
         MPI_Op_free(&m->add_bf16);
     if (m->max_bf16 != MPI_OP_NULL)
         MPI_Op_free(&m->max_bf16);
+    if (m->add_fp16 != MPI_OP_NULL)
+        MPI_Op_free(&m->add_fp16);
+    if (m->max_fp16 != MPI_OP_NULL)
+        MPI_Op_free(&m->max_fp16);
 }
 
 /* Element i of a buffer. */

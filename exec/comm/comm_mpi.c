@@ -163,7 +163,7 @@ static struct mpi_comm *allocate(const struct comm_args *a)
         .requests = malloc(LANES * 2 * n * sizeof *m->requests),
         .x = malloc(n * sizeof *m->x),
         .counts = malloc(n * sizeof *m->counts),
-        .add_bf16 = MPI_OP_NULL, .max_bf16 = MPI_OP_NULL,
+        .add_bf16 = MPI_OP_NULL, .max_bf16 = MPI_OP_NULL, .add_fp16 = MPI_OP_NULL, .max_fp16 = MPI_OP_NULL,
     };
     if (m->requests && m->x && m->counts)
         return m;

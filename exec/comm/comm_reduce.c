@@ -1,6 +1,6 @@
 /* comm_reduce.c -- the additions of collectives: plain loops that the compiler vectorises.
  *
- * bf16 is widened to fp32, added, and rounded to the nearest even; NaN stays NaN.  A maximum
+ * bf16 and fp16 are widened to fp32, added, and rounded to the nearest even; NaN stays NaN.  A maximum
  * with a NaN is a NaN.  Integers wrap.  Nothing is fused: a product is rounded before it is
  * added, so that a sum is the same bits on every machine. */
 #include "exec/comm/comm_internal.h"
@@ -65,7 +65,7 @@ WHOLE_LOOP(uint64_t)
 WHOLE_LOOP(uint8_t)
 
 /* half_to_bf16() without its branch, which keeps gcc 12 from vectorising. */
-static inline uint16_t narrow(float f)
+static inline uint16_t narrow_bf16(float f)
 {
     uint32_t bits, rounded;
 
@@ -74,38 +74,39 @@ static inline uint16_t narrow(float f)
     return (uint16_t)((f == f ? rounded : bits | 0x400000) >> 16);
 }
 
-static void add_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = narrow(half_from_bf16(a[i]) + half_from_bf16(b[i]));
-}
+static inline uint16_t narrow_fp16(float f) { return half_to_fp16(f); }
 
-static void add_scaled_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, float scale, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = narrow(half_from_bf16(a[i]) + half_from_bf16(narrow(scale * half_from_bf16(b[i]))));
-}
-
-static void max_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float x = half_from_bf16(a[i]), y = half_from_bf16(b[i]);
-
-        dst[i] = x > y || x != x ? a[i] : b[i];
+#define HALF_LOOPS(type)                                                                                \
+    static void add_##type(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n)              \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                 \
+            dst[i] = narrow_##type(half_from_##type(a[i]) + half_from_##type(b[i]));                    \
+    }                                                                                                   \
+    static void add_scaled_##type(uint16_t *dst, const uint16_t *a, const uint16_t *b, float scale, int64_t n) \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                 \
+            dst[i] = narrow_##type(half_from_##type(a[i]) +                                             \
+                                   half_from_##type(narrow_##type(scale * half_from_##type(b[i]))));    \
+    }                                                                                                   \
+    static void max_##type(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n)              \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                                               \
+            float x = half_from_##type(a[i]), y = half_from_##type(b[i]);                               \
+            dst[i] = x > y || x != x ? a[i] : b[i];                                                     \
+        }                                                                                               \
+    }                                                                                                   \
+    static void scale_##type(uint16_t *dst, const uint16_t *src, float scale, int64_t n)                \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                 \
+            dst[i] = narrow_##type(scale * half_from_##type(src[i]));                                   \
+    }                                                                                                   \
+    static void divide_##type(uint16_t *x, float by, int64_t n)                                         \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                 \
+            x[i] = narrow_##type(half_from_##type(x[i]) / by);                                          \
     }
-}
-
-static void scale_bf16(uint16_t *dst, const uint16_t *src, float scale, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = narrow(scale * half_from_bf16(src[i]));
-}
-
-static void divide_bf16(uint16_t *x, float by, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = narrow(half_from_bf16(x[i]) / by);
-}
+HALF_LOOPS(bf16)
+HALF_LOOPS(fp16)
 
 /* ---- by dtype ---- */
 
@@ -115,10 +116,10 @@ static void maximum(enum dtype t, void *dst, const void *a, const void *b, int64
     case DT_FP32:  max_float(dst, a, b, n); break;
     case DT_FP64:  max_double(dst, a, b, n); break;
     case DT_BF16:  max_bf16(dst, a, b, n); break;
+    case DT_FP16:  max_fp16(dst, a, b, n); break;
     case DT_INT32: max_int32_t(dst, a, b, n); break;
     case DT_INT64: max_int64_t(dst, a, b, n); break;
     case DT_UINT8: max_uint8_t(dst, a, b, n); break;
-    case DT_FP16:
     case DT_INT8:
     case NDTYPE:   assert(!"a maximum of this dtype");
     }
@@ -158,6 +159,11 @@ void reduce_add(enum dtype t, enum red_op red, void *dst, const void *a, const v
             add_scaled_bf16(dst, a, b, (float)scale, n);
         break;
     case DT_FP16:
+        if (scale == 1)
+            add_fp16(dst, a, b, n);
+        else
+            add_scaled_fp16(dst, a, b, (float)scale, n);
+        break;
     case DT_INT8:
     case NDTYPE:   assert(!"a sum of this dtype");
     }
@@ -165,22 +171,26 @@ void reduce_add(enum dtype t, enum red_op red, void *dst, const void *a, const v
 
 void reduce_scale(enum dtype t, void *dst, const void *src, double scale, int64_t n)
 {
-    assert(t == DT_FP32 || t == DT_FP64 || t == DT_BF16);
+    assert(t == DT_FP32 || t == DT_FP64 || t == DT_BF16 || t == DT_FP16);
     if (t == DT_FP32)
         scale_float(dst, src, (float)scale, n);
     else if (t == DT_FP64)
         scale_double(dst, src, scale, n);
+    else if (t == DT_FP16)
+        scale_fp16(dst, src, (float)scale, n);
     else
         scale_bf16(dst, src, (float)scale, n);
 }
 
 void reduce_divide(enum dtype t, void *x, double by, int64_t n)
 {
-    assert(t == DT_FP32 || t == DT_FP64 || t == DT_BF16);
+    assert(t == DT_FP32 || t == DT_FP64 || t == DT_BF16 || t == DT_FP16);
     if (t == DT_FP32)
         divide_float(x, (float)by, n);
     else if (t == DT_FP64)
         divide_double(x, by, n);
+    else if (t == DT_FP16)
+        divide_fp16(x, (float)by, n);
     else
         divide_bf16(x, (float)by, n);
 }
@@ -209,7 +219,7 @@ static void sum_once(const struct coll_call *c, uint16_t *dst, const void *const
     if (c->red == RED_AVG)
         divide_float(sum, (float)nx, n);
     for (int64_t i = 0; i < n; i++)
-        dst[at + i] = narrow(sum[i]);
+        dst[at + i] = narrow_bf16(sum[i]);
 }
 
 /* The same in the dtype itself. */

@@ -119,29 +119,3 @@ int codes_mean(struct kernels *k, const struct quant *q, double scale, const voi
     }
     return 0;
 }
-
-static float number(const void *x, enum dtype t, int64_t i)
-{
-    return t == DT_FP32 ? ((const float *)x)[i] : t == DT_FP16 ? half_from_fp16(((const uint16_t *)x)[i])
-                        : half_from_bf16(((const uint16_t *)x)[i]);
-}
-
-static void set(void *x, enum dtype t, int64_t i, float v)
-{
-    if (t == DT_FP32)
-        ((float *)x)[i] = v;
-    else
-        ((uint16_t *)x)[i] = t == DT_FP16 ? half_to_fp16(v) : half_to_bf16(v);
-}
-
-int codes_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, double scale, bool add)
-{
-    float by = (float)scale;
-
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        float v = by * number(src, st, i);
-        set(dst, dt, i, add ? number(dst, dt, i) + v : v);
-    }
-    return 0;
-}

@@ -70,8 +70,6 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
     const struct simd *s = k->simd;
     float by = (float)scale;
 
-    if (dt == DT_FP16 || st == DT_FP16)
-        return codes_copy(k, n, dst, dt, src, st, scale, add);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float from[CHUNK], sum[CHUNK], *to = floats_into(dst, dt, i, sum);

@@ -10,6 +10,7 @@ static inline double get(const void *x, enum dtype t, int64_t i)
     switch (t) {
     case DT_FP64: return ((const double *)x)[i];
     case DT_BF16: return (double)half_from_bf16(((const uint16_t *)x)[i]);
+    case DT_FP16: return (double)half_from_fp16(((const uint16_t *)x)[i]);
     default:      return (double)((const float *)x)[i];
     }
 }
@@ -19,6 +20,7 @@ static inline void put(void *x, enum dtype t, int64_t i, double value)
     switch (t) {
     case DT_FP64: ((double *)x)[i] = value; break;
     case DT_BF16: ((uint16_t *)x)[i] = half_to_bf16((float)value); break;
+    case DT_FP16: ((uint16_t *)x)[i] = half_to_fp16((float)value); break;
     default:      ((float *)x)[i] = (float)value; break;
     }
 }

@@ -194,11 +194,12 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0)
         return -1;
+    if (o->device == DEVICE_CUDA && r->plan.reduce_dtype == DT_FP16)
+        return fail("--device cuda: fp16_compress_hook: it has no kernels that cast to fp16: take bf16_compress_hook");
     if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
         return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
-    if (o->device == DEVICE_CUDA && r->plan.strategy == STRAT_ZERO3 &&
-        (r->plan.ds.zero_quantized_weights || plan_quantised_node(&r->plan) > 0))
-        return fail("--device cuda: dpxrun has no CUDA kernels of ZeRO++'s quantisers: take --device cpu");
+    if (o->device == DEVICE_CUDA && plan_quantises(&r->plan))
+        return fail("--device cuda: dpxrun has no CUDA kernels that quantise what is sent: take --device cpu");
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)

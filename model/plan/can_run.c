@@ -101,7 +101,7 @@ int can_run(const struct plan *p)
     if (p->ddp.comm_hook == HOOK_POWERSGD)
         return fail("ddp.comm_hook powerSGD_hook: planned only (dpxplan): dpxrun has no orthogonalisation; fp16_compress_hook and "
                     "bf16_compress_hook are run");
-    if (p->reduce_dtype == DT_FP16)
+    if (p->reduce_dtype == DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
         return fail("reduce_dtype fp16: dpxrun reduces in fp32 and bf16");
     if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)
         return fail("model_dtype bf16: dpxrun updates weights in fp32 only");

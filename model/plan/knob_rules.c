@@ -388,24 +388,6 @@ enum knob_tried knob_try_hpz(struct plan *p, int i)
     return KNOB_TRIED;
 }
 
-/* What changes the numerics is tried where there is a network to relieve. */
-enum knob_tried knob_try_qwz(struct plan *p, int i)
-{
-    if (i > (p->cluster.nodes > 1))
-        return KNOB_NO_MORE;
-    p->ds.zero_quantized_weights = i > 0;
-    return KNOB_TRIED;
-}
-
-/* In fp16 alone: of other gradients DeepSpeed reads the bits as fp16. */
-enum knob_tried knob_try_qgz(struct plan *p, int i)
-{
-    if (i > (p->cluster.nodes > 1 && p->precision == DT_FP16))
-        return KNOB_NO_MORE;
-    p->ds.zero_quantized_gradients = i > 0;
-    return KNOB_TRIED;
-}
-
 /* Beside reductions that are overlapped, as arguments.py wants it. */
 enum knob_tried knob_try_param_gather(struct plan *p, int i)
 {

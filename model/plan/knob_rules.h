@@ -63,8 +63,6 @@ enum knob_tried knob_try_reshard(struct plan *p, int i);
 enum knob_tried knob_try_prefetch(struct plan *p, int i);
 enum knob_tried knob_try_live(struct plan *p, int i);
 enum knob_tried knob_try_hpz(struct plan *p, int i);
-enum knob_tried knob_try_qwz(struct plan *p, int i);
-enum knob_tried knob_try_qgz(struct plan *p, int i);
 enum knob_tried knob_try_param_gather(struct plan *p, int i);
 
 /* Words of a plan's label. */

@@ -115,6 +115,13 @@ int64_t plan_quantised_node(const struct plan *p)
     return asks && node < plan_data_ranks(p) ? node : 0;
 }
 
+bool plan_quantises(const struct plan *p)
+{
+    bool weights = p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.zero_quantized_weights;
+
+    return (weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
+}
+
 int plan_version(const struct plan *p)
 {
     const char *v = p->framework_version[0] ? p->framework_version : usual_version(p->dialect);

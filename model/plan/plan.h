@@ -296,6 +296,8 @@ bool plan_has_deepspeed_0_19_8(const struct plan *p);
 /* Ranks of a node where gradients are reduced in int4, in the node and then across nodes; 0: they are not (DeepSpeed does so with several
  * nodes only). */
 int64_t plan_quantised_node(const struct plan *p);
+/* Whether parameters or gradients travel as codes. */
+bool plan_quantises(const struct plan *p);
 
 /* Whether products are those of CUDA 12.8's cuBLAS or a later one, as in PyTorch's wheels since 2.8 (its release notes: cu126, cu128,
  * cu129); DeepSpeed's versions do not say which PyTorch, and the newest is meant. */

@@ -193,6 +193,12 @@ void sched_does(struct schedules *s, enum copy_fn fn, double scale)
     o->u.copy.scale = (float)scale;
 }
 
+void sched_kernels(struct schedules *s, int64_t n)
+{
+    assert(last(s)->kind == OP_COPY);
+    last(s)->u.copy.kernels = (int32_t)(n < INT32_MAX ? n : INT32_MAX);
+}
+
 void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, double scale)
 {
     int i = 1;
@@ -210,12 +216,6 @@ void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, doubl
     assert(i <= UINT16_MAX);
     sched_does(s, fn, scale);
     last(s)->u.copy.quant = (uint16_t)i;
-}
-
-void sched_kernels(struct schedules *s, int64_t n)
-{
-    assert(last(s)->kind == OP_COPY);
-    last(s)->u.copy.kernels = (int32_t)(n < INT32_MAX ? n : INT32_MAX);
 }
 
 void sched_moves(struct schedules *s, enum coll_of of)

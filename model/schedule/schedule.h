@@ -118,12 +118,12 @@ enum copy_fn {
     COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
     COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
     COPY_LOSS,              /* the losses that were gathered: their mean */
+    COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
     /* Of whole regions, by sched_quantises(); the first acts say which, in this order. */
     COPY_QUANTIZE,          /* reads numbers; writes their codes, the scales of their groups */
     COPY_DEQUANTIZE,        /* reads codes, scales; writes numbers */
     COPY_REQUANTIZE,        /* reads `ranks` arrays of codes, of scales; writes the codes of their sum, its scales */
     COPY_MEAN,              /* reads `nodes` arrays of numbers; writes their sum, scaled */
-    COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
 };
 
 /* Blocks of numbers as codes of `bits`, symmetric about 0, with one fp32 scale for each of `groups` groups of equal size; numbers are
@@ -218,7 +218,8 @@ struct op {
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
-        struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale; int32_t kernels; } copy;  /* bytes; quant: of quants[]; of so many kernels, 0: one */
+        struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
+                 int32_t kernels; } copy;               /* bytes; quant: of quants[]; of so many kernels, 0: one */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;

@@ -15,6 +15,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/progress.h"
 #include "sim/plan/search_answer.h"
+#include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/grid.h"
@@ -182,6 +183,9 @@ static void print_result(const struct search_asked *a, struct search_answer *s, 
     search_why_words(r, of, s->n, s->tied, text, sizeof text);
     fprintf(to, "\n%s\n", r->nfit ? text : "nothing fits");
     print_offload(s, to);
+    search_codes_words(&s->q.options, r, text, sizeof text);
+    if (text[0])
+        fprintf(to, "%s\n", text);
 }
 
 /* ---- the command ---- */

@@ -14,6 +14,7 @@
 #include "sim/clock/simulate.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
+#include "sim/plan/search_codes.h"
 
 /* The steady schedule as lines; the text is owned by lines[0]. */
 static char **lines_of(const struct schedules *s, int *n)
@@ -343,6 +344,14 @@ static void print_memory(const struct explained *p, const struct explained *q, F
     print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes, to);
 }
 
+static void print_numerics(const char *which, const struct plan *p, FILE *to)
+{
+    const char *what = search_codes_changes(p);
+
+    if (what)
+        fprintf(to, "  %s changes the numerics: %s\n", which, what);
+}
+
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
 {
     json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *rows;
@@ -353,6 +362,8 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
     fprintf(to, "%s\n%s: the second column\n\noptions that differ\n", first, second);
     different_keys(a, b, "", keys);
     print_keys(keys, to);
+    print_numerics("the first", &p->plan, to);
+    print_numerics("the second", &q->plan, to);
     print_memory(p, q, to);
     print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
     print_changes(p, to, rows = changes(p, q));

@@ -182,13 +182,11 @@ static void refused(const struct coll_call *a, int nranks, const char *because)
 static void what_cannot_be_done_is_refused_by_name(void **state)
 {
     (void)state;
-    struct coll_call half = call_of(COLL_BROADCAST, ALGO_RING, 8), none = call_of(COLL_REDUCE, ALGO_RING, 8);
+    struct coll_call none = call_of(COLL_REDUCE, ALGO_RING, 8);
     struct coll_call whole = call_of(COLL_ALL_REDUCE, ALGO_RING, 8);
     struct coll_call uneven = call_of(COLL_ALL_GATHER, ALGO_RING, 8);
     struct coll_call six = call_of(COLL_ALL_REDUCE, ALGO_HALVING, 6);
 
-    half.dtype = DT_FP16;
-    refused(&half, 2, "fp16");
     none.red = RED_NONE;
     refused(&none, 2, "no reduction");
     whole.dtype = DT_INT32;
@@ -241,6 +239,27 @@ static void bf16_sums_are_fp32_sums_rounded(void **state)
                 fail_msg("%#x + %#x is %#x", a[i], b[i], sum[i]);
         }
     }
+}
+
+/* Of neighbours a and b = a + 1 in fp16 the middle goes to the even one, what is nearer to either to that one.  Behind the largest,
+ * 65504, comes 65536, which is infinity. */
+static void fp16_is_rounded_to_the_nearest_and_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t a = 0; a < 0x7c00; a++) {
+        uint16_t h = (uint16_t)a, next = (uint16_t)(a + 1), even = (uint16_t)(a + (a & 1));
+        float x = half_from_fp16(h), y = a + 1 < 0x7c00 ? half_from_fp16(next) : 65536, middle = x + (y - x) / 2;
+        assert_true(y > x);
+        assert_int_equal(half_to_fp16(x), h);
+        assert_int_equal(half_to_fp16(-x), h | 0x8000);
+        assert_int_equal(half_to_fp16(middle), even);
+        assert_int_equal(half_to_fp16(nextafterf(middle, x)), h);
+        assert_int_equal(half_to_fp16(nextafterf(middle, y)), next);
+    }
+    assert_close(half_from_fp16(1), 0x1p-24, 0);
+    assert_close(half_from_fp16(0x3c01), 1 + 0x1p-10, 0);
+    assert_int_equal(half_to_fp16(INFINITY), 0x7c00);
+    assert_true(isnan(half_from_fp16(half_to_fp16(NAN))) && isinf(half_from_fp16(0xfc00)));
 }
 
 static void a_maximum_with_nan_is_nan(void **state)
@@ -337,6 +356,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
         cmocka_unit_test(bf16_sums_are_rounded_to_even),
         cmocka_unit_test(bf16_sums_are_fp32_sums_rounded),
+        cmocka_unit_test(fp16_is_rounded_to_the_nearest_and_to_even),
         cmocka_unit_test(a_maximum_with_nan_is_nan),
         cmocka_unit_test(a_minimum_of_integers_is_the_least),
         cmocka_unit_test(integers_wrap),

@@ -70,6 +70,10 @@ static void bucket_views(struct plan *p)        { p->ddp.gradient_as_bucket_view
 static void views_of_small(struct plan *p)      { bucket_views(p); small_ddp_buckets(p); }
 static void static_graph(struct plan *p)        { p->ddp.static_graph = true; }
 static void find_unused(struct plan *p)         { p->ddp.find_unused_parameters = true; }
+static void fp16_hook(struct plan *p)       { small_ddp_buckets(p); p->ddp.comm_hook = HOOK_FP16; }
+static void bf16_hook(struct plan *p)       { p->ddp.comm_hook = HOOK_BF16; }
+static void fp16_hook_views(struct plan *p) { fp16_hook(p); bucket_views(p); }
+static void bf16_hook_last(struct plan *p)  { bf16_hook(p); views_of_small(p); sync_last(p); }
 static void param_buckets(struct plan *p)       { p->ddp.parameters_as_bucket_view = true; }
 
 /* What no plan can set: where frameworks cut by constants of theirs.  Tensors here have up to 1296
@@ -238,6 +242,10 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "small bucket views", views_of_small, DDPS },
     { "static graph", static_graph, DDPS },
     { "find unused parameters", find_unused, DDPS },
+    { "fp16 hook", fp16_hook, DDPS },
+    { "bf16 hook", bf16_hook, DDPS },
+    { "fp16 hook, bucket views", fp16_hook_views, DDPS },
+    { "bf16 hook, bucket views, no_sync", bf16_hook_last, DDPS },
     { "parameters as bucket view", param_buckets, ZRO },
     { "the first broadcast in chunks", broadcast_chunks, DDPS },
     { "the first broadcast tensor by tensor", broadcast_each, DDPS },

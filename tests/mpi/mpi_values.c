@@ -67,10 +67,10 @@ static void store(enum dtype t, void *base, int64_t i, double v)
     case DT_FP32:  ((float *)base)[i] = (float)v; break;
     case DT_FP64:  ((double *)base)[i] = v; break;
     case DT_BF16:  ((uint16_t *)base)[i] = half_to_bf16((float)v); break;
+    case DT_FP16:  ((uint16_t *)base)[i] = half_to_fp16((float)v); break;
     case DT_INT32: ((int32_t *)base)[i] = (int32_t)v; break;
     case DT_INT64: ((int64_t *)base)[i] = (int64_t)v; break;
     case DT_UINT8: ((uint8_t *)base)[i] = (uint8_t)v; break;
-    case DT_FP16:
     case NDTYPE:   abort();
     }
 }
@@ -81,10 +81,10 @@ static double load(enum dtype t, const void *base, int64_t i)
     case DT_FP32:  return (double)((const float *)base)[i];
     case DT_FP64:  return ((const double *)base)[i];
     case DT_BF16:  return (double)half_from_bf16(((const uint16_t *)base)[i]);
+    case DT_FP16:  return (double)half_from_fp16(((const uint16_t *)base)[i]);
     case DT_INT32: return ((const int32_t *)base)[i];
     case DT_INT64: return (double)((const int64_t *)base)[i];
     case DT_UINT8: return ((const uint8_t *)base)[i];
-    case DT_FP16:
     case NDTYPE:   break;
     }
     abort();
@@ -309,7 +309,7 @@ static void sizes(struct comm *c, struct coll_call a, int64_t piece)
 
 static void reductions(struct comm *c, struct coll_call a)
 {
-    bool whole = a.dtype != DT_FP32 && a.dtype != DT_BF16 && a.dtype != DT_FP64;
+    bool whole = a.dtype != DT_FP32 && a.dtype != DT_BF16 && a.dtype != DT_FP16 && a.dtype != DT_FP64;
 
     for (int red = RED_SUM; red <= RED_MIN; red++) {
         a.red = red;
@@ -325,7 +325,7 @@ static void reductions(struct comm *c, struct coll_call a)
 
 static void all_calls(struct comm *c, enum coll_algo algo)
 {
-    static const enum dtype formats[] = { DT_FP32, DT_BF16, DT_FP64, DT_INT32, DT_INT64, DT_UINT8 };
+    static const enum dtype formats[] = { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT32, DT_INT64, DT_UINT8 };
 
     for (int op = 0; op <= COLL_ALL_TO_ALL; op++)
         for (size_t t = 0; t < sizeof formats / sizeof *formats; t++) {

@@ -227,4 +227,18 @@ check 'limits: a larger model with adapters, larger yet in 4 bits' "$(
     done >"$tmp/most"
     sort -n -u "$tmp/most" | cmp -s - "$tmp/most" || cat "$tmp/most")"
 
+# Codes on the wire are no answer of their own: what they save, and that they round, is said beside it; in fp16 alone int4, and nothing
+# where no network is.
+on_a10g() {
+    "$B/dpxplan" search --model llama-2-7b --cluster "$1" --seq 1024 --global-batch 128 --precision "$2" --strategy zero3 --dialect deepspeed \
+        --no-grid >"$tmp/said" 2>&1 || cat "$tmp/said"
+}
+check 'what ZeRO++ would save is offered with what it does to the numbers' "$(
+    on_a10g 16x8xa10g bf16
+    says 'qwZ would take .* less than the first; it changes the numerics: int8 parameters\.$'
+    on_a10g 16x8xa10g fp16
+    says 'qwZ, qgZ would take .* it changes the numerics: int8 parameters, int4 gradients\.$'
+    on_a10g 1x8xh100 fp16
+    says_not 'numerics')"
+
 finish

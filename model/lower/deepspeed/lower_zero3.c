@@ -463,6 +463,10 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
         if (z.int4.nodes > 0 && z.d.comm != DT_FP16)
             sched_note(s, "DeepSpeed's int4 kernels read gradients as fp16 by their bits: in bf16 or fp32 they come out wrong there (here "
                           "they are cast first): train in fp16");
+        if (local->plan->ds.zero_quantized_gradients && z.int4.nodes == 0)
+            sched_note(s, "zero_quantized_gradients does nothing on one node: DeepSpeed's gradients are codes between nodes only");
+        if (local->plan->ds.zero_quantized_nontrainable_weights)
+            sched_note(s, "zero_quantized_nontrainable_weights does nothing here: every parameter trains");
         if (z.second.on)
             sched_note(s, "DeepSpeed waits for the device at each parameter that gets a secondary partition: time in which nothing "
                        "is issued, once a parameter and step");

@@ -356,7 +356,8 @@ NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_g
               "s3_gpt2_fp32_w3 s3_gpt2w_bf16_subgroups_w3 s3_gpt2odd_bf16_w3_sequential s3_gpt2_bf16_recompute " \
               "s3_gpt2_fp16 s3_gpt2odd_bf16_noncontiguous s2_gpt2_bf16_accum_fp32 s2_gpt2odd_bf16_accum_fp32_w3 " \
               "s2_gpt2odd_bf16_accum_fp32_owners_w3 s2_gpt2_bf16_accum_fp32_noncontiguous " \
-              "s2_llama_bf16_accum_fp32_wire s2_llama_fp16_accum_fp32_noscatter s1_llama_fp16_accum_fp32_gas2"
+              "s2_llama_bf16_accum_fp32_wire s2_llama_fp16_accum_fp32_noscatter s1_llama_fp16_accum_fp32_gas2 " \
+              "s3_llamaq_fp16_three_2x2 s3_gpt2q_fp16_qwz_w4"
 
 
 def family_cases(f):

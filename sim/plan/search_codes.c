@@ -1,0 +1,101 @@
+/* search_codes.c -- see search_codes.h. */
+#include "sim/plan/search_codes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
+#include "sim/clock/simulate.h"
+
+struct offer { struct plan plan; double step_s; };
+
+/* Seconds of a step; negative: DeepSpeed refuses it, or it does not fit. */
+static double step_of(const struct search_options *o, const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    char why[512];
+    double s = -1;
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    if (plan_check(p, "search") == 0 && (!o->accept || o->accept(p, o->accept_what)) && evaluate(p, &e) == 0) {
+        if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0)
+            s = t.line.step_s;
+        evaluation_free(&e);
+    }
+    fail_restore(before);
+    return s;
+}
+
+static const struct found *stage_3(const struct search_result *r)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (r->found[i].plan.strategy == STRAT_ZERO3 && r->found[i].plan.dialect == DIALECT_DEEPSPEED && !r->found[i].elsewhere)
+            return &r->found[i];
+    return NULL;
+}
+
+static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct found *f = r->nfit > 0 ? stage_3(r) : NULL;
+    int64_t node = o->cluster->gpus_per_node;
+    bool any = false;
+
+    for (int i = 0; f && o->cluster->nodes > 1 && i < (f->plan.precision == DT_FP16 ? 4 : 2); i++) {
+        struct plan p = f->plan;
+        p.ds.zero_quantized_weights = true;
+        p.ds.zero_hpz_partition_size = i & 1 && node > 1 ? node : 1;
+        p.ds.zero_quantized_gradients = i & 2;      /* in fp16 alone: of others DeepSpeed's kernels read the bits as fp16 */
+        plan_resolve(&p);
+        double s = step_of(o, &p);
+        if (s > 0 && s < (any ? out->step_s : r->found[0].step_s)) {
+            *out = (struct offer){ p, s };
+            any = true;
+        }
+    }
+    return any;
+}
+
+const char *search_codes_changes(const struct plan *p)
+{
+    bool gradients = plan_quantised_node(p) > 0;
+
+    if (!plan_quantises(p))
+        return NULL;
+    if (!p->ds.zero_quantized_weights)
+        return "int4 gradients";
+    return gradients ? "int8 parameters, int4 gradients" : "int8 parameters";
+}
+
+static void words(const struct search_result *r, const struct offer *of, char *to, size_t size)
+{
+    char label[160];
+
+    knob_label(&of->plan, label, sizeof label);
+    snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
+             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+}
+
+void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
+{
+    struct offer of;
+
+    to[0] = '\0';
+    if (find(o, r, &of))
+        words(r, &of, to, size);
+}
+
+json_t *search_codes_json(const struct search_options *o, const struct search_result *r)
+{
+    char text[400], label[160];
+    struct offer of;
+
+    if (!find(o, r, &of))
+        return json_null();
+    words(r, &of, text, sizeof text);
+    knob_label(&of.plan, label, sizeof label);
+    return json_pack("{s:s, s:s, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of.step_s, "saves_s",
+                     r->found[0].step_s - of.step_s, "changes", search_codes_changes(&of.plan), "plan", plan_to_json(&of.plan));
+}
