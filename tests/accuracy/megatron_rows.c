@@ -145,7 +145,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
         plan_free(&p);
         return -1;
     }
-    int rc = simulate_plan(&p, &e, &t, NULL);
+    int rc = r->step_s > 0 ? simulate_plan(&p, &e, &t, NULL) : (memset(&t, 0, sizeof t), 0);
     bool fits = e.verdict != VERDICT_DOES_NOT_FIT;
     bool better = !r->done || fits > r->fits || (fits == r->fits && t.line.step_s < r->predicted_s);
     if (rc == 0 && better) {
@@ -154,13 +154,33 @@ static int predict_with(struct row *r, int64_t micro_batch)
         r->fits = fits;
         r->predicted_s = t.line.step_s;
         r->predicted_gib = (double)m->ledger.most[CAT_ACTIVATIONS] / 0x1p30;
-        r->idle = t.line.idle_s / t.line.step_s;
-        r->exposed = t.line.exposed_s / t.line.step_s;
+        r->idle = t.line.idle_s;
+        r->exposed = t.line.exposed_s;
         r->micro_batch = micro_batch;
     }
     evaluation_free(&e);
     plan_free(&p);
     return rc;
+}
+
+/* The same plan, published again. */
+static bool same_plan(const struct row *a, const struct row *b)
+{
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->layers == b->layers && a->gpus == b->gpus &&
+           a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
+           a->micro_batch == b->micro_batch && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
+}
+
+static bool predicted_before(struct row *r, const struct row *others, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (others[i].done && same_plan(r, &others[i])) {
+            r->predicted_s = others[i].predicted_s, r->predicted_gib = others[i].predicted_gib;
+            r->idle = others[i].idle, r->exposed = others[i].exposed;
+            r->fits = others[i].fits;
+            return r->done = true;
+        }
+    return false;
 }
 
 static void predict(struct row *r)
@@ -222,7 +242,7 @@ static void print_row(const struct row *r)
     printf("  %+6.1f  %-15s %4d %-9s t%d c%d p%d v%d d%d  %5d x %d of %-5d ", 100 * error_of(r), r->model, (int)r->gpus, r->gpu, (int)r->tp,
            (int)r->cp, (int)r->pp, (int)r->vp, (int)r->dp, (int)r->seq, (int)r->micro_batch, (int)r->batch);
     if (r->step_s > 0)
-        printf("%8.3f of %8.3f s  exposed %4.1f idle %4.1f %%%s\n", r->predicted_s, r->step_s, 100 * r->exposed, 100 * r->idle,
+        printf("%8.3f of %8.3f s  exposed %4.1f idle %4.1f %%%s\n", r->predicted_s, r->step_s, 100 * r->exposed / r->predicted_s, 100 * r->idle / r->predicted_s,
                r->fits ? "" : "  does not fit");
     else
         printf("%8.3f of %8.3f GiB\n", r->predicted_gib, r->gib);
@@ -245,7 +265,7 @@ int megatron_rows_print(const char *path, int rows)
     for (; n < ROWS && fgets(t->line, LINE, in); n++) {
         t->fields = split(t->line, t->field);
         read_row(t, &row[n]);
-        if (!row[n].skipped[0])
+        if (!row[n].skipped[0] && !predicted_before(&row[n], row, n))
             predict(&row[n]);
     }
     fclose(in);
