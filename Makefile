@@ -257,7 +257,7 @@ $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 $(ACCURACYLISTS): $B/tests/accuracy/accuracy_list.c.o
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
-    $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
+    $B/tests/accuracy/public_rows.c.o $B/tests/accuracy/megatron_rows.c.o $(SIM) $(STORE) $(MODEL)
 $B/tests/accuracy/accuracy_memory: $B/tests/accuracy/accuracy_memory.c.o \
     $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
 $B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/accuracy/public_rows.c.o

@@ -28,15 +28,15 @@ static const struct { const char *feature, *keys; } features[] = {
 /* With kernels and precision that some plan of the cell has. */
 static bool can_have(const char *keys, enum strategy s, enum dialect d)
 {
-    static const char *const kernels[] = { "torch-sdpa", "torch-compile", "dpx" }, *const precision[] = { "bf16", "fp32" };
+    static const char *const kernels[] = { "torch-sdpa", "torch-compile", "dpx", "te" }, *const precision[] = { "bf16", "fp32" };
     char text[512], why[512];
     bool can = false;
 
-    for (int i = 0; i < 6 && !can; i++) {
+    for (int i = 0; i < 8 && !can; i++) {
         struct plan p;
         snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"seq\": 4096, \"accumulation\": 8, "
                  "\"strategy\": \"%s\", \"dialect\": \"%s\", \"precision\": \"%s\", \"kernels\": \"%s\", \"parallel\": { %s } }", strategy_name(s),
-                 dialect_name(d), precision[i / 3], kernels[i % 3], keys);
+                 dialect_name(d), precision[i / 4], kernels[i % 4], keys);
         json_t *doc = json_loads(text, 0, NULL), *notes = json_array(), *before = notes_divert(notes);
         struct fail_sink said = fail_divert(why, sizeof why);
         can = plan_from_json(doc, "plan", &p) == 0;

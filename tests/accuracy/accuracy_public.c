@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "tests/accuracy/megatron_rows.h"
 #include "tests/accuracy/public_rows.h"
 
 static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };
@@ -271,5 +272,9 @@ int main(int argc, char **argv)
     print_worst(&titan, PUBLIC_ROWS);
     print_verdicts(&titan);
     print_pairs((const struct public_set *const[]){ &foundry, &titan });
-    return 0;
+
+    char path[512];
+    snprintf(path, sizeof path, "%s/megatron.csv", dir);
+    printf("\nMegatron-LM: dense models in 16 bits (NVIDIA/dgxc-benchmarking; arXiv 2104.04473, 2205.05198)\n");
+    return megatron_rows_print(path, rows) < 0 ? 1 : 0;
 }

@@ -36,7 +36,7 @@ static void await_module(struct mega *z, enum piece_id piece, int block, int mod
     for (int i = 0, n = program_ntensors(z->p, piece); i < n; i++) {
         int t = program_tensor(z->p, piece, block, i), first = program_tensor(z->p, piece, block, 0);
         if (z->m->tensors[t].module - z->m->tensors[first].module == module && z->at->of[t] >= 0)
-            mega_await_bucket(z, z->at->of[t]);
+            megatron_await_bucket(z, z->at->of[t]);
     }
 }
 
@@ -87,7 +87,7 @@ static void forward_block(void *arg, int block, int by)
 
 static bool is_stage(const struct mega *z) { return z->p->parallel.pipeline > 1; }
 
-void mega_forward(struct mega *z)
+void megatron_forward(struct mega *z)
 {
     struct mega_chunk *c = z->at;
 
@@ -151,11 +151,11 @@ static void backward_hooked(struct mega *z, enum piece_id piece, int block)
             sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, block), 0);
         from = k + 1;
         for (int i = 0; i < nfull; i++)
-            mega_reduce(z, z->at, full[i]);
+            megatron_reduce(z, z->at, full[i]);
     }
 }
 
-void mega_backward(struct mega *z, bool hooks)
+void megatron_backward(struct mega *z, bool hooks)
 {
     struct mega_chunk *c = z->at;
 
@@ -185,9 +185,9 @@ static void micro_pass(void *arg, const struct micro *m)
     struct mega *z = arg;
 
     if (m->pass == MICRO_FORWARD)
-        mega_forward(z);
+        megatron_forward(z);
     else
-        mega_backward(z, m->last && z->hooks);
+        megatron_backward(z, m->last && z->hooks);
 }
 
 static void micro_steps(struct mega *z)
@@ -263,7 +263,7 @@ static void update(struct mega *z, bool first_step)
         return;
     for (int c = 0; c < z->nchunks; c++)
         for (int b = 0; b < z->chunk[c].nbuckets; b++) {
-            mega_gather(z, &z->chunk[c], b, PHASE_OPTIMIZER);
+            megatron_gather(z, &z->chunk[c], b, PHASE_OPTIMIZER);
             z->chunk[c].gathering[b] = false;
         }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GATHER);
@@ -282,10 +282,10 @@ static int step(struct mega *z, enum sched_id id)
     for (int c = 0; c < z->nchunks; c++)
         z->chunk[c].waits = z->p->megatron.overlap_param_gather && z->local->data_ranks > 1 && !first;
     if (is_stage(z))
-        rc = mega_pipeline(z, first);
+        rc = megatron_pipeline(z, first);
     else
         micro_steps(z);
-    mega_finalize(z);
+    megatron_finalize(z);
     widen_gradients(z);
     norm(z);
     update(z, first);
@@ -343,11 +343,11 @@ int lower_megatron(const struct local_model *local, struct schedules *s)
                       .sharded = local->plan->strategy == STRAT_ZERO1 };
     int rc;
 
-    mega_open(&z);
+    megatron_open(&z);
     init(&z);
     rc = step(&z, SCHED_FIRST);
     if (rc == 0)
         rc = step(&z, SCHED_STEADY);
-    mega_close(&z);
+    megatron_close(&z);
     return rc;
 }

@@ -47,31 +47,31 @@ struct mega {
 
 /* ---- lower_megatron_layout.c ---- */
 
-void mega_open(struct mega *z);
-void mega_close(struct mega *z);
-bool mega_has(const struct mega_chunk *c, const struct tensor *t);
+void megatron_open(struct mega *z);
+void megatron_close(struct mega *z);
+bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
 
 /* ---- lower_megatron_sync.c ---- */
 
 /* The bucket's reduction is issued: start_grad_sync(). */
-void mega_reduce(struct mega *z, struct mega_chunk *c, int bucket);
+void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket);
 /* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
-void mega_finish_reductions(struct mega *z);
+void megatron_finish_reductions(struct mega *z);
 /* The bucket's gather is issued: start_param_sync(). */
-void mega_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
+void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
 /* Before kernels that read this tensor's module: its bucket is there, the next one is asked for. */
-void mega_await_bucket(struct mega *z, int bucket);
+void megatron_await_bucket(struct mega *z, int bucket);
 /* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends. */
-void mega_finalize(struct mega *z);
+void megatron_finalize(struct mega *z);
 
 /* ---- passes ---- */
 
-void mega_forward(struct mega *z);
-void mega_backward(struct mega *z, bool hooks);
+void megatron_forward(struct mega *z);
+void megatron_backward(struct mega *z, bool hooks);
 
 /* ---- lower_megatron_pipeline.c ---- */
 
 /* The micro-steps of a step.  0, or -1 reported. */
-int  mega_pipeline(struct mega *z, bool first_step);
+int  megatron_pipeline(struct mega *z, bool first_step);
 
 #endif

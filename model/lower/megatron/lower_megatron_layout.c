@@ -11,7 +11,7 @@
 #include "base/room.h"
 #include "model/lower/common/optimizer.h"
 
-bool mega_has(const struct mega_chunk *c, const struct tensor *t)
+bool megatron_has(const struct mega_chunk *c, const struct tensor *t)
 {
     return t->block == TENSOR_EMBED ? c->embeds : t->block == TENSOR_HEAD ? c->heads : t->block >= c->from && t->block < c->to;
 }
@@ -51,7 +51,7 @@ static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
     for (int t = z->m->ntensors - 1; t >= 0; t--) {
         struct mega_bucket *b = &c->bucket[c->nbuckets];
         c->of[t] = -1;
-        if (!mega_has(c, &z->m->tensors[t]))
+        if (!megatron_has(c, &z->m->tensors[t]))
             continue;
         at = z->sharded ? round_up(at, 64) : at;
         if (alone(z, t) && b->tensors > 0) {
@@ -159,7 +159,7 @@ static void declare_partial(struct mega *z)
                                                round512(z->partial * dtype_bytes(z->r.grad)));
 }
 
-void mega_open(struct mega *z)
+void megatron_open(struct mega *z)
 {
     struct pipeline pipe = stage_pipeline(z->p, z->local->rank);
     int last = pipe.ranks * pipe.chunks - 1;
@@ -182,7 +182,7 @@ void mega_open(struct mega *z)
     lower_declare_activations(z->s, z->local, z->acts);
 }
 
-void mega_close(struct mega *z)
+void megatron_close(struct mega *z)
 {
     for (int c = 0; c < z->nchunks; c++) {
         struct mega_chunk *of = &z->chunk[c];

@@ -20,14 +20,14 @@ static void reduce_chunk(struct mega *z, int chunk)
 {
     for (int b = 0; b < z->chunk[chunk].nbuckets; b++)
         if (!z->chunk[chunk].reducing[b])
-            mega_reduce(z, &z->chunk[chunk], b);
+            megatron_reduce(z, &z->chunk[chunk], b);
 }
 
 static void gather_chunk(struct mega *z, int chunk)
 {
     for (int b = 0; b < z->chunk[chunk].nbuckets; b++)
         if (!z->chunk[chunk].gathering[b])
-            mega_gather(z, &z->chunk[chunk], b, PHASE_FORWARD);
+            megatron_gather(z, &z->chunk[chunk], b, PHASE_FORWARD);
 }
 
 static int turns_of(const struct turns *o) { return o->pipe->steps * o->pipe->chunks; }
@@ -64,10 +64,10 @@ static void pass(struct turns *o, struct stage_ports *ports, const struct pipeli
     if (a->verb == PIPE_FORWARD) {
         if (interleaved && z->at->waits)
             gather_ahead(o);
-        mega_forward(z);
+        megatron_forward(z);
         o->forwards++;
     } else {
-        mega_backward(z, !interleaved && z->hooks && o->pipe->rank == 0 && a->step == o->pipe->steps - 1);
+        megatron_backward(z, !interleaved && z->hooks && o->pipe->rank == 0 && a->step == o->pipe->steps - 1);
         if (interleaved && overlaps)
             reduce_behind(o);
         o->backwards++;
@@ -77,7 +77,7 @@ static void pass(struct turns *o, struct stage_ports *ports, const struct pipeli
 
 static bool is_wait(const struct pipeline_act *a) { return a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B; }
 
-int mega_pipeline(struct mega *z, bool first_step)
+int megatron_pipeline(struct mega *z, bool first_step)
 {
     struct stage_memory none = { -1, -1, -1, -1 };
     bool overlaps = z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm;

@@ -13,7 +13,7 @@ static void read_back(struct mega *z, enum phase phase, const char *why)
 
 static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
 
-void mega_reduce(struct mega *z, struct mega_chunk *c, int bucket)
+void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
 {
     const struct megatron_options *o = &z->p->megatron;
     int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad);
@@ -36,20 +36,20 @@ void mega_reduce(struct mega *z, struct mega_chunk *c, int bucket)
     sched_act(z->s, ACT_RW, c->grads, 0, 0);
 }
 
-void mega_finish_reductions(struct mega *z)
+void megatron_finish_reductions(struct mega *z)
 {
     for (int i = 0; i < z->nchunks; i++) {
         struct mega_chunk *c = &z->chunk[i];
         for (int b = 0; b < c->nbuckets; b++) {
             if (!c->reducing[b])
-                mega_reduce(z, c, b);
+                megatron_reduce(z, c, b);
             c->reducing[b] = false;
         }
     }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_REDUCE);
 }
 
-void mega_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
+void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
 {
     struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, z->r.wire_gather, RED_NONE, numel_of(c, bucket));
 
@@ -61,19 +61,19 @@ void mega_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase ph
 }
 
 /* finish_param_sync(): buckets are needed from the last one on. */
-void mega_await_bucket(struct mega *z, int bucket)
+void megatron_await_bucket(struct mega *z, int bucket)
 {
     struct mega_chunk *c = z->at;
 
     if (c->pending[bucket] == 0)
         return;                         /* was waited for in this forward */
     if (!c->gathering[bucket])
-        mega_gather(z, c, bucket, PHASE_FORWARD);
+        megatron_gather(z, c, bucket, PHASE_FORWARD);
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
     sched_of(z->s, "bucket", bucket, 0);
     c->pending[bucket] = 0;
     if (bucket > 0 && !c->gathering[bucket - 1])
-        mega_gather(z, c, bucket - 1, PHASE_FORWARD);
+        megatron_gather(z, c, bucket - 1, PHASE_FORWARD);
 }
 
 /* ---- finalize_model_grads() ---- */
@@ -107,9 +107,9 @@ static void sum_tied(struct mega *z)
             }
 }
 
-void mega_finalize(struct mega *z)
+void megatron_finalize(struct mega *z)
 {
-    mega_finish_reductions(z);
+    megatron_finish_reductions(z);
     sum_partial(z);
     sum_tied(z);
 }

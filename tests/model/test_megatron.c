@@ -1,0 +1,305 @@
+/* Dialect megatron by the arithmetic of Megatron-LM's own code: padded vocabularies, bytes a parameter, what a step sends, pipelines
+ * of both kinds on every rank, and what is refused.  Numbers "vector N" are those of the research notes on tensor and pipeline parallelism, redone here. */
+#include "tests/model/plans.h"
+
+#include <stdlib.h>
+
+#include "model/lower/lower.h"
+#include "model/plan/knob.h"
+#include "model/plan/megatron_model.h"
+
+static void of(struct plan *p, const char *model, int64_t layers, int64_t world, enum strategy s)
+{
+    plan_of(p, model, layers, world, s, DIALECT_MEGATRON, DT_BF16);
+}
+
+static void cut(struct plan *p, int64_t tensor, int64_t pipe, int64_t chunks, int64_t steps)
+{
+    p->parallel.tensor = tensor;
+    p->parallel.sequence = tensor > 1;
+    p->parallel.pipeline = pipe;
+    p->parallel.pipeline_schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    p->parallel.virtual_stages = chunks;
+    p->accumulation = steps;
+    knob_follow_parallel(p, NULL, NULL);
+    p->parallel.virtual_stages = chunks;
+    plan_resolve(p);
+}
+
+/* 128 t ceil(V / (128 t)): vectors 1 to 4. */
+static void vocabularies_are_filled_up(void **state)
+{
+    (void)state;
+    assert_int_equal(megatron_vocab(128256, 128, 8), 129024);
+    assert_int_equal(megatron_vocab(128256, 128, 4), 128512);
+    assert_int_equal(megatron_vocab(128256, 128, 1), 128256);
+    assert_int_equal(megatron_vocab(50257, 128, 1), 50304);
+    assert_int_equal(megatron_vocab(50257, 128, 2), 50432);
+    assert_int_equal(megatron_vocab(50257, 128, 8), 51200);
+    assert_int_equal(megatron_vocab(151936, 128, 8), 152576);
+    assert_int_equal(megatron_vocab(32000, 128, 8), 32768);
+    assert_int_equal(megatron_vocab(129280, 128, 8), 130048);
+}
+
+/* Llama-3.1 405B on 8 tensor-parallel ranks: h 16384, 128 heads and 8 of keys and values of 128, f 53248.  A rank's part of a block:
+ * h (16384 + 2 x 1024) / 8 + 16384 h / 8 + 3 h 53248 / 8, and two norms whole; of the embedding 129024 h / 8 (vector 6 has the
+ * vocabulary without filling up). */
+static void a_rank_has_its_part(void **state)
+{
+    struct local_model local;
+    struct plan p;
+    int64_t h = 16384, block = h * (16384 + 2048) / 8 + 16384 * h / 8 + 3 * h * 53248 / 8 + 2 * h;
+
+    (void)state;
+    of(&p, "llama-3.1-405b", 2, 8, STRAT_ZERO1);
+    cut(&p, 8, 1, 1, 1);
+    assert_int_equal(local_model_of(&p, 3, &local), 0);
+    assert_int_equal(block, 398491648);                         /* vector 6 */
+    assert_int_equal(local.model->params, 2 * block + 2 * (129024 / 8 * h) + h);
+    assert_int_equal(local.whole->vocab, 129024);
+    assert_int_equal(local.model->vocab, 129024 / 8);
+    local_model_free(&local);
+    plan_free(&p);
+}
+
+static int64_t states(const struct schedules *s)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < s->nbufs; i++)
+        if (s->bufs[i].category == CAT_PARAMS || s->bufs[i].category == CAT_GRADS || s->bufs[i].category == CAT_OPTIMIZER)
+            sum += s->bufs[i].bytes * (strcmp(s->bufs[i].what, "parameters as they were made") != 0);
+    return sum;
+}
+
+/* 18 bytes a parameter, or 6 + 12/d: vector 81 (7.5 with d 8, 6.1875 with 64).  Padding and allocations of 512 bytes are below
+ * one in 10000 of GPT-2 XL's billion parameters. */
+static void bytes_of_a_parameter(void **state)
+{
+    static const struct { int64_t ranks; enum strategy s; enum dtype reduce; double bytes; } cases[] = {
+        { 1, STRAT_DDP, DT_FP32, 18 }, { 8, STRAT_DDP, DT_FP32, 18 }, { 8, STRAT_DDP, DT_BF16, 16 }, { 1, STRAT_ZERO1, DT_FP32, 18 },
+        { 8, STRAT_ZERO1, DT_FP32, 7.5 }, { 64, STRAT_ZERO1, DT_FP32, 6.1875 }, { 8, STRAT_ZERO1, DT_BF16, 5.5 },
+    };
+    struct schedules s = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p;
+        of(&p, "llama-3.1-8b", 4, cases[i].ranks, cases[i].s);
+        p.reduce_dtype = cases[i].reduce;
+        lowered(&p, 0, &s);
+        assert_close((double)states(&s) / (double)p.model.params, cases[i].bytes, 1e-4);
+        plan_free(&p);
+    }
+    schedules_free(&s);
+}
+
+/* max(40,000,000, 1,000,000 d) elements: vector 33. */
+static void buckets_grow_with_the_ranks(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-8b", 2, 16, STRAT_ZERO1);
+    assert_int_equal(p.megatron.ddp_bucket_size, 40000000);
+    plan_free(&p);
+    of(&p, "llama-3.1-8b", 2, 64, STRAT_ZERO1);
+    assert_int_equal(p.megatron.ddp_bucket_size, 64000000);
+    cut(&p, 2, 1, 1, 1);
+    assert_int_equal(p.megatron.ddp_bucket_size, 40000000);     /* 32 data-parallel ranks */
+    plan_free(&p);
+}
+
+/* Only the pipeline's first rank, and of it the first chunk, has more than one bucket. */
+static void one_bucket_off_the_critical_path(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-8b", 8, 8, STRAT_ZERO1);
+    cut(&p, 1, 2, 2, 4);
+    p.megatron.overlap_grad_reduce = true;
+    lowered(&p, 0, &s);
+    assert_true(s.nunits > 2);
+    assert_int_equal(s.units[s.nunits - 1].index, 0);           /* the second chunk's only one */
+    assert_true(s.units[s.nunits - 2].index > 0);
+    lowered(&p, 4, &s);
+    assert_int_equal(s.nunits, 2);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* What the ranks of a tensor-parallel group send for a micro-batch: 6 gathers and 4 scatters a block, 2 + 3 - 1 at the ends more, of
+ * b s h elements: vector 13, 94,539,612,160 bytes of 70B on 8 ranks with 8192 tokens.  2 b s h (t-1)/t = 117,440,512 each, 80 blocks
+ * of 10, and 5 at the ends (embedding RS, AG; head AG, AG, RS). */
+static void a_tensor_group_sends_ten_times_a_block(void **state)
+{
+    struct schedules s = { 0 };
+    struct comm_table t;
+    struct plan p;
+    int64_t sent = 0;
+
+    (void)state;
+    of(&p, "llama-3.1-70b", 0, 8, STRAT_ZERO1);
+    p.seq = 8192;
+    cut(&p, 8, 1, 1, 1);
+    lowered(&p, 0, &s);
+    evaluation_comm_count(&s, SCHED_STEADY, &t);
+    for (int i = 0; i < t.n; i++)
+        if (t.line[i].op != COLL_ALL_REDUCE && s.groups.group[t.line[i].group].is == GROUP_TENSOR)
+            sent += t.line[i].bytes / 8 * 7;
+    assert_int_equal(sent, 94539612160);
+    assert_int_equal(sent, 117440512LL * (80 * 10 + 5));
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void refused(struct plan *p, const char *says)
+{
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    int rc = plan_check(p, "t");
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, says))
+        fail_msg("\"%s\" does not say \"%s\"", why, says);
+}
+
+/* (126 + 2) layers in 8 x 8 stages: 2 each, the outer ones one fewer (vector 37); 126 alone do not divide.  10 micro-steps in rounds
+ * of 4 leave 2, fewer than 4 ranks: RuntimeError; in rounds of 5 none (vector 50). */
+static void splits_must_be_exact(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-405b", 126, 64, STRAT_ZERO1);
+    cut(&p, 1, 8, 8, 8);
+    refused(&p, "do not divide by 64 stages");
+    p.parallel.first_stage_less = p.parallel.last_stage_less = 1;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    assert_int_equal(local_share_of(&p, 0).chunk[0].blocks, 1);
+    assert_int_equal(local_share_of(&p, 0).chunk[1].blocks, 2);
+    assert_int_equal(local_share_of(&p, 63).chunk[7].blocks, 1);
+    plan_free(&p);
+    of(&p, "llama-3.1-8b", 8, 8, STRAT_ZERO1);
+    cut(&p, 1, 4, 2, 10);
+    refused(&p, "leave 2");
+    p.megatron.microbatch_group_size_per_vp_stage = 5;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    p.megatron.microbatch_group_size_per_vp_stage = 3;
+    refused(&p, "should be from 4");
+    plan_free(&p);
+}
+
+static void what_it_lacks_is_refused_by_name(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-8b", 8, 8, STRAT_ZERO1);
+    p.megatron.overlap_param_gather = true;
+    refused(&p, "overlap_grad_reduce");
+    p.megatron.overlap_param_gather = false;
+    p.precision = DT_FP16;
+    refused(&p, "fp16");
+    p.precision = DT_BF16;
+    p.reduce_dtype = DT_FP16;
+    refused(&p, "reduce_dtype");
+    p.reduce_dtype = DT_FP32;
+    cut(&p, 1, 2, 1, 4);
+    p.parallel.pipeline_schedule = PIPELINE_GPIPE;
+    refused(&p, "1f1b and interleaved");
+    plan_free(&p);
+    of(&p, "falcon-40b", 2, 8, STRAT_ZERO1);
+    refused(&p, "its family");
+    plan_free(&p);
+}
+
+/* ---- pipelines ---- */
+
+struct sent { int peer, tag, recv; };
+struct sents { struct sent of[1024]; int n; };
+
+static int note(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sents *l = arg;
+
+    (void)s, (void)iteration;
+    if (o->kind == OP_COLL && coll_is_message((enum coll_op)o->u.coll.op)) {
+        assert_true(l->n < 1024);
+        l->of[l->n++] = (struct sent){ o->u.coll.peer, o->u.coll.tag, o->u.coll.op == COLL_RECV };
+    }
+    return 0;
+}
+
+static int count(const struct sents *l, int peer, int tag, int recv)
+{
+    int n = 0;
+
+    for (int i = 0; i < l->n; i++)
+        n += l->of[i].peer == peer && l->of[i].tag == tag && l->of[i].recv == recv;
+    return n;
+}
+
+/* Every rank's schedule is sound, what one sends another receives, the stages together are the model, and no rank waits for ever. */
+static void every_pipeline_is_sound(void **state)
+{
+    static const struct { int pipe, chunks, steps, group; bool overlaps; } cases[] = {
+        { 2, 1, 1, 0, 1 }, { 2, 1, 5, 0, 1 }, { 4, 1, 8, 0, 1 }, { 4, 1, 2, 0, 1 }, { 2, 2, 2, 0, 1 }, { 2, 2, 4, 0, 0 }, { 4, 2, 8, 0, 1 },
+        { 4, 2, 8, 0, 0 }, { 4, 2, 4, 0, 1 }, { 2, 4, 6, 0, 1 }, { 4, 2, 10, 5, 1 }, { 2, 2, 5, 3, 1 }, { 2, 2, 8, 8, 1 }, { 4, 2, 12, 8, 0 },
+    };
+    static struct sents all[4];
+    struct schedules s = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 4; k++) {
+            struct plan p;
+            struct evaluation e;
+            int64_t params = 0;
+            of(&p, "llama-2-7b", 8, 2 * cases[i].pipe, k & 2 ? STRAT_DDP : STRAT_ZERO1);
+            cut(&p, 1, cases[i].pipe, cases[i].chunks, cases[i].steps);
+            if (cases[i].group)
+                p.megatron.microbatch_group_size_per_vp_stage = cases[i].group;
+            p.megatron.overlap_grad_reduce = k & 1;
+            p.megatron.overlap_param_gather = k == 1;
+            if (cases[i].chunks > 1)
+                p.megatron.overlap_p2p_comm = cases[i].overlaps;
+            for (int r = 0; r < cases[i].pipe; r++) {
+                struct local_model local;
+                lowered(&p, 2 * r, &s);
+                all[r].n = 0;
+                sched_walk(&s, SCHED_STEADY, note, &all[r]);
+                assert_int_equal(local_model_of(&p, 2 * r, &local), 0);
+                params += local.model->params;
+                local_model_free(&local);
+            }
+            assert_int_equal(params, p.model.params);           /* 32000 is a multiple of 128 */
+            for (int r = 0; r < cases[i].pipe; r++)
+                for (int j = 0; j < all[r].n; j++) {
+                    struct sent m = all[r].of[j];
+                    assert_int_equal(count(&all[r], m.peer, m.tag, m.recv), count(&all[m.peer], r, m.tag, !m.recv));
+                }
+            assert_int_equal(evaluate(&p, &e), 0);
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+    schedules_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vocabularies_are_filled_up),
+        cmocka_unit_test(a_rank_has_its_part),
+        cmocka_unit_test(bytes_of_a_parameter),
+        cmocka_unit_test(buckets_grow_with_the_ranks),
+        cmocka_unit_test(one_bucket_off_the_critical_path),
+        cmocka_unit_test(a_tensor_group_sends_ten_times_a_block),
+        cmocka_unit_test(splits_must_be_exact),
+        cmocka_unit_test(what_it_lacks_is_refused_by_name),
+        cmocka_unit_test(every_pipeline_is_sound),
+    };
+    return cmocka_run_group_tests_name("model/megatron", tests, NULL, NULL);
+}
