@@ -8,6 +8,7 @@
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/megatron_import.h"
 #include "model/plan/knob.h"
 
 /* transformers: models/<family>/modeling_<family>.py. */
@@ -101,9 +102,9 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
     return 0;
 }
 
-const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", NULL };
+const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", NULL };
 static int (*const writers[])(const struct plan *, FILE *) = {
-    export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch,
+    export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch, megatron_export,
 };
 
 /* The key by which a plan is more than data parallel; NULL: by none. */
@@ -121,10 +122,11 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
         return fail("export: train: adapters and frozen weights are in the training script, not in %s files", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
-            return grid && writers[i] != export_torchtitan && !(writers[i] == export_deepspeed_file && p->parallel.context > 1)
+            return grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
+                   !(writers[i] == export_deepspeed_file && p->parallel.context > 1)
                  ? fail("export to %s: %s: its files are written for data parallelism; torchtitan has it", target, grid)
                  : writers[i](p, to);
-    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",
+    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp and megatron are",
                 target);
 }
 

@@ -4,7 +4,7 @@
  *         return 2;
  *
  * deepspeed: a DeepSpeed config; accelerate: a YAML file; torchtitan: command-line
- * overrides for TORCHTITAN_VERSION; fsdp: Python that wraps a transformers model
+ * overrides for TORCHTITAN_VERSION; megatron: options of Megatron-LM's pretrain_gpt.py; fsdp: Python that wraps a transformers model
  * with exactly the plan's options.  What the target cannot express is refused by
  * name, and then nothing is written. */
 #ifndef DPX_EXPORT_H

@@ -35,7 +35,7 @@ int cmd_import(int argc, char **argv)
         { "output", "where to write plan.json (standard output)", .str = &out, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan import", "A plan from a DeepSpeed, accelerate or torchtitan config.", opts, argc, argv);
+    int rc = opts_parse("dpxplan import", "A plan from a DeepSpeed, accelerate, torchtitan or Megatron-LM config.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

@@ -9,6 +9,7 @@
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/megatron_import.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/titan_import.h"
 #include "sim/plan/commands.h"
@@ -91,6 +92,28 @@ static int import_titan(const struct import_args *a, struct plan *out)
     return EXIT_DONE;
 }
 
+/* All but model and cluster are in the options. */
+static int import_megatron(const struct import_args *a, struct plan *out)
+{
+    struct plan p = { .seq = a->seq };
+    json_t *options = a->megatron_doc ? json_incref((json_t *)a->megatron_doc) : megatron_import_file(a->megatron);
+    int rc = -1;
+
+    if (options && (a->micro_batch || a->accumulation || a->global_batch || a->precision >= 0 || a->recompute >= 0))
+        fail("import: --micro-batch, --accumulation, --global-batch, --precision and --recompute are in Megatron-LM's options");
+    else if (options && !a->model && !a->model_doc)
+        fail("import: --model: required: Megatron-LM's options name none");
+    else if (options && search_model_load(a->model, a->model_doc, &p.model) == 0)
+        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : megatron_import(options, a->megatron_doc ? "megatron" : a->megatron, &p);
+    json_decref(options);
+    if (rc < 0) {
+        plan_free(&p);
+        return EXIT_MISUSE;
+    }
+    *out = p;
+    return EXIT_DONE;
+}
+
 /* A recipe says all but the cluster; what is given of the batch and the samples' length takes its place. */
 static int import_recipe(const struct import_args *a, struct plan *out)
 {
@@ -118,13 +141,16 @@ int convert_import(const struct import_args *a, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
     bool ds = a->ds || a->ds_doc, titan = a->titan || a->titan_doc, recipe = a->recipe || a->recipe_doc, said = false;
+    bool megatron = a->megatron || a->megatron_doc;
 
-    if (ds + titan + recipe + (a->accelerate || a->accelerate_doc) != 1) {
-        fail("import: give one of --ds-config, --accelerate, --torchtitan and --recipe");
+    if (ds + titan + recipe + megatron + (a->accelerate || a->accelerate_doc) != 1) {
+        fail("import: give one of --ds-config, --accelerate, --torchtitan, --megatron and --recipe");
         return EXIT_MISUSE;
     }
     if (recipe)
         return import_recipe(a, out);
+    if (megatron)
+        return import_megatron(a, out);
     if (titan)
         return import_titan(a, out);
     if (!(a->model || a->model_doc) || a->seq == 0) {

@@ -16,8 +16,8 @@
 #include "sim/plan/search_args.h"
 
 struct import_args {
-    const char *ds, *accelerate, *titan, *recipe, *model, *cluster;
-    const struct json_t *ds_doc, *accelerate_doc, *titan_doc, *recipe_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
+    const char *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster;
+    const struct json_t *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
     int precision, recompute;                                                   /* -1: not given */
     int64_t seq, micro_batch, accumulation, global_batch;                       /* 0: not given */
 };
@@ -27,6 +27,7 @@ struct import_args {
     { "ds-config", "a DeepSpeed config", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
     { "accelerate", "an accelerate YAML config", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
     { "torchtitan", "a torchtitan config: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE" }, \
+    { "megatron", "a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE" }, \
     { "recipe", "TrainingArguments (JSON), or a YAML of LLaMA-Factory, axolotl or torchtitan", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
     { "model", "a built-in name, a config.json or its folder; left out: torchtitan's or the recipe's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = true }, \
@@ -41,7 +42,7 @@ struct export_args { struct plan_given plan; const char *to; };
 
 #define EXPORT_OPTS(a) \
     { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "to", "deepspeed, accelerate, torchtitan or fsdp", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true }
+    { "to", "deepspeed, accelerate, torchtitan, fsdp or megatron", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true }
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
 int convert_import(const struct import_args *a, struct plan *out);

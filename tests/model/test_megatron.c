@@ -3,7 +3,10 @@
 #include "tests/model/plans.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "model/exchange/export.h"
+#include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_model.h"
@@ -288,6 +291,101 @@ static void every_pipeline_is_sound(void **state)
     schedules_free(&s);
 }
 
+/* ---- command lines ---- */
+
+static int imported(const char *text, const char *end, const struct plan *of_model, struct plan *out)
+{
+    char path[64] = "";
+    json_t *options;
+    int rc = -1;
+
+    snprintf(path, sizeof path, "/tmp/dpx-test-%ld.%s", (long)getpid(), end);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    *out = (struct plan){ .cluster = of_model->cluster };
+    if ((options = megatron_import_file(path))) {
+        assert_int_equal(model_with_layers(&of_model->model, of_model->model.layers, &out->model), 0);
+        rc = megatron_import(options, "options", out);
+        if (rc < 0)
+            plan_free(out);
+    }
+    json_decref(options);
+    unlink(path);
+    return rc;
+}
+
+/* What a plan's options say is the plan. */
+static void a_plan_survives_its_command_line(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        struct plan p, back;
+        char *text = NULL;
+        size_t size;
+        of(&p, "llama-3.1-8b", 8, 16, k & 1 ? STRAT_DDP : STRAT_ZERO1);
+        cut(&p, k & 2 ? 2 : 1, k & 4 ? 2 : 1, k == 6 ? 2 : 1, 4);
+        p.clip = 1;
+        p.dropout = 0;
+        p.megatron.overlap_grad_reduce = k & 2;
+        p.megatron.overlap_param_gather = k == 2;
+        p.megatron.check_for_nan_in_loss_and_grad = k < 3;
+        p.recompute = k == 5 ? RECOMPUTE_FULL : k == 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+        p.reduce_dtype = k & 4 ? DT_BF16 : DT_FP32;
+        assert_int_equal(plan_check(&p, "t"), 0);
+        FILE *to = open_memstream(&text, &size);
+        assert_int_equal(export_plan(&p, "megatron", to), 0);
+        fclose(to);
+        if (imported(text, "txt", &p, &back) < 0)
+            fail_msg("not read back: %s", text);
+        json_t *a = plan_to_json(&p), *b = plan_to_json(&back);
+        if (!json_equal(a, b))
+            fail_msg("%d: %s\n%s", k, json_dumps(a, 0), json_dumps(b, 0));
+        json_decref(a);
+        json_decref(b);
+        free(text);
+        plan_free(&back);
+        plan_free(&p);
+    }
+}
+
+static void options_are_read_as_yaml_or_refused(void **state)
+{
+    static const struct { const char *text, *end, *says; } cases[] = {
+        { "MODEL_ARGS:\n  --tensor-model-parallel-size: 2\n  --micro-batch-size: 1\n  --seq-length: 512\n  --bf16: true\n  --fp16: false\n", "yaml", NULL },
+        { "tensor_model_parallel_size: 2\nmicro_batch_size: 1\nseq_length: 512\nbf16: true\n", "yaml", NULL },
+        { "torchrun --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size=2 --micro-batch-size 1 \\\n --seq-length 512 # tokens\n --bf16", "txt", NULL },
+        { "--micro-batch-size 1 --seq-length 512 --tensor-model-parallel-size $TP", "txt", "shell's variable" },
+        { "--micro-batch-size 1 --seq-length 512 --num-layers 7", "txt", "num_layers: 7, but" },
+        { "--micro-batch-size 1 --seq-length 512 --num-experts 8", "txt", "experts are not planned" },
+        { "--micro-batch-size 1 --seq-length 512 --tensor-modell-parallel-size 2", "txt", "tensor_modell_parallel_size" },
+        { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
+        { "8 --micro-batch-size 1", "txt", "expected an option" },
+    };
+    struct plan model;
+
+    (void)state;
+    of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p;
+        char why[512] = "";
+        fail_capture(why, sizeof why);
+        int rc = imported(cases[i].text, cases[i].end, &model, &p);
+        fail_capture(NULL, 0);
+        if ((rc < 0) != (cases[i].says != NULL) || (cases[i].says && !strstr(why, cases[i].says)))
+            fail_msg("%s: %s", cases[i].text, why);
+        if (rc < 0)
+            continue;
+        assert_int_equal(p.parallel.tensor, 2);
+        assert_int_equal(p.strategy, STRAT_DDP);
+        assert_int_equal(p.precision, DT_BF16);
+        assert_false(p.parallel.sequence);
+        plan_free(&p);
+    }
+    plan_free(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +398,8 @@ int main(void)
         cmocka_unit_test(splits_must_be_exact),
         cmocka_unit_test(what_it_lacks_is_refused_by_name),
         cmocka_unit_test(every_pipeline_is_sound),
+        cmocka_unit_test(a_plan_survives_its_command_line),
+        cmocka_unit_test(options_are_read_as_yaml_or_refused),
     };
     return cmocka_run_group_tests_name("model/megatron", tests, NULL, NULL);
 }

@@ -1,0 +1,24 @@
+/* megatron_import.h -- a plan from the command line of Megatron-LM's pretrain_gpt.py, or the same as YAML; and back.
+ *
+ * Options of megatron/training/arguments.py (megatron-core 0.16.1), with its defaults; what a plan has no word for is refused by name.
+ * A command line may begin with torchrun and its options; in YAML options stand alone or below MODEL_ARGS, as in Megatron-LM's
+ * test configs, or under the names of the configuration dataclasses (tensor_model_parallel_size). */
+#ifndef DPX_MEGATRON_IMPORT_H
+#define DPX_MEGATRON_IMPORT_H
+
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "model/plan/plan.h"
+
+/* p.model and p.cluster are set and kept; p.seq, if not 0, must be the config's own.  0, or -1 with the option reported. */
+int megatron_import(const json_t *options, const char *where, struct plan *p);
+
+/* The options of a file by name ("tensor_model_parallel_size"); one without a value is true.  New reference, or NULL reported. */
+json_t *megatron_import_file(const char *path);
+
+/* The plan's options, a line each.  0, or -1 with what the command line has no word for. */
+int megatron_export(const struct plan *p, FILE *to);
+
+#endif

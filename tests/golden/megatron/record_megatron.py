@@ -1,0 +1,434 @@
+#!/usr/bin/env python3
+"""Records the collectives, sends and receives that megatron-core issues under its DistributedDataParallel and its
+distributed optimizer, with tensor, sequence and pipeline parallelism.
+
+    PYTHONPATH=WHERE_MEGATRON_IS python record_megatron.py OUTDIR [FILE ...]       tensor, pipeline, buckets: all without names
+    PYTHONPATH=WHERE_MEGATRON_IS python record_megatron.py OUTDIR NAME ...         these lists, printed
+
+As ../collectives/record_torch.py, whose process group, phases and format these are: one real rank trains a small GPTModel
+of megatron-core's local layers on CPU, the other ranks do not exist.  What asks for a CUDA device gets the CPU.  Its own norms
+need Apex or refuse sequence parallelism: the two below stand in, with the attribute `sequence_parallel`, by which their
+gradients are summed over the tensor-parallel ranks.  The training loop is Megatron-LM's training/training.py in short."""
+import contextlib
+import copy
+import json
+import os
+import sys
+import warnings
+from functools import partial
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [os.path.join(HERE, "..", "collectives"), os.path.join(HERE, "..", "memory")]
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+import record_torch as base
+
+warnings.filterwarnings("ignore")
+
+# ---------------------------------------------------------------- a process group that records
+
+STEPS = 3                       # megatron-core's hooks only count in the first
+names = {}                      # process group -> its name in our lists
+in_batch = False
+
+
+def group_name(pg):
+    return f"{names.get(pg, 'world')}/{pg.size()}"
+
+
+base.group_name = group_name
+
+
+class Recorder(base.Recorder):
+    def note(self, op, tensors, reduction=None, root=None):
+        if self.size() > 1:     # alone a rank has nobody to send to
+            super().note(op, tensors, reduction, root)
+
+    def peer(self, op, tensors, word, rank):
+        for t in tensors:
+            base.log.append(f"{op} {group_name(self)} {base.DTYPES[t.dtype]} {t.numel()} {word} {rank}" + (" batch" if in_batch else ""))
+        return base.done(tensors)
+
+    def send(self, tensors, dst, tag):
+        return self.peer("send", tensors, "to", dst)
+
+    def recv(self, tensors, src, tag):
+        for t in tensors:
+            t.detach().zero_()
+        return self.peer("recv", tensors, "from", src)
+
+    def barrier(self, opts=None):
+        return base.done([])    # of process groups that are made
+
+
+def batch_isend_irecv(ops):
+    """Under NCCL one coalesced group."""
+    global in_batch
+    in_batch = len(ops) > 1
+    works = [op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is dist.isend else "group_src": op.group_peer}) for op in ops]
+    in_batch = False
+    return works
+
+
+dist.batch_isend_irecv = batch_isend_irecv
+made = dist.new_group
+dist.new_group = lambda *a, **k: made(*a, **dict(k, backend="megatron", pg_options=None))       # some are asked for with gloo
+dist.all_gather_object = lambda out, o, group=None: out.__setitem__(slice(None), [o] * len(out))     # what ranks tell each other of parameter groups
+dist.distributed_c10d._store_based_barrier = lambda *a, **k: None
+dist.Backend.register_backend("megatron", lambda store, rank, size, timeout: Recorder(rank, size), devices=["cpu"])
+
+
+# ---------------------------------------------------------------- no CUDA
+
+class OnCPU(TorchFunctionMode):
+    """What is to be made on a CUDA device is made on the CPU."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if isinstance(device, int) or str(device).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        return func(*args, **kwargs)
+
+
+torch.cuda.current_device = lambda: "cpu"      # in backward the mode above is not asked
+torch.cuda.synchronize = lambda *a, **k: None
+torch.cuda.set_device = lambda *a, **k: None
+torch.cuda.get_rng_state = lambda *a, **k: torch.get_rng_state()
+torch.Tensor.cuda = lambda self, *a, **k: self
+kind = torch.Tensor.type
+torch.Tensor.type = lambda self, *a, **k: kind(self, *a, **k) if a or k else kind(self).replace("torch.cuda.", "torch.").replace("torch.", "torch.cuda.")     # optimizers ask for the name
+
+import megatron.core
+from megatron.core import parallel_state as mpu
+from megatron.core import tensor_parallel
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt import gpt_layer_specs as specs
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel import random as mrandom
+from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+
+class Norm(torch.nn.Module):
+    """RMSNorm or LayerNorm whose parameters say that they saw a share of the positions."""
+
+    def __init__(self, config, hidden_size, eps=1e-5, **more):
+        super().__init__()
+        self.rms, self.eps = config.normalization == "RMSNorm", eps
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size))
+        self.bias = None if self.rms else torch.nn.Parameter(torch.zeros(hidden_size))
+        for p in self.parameters():
+            p.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x):
+        if self.rms:
+            return torch.nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+        return torch.nn.functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+
+
+@contextlib.contextmanager
+def fork(self, name=None):
+    yield
+
+
+mrandom.CudaRNGStatesTracker.fork = fork
+mrandom._set_cuda_rng_state = lambda *a, **k: None
+mrandom._get_cuda_rng_state = lambda *a, **k: torch.get_rng_state()
+specs.LNImpl = Norm
+import megatron.core.models.backends as backends
+import megatron.core.transformer.transformer_block as block
+backends.LocalSpecProvider.layer_norm = lambda self, rms_norm=False, for_qk=False, **more: Norm
+block.LayerNormImpl = Norm
+
+
+# ---------------------------------------------------------------- a rank
+
+def sizes_of(case):
+    p = case["plan"]["parallel"]
+    return p.get("tensor", 1), p.get("pipeline", 1), p.get("virtual_stages", 1)
+
+
+def padded(vocab, tensor):
+    return -(-vocab // (128 * tensor)) * 128 * tensor
+
+
+def config_of(case):
+    plan, model, (t, pipe, virtual) = case["plan"], case["plan"]["model"], sizes_of(case)
+    bf16, gpt2 = plan["precision"] == "bf16", model["model_type"] == "gpt2"
+    full = plan["recompute"] == "full"
+    less = plan["parallel"].get("first_stage_less_layers", 0)
+    return TransformerConfig(
+        num_layers=model.get("num_hidden_layers", model.get("n_layer")), hidden_size=model.get("hidden_size", model.get("n_embd")),
+        num_attention_heads=model.get("num_attention_heads", model.get("n_head")),
+        num_query_groups=model.get("num_key_value_heads", model.get("n_head")), ffn_hidden_size=model.get("intermediate_size", 4 * model.get("n_embd", 0)),
+        kv_channels=model.get("head_dim"), normalization="LayerNorm" if gpt2 else "RMSNorm", gated_linear_unit=not gpt2,
+        activation_func=torch.nn.functional.gelu if gpt2 else torch.nn.functional.silu, add_bias_linear=gpt2,
+        add_qkv_bias=model["model_type"] == "qwen2", qk_layernorm=model["model_type"] == "qwen3", hidden_dropout=0.0, attention_dropout=0.0,
+        bias_activation_fusion=False, masked_softmax_fusion=False, persist_layer_norm=False, gradient_accumulation_fusion=False,
+        apply_rope_fusion=False, use_cpu_initialization=True, perform_initialization=True,
+        tensor_model_parallel_size=t, sequence_parallel=plan["parallel"].get("sequence", False) and t > 1, pipeline_model_parallel_size=pipe,
+        virtual_pipeline_model_parallel_size=virtual if virtual > 1 else None,
+        microbatch_group_size_per_vp_stage=plan["megatron"].get("microbatch_group_size_per_vp_stage", pipe),
+        account_for_embedding_in_pipeline_split=less == 1, account_for_loss_in_pipeline_split=less == 1,
+        overlap_p2p_comm=virtual > 1 and plan["megatron"].get("overlap_p2p_comm", True),
+        batch_p2p_comm=not (virtual > 1 and plan["megatron"].get("overlap_p2p_comm", True)), deallocate_pipeline_outputs=True,
+        recompute_granularity="full" if full else "selective" if plan["recompute"] == "selective" else None,
+        recompute_method="uniform" if full else None, recompute_num_layers=1 if full else None,
+        bf16=bf16, params_dtype=torch.bfloat16 if bf16 else torch.float32, pipeline_dtype=torch.bfloat16 if bf16 else torch.float32)
+
+
+class Run:
+    def __init__(self, case, rank):
+        plan, model = case["plan"], case["plan"]["model"]
+        t, pipe, virtual = sizes_of(case)
+        self.plan, self.options = plan, plan["megatron"]
+        mpu.initialize_model_parallel(t, pipe, virtual if virtual > 1 else None)
+        for name, group in (("model", mpu.get_model_parallel_group()), ("tied", mpu.get_embedding_group(check_initialized=False)), ("pipe", mpu.get_pipeline_model_parallel_group()),
+                            ("data", mpu.get_data_parallel_group()), ("data", mpu.get_data_parallel_group(with_context_parallel=True)),
+                            ("tensor", mpu.get_tensor_model_parallel_group())):
+            if group is not None and not isinstance(group, int):
+                names[group] = "world" if name == "data" and group.size() == case["world"] else name
+        self.config = config = config_of(case)
+        tensor_parallel.model_parallel_cuda_manual_seed(1, force_reset_rng=True)
+        self.vocab = padded(model["vocab_size"], t)
+        gpt2 = model["model_type"] == "gpt2"
+        spec = specs.get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+        chunks = []
+        for i in range(virtual):
+            vp = i if virtual > 1 else None
+            if virtual > 1:
+                mpu.set_virtual_pipeline_model_parallel_rank(i)
+            chunk = GPTModel(config, spec, self.vocab, plan["seq"], pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp),
+                             post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp), parallel_output=True,
+                             share_embeddings_and_output_weights=model["tie_word_embeddings"], position_embedding_type="learned_absolute" if gpt2 else "rope",
+                             vp_stage=vp)
+            chunks.append(Float16Module(config, chunk) if config.bf16 else chunk)
+        sharded = plan["strategy"] == "zero1"
+        overlap, gather = self.options.get("overlap_grad_reduce", False), self.options.get("overlap_param_gather", False)
+        ddp = dict(grad_reduce_in_fp32=plan["reduce_dtype"] == "fp32", overlap_grad_reduce=overlap, overlap_param_gather=gather,
+                   use_distributed_optimizer=sharded, bucket_size=self.options.get("ddp_bucket_size"),
+                   average_in_collective=self.options.get("ddp_average_in_collective", False),
+                   pad_buckets_for_high_nccl_busbw=self.options.get("ddp_pad_buckets_for_high_nccl_busbw", False))
+        self.model = [DistributedDataParallel(config, DistributedDataParallelConfig(**ddp), chunk, disable_bucketing=i > 0) for i, chunk in enumerate(chunks)]
+        opt = OptimizerConfig(optimizer="adam", lr=1e-4, bf16=config.bf16, params_dtype=config.params_dtype, use_distributed_optimizer=sharded,
+                              overlap_param_gather=gather, clip_grad=plan["clip"] or 0.0)
+        self.optimizer = get_megatron_optimizer(opt, self.model)
+        one = len(self.model) == 1
+        if overlap:
+            config.no_sync_func = self.model[0].no_sync if one else [m.no_sync for m in self.model]
+            config.grad_sync_func = self.model[0].start_grad_sync if one else [m.start_grad_sync for m in self.model]
+        if one:                 # arguments.py: without an interleaved pipeline align_param_gather is False
+            config.param_sync_func = None
+        elif gather:
+            config.param_sync_func = [m.start_param_sync for m in self.model]
+        self.param_sync_func = config.param_sync_func
+        config.finalize_model_grads_func = finalize_model_grads
+        self.started = False
+        if gather:              # training.py: hooks begin with the second step
+            for m in self.model:
+                m.disable_forward_pre_hook(param_sync=False)
+            config.param_sync_func = None
+
+    def forward_step(self, data, model):
+        b, s = self.plan["micro_batch"], self.plan["seq"]
+        tokens = torch.zeros(b, s, dtype=torch.long)
+        positions = torch.arange(s).unsqueeze(0).expand(b, s)
+        mask = torch.triu(torch.ones(1, 1, s, s, dtype=torch.bool), 1)
+        out = model(tokens, positions, mask, labels=tokens)
+        return out, lambda loss: (loss.float().mean(), {})
+
+    def step(self):
+        for m in self.model:
+            m.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        get_forward_backward_func()(forward_step_func=self.forward_step, data_iterator=[None] * len(self.model), model=self.model,
+                                    num_microbatches=self.plan["accumulation"], seq_length=self.plan["seq"],
+                                    micro_batch_size=self.plan["micro_batch"], forward_only=False)
+        self.optimizer.step()
+        if not self.started and self.options.get("overlap_param_gather", False):
+            for m in self.model:
+                m.enable_forward_pre_hook()
+            self.config.param_sync_func = self.param_sync_func
+        self.started = True
+
+
+def run(case, rank):
+    base.log.clear()
+    dist.init_process_group("megatron", store=dist.HashStore(), rank=rank, world_size=case["world"])
+    with OnCPU():
+        made = Run(case, rank)
+        phases = [list(base.log)]
+        for _ in range(STEPS):
+            base.log.clear()
+            made.step()
+            phases.append(list(base.log))
+    return phases
+
+
+def run_alone(case, rank):
+    import multiprocessing
+    import traceback
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def child():
+        try:
+            theirs.send((None, run(case, rank)))
+        except Exception:
+            theirs.send((traceback.format_exc(), None))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    theirs.close()
+    try:
+        error, result = ours.recv()
+    except EOFError:
+        error, result = "died", None
+    process.join()
+    if error:
+        raise RuntimeError(error)
+    return result
+
+
+def recording(case):
+    """As record_torch.sections(), for the first rank of each stage and the world's last."""
+    size = case["world"] // sizes_of(case)[1]
+    seen, body, same = {}, [], []
+    for rank in sorted(set(range(0, case["world"], size)) | {case["world"] - 1}):
+        phases = run_alone(case, rank)
+        key = json.dumps(phases)
+        if key in seen:
+            same.append(f"# rank {rank} issues rank {seen[key]}'s list")
+            continue
+        seen[key] = rank
+        body += base.sections(rank, phases)
+    return ["list " + case["name"], f"# {case['what']}"] + same + ["plan " + json.dumps(case["plan"], separators=(",", ":"))] + body
+
+
+# ---------------------------------------------------------------- the cases
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8,
+         "num_key_value_heads": 4, "intermediate_size": 160, "max_position_embeddings": 64, "vocab_size": 250, "tie_word_embeddings": False}
+TIED = dict(LLAMA, tie_word_embeddings=True)
+QWEN2 = dict(LLAMA, model_type="qwen2", architectures=["Qwen2ForCausalLM"])
+QWEN3 = dict(LLAMA, model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=16)
+GPT2 = dict(base.GPT2_TINY, n_layer=2, n_embd=64, n_head=4)
+REDUCED = {"precision": "bf16", "reduce_dtype": "fp32"}
+
+
+def make(name, what, world, model=LLAMA, strategy="zero1", grid=None, precision="fp32", reduce_dtype="fp32", accumulation=1, clip=1.0,
+         recompute="none", seq=32, micro_batch=2, layers=0, **options):
+    model = dict(copy.deepcopy(model), **({"n_layer" if "n_layer" in model else "num_hidden_layers": layers} if layers else {}))
+    options.setdefault("check_for_nan_in_loss_and_grad", False)
+    plan = {"dpx_plan": 1, "model": model, "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "megatron", "kernels": "megatron-local",
+            "seq": seq, "micro_batch": micro_batch, "accumulation": accumulation, "precision": precision, "reduce_dtype": reduce_dtype,
+            "clip": clip, "recompute": recompute, "parallel": dict(grid or {}), "megatron": options}
+    return {"name": name, "what": what, "world": world, "plan": plan}
+
+
+def tp(tensor, sequence=True, **more):
+    return dict({"tensor": tensor, "sequence": sequence}, **more)
+
+
+def pp(pipe, virtual=1, less=0):
+    grid = {"pipeline": pipe, "pipeline_schedule": "interleaved" if virtual > 1 else "1f1b", "first_stage_less_layers": less, "last_stage_less_layers": less}
+    return dict(grid, virtual_stages=virtual) if virtual > 1 else grid
+
+
+def tensor_cases():
+    for t in (2, 4):
+        for sequence in (True, False):
+            tag = f"t{t}" + ("-sp" if sequence else "")
+            yield make(f"zero1-{tag}-d2", "distributed optimizer over 2 ranks", 2 * t, grid=tp(t, sequence), **REDUCED)
+            yield make(f"ddp-{tag}-d2", "plain DDP over 2 ranks", 2 * t, strategy="ddp", grid=tp(t, sequence))
+    yield make("zero1-t2-sp-d2-acc2", "2 micro-steps", 4, grid=tp(2), accumulation=2, **REDUCED)
+    yield make("zero1-t2-sp-d2-full", "every layer recomputed", 4, grid=tp(2), recompute="full", **REDUCED)
+    yield make("zero1-t2-d2-full", "every layer recomputed, no sequence parallelism", 4, grid=tp(2, False), recompute="full", **REDUCED)
+    yield make("zero1-t2-sp-d2-core", "attention's core recomputed", 4, grid=tp(2), recompute="selective", **REDUCED)
+    yield make("zero1-qwen2-t2-sp-d2", "biases of q, k, v", 4, model=QWEN2, grid=tp(2), **REDUCED)
+    yield make("zero1-qwen3-t2-sp-d2", "norms of q and k", 4, model=QWEN3, grid=tp(2), **REDUCED)
+    yield make("zero1-qwen3-t2-d2", "norms of q and k, no sequence parallelism", 4, model=QWEN3, grid=tp(2, False), **REDUCED)
+    yield make("zero1-gpt2-t2-sp-d2", "learned positions, biases, tied embedding", 4, model=GPT2, grid=tp(2), **REDUCED)
+    yield make("zero1-gpt2-t2-d2", "the same without sequence parallelism", 4, model=GPT2, grid=tp(2, False), **REDUCED)
+
+
+def bucket_cases():
+    for strategy in ("ddp", "zero1"):
+        yield make(f"{strategy}-d2", "one bucket", 2, strategy=strategy, **REDUCED)
+        yield make(f"{strategy}-d2-noclip", "no clipping: the norm is taken all the same", 2, strategy=strategy, clip=None, **REDUCED)
+        yield make(f"{strategy}-d2-bf16", "gradients in bf16", 2, strategy=strategy, precision="bf16", reduce_dtype="bf16")
+        yield make(f"{strategy}-d2-overlap", "overlap_grad_reduce, several buckets", 2, strategy=strategy, overlap_grad_reduce=True, ddp_bucket_size=20000, **REDUCED)
+        yield make(f"{strategy}-d4-overlap-acc2-avg", "the collective averages, 2 micro-steps", 4, strategy=strategy, accumulation=2, overlap_grad_reduce=True,
+                   ddp_bucket_size=12000, ddp_average_in_collective=True, **REDUCED)
+        yield make(f"{strategy}-d2-tied-overlap", "tied embedding", 2, model=TIED, strategy=strategy, overlap_grad_reduce=True, ddp_bucket_size=12000, **REDUCED)
+        yield make(f"{strategy}-gpt2-d2-overlap", "gpt2", 2, model=GPT2, strategy=strategy, overlap_grad_reduce=True, ddp_bucket_size=12000, **REDUCED)
+    yield make("zero1-d3-overlap", "3 ranks: buckets are filled up", 3, overlap_grad_reduce=True, ddp_bucket_size=12000, **REDUCED)
+    yield make("zero1-d2-pad", "ddp_pad_buckets_for_high_nccl_busbw", 2, ddp_pad_buckets_for_high_nccl_busbw=True, overlap_grad_reduce=True, ddp_bucket_size=12000, **REDUCED)
+    yield make("zero1-d2-gather", "overlap_param_gather", 2, overlap_grad_reduce=True, overlap_param_gather=True, ddp_bucket_size=12000, **REDUCED)
+    yield make("zero1-t2-sp-d2-gather-acc2", "overlap_param_gather with tensor parallelism, 2 micro-steps", 4, grid=tp(2), accumulation=2, overlap_grad_reduce=True,
+               overlap_param_gather=True, ddp_bucket_size=12000, **REDUCED)
+
+
+def pipeline_cases():
+    on = {"overlap_grad_reduce": True, "ddp_bucket_size": 12000}
+    for pipe, m in ((2, 4), (4, 8), (4, 2)):
+        yield make(f"zero1-1f1b-p{pipe}-m{m}", "1F1B", pipe, grid=pp(pipe), layers=4, accumulation=m, **REDUCED)
+    yield make("zero1-1f1b-p2-m4-d2", "1F1B, distributed optimizer over 2 ranks", 4, grid=pp(2), layers=4, accumulation=4, **REDUCED)
+    yield make("zero1-1f1b-p2-m4-d2-overlap", "hooks on the first stage", 4, grid=pp(2), layers=4, accumulation=4, **on, **REDUCED)
+    yield make("zero1-1f1b-p2-m4-d2-gather", "and gathers beside forward", 4, grid=pp(2), layers=4, accumulation=4, overlap_param_gather=True, **on, **REDUCED)
+    yield make("ddp-1f1b-p2-m4-d2", "1F1B, plain DDP", 4, strategy="ddp", grid=pp(2), layers=4, accumulation=4)
+    yield make("zero1-1f1b-p2-m4-d2-tied", "tied embedding", 4, model=TIED, grid=pp(2), layers=4, accumulation=4, **on, **REDUCED)
+    yield make("ddp-1f1b-p2-m4-d2-tied", "tied embedding, plain DDP", 4, model=TIED, strategy="ddp", grid=pp(2), layers=4, accumulation=4, **REDUCED)
+    yield make("zero1-1f1b-p4-m4-less", "account_for_embedding_in_pipeline_split and ..._loss_...", 4, grid=pp(4, less=1), layers=6, accumulation=4, **REDUCED)
+    for pipe, v, m in ((2, 2, 4), (4, 2, 8), (2, 4, 2), (4, 2, 4)):
+        yield make(f"zero1-interleaved-p{pipe}-v{v}-m{m}", "interleaved", pipe, grid=pp(pipe, v), layers=8, accumulation=m, **REDUCED)
+        yield make(f"zero1-interleaved-p{pipe}-v{v}-m{m}-batch", "overlap_p2p_comm false", pipe, grid=pp(pipe, v), layers=8, accumulation=m, overlap_p2p_comm=False, **REDUCED)
+    yield make("zero1-interleaved-p2-v2-m6-g3", "rounds of 3 micro-steps", 2, grid=pp(2, 2), layers=8, accumulation=6, microbatch_group_size_per_vp_stage=3, **REDUCED)
+    yield make("zero1-interleaved-p2-v2-m5-g3", "rounds of 3 micro-steps, the last of 2", 2, grid=pp(2, 2), layers=8, accumulation=5, microbatch_group_size_per_vp_stage=3, **REDUCED)
+    yield make("zero1-interleaved-p2-v2-m4-d2", "distributed optimizer over 2 ranks", 4, grid=pp(2, 2), layers=8, accumulation=4, **REDUCED)
+    yield make("zero1-interleaved-p2-v2-m4-d2-overlap", "reductions by chunk", 4, grid=pp(2, 2), layers=8, accumulation=4, **on, **REDUCED)
+    yield make("zero1-interleaved-p4-v4-m8-d2-gather", "and gathers by chunk", 8, grid=pp(4, 4), layers=16, accumulation=8, overlap_param_gather=True, **on, **REDUCED)
+    yield make("zero1-t2-sp-1f1b-p2-m4-d2", "with tensor and sequence parallelism", 8, grid=tp(2) | pp(2), layers=4, accumulation=4, **on, **REDUCED)
+    yield make("zero1-t2-1f1b-p2-m4", "with tensor parallelism", 4, grid=tp(2, False) | pp(2), layers=4, accumulation=4, **REDUCED)
+    yield make("zero1-t2-sp-interleaved-p2-v2-m4-d2-full", "interleaved, tensor and sequence parallelism, recomputed", 8, grid=tp(2) | pp(2, 2), layers=8,
+               accumulation=4, recompute="full", **on, **REDUCED)
+    yield make("ddp-t2-sp-interleaved-p2-v2-m4-tied", "interleaved, tied embedding, plain DDP", 4, model=TIED, strategy="ddp", grid=tp(2) | pp(2, 2), layers=8, accumulation=4, **REDUCED)
+
+
+FILES = {"tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases}
+
+
+def main():
+    outdir, wanted = sys.argv[1], sys.argv[2:]
+    only = [w for w in wanted if w not in FILES]        # names of lists: printed, not kept
+    torch.set_num_threads(1)
+    if only:
+        for make_cases in FILES.values():
+            for case in make_cases():
+                if case["name"] in only:
+                    print("\n".join(recording(case)))
+        return 0
+    failed = 0
+    for name in wanted or FILES:
+        text = [f"# recorded from megatron-core {megatron.core.__version__}, torch {torch.__version__.split('+')[0]}, CPU, by record_megatron.py"]
+        missing = []
+        for case in FILES[name]():
+            try:
+                text += [""] + recording(case)
+                print("recorded", name, case["name"], flush=True)
+            except Exception as e:
+                failed += 1
+                missing.append(f"# not recorded: {case['name']}: {str(e).strip().splitlines()[-1]}")
+                print("FAILED", name, case["name"], e, file=sys.stderr, flush=True)
+        with open(os.path.join(outdir, name + ".txt"), "w") as f:
+            f.write("\n".join(text + [""] * bool(missing) + missing) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
