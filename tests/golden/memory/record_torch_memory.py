@@ -73,6 +73,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
+from torch_mixtures import MIXTURES, expert_cases, take_grouped_products
 from torch_options import option_cases, recompute_by_operator, replace_loss
 
 # ---- models ----
@@ -198,7 +199,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()})
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES)
 
 # ---- what stands in for a GPU ----
 
@@ -258,6 +259,7 @@ def without_gpu():
     import transformers.masking_utils as masks
     masks.find_packed_sequence_indices = lambda *a, **k: None
     torch.nn.functional.scaled_dot_product_attention = sdpa
+    take_grouped_products()
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -303,11 +305,13 @@ class Peaks:
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
             func = torch.ops.aten.add_.Tensor
         # Back from x[[i]] into zeros: likewise.
-        if IN_PLACE and func is torch.ops.aten.index_put.default and self._mod_tracker.is_bw:
-            func = torch.ops.aten.index_put_.default
+        if IN_PLACE and self._mod_tracker.is_bw:
+            func = PUTS.get(func, func)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 IN_PLACE = True
+PUTS = {torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+        torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src}
 
 
 class FSDPPeaks(Peaks, FSDPMemTracker):
@@ -431,7 +435,7 @@ def run(plan):
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
             shape = (plan["micro_batch"], plan["seq"])
             ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
-            autocast = not fsdp and plan["precision"] == "bf16"
+            autocast = not fsdp and plan["precision"] == "bf16" and not plan["ddp"].get("model_dtype")
             step(model, optimizer, ids, labels, plan, autocast)
             if fsdp:
                 tracker = FSDPPeaks(model, optimizer)
@@ -494,7 +498,7 @@ def name_of(p):
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
     parts += [p[key] for key in ("loss", "optimizer_form") if key in p]
-    if p.get("fsdp", {}).get("model_dtype"):
+    if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
         parts.append("pure")
     if gpu_of(p) != "h100":
         parts.append(gpu_of(p))
@@ -649,7 +653,7 @@ def choices(gpu):
                         yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
 
 
-CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of)}
+CASES = {"steps": cases, "experts": lambda: expert_cases(plan_of), "attention": attention_cases, "options": lambda: option_cases(plan_of)}
 
 
 def record(plans, out):
