@@ -73,7 +73,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from torch_mixtures import MIXTURES, expert_cases, take_grouped_products
+from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_options import option_cases, recompute_by_operator, replace_loss
 
 # ---- models ----
@@ -305,13 +305,10 @@ class Peaks:
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
             func = torch.ops.aten.add_.Tensor
         # Back from x[[i]] into zeros: likewise.
-        if IN_PLACE and self._mod_tracker.is_bw:
-            func = PUTS.get(func, func)
+        func = PUTS.get(func, func) if IN_PLACE and self._mod_tracker.is_bw else func
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 IN_PLACE = True
-PUTS = {torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
-        torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src}
 
 
 class FSDPPeaks(Peaks, FSDPMemTracker):
@@ -328,10 +325,7 @@ class DDPPeaks(Peaks, MemTracker):
 def blocks_of(model):
     body = model.base_model
     body = getattr(body, "decoder", body)
-    for name in ("h", "layers", "blocks"):
-        if hasattr(body, name):
-            return getattr(body, name)
-    raise AttributeError("no list of blocks in " + type(body).__name__)
+    return next(getattr(body, name) for name in ("h", "layers", "blocks") if hasattr(body, name))
 
 
 def gpu_of(plan):

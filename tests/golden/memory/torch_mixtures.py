@@ -1,4 +1,9 @@
 """Mixtures of experts, for record_torch_memory.py."""
+import torch
+
+# What autograd does in place but to fake tensors.
+PUTS = {torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+        torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src}
 
 EXPERTS = dict(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2, vocab_size=8192,
                max_position_embeddings=1024)
