@@ -22,12 +22,13 @@ static const char *why_not(const struct model *m)
 
 static int check_framework(const struct plan *p, const char *where)
 {
-    bool strategy = p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP;
+    bool torch = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP);
 
     if (p->kernels == KERNELS_DPX)
         return fail("%s: kernels: \"dpx\" have no experts: mixtures of experts are planned with torch-sdpa and torch-eager, and not run", where);
-    if (p->dialect != DIALECT_TORCH || !strategy)
-        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch so far", where, p->model.family);
+    if (!torch && p->dialect != DIALECT_DEEPSPEED)
+        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch and for dialect deepspeed so far", where,
+                    p->model.family);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
     if (!plan_is_data_parallel(p))
@@ -47,7 +48,7 @@ int experts_check(const struct plan *p, const char *where)
         return -1;
     if (plan_recipe(p).autocast || plan_recipe(p).used != DT_BF16)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
-                    "give them: set precision bf16%s", where, p->strategy == STRAT_DDP ? " and ddp.model_dtype bf16" : "");
+                    "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
         return fail("%s: recompute: blocks with experts are planned with none and full so far", where);
     if (p->activation_offload != OFFLOAD_NOTHING)

@@ -22,6 +22,7 @@ static struct routes route(struct torch_model *b, var x)
     enum dtype dt = tape_var_dtype(t, x);
     var logits = torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER), index, values;
 
+    t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER);
     if (b->style->routes_first) {
         logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
         var scores = tape_topk(t, logits, rows, used, &index);
@@ -41,7 +42,6 @@ static struct routes route(struct torch_model *b, var x)
 
 static var weight(struct torch_model *b, enum tensor_role role, int64_t numel)
 {
-    b->t->module = torch_piece_module(b->m, b->block, role);
     return torch_param(b, torch_gradient_of(b, role, false), numel);
 }
 
@@ -69,6 +69,7 @@ var torch_experts(struct torch_model *b, var x)
 
     t->half = 1;
     struct routes r = route(b, x);
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN);
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64);
     var token = op_new(t, "token of a row", KC_ELEMENTWISE, rows, DT_INT64);
     var in = tape_pick(t, "rows of experts", x, token, rows * h);
@@ -80,12 +81,10 @@ var torch_experts(struct torch_model *b, var x)
     var w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
     var y = tape_grouped(t, GEMM("experts gate up"), in, 2 * f, h, n, w, offsets);
     tape_drop(t, w);
-    t->module = -1;
     y = tmp(t, y, gate(b, y));
     w = weight(b, ROLE_EXPERTS_OUT, n * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, n, w, offsets));
     tape_drop(t, w);
-    t->module = -1;
     var weighed = tape_weigh(t, "experts weigh", y, weights);
     tape_drop(t, y);
     var inverse = op_new(t, "inverse order", KC_ELEMENTWISE, rows, DT_INT64), range = op_new(t, "range", KC_ELEMENTWISE, rows, DT_INT64);
@@ -96,5 +95,6 @@ var torch_experts(struct torch_model *b, var x)
     const var names[] = { sorted, order, in, weights, counted, counts, offsets, weighed, inverse, r.logits, r.weights, r.index };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
+    t->module = -1;
     return out;
 }

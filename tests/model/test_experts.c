@@ -147,6 +147,14 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     model_free(&p.model);
     plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
     p.kernels = KERNELS_TORCH_SDPA;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    model_free(&p.model);
+    plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "model", "dialect deepspeed");
+    model_free(&p.model);
+    plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_ZERO3, DIALECT_PAPER, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
     refused(&p, "model", "dialect torch");
     model_free(&p.model);
 }

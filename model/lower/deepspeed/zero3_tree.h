@@ -20,6 +20,7 @@ struct z3_node {
     bool no_hook;                   /* no hook in backward at all */
     bool dropout;
     bool function;                  /* called, but not a module: no hooks */
+    bool leaf;                      /* all below it is fetched at once; module is the first of these */
 };
 
 struct z3_tree {
@@ -27,6 +28,9 @@ struct z3_tree {
     int n;
     int order[2 * Z3_MAX_NODES + 2], norder;
 };
+
+/* Is the module below `path`? */
+bool zero3_tree_below(const struct module *of, const char *path);
 
 /* What is outside of the blocks, and one block. */
 void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block);
