@@ -157,6 +157,11 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     p.kernels = KERNELS_TORCH_SDPA;
     refused(&p, "model", "dialect torch");
     model_free(&p.model);
+    plan_moe(&p, "olmoe-1b-7b", 8);             /* 2^24 experts of 2^24, all of them used, 2^20 tokens: beyond 2^60 bytes */
+    p.model.experts_used = p.model.experts = p.model.expert_ffn = 1 << 24;
+    p.seq = 1 << 20;
+    refused(&p, "seq", "exceeds 2^60");
+    model_free(&p.model);
 }
 
 static void adapters_of_experts_are_refused(void **state)
