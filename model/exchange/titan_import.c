@@ -142,7 +142,7 @@ static int read_degrees(const struct import *in, struct degrees *d)
 
     for (int i = 0; i < 2; i++)
         if (integer(in, "parallelism", one[i], 1, 1, &n) < 0 || n > 1)
-            return fail("%s: parallelism.%s: mixture of experts is not modelled", in->where, one[i]);
+            return fail("%s: parallelism.%s: expert parallelism is not planned yet", in->where, one[i]);
     if (integer(in, "parallelism", "data_parallel_replicate_degree", 1, 1, &d->replicate) < 0 ||
         integer(in, "parallelism", "data_parallel_shard_degree", -1, -1, &d->shard) < 0 ||
         integer(in, "parallelism", "context_parallel_degree", 1, 1, &d->context) < 0 ||

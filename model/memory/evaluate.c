@@ -417,8 +417,10 @@ json_t *evaluation_model_json(const struct model *m)
 
     if (m->trainable < m->params)
         json_object_set_new(j, "trainable_params", json_integer(m->trainable));
-    if (m->experts)
+    if (m->experts) {
         json_object_set_new(j, "active_params", json_integer(m->active));
+        json_object_set_new(j, "routing", json_string("tokens are taken to spread evenly over experts"));
+    }
     return j;
 }
 

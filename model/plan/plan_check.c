@@ -45,6 +45,8 @@ static int check_sizes(const struct plan *p, const char *where)
 
     if (widest < m->hidden)
         widest = m->hidden;
+    if (widest < m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts)       /* at most 2^51: hf_config.c */
+        widest = m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts;
     if (check_product(where, "seq", "micro_batch * seq * the model's widest layer * 8 bytes",
                       tokens, widest, 8) < 0
         || check_product(where, "seq", "micro_batch * heads * seq^2 * 8 bytes",

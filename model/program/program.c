@@ -271,7 +271,8 @@ void program_free(struct program *g)
 static bool fits_64_bits(const struct plan *p)
 {
     const struct model *m = &p->model;
-    const int64_t width[] = { m->hidden, m->vocab, m->ffn, m->heads * m->head_dim, m->positions };
+    const int64_t width[] = { m->hidden, m->vocab, m->ffn, m->heads * m->head_dim, m->positions,
+                              m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts };
     int64_t tokens, scores;
 
     if (!checked_mul(p->micro_batch, p->seq, &tokens) || !checked_mul(tokens, m->heads, &scores) ||

@@ -61,6 +61,7 @@ enum node_kind {
     NODE_PACKED,        /* tape_packed.c */
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_RING,       /* tape_te_ring.c */
+    NODE_WEIGH,         /* tape_experts.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -237,7 +238,6 @@ var  op_pow(struct tape *t, const char *name, var x);
 /* mean(x^2) over rows, then its reciprocal root: rows elements. */
 var  op_rms(struct tape *t, var x, int64_t rows);
 var  op_dropout(struct tape *t, const char *name, var x, double p);
-var  op_softmax(struct tape *t, const char *name, var x);
 /* y[rows, n] = x[rows, k] W + b; b 0: none.  weight_first: backward computes dW
  * before dX, as mm does and addmm does not. */
 var  op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,

@@ -18,7 +18,8 @@ void  tape_keep_result(struct tape *t, int store);
 int   tape_kept_result(struct tape *t);
 /* Opens the kernel of a forward operation that saves nothing. */
 struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc);
-/* The same of one that saves its output. */
+/* The same of one that saves what it reads, its output. */
+struct kernel *tape_begin_reading(struct tape *t, const char *name, enum kernel_class kc);
 struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_class kc);
 /* Notes that the last kernel is a collective; returns its number from 1.  The next kernel needs its result, or that which
  * follows tape_needs(its number). */

@@ -26,6 +26,8 @@ static struct kernel *begin(struct tape *t, const char *name, enum kernel_class 
 
 struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_NOTHING); }
 
+struct kernel *tape_begin_reading(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_INPUT); }
+
 struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_OUTPUT); }
 
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }

@@ -12,6 +12,7 @@
 #include "model/arch/training.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_parts.h"
+#include "model/program/torch_experts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
@@ -54,6 +55,11 @@ static const struct torch_style styles[] = {
     { .family = "exaone4", .attn_dropout = true },
     { .family = "ernie4_5", .rotary_upcast = true, .rotary_fp32 = true, .rotary_interleaved = true },
     { .family = "hunyuan_v1_dense", .attn_dropout = true, .qk_norm_rotated = true },
+    { .family = "mixtral", .attn_dropout = true, .routes_fp32 = true },
+    { .family = "qwen3_moe", .attn_dropout = true, .qk_norm_first = true },
+    { .family = "granitemoe", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true, .scaled_logits = true,
+      .routes_first = true },
+    { .family = "olmoe", .attn_dropout = true, .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
 
@@ -137,7 +143,7 @@ static var gelu_new(struct torch_model *b, var x)
     return y;
 }
 
-static var activation(struct torch_model *b, var x)
+var torch_activation(struct torch_model *b, var x)
 {
     switch (b->m->act) {
     case ACT_GELU_TANH:
@@ -183,10 +189,10 @@ static var gated_mlp(struct torch_model *b, var x)
         op_split(t, "gate up split", both, 2, (int64_t[]){ b->tokens * f, b->tokens * f }, part);
         tape_drop(t, both);
         gate = part[0], up = part[1];
-        act = activation(b, gate);
+        act = torch_activation(b, gate);
     } else {
         gate = torch_linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
-        act = tmp(t, gate, activation(b, gate));
+        act = tmp(t, gate, torch_activation(b, gate));
         gate = 0;
         up = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
     }
@@ -206,13 +212,15 @@ static var plain_mlp(struct torch_model *b, var x)
     var y = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
 
     tape_parts_gathered(t);
-    y = tmp(t, y, activation(b, y));
+    y = tmp(t, y, torch_activation(b, y));
     y = tmp(t, y, torch_linear_leaving(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var mlp(struct torch_model *b, var x)
 {
+    if (b->m->experts)
+        return torch_experts(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));

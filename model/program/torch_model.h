@@ -43,6 +43,8 @@ struct torch_style {
     bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
                                    and halves added in place */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
+    bool routes_first;          /* a token's experts are those of the largest scores, not probabilities */
+    bool routes_fp32;           /* ... and their weights stay in fp32 */
 };
 const struct torch_style *torch_style_of(const char *family);
 /* Layers with a window and layers without are rotated by tables of their own. */
@@ -97,6 +99,8 @@ var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
 /* Rows of position ids, and of tables of cosines and sines. */
 int64_t torch_table_rows(const struct torch_model *b);
+/* The MLP's. */
+var  torch_activation(struct torch_model *b, var x);
 /* The mask that a block is handed, 0: none. */
 var  torch_mask(const struct torch_model *b);
 /* FSDP2 hands every block its arguments in the dtype of its parameters, tables (and mpt's bias) in fp32 too. */

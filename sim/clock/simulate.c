@@ -571,7 +571,7 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
         "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s, "slowest_rank_s", t->line.slowest_s,
         "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
-        "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
+        "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");

@@ -20,7 +20,12 @@ static void print_model(const struct plan *p)
     printf("%s: %s parameters, ", m->name, count_text(m->params).s);
     if (m->trainable < m->params)
         printf("%s of them train (%.3g %%), ", count_text(m->trainable).s, 100.0 * (double)m->trainable / (double)m->params);
+    if (m->experts)
+        printf("%s of them used by a token, ", count_text(m->active).s);
     printf("%" PRId64 " blocks of %" PRId64 "\n", m->layers, m->hidden);
+    if (m->experts)
+        printf("%" PRId64 " experts a block, %" PRId64 " for each token: tokens are taken to spread evenly over them\n", m->experts,
+               m->experts_used);
     printf("%" PRId64 " x %" PRId64 " x %s, %s each, %s of it usable\n", c->nodes, c->gpus_per_node,
            c->gpu.name, size_text(c->memory).s, size_text(cluster_available(c)).s);
     printf("%s (%s, %s kernels), %s, micro-batch %" PRId64 " x %" PRId64 " tokens, accumulation %" PRId64
@@ -147,7 +152,7 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
 
     printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %% (%s)\n", step, t->low_s,
            t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu,
-           flop_convention_name(FLOPS_PALM));
+           flop_convention_of(&p->model, FLOPS_PALM));
     if (t->stages.n > 1)
         printf("  of stage %d, the busiest:\n", t->stages.busiest);
     share("compute", l->compute_s, step);

@@ -124,8 +124,10 @@ void search_question_print(const struct question *q, FILE *to)
     const struct cluster *c = &q->cluster;
     const struct search_options *o = &q->options;
 
-    fprintf(to, "%s (%s parameters) on %" PRId64 " %s of %s (%s usable)", q->model.name, count_text(q->model.params).s,
-            c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
+    fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
+    if (q->model.experts)
+        fprintf(to, ", %s used by a token; tokens are taken to spread evenly over experts", count_text(q->model.active).s);
+    fprintf(to, ") on %" PRId64 " %s of %s (%s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
     if (c->gpus_per_node > 1 && !c->is_host)
         fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);
     if (c->nodes > 1)

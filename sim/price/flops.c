@@ -14,6 +14,16 @@ const char *flop_convention_name(enum flop_convention f)
     return "?";
 }
 
+const char *flop_convention_of(const struct model *m, enum flop_convention f)
+{
+    static const char *const active[NFLOP_CONVENTION] = {
+        "6N + 12LHQT: active parameters, full attention", "6N + 6LHQT: active parameters, causal attention",
+        "6N + 12LHQT: active N without the token embedding, full attention",
+    };
+
+    return m->experts && f < NFLOP_CONVENTION ? active[f] : flop_convention_name(f);
+}
+
 /* Scores and values: two products of s x d against d x s, per head and token.  Latent attention's values are narrower
  * than its keys. */
 static double attention_forward(const struct model *m, int64_t seq, enum flop_convention f)

@@ -18,6 +18,9 @@ enum flop_convention {
 /* "6N + 12LHQT" and so on, with what N is. */
 const char *flop_convention_name(enum flop_convention f);
 
+/* The same for a model: of a mixture of experts N counts the experts that a token takes. */
+const char *flop_convention_of(const struct model *m, enum flop_convention f);
+
 /* Forward and backward, FLOPs per token at sequence length seq; h_q = heads * head_dim. */
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f);
 

@@ -3,8 +3,13 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/arch/family.h"
+#include "model/arch/training.h"
 #include "model/arch/transformer.h"
+#include "model/plan/plan.h"
+#include "model/program/program.h"
+#include "tests/model/plans.h"
 
 static void load(const char *name, struct model *m) { assert_int_equal(model_load(name, m), 0); }
 
@@ -81,6 +86,152 @@ static void latent_attention_goes_through_few_dimensions(void **state)
     model_free(&m);
 }
 
+/* ---- plans ---- */
+
+static void plan_moe(struct plan *p, const char *model, int64_t world)
+{
+    plan_of(p, model, 2, world, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p->kernels = KERNELS_TORCH_SDPA;
+}
+
+static void refused(const struct plan *p, const char *word, const char *why_word)
+{
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    assert_int_equal(plan_check(p, "plan"), -1);
+    fail_capture(NULL, 0);
+    if (!strstr(why, word) || !strstr(why, why_word))
+        fail_msg("no %s, %s in: %s", word, why_word, why);
+}
+
+static void what_is_not_planned_is_refused_by_name(void **state)
+{
+    static const struct { const char *model, *why; } models[] = {
+        { "deepseek-v3", "blocks with experts beside blocks without" }, { "llama-4-maverick", "blocks with experts beside" },
+        { "llama-4-scout", "every expert compute every token" }, { "gpt-oss-20b", "sinks" },
+    };
+    struct plan p, q;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        plan_of(&p, models[i].model, strcmp(models[i].model, "deepseek-v3") ? 2 : 4, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        refused(&p, models[i].why, "planned yet");
+        model_free(&p.model);
+    }
+    plan_moe(&p, "qwen3-30b-a3b", 8);
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    q = p;
+    q.kernels = KERNELS_DPX;
+    refused(&q, "kernels", "not run");
+    q = p;
+    q.kernels = KERNELS_TORCH_COMPILE;
+    refused(&q, "kernels", "compiled");
+    q = p;
+    q.recompute = RECOMPUTE_OP;
+    refused(&q, "recompute", "none and full");
+    q = p;
+    q.activation_offload = OFFLOAD_SAVE_ON_CPU;
+    refused(&q, "activation_offload", "mixture of experts");
+    q = p;
+    q.parallel.tensor = 2;
+    refused(&q, "parallel", "mixture of experts");
+    model_free(&p.model);
+    plan_of(&p, "qwen3-30b-a3b", 2, 8, STRAT_DDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "precision", "ddp.model_dtype bf16");
+    model_free(&p.model);
+    plan_of(&p, "qwen3-30b-a3b", 2, 8, STRAT_FSDP, DIALECT_TORCH, DT_FP32);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "precision", "bf16 alone");
+    model_free(&p.model);
+    plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    model_free(&p.model);
+    plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "model", "dialect deepspeed");
+    model_free(&p.model);
+    plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_ZERO3, DIALECT_PAPER, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "model", "dialect torch");
+    model_free(&p.model);
+    plan_moe(&p, "olmoe-1b-7b", 8);             /* 2^24 experts of 2^24, all of them used, 2^20 tokens: beyond 2^60 bytes */
+    p.model.experts_used = p.model.experts = p.model.expert_ffn = 1 << 24;
+    p.seq = 1 << 20;
+    refused(&p, "seq", "exceeds 2^60");
+    model_free(&p.model);
+}
+
+static void adapters_of_experts_are_refused(void **state)
+{
+    char why[256] = "";
+    struct training lora = training_default();
+    struct model m;
+
+    (void)state;
+    load("olmoe-1b-7b", &m);
+    strcpy(lora.what, "lora");
+    fail_capture(why, sizeof why);
+    assert_int_equal(training_apply(&m, &lora, "plan"), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "mixture of experts"));
+    model_free(&m);
+}
+
+/* Mixtral, 8192 rows for each of 8 experts: 32768 tokens that take 2.  An expert's three products of 4096 x 14336 are
+ * 3 * 2 * 8192 * 4096 * 14336 = 2.886e12 FLOPs forward; backward is twice that. */
+static void grouped_products_have_their_flops(void **state)
+{
+    const double expert = 3.0 * 2 * 8192 * 4096 * 14336;
+    struct program g = { 0 };
+    struct plan p;
+    double flops[NPASS] = { 0 };
+
+    (void)state;
+    plan_moe(&p, "mixtral-8x7b", 8);
+    p.seq = 32768;
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[pass]; i++) {
+            const struct kernel *k = &g.piece[PIECE_BLOCK].kernels[pass][i];
+            if (strncmp(k->name, "experts", 7) || k->kind != KC_GEMM)
+                continue;
+            flops[pass] += k->flops;
+            assert_int_equal(k->batch, 8);
+            assert_true(pass == PASS_BACKWARD || k->m == 8192);
+        }
+    assert_close(expert, 2.886e12, 1e-3);
+    assert_close(flops[PASS_FORWARD], 8 * expert, 1e-12);
+    assert_close(flops[PASS_BACKWARD], 16 * expert, 1e-12);
+    program_free(&g);
+    model_free(&p.model);
+}
+
+/* The program's products are what the convention counts of a block: 6 (active - embeddings and norms) a token. */
+static void a_token_costs_its_active_parameters(void **state)
+{
+    struct program g = { 0 };
+    struct plan p;
+    double flops = 0, weights = 0;
+
+    (void)state;
+    plan_moe(&p, "qwen3-30b-a3b", 8);
+    p.seq = 1024;
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[pass]; i++)
+            flops += g.piece[PIECE_BLOCK].kernels[pass][i].kind == KC_GEMM ? g.piece[PIECE_BLOCK].kernels[pass][i].flops : 0;
+    for (int i = p.model.block0; i < p.model.block0 + p.model.per_block; i++) {
+        const struct tensor *t = &p.model.tensors[i];
+        weights += t->ndim < 2 ? 0 : role_is_of_experts(t->role) ? (double)t->numel * 8 / 128 : (double)t->numel;
+    }
+    assert_close(flops, 6 * 1024 * weights, 1e-12);
+    program_free(&g);
+    model_free(&p.model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +239,10 @@ int main(void)
         cmocka_unit_test(a_block_of_mixtral_adds_up),
         cmocka_unit_test(experts_of_gpt_oss_have_biases),
         cmocka_unit_test(latent_attention_goes_through_few_dimensions),
+        cmocka_unit_test(what_is_not_planned_is_refused_by_name),
+        cmocka_unit_test(adapters_of_experts_are_refused),
+        cmocka_unit_test(grouped_products_have_their_flops),
+        cmocka_unit_test(a_token_costs_its_active_parameters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

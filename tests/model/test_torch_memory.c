@@ -13,7 +13,8 @@
 #define OFFLOAD "tests/golden/memory/torch_offload.jsonl"
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl",
-                                      "tests/golden/memory/torch_hooks.jsonl", OFFLOAD };
+                                      "tests/golden/memory/torch_hooks.jsonl", OFFLOAD,
+                                      "tests/golden/memory/torch_experts.jsonl" };
 /* The same beside tensor parallelism; test_tensor_parallel.c compares its peaks. */
 #define OFFLOAD_CUT "tests/golden/grid/offload.jsonl"
 #define FOLLOWED 1e-4
@@ -88,7 +89,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     beyond = 0;
-    assert_true(each_step(check_peak) >= 316);
+    assert_true(each_step(check_peak) >= 341);
     assert_true(beyond <= BEYOND);
 }
 

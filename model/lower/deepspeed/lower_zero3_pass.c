@@ -114,15 +114,21 @@ int z3_recomputed(const struct piece *p)
     return end;
 }
 
+static bool is_of(const struct kernel *k, const struct z3_module *m)
+{
+    return k->module == m->kernel_module || (k->module > m->kernel_module && k->module <= m->kernel_module + m->more_modules);
+}
+
 /* The first kernel of a module from here on, forward's again or backward's; if there is none, where
  * we are, or (it is the one that is not needed again) the end of what is done again. */
-static int kernel_of(const struct z3 *z, int module, bool again)
+static int kernel_of(const struct z3 *z, const struct z3_module *m, bool again)
 {
+    int module = m->kernel_module;
     const struct piece *p = program_piece(z);
     int end = again ? z->recomputed : p->nkernels[z->pass];
 
     for (int k = z->k; module != -1 && k < end; k++)
-        if (p->kernels[z->pass][k].module == module)
+        if (is_of(&p->kernels[z->pass][k], m))
             return k;
     return again && module != -1 && end > z->k ? end : z->k;
 }
@@ -133,7 +139,7 @@ static void fetch(struct z3 *z, const struct z3_event *e)
 
     settle(z);
     if (!e->late)
-        compute(z, kernel_of(z, z->trace.modules[e->module].kernel_module, again));
+        compute(z, kernel_of(z, &z->trace.modules[e->module], again));
     z3_coord_fetch(&z->coord, e);
     if (z->trace.modules[e->module].n > 0)
         z->using = e->module;
@@ -142,11 +148,12 @@ static void fetch(struct z3 *z, const struct z3_event *e)
 static void release(struct z3 *z, const struct z3_event *e)
 {
     const struct piece *p = program_piece(z);
-    int module = z->trace.modules[e->module].kernel_module, k;
+    const struct z3_module *m = &z->trace.modules[e->module];
+    int k;
 
     settle(z);
-    for (k = z->k; module != -1 && k < p->nkernels[z->pass]; k++)
-        if (p->kernels[z->pass][k].module != module)
+    for (k = z->k; m->kernel_module != -1 && k < p->nkernels[z->pass]; k++)
+        if (!is_of(&p->kernels[z->pass][k], m))
             break;
     compute(z, k);
     z3_coord_release(&z->coord, e);

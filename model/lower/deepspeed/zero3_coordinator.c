@@ -39,10 +39,11 @@ static void index_uses(struct z3_coord *c)
             continue;
         const struct z3_module *m = &c->t->modules[e->module];
         c->before[step + 1] = c->before[step];
+        c->fetched[step] = (int)(m - c->t->modules);
         for (int k = 0; k < m->n; k++) {
             c->queue_tensor[n] = m->first + k;
             c->queue_step[n++] = step;
-            c->before[step + 1] += numel(c, m->first + k);
+            c->before[step + 1] += m->more_modules ? 0 : numel(c, m->first + k);
             c->use_first[m->first + k + 1]++;
         }
         step++;
@@ -68,9 +69,10 @@ int z3_coord_init(struct z3_coord *c, const struct local_model *local, const str
     c->recent = calloc(5 * n, sizeof *c->recent);
     c->queue_tensor = calloc(3 * uses, sizeof *c->queue_tensor);
     c->before = calloc((size_t)t->nsteps + 1, sizeof *c->before);
+    c->fetched = calloc((size_t)t->nsteps + 1, sizeof *c->fetched);
     c->cache = calloc((size_t)t->nevents + 1, 1);
     c->open = calloc((size_t)t->nmodules + 1, sizeof *c->open);
-    if (!c->status || !c->recent || !c->queue_tensor || !c->before || !c->cache || !c->open)
+    if (!c->status || !c->recent || !c->queue_tensor || !c->before || !c->fetched || !c->cache || !c->open)
         return fail("out of memory for the parameter coordinator");
     c->active = c->status + n;
     c->persistent = c->status + 2 * n;
@@ -91,6 +93,7 @@ void z3_coord_free(struct z3_coord *c)
     free(c->recent);
     free(c->queue_tensor);
     free(c->before);
+    free(c->fetched);
     free(c->cache);
     free(c->open);
     *c = (struct z3_coord){ 0 };
@@ -256,6 +259,22 @@ static bool needed_soon(struct z3_coord *c, int t)
     return *next < end && c->before[c->uses[*next]] - c->before[c->step] < c->max_reuse;
 }
 
+/* The same of a leaf's: __params_to_release() takes every module with all below it when it releases a leaf, and a leaf without
+ * when it releases another (iter_params(module, recurse=z3_leaf_module(submodule_to_release))). */
+static bool leaf_needed_soon(const struct z3_coord *c, int t)
+{
+    int64_t passed = 0;
+
+    for (int s = c->step; s < c->t->nsteps && passed < c->max_reuse; s++) {
+        const struct z3_module *m = &c->t->modules[c->fetched[s]];
+        if (t >= m->all_first && t < m->all_first + m->all_n)
+            return true;
+        for (int k = 0; k < m->all_n; k++)
+            passed += numel(c, m->all_first + k);
+    }
+    return false;
+}
+
 /* __params_to_release, computed once for each event (lru_cache). */
 static uint8_t to_release(struct z3_coord *c, const struct z3_event *e, const struct z3_module *m)
 {
@@ -266,7 +285,7 @@ static uint8_t to_release(struct z3_coord *c, const struct z3_event *e, const st
     *known = 1;
     for (int k = 0; k < m->n; k++) {
         int t = m->first + k;
-        if (!c->persistent[t] && c->recent[t] <= c->step && !needed_soon(c, t))
+        if (!c->persistent[t] && c->recent[t] <= c->step && !(m->more_modules ? leaf_needed_soon(c, t) : needed_soon(c, t)))
             *known = (uint8_t)(*known + (1 << k));
     }
     return (uint8_t)(*known - 1);

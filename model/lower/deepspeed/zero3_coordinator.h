@@ -40,7 +40,8 @@ struct z3_coord {
     uint8_t  *status, *active, *persistent;     /* per tensor */
     int      *recent;               /* step for which it was last fetched */
     int      *queue_tensor, *queue_step, head;  /* uses of a whole micro-step, in order */
-    int64_t  *before;               /* per step: elements used by the steps before it */
+    int64_t  *before;               /* per step: elements used by the steps before it, but leaves' */
+    int      *fetched;              /* per step: its module */
     int      *use_first, *use_next, *uses;      /* per tensor: its steps, ascending */
     uint8_t  *cache;                /* per event: 1 + own tensors that its release frees */
     int      *open, nopen;          /* modules fetched in backward, not released */

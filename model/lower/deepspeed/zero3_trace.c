@@ -32,6 +32,22 @@ static int kernel_module(const struct model *m, int module)
     return n;
 }
 
+/* Tensors of all modules below `path`, which follow one another. */
+static void add_below(const struct model *m, const char *path, struct z3_module *own)
+{
+    int end = 0;
+
+    own->all_first = m->ntensors;
+    for (int i = 0; i < m->nmodules; i++) {
+        const struct module *q = &m->modules[i];
+        if (!zero3_tree_below(q, path))
+            continue;
+        own->all_first = q->first < own->all_first ? q->first : own->all_first;
+        end = q->first + q->ntensors > end ? q->first + q->ntensors : end;
+    }
+    own->all_n = end > own->all_first ? end - own->all_first : 0;
+}
+
 static struct z3_module own_tensors(const struct builder *b, const struct z3_node *x, int block)
 {
     const struct model *m = b->d->m;
@@ -42,6 +58,10 @@ static struct z3_module own_tensors(const struct builder *b, const struct z3_nod
         own.first = q->first + block * m->per_block;
         own.n = q->ntensors;
         own.kernel_module = kernel_module(m, x->module);
+        for (int i = x->module + 1; x->leaf && i < m->nmodules && zero3_tree_below(&m->modules[i], x->path); i++) {
+            own.n += m->modules[i].ntensors;
+            own.more_modules++;
+        }
     } else if (m->tied && !strcmp(x->path, "lm_head")) {
         while (own.first < m->ntensors && m->tensors[own.first].role != ROLE_TOKENS)
             own.first++;
@@ -53,7 +73,12 @@ static struct z3_module own_tensors(const struct builder *b, const struct z3_nod
         own.n = 1;
         own.bit = 2;
         own.external = true;
+    } else {
+        add_below(m, x->path, &own);
+        return own;
     }
+    own.all_first = own.first;
+    own.all_n = own.n;
     return own;
 }
 
@@ -70,14 +95,17 @@ static int make_modules(struct builder *b)
     if (!b->t->modules)
         return fail("out of memory for the module trace");
     b->t->modules[b->root].kernel_module = -1;
+    b->t->modules[b->root].all_n = b->d->m->ntensors;
     for (int i = 0; i < b->outer.n; i++)
         b->t->modules[b->outer0 + i] = own_tensors(b, &b->outer.node[i], 0);
     for (int i = 0; i < b->block.n; i++) {
         struct z3_module own = own_tensors(b, &b->block.node[i], 0);
         for (int k = 0; k < layers; k++) {
-            b->t->modules[b->block0 + k * per].kernel_module = -1;
+            b->t->modules[b->block0 + k * per] = (struct z3_module){ .kernel_module = -1, .all_first = b->d->block0 + k * b->d->per_block,
+                                                                     .all_n = b->d->per_block };
             b->t->modules[b->block0 + k * per + 1 + i] = own;
             own.first += b->d->per_block;
+            own.all_first += b->d->per_block;
         }
     }
     return 0;
@@ -138,7 +166,8 @@ static bool after(const struct ds *d, int t, int at, int u, int u_at)
     return at > u_at;
 }
 
-/* The module's gradients in autograd's order. */
+/* The module's gradients in autograd's order; a leaf's in that of its parameters, once it is through (stage3.py,
+ * _leaf_module_hooks). */
 static void grads(struct builder *b, int id, enum piece_id piece, int block)
 {
     const struct z3_module *own = &b->t->modules[id];
@@ -149,7 +178,7 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
         if (b->d->m->tensors[own->first + k].frozen)
             continue;
         int t = own->first + k, where = ready_at(b->d, piece, t - offset), i = n++;
-        for (; i > 0 && after(b->d, order[i - 1], at[i - 1], t, where); i--) {
+        for (; i > 0 && !own->more_modules && after(b->d, order[i - 1], at[i - 1], t, where); i--) {
             at[i] = at[i - 1];
             order[i] = order[i - 1];
         }

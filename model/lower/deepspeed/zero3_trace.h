@@ -32,7 +32,9 @@ struct z3_event {
 
 struct z3_module {
     int first, n;                   /* its own tensors in model->tensors */
+    int all_first, all_n;           /* with all below it */
     int kernel_module;              /* as in struct kernel, or -1 */
+    int more_modules;               /* of a leaf: so many that follow it are in it too */
     int bit;                        /* its mark on its tensors: 1, or 2 where they are another's */
     bool external;                  /* they are its own from when it first asks for them, in the first forward of all */
 };

@@ -20,6 +20,7 @@
  * &  only in the eager code with ALiBi
  * #  a list: one module for each of its numbers
  * =  called once for each kind of layer, where these rotate by tables of their own
+ * ^  a leaf: no hooks below it (DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py: Mixtral's and Qwen3's mixtures)
  * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
 struct tree { const char *families, *outer, *block; };
 
@@ -32,6 +33,16 @@ static const struct tree trees[] = {
       "ln_1 attn[ c_attn c_proj resid_dropout ] ln_2 mlp[ c_fc act c_proj dropout? ]" },
     { " llama mistral qwen2 gemma ministral ministral3 granite smollm3 ernie4_5 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
+    { " mixtral ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp^" },
+    { " qwen3_moe ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm mlp^" },
+    { " olmoe ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
+      "mlp[ gate experts[ act_fn ] ]" },
+    { " granitemoe ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "block_sparse_moe[ router experts[ act_fn ] ]" },
     { " seed_oss ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
       "mlp[ gate_proj act_fn up_proj down_proj dropout%? ]" },
@@ -116,6 +127,21 @@ static int find_module(const struct model *m, const char *path)
     return -1;
 }
 
+static int find_below(const struct model *m, const char *path)
+{
+    for (int i = 0; i < m->nmodules; i++)
+        if (m->modules[i].block <= 0 && zero3_tree_below(&m->modules[i], path))
+            return i;
+    return -1;
+}
+
+bool zero3_tree_below(const struct module *of, const char *path)
+{
+    size_t n = strlen(path);
+
+    return !strncmp(of->name, path, n) && of->name[n] == '.';
+}
+
 static bool eager_alibi(const struct local_model *local)
 {
     return !kernels_take_sdpa(local->plan->kernels) && local->model->position == POS_ALIBI;
@@ -177,18 +203,19 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
     bool container = false, optional = false, alibi = false, twice = false;
 
     *x = (struct z3_node){ .module = -1, .external = -1, .asks = -1 };
-    for (; len > 0 && strchr("!~?%*&=[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?%*&=^[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
         x->function |= word[len - 1] == '%';
+        x->leaf |= word[len - 1] == '^';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
         twice |= word[len - 1] == '=' && torch_has_two_tables(local->model);
         container |= word[len - 1] == '[';
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
-    x->module = find_module(local->model, x->path);
+    x->module = x->leaf ? find_below(local->model, x->path) : find_module(local->model, x->path);
     if ((optional && x->module < 0 && part_of(local->model, x->path, "original_module") < 0) || (alibi && !eager_alibi(local)))
         return -1;
     int at = t->n++;

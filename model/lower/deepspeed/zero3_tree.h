@@ -25,6 +25,7 @@ struct z3_node {
     int  external;                  /* module whose weight is this one's, too, from the first forward on; -1: none */
     int  asks;                      /* module whose weight's dtype is asked for: where it opens if it has none itself, else
                                      * where it closes; -1: none */
+    bool leaf;                      /* all below it is fetched at once; module is the first of these */
 };
 
 struct z3_tree {
@@ -32,6 +33,9 @@ struct z3_tree {
     int n;
     int order[2 * Z3_MAX_NODES + 2], norder;
 };
+
+/* Is the module below `path`? */
+bool zero3_tree_below(const struct module *of, const char *path);
 
 /* What is outside of the blocks, and one block. */
 void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block);

@@ -362,6 +362,21 @@ NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_g
 
 def family_cases(f):
     """What every family is recorded with: all go to one file."""
+    if "num_experts_per_tok" in MODELS[f]:          # planned in bf16 (model/plan/experts_check.c)
+        return {
+            "s0_bf16": case(f, 0, "bf16", traces=False),
+            "s1_bf16": case(f, 1, "bf16", traces=False, **SMALL),
+            "s2_bf16": case(f, 2, "bf16", traces=False, **SMALL),
+            "s2_bf16_gas2_recompute": case(f, 2, "bf16", 2, recompute="full", traces=False, **TINY),
+            "s3_bf16_gas2": case(f, 3, "bf16", 2, stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=5000,
+                                 stage3_max_reuse_distance=0, **SMALL),
+            "s3_bf16_tight": case(f, 3, "bf16", clip=1.0, traces=False, stage3_param_persistence_threshold=100,
+                                  stage3_max_live_parameters=9000, stage3_prefetch_bucket_size=3000,
+                                  stage3_max_reuse_distance=8000, **TINY),
+            "s3_bf16_w3_recompute": case(f, 3, "bf16", world=3, recompute="full", traces=False,
+                                         stage3_param_persistence_threshold=200, stage3_prefetch_bucket_size=0,
+                                         stage3_max_reuse_distance=20000, **SMALL),
+        }
     cases = {
         "s2_bf16": case(f, 2, "bf16", traces=False, **SMALL),
         "s2_fp32_w3_clip": case(f, 2, "fp32", world=3, clip=1.0, traces=False, reduce_bucket_size=3000),

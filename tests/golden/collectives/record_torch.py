@@ -631,6 +631,18 @@ def family_cases(family):
     def fsdp1(name, what, world, strategy="FULL_SHARD", options=None, **kw):
         add(name, "FSDP1, " + what, "fsdp1", config, world, fsdp=dict({"sharding_strategy": strategy}, **(options or {})), **kw)
 
+    if "num_experts_per_tok" in config:         # planned in bf16 without autocast (model/plan/experts_check.c)
+        bf16 = dict(precision="bf16", reduce_dtype="fp32")
+        pure = dict(precision="bf16", param_dtype="bf16")
+        add("ddp-bf16params", "DDP over model.to(bfloat16)", "ddp", config, 2, ddp={"bucket_cap_mb": 0.02, "model_dtype": "bf16"}, **pure)
+        add("ddp-bf16params-recompute", "DDP over model.to(bfloat16), broadcast_buffers off, every block checkpointed, no_sync on the first of 2", "ddp",
+            config, 2, ddp={"bucket_cap_mb": 0.03, "broadcast_buffers": False, "model_dtype": "bf16"}, accumulation=2, recompute="full", **pure)
+        add("fsdp2-bf16", "FSDP2, bf16, fp32 reduction, 7 ranks: more than experts, or fewer", "fsdp2", config, 7, **bf16)
+        add("fsdp2-bf16-reshard2-clip", "FSDP2, bf16, fp32 reduction, blocks 2 of 4, clip_grad_norm_", "fsdp2", config, 4,
+            fsdp={"reshard_after_forward": 2}, clip=1.0, **bf16)
+        add("fsdp2-hsdp-acc2-recompute", "FSDP2, HSDP, bf16, no gradient synchronisation on the first of 2, every block checkpointed", "fsdp2", config, 4,
+            shard_group=2, cluster="2x2xh100", accumulation=2, recompute="full", **bf16)
+        return c
     add("ddp-cap", "DDP, several buckets", "ddp", config, 2, ddp={"bucket_cap_mb": 0.05})
     add("ddp-bf16params", "DDP over model.to(bfloat16)", "ddp", config, 2, precision="bf16", param_dtype="bf16", ddp={"bucket_cap_mb": 0.02, "model_dtype": "bf16"})
     add("ddp-acc3-static", "DDP, 3 micro-steps, all reduced, static graph", "ddp", config, 3, ddp={"bucket_cap_mb": 0.05, "static_graph": True}, accumulation=3, sync=True)

@@ -61,6 +61,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from torch_hooks import hook_cases, kept, register_hook, steps_before
+from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_options import option_cases, recompute_by_operator, replace_loss
 
 # ---- models ----
@@ -186,7 +187,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()})
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES)
 
 # ---- what stands in for a GPU ----
 
@@ -246,6 +247,7 @@ def without_gpu():
     import transformers.masking_utils as masks
     masks.find_packed_sequence_indices = lambda *a, **k: None
     torch.nn.functional.scaled_dot_product_attention = sdpa
+    take_grouped_products()
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -291,8 +293,7 @@ class Peaks:
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
             func = torch.ops.aten.add_.Tensor
         # Back from x[[i]] into zeros: likewise.
-        if IN_PLACE and func is torch.ops.aten.index_put.default and self._mod_tracker.is_bw:
-            func = torch.ops.aten.index_put_.default
+        func = PUTS.get(func, func) if IN_PLACE and self._mod_tracker.is_bw else func
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 IN_PLACE = True
@@ -312,10 +313,7 @@ class DDPPeaks(Peaks, MemTracker):
 def blocks_of(model):
     body = model.base_model
     body = getattr(body, "decoder", body)
-    for name in ("h", "layers", "blocks"):
-        if hasattr(body, name):
-            return getattr(body, name)
-    raise AttributeError("no list of blocks in " + type(body).__name__)
+    return next(getattr(body, name) for name in ("h", "layers", "blocks") if hasattr(body, name))
 
 
 def gpu_of(plan):
@@ -438,7 +436,7 @@ def run(plan):
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
             form = plan.get("optimizer_form", "foreach")
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
-            batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16"
+            batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16" and not plan["ddp"].get("model_dtype")
             for _ in range(steps_before(plan.get("ddp", {}))):
                 step(model, optimizer, *batch, plan, autocast)
             return tracked_step(model, optimizer, batch, plan, autocast)
@@ -492,7 +490,7 @@ def name_of(p):
     parts += [p["ddp"]["comm_hook"]] if p.get("ddp", {}).get("comm_hook") else []
     parts += ["%s=%s" % x for x in p.get("ddp", {}).get("PowerSGDState", {}).items() if x[0] != "start_powerSGD_iter"]
     parts += [p[key] for key in ("loss", "optimizer_form") if key in p]
-    if p.get("fsdp", {}).get("model_dtype"):
+    if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
         parts.append("pure")
     if gpu_of(p) != "h100":
         parts.append(gpu_of(p))
@@ -648,7 +646,7 @@ def choices(gpu):
 
 
 CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of),
-         "hooks": lambda: hook_cases(plan_of)}
+         "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of)}
 
 
 def record(plans, out):

@@ -1,0 +1,122 @@
+/* tape_experts.c -- see tape_experts.h. */
+#include "model/program/tape_experts.h"
+
+#include "model/program/tape_internal.h"
+
+static int alloc(struct tape *t, int64_t numel, enum dtype dt) { return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS); }
+
+static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
+
+static var result(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_var(t, alloc(t, numel, dt), numel, dt, t->nnodes - 1, 0);
+}
+
+var tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index)
+{
+    int64_t numel = rows * used;
+
+    tape_begin_saving(t, "top-k", KC_ELEMENTWISE)->bytes = tape_var_bytes(t, x) + numel * (elem(t, x) + 8);
+    tape_edge(t, tape_node(t, NODE_COPY, "top-k", KC_ELEMENTWISE), x);
+    int node = t->nnodes - 1;
+    var values = result(t, numel, tape_var_dtype(t, x));
+    *index = tape_var(t, alloc(t, numel, DT_INT64), numel, DT_INT64, 0, 0);
+    tape_save_var(t, &t->nodes[node], *index);
+    return values;
+}
+
+var tape_normalise(struct tape *t, var x, int64_t rows)
+{
+    int64_t numel = tape_var_numel(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
+
+    tape_begin_saving(t, "top-k norm", KC_ELEMENTWISE)->bytes = 3 * tape_var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_EACH, "top-k norm", KC_ELEMENTWISE);
+    tape_edge(t, n, x);
+    n->work = 3 * tape_var_bytes(t, x);         /* quotients, their product with the gradient */
+    for (int i = 0; i < 2; i++) {
+        int s = alloc(t, i ? numel : rows, dt);
+        tape_save(t, n, s);
+        tape_unref(t, s);
+    }
+    t->stores[t->vars[x].store].refs++;
+    return tape_var(t, t->vars[x].store, numel, dt, t->nnodes - 1, 0);
+}
+
+var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
+{
+    tape_begin_reading(t, name, KC_COPY)->bytes = 2 * numel * elem(t, x);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    tape_edge(t, n, x);
+    tape_save_var(t, n, index);
+    return result(t, numel, tape_var_dtype(t, x));
+}
+
+var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets)
+{
+    int64_t rows = tape_var_numel(t, x) / k, each = ceil_div(rows, experts);
+    struct kernel *kernel = tape_begin_reading(t, names->forward, KC_GEMM);
+
+    kernel->m = each, kernel->n = n, kernel->k = k, kernel->batch = experts;
+    kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
+    kernel->bytes = (rows * k + experts * n * k + rows * n) * elem(t, x);
+    struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);
+    node->names = *names;
+    node->m = each, node->n = n, node->k = k, node->batch = experts;
+    node->flops = kernel->flops;
+    node->weight_first = true;
+    tape_edge(t, node, x);
+    tape_edge(t, node, w);
+    tape_save_var(t, node, w);                  /* counted where it is gathered: by its unit */
+    tape_save_var(t, node, offsets);
+    tape_save_var(t, node, x);
+    return result(t, rows * n, tape_var_dtype(t, x));
+}
+
+static enum dtype wider(enum dtype a, enum dtype b) { return dtype_bytes(a) >= dtype_bytes(b) ? a : b; }
+
+var tape_weigh(struct tape *t, const char *name, var x, var w)
+{
+    enum dtype dt = wider(tape_var_dtype(t, x), tape_var_dtype(t, w));
+
+    tape_begin_reading(t, name, KC_ELEMENTWISE)->bytes = tape_var_numel(t, x) * (elem(t, x) + dtype_bytes(dt));
+    struct node *n = tape_node(t, NODE_WEIGH, name, KC_ELEMENTWISE);
+    tape_edge(t, n, x);
+    tape_edge(t, n, w);
+    n->dt = dt;
+    tape_save_var(t, n, x);
+    tape_save_var(t, n, w);
+    return result(t, tape_var_numel(t, x), dt);
+}
+
+/* MulBackward0 makes both products before the engine casts the first and adds up the rows of the second
+ * (validate_outputs()). */
+void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *x = &n->edges[0], *w = &n->edges[1];
+    int64_t size = dtype_bytes(n->dt);
+    bool casts = x->dt != n->dt;
+    struct kernel *k = tape_kernel(t, n->name, n->kc);
+
+    k->module = n->module;
+    k->half = n->half;
+    k->bytes = x->numel * (4 * size + 2 * dtype_bytes(x->dt));
+    int product = tape_alloc(t, x->numel, size, MEM_TEMPORARIES);
+    out[0] = tape_alloc(t, x->numel, size, MEM_TEMPORARIES);
+    if (casts) {
+        int cast = tape_alloc(t, x->numel, dtype_bytes(x->dt), MEM_TEMPORARIES);
+        tape_unref(t, out[0]);
+        out[0] = cast;
+    }
+    out[1] = tape_alloc(t, w->numel, dtype_bytes(w->dt), MEM_TEMPORARIES);
+    tape_unref(t, product);
+}
+
+var tape_sum_rows(struct tape *t, const char *name, var x, int64_t n)
+{
+    int64_t numel = tape_var_numel(t, x) / n;
+
+    tape_begin(t, name, KC_ELEMENTWISE)->bytes = (tape_var_numel(t, x) + numel) * elem(t, x);
+    tape_edge(t, tape_node(t, NODE_COPY, name, KC_ELEMENTWISE), x);
+    return result(t, numel, tape_var_dtype(t, x));
+}

@@ -1,0 +1,26 @@
+/* tape_experts.h -- the operations of a mixture of experts: choosing, sorting, grouped products, weighing.
+ *
+ * Each row of `rows` of grouped products belongs to an expert; tokens are taken to spread evenly, so that every expert has
+ * as many.  What these save and allocate was recorded from transformers 5.23 (integrations/moe.py, tests/golden/memory). */
+#ifndef DPX_TAPE_EXPERTS_H
+#define DPX_TAPE_EXPERTS_H
+
+#include "model/program/tape.h"
+
+/* The largest `used` of each row of x, of which there are `rows`; *index: their places, int64. */
+var  tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index);
+/* x /= x.sum(-1), in place: its rows, and a copy of x, are saved. */
+var  tape_normalise(struct tape *t, var x, int64_t rows);
+/* x[index]: so many elements; back into zeros of x's size. */
+var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
+/* y[rows, n] = x[rows, k] W[expert of the row], `experts` products in one kernel; saves `offsets` beside x and w. */
+var  tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets);
+/* x times one number a row, in the wider dtype. */
+var  tape_weigh(struct tape *t, const char *name, var x, var w);
+/* Every `n` rows of x added up; back, each gradient n times. */
+var  tape_sum_rows(struct tape *t, const char *name, var x, int64_t n);
+
+/* Backward of tape_weigh()'s node. */
+void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+
+#endif

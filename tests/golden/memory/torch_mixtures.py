@@ -1,0 +1,55 @@
+"""Mixtures of experts, for record_torch_memory.py."""
+import torch
+
+# What autograd does in place but to fake tensors.
+PUTS = {torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+        torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src}
+
+EXPERTS = dict(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2, vocab_size=8192,
+               max_position_embeddings=1024)
+SMALL = {
+    "mixtral": dict(EXPERTS, intermediate_size=768, num_local_experts=8, num_experts_per_tok=2, sliding_window=None),
+    "qwen3_moe": dict(EXPERTS, head_dim=64, moe_intermediate_size=256, num_experts=16, num_experts_per_tok=4,
+                      norm_topk_prob=True),
+    "granitemoe": dict(EXPERTS, intermediate_size=256, num_local_experts=16, num_experts_per_tok=4, tie_word_embeddings=True,
+                       residual_multiplier=0.22, attention_multiplier=0.015625, embedding_multiplier=12.0, logits_scaling=6.0),
+    "olmoe": dict(EXPERTS, intermediate_size=256, num_experts=16, num_experts_per_tok=4),
+}
+# Of these there are fewer experts than ranks, as many, and more.
+MIXTURES = {name: {"model_type": name, **shape} for name, shape in SMALL.items()}
+MIXTURES.update({
+    "mixtral-8x7b": dict(model_type="mixtral", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+                         num_attention_heads=32, num_key_value_heads=8, vocab_size=32000, num_local_experts=8,
+                         num_experts_per_tok=2),
+    "olmoe-1b-7b": dict(model_type="olmoe", hidden_size=2048, intermediate_size=1024, num_hidden_layers=16,
+                        num_attention_heads=16, num_key_value_heads=16, vocab_size=50304, num_experts=64,
+                        num_experts_per_tok=8),
+    "qwen3-30b-a3b": dict(model_type="qwen3_moe", hidden_size=2048, moe_intermediate_size=768, num_hidden_layers=48,
+                          num_attention_heads=32, num_key_value_heads=4, head_dim=128, vocab_size=151936, num_experts=128,
+                          num_experts_per_tok=8, norm_topk_prob=True),
+})
+
+
+def take_grouped_products():
+    """transformers asks the GPU for its compute capability, which is at least 8.0."""
+    import transformers.integrations.moe as moe
+    moe._can_use_grouped_mm = lambda *a: True
+
+
+def expert_cases(plan_of):
+    """transformers' grouped products are not under autocast: FSDP2's bf16, and models in bf16."""
+    for model in SMALL:
+        yield plan_of(model, world=4, batch=4, seq=256)
+        yield plan_of(model, world=4, batch=3, seq=100, kernels="torch-eager")
+        yield plan_of(model, world=4, batch=2, seq=256, recompute="full")
+        yield plan_of(model, world=8, batch=2, seq=256, model_dtype="bf16")
+        yield plan_of(model, world=4, batch=1, seq=64, accumulation=2, reshard=False)
+        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16",
+                      ddp={"gradient_as_bucket_view": False, "model_dtype": "bf16"})
+        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="full",
+                      ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})
+    yield plan_of("mixtral-8x7b", world=64, batch=1, seq=4096, recompute="full")
+    yield plan_of("mixtral-8x7b", world=64, group=8, batch=1, seq=2048)
+    yield plan_of("olmoe-1b-7b", world=64, batch=1, seq=4096)
+    yield plan_of("qwen3-30b-a3b", world=64, batch=1, seq=4096)
+    yield plan_of("qwen3-30b-a3b", world=32, batch=1, seq=4096, recompute="full")
