@@ -549,6 +549,7 @@ static int check_own_optimizer(const struct plan *p, const char *where, const ch
 static int check_optimizer(const struct plan *p, const char *where)
 {
     bool bnb = (p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8) || p->optimizer >= OPTIMIZER_PAGED_ADAMW;
+    bool torchao = p->optimizer == OPTIMIZER_AO_ADAMW8 || p->optimizer == OPTIMIZER_AO_ADAMW4 || p->optimizer == OPTIMIZER_AO_ADAMW;
     const char *word;
 
     if (p->optimizer == OPTIMIZER_ADAMW)
@@ -561,7 +562,10 @@ static int check_optimizer(const struct plan *p, const char *where)
                     "or strategy ddp", where, word);
     if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
-    if (plan_recipe(p).kept != DT_FP32)
+    if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
+        return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
+                    p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
+    if (plan_recipe(p).kept != DT_FP32 && !torchao)
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);

@@ -105,6 +105,9 @@ var  torch_activation(struct torch_model *b, var x);
 var  torch_mask(const struct torch_model *b);
 /* FSDP2 hands every block its arguments in the dtype of its parameters, tables (and mpt's bias) in fp32 too. */
 bool torch_casts_tables(const struct torch_model *b);
+/* Have its blocks linear layers that do not call nn.functional.linear, which ZeRO-3 replaces: GPT-2's Conv1D calls addmm(bias, x,
+ * weight), FalconLinear multiplies and adds the bias by itself? */
+bool torch_own_linear(const struct model *m);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
 int  torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as);

@@ -56,6 +56,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
     return -1;
 }
 
+bool torch_own_linear(const struct model *m) { return torch_style_of(m->family)->conv1d || !strcmp(m->family, "falcon"); }
+
 static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
 {
     enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
@@ -249,7 +251,10 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     var in = torch_bf16_if_autocast(b, x);
     if (conv1d)
         bias = param(b, role, true, n, true);
+    bool saves = t->linear_saves;
+    t->linear_saves &= role == ROLE_HEAD || !torch_own_linear(b->m);
     var y = op_linear(t, names, in, n, k, w, bias, !bias);
+    t->linear_saves = saves;
     tape_drop(t, bias);
     tape_drop(t, in);
     tape_drop(t, w);

@@ -34,7 +34,10 @@ int main(void)
     printf("memory: published peaks, GiB, predicted of published\n");
     if (memory_each_row(exclude, NULL) < 0)
         return 1;
-    printf("  %-84s  %-26s  %-26s  %-26s\n", "", memory_meters[0], memory_meters[1], memory_meters[2]);
+    printf("  %-84s", "");
+    for (int m = 0; m < NMETER; m++)
+        printf("  %-26s", memory_meters[m]);
+    puts("");
     if (memory_each_row(print, NULL) < 0)
         return 1;
     for (int m = 0; m < NMETER; m++) {

@@ -4,7 +4,7 @@
  *
  * Rows of torchtitan.csv that state memory (public_rows.c says how a row becomes a plan) and of memory.jsonl: one JSON object
  * a line with `what`, `source` and either `left_out`, the reason, or `plan` and published peaks in bytes: `allocated`
- * (max_memory_allocated), `active`, `reserved` (max_memory_reserved).  Reasons are stated before anything is compared.
+ * (max_memory_allocated), `active`, `reserved` (max_memory_reserved), `driver` (nvidia-smi).  Reasons are stated before anything is compared.
  * Shared by accuracy_memory.c, which prints, and tests/sim/test_memory_published.c, which asserts. */
 #ifndef DPX_MEMORY_ROWS_H
 #define DPX_MEMORY_ROWS_H
@@ -20,8 +20,8 @@
 
 #define MEMORY_ROWS "tests/accuracy/memory.jsonl"
 
-enum memory_meter { METER_ALLOCATED, METER_ACTIVE, METER_RESERVED, NMETER };
-static const char *const memory_meters[NMETER] = { "allocated", "active", "reserved" };
+enum memory_meter { METER_ALLOCATED, METER_ACTIVE, METER_RESERVED, METER_DRIVER, NMETER };
+static const char *const memory_meters[NMETER] = { "allocated", "active", "reserved", "driver" };
 
 struct memory_row {
     char    what[128];
@@ -40,6 +40,7 @@ static inline int memory_predict(const struct plan *p, struct memory_row *r)
     r->ours[METER_ALLOCATED] = e.reserved.allocated_peak;
     r->ours[METER_ACTIVE] = e.reserved.active_peak;
     r->ours[METER_RESERVED] = e.reserved.reserved_peak;
+    r->ours[METER_DRIVER] = e.reserved.driver;
     r->verdict = e.verdict;
     evaluation_free(&e);
     return 0;

@@ -41,7 +41,9 @@ static void states_are_those_that_the_packages_make(void **state)
         for (int d = 0; d < t.ndim; d++)
             t.shape[d] = json_integer_value(json_array_get(shape, (size_t)d));
         t.numel = t.shape[0] * t.shape[1];
-        p.ddp.model_dtype = -1;
+        p.precision = DT_BF16;
+        p.ddp.model_dtype = json_object_get(c, "kept") ? DT_BF16 : -1;
+        p.fsdp.model_dtype = -1;
         assert_int_equal(optimizer_states(&p, &t, t.shape[0], bytes), json_array_size(want));
         for (size_t i = 0; i < json_array_size(want); i++)
             if (bytes[i] != json_integer_value(json_array_get(want, i)))
@@ -92,14 +94,24 @@ static void a_step_takes_what_pytorch_takes(void **state)
     fclose(f);
 }
 
-static int64_t states_of(const char *strategy, const char *optimizer)
+static json_t *plan_of(const char *strategy, const char *optimizer)
 {
-    json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", 512,
-                          "strategy", strategy, "dialect", "torch", "optimizer", optimizer);
+    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", 512,
+                     "strategy", strategy, "dialect", "torch", "optimizer", optimizer);
+}
+
+/* `bf16`: the object whose "model_dtype" says so; NULL: fp32. */
+static int64_t states_in(const char *strategy, const char *optimizer, const char *bf16)
+{
+    json_t *j = plan_of(strategy, optimizer);
     struct schedules s = { 0 };
     struct ledger l;
     struct plan p;
 
+    if (bf16) {
+        json_object_set_new(j, "precision", json_string("bf16"));
+        json_object_set_new(j, bf16, json_pack("{s:s}", "model_dtype", "bf16"));
+    }
     assert_int_equal(plan_from_json(j, "plan", &p), 0);
     json_decref(j);
     assert_int_equal(lower(&p, 0, &s), 0);
@@ -108,6 +120,8 @@ static int64_t states_of(const char *strategy, const char *optimizer)
     plan_free(&p);
     return l.persistent[CAT_OPTIMIZER];
 }
+
+static int64_t states_of(const char *strategy, const char *optimizer) { return states_in(strategy, optimizer, NULL); }
 
 /* Llama-3.1-8B: 8,030,261,248 parameters, of which 65 norms of 4,096 and an embedding of 525,336,576; all sizes are
  * multiples of 512 bytes but for single numbers. */
@@ -127,6 +141,10 @@ static void plans_hold_what_tensors_need(void **state)
     /* A rank's eighth; a norm's 512 elements stay in fp32 */
     assert_int_equal(states_of("fsdp", "sgd"), 4 * n / 8);
     assert_int_equal(states_of("fsdp", "adamw_torch_8bit"), (n - 65 * 4096) / 8 / 32 * 65 + 65 * 512 * 8 + 226 * 2 * 1024);
+    /* In bf16 with the parameters: 4 bytes each, no master; 8 bits stay 8 bits, what is too small is in bf16 */
+    assert_int_equal(states_in("ddp", "adamw_stochastic_bf16", "ddp"), 4 * n);
+    assert_int_equal(states_in("fsdp", "adamw_stochastic_bf16", "fsdp"), 4 * n / 8);
+    assert_int_equal(states_in("fsdp", "adamw_torch_8bit", "fsdp"), (n - 65 * 4096) / 8 / 32 * 65 + 65 * 512 * 4 + 226 * 2 * 1024);
 }
 
 static void what_a_strategy_cannot_shard_is_refused(void **state)
@@ -149,6 +167,25 @@ static void what_a_strategy_cannot_shard_is_refused(void **state)
     }
 }
 
+static void rounding_by_chance_needs_parameters_in_bf16(void **state)
+{
+    static const char *const strategies[] = { "ddp", "fsdp" };
+    char why[512];
+    struct plan p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        json_t *j = plan_of(strategies[i], "adamw_stochastic_bf16");
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        assert_int_equal(rc, -1);
+        assert_non_null(strstr(why, "model_dtype to bf16"));
+        assert_non_null(strstr(why, strategies[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +193,7 @@ int main(void)
         cmocka_unit_test(a_step_takes_what_pytorch_takes),
         cmocka_unit_test(plans_hold_what_tensors_need),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
+        cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
     };
     return cmocka_run_group_tests_name("model/optimizers", tests, NULL, NULL);
 }

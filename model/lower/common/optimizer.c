@@ -11,6 +11,7 @@ static const struct { const char *title, *states; int moments; } known[NOPTIMIZE
     [OPTIMIZER_BNB_LION8]  = { "8-bit Lion", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW8]  = { "8-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW4]  = { "4-bit AdamW", "optimizer states", 0 },
+    [OPTIMIZER_AO_ADAMW]   = { "AdamW, rounded by chance", "exp_avg, exp_avg_sq", 0 },
     [OPTIMIZER_PAGED_ADAMW]  = { "paged AdamW", "optimizer states", 0 },
     [OPTIMIZER_PAGED_ADAMW8] = { "paged 8-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_PAGED_LION]   = { "paged Lion", "optimizer states", 0 },
@@ -95,7 +96,7 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
     if (t->frozen || n == 0)
         return 0;
     switch (p->optimizer) {
-    case OPTIMIZER_ADAMW:
+    case OPTIMIZER_ADAMW: case OPTIMIZER_AO_ADAMW:
         bytes[0] = bytes[1] = n * e;
         return 2;
     case OPTIMIZER_SGD:
@@ -197,7 +198,8 @@ static struct optimizer_work own_work(const struct plan *p)
 /* Of fp32 parameters: p and g are 4 bytes, read, and p is written; what is kept is read and written.
  *     sgd          v*=, v+=g, p-=v: 2 + 3 + 3 elements; in one kernel 5
  *     adafactor    norms of p, g's rows and columns, the update: product, /=, clamp, rsqrt, *=, norm; p+=: 17 elements
- *     8 bits       p, g, p and the states' codes twice each; blocks' values are 1/64 of that and left out */
+ *     8 bits       p, g, p and the states' codes twice each; blocks' values are 1/64 of that and left out
+ *     stochastic   p, g, p and two states twice each: torchao compiles it to one kernel a tensor */
 struct optimizer_work optimizer_work(const struct plan *p)
 {
     bool fused = p->optimizer_form == OPTIMIZER_FUSED, loop = p->optimizer_form == OPTIMIZER_LOOP;
@@ -217,6 +219,7 @@ struct optimizer_work optimizer_work(const struct plan *p)
         return (struct optimizer_work){ 3 * e + 2, 1, true };
     case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true };
     case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true };
+    case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true };
     case OPTIMIZER_ADAMW:
     case NOPTIMIZER:           break;
     }

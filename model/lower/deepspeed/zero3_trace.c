@@ -149,11 +149,10 @@ static int ready_at(const struct ds *d, enum piece_id piece, int tensor)
 }
 
 /* DeepSpeed replaces nn.functional.linear (zero/linear.py, LinearFunctionForZeroStage3), whose
- * gradients come in the order of its arguments, input, weight, bias; norms' do by themselves.
- * GPT-2's Conv1D calls addmm(bias, x, weight), FalconLinear adds the bias by itself. */
+ * gradients come in the order of its arguments, input, weight, bias; norms' do by themselves. */
 static bool weight_before_bias(const struct ds *d)
 {
-    return !torch_style_of(d->m->family)->conv1d && strcmp(d->m->family, "falcon") != 0;
+    return !torch_own_linear(d->m);
 }
 
 /* Does the gradient of t come after that of u, another tensor of the same module? */

@@ -3,6 +3,7 @@
 
     python record_cpu_ranks.py [--only SUBSTRING] [-o cpu_ranks.jsonl]
     python record_cpu_ranks.py -o cpu_ranks_0.19.8.jsonl        with deepspeed 0.19.8 installed: its own cases
+    python record_cpu_ranks.py --tuned -o cpu_ranks_tuned.jsonl     with peft: adapters and frozen tensors
 
 FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
 PyTorch's CPU allocator is interposed (LD_PRELOAD): every storage is counted from its allocation to its
@@ -11,6 +12,7 @@ counted, what is not, and what this script changes.
 """
 import argparse
 import ctypes
+import fnmatch
 import gc
 import importlib
 import json
@@ -215,6 +217,32 @@ if deepspeed.__version__ == "0.19.8":
         "ds2_llama_fp16_accum_fp32_gas2_clip": accum("llama", precision="fp16", accumulation=2, clip=1.0, **LARGE),
     })
 
+# Adapters by PEFT, and frozen tensors; the plan's words.
+EVERY = {"train": "lora", "lora": {"rank": 8, "target_modules": "all-linear"}}
+USUAL = {"train": "lora", "lora": {"rank": 16}}
+SAVED = {"train": "lora", "lora": {"rank": 8, "target_modules": "all-linear", "modules_to_save": ["lm_head"]}}
+MLPS = {"train": ["*.mlp.*"]}
+NORMS = {"train": ["*norm.weight"]}
+ORIG = dict(use_orig_params=True)
+NO_REUSE = dict(stage3_param_persistence_threshold=3000, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=200000)
+TUNED = {
+    "fsdp1_llama_lora": dict(fsdp1("llama", **ORIG), **EVERY),
+    "fsdp1_llama_usual_bf16_clip": dict(fsdp1("llama", precision="bf16", clip=1.0, **ORIG), **USUAL),
+    "fsdp1_llama_lora_gradop": dict(fsdp1("llama", "SHARD_GRAD_OP", **ORIG), **EVERY),
+    "fsdp1_llama_lora_noshard_nosync": dict(fsdp1("llama", "NO_SHARD", accumulation=2, **ORIG), **EVERY),
+    "fsdp1_llama_mlps": dict(fsdp1("llama", **ORIG), **MLPS),
+    "fsdp1_gpt2_usual": dict(fsdp1("gpt2", **ORIG), **USUAL),
+    "ds1_llama_lora_bf16": dict(ds("llama", 1, precision="bf16", **SMALL), **EVERY),
+    "ds2_llama_saved_bf16_gas2": dict(ds("llama", 2, precision="bf16", accumulation=2, **LARGE), **SAVED),
+    "ds3_llama_lora_bf16": dict(ds("llama", 3, precision="bf16", **SMALL), **EVERY),
+    "ds3_llama_lora_fp32_partitioned": dict(ds("llama", 3, **NONE_KEPT, **SMALL), **EVERY),
+    "ds3_llama_usual_bf16_gas2": dict(ds("llama", 3, precision="bf16", accumulation=2, **NO_REUSE, **LARGE), **USUAL),
+    "ds3_llama_saved_bf16": dict(ds("llama", 3, precision="bf16", **NO_REUSE, **SMALL), **SAVED),
+    "ds3_gpt2_usual_bf16": dict(ds("gpt2", 3, precision="bf16", **NO_REUSE, **SMALL), **USUAL),
+    "ds3_llama_mlps_bf16": dict(ds("llama", 3, precision="bf16", **NONE_KEPT, **SMALL), **MLPS),
+    "ds3_llama_norms_fp32_gas2": dict(ds("llama", 3, accumulation=2, **NO_REUSE, **SMALL), **NORMS),
+}
+
 # ---- the account of storages ----
 
 
@@ -329,12 +357,23 @@ def listen():
 # ---- one rank ----
 
 
+def tune(model, plan):
+    """What the plan's "train" and "lora" say."""
+    if plan.get("train") == "lora":
+        from peft import LoraConfig, get_peft_model
+        lora = dict(plan["lora"])
+        return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=lora.pop("rank"), **lora))
+    for name, p in model.named_parameters():
+        p.requires_grad_("train" not in plan or any(fnmatch.fnmatchcase(name, x) for x in plan["train"]))
+    return model
+
+
 def build(plan):
     shape = dict(MODELS[plan["model"]])
     kind = shape.pop("model_type")
     config = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig}[kind](
         **shape, attn_implementation="eager", use_cache=False)
-    model = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind](config)
+    model = tune({"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind](config), plan)
     if plan["dialect"] == "deepspeed" and plan["precision"] != "fp32":
         model = model.to(torch.bfloat16 if plan["precision"] == "bf16" else torch.float16)  # else the engine does it
     return model
@@ -375,7 +414,8 @@ def wrap(model, plan):
         options["sharding_strategy"] = ShardingStrategy[options["sharding_strategy"]]
         if plan["precision"] == "bf16":
             options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        blocks = model.transformer.h if hasattr(model, "transformer") else model.model.layers
+        inner = model.base_model.model if plan.get("train") == "lora" else model
+        blocks = inner.transformer.h if hasattr(inner, "transformer") else inner.model.layers
         model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}),
                                          device_id=torch.device("cpu"), **options)
         return model, torch.optim.AdamW(model.parameters(), **adamw)
@@ -538,11 +578,16 @@ def run(name):
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--only", default="")
+    args.add_argument("--tuned", action="store_true")
     args.add_argument("-o", default="cpu_ranks.jsonl")
     args = args.parse_args()
+    if args.tuned:
+        import peft                     # before ranks are forked
+        CASES.clear()
+        CASES.update(TUNED)
     with open(args.o, "w") as out:
         meta = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "transformers": transformers.__version__,
-                "models": MODELS}
+                "models": MODELS, **({"peft": peft.__version__} if args.tuned else {})}
         print(json.dumps(meta, separators=(",", ":")), file=out)
         for name, plan in CASES.items():
             if args.only not in name:

@@ -12,7 +12,7 @@ import bitsandbytes
 import torch
 import torchao
 from bitsandbytes.optim import AdamW8bit, Lion32bit, Lion8bit
-from torchao.optim import AdamW4bit, AdamW8bit as TorchAdamW8bit
+from torchao.optim import AdamW4bit, AdamW8bit as TorchAdamW8bit, _AdamW
 
 SHAPES = [[7], [768], [4096], [4097], [12288], [16, 256], [63, 65], [64, 64], [100, 41], [128, 33], [16, 4096], [4096, 16],
           [768, 768], [768, 3072], [3072, 768], [101, 48], [50257, 48], [1024, 2816], [255, 17], [5000, 3]]
@@ -53,7 +53,10 @@ OPTIMIZERS = {
     "lion_8bit": (bnb_states, lambda p: Lion8bit(p)),
     "adamw_torch_8bit": (ao_states, lambda p: TorchAdamW8bit(p)),
     "adamw_torch_4bit": (ao_states, lambda p: AdamW4bit(p)),
+    "adamw_stochastic_bf16": (ao_states, lambda p: _AdamW(p, bf16_stochastic_round=True)),
 }
+# Of parameters in bf16; torchao's others of those, too, in lines with "kept".
+IN_BF16 = ("adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16")
 
 
 def main():
@@ -63,9 +66,11 @@ def main():
     with open(a.o, "w") as out:
         print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "torchao": torchao.__version__}), file=out)
         for name, (states, make) in OPTIMIZERS.items():
-            for shape in SHAPES:
-                made = [b for x in states(make, torch.nn.Parameter(torch.zeros(shape))) for b in bytes_of(x)]
-                print(json.dumps({"optimizer": name, "shape": shape, "bytes": made}), file=out)
+            for kept in [torch.float32] * (name != "adamw_stochastic_bf16") + [torch.bfloat16] * (name in IN_BF16):
+                for shape in SHAPES:
+                    made = [b for x in states(make, torch.nn.Parameter(torch.zeros(shape, dtype=kept))) for b in bytes_of(x)]
+                    more = {"kept": "bf16"} if kept == torch.bfloat16 else {}
+                    print(json.dumps({"optimizer": name, "shape": shape, "bytes": made, **more}), file=out)
 
 
 main()
