@@ -121,7 +121,7 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
         return fail("export: train: adapters and frozen weights are in the training script, not in %s files", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
-            return grid && writers[i] != export_torchtitan && !(writers[i] == export_deepspeed_file && p->parallel.context > 1)
+            return grid && writers[i] != export_torchtitan && !(writers[i] == export_deepspeed_file && p->parallel.pipeline <= 1)
                  ? fail("export to %s: %s: its files are written for data parallelism; torchtitan has it", target, grid)
                  : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",

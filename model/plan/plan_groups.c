@@ -33,7 +33,7 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "tensor", "context", "pipe",
-                                               "tied" };
+                                               "tied", "model", "world" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -100,9 +100,13 @@ static void secondary(const struct plan *p, const struct mesh *m, struct plan_gr
 {
     int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
 
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && n > 1)
+    if (p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED)
+        return;
+    if (n > 1)
         plan_groups_add(out, m, GROUP_SECONDARY, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED,
                                                                       .run = n < ranks ? n : ranks });
+    if (m->size[AXIS_TENSOR] > 1)       /* beside AutoTP barriers, and the comparison of traces, are of all ranks */
+        plan_groups_add(out, m, GROUP_WORLD, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED | MESH_AXIS(AXIS_TENSOR) });
 }
 
 /* Of the ranks that compute one copy of the model together. */

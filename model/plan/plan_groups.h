@@ -14,9 +14,10 @@
 /* The purpose of a group, by which lowerings ask for it; all other code reads the table.
  * GROUP_DATA: the ranks that have the same tensors, over which gradients are averaged; GROUP_ROOT_RESHARD: FSDP2's root,
  * where it reshards to another number of ranks than its units; GROUP_SECONDARY: ranks that keep a second copy of the parameters
- * together, DeepSpeed's hpZ; GROUP_TIED: the pipeline's first and last rank, where each has the embedding. */
+ * together, DeepSpeed's hpZ; GROUP_TIED: the pipeline's first and last rank, where each has the embedding; GROUP_MODEL, GROUP_WORLD:
+ * Megatron-LM's ranks that compute one copy of the model together, and all of them, where neither is another group. */
 enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_TENSOR, GROUP_CONTEXT,
-             GROUP_PIPE, GROUP_TIED, NGROUP };
+             GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
