@@ -450,7 +450,6 @@ static const struct { const char *name, *why; } refused[] = {
     { "compression_training", "compression is not supported" },
     { "weight_quantization", "quantised weights are not supported yet" },
     { "expert_parallel", "expert parallelism is not supported yet" },
-    { "tensor_parallel", "tensor parallelism is not supported yet" },
     { "pipeline", "pipeline parallelism is not supported yet" },
     { "msamp", "MS-AMP is not supported" },
 };
@@ -472,13 +471,35 @@ static bool is_on(const json_t *v)
 
 static const char *const batch_keys[] = { "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", NULL };
 
-/* Ranks that share a sample's positions: they count as one in the global batch. */
-static int read_positions(const struct import *in, const json_t *config)
+/* autotp_size 0, the default, is none, as 1 is. */
+static int read_tensor_parallel(const struct import *in, const json_t *j)
+{
+    static const char *const harmless_here[] = { "autotp_size", "dtype", "enabled", "tp", NULL };
+    const json_t *size = json_object_get(j, "autotp_size");
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)j, name, v)
+        if (!listed(harmless_here, name))
+            return fail("%s: tensor_parallel.%s: only autotp_size is supported yet", in->where, name);
+    if (!size || (json_is_integer(size) && json_integer_value(size) == 0))
+        return 0;
+    return set(in, "tensor_parallel", "autotp_size", size);
+}
+
+/* Ranks that share a sample count as one in the global batch. */
+static int read_shares(const struct import *in, const json_t *config)
 {
     const json_t *size = json_object_get(config, "sequence_parallel_size");
     const char *word = json_string_value(json_object_get(config, "seq_parallel_communication_data_type"));
 
+    const json_t *tensor = json_object_get(config, "tensor_parallel");
+
     if (size && set(in, "", "sequence_parallel_size", size) < 0)
+        return -1;
+    if (tensor && !json_is_object(tensor))
+        return fail("%s: tensor_parallel: expected an object", in->where);
+    if (tensor && read_tensor_parallel(in, tensor) < 0)
         return -1;
     knob_follow(in->p, NULL, NULL);
     if (in->p->parallel.context > 1 && word && strcmp(word, "fp32"))
@@ -490,8 +511,8 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
 {
     if (!strcmp(name, "gradient_clipping") && is_auto(v))
         return 0;               /* filled in with the defaults */
-    if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type"))
-        return 0;               /* read_positions() */
+    if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type") || !strcmp(name, "tensor_parallel"))
+        return 0;               /* read_shares() */
     if (knob_named_cells(KNOB_DS, "", name) && !listed(batch_keys, name))
         return set(in, "", name, v);
     if (!strcmp(name, "bf16") || !strcmp(name, "bfloat16") || !strcmp(name, "fp16"))
@@ -575,7 +596,7 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         p->clip = 1;            /* TrainingArguments.max_grad_norm */
         notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");
     }
-    if (read_positions(&in, config) < 0 || read_batch(&in, config, micro, steps) < 0)
+    if (read_shares(&in, config) < 0 || read_batch(&in, config, micro, steps) < 0)
         return -1;
     json_object_foreach((json_t *)(uintptr_t)config, name, v)
         if (read_top(&in, name, v) < 0)

@@ -37,8 +37,8 @@
 #define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
 /* Where torchtitan, Megatron-LM or the papers divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2 | MEGATRON)
-/* Where ranks share positions: there, and with DeepSpeed's Ulysses. */
-#define POSITIONS (GRID | DS)
+/* There, and with DeepSpeed's AutoTP or Ulysses. */
+#define SHARES    (GRID | DS)
 
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
@@ -199,7 +199,7 @@ static const struct knob rows[] = {
     { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "modules of which a copy trains; null: none" },
 
-    { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
+    { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = SHARES, .ds = { .cells = DS, "tensor_parallel", "autotp_size" }, .label = ", tensor %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },
     { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper and megatron false"), IDLE(tensor),
       .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN("--parallelism.enable-sequence-parallel"),
@@ -209,7 +209,7 @@ static const struct knob rows[] = {
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),
       .about = "with tensor: products in parts beside their collective" },
-    { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = POSITIONS, .label = ", context %.0f", NOT_ACCELERATE(1),
+    { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = SHARES, .label = ", context %.0f", NOT_ACCELERATE(1),
       DS_TOP("sequence_parallel_size"),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID, .everywhere = true,

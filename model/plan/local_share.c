@@ -88,7 +88,7 @@ struct local_cut local_share_cut(const struct model *m, const struct tensor *t, 
     struct local_cut c = { .dim = cut_of(t) == CUT_OUT ? t->in_out : !t->in_out };
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
 
-    if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT)
+    if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT || (s->whole_table && t->role == ROLE_TOKENS))
         return (struct local_cut){ .dim = -1 };
     if (t->role == ROLE_QKV && !m->qkv_grouped) {
         add_run(&c, 0, q, s);
@@ -270,7 +270,8 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation, 0 };
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
-                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
+                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,
+                             .whole_table = p->dialect == DIALECT_DEEPSPEED };
     int stages = pipe.ranks * pipe.chunks;
 
     for (int c = 0; c < pipe.chunks; c++) {

@@ -79,6 +79,36 @@ static int check_torch_tensor(const struct plan *p, const char *where)
     return 0;
 }
 
+/* AutoTP in training, by transformers' plan (engine._apply_autotp_partitioning(), module_inject/ of DeepSpeed 0.19.6). */
+static int check_autotp(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    bool biased = false;
+
+    for (int t = m->block0; t < m->block0 + m->per_block; t++)
+        biased |= m->tensors[t].is_bias;
+    if (plan_version(p) < 19)
+        return fail("%s: parallel.tensor: AutoTP is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set one of them",
+                    where);
+    if (p->strategy == STRAT_DDP)
+        return fail("%s: parallel.tensor: AutoTP with stage 0 is not modelled yet: take zero1, zero2 or zero3", where);
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: kernels: AutoTP is modelled for torch-sdpa, not \"%s\"", where, kernels_name(p->kernels));
+    if ((strcmp(m->family, "llama") && strcmp(m->family, "mistral")) || biased || m->tied)
+        return fail("%s: parallel.tensor: %s: AutoTP is modelled for llama's and mistral's layers without biases and with a head of their own "
+                    "so far", where, m->name);
+    if (m->vocab % p->parallel.tensor)
+        return fail("%s: parallel.tensor: the %" PRId64 " rows of %s's head do not divide by %" PRId64 " ranks: not modelled yet", where, m->vocab,
+                    m->name, p->parallel.tensor);
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE || p->ds.zero_hpz_partition_size > 1 ||
+        (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32) || p->parallel.context > 1)
+        return fail("%s: parallel.tensor: AutoTP beside parallel.context, offload, hpZ, or BF16_Optimizer (grad_accum_dtype fp32 at stage 1) is not "
+                    "modelled yet", where);
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: with parallel.tensor fp32", where);
+    return attention_masked(p) ? fail("%s: parallel.tensor: not modelled for attention with a mask", where) : 0;
+}
+
 /* Megatron's block, by our own kernels. */
 static int check_paper_tensor(const struct plan *p, const char *where)
 {
@@ -100,8 +130,6 @@ static int check_tensor(const struct plan *p, const char *where)
 {
     const char *why = local_share_refused(&p->model, p->parallel.tensor);
 
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return fail("%s: parallel.tensor: DeepSpeed's AutoTP is not modelled yet", where);
     if (why)
         return fail("%s: parallel.tensor: %s cannot be cut over %" PRId64 " ranks: %s", where, p->model.name,
                     p->parallel.tensor, why);
@@ -110,6 +138,8 @@ static int check_tensor(const struct plan *p, const char *where)
                     p->seq, p->parallel.tensor);
     if (p->dialect == DIALECT_MEGATRON)
         return 0;
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return check_autotp(p, where);
     return p->dialect == DIALECT_PAPER ? check_paper_tensor(p, where) : check_torch_tensor(p, where);
 }
 

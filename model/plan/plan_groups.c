@@ -102,9 +102,13 @@ static void secondary(const struct plan *p, const struct mesh *m, struct plan_gr
 {
     int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
 
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && n > 1)
+    if (p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED)
+        return;
+    if (n > 1)
         plan_groups_add(out, m, GROUP_SECONDARY, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED,
                                                                       .run = n < ranks ? n : ranks });
+    if (m->size[AXIS_TENSOR] > 1)       /* beside AutoTP barriers, and the comparison of traces, are of all ranks */
+        plan_groups_add(out, m, GROUP_WORLD, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED | MESH_AXIS(AXIS_TENSOR) });
 }
 
 /* groups._get_local_all_to_all_group(): the two levels of quantised reductions; on one node they are not used. */

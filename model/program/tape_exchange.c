@@ -17,11 +17,12 @@ static struct kernel *begin(struct tape *t, const char *name)
 static void collective(struct tape *t, const char *name, enum coll_op op, enum dtype dt, int64_t elems)
 {
     struct kernel *k = begin(t, name);
+    bool tensor = op == COLL_ALL_REDUCE, adds = tensor || op == COLL_REDUCE_SCATTER;
 
     if (k != &t->skipped)
         k->collective = tape_note_collective(t, &(struct collective){
-            .op = (uint8_t)op, .group = GROUP_CONTEXT, .dtype = (uint8_t)dt, .red = op == COLL_REDUCE_SCATTER ? RED_SUM : RED_NONE,
-            .stream = STREAM_CONTEXT, .elems = elems });
+            .op = (uint8_t)op, .group = tensor ? GROUP_TENSOR : GROUP_CONTEXT, .dtype = (uint8_t)dt, .red = adds ? RED_SUM : RED_NONE,
+            .stream = tensor ? STREAM_TENSOR : STREAM_CONTEXT, .elems = elems });
 }
 
 static int copied(struct tape *t, const char *name, int64_t numel, enum dtype dt)
@@ -69,6 +70,24 @@ var tape_gather_list(struct tape *t, const char *name, var x, int64_t ranks)
     return gather_list(t, name, tape_var_numel(t, x) * ranks, tape_var_dtype(t, x), t->nnodes - 1);
 }
 
+static int share(struct tape *t, int store)
+{
+    t->stores[store].refs++;
+    return store;
+}
+
+var tape_sum_in_place(struct tape *t, var x, bool back)
+{
+    struct node *n = tape_node(t, NODE_SUM_IN_PLACE, "all-reduce", KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    n->batch = back;
+    if (!back)
+        collective(t, "all-reduce", COLL_ALL_REDUCE, tape_var_dtype(t, x), tape_var_numel(t, x));
+    return tape_var(t, share(t, t->vars[x].store), tape_var_numel(t, x), tape_var_dtype(t, x), node, 0);
+}
+
 static int exchange_back(struct tape *t, const struct node *n)
 {
     const struct edge *e = &n->edges[0];
@@ -91,6 +110,12 @@ void tape_run_exchange(struct tape *t, const struct node *n, int out[TAPE_EDGES]
     t->half = n->half;
     if (n->kind == NODE_EXCHANGE) {
         out[0] = exchange_back(t, n);
+        return;
+    }
+    if (n->kind == NODE_SUM_IN_PLACE) {
+        if (n->batch)
+            collective(t, "all-reduce", COLL_ALL_REDUCE, e->dt, e->numel);
+        out[0] = share(t, n->grad[0]);
         return;
     }
     collective(t, "sum of parts", COLL_REDUCE_SCATTER, e->dt, e->numel * n->k);

@@ -1,8 +1,9 @@
-/* tape_exchange.h -- collectives that Python calls itself among the context-parallel ranks: DeepSpeed-Ulysses and the loss
- * around it.
+/* tape_exchange.h -- collectives that DeepSpeed's Python calls inside a model: among the context-parallel ranks Ulysses' and
+ * those of the loss around it, among the tensor-parallel ones AutoTP's.
  *
- * Each allocates its result, which the next operation waits for.  deepspeed/sequence/layer.py of 0.19.6 (_DimZeroAllToAll),
- * torch/distributed/nn/functional.py of PyTorch 2.15 (all_gather). */
+ * The next operation waits for each.  Ulysses' allocate their result: deepspeed/sequence/layer.py of 0.19.6 (_DimZeroAllToAll),
+ * torch/distributed/nn/functional.py of PyTorch 2.15 (all_gather).  AutoTP's all-reduces are in place:
+ * deepspeed/module_inject/layers.py (ColumnParallel, RowParallel). */
 #ifndef DPX_TAPE_EXCHANGE_H
 #define DPX_TAPE_EXCHANGE_H
 
@@ -17,6 +18,9 @@ var  tape_exchange(struct tape *t, var x, bool strided);
 var  tape_gather_list(struct tape *t, const char *name, var x, int64_t ranks);
 /* The same of whole numbers of all ranks, which have no gradient. */
 var  tape_gather_numbers(struct tape *t, const char *name, int64_t numel);
+
+/* x, a part of a sum over the tensor-parallel ranks, becomes the sum; back it is as it is.  `back`: the other way round. */
+var  tape_sum_in_place(struct tape *t, var x, bool back);
 
 /* Backward of the nodes that these make. */
 void tape_run_exchange(struct tape *t, const struct node *n, int out[TAPE_EDGES]);

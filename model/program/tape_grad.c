@@ -279,6 +279,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_EXCHANGE:
     case NODE_GATHER_LIST:
+    case NODE_SUM_IN_PLACE:
         tape_run_exchange(t, n, out);
         break;
     case NODE_PACKED:

@@ -169,13 +169,16 @@ var torch_loss(struct torch_model *b, var n)
     enum loss_kind kind = b->p->loss;
     var l;
 
-    if (b->ranks > 1 || (b->context > 1 && !torch_is_ulysses(b)))   /* labels are shifted before positions are dealt out */
+    if ((b->ranks > 1 && !torch_is_autotp(b)) || (b->context > 1 && !torch_is_ulysses(b)))     /* labels are shifted before positions are dealt out */
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
     if (kind == LOSS_FUSED_LINEAR)
         return fused_linear(b, n);
-    var logits = finish_logits(b, torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD));
+    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD);
+    if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
+        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
+    logits = finish_logits(b, logits);
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
         l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);

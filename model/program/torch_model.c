@@ -115,6 +115,8 @@ bool torch_has_two_tables(const struct model *m)
     return torch_style_of(m->family)->two_tables && windowed > 0 && windowed < m->layers;
 }
 
+bool torch_is_autotp(const struct torch_model *b) { return b->ranks > 1 && b->p->dialect == DIALECT_DEEPSPEED; }
+
 bool torch_casts_tables(const struct torch_model *b)
 {
     return (b->style->rotary_fp32 || b->style->biased_scores) && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
@@ -315,7 +317,7 @@ static var torch_tokens(struct torch_model *b, int64_t width, var wte)
 {
     struct tape *t = b->t;
 
-    if (b->ranks == 1)
+    if (b->ranks == 1 || torch_is_autotp(b))
         return op_embedding(t, "token embedding", b->ids, width, wte);
     var x = tape_masked_embedding(t, "token embedding", b->ids, width, wte, b->whole->vocab * width);
     return tmp(t, x, torch_leave(b, x));
@@ -380,7 +382,7 @@ var torch_embed(struct torch_model *b)
     struct tape *t = b->t;
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
-    bool whole = b->ranks > 1 && b->p->strategy == STRAT_FSDP;
+    bool whole = b->ranks > 1 && (b->p->strategy == STRAT_FSDP || torch_is_autotp(b));
     var wte = torch_param(b, torch_gradient_of(b, ROLE_TOKENS, false), (whole ? b->whole : m)->vocab * width);
 
     t->module = 0;

@@ -97,6 +97,8 @@ var  torch_embed(struct torch_model *b);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
+/* DeepSpeed's AutoTP shares the blocks' tensors and the head's out. */
+bool torch_is_autotp(const struct torch_model *b);
 /* Rows of position ids, and of tables of cosines and sines. */
 int64_t torch_table_rows(const struct torch_model *b);
 /* The MLP's. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_exchange.h"
 #include "model/program/tape_packed.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -231,6 +232,14 @@ static var packed_linear(struct torch_model *b, const struct gemm_names *names, 
     return add_adapter(b, y, x, n, k, role, true);
 }
 
+/* LinearLayer (deepspeed/module_inject/layers.py): the gradient of its input is a part of a sum. */
+static var enter_column(struct torch_model *b, var x, enum tensor_role role)
+{
+    if (role == ROLE_ATTN_OUT || role == ROLE_DOWN)
+        return tape_hold(b->t, x);
+    return tape_sum_in_place(b->t, x, true);
+}
+
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role)
 {
@@ -248,7 +257,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
     var w = param(b, role, false, n * k, true);
-    var in = torch_bf16_if_autocast(b, x);
+    var in = torch_is_autotp(b) ? enter_column(b, x, role) : torch_bf16_if_autocast(b, x);
     if (conv1d)
         bias = param(b, role, true, n, true);
     bool saves = t->linear_saves;
@@ -280,7 +289,7 @@ bool torch_joins(const struct torch_model *b, enum tensor_role first)
 /* PrepareModuleInput: a DTensor whose gradients, each a part of a sum, are added up before they go on. */
 var torch_enter(struct torch_model *b, var x, enum tensor_role first)
 {
-    if (b->ranks == 1)
+    if (b->ranks == 1 || torch_is_autotp(b))        /* whose column-parallel layers each have their own (torch_linear()) */
         return tape_hold(b->t, x);
     return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1,
                            torch_joins(b, first));
@@ -305,6 +314,8 @@ var torch_leave(struct torch_model *b, var x)
 {
     if (b->ranks == 1)
         return tape_hold(b->t, x);
+    if (torch_is_autotp(b))
+        return tape_sum_in_place(b->t, x, false);
     return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1, joins_gathers(b));
 }
 

@@ -169,7 +169,7 @@ static int take_cell(struct grid *g, struct cell of)
     const struct cluster *c = o->cluster;
     int rc = 0;
 
-    for (int64_t tensor = 1; tensor <= (of.dialect == DIALECT_DEEPSPEED ? 1 : c->gpus_per_node) && c->world_size % tensor == 0; tensor *= 2)
+    for (int64_t tensor = 1; tensor <= c->gpus_per_node && c->world_size % tensor == 0; tensor *= 2)
         for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2) {
             g->nhopeless = 0;
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)

@@ -245,6 +245,14 @@ struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_
     return sched_coll(d->s, st, ph, op, GROUP_DATA, t, red, elems);
 }
 
+void ds_among_tensors(const struct ds *d, enum dtype t, enum red_op red)
+{
+    if (d->p->parallel.tensor <= 1)
+        return;
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, t, red, 1);
+    sched_moves(d->s, red == RED_MAX ? OF_OVERFLOW : OF_NORM);
+}
+
 void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf)
 {
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, ph, what);

@@ -92,6 +92,8 @@ int  ds_apart(const struct ds *d, enum holds h, enum dtype t);
 struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_op op, enum dtype t,
                    enum red_op red, int64_t elems);
 /* One buffer comes, goes or is moved; on the compute stream. */
+/* A number that ranks of the data-parallel group have agreed on, among the tensor-parallel ranks, where there are any. */
+void ds_among_tensors(const struct ds *d, enum dtype t, enum red_op red);
 void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf);
 /* The issuing thread waits for all streams: torch.cuda.synchronize(). */
 void ds_synchronize(const struct ds *d, enum phase ph, const char *what);

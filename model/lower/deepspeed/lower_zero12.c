@@ -244,6 +244,7 @@ static void overflow_and_norm(struct z12 *z)
         z12_act_own(z, ACT_R);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
         sched_moves(s, OF_OVERFLOW);
+        ds_among_tensors(d, DT_UINT8, RED_MAX);
         struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
         o->after = AFTER(STREAM_COMPUTE);
     }
@@ -258,7 +259,8 @@ static void overflow_and_norm(struct z12 *z)
                                                   round512(z->own_largest * 8)), 0, 0);
     ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags =
         guarded ? OPF_GUARDED : 0;
-    sched_moves(s, OF_NORM);
+    sched_moves(s, d->p->parallel.tensor > 1 ? OF_META : OF_NORM);
+    ds_among_tensors(d, DT_FP32, RED_SUM);
 }
 
 static uint8_t guard(const struct z12 *z)

@@ -131,9 +131,14 @@ static void gather_each(struct z3 *z)
         ds_synchronize(d, PHASE_INIT, "synchronize");
 }
 
+static enum group all_ranks(const struct z3 *z)
+{
+    return z->d.p->parallel.tensor > 1 ? GROUP_WORLD : GROUP_DATA;
+}
+
 static void barrier(struct z3 *z)
 {
-    ds_coll(&z->d, STREAM_COMPUTE, PHASE_INIT, COLL_BARRIER, DT_FP32, RED_NONE, 0);
+    sched_coll(z->d.s, STREAM_COMPUTE, PHASE_INIT, COLL_BARRIER, all_ranks(z), DT_FP32, RED_NONE, 0);
 }
 
 /* engine._broadcast_model; not for a model built under zero.Init. */
@@ -229,7 +234,7 @@ static void init(struct z3 *z)
 static void compare_lists(struct z3 *z, int64_t n)
 {
     for (int i = 0; i < 2; i++) {
-        ds_coll(&z->d, STREAM_COMPUTE, PHASE_FORWARD, COLL_BROADCAST, DT_INT64, RED_NONE, i ? n : 1);
+        sched_coll(z->d.s, STREAM_COMPUTE, PHASE_FORWARD, COLL_BROADCAST, all_ranks(z), DT_INT64, RED_NONE, i ? n : 1);
         sched_moves(z->d.s, OF_META);
     }
     ds_synchronize(&z->d, PHASE_FORWARD, "compare traces");

@@ -55,33 +55,12 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../qua
 import ds_quantizer
 import families
 import ulysses
+from deepspeed_models import MODELS
 
 DPX_DEFAULT = "0.19.6"      # the framework_version of a plan that names none
 STEPS = 3
 SEQ = 16
 MICRO_BATCH = 2
-
-# ---------------------------------------------------------------------------------- the models
-
-GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 3, "n_embd": 48,
-        "n_head": 4, "vocab_size": 101, "n_positions": 32, "activation_function": "gelu_new",
-        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True,
-        "use_cache": False}
-LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4,
-         "hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "intermediate_size": 112, "vocab_size": 103, "max_position_embeddings": 32,
-         "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-         "attention_bias": False, "mlp_bias": False, "use_cache": False}
-# Wide enough that some weights exceed stage 3's default persistence threshold of 1e5 elements.
-GPT2_WIDE = dict(GPT2, n_embd=192)
-LLAMA_WIDE = dict(LLAMA, hidden_size=320, intermediate_size=640)
-# Odd sizes: neither the model nor its parameters divide by the number of ranks.
-GPT2_ODD = dict(GPT2, n_layer=2, n_embd=25, n_head=5)
-# Sizes that ZeRO++'s quantisers take on four ranks.
-GPT2_Q = dict(GPT2, n_layer=2, n_embd=64, vocab_size=104)
-LLAMA_Q = dict(LLAMA, num_hidden_layers=2, hidden_size=64, vocab_size=104)
-MODELS = {"gpt2q": GPT2_Q, "llamaq": LLAMA_Q, "gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD,
-          **families.FAMILIES}
 
 
 def config_of(c):
@@ -103,10 +82,10 @@ def build(c):
 # ----------------------------------------------------------------------------------- the cases
 
 def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
-         recompute="none", dropout=0.0, traces=True, node=None, sp=1, **ds):
+         recompute="none", dropout=0.0, traces=True, node=None, sp=1, tp=1, **ds):
     return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
-                world=world, clip=clip, kernels="torch-sdpa" if sp > 1 else kernels, recompute=recompute,
-                dropout=dropout, traces=traces, node=node, sp=sp, ds=ds)
+                world=world, clip=clip, kernels="torch-sdpa" if sp * tp > 1 else kernels, recompute=recompute,
+                dropout=dropout, traces=traces, node=node, sp=sp, tp=tp, ds=ds)
 
 
 # `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
@@ -313,6 +292,13 @@ CASES = {
     # Ulysses: sp ranks share each sample's positions.  With 4 ranks the 2 heads of keys are repeated.
     "s1_llama_bf16_sp2":           case("llama", 1, "bf16", sp=2, **SMALL),
     "s1_llama_fp32_sp2_w4_gas2":   case("llama", 1, "fp32", 2, world=4, sp=2, clip=1.0, **SMALL),
+    # AutoTP: tp ranks share each block's tensors.
+    "s1_llamaeven_bf16_tp2":           case("llamaeven", 1, "bf16", tp=2, **SMALL),
+    "s1_llamaeven_fp32_tp2_w4_gas2":   case("llamaeven", 1, "fp32", 2, world=4, tp=2, clip=1.0, **SMALL),
+    "s2_llamaeven_bf16_tp2_w4_gas2":   case("llamaeven", 2, "bf16", 2, world=4, tp=2, **SMALL),
+    "s2_llamaeven_bf16_tp2_w4_recompute": case("llamaeven", 2, "bf16", world=4, tp=2, recompute="full", **SMALL),
+    "s3_llamaeven_bf16_tp2_w4":        case("llamaeven", 3, "bf16", world=4, tp=2, stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=5000, stage3_max_reuse_distance=0, **SMALL),
     # Stage 1 with grad_accum_dtype fp32 fails: BF16_Optimizer takes sp ranks for tensor-parallel ones, of which the second
     # has no norm to compute ("IndexError: list index out of range", runtime/utils.py get_global_norm_of_tensors()).
     "s2_llama_bf16_sp2_w4_gas2":   case("llama", 2, "bf16", 2, world=4, sp=2, **SMALL),
@@ -415,6 +401,8 @@ def ds_config(c):
     if "communication_data_type" in ds:
         config["communication_data_type"] = ds.pop("communication_data_type")
     config["zero_optimization"] = dict(stage=c["stage"], **ds)
+    if c["tp"] > 1:
+        config["tensor_parallel"] = {"autotp_size": c["tp"]}
     return config
 
 
@@ -426,6 +414,7 @@ def dpx_plan(c):
             "kernels": c["kernels"], "seq": SEQ, "micro_batch": MICRO_BATCH,
             "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
             **({"parallel": {"context": c["sp"]}} if c["sp"] > 1 else {}),
+            **({"parallel": {"tensor": c["tp"]}} if c["tp"] > 1 else {}),
             "recompute": c["recompute"], "dropout": c["dropout"], "deepspeed": c["ds"]}
 
 
@@ -435,6 +424,7 @@ DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32",
           torch.float64: "fp64", torch.uint8: "u8", torch.int8: "i8", torch.int32: "i32",
           torch.int64: "i64", torch.bool: "bool"}
 log = []            # collectives of the current phase
+tensor_ranks = [1]  # AutoTP's
 nested = [0]        # torch implements some collectives by others: only the outermost counts
 
 
@@ -444,6 +434,10 @@ def group_name(group):
     second = group is not None and group is groups._get_zero_param_intra_parallel_group()
     if group is not None and group is ulysses.group():
         return "context/%d" % len(ranks)
+    if group is not None and tensor_ranks[0] > 1 and group is groups.get_tensor_model_parallel_group():
+        return "tensor/%d" % len(ranks)
+    if tensor_ranks[0] > 1 and len(ranks) < td.get_world_size():
+        return "data/%d" % len(ranks)
     level = next((k.split("_")[0] for k, g in groups._ALL_TO_ALL_GROUP.items() if g is group), None)
     name = ("world" if len(ranks) == td.get_world_size() else {"local": "node", "global": "across"}[level] if level else
             "secondary" if second else ",".join(map(str, ranks)))
@@ -623,18 +617,22 @@ def rank_main(rank, c, folder):
     sizes = [(n, p.numel()) for n, p in model.named_parameters()]
     vocab = MODELS[c["model"]]["vocab_size"]
 
+    tensor_ranks[0] = c["tp"]
     mpu = ulysses.share_positions(model, c["sp"], MICRO_BATCH, SEQ) if c["sp"] > 1 else None
     take()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(c), mpu=mpu)
     phases = [("init", take())]
 
+    if c["tp"] > 1:     # the batch of the first step, pickled, is compared among the ranks once: not in the lists
+        engine.first_dataloader_check.remove()
+        module_names = {id(m): n or "." for n, m in engine.module.named_modules()}
     events, comments = [], []
     if c["stage"] == 3:
         trace_modules(engine, module_names, events)
     if c["stage"] >= 1:
         trace_gradients(engine, param_names, events)
-    torch.manual_seed(100 + rank // c["sp"])
+    torch.manual_seed(100 + rank // (c["sp"] * c["tp"]))
     for step in range(STEPS):
         for micro in range(c["accumulation"]):
             events.clear()

@@ -1,0 +1,157 @@
+/* DeepSpeed's AutoTP: what a block all-reduces, what is cut, what its config states and what is refused, in numbers that a reader can
+ * redo.  Lists that DeepSpeed itself issued are in test_collectives.c (golden/collectives/deepspeed, *_tp*). */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/ds_config.h"
+#include "model/lower/lower.h"
+#include "model/plan/local_model.h"
+#include "model/schedule/schedule.h"
+
+static int read_plan(struct plan *p, const char *words)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"dialect\": \"deepspeed\","
+             " \"micro_batch\": 1, \"precision\": \"bf16\", \"seq\": 4096, %s }", words);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    int rc = plan_from_json(j, "plan", p);
+    json_decref(j);
+    return rc;
+}
+
+struct calls { enum phase phase; enum coll_op op; int64_t n, elems; };
+
+static int count(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct calls *c = arg;
+
+    (void)iteration;
+    if (o->kind == OP_COLL && sched_group(s, o)->is == GROUP_TENSOR && o->phase == c->phase && o->u.coll.op == c->op) {
+        c->n++;
+        c->elems += o->u.coll.elems;
+    }
+    return 0;
+}
+
+static struct calls calls_of(const struct schedules *s, enum phase phase, enum coll_op op)
+{
+    struct calls c = { .phase = phase, .op = op };
+
+    sched_walk(s, SCHED_STEADY, count, &c);
+    return c;
+}
+
+/* Forward: attention's output and the MLP's.  Backward: the inputs of q, k, v, gate and up, each by itself, and the head's.  The head's
+ * logits are gathered: 4,096 x 128,256. */
+static void a_block_sums_two_outputs_and_five_gradients(void **state)
+{
+    static const char *const stages[] = { "zero1", "zero2", "zero3" };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        char words[128];
+        snprintf(words, sizeof words, "\"strategy\": \"%s\", \"parallel\": { \"tensor\": 4 }", stages[i]);
+        assert_int_equal(read_plan(&p, words), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        struct calls f = calls_of(&s, PHASE_FORWARD, COLL_ALL_REDUCE), b = calls_of(&s, PHASE_BACKWARD, COLL_ALL_REDUCE);
+        assert_int_equal(f.n, 2 * 32);
+        assert_int_equal(b.n, 5 * 32 + 1);
+        assert_int_equal(f.elems, f.n * 4096 * 4096);
+        assert_int_equal(b.elems, b.n * 4096 * 4096);
+        assert_int_equal(calls_of(&s, PHASE_FORWARD, COLL_ALL_GATHER).elems, 4096 * 128256);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* The embedding and 65 norms are on every rank; 32 blocks and the head are cut in 4. */
+static void the_embedding_is_whole(void **state)
+{
+    const int64_t table = 128256 * 4096, norms = 65 * 4096, block = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336);
+    struct local_model local;
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_plan(&p, "\"strategy\": \"zero1\", \"parallel\": { \"tensor\": 4 }"), 0);
+    assert_int_equal(local_model_of(&p, 3, &local), 0);
+    assert_int_equal(local.model->params, table + norms + 32 * block / 4 + table / 4);
+    local_model_free(&local);
+    plan_free(&p);
+}
+
+static void refused(const char *words, const char *because)
+{
+    char why[512] = "";
+    struct plan p;
+
+    fail_capture(why, sizeof why);
+    int rc = read_plan(&p, words);
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+}
+
+static void refuses_by_name(void **state)
+{
+    (void)state;
+    refused("\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "AutoTP with stage 0 is not modelled yet");
+    refused("\"strategy\": \"zero2\", \"parallel\": { \"tensor\": 3 }", "does not divide the world of 8 ranks");
+    refused("\"strategy\": \"zero2\", \"kernels\": \"dpx\", \"parallel\": { \"tensor\": 4 }", "modelled for torch-sdpa");
+    refused("\"strategy\": \"zero2\", \"model\": \"gpt2\", \"parallel\": { \"tensor\": 4 }", "llama's and mistral's layers");
+    refused("\"strategy\": \"zero2\", \"parallel\": { \"tensor\": 2, \"context\": 2 }", "AutoTP beside parallel.context");
+    refused("\"strategy\": \"zero3\", \"parallel\": { \"tensor\": 2 }, \"deepspeed\": { \"offload_optimizer\": { \"device\": \"cpu\" } }", "offload");
+    refused("\"strategy\": \"zero2\", \"framework_version\": \"0.16.4\", \"parallel\": { \"tensor\": 2 }", "known of DeepSpeed 0.19.6");
+}
+
+static int import(struct plan *p, const char *config)
+{
+    json_t *j = json_loads(config, 0, NULL);
+
+    assert_non_null(j);
+    assert_int_equal(read_plan(p, "\"strategy\": \"zero2\""), 0);
+    int rc = ds_config_import(j, "ds.json", p);
+    json_decref(j);
+    return rc;
+}
+
+/* 8 ranks, 2 of which share a model: 4 x 6 samples a step. */
+static void its_config_states_the_ranks_that_share_tensors(void **state)
+{
+    char why[512] = "";
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(import(&p, "{ \"tensor_parallel\": { \"autotp_size\": 2 }, \"train_batch_size\": 24, \"bf16\": { \"enabled\": true },"
+                                " \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": { \"stage\": 2 } }"), 0);
+    assert_int_equal(p.parallel.tensor, 2);
+    assert_int_equal(p.accumulation, 3);
+    json_t *j = ds_config_export(&p);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "tensor_parallel"), "autotp_size")), 2);
+    assert_null(json_object_get(j, "sequence_parallel_size"));
+    json_decref(j);
+    plan_free(&p);
+    assert_int_equal(import(&p, "{ \"tensor_parallel\": { \"autotp_size\": 0 }, \"train_batch_size\": 8, \"zero_optimization\": { \"stage\": 2 } }"), 0);
+    assert_int_equal(p.parallel.tensor, 1);
+    plan_free(&p);
+    fail_capture(why, sizeof why);
+    assert_int_equal(import(&p, "{ \"tensor_parallel\": { \"autotp_size\": 2, \"tp_overlap_comm\": true }, \"train_batch_size\": 8 }"), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "tensor_parallel.tp_overlap_comm: only autotp_size is supported yet"));
+    plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_sums_two_outputs_and_five_gradients), cmocka_unit_test(the_embedding_is_whole),
+        cmocka_unit_test(refuses_by_name), cmocka_unit_test(its_config_states_the_ranks_that_share_tensors),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
