@@ -53,6 +53,9 @@ int experts_check(const struct plan *p, const char *where)
         return fail("%s: recompute: blocks with experts are planned with none and full so far", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: not planned for a mixture of experts yet", where);
+    if (p->dialect == DIALECT_DEEPSPEED && (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE))
+        return fail("%s: deepspeed.offload_%s: not planned for a mixture of experts yet", where,
+                    p->ds.offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
     if (p->optimizer != OPTIMIZER_ADAMW)
         return fail("%s: optimizer: a mixture of experts is planned with adamw alone so far", where);
     return 0;

@@ -16,6 +16,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
+#include "model/plan/train_check.h"
 
 static bool has_key(const struct plan *p, const char *object, const char *name)
 {
@@ -589,110 +590,6 @@ static int check_paper_offload(const struct plan *p, const char *where)
     return 0;
 }
 
-/* ---- what trains ---- */
-
-static bool same_training(const struct training *a, const struct training *b)
-{
-    if (a->base != b->base)
-        return false;
-    if (training_is_all(a) || !training_is_lora(a))
-        return !strcmp(a->what, b->what);
-    return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
-        && !strcmp(a->modules_to_save, b->modules_to_save);
-}
-
-/* What blocks have that dpx's own kernels compute as a whole or not at all. */
-static int check_own_train(const struct plan *p, const char *where)
-{
-    const struct model *m = &p->model;
-    const char *what = m->parallel ? "attention and MLP in parallel" : m->norm_place != NORM_FIRST ? "norms after attention and MLP"
-                     : m->qk_norm ? "norms of q and k" : m->fused_gate_up ? "gate and up in one matrix" : NULL;
-
-    if (what)
-        return fail("%s: train: kernels \"dpx\" have no adapters and frozen weights beside %s", where, what);
-    if (p->train.base != BASE_PLAIN)
-        return fail("%s: base_dtype: kernels \"dpx\" have no products with weights in %s: take torch-sdpa or torch-eager", where,
-                    training_base_name(p->train.base));
-    if (p->train.dropout > 0)
-        return fail("%s: lora.dropout: kernels \"dpx\" have adapters without dropout", where);
-    return 0;
-}
-
-/* transformers' quantised models under autocast; embeddings, norms and the head are in fp32 as
- * prepare_model_for_kbit_training() leaves them, or (model_dtype) in 16 bits as they were loaded. */
-static int check_base(const struct plan *p, const char *where)
-{
-    const char *base = training_base_name(p->train.base);
-
-    if (plan_has_wide_adapters(p) && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: PEFT keeps copies in the model's %s and adapters in fp32: optimizers of two dtypes are "
-                    "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
-    if (p->train.base == BASE_PLAIN)
-        return 0;
-    if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP))
-        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch and fsdp/torch", where, base);
-    if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
-        return fail("%s: base_dtype: FSDP2 shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
-                    "fsdp.model_dtype bf16", where);
-    if (p->precision == DT_FP32)
-        return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
-    if (p->strategy == STRAT_DDP && !plan_recipe(p).autocast)
-        return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
-                    where, base, dtype_name(p->precision));
-    if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE)
-        return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: not supported "
-                    "yet", where);
-    return 0;
-}
-
-static int check_train(const struct plan *p, const char *where)
-{
-    char cells[400];
-
-    if (!same_training(&p->train, &p->model.training))
-        return fail("%s: train: the model was made for something else to train", where);
-    if (training_is_all(&p->train))
-        return 0;
-    if (!has_key(p, "", "train")) {
-        knob_cells_short(knob_cells("", "train"), cells, sizeof cells);
-        return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
-                    strategy_name(p->strategy), dialect_name(p->dialect), cells);
-    }
-    if (p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
-                    kernels_name(p->kernels));
-    if (!plan_is_data_parallel(p))
-        return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
-    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_param are not supported yet", where);
-    /* FSDP with packed weights wants all of a unit in one dtype: adapters in bf16 (autocast_adapter_dtype=False). */
-    bool one_dtype = p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN;
-    if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) && !one_dtype &&
-        plan_recipe(p).kept != DT_FP32)
-        return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
-                    "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
-    if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
-        return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
-    if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
-        return fail("%s: train: adapters and frozen weights beside fsdp.cpu_offload are not supported yet", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params)
-        return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it to true", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: with FSDP1 frozen originals beside their copies get gradients of zeros: not modelled yet",
-                    where);
-    if (p->recompute_interval != 1)
-        return fail("%s: recompute_interval: beside adapters and frozen weights only 1 is supported yet", where);
-    if (attention_mixed(p) && !model_windowed(&p->model, 0))
-        return fail("%s: train: a first block without a window before others that have one is not supported yet", where);
-    if (p->train.dropout >= 1)
-        return fail("%s: lora.dropout: must be below 1", where);
-    if (check_base(p, where) < 0)
-        return -1;
-    return p->kernels == KERNELS_DPX ? check_own_train(p, where) : 0;
-}
-
 int plan_check(const struct plan *p, const char *where)
 {
     const struct knob *k;
@@ -711,8 +608,9 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
-        || check_train(p, where) < 0 || check_optimizer(p, where) < 0)
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
+        || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
+        || train_check(p, where) < 0 || check_optimizer(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

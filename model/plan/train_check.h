@@ -1,0 +1,10 @@
+/* train_check.h -- what is refused beside adapters, frozen weights and packed bases; for plan_check.c. */
+#ifndef DPX_TRAIN_CHECK_H
+#define DPX_TRAIN_CHECK_H
+
+#include "model/plan/plan.h"
+
+/* 0, or -1 reported with the key named. */
+int train_check(const struct plan *p, const char *where);
+
+#endif
