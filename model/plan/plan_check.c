@@ -431,6 +431,9 @@ static int check_quantised(const struct plan *p, const char *where)
                     ds->offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
     if (ds->zero_quantized_nontrainable_weights && !training_is_all(&p->train))
         return fail("%s: deepspeed.zero_quantized_nontrainable_weights: frozen partitions in int8 are not supported yet", where);
+    if (!training_is_all(&p->train) || !plan_is_data_parallel(p))
+        return fail("%s: deepspeed.%s: beside %s it is not supported yet", where, key,
+                    plan_is_data_parallel(p) ? "adapters and frozen weights" : "parallel.context");
     return 0;
 }
 
