@@ -15,6 +15,7 @@
 #include "model/plan/ddp_check.h"
 #include "model/plan/knob.h"
 #include "model/plan/parallel_check.h"
+#include "model/plan/zero_check.h"
 
 static bool has_key(const struct plan *p, const char *object, const char *name)
 {
@@ -393,48 +394,6 @@ static int check_ddp(const struct plan *p, const char *where)
     return ddp_check_hook(p, where);
 }
 
-/* groups._create_zero_param_parallel_group(): at most all ranks, which it has to divide. */
-static int check_hpz(const struct plan *p, const char *where)
-{
-    int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
-
-    if (!has_key(p, "deepspeed", "zero_hpz_partition_size") || n == 1)
-        return 0;
-    if (ranks == 1)
-        return fail("%s: deepspeed.zero_hpz_partition_size: one rank gathers nothing: set 1", where);
-    if (ranks % (n < ranks ? n : ranks) != 0)
-        return fail("%s: deepspeed.zero_hpz_partition_size: %" PRId64 " does not divide %" PRId64 " ranks, as DeepSpeed requires",
-                    where, n, ranks);
-    if (p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("%s: deepspeed.zero_hpz_partition_size: with offload_param the secondary partitions lie in host memory, which is "
-                    "not modelled yet: leave one of them out", where);
-    return 0;
-}
-
-/* stage3.py (__init__); what is quantised on the way from or to the host is not followed. */
-static int check_quantised(const struct plan *p, const char *where)
-{
-    const struct deepspeed_options *ds = &p->ds;
-    bool away = ds->offload_param.device != OFFLOAD_NONE || ds->offload_optimizer.device != OFFLOAD_NONE;
-    const char *key = ds->zero_quantized_weights ? "zero_quantized_weights" : ds->zero_quantized_gradients ? "zero_quantized_gradients"
-                    : ds->zero_quantized_nontrainable_weights ? "zero_quantized_nontrainable_weights" : NULL;
-
-    if (!key || !has_key(p, "deepspeed", key))
-        return 0;
-    if (ds->zero_quantized_gradients && !ds->reduce_scatter)
-        return fail("%s: deepspeed.zero_quantized_gradients: \"when enable all_to_all_reduce, reduce_scatter should also be enabled\" "
-                    "(DeepSpeed): set deepspeed.reduce_scatter to true", where);
-    if (ds->zero_quantized_weights && ds->stage3_allgather_sequential)
-        return fail("%s: deepspeed.zero_quantized_weights: beside stage3_allgather_sequential DeepSpeed dequantises every parameter of a "
-                    "fetch again for each of them, which is not followed: leave one of them out", where);
-    if (away)
-        return fail("%s: deepspeed.%s: beside offload_%s it is not supported yet: leave one of them out", where, key,
-                    ds->offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
-    if (ds->zero_quantized_nontrainable_weights && !training_is_all(&p->train))
-        return fail("%s: deepspeed.zero_quantized_nontrainable_weights: frozen partitions in int8 are not supported yet", where);
-    return 0;
-}
-
 /* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of
  * engine._do_optimizer_sanity_check. */
 static int check_deepspeed(const struct plan *p, const char *where)
@@ -467,7 +426,7 @@ static int check_deepspeed(const struct plan *p, const char *where)
     if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
         return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
                     where);
-    return check_hpz(p, where) < 0 ? -1 : check_quantised(p, where);
+    return zero_check(p, where);
 }
 
 /* stage_1_and_2.py (__init__), stage3.py, engine._do_optimizer_sanity_check. */

@@ -1,0 +1,60 @@
+/* zero_check.c -- keys of ZeRO++ that exclude each other or others, with DeepSpeed's reasons. */
+#include "model/plan/zero_check.h"
+
+#include <inttypes.h>
+
+#include "base/fail.h"
+#include "model/arch/training.h"
+#include "model/plan/knob.h"
+
+static bool has_key(const struct plan *p, const char *key) { return knob_find("deepspeed", key, knob_cell(p)) != NULL; }
+
+/* groups._create_zero_param_parallel_group(): at most all ranks, which it has to divide. */
+static int check_hpz(const struct plan *p, const char *where)
+{
+    int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
+
+    if (!has_key(p, "zero_hpz_partition_size") || n == 1)
+        return 0;
+    if (ranks == 1)
+        return fail("%s: deepspeed.zero_hpz_partition_size: one rank gathers nothing: set 1", where);
+    if (ranks % (n < ranks ? n : ranks) != 0)
+        return fail("%s: deepspeed.zero_hpz_partition_size: %" PRId64 " does not divide %" PRId64 " ranks, as DeepSpeed requires",
+                    where, n, ranks);
+    if (p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: deepspeed.zero_hpz_partition_size: with offload_param the secondary partitions lie in host memory, which is "
+                    "not modelled yet: leave one of them out", where);
+    return 0;
+}
+
+/* stage3.py (__init__); what is quantised on the way from or to the host is not followed. */
+static int check_quantised(const struct plan *p, const char *where)
+{
+    const struct deepspeed_options *ds = &p->ds;
+    bool away = ds->offload_param.device != OFFLOAD_NONE || ds->offload_optimizer.device != OFFLOAD_NONE;
+    const char *key = ds->zero_quantized_weights ? "zero_quantized_weights" : ds->zero_quantized_gradients ? "zero_quantized_gradients"
+                    : ds->zero_quantized_nontrainable_weights ? "zero_quantized_nontrainable_weights" : NULL;
+
+    if (!key || !has_key(p, key))
+        return 0;
+    if (ds->zero_quantized_gradients && !ds->reduce_scatter)
+        return fail("%s: deepspeed.zero_quantized_gradients: \"when enable all_to_all_reduce, reduce_scatter should also be enabled\" "
+                    "(DeepSpeed): set deepspeed.reduce_scatter to true", where);
+    if (ds->zero_quantized_weights && ds->stage3_allgather_sequential)
+        return fail("%s: deepspeed.zero_quantized_weights: beside stage3_allgather_sequential DeepSpeed dequantises every parameter of a "
+                    "fetch again for each of them, which is not followed: leave one of them out", where);
+    if (away)
+        return fail("%s: deepspeed.%s: beside offload_%s it is not supported yet: leave one of them out", where, key,
+                    ds->offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
+    if (ds->zero_quantized_nontrainable_weights && !training_is_all(&p->train))
+        return fail("%s: deepspeed.zero_quantized_nontrainable_weights: frozen partitions in int8 are not supported yet", where);
+    if (!training_is_all(&p->train) || !plan_is_data_parallel(p))
+        return fail("%s: deepspeed.%s: beside %s it is not supported yet", where, key,
+                    plan_is_data_parallel(p) ? "adapters and frozen weights" : "parallel.context");
+    return 0;
+}
+
+int zero_check(const struct plan *p, const char *where)
+{
+    return check_hpz(p, where) < 0 ? -1 : check_quantised(p, where);
+}
