@@ -270,14 +270,19 @@ static int read_recompute(const struct import *in)
 /* Float8 and its like replace linear layers, which no plan has. */
 static int check_converters(const struct import *in)
 {
+    static const char *const keys[] = { "enable_float8_linear", "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp" };
     const json_t *all = value(in, "model", "converters");
-    bool float8;
+    bool asked = false;
 
     if (json_array_size(all) > 0 || (json_is_string(all) && *json_string_value(all)))
         return fail("%s: model.converters: other linear layers (float8, mx) are not modelled", in->where);
-    if (boolean(in, "float8", "enable_float8_linear", false, &float8) < 0)
-        return -1;
-    return float8 ? fail("%s: float8.enable_float8_linear: float8 is not modelled", in->where) : 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (boolean(in, "float8", keys[i], false, &asked) < 0)
+            return -1;
+        if (asked)
+            return fail("%s: float8.%s: float8 is not modelled", in->where, keys[i]);
+    }
+    return 0;
 }
 
 static bool compiles_loss(const struct import *in)

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/ddp_check.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
@@ -378,36 +379,6 @@ static int check_group(const struct plan *p, const char *where)
 
 /* ---- one framework's own rules ---- */
 
-/* PowerSGDState.__init__(), and which reductions the lowering has. */
-static int check_powersgd(const struct plan *p, const char *where)
-{
-    const struct powersgd_options *o = &p->ddp.powersgd;
-
-    if ((o->error_feedback || o->warm_start) && o->start <= 1)
-        return fail("%s: ddp.PowerSGDState.start_powerSGD_iter: above 1 with use_error_feedback or warm_start, since DDP rebuilds its buckets "
-                    "after the first reduction, as PyTorch requires", where);
-    if (o->start <= 1)
-        return fail("%s: ddp.PowerSGDState.start_powerSGD_iter: below 2 it is not modelled yet", where);
-    if (p->accumulation > 1 && p->sync_every_micro_step)
-        return fail("%s: ddp.comm_hook: powerSGD_hook, which counts reductions, is modelled with one a step: set sync_every_micro_step to "
-                    "false", where);
-    if (p->ddp.static_graph)
-        return fail("%s: ddp.comm_hook: powerSGD_hook with ddp.static_graph, which rebuilds buckets later, is not modelled yet", where);
-    return 0;
-}
-
-/* A hook sends something else than the bucket; DDP's reducer is the same. */
-static int check_comm_hook(const struct plan *p, const char *where)
-{
-    if (!has_key(p, "ddp", "comm_hook") || p->ddp.comm_hook == HOOK_NONE)
-        return 0;
-    if (!plan_is_data_parallel(p))
-        return fail("%s: ddp.comm_hook: with \"parallel\" it is not modelled yet", where);
-    if (p->deterministic)
-        return fail("%s: deterministic: it has the bits of ddp without a hook, and ddp.comm_hook rounds what is summed", where);
-    return p->ddp.comm_hook == HOOK_POWERSGD ? check_powersgd(p, where) : 0;
-}
-
 /* DistributedDataParallel.__init__ and zero_redundancy_optimizer.py. */
 static int check_ddp(const struct plan *p, const char *where)
 {
@@ -426,7 +397,7 @@ static int check_ddp(const struct plan *p, const char *where)
     if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
         return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
                     p->ddp.bucket_cap_mb);
-    return check_comm_hook(p, where);
+    return ddp_check_hook(p, where);
 }
 
 /* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of

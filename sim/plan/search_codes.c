@@ -29,39 +29,70 @@ static double step_of(const struct search_options *o, const struct plan *p)
     return s;
 }
 
-static const struct found *stage_3(const struct search_result *r)
+/* The fastest plan of a cell. */
+static const struct plan *fastest(const struct search_result *r, enum strategy s, enum dialect d)
 {
     for (int64_t i = 0; i < r->nfit; i++)
-        if (r->found[i].plan.strategy == STRAT_ZERO3 && r->found[i].plan.dialect == DIALECT_DEEPSPEED && !r->found[i].elsewhere)
-            return &r->found[i];
+        if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d && !r->found[i].elsewhere)
+            return &r->found[i].plan;
     return NULL;
+}
+
+/* *out becomes the plan, where it takes less than the first one found and than what is there. */
+static void consider(const struct search_options *o, const struct search_result *r, struct plan p, struct offer *out)
+{
+    plan_resolve(&p);
+    double s = step_of(o, &p);
+    if (s > 0 && s < (out->step_s > 0 ? out->step_s : r->found[0].step_s))
+        *out = (struct offer){ p, s };
+}
+
+/* ZeRO++; int4 gradients in fp16 alone: of others DeepSpeed's kernels read the bits as fp16. */
+static void consider_zeropp(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct plan *f = fastest(r, STRAT_ZERO3, DIALECT_DEEPSPEED);
+    int64_t node = o->cluster->gpus_per_node;
+
+    for (int i = 0; f && i < (f->precision == DT_FP16 ? 4 : 2); i++) {
+        struct plan p = *f;
+        p.ds.zero_quantized_weights = true;
+        p.ds.zero_hpz_partition_size = i & 1 && node > 1 ? node : 1;
+        p.ds.zero_quantized_gradients = i & 2;
+        consider(o, r, p, out);
+    }
+}
+
+/* DDP's hooks; PowerSGD of rank 4, the largest of those that its documentation calls usual. */
+static void consider_hooks(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct plan *f = fastest(r, STRAT_DDP, DIALECT_TORCH);
+
+    for (int hook = HOOK_BF16; f && hook <= HOOK_POWERSGD; hook++) {
+        struct plan p = *f;
+        p.ddp.comm_hook = (enum comm_hook)hook;
+        p.ddp.powersgd.rank = 4;
+        consider(o, r, p, out);
+    }
 }
 
 static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
-    const struct found *f = r->nfit > 0 ? stage_3(r) : NULL;
-    int64_t node = o->cluster->gpus_per_node;
-    bool any = false;
-
-    for (int i = 0; f && o->cluster->nodes > 1 && i < (f->plan.precision == DT_FP16 ? 4 : 2); i++) {
-        struct plan p = f->plan;
-        p.ds.zero_quantized_weights = true;
-        p.ds.zero_hpz_partition_size = i & 1 && node > 1 ? node : 1;
-        p.ds.zero_quantized_gradients = i & 2;      /* in fp16 alone: of others DeepSpeed's kernels read the bits as fp16 */
-        plan_resolve(&p);
-        double s = step_of(o, &p);
-        if (s > 0 && s < (any ? out->step_s : r->found[0].step_s)) {
-            *out = (struct offer){ p, s };
-            any = true;
-        }
+    *out = (struct offer){ .step_s = 0 };
+    if (r->nfit > 0 && o->cluster->nodes > 1) {
+        consider_zeropp(o, r, out);
+        consider_hooks(o, r, out);
     }
-    return any;
+    return out->step_s > 0;
 }
 
 const char *search_codes_changes(const struct plan *p)
 {
+    static const char *const hook[NCOMM_HOOK] = { [HOOK_FP16] = "gradients rounded to fp16", [HOOK_BF16] = "gradients rounded to bf16",
+                                                  [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (p->ddp.comm_hook != HOOK_NONE)
+        return hook[p->ddp.comm_hook];
     if (!plan_quantises(p))
         return NULL;
     if (!p->ds.zero_quantized_weights)

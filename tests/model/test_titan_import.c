@@ -141,6 +141,8 @@ static void what_no_plan_has_is_refused_by_name(void **state)
 {
     static const struct { const char *text, *because; } row[] = {
         { "[model]\nconverters = [\"float8\"]\n", "model.converters" },
+        { "[float8]\nenable_fsdp_float8_all_gather = true\n", "float8.enable_fsdp_float8_all_gather" },
+        { "[float8]\nprecompute_float8_dynamic_scale_for_fsdp = true\n", "float8.precompute_float8_dynamic_scale_for_fsdp" },
         { "[parallelism]\nexpert_parallel_degree = 2\n", "expert_parallel_degree" },
         { "[parallelism]\ntensor_parallel_degre = 2\n", "tensor_parallel_degre: unknown key" },
         { "[parallelism]\ntensor_parallel_degree = 8\ndata_parallel_replicate_degree = 8\n", "DDP has not supported > 1D" },

@@ -241,4 +241,10 @@ check 'what ZeRO++ would save is offered with what it does to the numbers' "$(
     on_a10g 1x8xh100 fp16
     says_not 'numerics')"
 
+# Thin networks between nodes: DDP's gradients in half the bytes.
+check "what a hook of DDP's would save is offered likewise" "$(
+    "$B/dpxplan" search --model gpt2 --cluster 2x4xa10g --seq 512 --global-batch 64 --framework torch --strategy ddp --recompute none \
+        --micro-batch 8 >"$tmp/said" 2>&1 || cat "$tmp/said"
+    says 'bf16_compress_hook would take .* less than the first; it changes the numerics: gradients rounded to bf16\.$')"
+
 finish

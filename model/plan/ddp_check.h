@@ -1,0 +1,10 @@
+/* ddp_check.h -- rules of torch.distributed.algorithms.ddp_comm_hooks; for plan_check(). */
+#ifndef DPX_DDP_CHECK_H
+#define DPX_DDP_CHECK_H
+
+#include "model/plan/plan.h"
+
+/* 0, or -1 where PyTorch or the lowering refuses ddp.comm_hook beside the plan's other options, with the key named. */
+int ddp_check_hook(const struct plan *p, const char *where);
+
+#endif
