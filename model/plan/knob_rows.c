@@ -320,6 +320,8 @@ static const struct knob rows[] = {
       .about = "buckets are filled up to a multiple of 65536 elements" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
+    { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",
+      .about = "with tensor and sequence: products in parts beside their gather or scatter, by Transformer Engine's userbuffers" },
     { "megatron", "overlap_p2p_comm", BOOL(megatron.overlap_p2p_comm, true), .cells = MEGATRON, IDLE(interleaved),
       .about = "an interleaved pipeline's messages beside compute" },
     { "megatron", "microbatch_group_size_per_vp_stage", INT(megatron.microbatch_group_size_per_vp_stage, 1, PLAN_MAX_BATCH, 1),

@@ -61,8 +61,13 @@ int megatron_check(const struct plan *p, const char *where)
     if (p->parallel.context > 1 && p->kernels != KERNELS_TE)
         return fail("%s: parallel.context: Megatron-LM has context parallelism with Transformer Engine alone: kernels te", where);
     if (p->parallel.context > 1 && (p->parallel.context_method != CONTEXT_RING || !p->parallel.context_balance))
-        return fail("%s: parallel.context_method: in dialect megatron ring (--cp-comm-type p2p), with context_balance, is modelled; all_gather and a2a "
-                    "are not yet", where);
+        return fail("%s: parallel.context_method: in dialect megatron ring (--cp-comm-type p2p) with context_balance; all_gather and a2a are "
+                    "not modelled yet", where);
+    if (p->megatron.tp_comm_overlap && (!p->parallel.sequence || p->kernels != KERNELS_TE))
+        return fail("%s: megatron.tp_comm_overlap: it needs sequence parallelism and Transformer Engine: parallel.sequence true, kernels te", where);
+    if (p->megatron.tp_comm_overlap && (p->parallel.tensor > p->cluster.gpus_per_node || p->cluster.gpus_per_node % p->parallel.tensor))
+        return fail("%s: megatron.tp_comm_overlap: its ranks write to each other's memory: parallel.tensor %" PRId64 " has to lie within nodes of %"
+                    PRId64 " GPUs", where, p->parallel.tensor, (int64_t)p->cluster.gpus_per_node);
     return 0;
 }
 

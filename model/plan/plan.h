@@ -146,6 +146,7 @@ struct megatron_options {
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    check_for_nan_in_loss_and_grad;
+    bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
     int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */

@@ -397,7 +397,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
            program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
-           a->parallel.async_tensor == b->parallel.async_tensor &&
+           a->parallel.async_tensor == b->parallel.async_tensor && a->megatron.tp_comm_overlap == b->megatron.tp_comm_overlap &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
 }

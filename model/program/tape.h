@@ -72,7 +72,7 @@ struct gemm_names { const char *forward, *dx, *dw, *db; };
 struct te_node {
     int64_t ranks;                          /* tensor-parallel */
     int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
-    bool    gathers, buffered, zeroed;      /* tape_te.h */
+    bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
 };
 

@@ -101,6 +101,42 @@ static struct kernel *product(struct tape *t, const char *name, int64_t m, int64
     return kernel;
 }
 
+/* One rank's part on its way to the next, by copy engines. */
+static int pass_on(struct tape *t, int64_t elems, enum dtype dt)
+{
+    struct kernel *k = pass_over(t, "copy of a part", KC_COPY, 0);
+
+    return k->collective = tape_note_collective(t, &(struct collective){
+        .op = COLL_ALL_TO_ALL, .group = GROUP_TENSOR, .dtype = (uint8_t)dt, .stream = STREAM_TENSOR, .onward = true, .engine = true,
+        .elems = elems });
+}
+
+/* The share is copied to where the others' come to, one after the other. */
+static void product_of_parts(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, enum dtype dt, int64_t ranks)
+{
+    int came = 0, next = 0;
+
+    pass_over(t, "own part", KC_COPY, 2 * m / ranks * k * dtype_bytes(dt));
+    for (int64_t i = 0; i < ranks; i++, came = next) {
+        next = i < ranks - 1 ? pass_on(t, m / ranks * k, dt) : 0;
+        tape_needs(t, came);
+        product(t, name, m / ranks, n, k, dtype_bytes(dt));
+    }
+}
+
+/* Of two buffers: the product after the next takes the place of what is on its way; the sum needs the last. */
+static void parts_of_product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, enum dtype dt, int64_t ranks)
+{
+    for (int64_t i = 0; i < ranks; i++) {
+        product(t, name, m / ranks, n, k, dtype_bytes(dt));
+        if (i < ranks - 1) {
+            int sent = pass_on(t, m / ranks * n, dt);
+            tape_needs_at(t, sent, t->nout + (i < ranks - 2 ? 2 : 1));
+        }
+    }
+    pass_over(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(dt));
+}
+
 /* Into main_grad, read and written. */
 static void weight_product(struct tape *t, const struct node *n, int64_t size)
 {
@@ -115,7 +151,7 @@ static struct node *linear_node(struct tape *t, enum node_kind kind, const struc
 
     n->names = l->names;
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
-    n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .buffered = l->buffered, .zeroed = l->zeroed };
+    n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered, .zeroed = l->zeroed };
     for (int i = 0; i < 3; i++)
         if (l->weight[i])
             tape_edge(t, n, l->weight[i]);
@@ -143,11 +179,14 @@ var te_column(struct tape *t, const struct te_linear *l, var x)
     int64_t elems = tape_var_numel(t, x) * (gathers(l) ? l->ranks : 1), rows = elems / l->k;
     int all = 0;
 
-    if (gathers(l)) {
+    if (gathers(l) && !l->overlaps) {
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
         all = l->buffered ? 0 : make(t, elems, dt);
     }
-    product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
+    if (gathers(l) && l->overlaps)
+        product_of_parts(t, l->names.forward, rows, l->n, l->k, dt, l->ranks);
+    else
+        product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
     linear_node(t, NODE_TE_COLUMN, l, x, rows);
     var y = fresh(t, t->nnodes - 1, rows * l->n, dt);
     tape_unref(t, all);
@@ -162,11 +201,11 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
 
     if (n->te.gathers) {
         gather = tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
-        all = n->te.buffered ? 0 : make(t, elems, dt);
+        all = n->te.buffered || n->te.overlaps ? 0 : make(t, elems, dt);
     }
     if (wants(n, 0)) {
         product(t, n->names.dx, n->m, n->k, n->n, size);
-        dx = make(t, elems, dt);
+        dx = n->te.overlaps ? 0 : make(t, elems, dt);
         if (n->te.gathers) {
             reduce = tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, elems);
             out[0] = make(t, elems / n->te.ranks, dt);
@@ -189,6 +228,11 @@ var te_row(struct tape *t, const struct te_linear *l, var x)
     enum dtype dt = tape_var_dtype(t, x);
     int64_t rows = tape_var_numel(t, x) / l->k, elems = rows * l->n;
 
+    if (gathers(l) && l->overlaps) {
+        parts_of_product(t, l->names.forward, rows, l->n, l->k, dt, l->ranks);
+        linear_node(t, NODE_TE_ROW, l, x, rows);
+        return fresh(t, t->nnodes - 1, elems / l->ranks, dt);
+    }
     product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
     linear_node(t, NODE_TE_ROW, l, x, rows);
     int node = t->nnodes - 1, y = make(t, elems, dt);
@@ -208,12 +252,15 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     int64_t size = dtype_bytes(dt);
     int all = 0;
 
-    if (n->te.gathers) {
+    if (n->te.gathers && !n->te.overlaps) {
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, n->m * n->n);
         all = make(t, n->m * n->n, dt);
     }
     if (wants(n, 0)) {
-        product(t, n->names.dx, n->m, n->k, n->n, size);
+        if (n->te.overlaps)
+            product_of_parts(t, n->names.dx, n->m, n->k, n->n, dt, n->te.ranks);
+        else
+            product(t, n->names.dx, n->m, n->k, n->n, size);
         out[0] = make(t, n->m * n->k, dt);
     }
     weight_product(t, n, size);

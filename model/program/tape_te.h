@@ -21,12 +21,17 @@ struct te_linear {
     var     weight[3], bias[3];     /* 0: none.  A fused layer has one of each; those that are kept apart count as one */
     int64_t ranks;                  /* tensor-parallel; 1: none */
     bool    sequence;               /* x (column) or y (row) is a share of the positions */
+    bool    overlaps;               /* tp_comm_overlap: see te_column(), te_row() */
     bool    buffered;               /* what is gathered lies in Megatron's buffer "mpu" (te_buffer_bytes()), not in a tensor of its own */
     bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
 };
 
 /* Column parallel: gathers the positions of x, keeps x as it came.  Backward gathers x again beside the product of x's gradient,
- * and scatters (or, without sequence parallelism, adds up) that beside the product of the weight's. */
+ * and scatters (or, without sequence parallelism, adds up) that beside the product of the weight's.
+ *
+ * Where the layer overlaps (tp_comm_overlap_ag, _rs; userbuffers' ring), forward's gather and a row-parallel layer's in backward come part by
+ * part, each beside the product of the part before it; what a row-parallel product makes goes out part by part, each beside the product of the
+ * next, and is added up at the end.  What is gathered lies in userbuffers, which are registered once. */
 var te_column(struct tape *t, const struct te_linear *l, var x);
 /* Row parallel: y is scattered or added up.  Backward gathers y's gradient first.  Its bias is left to the caller. */
 var te_row(struct tape *t, const struct te_linear *l, var x);

@@ -44,7 +44,8 @@ static var norm(struct torch_model *b, const char *name, var x, enum tensor_role
 /* A linear layer of one fused weight, or of up to three that are kept apart. */
 static struct te_linear linear(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
 {
-    struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b) };
+    struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
+                           .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD };
 
     for (int i = 0; i < nroles; i++) {
         l.weight[i] = param(b, roles[i], false);
@@ -308,5 +309,7 @@ int64_t te_buffer_bytes(const struct local_model *local)
     }
     if (local->share.sequence && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
         sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
+    if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
+        sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     return sum;
 }

@@ -6,8 +6,7 @@
  * Korthikanti's selective rows alone.  Clipping at 1.
  * Where layers do not divide by the stages, embedding and head take a layer's place.  A micro-batch that is not stated (Narayanan et al.) is the
  * fastest of 1, 2, 4 and 8 that fits, by dpx.  fp16 is planned as bf16: as many bytes and the same peak on these GPUs.  Kernels are
- * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.  tp_comm_overlap is not modelled: what NeMo
- * hides with it is exposed here.
+ * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.
  *
  * Narayanan's table has TFLOP/s: 96 B s l h^2 (1 + s/6h + V/16lh) of a step, recompute counted (their equation 3). */
 #include "tests/accuracy/megatron_rows.h"
@@ -118,6 +117,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->recompute = r->full ? RECOMPUTE_FULL : r->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
     p->megatron.overlap_grad_reduce = p->megatron.overlap_param_gather = !r->paper;
     p->parallel.tensor = r->tp, p->parallel.context = r->cp, p->parallel.pipeline = r->pp, p->parallel.virtual_stages = r->vp;
+    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper;
     p->parallel.sequence = r->tp > 1 && (!r->paper || r->selective);
     p->parallel.loss_parallel = true;
     p->parallel.context_method = r->cp > 1 ? CONTEXT_RING : p->parallel.context_method;

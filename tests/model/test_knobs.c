@@ -215,6 +215,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.first_stage_less = 0;
         if (k->offset == offsetof(struct plan, parallel.last_stage_less) && d == DIALECT_MEGATRON)
             plain.parallel.last_stage_less = 0;
+        plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
         plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {

@@ -203,6 +203,46 @@ static void without_shares_of_positions_a_block_sums_four_times(void **state)
     finish(&x);
 }
 
+/* tp_comm_overlap: a gather of forward, or of a row-parallel layer's backward, is seven copies of a share, each beside a product of an eighth; a
+ * scatter too, whose sum comes last.  As many bytes are sent, and as much is computed. */
+static void overlapped_products_come_in_eight_parts(void **state)
+{
+    struct built x;
+    double flops[NPASS];
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    for (int pass = 0; pass < NPASS; pass++)
+        flops[pass] = x.program.piece[PIECE_BLOCK].flops[pass];
+    int64_t saved_whole = x.program.piece[PIECE_BLOCK].saved;
+    x.plan.megatron.tp_comm_overlap = true;
+    build(&x);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int pass = 0; pass < NPASS; pass++) {
+        int parts = 0, sums = 0;
+        int64_t sent = 0;
+        assert_close(p->flops[pass], flops[pass], 1e-12);
+        for (int i = 0; i < p->ncollectives[pass]; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            parts += c->engine;
+            sent += 2 * (c->engine ? c->elems : c->elems / 8 * 7);
+            if (c->engine && i + 1 < p->ncollectives[pass])
+                assert_int_equal(p->kernels[pass][c->kernel + 1].kind, KC_GEMM);
+            assert_true(c->needed > c->kernel + 1 || pass == PASS_BACKWARD || c->engine);
+            assert_false(p->kernels[pass][c->needed].collective);
+        }
+        for (int k = 0; k < p->nkernels[pass]; k++)
+            sums += !strcmp(p->kernels[pass][k].name, "sum of parts");
+        assert_int_equal(parts, pass == PASS_FORWARD ? 4 * 7 : 2 * 7);
+        assert_int_equal(sums, pass == PASS_FORWARD ? 2 : 0);
+        assert_int_equal(p->ncollectives[pass], pass == PASS_FORWARD ? 28 : 14 + 4);
+        is(sent, (pass == PASS_FORWARD ? 4 : 6) * INT64_C(117440512));
+    }
+    is(p->saved, saved_whole);
+    finish(&x);
+}
+
 /* All of a block runs again: two gathers and two scatters more (parallel.md 1.8). */
 static void full_recompute_repeats_the_collectives(void **state)
 {
@@ -439,6 +479,7 @@ int main(void)
         cmocka_unit_test(a_llama_block_keeps),
         cmocka_unit_test(a_block_gathers_six_times),
         cmocka_unit_test(without_shares_of_positions_a_block_sums_four_times),
+        cmocka_unit_test(overlapped_products_come_in_eight_parts),
         cmocka_unit_test(full_recompute_repeats_the_collectives),
         cmocka_unit_test(the_ends_have_five_and_three),
         cmocka_unit_test(positions_are_added_before_ranks_take_their_shares),

@@ -10,6 +10,7 @@
 #include "model/lower/common/micro_steps.h"
 #include "model/lower/common/optimizer.h"
 #include "model/lower/megatron/lower_megatron.h"
+#include "model/program/te_model.h"
 
 static const char *name_of(enum piece_id piece)
 {
@@ -308,7 +309,8 @@ static void share_embedding(struct mega *z)
 /* Parameters are made, then moved into their buffer, tensor by tensor. */
 static void init(struct mega *z)
 {
-    int made[PLAN_MAX_CHUNKS];
+    int64_t kept = te_buffer_bytes(z->local);
+    int made[PLAN_MAX_CHUNKS], kernels = kept > 0 ? sched_buf(z->s, CAT_BUCKET, "buffers that kernels keep", NULL, 0, 1, kept) : -1;
 
     for (int c = 0; c < z->nchunks && z->sharded; c++)
         made[c] = sched_buf(z->s, CAT_PARAMS, "parameters as they were made", NULL, 0, 1, z->s->bufs[z->chunk[c].params].bytes);
@@ -333,6 +335,10 @@ static void init(struct mega *z)
     if (z->master >= 0) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_INIT, "fp32 parameters", z->own_elems * dtype_bytes(z->r.kept), z->own_elems * 4);
         sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->master, 0, 0);
+    }
+    if (kernels >= 0) {                 /* in the first step, in truth: none is full before */
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "kernels' buffers");
+        sched_act(z->s, ACT_ALLOC, kernels, 0, 0);
     }
     sched_end(z->s, SCHED_INIT);
 }
