@@ -300,7 +300,7 @@ static int read_pipeline(struct import *in, int64_t pipe)
     if (pipe == 1 && chunks > 1)
         return fail("%s: virtual stages need pipeline_model_parallel_size", in->where);
     p->parallel.pipeline_schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->parallel.virtual_stages = chunks;
     p->parallel.first_stage_less = has(in, "account_for_embedding_in_pipeline_split");
     p->parallel.last_stage_less = has(in, "account_for_loss_in_pipeline_split");
@@ -315,7 +315,7 @@ static int read_parallel(struct import *in)
     if (integer(in, "tensor_model_parallel_size", 1, &p->parallel.tensor) < 0 || integer(in, "context_parallel_size", 1, &p->parallel.context) < 0 ||
         integer(in, "pipeline_model_parallel_size", 1, &p->parallel.pipeline) < 0)
         return -1;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->parallel.sequence = has(in, "sequence_parallel") && p->parallel.tensor > 1;
     if (p->parallel.context > 1 && has(in, "cp_comm_type") && !says(in, "cp_comm_type", "p2p"))
         return fail("%s: cp_comm_type: p2p is modelled", in->where);

@@ -85,19 +85,24 @@ static void add_norm(struct model *m, int block, const char *module, enum tensor
         add(m, block, &(struct row){ module, bias, role, m->hidden, 0, true });
 }
 
-static void add_block(struct model *m, int b)
+/* Transformer Engine's layers own the norm before them; megatron-core's have it as a module of its own, registered first. */
+static void add_block(struct model *m, int b, bool local)
 {
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     bool gated = m->mlp == MLP_GATED;
 
+    if (local)
+        add_norm(m, b, "input_layernorm", ROLE_NORM_ATTN, "weight", "bias");
     add_linear(m, b, "self_attention.linear_proj", ROLE_ATTN_OUT, m->hidden, q, m->out_bias);
-    add_norm(m, b, "self_attention.linear_qkv", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");
+    if (!local)
+        add_norm(m, b, "self_attention.linear_qkv", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");
     add_linear(m, b, "self_attention.linear_qkv", ROLE_QKV, q + 2 * kv, m->hidden, m->qkv_bias);
     if (m->qk_norm) {
         add(m, b, &(struct row){ "self_attention.q_layernorm", "weight", ROLE_Q_NORM, m->head_dim, 0, false });
         add(m, b, &(struct row){ "self_attention.k_layernorm", "weight", ROLE_K_NORM, m->head_dim, 0, false });
     }
-    add_norm(m, b, "mlp.linear_fc1", ROLE_NORM_MLP, "layer_norm_weight", "layer_norm_bias");
+    add_norm(m, b, local ? "pre_mlp_layernorm" : "mlp.linear_fc1", ROLE_NORM_MLP, local ? "weight" : "layer_norm_weight",
+             local ? "bias" : "layer_norm_bias");
     add_linear(m, b, "mlp.linear_fc1", gated ? ROLE_GATE_UP : ROLE_UP, gated ? 2 * m->ffn : m->ffn, m->hidden, m->mlp_bias);
     add_linear(m, b, "mlp.linear_fc2", ROLE_DOWN, m->hidden, m->ffn, m->mlp_bias);
 }
@@ -127,7 +132,7 @@ int megatron_model(const struct plan *p, struct model *out)
         add_linear(out, -1, "embedding.position_embeddings", ROLE_POSITIONS, out->positions, out->hidden, false);
     out->block0 = out->ntensors;
     for (int b = 0; b < (int)out->layers; b++) {
-        add_block(out, b);
+        add_block(out, b, p->kernels == KERNELS_MEGATRON_LOCAL);
         if (b == 0)
             out->per_block = out->ntensors - out->block0;
     }

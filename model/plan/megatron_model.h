@@ -5,7 +5,7 @@
  *     ... m.vocab, m.tensors[i].name ...
  *     model_free(&m);
  *
- * Sources (megatron-core 0.16.1): models/gpt/gpt_layer_specs.py (get_gpt_layer_with_transformer_engine_spec),
+ * Sources (megatron-core 0.16.1): models/gpt/gpt_layer_specs.py (with Transformer Engine's layers, or by kernels "megatron-local"),
  * transformer/attention.py, transformer/mlp.py; Transformer Engine's LayerNormLinear for the order in which a fused layer's own
  * parameters come. */
 #ifndef DPX_MEGATRON_MODEL_H

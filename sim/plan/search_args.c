@@ -45,6 +45,12 @@ static int check(const struct search_args *a)
     return 0;
 }
 
+/* Of that framework alone. */
+static bool is_megatron(const struct search_args *a)
+{
+    return a->framework == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
+}
+
 int search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q)
 {
     if (check(a) < 0)
@@ -63,7 +69,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .model = &q->model, .cluster = &q->cluster, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
-        .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels
+        .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : is_megatron(a) ? (precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE)
                    : q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model),
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,

@@ -15,6 +15,9 @@
 #include "sim/search/found.h"
 #include "sim/search/programs.h"
 
+/* Frameworks whose plans with tensor, context and pipeline parallelism are searched beside data parallelism alone. */
+#define BESIDE_DATA (1u << DIALECT_TORCH | 1u << DIALECT_MEGATRON)
+
 enum { WAVE = 8 };                     /* plans that are looked at at once */
 
 /* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high. */
@@ -154,6 +157,11 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             p.parallel.context = context;
             p.parallel.pipeline = pipe;
             knob_follow(&p, NULL, NULL);
+            if (of.dialect == DIALECT_MEGATRON) {       /* as its published runs have it */
+                p.parallel.sequence = tensor > 1;
+                p.megatron.overlap_grad_reduce = true;
+                p.megatron.overlap_param_gather = of.strategy == STRAT_ZERO1;
+            }
             p.kernels = o->kernels;
             p.recompute = (enum recompute)r;
             p.accumulation = o->global_batch / samples;
@@ -391,12 +399,11 @@ static void grid_free(struct grid *g)
 
 int grid_search(const struct search_options *o, struct search_result *out)
 {
-    const uint64_t have = 1u << DIALECT_TORCH | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED;
-    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & have };
+    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & (BESIDE_DATA | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED) };
 
     memset(out, 0, sizeof *out);
     if (!g.dialects)
-        return fail("--grid: dialect torch, paper or deepspeed, no other has tensor, context or pipeline parallelism");
+        return fail("--grid: dialect torch, megatron, deepspeed or paper, no other has tensor, context or pipeline parallelism");
     int rc = take_cells(&g) < 0 ? -1 : answer(&g, out);
     grid_free(&g);
     return rc;
@@ -429,7 +436,7 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
 
 bool grid_is_usual(const struct search_options *o)
 {
-    return (o->dialects >> DIALECT_TORCH & 1) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
+    return (o->dialects & BESIDE_DATA) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
 }
 
 /* The fastest that does not wait for memory: what others are compared with (ranking.h).  Of the fittest few; INFINITY: none of these. */
@@ -479,7 +486,7 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
 
 int grid_search_beside(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .beside = true, .dialects = UINT64_C(1) << DIALECT_TORCH };
+    struct grid g = { .o = o, .beside = true, .dialects = o->dialects & BESIDE_DATA };
     int64_t evaluated = 0;
     int rc = incumbent(out, &g.best_s);
 

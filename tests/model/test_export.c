@@ -197,7 +197,7 @@ static void an_unknown_target_is_refused(void **state)
 {
     (void)state;
     start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
-    refused("megatron", "\"megatron\" is not a target");
+    refused("nanotron", "\"nanotron\" is not a target");
 }
 
 int main(void)

@@ -39,13 +39,14 @@ static const struct turn nothing = { NONE, NONE };
 
 static int collect(struct loop *o, const struct exchange *x, struct pipeline_act act[4])
 {
-    /* send_next, recv_prev, send_prev, recv_next; odd ranks receive first */
-    static const enum pipeline_verb order[2][4] = { { PIPE_SEND_F, PIPE_RECV_F, PIPE_SEND_B, PIPE_RECV_B },
-                                                    { PIPE_RECV_F, PIPE_SEND_F, PIPE_RECV_B, PIPE_SEND_B } };
+    /* One by one odd ranks receive first; a batch is send_prev, recv_prev, send_next, recv_next on all. */
+    static const enum pipeline_verb order[3][4] = { { PIPE_SEND_F, PIPE_RECV_F, PIPE_SEND_B, PIPE_RECV_B },
+                                                    { PIPE_RECV_F, PIPE_SEND_F, PIPE_RECV_B, PIPE_SEND_B },
+                                                    { PIPE_SEND_B, PIPE_RECV_F, PIPE_SEND_F, PIPE_RECV_B } };
     int n = 0;
 
     for (int i = 0; i < 4; i++) {
-        enum pipeline_verb v = order[o->rank % 2][i];
+        enum pipeline_verb v = order[o->overlaps ? o->rank % 2 : 2][i];
         bool gradient = v == PIPE_SEND_B || v == PIPE_RECV_B;
         struct turn t = v == PIPE_SEND_F ? x->send_f : v == PIPE_SEND_B ? x->send_b : (struct turn){ gradient ? x->recv_b : x->recv_f, 0 };
         if (t.chunk == NONE)

@@ -91,6 +91,7 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
                                .elems = boundary_elems(local), .memory = *m };
+    o->batches = code == PIPE_MEGATRON;
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
@@ -195,12 +196,16 @@ static void edge(struct stage_ports *o, enum piece_id piece, enum pass pass, int
 static bool is_b(int verb) { return verb == PIPE_SEND_B || verb == PIPE_RECV_B; }
 
 /* PyTorch has a communicator for each pair of ranks, with one stream (ProcessGroupNCCL's pointToPoint()).  What a batch
- * sends and receives begins together: its second direction is on the group's own stream.  Of two ranks Megatron-LM's
- * interleaved loop has two, one for what the first sends and one for what it receives (p2p_communication.py, _p2p_ops()). */
+ * sends and receives begins together: its second direction is on the group's own stream.  Megatron-LM's batches have up to four
+ * messages; its interleaved loop has two communicators of two ranks, one for what the first sends and one for what it receives
+ * (p2p_communication.py, _p2p_ops()). */
 static enum stream stream_of(const struct stage_ports *o, int verb, int peer, bool batch)
 {
+    static const enum stream each[] = { STREAM_NEXT, STREAM_PREVIOUS, STREAM_GROUP, STREAM_ALL_REDUCE };
     bool sends = verb == PIPE_SEND_F || verb == PIPE_SEND_B;
 
+    if (o->batches)
+        return each[verb - PIPE_SEND_F];
     if (o->both_ways && o->pipe.ranks == 2)
         return sends == (o->pipe.rank == 0) ? STREAM_NEXT : STREAM_PREVIOUS;
     if (batch && is_b(verb))

@@ -39,7 +39,7 @@ struct stage_ports {
     enum dtype dtype;
     struct stage_memory memory;
     bool      keeps;                    /* what was sent stays until its backward is done */
-    bool      both_ways;                /* two ranks have a communicator for each direction */
+    bool      batches, both_ways;       /* all messages of a batch begin together; two ranks have a communicator for each direction */
     bool      coalesced;                /* the message that follows is in a batch with this one */
 };
 

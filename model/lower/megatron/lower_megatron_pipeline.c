@@ -7,7 +7,7 @@
  * the same time, so many turns after its last backward as the rank's number. */
 #include "model/lower/megatron/lower_megatron.h"
 
-struct turns { struct mega *z; const struct pipeline *pipe; int forwards, backwards; };
+struct turns { struct mega *z; const struct pipeline *pipe; bool gathers; int forwards, backwards; };
 
 static void synchronize(struct mega *z, enum phase phase)
 {
@@ -62,7 +62,7 @@ static void pass(struct turns *o, struct stage_ports *ports, const struct pipeli
     z->kept_ends = a->step;
     stage_ports_begin(ports, a);
     if (a->verb == PIPE_FORWARD) {
-        if (interleaved && z->at->waits)
+        if (interleaved && o->gathers)
             gather_ahead(o);
         megatron_forward(z);
         o->forwards++;
@@ -83,7 +83,7 @@ int megatron_pipeline(struct mega *z, bool first_step)
     bool overlaps = z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm;
     struct stage_ports ports;
     int rc = stage_ports_open(&ports, z->local, z->s, overlaps ? PIPE_MEGATRON_OVERLAPS : PIPE_MEGATRON, &none, first_step, false);
-    struct turns o = { .z = z, .pipe = &ports.pipe };
+    struct turns o = { .z = z, .pipe = &ports.pipe, .gathers = z->chunk[0].waits };
 
     for (int c = 0; rc == 0 && c < 2 && c < z->nchunks && z->nchunks > 1 && z->chunk[c].waits; c++)
         gather_chunk(z, c);

@@ -48,8 +48,11 @@ class Recorder(base.Recorder):
             super().note(op, tensors, reduction, root)
 
     def peer(self, op, tensors, word, rank):
+        name = group_name(self)
+        if not name.startswith("pipe"):     # of two ranks one direction goes through the world's communicator: the same ranks
+            rank, name = rank // (self.size() // 2), "pipe/2"
         for t in tensors:
-            base.log.append(f"{op} {group_name(self)} {base.DTYPES[t.dtype]} {t.numel()} {word} {rank}" + (" batch" if in_batch else ""))
+            base.log.append(f"{op} {name} {base.DTYPES[t.dtype]} {t.numel()} {word} {rank}" + (" batch" if in_batch else ""))
         return base.done(tensors)
 
     def send(self, tensors, dst, tag):
