@@ -288,7 +288,7 @@ static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
         { "llama-3.2-1b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 8 }", "two parameters of a tied embedding" },
         { "gpt2", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4 }", "llama's layers" },
         { "llama-3.1-8b", "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "autocast" },
-        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"ddp\": { \"model_dtype\": \"bf16\" }, \"parallel\": { \"tensor\": 4, \"pipeline\": 2 }, \"accumulation\": 2", "under a pipeline" },
+        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"ddp\": { \"model_dtype\": \"bf16\" }, \"parallel\": { \"tensor\": 4, \"pipeline\": 2, \"pipeline_schedule\": \"interleaved\" }, \"accumulation\": 2", "several chunks of a pipeline" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-eager\", \"parallel\": { \"tensor\": 4 }", "create_causal_mask()" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4, \"sequence\": false }", "parallel.sequence true" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4, \"async_tensor\": true }", "Async TP requires compile" },

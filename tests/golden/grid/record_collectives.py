@@ -450,6 +450,9 @@ def ddp_cases():
     yield make("ddp-t2-sp-lp-d2-ckpt", "DDP, every block checkpointed", 4, strategy="ddp", grid=tp(2, loss=True), recompute="full")
     for kind, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("zbv", 2)):
         yield make(f"ddp-{kind}-p2-m4-d2", "DDP over 2 ranks", 4, model=FOUR, strategy="ddp", grid=pp(2, kind, v), accumulation=4)
+    for kind, v, more in (("gpipe", 1, {}), ("1f1b", 1, {}), ("interleaved", 2, {"clip": 1.0})):
+        yield make(f"ddp-t2-sp-lp-{kind}-p2-m4-d2" + ("-clip" if more else ""), "DDP over 2 ranks, tensor, sequence and loss parallelism", 8,
+                   model=FOUR, strategy="ddp", grid=tp(2, loss=True) | pp(2, kind, v), accumulation=4, **more)
 
 
 def mixed_cases():
