@@ -22,7 +22,7 @@ static struct routes route(struct torch_model *b, var x)
     enum dtype dt = tape_var_dtype(t, x);
     var logits = torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER), index, values;
 
-    t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER);
+    t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
     if (b->style->routes_first) {
         logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
         var scores = tape_topk(t, logits, rows, used, &index);
@@ -69,7 +69,7 @@ var torch_experts(struct torch_model *b, var x)
 
     t->half = 1;
     struct routes r = route(b, x);
-    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN);
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64);
     var token = op_new(t, "token of a row", KC_ELEMENTWISE, rows, DT_INT64);
     var in = tape_pick(t, "rows of experts", x, token, rows * h);

@@ -103,7 +103,7 @@ static void only_units_are_fetched_by_hooks(void **state)
             for (int t = DT_FP32; t <= DT_FP16; t++) {
                 struct issuers n = { 0 };
                 struct plan p;
-                if (!dialect_has((enum dialect)d, (enum strategy)s))
+                if (!dialect_has((enum dialect)d, (enum strategy)s) || (d == DIALECT_MEGATRON && t == DT_FP16))     /* refused */
                     continue;
                 plan_of(&p, "gpt2", 2, 2, (enum strategy)s, (enum dialect)d, (enum dtype)t);
                 p.clip = 1;

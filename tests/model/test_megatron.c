@@ -24,7 +24,7 @@ static void cut(struct plan *p, int64_t tensor, int64_t pipe, int64_t chunks, in
     p->parallel.pipeline_schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
     p->parallel.virtual_stages = chunks;
     p->accumulation = steps;
-    knob_follow_parallel(p, NULL, NULL);
+    knob_follow(p, NULL, NULL);
     p->parallel.virtual_stages = chunks;
     plan_resolve(p);
 }
