@@ -362,6 +362,15 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --tensor-modell-parallel-size 2", "txt", "tensor_modell_parallel_size" },
         { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
         { "8 --micro-batch-size 1", "txt", "expected an option" },
+        { "--micro-batch-size 99999999999999999999 --seq-length 512", "txt", "expected a number" },
+        { "--micro-batch-size 1 --seq-length 512 ${GPT_ARGS[@]}", "txt", "options in a shell's variable" },
+        { "--micro-batch-size 1 --seq-length 512 --optimizer sgd", "txt", "adam alone" },
+        { "--micro-batch-size 1 --seq-length 512 --hidden-dropout 0", "txt", "attention_dropout: 0.1 beside hidden_dropout 0" },
+        { "--micro-batch-size 1 --seq-length 512 --max-position-embeddings 256", "txt", "fewer than seq_length" },
+        { "--micro-batch-size 1 --seq-length 512 --vocab-size 1000", "txt", "vocab_size: 1000" },
+        { "--micro-batch-size 1 --seq-length 512 --num-layers 8", "txt", "swiglu: llama-3.1-8b has it" },
+        { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 1", "txt", "empty_unused_memory_level" },
+        { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4", "txt", NULL },
     };
     struct plan model;
 

@@ -1,0 +1,100 @@
+/* megatron_export.c -- see megatron_import.h. */
+#include "model/exchange/megatron_import.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+#include "base/fail.h"
+
+static void flag(FILE *to, bool is, const char *name)
+{
+    if (is)
+        fprintf(to, "%s\n", name);
+}
+
+static void number(FILE *to, const char *name, int64_t n) { fprintf(to, "%s %" PRId64 "\n", name, n); }
+
+static void write_parallel(const struct plan *p, FILE *to)
+{
+    const struct parallel_options *of = &p->parallel;
+
+    number(to, "--tensor-model-parallel-size", of->tensor);
+    flag(to, of->sequence && of->tensor > 1, "--sequence-parallel");
+    number(to, "--pipeline-model-parallel-size", of->pipeline);
+    if (of->context > 1)
+        number(to, "--context-parallel-size", of->context);
+    if (of->pipeline == 1)
+        return;
+    flag(to, of->first_stage_less == 1, "--account-for-embedding-in-pipeline-split");
+    flag(to, of->last_stage_less == 1, "--account-for-loss-in-pipeline-split");
+    if (of->virtual_stages == 1)
+        return;
+    number(to, "--num-virtual-stages-per-pipeline-rank", of->virtual_stages);
+    flag(to, !p->megatron.overlap_p2p_comm, "--no-overlap-p2p-communication");
+    if (p->megatron.microbatch_group_size_per_vp_stage != of->pipeline)
+        number(to, "--microbatch-group-size-per-virtual-pipeline-stage", p->megatron.microbatch_group_size_per_vp_stage);
+}
+
+static void write_data(const struct plan *p, FILE *to)
+{
+    const struct megatron_options *o = &p->megatron;
+
+    flag(to, p->strategy == STRAT_ZERO1, "--use-distributed-optimizer");
+    flag(to, o->overlap_grad_reduce, "--overlap-grad-reduce");
+    flag(to, o->overlap_param_gather, "--overlap-param-gather");
+    flag(to, p->reduce_dtype == DT_BF16, "--grad-reduce-in-bf16");
+    flag(to, o->ddp_average_in_collective, "--ddp-average-in-collective");
+    flag(to, o->ddp_pad_buckets_for_high_nccl_busbw, "--ddp-pad-buckets-for-high-nccl-busbw");
+    flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
+    flag(to, o->tp_comm_overlap, "--tp-comm-overlap");
+    number(to, "--ddp-bucket-size", o->ddp_bucket_size);
+    number(to, "--make-vocab-size-divisible-by", o->make_vocab_size_divisible_by);
+}
+
+/* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
+static void write_model(const struct model *m, FILE *to)
+{
+    number(to, "--num-layers", m->layers);
+    number(to, "--hidden-size", m->hidden);
+    number(to, "--ffn-hidden-size", m->ffn);
+    number(to, "--num-attention-heads", m->heads);
+    flag(to, m->kv_heads != m->heads, "--group-query-attention");
+    if (m->kv_heads != m->heads)
+        number(to, "--num-query-groups", m->kv_heads);
+    if (m->head_dim * m->heads != m->hidden)
+        number(to, "--kv-channels", m->head_dim);
+    number(to, "--max-position-embeddings", m->context);
+    number(to, "--vocab-size", m->vocab);
+    flag(to, m->mlp == MLP_GATED, "--swiglu");
+    flag(to, m->norm == NORM_RMS, "--normalization RMSNorm");
+    fprintf(to, "--norm-epsilon %g\n", m->norm_eps);
+    fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
+    if (m->position == POS_ROPE)
+        fprintf(to, "--rotary-base %.0f\n", m->rope_theta);
+    flag(to, !m->tied, "--untie-embeddings-and-output-weights");
+    flag(to, !m->mlp_bias, "--disable-bias-linear");
+    flag(to, m->qkv_bias && !m->out_bias, "--add-qkv-bias");
+    flag(to, m->qk_norm, "--qk-layernorm");
+}
+
+int megatron_export(const struct plan *p, FILE *to)
+{
+    if (p->dialect != DIALECT_MEGATRON)
+        return fail("export to megatron: dialect: the plan is for %s", dialect_name(p->dialect));
+    if (p->parallel.first_stage_less > 1 || p->parallel.last_stage_less > 1)
+        return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
+    write_model(&p->model, to);
+    number(to, "--seq-length", p->seq);
+    number(to, "--micro-batch-size", p->micro_batch);
+    number(to, "--global-batch-size", plan_global_batch(p));
+    flag(to, p->precision == DT_BF16, "--bf16");
+    fprintf(to, "--transformer-impl %s\n", p->kernels == KERNELS_TE ? "transformer_engine" : "local");
+    fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
+    write_parallel(p, to);
+    write_data(p, to);
+    flag(to, p->loss != LOSS_FP32, "--cross-entropy-loss-fusion");
+    flag(to, p->loss == LOSS_FUSED, "--cross-entropy-fusion-impl te");
+    flag(to, p->recompute == RECOMPUTE_SELECTIVE, "--recompute-granularity selective");
+    flag(to, p->recompute == RECOMPUTE_FULL, "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1");
+    return 0;
+}

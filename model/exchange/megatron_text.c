@@ -1,0 +1,169 @@
+/* megatron_text.c -- see megatron_import.h: a command line of Megatron-LM, or its options as YAML, by name. */
+#include "model/exchange/megatron_import.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/input.h"
+#include "base/yaml.h"
+
+/* "--micro-batch-size" is micro_batch_size. */
+static void name_of(const char *word, size_t n, char out[96])
+{
+    size_t from = n > 2 && word[0] == '-' && word[1] == '-' ? 2 : 0, len = 0;
+
+    for (size_t i = from; i < n && len < 95; i++)
+        out[len++] = word[i] == '-' ? '_' : word[i];
+    out[len] = '\0';
+}
+
+static json_t *value_of(const char *text)
+{
+    char *end;
+    errno = 0;
+    long long whole = strtoll(text, &end, 10);
+
+    if (*text && *end == '\0' && errno == 0)
+        return json_integer(whole);
+    double real = strtod(text, &end);
+    return *text && *end == '\0' ? json_real(real) : json_string(text);
+}
+
+/* A second value makes a list of the first. */
+static void give(json_t *to, const char *name, const char *text)
+{
+    json_t *before = json_object_get(to, name);
+
+    if (!before || json_is_true(before)) {
+        json_object_set_new(to, name, value_of(text));
+        return;
+    }
+    if (!json_is_array(before)) {
+        json_object_set_new(to, name, json_pack("[O]", before));
+        before = json_object_get(to, name);
+    }
+    json_array_append_new(before, value_of(text));
+}
+
+/* Quotes around a word, or what is left of them around several, do not belong to it. */
+static char *unquoted(char *word)
+{
+    word += strspn(word, "\"'");
+    size_t n = strlen(word);
+    while (n > 0 && strchr("\"'", word[n - 1]))
+        word[--n] = '\0';
+    return word;
+}
+
+/* The next word, blanks, line continuations and comments skipped; NULL: none. */
+static char *next_word(char **at)
+{
+    char *s = *at, *word;
+
+    for (;;) {
+        s += strspn(s, " \t\r\n");
+        if (*s == '\\' && (s[1] == '\n' || s[1] == '\r'))
+            s++;
+        else if (*s == '#')
+            s += strcspn(s, "\n");
+        else
+            break;
+    }
+    if (!*s)
+        return NULL;
+    word = s;
+    s += strcspn(s, " \t\r\n");
+    *at = *s ? s + 1 : s;
+    *s = '\0';
+    return word;
+}
+
+static json_t *command_line(char *text, const char *where)
+{
+    json_t *out = json_object();
+    char *script = strstr(text, ".py"), name[96] = "", *word, *equal;
+
+    if (script)
+        text = script + 3;
+    while ((word = next_word(&text))) {
+        if (strstr(word, "=(") || strstr(word, "[@]") || strstr(word, "[*]") || strstr(word, "ARGS")) {
+            fail("%s: \"%s\": options in a shell's variable: write them out, as `echo` prints them", where, unquoted(word));
+            json_decref(out);
+            return NULL;
+        }
+        word = unquoted(word);
+        if (!strncmp(word, "--", 2)) {
+            equal = strchr(word, '=');
+            name_of(word, equal ? (size_t)(equal - word) : strlen(word), name);
+            json_object_set_new(out, name, json_true());
+            if (equal)
+                give(out, name, equal + 1);
+        } else if (name[0]) {
+            give(out, name, word);
+        } else {
+            fail("%s: \"%s\": expected an option such as --tensor-model-parallel-size 8", where, word);
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
+/* Below MODEL_ARGS, or at the top. */
+static json_t *from_yaml(const char *path)
+{
+    json_t *j = yaml_read_file(path), *args = j && json_object_get(j, "MODEL_ARGS") ? json_object_get(j, "MODEL_ARGS") : j, *out, *v;
+    const char *key;
+    char name[96];
+
+    if (!j)
+        return NULL;
+    if (!json_is_object(args)) {
+        fail("%s: expected options and their values", path);
+        json_decref(j);
+        return NULL;
+    }
+    out = json_object();
+    json_object_foreach(args, key, v) {
+        name_of(key, strlen(key), name);
+        if (!json_is_false(v) && !json_is_null(v))
+            json_object_set(out, name, v);
+    }
+    json_decref(j);
+    return out;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+enum { LARGEST = 1 << 20 };
+
+json_t *megatron_import_file(const char *path)
+{
+    FILE *f;
+    char *text;
+    json_t *out = NULL;
+
+    if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
+        return from_yaml(path);
+    if (!(f = input_open(path)))
+        return NULL;
+    text = calloc(1, LARGEST + 1);
+    size_t n = text ? fread(text, 1, LARGEST, f) : 0;
+    if (!text || ferror(f))
+        fail("%s: cannot be read", path);
+    else if (n == LARGEST || memchr(text, '\0', n))
+        fail("%s: expected a command line of Megatron-LM: text of less than a MiB", path);
+    else
+        out = command_line(text, path);
+    free(text);
+    fclose(f);
+    return out;
+}
