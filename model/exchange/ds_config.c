@@ -182,6 +182,9 @@ static int set(const struct import *in, const char *section, const char *name, c
     const struct knob *k = row_of(in, section, name);
     struct knob named;
 
+    if (!k && !strcmp(section, "zero_optimization") && (!strncmp(name, "zero_quantized_", 15) || !strncmp(name, "zero_hpz_", 9)) &&
+        (json_is_true(v) || json_integer_value(v) > 1))
+        notes_add(in->notes, "zero_optimization.%s has no effect below stage 3", name);
     if (!k)
         return 0;           /* DeepSpeed ignores at this stage what it reads: so do we */
     named = *k;

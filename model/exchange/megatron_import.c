@@ -69,6 +69,13 @@ static const char *const known[] = {
     "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", NULL
 };
 
+/* Those of them without a value. */
+static const char *const flags[] = {
+    "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "use_distributed_optimizer",
+    "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
+    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
+};
+
 static bool has(const struct import *in, const char *name) { return json_object_get(in->from, name) != NULL; }
 
 static int integer(const struct import *in, const char *name, int64_t usual, int64_t *out)
@@ -115,6 +122,8 @@ static int check_names(const struct import *in)
                 !(!strcmp(name, "recompute_modules") && says(in, name, "core_attn")))
                 return fail("%s: %s: %s", in->where, name, lacks[i].why);
         bool applied = one_of(name, known, sizeof known / sizeof *known - 1, false);
+        if (applied && one_of(name, flags, sizeof flags / sizeof *flags, false) && !json_is_true(v))
+            return fail("%s: %s: it is there or not, and has no value (in YAML: true or false)", in->where, name);
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
         if (applied || one_of(name, beside, sizeof beside / sizeof *beside, true) || !strcmp(name, "num_distributed_optimizer_instances") ||

@@ -26,6 +26,10 @@ static void print_model(const struct plan *p)
     if (m->experts)
         printf("%" PRId64 " experts a block, %" PRId64 " for each token: tokens are taken to spread evenly over them\n", m->experts,
                m->experts_used);
+    if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)
+        printf("FSDP2 cuts their weights by expert: %" PRId64 " of the %" PRId64 " ranks that share them have none, the others a whole one, "
+               "and a gather moves %.3g times their bytes\n", p->shard_group - m->experts, p->shard_group,
+               (double)p->shard_group / (double)m->experts);
     printf("%" PRId64 " x %" PRId64 " x %s, %s each, %s of it usable\n", c->nodes, c->gpus_per_node,
            c->gpu.name, size_text(c->memory).s, size_text(cluster_available(c)).s);
     printf("%s (%s, %s kernels), %s, micro-batch %" PRId64 " x %" PRId64 " tokens, accumulation %" PRId64

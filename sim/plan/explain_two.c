@@ -344,11 +344,11 @@ static void print_memory(const struct explained *p, const struct explained *q, F
     print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes, to);
 }
 
-static void print_numerics(const char *which, const struct plan *p, FILE *to)
+static void print_numerics(const char *which, const struct plan *p, const struct plan *other, FILE *to)
 {
-    const char *what = search_codes_changes(p);
+    const char *what = search_codes_changes(p), *there = search_codes_changes(other);
 
-    if (what)
+    if (what && !(there && !strcmp(what, there)))
         fprintf(to, "  %s changes the numerics: %s\n", which, what);
 }
 
@@ -362,8 +362,8 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
     fprintf(to, "%s\n%s: the second column\n\noptions that differ\n", first, second);
     different_keys(a, b, "", keys);
     print_keys(keys, to);
-    print_numerics("the first", &p->plan, to);
-    print_numerics("the second", &q->plan, to);
+    print_numerics("the first", &p->plan, &q->plan, to);
+    print_numerics("the second", &q->plan, &p->plan, to);
     print_memory(p, q, to);
     print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
     print_changes(p, to, rows = changes(p, q));

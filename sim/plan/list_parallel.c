@@ -8,21 +8,22 @@
 #include "base/notes.h"
 #include "model/plan/knob.h"
 
-static const struct { const char *feature, *keys; } features[] = {
-    { "tensor", "\"tensor\": 2, \"sequence\": false" },
-    { "tensor and sequence", "\"tensor\": 2, \"sequence\": true" },
-    { "asynchronous tensor", "\"tensor\": 2, \"async_tensor\": true" },
-    { "context, all-gather", "\"context\": 2, \"context_method\": \"all-gather\"" },
-    { "context, ring", "\"context\": 2, \"context_method\": \"ring\"" },
-    { "context, ulysses", "\"context\": 2, \"context_method\": \"ulysses\"" },
-    { "pipeline, gpipe", "\"pipeline\": 2, \"pipeline_schedule\": \"gpipe\"" },
-    { "pipeline, 1f1b", "\"pipeline\": 2, \"pipeline_schedule\": \"1f1b\"" },
-    { "pipeline, interleaved", "\"pipeline\": 2, \"pipeline_schedule\": \"interleaved\"" },
-    { "pipeline, looped-bfs", "\"pipeline\": 2, \"pipeline_schedule\": \"looped-bfs\"" },
-    { "pipeline, zb1p", "\"pipeline\": 2, \"pipeline_schedule\": \"zb1p\"" },
-    { "pipeline, zbv", "\"pipeline\": 2, \"pipeline_schedule\": \"zbv\"" },
-    { "pipeline, dualpipev", "\"pipeline\": 2, \"pipeline_schedule\": \"dualpipev\"" },
-    { "all three", "\"tensor\": 2, \"context\": 2, \"pipeline\": 2" },
+/* deepspeed: its words, where it has it. */
+static const struct { const char *feature, *keys, *deepspeed; } features[] = {
+    { "tensor", "\"tensor\": 2, \"sequence\": false", "\"tensor\": 2" },
+    { "tensor and sequence", "\"tensor\": 2, \"sequence\": true", NULL },
+    { "asynchronous tensor", "\"tensor\": 2, \"async_tensor\": true", NULL },
+    { "context, all-gather", "\"context\": 2, \"context_method\": \"all-gather\"", NULL },
+    { "context, ring", "\"context\": 2, \"context_method\": \"ring\"", NULL },
+    { "context, ulysses", "\"context\": 2, \"context_method\": \"ulysses\"", "\"context\": 2" },
+    { "pipeline, gpipe", "\"pipeline\": 2, \"pipeline_schedule\": \"gpipe\"", NULL },
+    { "pipeline, 1f1b", "\"pipeline\": 2, \"pipeline_schedule\": \"1f1b\"", NULL },
+    { "pipeline, interleaved", "\"pipeline\": 2, \"pipeline_schedule\": \"interleaved\"", NULL },
+    { "pipeline, looped-bfs", "\"pipeline\": 2, \"pipeline_schedule\": \"looped-bfs\"", NULL },
+    { "pipeline, zb1p", "\"pipeline\": 2, \"pipeline_schedule\": \"zb1p\"", NULL },
+    { "pipeline, zbv", "\"pipeline\": 2, \"pipeline_schedule\": \"zbv\"", NULL },
+    { "pipeline, dualpipev", "\"pipeline\": 2, \"pipeline_schedule\": \"dualpipev\"", NULL },
+    { "all three", "\"tensor\": 2, \"context\": 2, \"pipeline\": 2", NULL },
 };
 
 /* With kernels and precision that some plan of the cell has. */
@@ -56,10 +57,12 @@ int list_parallel(json_t *to)
         json_t *cells = json_array();
 
         for (int s = 0; s < NSTRATEGY; s++)
-            for (int d = 0; d < NDIALECT; d++)
-                if (dialect_has((enum dialect)d, (enum strategy)s) && can_have(features[i].keys, (enum strategy)s, (enum dialect)d))
+            for (int d = 0; d < NDIALECT; d++) {
+                const char *keys = d == DIALECT_DEEPSPEED ? features[i].deepspeed : features[i].keys;
+                if (keys && dialect_has((enum dialect)d, (enum strategy)s) && can_have(keys, (enum strategy)s, (enum dialect)d))
                     json_array_append_new(cells, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s), "dialect",
                                                            dialect_name((enum dialect)d)));
+            }
         json_array_append_new(to, json_pack("{s:s, s:s, s:o}", "feature", features[i].feature, "keys", features[i].keys, "cells", cells));
     }
     return 0;

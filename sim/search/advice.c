@@ -26,7 +26,7 @@ static const char *reason(enum category c, const char *peak_at)
     case CAT_UNSHARDED_GRADS: return "full gradients exist until they are reduced";
     case CAT_ALL_GATHER:      return "an all-gather's output exists beside the parameters it is copied into";
     case CAT_REDUCE_SCATTER:  return "gradients are copied into the input of the reduce-scatter";
-    case CAT_BUCKET:          return "the communication bucket is allocated in full, whatever the model's size";
+    case CAT_BUCKET:          return "the buckets that gradients are reduced in stay allocated";
     case CAT_OVERHEAD:
     case NCAT:                break;
     }

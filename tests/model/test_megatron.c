@@ -355,6 +355,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
     static const struct { const char *text, *end, *says; } cases[] = {
         { "MODEL_ARGS:\n  --tensor-model-parallel-size: 2\n  --micro-batch-size: 1\n  --seq-length: 512\n  --bf16: true\n  --fp16: false\n", "yaml", NULL },
         { "tensor_model_parallel_size: 2\nmicro_batch_size: 1\nseq_length: 512\nbf16: true\n", "yaml", NULL },
+        { "tensor_model_parallel_size: 2\nmicro_batch_size: 1\nseq_length: 512\nbf16: maybe\n", "yaml", "bf16: it is there or not" },
         { "torchrun --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size=2 --micro-batch-size 1 \\\n --seq-length 512 # tokens\n --bf16", "txt", NULL },
         { "--micro-batch-size 1 --seq-length 512 --tensor-model-parallel-size $TP", "txt", "shell's variable" },
         { "--micro-batch-size 1 --seq-length 512 --num-layers 7", "txt", "num_layers: 7, but" },
