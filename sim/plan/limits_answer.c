@@ -77,7 +77,8 @@ static int open_question(struct asking *q)
         if (a->precision != DT_BF16)
             notes_say("dpx: %s: %s has no bf16", dtype_name((enum dtype)a->precision), q->base.cluster.gpu.title);
     }
-    q->base.kernels = a->kernels < 0 ? attention_default(&q->base.model) : (enum kernel_set)a->kernels;
+    q->base.kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : a->dialect != DIALECT_MEGATRON ? attention_default(&q->base.model)
+                    : a->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     if (a->elsewhere == ELSEWHERE_DISK && (a->dialect < 0 || a->dialect == DIALECT_DEEPSPEED))
         notes_say("dpx: models of thousands of blocks are tried: this can take some minutes");
     return 0;
@@ -85,9 +86,12 @@ static int open_question(struct asking *q)
 
 /* ---- rows ---- */
 
+/* Megatron-LM's where it is named: it has kernels of its own, and few use it without tensor parallelism. */
 static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect d)
 {
-    return (a->dialect >= 0 ? (int)d == a->dialect : !a->states_only || d == DIALECT_PAPER) && dialect_has(d, s) &&
+    bool usual = a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
+
+    return (a->dialect >= 0 ? (int)d == a->dialect : usual) && dialect_has(d, s) &&
            elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
 }
 
