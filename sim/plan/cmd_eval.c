@@ -104,7 +104,7 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
         printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
 }
 
-static void print_comm(const struct schedules *s, const struct comm_table *t)
+static void print_comm(const struct plan *p, const struct schedules *s, const struct comm_table *t)
 {
     printf("\ncollectives of one optimizer step (%s sent by each rank)\n", size_text(t->sent_bytes).s);
     for (int i = 0; i < t->n; i++)
@@ -113,6 +113,8 @@ static void print_comm(const struct schedules *s, const struct comm_table *t)
                size_text(t->line[i].bytes).s);
     if (t->n == 0)
         printf("  none\n");
+    if (p->ddp.comm_hook == HOOK_POWERSGD)
+        printf("  from reduction %" PRId64 " on (start_powerSGD_iter); before, whole gradients are all-reduced\n", p->ddp.powersgd.start);
 }
 
 /* What runs outside of device memory, beside the step or within its idle time. */
@@ -194,7 +196,7 @@ static int print_answer(const struct eval_args *a, const struct eval_answer *e)
     print_memory(&e->e, &e->t);
     if (elsewhere_note(&e->plan))
         puts(elsewhere_note(&e->plan));
-    print_comm(&e->e.schedules, &e->e.comm);
+    print_comm(&e->plan, &e->e.schedules, &e->e.comm);
     print_time(&e->plan, &e->e.schedules, &e->t);
     print_stages(&e->e, &e->t);
     if (e->noisy)

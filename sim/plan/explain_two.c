@@ -278,6 +278,9 @@ static void change_keys(const struct plan *a, const json_t *x, const json_t *y, 
             change_keys(a, u, v, path, rows);
             continue;
         }
+        const struct knob *k = knob_find(object, key, knob_cell(a));
+        if (k && knob_idle(a, k))       /* it would say nothing there */
+            continue;
         pair_of(object, key, v, pair, sizeof pair);
         json_array_append_new(rows, change_json(a, pair));
     }
