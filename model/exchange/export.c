@@ -124,7 +124,8 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
         if (!strcmp(export_targets[i], target))
             return grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
                    !(writers[i] == export_deepspeed_file && p->parallel.pipeline <= 1)
-                 ? fail("export to %s: %s: its files are written for data parallelism; torchtitan has it", target, grid)
+                 ? fail("export to %s: %s: its files are written for data parallelism; %s has it", target, grid,
+                        p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron" : "torchtitan")
                  : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp and megatron are",
                 target);

@@ -60,7 +60,9 @@ static int report(const struct args *a)
 
     if (plan_read(a->megatron, &p) < 0)
         return EXIT_MISUSE;
-    if (megatron_report_of(&p, &r) == 0 && evaluate_allocated(&p, &e) == 0) {
+    if (p.dialect != DIALECT_MEGATRON)
+        fail("%s: dialect: the report is of dialect megatron, this plan is of %s", a->megatron, dialect_name(p.dialect));
+    else if (megatron_report_of(&p, &r) == 0 && evaluate_allocated(&p, &e) == 0) {
         rc = print_report(&p, &r, &e, a->json);
         evaluation_free(&e);
     }

@@ -391,11 +391,12 @@ static int drop_foreign(json_t *doc, struct change *ch)
     if (s >= 0 && d >= 0 && !ch->dialect && !dialect_has((enum dialect)d, (enum strategy)s)) {
         bool zero = s == STRAT_ZERO1 || s == STRAT_ZERO2 || s == STRAT_ZERO3;   /* plan_json.c, usual_dialect() */
         d = zero ? DIALECT_DEEPSPEED : DIALECT_TORCH;
+        notes_say_once("dpx: dialect %s has no %s: taken as dialect %s has it", dialect, strategy, dialect_name((enum dialect)d));
         json_object_set_new(doc, "dialect", json_string(dialect_name((enum dialect)d)));
         drop_version(doc, ch);
     }
-    if (s < 0 || d < 0)
-        return 0;
+    if (s < 0 || d < 0 || !dialect_has((enum dialect)d, (enum strategy)s))
+        return 0;                       /* refused as a plan */
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
         char key[KEY];
@@ -409,6 +410,27 @@ static int drop_foreign(json_t *doc, struct change *ch)
     if (ch->dropped[0])
         notes_say_once("dpx: %s of %s has no %s: dropped", strategy, dialect_name((enum dialect)d), ch->dropped);
     return 0;
+}
+
+/* Keys that say nothing any more beside the degrees that are named (parallel.tensor=1: parallel.sequence) are left out. */
+static void drop_idle(json_t *doc, const struct plan *was, const struct change *ch)
+{
+    struct plan p = *was;               /* shares the model; not freed */
+    const struct { const char *key; int64_t *degree; } of[] = {
+        { "parallel.tensor", &p.parallel.tensor }, { "parallel.context", &p.parallel.context }, { "parallel.pipeline", &p.parallel.pipeline },
+    };
+    const struct knob *k;
+    int64_t n;
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (named(ch, of[i].key) && count_parse(of[i].key, named(ch, of[i].key), &n) == 0)
+            *of[i].degree = n;
+    for (int i = 0; (k = knob_at(i)); i++) {
+        char key[KEY];
+        knob_key_text(k, key, sizeof key);
+        if (k->object[0] && k->idle && !k->idle(was) && k->idle(&p) && !named(ch, key))
+            json_object_del(json_object_get(doc, k->object), k->name);
+    }
 }
 
 static int apply(json_t *doc, struct cluster *c, const char *pair, struct change *ch)
@@ -461,6 +483,8 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
     doc = plan_source_brief(&start);
     for (int i = 0; i < n && rc == 0; i++)
         rc = apply(doc, &c, pairs[i], &ch);
+    if (rc == 0)
+        drop_idle(doc, &start, &ch);
     if (rc == 0 && ch.cell)
         rc = drop_foreign(doc, &ch);
     if (rc == 0) {

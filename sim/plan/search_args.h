@@ -70,7 +70,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
-    { "grid", "every plan of dialects torch and paper with tensor, context and pipeline parallelism, and nothing else", .flag = &(a).grid }, \
+    { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid }, \
     { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch may run)", .flag = &(a).no_grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }

@@ -1,6 +1,6 @@
 /* grid.h -- the search over tensor x context x pipeline x data ranks of a cluster (enum grid_use).
  *
- * Candidates: each strategy of dialects torch and paper that is asked for, over what tensor, context and pipeline leave of the world.
+ * Candidates: each strategy of the dialects that have them and are asked for, over what tensor, context and pipeline leave of the world.
  * Tensor is a power of two up to a node's GPUs; context one from GRID_LONG tokens a sample on, else 1; pipeline any divisor with
  * a block for each stage, under 1F1B, interleaved with 2 chunks a rank, and ZBV; every micro-batch that divides; every recompute
  * asked for (none, full and op where none is).  All other knobs have their defaults.  What plan_check() refuses is no candidate.

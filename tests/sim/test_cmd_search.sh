@@ -189,6 +189,14 @@ check 'init says that its plan is tight' "$(
     "$B/dpxplan" eval "$tmp/plan.json" | grep -q '^tight' || echo 'no longer tight: take another question'
     says ', tight: it needs the headroom')"
 
+check 'a report of Megatron-LM is of its plans' "$(
+    "$B/dpxplan" estimators --megatron demo/8b-fsdp.json >"$tmp/said" 2>&1
+    [ $? = 2 ] && says 'dialect: the report is of dialect megatron' || cat "$tmp/said")"
+
+check "DeepSpeed's estimate stands where dpx plans no such row, with the reason" "$(
+    "$B/dpxplan" estimators --model mixtral-8x7b --gpus-per-node 8 --nodes 4 >"$tmp/said" 2>&1 || echo 'refused'
+    says '^zero3_offload_all .* not planned: .*offload_param' && says '^zero3  *29.72 GiB .* GiB (' || cat "$tmp/said")"
+
 # Four trillion ranks would send more bytes than an integer holds.
 check 'limits refuses more ranks than a cluster may have' "$(
     "$B/dpxplan" limits --states-only --memory 16GB --world 4398046511104 >"$tmp/said" 2>&1

@@ -156,8 +156,25 @@ static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped
     assert_string_equal(noted(to_its_own, &q, 0), "");
     assert_int_equal(q.fsdp.reshard_after_forward, 0);
     plan_free(&q);
-    assert_string_equal(noted(with_a_version, &q, 0), "dpx: zero3 of deepspeed has no fsdp.reshard_after_forward: dropped\n");
+    assert_string_equal(noted(with_a_version, &q, 0), "dpx: dialect torch has no zero3: taken as dialect deepspeed has it\n"
+                                                      "dpx: zero3 of deepspeed has no fsdp.reshard_after_forward: dropped\n");
     assert_string_equal(q.framework_version, "0.19.6");
+    plan_free(&q);
+}
+
+#define CUT "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"strategy\":\"zero1\"," \
+            "\"dialect\":\"megatron\",\"precision\":\"bf16\",\"parallel\":{\"tensor\":4,\"sequence\":true},\"megatron\":{\"tp_comm_overlap\":true}}"
+
+/* What says nothing on one rank goes with the degree that is named. */
+static void a_degree_of_one_takes_its_keys_along(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(CUT, "parallel.tensor=1", &q), 0);
+    assert_false(q.parallel.sequence || q.megatron.tp_comm_overlap);
+    plan_free(&q);
+    assert_int_equal(change(CUT, "parallel.tensor=2", &q), 0);
+    assert_true(q.parallel.sequence && q.megatron.tp_comm_overlap);
     plan_free(&q);
 }
 
@@ -241,6 +258,7 @@ int main(void)
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),
+        cmocka_unit_test(a_degree_of_one_takes_its_keys_along),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
         cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),
