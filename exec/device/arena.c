@@ -36,6 +36,8 @@ struct arena {
     char  *base;
     struct device *device;          /* base is its memory, or pinned for it; NULL: the host's */
     bool   pinned;
+    int64_t *had, nhad, room_had, turn;     /* since arena_repeat(): where the n-th take was the last time; of the next one */
+    bool   repeats;
     struct arena_meter meter;
 };
 
@@ -63,6 +65,7 @@ void arena_free(struct arena *a)
     else if (a->base)
         munmap(a->base, (size_t)a->reserved);
     free(a->blocks);
+    free(a->had);
     free(a);
 }
 
@@ -70,6 +73,8 @@ void arena_reset(struct arena *a)
 {
     a->n = 0;
     a->extent = 0;
+    a->nhad = a->turn = 0;
+    a->repeats = false;
     memset(&a->meter, 0, sizeof a->meter);
 }
 
@@ -89,6 +94,7 @@ static void erase(struct arena *a, int i)
     memmove(a->blocks + i, a->blocks + i + 1, (size_t)(a->n - i) * sizeof *a->blocks);
 }
 
+/* The block in which a byte of the region lies. */
 static int find(const struct arena *a, int64_t offset)
 {
     int lo = 0, hi = a->n - 1;
@@ -100,8 +106,16 @@ static int find(const struct arena *a, int64_t offset)
         else
             hi = mid - 1;
     }
-    assert(a->n > 0 && a->blocks[lo].at <= offset && a->blocks[lo].live);
+    assert(a->n > 0 && a->blocks[lo].at <= offset);
     return lo;
+}
+
+static int find_live(const struct arena *a, int64_t offset)
+{
+    int i = find(a, offset);
+
+    assert(a->blocks[i].live);
+    return i;
 }
 
 static int64_t page(void) { return sysconf(_SC_PAGESIZE); }
@@ -193,6 +207,43 @@ static void cut_run(struct arena *a, int i, int64_t size)
     }
 }
 
+/* Where this take's like was the last time, as a block that begins there; -1: it is not free, or nothing is repeated. */
+static int again(struct arena *a, int64_t size, const struct when *at)
+{
+    if (!a->repeats || a->guarded || a->turn >= a->nhad)
+        return -1;
+    int64_t from = a->had[a->turn];
+    int first = find(a, from), i = first;
+    for (; i < a->n && a->blocks[i].at < from + size; i++)
+        if (a->blocks[i].live || !when_before(&a->blocks[i].last, at))
+            return -1;
+    if (a->blocks[i - 1].at + a->blocks[i - 1].size < from + size)
+        return -1;
+    if (a->blocks[first].at == from)
+        return first;
+    struct block rest = a->blocks[first];
+    a->blocks[first].size = from - rest.at;
+    rest.size -= a->blocks[first].size;
+    rest.at = from;
+    *insert(a, first + 1) = rest;
+    return first + 1;
+}
+
+static void remember(struct arena *a, int64_t at)
+{
+    if (a->turn == a->nhad) {
+        a->had = room_for(a->had, a->nhad, &a->room_had, sizeof *a->had);
+        a->nhad++;
+    }
+    a->had[a->turn++] = at;
+}
+
+void arena_repeat(struct arena *a)
+{
+    a->repeats = true;
+    a->turn = 0;
+}
+
 static int map_more(struct arena *a, int64_t more)
 {
     if (a->device)
@@ -224,9 +275,11 @@ static int extend(struct arena *a, int64_t size)
 int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const struct when *at)
 {
     int64_t size = cut(a, bytes), room = 0;
-    int top = a->n, i = a->guarded ? same_size(a, size, at) : best(a, size, at, &top, &room);
+    int top = a->n, i = again(a, size, at);
 
     assert(bytes >= 0);
+    if (i < 0)
+        i = a->guarded ? same_size(a, size, at) : best(a, size, at, &top, &room);
     if (i < 0) {
         if (extend(a, size - room) < 0)
             return -1;
@@ -238,6 +291,8 @@ int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const stru
     b->bytes = bytes;
     b->cat = cat;
     count(a, cat, bytes);
+    if (a->repeats)
+        remember(a, b->at);
     return begin(a, b);
 }
 
@@ -245,7 +300,7 @@ void arena_account(struct arena *a, int64_t bytes, enum category cat) { count(a,
 
 void arena_give(struct arena *a, int64_t offset, const struct when *last)
 {
-    int i = find(a, offset);
+    int i = find_live(a, offset);
     struct block *b = &a->blocks[i];
 
     assert(begin(a, b) == offset);
@@ -268,7 +323,7 @@ void arena_settled(struct arena *a, const struct when *done)
     }
 }
 
-int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find(a, offset)].bytes; }
+int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find_live(a, offset)].bytes; }
 int64_t arena_extent(const struct arena *a) { return a->extent; }
 
 uint64_t arena_layout(const struct arena *a)
@@ -277,6 +332,8 @@ uint64_t arena_layout(const struct arena *a)
 
     for (int i = 0; i < a->n; i++)
         h = hash_mix(hash_mix(h, (uint64_t)a->blocks[i].at), (uint64_t)a->blocks[i].size << 1 | a->blocks[i].live);
+    for (int64_t i = 0; i < a->nhad; i++)
+        h = hash_mix(h, (uint64_t)a->had[i]);
     return h;
 }
 

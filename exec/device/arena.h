@@ -60,12 +60,15 @@ int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const stru
 void    arena_account(struct arena *a, int64_t bytes, enum category cat);
 /* Gives a block back whose uses are done at `last`. */
 void    arena_give(struct arena *a, int64_t offset, const struct when *last);
+/* What is taken from here on repeats what was taken since the last call: the n-th take gets the place of the n-th then, if
+ * that is free (a guarded arena does so anyway, by size).  Until arena_reset(). */
+void    arena_repeat(struct arena *a);
 /* Everybody has waited for `done`: what is free since then lies together again. */
 void    arena_settled(struct arena *a, const struct when *done);
 
 /* Bytes of address space used so far. */
 int64_t arena_extent(const struct arena *a);
-/* One number for where all blocks lie and which of them are taken. */
+/* One number for all that places depend on: where blocks lie, which of them are taken, where takes that repeat were. */
 uint64_t arena_layout(const struct arena *a);
 const struct arena_meter *arena_meter(const struct arena *a);
 void arena_mark(struct arena *a);

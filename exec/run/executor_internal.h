@@ -83,6 +83,7 @@ struct executor {
     float *inv_freq;                /* [rotary_dim / 2] */
     struct exec_over over;
     int64_t dry_extent[NSPACE], dry_peak[NSPACE];
+    bool    repeats;                /* steady steps repeat the places of the one before (dry_run()) */
 
     struct inst **inst;             /* [family][instance] */
     bool    staged;                 /* the plan is a pipeline: entries say their micro-step and stage */

@@ -145,6 +145,54 @@ static void addresses_are_the_same_after_a_reset(void **state)
     arena_free(a);
 }
 
+/* Repeated, a take has its like's place, also out of the middle of a free one, if it is large enough and free. */
+static void repeated_takes_have_the_places_of_before(void **state)
+{
+    (void)state;
+    struct arena *a = new_arena(false);
+
+    arena_repeat(a);
+    int64_t wide = arena_take(a, 1024, CAT_PARAMS, &start), one = arena_take(a, 64, CAT_PARAMS, &start);
+    int64_t hole = arena_take(a, 64, CAT_PARAMS, &start);
+    (void)arena_take(a, 64, CAT_PARAMS, &start);        /* stays */
+    arena_give(a, wide, &start);
+    arena_give(a, one, &start);
+    arena_give(a, hole, &start);
+    arena_settled(a, &start);
+
+    uint64_t nobody_there = arena_layout(a);
+    arena_repeat(a);
+    assert_int_equal(arena_take(a, 1024, CAT_PARAMS, &start), wide);
+    assert_int_equal(arena_take(a, 64, CAT_PARAMS, &start), one);
+    assert_int_equal(arena_take(a, 64, CAT_PARAMS, &start), hole);
+    arena_give(a, wide, &start);
+    arena_give(a, one, &start);
+    arena_give(a, hole, &start);
+    arena_settled(a, &start);
+    assert_int_equal(arena_layout(a), nobody_there);
+
+    arena_repeat(a);
+    int64_t inside = arena_take(a, 64, CAT_PARAMS, &start);     /* the best fit of the next is right behind it, not its own place */
+    assert_int_equal(inside, wide);
+    assert_int_equal(arena_take(a, 64, CAT_PARAMS, &start), one);
+    int64_t moved = arena_take(a, 1024, CAT_PARAMS, &start);    /* where the third was 64 are free */
+    assert_int_not_equal(moved, hole);
+    arena_give(a, inside, &start);
+    arena_give(a, one, &start);
+    arena_give(a, moved, &start);
+    arena_settled(a, &start);
+    assert_int_not_equal(arena_layout(a), nobody_there);        /* places to come count */
+
+    arena_repeat(a);
+    struct when later = after(STREAM_REDUCE, 1);
+    int64_t late = arena_take(a, 64, CAT_PARAMS, &later);
+    assert_int_equal(late, wide);
+    arena_give(a, late, &later);
+    arena_repeat(a);
+    assert_int_not_equal(arena_take(a, 64, CAT_PARAMS, &start), wide);      /* its last use is not done */
+    arena_free(a);
+}
+
 static void what_everybody_has_waited_for_lies_together_again(void **state)
 {
     (void)state;
@@ -287,6 +335,7 @@ int main(void)
         cmocka_unit_test(free_neighbours_are_one_place),
         cmocka_unit_test(the_best_fit_is_taken_and_its_rest_kept),
         cmocka_unit_test(addresses_are_the_same_after_a_reset),
+        cmocka_unit_test(repeated_takes_have_the_places_of_before),
         cmocka_unit_test(what_everybody_has_waited_for_lies_together_again),
         cmocka_unit_test(bytes_are_counted_as_asked_for_by_category),
         cmocka_unit_test(nothing_at_all_is_a_place_too),

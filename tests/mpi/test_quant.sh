@@ -12,10 +12,10 @@ trap 'exit 130' INT TERM
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
-# run NODES RANKS_A_NODE PRECISION STEPS KEYS: into $dir/run.json, what MPI was given into $dir/counts.
+# run NODES RANKS_A_NODE PRECISION STEPS KEYS [MICRO_STEPS [RECOMPUTE]]: into $dir/run.json, what MPI was given into $dir/counts.
 run() {
     cat >"$dir/plan.json" <<END
-{ "dpx_plan": 1, "kernels": "dpx", "seq": 64, "micro_batch": 2, "accumulation": 2, "precision": "$3", "clip": 1.0, "dropout": 0,
+{ "dpx_plan": 1, "kernels": "dpx", "seq": 64, "micro_batch": 2, "accumulation": ${6:-2}, "recompute": "${7:-none}", "precision": "$3", "clip": 1.0, "dropout": 0,
   "model": { "model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 64 },
   "cluster": { "name": "pair", "host": true, "nodes": $1, "gpus_per_node": $2, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
     "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 0.125 } },
@@ -65,6 +65,19 @@ for precision in fp32 bf16; do
         check "$precision$keys: calls, bytes and memory are the schedule's" "${complaints:-$(as_predicted)}"
         check "$precision$keys: losses are those without, nearly" "$(echo "$(loss) $without" |
             awk '{ d = $1 / $2 - 1; if (NF != 2 || d > 0.01 || d < -0.01 || d == 0) print "loss " $1 ", without " $2 }')"
+    done
+done
+
+# Secondary partitions beside recomputation, with one micro-step and with several that repeat.
+for micro in 1 4; do
+    complaints=$(run 2 2 bf16 3 '' $micro full)
+    check "$micro micro-steps, recomputed, run without codes" "$complaints"
+    without=$(loss)
+    for keys in "$secondary" "$weights$secondary" "$gradients$secondary" "$weights$gradients$secondary"; do
+        complaints=$(run 2 2 bf16 3 "$keys" $micro full)
+        check "$micro micro-steps, recomputed$keys: calls, bytes and memory are the schedule's" "${complaints:-$(as_predicted)}"
+        check "$micro micro-steps, recomputed$keys: losses are those without, nearly" "$(echo "$(loss) $without" |
+            awk '{ d = $1 / $2 - 1; if (NF != 2 || d > 0.01 || d < -0.01) print "loss " $1 ", without " $2 }')"
     done
 done
 

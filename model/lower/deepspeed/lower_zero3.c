@@ -353,10 +353,7 @@ static int allocate(struct z3 *z)
     z->groups = calloc(n, sizeof *z->groups);
     z->begin = z->q ? z->q + n : NULL;
     z->trained = calloc(n, sizeof *z->trained);
-    z->second.there = calloc(n, 1);
-    z->second.list = calloc(n, sizeof *z->second.list);
-    return z->q && z->trained && z->held && z->gather_of && z->groups && z->second.there && z->second.list
-           ? 0 : fail("out of memory for stage 3");
+    return z->q && z->trained && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
 }
 
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)

@@ -2,6 +2,7 @@
  *
  * When a parameter is partitioned, at construction or when it is released, each rank of a run of G keeps 1/G of it as well;
  * the step drops these copies, for they are old then.  As long as a parameter has one it is gathered in the run alone. */
+#include "base/room.h"
 #include "model/lower/deepspeed/lower_zero3.h"
 
 #include <stdlib.h>
@@ -21,8 +22,11 @@ static int64_t part_bytes(const struct ds *d, const struct tensor *t) { return r
 
 void z3_second_setup(struct z3 *z)
 {
+    size_t tensors = (size_t)z->d.m->ntensors;
     int64_t ranks = ranks_of(&z->d);
 
+    z->second.there = room_new(tensors, sizeof *z->second.there);
+    z->second.list = room_new(tensors, sizeof *z->second.list);
     z->second.on = z->d.p->ds.zero_hpz_partition_size > 1 && z->d.n > 1;
     z->second.cut = (struct z3_cut){ .n = ranks, .rank = z->d.rank % ranks, .times = z->d.n / ranks };
 }
