@@ -84,13 +84,13 @@ static int check_context(const struct plan *p)
 
 int can_run_axes(const struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        return fail("dialect megatron: dpxrun does not run it: its plans are for dpxplan");
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
 int can_run(const struct plan *p)
 {
-    if (p->dialect == DIALECT_MEGATRON)
-        return fail("dialect megatron: dpxrun does not run it: its plans are for dpxplan");
     if (can_run_axes(p) < 0)
         return -1;
     if (p->kernels != KERNELS_DPX)

@@ -116,6 +116,16 @@ static const struct { enum pipeline_kind kind; int64_t chunks; } schedules[] = {
     { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 }, { PIPELINE_ZBV, 2 },
 };
 
+/* Megatron-LM's layers must divide by the stages: the embedding and the head count as one each where only then they do
+ * (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split). */
+static void count_ends_as_layers(struct plan *p)
+{
+    int64_t stages = p->parallel.pipeline * p->parallel.virtual_stages;
+    bool counts = p->model.layers % stages != 0 && (p->model.layers + 2) % stages == 0;
+
+    p->parallel.first_stage_less = p->parallel.last_stage_less = counts;
+}
+
 /* All schedules of one factorisation; without a pipeline there is none to choose. */
 static int take_schedules(struct grid *g, struct plan *p)
 {
@@ -124,6 +134,8 @@ static int take_schedules(struct grid *g, struct plan *p)
     for (int i = 0; i < n && !rc; i++) {
         p->parallel.pipeline_schedule = schedules[i].kind;
         p->parallel.virtual_stages = schedules[i].chunks;
+        if (p->dialect == DIALECT_MEGATRON)
+            count_ends_as_layers(p);
         rc = offer(g, p, i);
     }
     return rc;

@@ -123,6 +123,24 @@ static void axes_that_are_only_planned_are_refused_by_their_key(void **state)
     }
 }
 
+static void megatrons_plans_are_for_the_planner(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
+    p.dialect = DIALECT_MEGATRON;
+    p.kernels = KERNELS_TE;
+    for (int tensor = 1; tensor <= 2; tensor++) {       /* whatever axes it has, which other dialects run */
+        p.parallel.tensor = tensor;
+        fail_capture(why, sizeof why);
+        assert_int_equal(can_run(&p), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, "dialect megatron: dpxrun does not run it"));
+    }
+    plan_free(&p);
+}
+
 /* Of dialect paper, whose block is Megatron's. */
 static void tensor_parallel_ranks_run(void **state)
 {
@@ -165,6 +183,7 @@ int main(void)
         cmocka_unit_test(models_without_kernels_are_refused_by_what_is_missing),
         cmocka_unit_test(models_of_llamas_arithmetic_run),
         cmocka_unit_test(axes_that_are_only_planned_are_refused_by_their_key),
+        cmocka_unit_test(megatrons_plans_are_for_the_planner),
         cmocka_unit_test(tensor_parallel_ranks_run),
         cmocka_unit_test(pipelines_run),
         cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),

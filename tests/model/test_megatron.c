@@ -158,6 +158,73 @@ static void a_tensor_group_sends_ten_times_a_block(void **state)
     plan_free(&p);
 }
 
+/* 405B in 16 stages of 8 layers, tensor 8, of a stage in the middle: Psi = 8 x 398,491,648 = 3,187,933,184 parameters (vector 38), with the
+ * distributed optimizer over 8 ranks 6 Psi + 12 Psi / 8 = 23,909,498,880 bytes (vector 39; filling up of buckets is below one in a million). */
+static void a_stage_of_405b_keeps_seven_and_a_half_bytes(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-405b", 0, 8 * 8 * 16, STRAT_ZERO1);
+    p.parallel.first_stage_less = p.parallel.last_stage_less = 1;
+    cut(&p, 8, 16, 1, 16);
+    lowered(&p, 64, &s);
+    assert_close((double)states(&s), 23909498880., 1e-6);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Bytes of the first collective `op` of a step over a group of this kind. */
+static int64_t first(const struct schedules *s, enum coll_op op, enum group of_group)
+{
+    struct comm_table t;
+
+    evaluation_comm_count(s, SCHED_STEADY, &t);
+    for (int i = 0; i < t.n; i++)
+        if (t.line[i].op == op && s->groups.group[t.line[i].group].is == of_group)
+            return t.line[i].bytes / t.line[i].count;
+    return -1;
+}
+
+/* b s h bf16 numbers of 405B, 8192 tokens, between stages: 268,435,456 bytes, of 8 ranks with shares of positions an eighth (vector 40). */
+static void shares_of_positions_cross_a_boundary(void **state)
+{
+    struct schedules s = { 0 };
+
+    (void)state;
+    for (int sequence = 0; sequence < 2; sequence++) {
+        struct plan p;
+        of(&p, "llama-3.1-405b", 2, 16, STRAT_ZERO1);
+        p.seq = 8192;
+        cut(&p, 8, 2, 1, 2);
+        p.parallel.sequence = sequence;
+        lowered(&p, 0, &s);
+        assert_int_equal(first(&s, COLL_SEND, GROUP_PIPE), sequence ? 33554432 : 268435456);
+        plan_free(&p);
+    }
+    schedules_free(&s);
+}
+
+/* A GPT of width 768 on 8 tensor-parallel ranks: of its 51,200 columns each end of the pipe adds up an eighth, 4,915,200 fp32 numbers (vector 82). */
+static void a_tied_embedding_is_summed_whole(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+    json_t *gpt = json_pack("{s:s, s:i, s:i, s:i, s:i}", "model_type", "gpt2", "n_layer", 2, "n_embd", 768, "n_head", 16, "vocab_size", 50257);
+
+    (void)state;
+    of(&p, "gpt2", 2, 16, STRAT_ZERO1);
+    model_free(&p.model);
+    assert_int_equal(model_from_config(gpt, "test", &p.model), 0);
+    json_decref(gpt);
+    cut(&p, 8, 2, 1, 2);
+    lowered(&p, 0, &s);
+    assert_int_equal(first(&s, COLL_ALL_REDUCE, GROUP_TIED), 4 * 4915200);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 static void refused(struct plan *p, const char *says)
 {
     char why[512] = "";
@@ -405,6 +472,9 @@ int main(void)
         cmocka_unit_test(buckets_grow_with_the_ranks),
         cmocka_unit_test(one_bucket_off_the_critical_path),
         cmocka_unit_test(a_tensor_group_sends_ten_times_a_block),
+        cmocka_unit_test(a_stage_of_405b_keeps_seven_and_a_half_bytes),
+        cmocka_unit_test(shares_of_positions_cross_a_boundary),
+        cmocka_unit_test(a_tied_embedding_is_summed_whole),
         cmocka_unit_test(splits_must_be_exact),
         cmocka_unit_test(what_it_lacks_is_refused_by_name),
         cmocka_unit_test(every_pipeline_is_sound),

@@ -180,10 +180,12 @@ static void a_block_gathers_six_times(void **state)
     for (int pass = 0; pass < NPASS; pass++)
         for (int i = 0; i < x.program.piece[PIECE_BLOCK].ncollectives[pass]; i++)
             sent += 2 * x.program.piece[PIECE_BLOCK].collectives[pass][i].elems / 8 * 7;
-    is(sent, INT64_C(1174405120));      /* vector 9: ten times 117,440,512 */
+    is(sent, INT64_C(1174405120));      /* vector 9: ten times 117,440,512, vector 7's share of 134,217,728 bytes */
+    is(sent / 10 * 8 / 7, INT64_C(134217728));
     finish(&x);
 }
 
+/* Vector 8: a sum sends 2 x 7/8 of 134,217,728 bytes, 234,881,024, as much as a gather and a scatter. */
 static void without_shares_of_positions_a_block_sums_four_times(void **state)
 {
     static const struct listed forward[] = {
@@ -197,6 +199,7 @@ static void without_shares_of_positions_a_block_sums_four_times(void **state)
     build(&x);
     lists(&x, PIECE_BLOCK, PASS_FORWARD, forward, 2, INT64_C(8192) * 8192);
     lists(&x, PIECE_BLOCK, PASS_BACKWARD, backward, 2, INT64_C(8192) * 8192);
+    is(2 * 2 * x.program.piece[PIECE_BLOCK].collectives[PASS_FORWARD][0].elems / 8 * 7, INT64_C(234881024));
     x.plan.parallel.tensor = 1;
     build(&x);
     assert_int_equal(x.program.ncollectives, 0);

@@ -258,6 +258,39 @@ static void steps_that_are_too_long_are_left_out_and_counted(void **state)
     model_free(&p.m);
 }
 
+/* 6 layers: 2 stages have 3 each; 4 have 2 of the 8 that they are with embedding and head, the outer ones 1 (Megatron-LM divides equally, or
+ * so); chunks of one layer leave the first stage none. */
+static void megatrons_ends_count_as_layers_where_they_must(void **state)
+{
+    struct problem p;
+    struct search_result r;
+    struct model whole;
+    int equal = 0, ends = 0;
+
+    (void)state;
+    problem_init(&p);
+    model_free(&p.m);
+    assert_int_equal(model_load("llama-3.1-8b", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 6, &p.m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load("8xh100", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 1024, .global_batch = 16, .strategies = 1u << STRAT_ZERO1, .micro_batch = 1,
+                                   .dialects = 1u << DIALECT_MEGATRON, .kernels = KERNELS_TE, .precision = DT_BF16, .grid = GRID_ONLY, .exhaustive = true };
+    r = searched(&p);
+    for (int64_t i = 0; i < r.nfit; i++) {
+        const struct parallel_options *of = &r.found[i].plan.parallel;
+        int64_t stages = of->pipeline * of->virtual_stages;
+        assert_int_equal(of->first_stage_less, stages == 4);
+        assert_int_equal(of->last_stage_less, stages == 4);
+        assert_true(stages < 8);
+        equal += stages == 2;
+        ends += stages == 4;
+    }
+    assert_true(equal > 0 && ends > 0);
+    search_free(&r);
+    model_free(&p.m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +298,7 @@ int main(void)
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
         cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
+        cmocka_unit_test(megatrons_ends_count_as_layers_where_they_must),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
