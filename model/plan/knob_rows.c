@@ -227,10 +227,10 @@ static const struct knob rows[] = {
       FOLLOWS(virtual_stages, "2; gpipe and 1f1b: 1"), IDLE(pipeline), .label = ", %.0f chunks", NOT_ACCELERATE(1),
       .about = "stages of a rank" },
     { "parallel", "first_stage_less_layers", INT(parallel.first_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
-      USUAL(stage_less, "1; in paper 0"), IDLE(pipeline), .label = ", first stage -%.0f", NOT_ACCELERATE(0),
+      USUAL(stage_less, "1; in paper and megatron 0"), IDLE(pipeline), .label = ", first stage -%.0f", NOT_ACCELERATE(0),
       TITAN("--parallelism.pipeline-parallel-first-stage-less-layers"), .about = "blocks fewer in place of the embedding" },
     { "parallel", "last_stage_less_layers", INT(parallel.last_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
-      USUAL(stage_less, "1; in paper 0"), IDLE(pipeline), .label = ", last stage -%.0f", NOT_ACCELERATE(0),
+      USUAL(stage_less, "1; in paper and megatron 0"), IDLE(pipeline), .label = ", last stage -%.0f", NOT_ACCELERATE(0),
       TITAN("--parallelism.pipeline-parallel-last-stage-less-layers"), .about = "blocks fewer in place of the head" },
 
     { "dp", "gather", .type = KNOB_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
