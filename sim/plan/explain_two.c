@@ -101,7 +101,7 @@ static void print_schedules(const struct explained *p, const struct explained *q
     json_t *rows = different_lines(p, q), *row;
     size_t i;
 
-    fprintf(to, "\nsteady schedules, - only in the first, + only in the second\n");
+    fprintf(to, "\nsteady schedules: - only in the first plan, + only in the second\n");
     json_array_foreach(rows, i, row)
         fprintf(to, "%s\n", json_string_value(row));
     if (!rows)
@@ -310,7 +310,7 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
     json_t *row;
     size_t i;
 
-    fprintf(to, "\nthe first with one option of the second, its other defaults following\n");
+    fprintf(to, "\nthe first plan with one option set as in the second (defaults that depend on it change too)\n");
     json_array_foreach((json_t *)rows, i, row) {
         const char *set = json_string_value(json_object_get(row, "set")), *refused = json_string_value(json_object_get(row, "refused"));
         if (refused) {
@@ -340,10 +340,10 @@ static void print_memory(const struct explained *p, const struct explained *q, F
     for (int m = SPACE_PINNED; m < NSPACE; m++)
         print_bytes(eval_space_name((enum space)m), held_of_node(&p->e, m), held_of_node(&q->e, m), to);
     if (!p->e.m.fits)
-        fprintf(to, "  the first does not fit: %s\n", p->e.why_not);
+        fprintf(to, "  the first plan does not fit: %s\n", p->e.why_not);
     if (!q->e.m.fits)
-        fprintf(to, "  the second does not fit: %s\n", q->e.why_not);
-    fprintf(to, "\nsent by each rank in a step\n");
+        fprintf(to, "  the second plan does not fit: %s\n", q->e.why_not);
+    fprintf(to, "\nbytes that each rank sends in a step\n");
     print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes, to);
 }
 
@@ -352,7 +352,7 @@ static void print_numerics(const char *which, const struct plan *p, const struct
     const char *what = search_codes_changes(p), *there = search_codes_changes(other);
 
     if (what && !(there && !strcmp(what, there)))
-        fprintf(to, "  %s changes the numerics: %s\n", which, what);
+        fprintf(to, "  %s plan changes the numerics: %s\n", which, what);
 }
 
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
@@ -362,7 +362,7 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
 
     knob_label(&p->plan, first, sizeof first);
     knob_label(&q->plan, second, sizeof second);
-    fprintf(to, "%s\n%s: the second column\n\noptions that differ\n", first, second);
+    fprintf(to, "first column:  %s\nsecond column: %s\n\noptions that differ\n", first, second);
     different_keys(a, b, "", keys);
     print_keys(keys, to);
     print_numerics("the first", &p->plan, &q->plan, to);

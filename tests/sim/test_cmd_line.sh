@@ -148,7 +148,7 @@ check 'two plans, one of which sends codes: what that does to the numbers' "$(
     echo '{"dpx_plan":1,"model":"llama-2-7b","cluster":"2x8xh100","strategy":"zero3","dialect":"deepspeed","seq":512,"precision":"fp16"}' >"$tmp/plain.json"
     sed 's/"seq"/"deepspeed":{"zero_quantized_weights":true,"zero_quantized_gradients":true},"seq"/' "$tmp/plain.json" >"$tmp/codes.json"
     "$B/dpxplan" explain "$tmp/plain.json" "$tmp/codes.json" >"$tmp/said" 2>&1 || cat "$tmp/said"
-    grep -q '^  the second changes the numerics: int8 parameters, int4 gradients$' "$tmp/said" || cat "$tmp/said")"
+    grep -q '^  the second plan changes the numerics: int8 parameters, int4 gradients$' "$tmp/said" || cat "$tmp/said")"
 
 check 'two plans, one offloaded: memory of the host, its words, and keys within keys' "$(
     sed 's/"precision"/"deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } }, "precision"/' \
