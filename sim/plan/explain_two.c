@@ -279,7 +279,8 @@ static void change_keys(const struct plan *a, const json_t *x, const json_t *y, 
             continue;
         }
         const struct knob *k = knob_find(object, key, knob_cell(a));
-        if (k && knob_idle(a, k))       /* it would say nothing there */
+        struct plan with = *a;          /* shares the model; not freed */
+        if (k && knob_idle(a, k) && knob_read(v, "", k, &with) == 0 && knob_idle(&with, k))     /* it would say nothing there */
             continue;
         pair_of(object, key, v, pair, sizeof pair);
         json_array_append_new(rows, change_json(a, pair));
