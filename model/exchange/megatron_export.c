@@ -52,7 +52,7 @@ static void write_data(const struct plan *p, FILE *to)
 }
 
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
-static void write_model(const struct model *m, FILE *to)
+static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
     number(to, "--num-layers", m->layers);
     number(to, "--hidden-size", m->hidden);
@@ -63,7 +63,7 @@ static void write_model(const struct model *m, FILE *to)
         number(to, "--num-query-groups", m->kv_heads);
     if (m->head_dim * m->heads != m->hidden)
         number(to, "--kv-channels", m->head_dim);
-    number(to, "--max-position-embeddings", m->context);
+    number(to, "--max-position-embeddings", m->context > seq ? m->context : seq);
     number(to, "--vocab-size", m->vocab);
     flag(to, m->mlp == MLP_GATED, "--swiglu");
     flag(to, m->norm == NORM_RMS, "--normalization RMSNorm");
@@ -83,7 +83,7 @@ int megatron_export(const struct plan *p, FILE *to)
         return fail("export to megatron: dialect: the plan is for %s", dialect_name(p->dialect));
     if (p->parallel.first_stage_less > 1 || p->parallel.last_stage_less > 1)
         return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
-    write_model(&p->model, to);
+    write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);
     number(to, "--global-batch-size", plan_global_batch(p));

@@ -13,7 +13,7 @@
 
 struct import { const json_t *from; const char *where; struct plan *p; };
 
-/* What a plan has no word for, and why; a value that asks for nothing (0 or 1 as given) passes. */
+/* What a plan has no word for, and why; the value that asks for nothing passes. */
 static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp16", "fp16 with loss scaling is not modelled yet", 0 },
     { "fp8", "8-bit floats are not planned in dialect megatron yet", 0 },
@@ -106,6 +106,20 @@ static bool one_of(const char *name, const char *const *list, size_t n, bool beg
     return false;
 }
 
+static int lack_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        if (!strcmp(name, lacks[i].name))
+            return (int)i;
+    return -1;
+}
+
+static bool asks_nothing(const struct import *in, int lack, const json_t *v)
+{
+    return (json_is_integer(v) && json_integer_value(v) == lacks[lack].nothing) ||
+           (!strcmp(lacks[lack].name, "recompute_modules") && says(in, "recompute_modules", "core_attn"));
+}
+
 static bool is_variable(const json_t *v) { return json_is_string(v) && strchr(json_string_value(v), '$'); }
 
 /* What is applied, and what is refused, is known by name; of the rest one line says what was not looked at. */
@@ -117,17 +131,15 @@ static int check_names(const struct import *in)
     json_t *v;
 
     json_object_foreach((json_t *)in->from, name, v) {
-        for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
-            if (!strcmp(name, lacks[i].name) && !(lacks[i].nothing && json_is_integer(v) && json_integer_value(v) == lacks[i].nothing) &&
-                !(!strcmp(name, "recompute_modules") && says(in, name, "core_attn")))
-                return fail("%s: %s: %s", in->where, name, lacks[i].why);
+        int lack = lack_of(name);
+        if (lack >= 0 && !asks_nothing(in, lack, v))
+            return fail("%s: %s: %s", in->where, name, lacks[lack].why);
         bool applied = one_of(name, known, sizeof known / sizeof *known - 1, false);
         if (applied && one_of(name, flags, sizeof flags / sizeof *flags, false) && !json_is_true(v))
             return fail("%s: %s: it is there or not, and has no value (in YAML: true or false)", in->where, name);
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
-        if (applied || one_of(name, beside, sizeof beside / sizeof *beside, true) || !strcmp(name, "num_distributed_optimizer_instances") ||
-            !strncmp(name, "expert_", 7) || !strcmp(name, "recompute_modules"))
+        if (applied || lack >= 0 || one_of(name, beside, sizeof beside / sizeof *beside, true))
             continue;
         const char *near = opts_nearest_word(name, known);
         if (near)

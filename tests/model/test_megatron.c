@@ -438,7 +438,8 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --vocab-size 1000", "txt", "vocab_size: 1000" },
         { "--micro-batch-size 1 --seq-length 512 --num-layers 8", "txt", "swiglu: llama-3.1-8b has it" },
         { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 1", "txt", "empty_unused_memory_level" },
-        { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4", "txt", NULL },
+        { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4 --empty-unused-memory-level 0 "
+          "--expert-model-parallel-size 1", "txt", NULL },
     };
     struct plan model;
 
