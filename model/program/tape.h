@@ -62,6 +62,7 @@ enum node_kind {
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_RING,       /* tape_te_ring.c */
     NODE_WEIGH,         /* tape_experts.c */
+    NODE_DISPATCH,      /* tape_dispatch.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */

@@ -9,8 +9,12 @@
 
 #include "model/lower/common/stage_ports.h"
 
-/* Elements [from, to) of a chunk's buffer, filled up at its end. */
-struct mega_bucket { int64_t from, to; int tensors; };
+/* Elements [from, to) of a chunk's buffers, filled up at its end; of how many tensors it has some; whether they are experts' that ranks
+ * share out: those lie in a buffer of their own, behind the other here. */
+struct mega_bucket { int64_t from, to; int tensors; bool experts; };
+
+/* A parameter in the buffer: a tensor, or one expert's part of it. */
+struct mega_param { int tensor, bucket; int64_t at, numel; };
 
 /* A model chunk, wrapped by a DistributedDataParallel of its own: all that the rank has, or one of its stages. */
 struct mega_chunk {
@@ -18,8 +22,9 @@ struct mega_chunk {
     bool     embeds, heads;
     int      nbuckets;
     struct mega_bucket *bucket;     /* in the order in which backward fills them */
-    int     *of;                    /* bucket of each of the model's tensors; -1: another chunk's */
-    int64_t *at;                    /* where it begins in the buffer */
+    int     *of, *last;             /* first and last bucket of each of the model's tensors; -1: another chunk's */
+    struct mega_param *param;       /* as they lie */
+    int      nparams;
     int64_t  numel;                 /* of the buffer */
     int      params, grads;         /* buffers */
     int     *pending;               /* per bucket: gradients to come in this backward */
@@ -50,6 +55,8 @@ struct mega {
 void megatron_open(struct mega *z);
 void megatron_close(struct mega *z);
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
+/* The ranks that share a bucket's gradients and states. */
+int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b);
 
 /* ---- lower_megatron_sync.c ---- */
 

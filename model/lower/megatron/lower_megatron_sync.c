@@ -13,10 +13,14 @@ static void read_back(struct mega *z, enum phase phase, const char *why)
 
 static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
 
+static enum group group_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].experts ? GROUP_EXPERT_DATA : GROUP_DATA; }
+
 void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
 {
     const struct megatron_options *o = &z->p->megatron;
-    int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad);
+    int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad), ranks = megatron_ranks(z, &c->bucket[bucket]);
+    /* Experts' gradients have the tokens of all ranks that share them out in them: they are divided by as many as the others'. */
+    double scale = (o->ddp_average_in_collective ? (double)ranks : 1) / (double)z->local->data_ranks;
 
     c->reducing[bucket] = true;
     if (o->check_for_nan_in_loss_and_grad) {
@@ -25,12 +29,14 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
     }
     if (z->local->data_ranks == 1)
         return;
-    if (!o->ddp_average_in_collective) {
+    if (scale != 1) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
-        sched_does(z->s, COPY_SET, 1.0 / (double)z->local->data_ranks);
+        sched_does(z->s, COPY_SET, scale);
         sched_act(z->s, ACT_RW, c->grads, 0, 0);
     }
-    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, GROUP_DATA, z->r.wire_reduce,
+    if (ranks == 1)
+        return;
+    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, group_of(c, bucket), z->r.wire_reduce,
                o->ddp_average_in_collective ? RED_AVG : RED_SUM, numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->grads, 0, 0);
@@ -51,13 +57,16 @@ void megatron_finish_reductions(struct mega *z)
 
 void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
 {
-    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, z->r.wire_gather, RED_NONE, numel_of(c, bucket));
+    struct op *o;
 
+    c->gathering[bucket] = true;
+    if (megatron_ranks(z, &c->bucket[bucket]) == 1)
+        return;
+    o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, group_of(c, bucket), z->r.wire_gather, RED_NONE, numel_of(c, bucket));
     o->after = AFTER(STREAM_COMPUTE);
     o->record = c->gathered[bucket];
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->params, 0, 0);
-    c->gathering[bucket] = true;
 }
 
 /* finish_param_sync(): buckets are needed from the last one on. */
@@ -69,8 +78,10 @@ void megatron_await_bucket(struct mega *z, int bucket)
         return;                         /* was waited for in this forward */
     if (!c->gathering[bucket])
         megatron_gather(z, c, bucket, PHASE_FORWARD);
-    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
-    sched_of(z->s, "bucket", bucket, 0);
+    if (megatron_ranks(z, &c->bucket[bucket]) > 1) {
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
+        sched_of(z->s, "bucket", bucket, 0);
+    }
     c->pending[bucket] = 0;
     if (bucket > 0 && !c->gathering[bucket - 1])
         megatron_gather(z, c, bucket - 1, PHASE_FORWARD);
