@@ -2,8 +2,10 @@
 #include "tests/check.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
+#include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
 #include "model/program/tape_dispatch.h"
 #include "tests/model/plans.h"
@@ -267,6 +269,35 @@ static void megatron_shards_states_by_the_ranks_that_have_them(void **state)
     model_free(&p.model);
 }
 
+/* As Megatron-LM's options and back. */
+static void megatrons_options_come_back(void **state)
+{
+    struct plan p, back;
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/dpx-test-%ld.txt", (long)getpid());
+    for (int cut = 1; cut <= 2; cut++) {
+        plan_of_megatron(&p, 8, 2, cut, 2);
+        p.clip = 1;
+        p.dropout = 0;
+        FILE *to = fopen(path, "w");
+        assert_non_null(to);
+        assert_int_equal(megatron_export(&p, to), 0);
+        fclose(to);
+        json_t *options = megatron_import_file(path);
+        assert_non_null(options);
+        assert_int_equal(json_integer_value(json_object_get(options, "num_experts")), 8);
+        back = (struct plan){ .model = p.model, .cluster = p.cluster, .seq = p.seq };
+        assert_int_equal(megatron_import(options, "t.txt", &back), 0);
+        assert_int_equal(back.parallel.expert, 2);
+        assert_int_equal(back.parallel.expert_tensor, cut);
+        json_decref(options);
+        unlink(path);
+        model_free(&p.model);
+    }
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     struct plan p;
@@ -309,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
+        cmocka_unit_test(megatrons_options_come_back),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
 

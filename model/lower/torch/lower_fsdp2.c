@@ -241,7 +241,7 @@ static void reduce(struct fsdp2 *f, struct at u)
     sched_act(s, ACT_ALLOC | ACT_WRITE, out, u.i, u.by);
     if (f->hybrid) {
         st = STREAM_ALL_REDUCE;
-        o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red, shard);
+        o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red == RED_PREMUL_SUM ? RED_SUM : red, shard);
         o->after = AFTER(STREAM_REDUCE);
         fsdp2_name(f, u);
         sched_act(s, ACT_RW, out, u.i, u.by);
