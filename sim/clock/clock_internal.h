@@ -95,6 +95,7 @@ struct clock {
     struct bits dirty, touched;     /* something ended since it was settled; something changes for it at this event */
     int words;                      /* of either */
     double t;
+    double asked;                   /* by the roles that compute, of the cores that they share (crowd.h) */
     struct meet *meets; int nmeets, free_meet; int64_t room_meets;
     int *active, nactive; int64_t room_active;          /* meets that run */
     struct channel *channels; int nchannels; int64_t room_channels;
