@@ -310,7 +310,7 @@ static void look_forward(struct clock *k, struct actor *a)
         struct item *it = running[r];
         double slow = n > 1 && a->role->slow ? contention_slow(a->role->slow, a->s, ops, n, r) : 1;
         if (a->role->crowd && computes(a, it->op))
-            slow *= crowd_pace(a->role->crowd, k->asked);
+            slow *= crowd_pace(a->role->crowd, a->asked);
         if (it->meet >= 0) {
             meet_slow(k, a, it->meet, slow);
             continue;
@@ -345,16 +345,19 @@ static bool any_computes(const struct actor *a)
     return false;
 }
 
-/* Where other roles compute than before, the pace of all changes. */
+/* Where other roles compute than before, the pace of those that share their cores changes. */
 static void share_cores(struct clock *k)
 {
-    double asked = 0;
-
     for (int i = 0; i < k->n; i++)
-        asked += any_computes(&k->actors[i]) ? k->actors[i].role->crowd->asks : 0;
-    for (int i = 0; i < k->n && asked != k->asked; i++)
-        bits_set(k->touched, i);
-    k->asked = asked;
+        k->actors[i].computes = any_computes(&k->actors[i]);
+    for (int i = 0; i < k->n; i++) {
+        double asked = 0;
+        for (int j = 0; j < k->n; j++)
+            asked += k->actors[j].computes ? k->actors[i].role->crowd->by[j] : 0;
+        if (asked != k->actors[i].asked)
+            bits_set(k->touched, i);
+        k->actors[i].asked = asked;
+    }
 }
 
 /* Everything that can happen at this moment. */

@@ -56,6 +56,8 @@ struct actor {
     double issue_at;                /* when the issuing thread has issued all that was unrolled */
     int issue_cause;                /* the item that blocked it last, until charged; -1 */
     int64_t wins;                   /* starts that it decided */
+    bool computes;                  /* as cores were last shared out, */
+    double asked;                   /* and what was asked for then of its own (crowd.h) */
     /* running */
     int head[NSTREAM];              /* first item of each stream that is not done, -1 */
     unsigned pending;               /* streams that have a head */
@@ -95,7 +97,6 @@ struct clock {
     struct bits dirty, touched;     /* something ended since it was settled; something changes for it at this event */
     int words;                      /* of either */
     double t;
-    double asked;                   /* by the roles that compute, of the cores that they share (crowd.h) */
     struct meet *meets; int nmeets, free_meet; int64_t room_meets;
     int *active, nactive; int64_t room_active;          /* meets that run */
     struct channel *channels; int nchannels; int64_t room_channels;

@@ -21,7 +21,7 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
             return -1;
         }
         simulate_contention(p, r->s, &r->prices, &r->slow);
-        out->crowded = crowd_of(p, n, &r->crowd);
+        out->crowded = crowd_of(p, r->s->rank, &r->crowd);
         snprintf(r->name, sizeof r->name, "stage %d", out->n);
         out->basis = basis_worst(out->basis, r->prices.basis);
         out->outside |= r->prices.outside;

@@ -4,13 +4,13 @@
 #include "model/schedule/measured.h"
 #include "tests/sim/pipeline_beds.h"
 
-/* Four ranks on two cores, which were timed together: each had half a core. */
-static const struct crowd four_on_two = { .timed = 2, .asks = .5 };
+/* Four ranks on two cores, which were timed together: 0 and 1 have one, 2 and 3 the other. */
+static const struct crowd four_on_two[2] = { { .timed = 2, .by = { 1, 1 } }, { .timed = 2, .by = { 0, 0, 1, 1 } } };
 
-static void share(struct pipe *b, const struct crowd *c)
+static void share(struct pipe *b)
 {
     for (int r = 0; r < b->p; r++)
-        b->role[r].crowd = c;
+        b->role[r].crowd = &four_on_two[r / 2];
 }
 
 static double run(struct pipe *b, struct timeline *lines)
@@ -36,26 +36,26 @@ static void a_stage_that_waits_leaves_its_core(void **state)
     pipe_gpipe(&b, t, 1);
     pipe_end(&b);
     assert_true(near(run(&b, lines), 12));
-    share(&b, &four_on_two);
+    share(&b);
     assert_true(near(run(&b, lines), 6));
     for (int r = 0; r < 4; r++)
         assert_true(near(lines[r].compute_s, 1.5));
     pipe_close(&b);
 }
 
-/* 2, 2, 4 and 4 s of the calibration: for 2 s four share two cores, as then; the last two have one each, and do 2 s in 1. */
+/* 2 and 4 s of the calibration on either core: for 2 s two share it, as then; the one that is left has it, and does 2 s in 1. */
 static void those_that_are_left_go_faster(void **state)
 {
     (void)state;
-    static const double ends[4] = { 2, 2, 3, 3 };
+    static const double ends[4] = { 2, 3, 2, 3 };
     struct timeline lines[4];
     struct pipe b;
 
     pipe_open(&b, 4);
     for (int r = 0; r < 4; r++)
-        stage_work(&b.stage[r], STREAM_COMPUTE, PHASE_FORWARD, r < 2 ? 2 : 4);
+        stage_work(&b.stage[r], STREAM_COMPUTE, PHASE_FORWARD, r % 2 ? 4 : 2);
     pipe_end(&b);
-    share(&b, &four_on_two);
+    share(&b);
     assert_true(near(run(&b, lines), 3));
     for (int r = 0; r < 4; r++)
         assert_true(near(lines[r].step_s, ends[r]));
@@ -73,7 +73,7 @@ static void messages_keep_their_time(void **state)
     pipe_open(&b, 4);
     pipe_gpipe(&b, t, 1);
     pipe_end(&b);
-    share(&b, &four_on_two);
+    share(&b);
     assert_true(near(run(&b, lines), 6 + 6 * .25));
     pipe_close(&b);
 }
@@ -92,34 +92,45 @@ static void jumps_are_exact(void **state)
         b.folded = folded;
         pipe_1f1b(&b, t, 40);
         pipe_end(&b);
-        share(&b, &four_on_two);
+        share(&b);
         s[folded] = run(&b, lines);
         pipe_close(&b);
     }
     assert_true(near(s[0], s[1]));
 }
 
-/* 4 ranks of 1 thread, timed as 4 on 2 cores: each of two stages stands for two ranks, which ask for both cores. */
+/* 4 ranks of 1 thread, timed as 4 on 2 cores.  In two stages the two ranks of a stage share a core, which another stage's waiting does not
+ * relieve; in four stages it does. */
 static void what_a_role_asks_for(void **state)
 {
     (void)state;
     struct measured_device m = { .ranks = 4, .threads = 1, .cores = 2 };
-    struct plan p = { .kernels = KERNELS_DPX, .cluster = { .is_host = 1, .nodes = 1, .gpus_per_node = 4, .world_size = 4, .measured = &m } };
+    struct plan p = { .kernels = KERNELS_DPX, .strategy = STRAT_DDP, .shard_group = 4,
+                      .parallel = { .tensor = 1, .context = 1, .pipeline = 2 },
+                      .cluster = { .is_host = 1, .nodes = 1, .gpus_per_node = 4, .world_size = 4, .measured = &m } };
     struct crowd c;
 
-    assert_true(crowd_of(&p, 2, &c));
-    assert_true(near(c.timed, 2) && near(c.asks, 1));
+    assert_true(crowd_of(&p, 0, &c));
+    assert_true(near(c.timed, 2) && near(c.by[0], 2) && near(c.by[1], 0));
     assert_true(near(crowd_pace(&c, 2), 1) && near(crowd_pace(&c, 1), .5) && near(crowd_pace(&c, .5), .5));
-    assert_true(crowd_of(&p, 4, &c));
-    assert_true(near(c.asks, .5));
-    m.ranks = 2;                        /* each had a core of its own */
-    assert_false(crowd_of(&p, 2, &c));
-    m.ranks = 4;
+    assert_true(crowd_of(&p, 2, &c));
+    assert_true(near(c.by[0], 0) && near(c.by[1], 2));
+    p.parallel.pipeline = 4;
+    assert_true(crowd_of(&p, 1, &c));
+    assert_true(near(c.by[0], 1) && near(c.by[1], 1) && near(c.by[2], 0));
+    assert_true(crowd_of(&p, 3, &c));
+    assert_true(near(c.by[1], 0) && near(c.by[2], 1) && near(c.by[3], 1));
+    m.cores = 3;                        /* 4 ranks do not divide: all have all */
+    assert_true(crowd_of(&p, 3, &c));
+    assert_true(near(c.timed, 4. / 3) && near(c.by[0], 1. / 3) && near(c.by[3], 1. / 3));
+    m.cores = 4;                        /* each had a core of its own */
+    assert_false(crowd_of(&p, 0, &c));
+    m.cores = 2;
     p.kernels = KERNELS_TORCH_SDPA;
-    assert_false(crowd_of(&p, 2, &c));
+    assert_false(crowd_of(&p, 0, &c));
     p.kernels = KERNELS_DPX;
     p.cluster.measured = NULL;
-    assert_false(crowd_of(&p, 2, &c));
+    assert_false(crowd_of(&p, 0, &c));
 }
 
 int main(void)
