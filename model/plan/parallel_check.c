@@ -66,9 +66,6 @@ static int check_torch_tensor(const struct plan *p, const char *where)
         return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
     if (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP)
         return fail("%s: parallel.tensor: with %s it is not modelled yet: take strategy fsdp", where, strategy_name(p->strategy));
-    if (p->strategy == STRAT_DDP && p->parallel.pipeline > 1 && p->parallel.virtual_stages > 1)
-        return fail("%s: parallel.tensor: with ddp and several chunks of a pipeline on a rank it is not modelled yet: take strategy fsdp, or "
-                    "pipeline_schedule 1f1b or gpipe", where);
     if (p->strategy == STRAT_DDP && plan_recipe(p).autocast)
         return fail("%s: precision: autocast's casts of DTensors are not modelled yet: fp32, or ddp.model_dtype", where);
     if (p->strategy == STRAT_DDP && (p->ddp.find_unused_parameters || p->ddp.static_graph))

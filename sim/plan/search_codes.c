@@ -29,12 +29,16 @@ static double step_of(const struct search_options *o, const struct plan *p)
     return s;
 }
 
-/* The fastest plan of a cell. */
+/* What codes leave of a plan's step: all but its waits for communication, and of its computation half, the most that it loses
+ * beside collectives (LEAST_LEFT of overlap.c).  Entries are added, none goes: the issuing thread takes no less. */
+static double least_of(const struct found *f) { return f->step_s - f->exposed_s - f->compute_s / 2; }
+
+/* The fastest plan of a cell, where codes might make it the fastest of all. */
 static const struct plan *fastest(const struct search_result *r, enum strategy s, enum dialect d)
 {
     for (int64_t i = 0; i < r->nfit; i++)
         if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d && !r->found[i].elsewhere)
-            return &r->found[i].plan;
+            return least_of(&r->found[i]) < r->found[0].step_s ? &r->found[i].plan : NULL;
     return NULL;
 }
 

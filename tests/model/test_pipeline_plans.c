@@ -278,6 +278,36 @@ static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
     plan_free(&p);
 }
 
+/* Vector 38: 405B in 16 stages, 8 tensor-parallel ranks.  A stage between has 8 blocks, of which a rank has 3,187,933,184 parameters: whole in
+ * bf16, and their gradients in fp32, 19,127,599,104 bytes (each of 72 tensors in whole units of 512). */
+static void a_stage_of_405b_holds_six_bytes_a_parameter_unsharded(void **state)
+{
+    (void)state;
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t grads, params;
+
+    plan_of(&p, "llama-3.1-405b", 126, 256, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.seq = 8192;
+    p.parallel.tensor = 8;
+    p.parallel.sequence = p.parallel.loss_parallel = true;
+    p.parallel.pipeline = 16;
+    p.parallel.pipeline_schedule = PIPELINE_1F1B;
+    p.parallel.first_stage_less = p.parallel.last_stage_less = 1;
+    p.accumulation = 16;
+    p.sync_every_micro_step = false;
+    p.shard_group = 2;
+    p.fsdp.reshard_after_forward = 0;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    assert_int_equal(lower(&p, 5 * 16, &s), 0);
+    params = family_bytes(&s, "unsharded params");
+    grads = family_bytes(&s, "accumulated unsharded grads");
+    assert_in_range(params, 2 * INT64_C(3187933184), 2 * INT64_C(3187933184) + 72 * 512);
+    assert_in_range(params + grads, INT64_C(19127599104), INT64_C(19127599104) + 2 * 72 * 512);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 /* What waits between the halves of a block of Llama 2, 64 tokens in bf16: f 11008, h 4096, 32 heads.  Autograd: nothing that
  * was saved goes; down, gate, up, out, q, k, v and two norms keep what arrives at each.  Our own: inputs of products stay (two
  * norms' outputs, attention's, the product), and the gradients of their outputs (2 h, 2 f, 3 h); norms have 2 h numbers that
@@ -431,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_boundary_tensor_is_what_a_block_hands_on),
         cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
         cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits),
+        cmocka_unit_test(a_stage_of_405b_holds_six_bytes_a_parameter_unsharded),
         cmocka_unit_test(halves_of_backward_add_up),
         cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
