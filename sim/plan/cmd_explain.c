@@ -90,7 +90,7 @@ static int print_schedule(const struct explained *p, const struct explain_args *
     struct schedules other;
     const struct schedules *which = explain_schedules(p, a, &other);
 
-    for (int id = 0; which && id < NSCHED; id++)
+    for (int id = 0; which && id < NSCHED && sched_has(which, (enum sched_id)id); id++)
         sched_print(which, (enum sched_id)id, stdout);
     schedules_free(&other);
     return which ? 0 : -1;

@@ -175,7 +175,7 @@ static json_t *schedules_json(const struct schedules *s)
 {
     json_t *doc = json_object();
 
-    for (int id = 0; id < NSCHED; id++) {
+    for (int id = 0; id < NSCHED && sched_has(s, (enum sched_id)id); id++) {
         char *text = NULL, *rest;
         size_t size;
         FILE *f = open_memstream(&text, &size);

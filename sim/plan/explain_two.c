@@ -15,6 +15,7 @@
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_codes.h"
+#include "sim/search/crossover.h"
 
 /* The steady schedule as lines; the text is owned by lines[0]. */
 static char **lines_of(const struct schedules *s, int *n)
@@ -394,6 +395,25 @@ static void print_numerics(const char *which, const struct plan *p, const struct
         fprintf(to, "  %s plan changes the numerics: %s\n", which, what);
 }
 
+/* The network's speed at which both take as long; 0: there is none, or one node alone. */
+static double crossing(const struct explained *p, const struct explained *q, bool *slower)
+{
+    const struct cluster *a = &p->plan.cluster, *b = &q->plan.cluster;
+    bool same = a->nodes == b->nodes && a->gpus_per_node == b->gpus_per_node && !(a->inter < b->inter) && !(a->inter > b->inter);
+
+    return same && a->nodes > 1 ? crossover_find(&p->plan, &q->plan, slower) : 0;
+}
+
+static void print_crossing(const struct explained *p, const struct explained *q, FILE *to)
+{
+    bool slower;
+    double at = crossing(p, q, &slower);
+
+    if (at > 0)
+        fprintf(to, "\nboth take as long at %.3g GB/s between nodes (here %.3g); on a slower network the %s takes less\n", at / 1e9,
+                p->plan.cluster.inter / 1e9, slower ? "second" : "first");
+}
+
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
 {
     json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *rows;
@@ -410,6 +430,7 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
     print_sent(&p->e, &q->e, to);
     print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
     print_changes(p, to, rows = changes(p, q));
+    print_crossing(p, q, to);
     if (schedule)
         print_schedules(p, q, to);
     json_decref(rows);
@@ -435,6 +456,9 @@ json_t *explain_two_json(struct explained *p, struct explained *q, bool schedule
     json_decref(b);
     json_t *doc = json_pack("{s:i, s:o, s:o, s:o, s:o}", "dpx", 1, "first", plan_json(p), "second", plan_json(q), "options", keys,
                             "changes", changes(p, q));
+    bool slower = false;
+    double at = crossing(p, q, &slower);
+    json_object_set_new(doc, "crossover", at > 0 ? json_pack("{s:f, s:b}", "bytes_per_s", at, "second_below", slower) : json_null());
     if (schedule)
         json_object_set_new(doc, "schedule", (lines = different_lines(p, q)) ? lines : json_null());
     return doc;

@@ -42,7 +42,7 @@ static void clear(struct list *l)
 
 /* ---- a recorded list: the plan, and for each rank init, first, steady, steady2 ---- */
 
-enum { STEADY2 = NSCHED, STEADY3, NLISTS };
+enum { STEADY2 = SCHED_STEADY + 1, STEADY3, NLISTS };
 enum { MAX_RANKS = 8 };
 
 struct golden {
@@ -332,7 +332,7 @@ static void follows_the_recording(void **state)
         else if (rebuilds_buckets(&g.plan))
             follows_with_rebuild(path, &s, g.rank[r], g.list[r], &g);
         else
-            for (int id = 0; id < NSCHED; id++) {
+            for (int id = 0; id <= SCHED_STEADY; id++) {
                 int want = id == SCHED_STEADY && g.has[STEADY2] ? STEADY2 : id;
                 follows(path, &s, g.rank[r], (enum sched_id)id, &g.list[r][want]);
             }
