@@ -150,6 +150,10 @@ static int check_torch_context(const struct plan *p, const char *where)
                     "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
     if (p->parallel.context_method == CONTEXT_ULYSSES)
         return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
+    /* _attention.py of 2.5.1; _ContextParallelOptions has both in 2.6.0. */
+    if (plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
+        return fail("%s: parallel.context_%s: until 2.5 PyTorch's ring had neither a balance nor an all-gather: context_method \"ring\" with "
+                    "context_balance false, or framework_version 2.9", where, p->parallel.context_balance ? "balance" : "method");
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: context parallelism replaces scaled_dot_product_attention(): take torch-sdpa, not \"%s\"", where,
                     kernels_name(p->kernels));
