@@ -302,7 +302,6 @@ static int check_stage(const struct plan *p, const char *where)
     return 0;
 }
 
-/* torch 2.9 runs several stages a rank in lock step, one batch of messages after each pass. */
 static int check_schedule(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
@@ -326,9 +325,8 @@ static int check_schedule(const struct plan *p, const char *where)
     if (pipeline_splits(kind) && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
         return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients by autograd.grad(), which runs no hooks: "
                     "torch's DDP would not reduce them", where, pipeline_name(kind));
-    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B)
-        return fail("%s: parallel.pipeline_schedule: %s is modelled as torch 2.15 runs it: 2.9 does in lock step", where,
-                    pipeline_name(kind));
+    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B && (why = pipeline_refused_in_step(&pipe)))
+        return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(kind), why);
     return 0;
 }
 
