@@ -150,6 +150,10 @@ static int check_torch_context(const struct plan *p, const char *where)
                     "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
     if (p->parallel.context_method == CONTEXT_ULYSSES)
         return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
+    /* _attention.py of 2.5.1; _ContextParallelOptions has both in 2.6.0. */
+    if (plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
+        return fail("%s: parallel.context_%s: until 2.5 PyTorch's ring had neither a balance nor an all-gather: context_method \"ring\" with "
+                    "context_balance false, or framework_version 2.9", where, p->parallel.context_balance ? "balance" : "method");
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: context parallelism replaces scaled_dot_product_attention(): take torch-sdpa, not \"%s\"", where,
                     kernels_name(p->kernels));
@@ -298,7 +302,6 @@ static int check_stage(const struct plan *p, const char *where)
     return 0;
 }
 
-/* torch 2.9 runs several stages a rank in lock step, one batch of messages after each pass. */
 static int check_schedule(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
@@ -322,9 +325,8 @@ static int check_schedule(const struct plan *p, const char *where)
     if (pipeline_splits(kind) && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
         return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients by autograd.grad(), which runs no hooks: "
                     "torch's DDP would not reduce them", where, pipeline_name(kind));
-    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B)
-        return fail("%s: parallel.pipeline_schedule: %s is modelled as torch 2.15 runs it: 2.9 does in lock step", where,
-                    pipeline_name(kind));
+    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B && (why = pipeline_refused_in_step(&pipe)))
+        return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(kind), why);
     return 0;
 }
 

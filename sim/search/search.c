@@ -537,26 +537,6 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     return 0;
 }
 
-/* Those of n ranked plans that come to the top and were not looked at, as if they all fitted; how many. */
-static int64_t at_the_top(const struct work *w, int64_t n, int64_t *out)
-{
-    bool seen[NSTRATEGY][NDIALECT] = { 0 };
-    int64_t top = 0, front = 0, least = INT64_MAX, found = 0;
-
-    for (int64_t i = 0; i < n && w->found[i].fits; i++) {
-        const struct found *f = &w->found[i];
-        bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-        bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
-        if ((top < SEARCH_LOOKS || !*cell || saves) && !f->looked_at)
-            out[found++] = i;
-        top++;
-        *cell = true;
-        front += saves;
-        least = saves ? f->needed : least;
-    }
-    return found;
-}
-
 struct looks { struct work *w; const int64_t *at; };
 
 static int look_at_one(void *of, int64_t i)
@@ -578,7 +558,7 @@ static int rank(struct work *w, int64_t n)
     do {
         if (n > 1)
             qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
-        more = at_the_top(w, n, at);
+        more = found_at_the_top(w->found, n, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);
     free(at);

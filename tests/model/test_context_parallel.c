@@ -146,6 +146,8 @@ static void what_pytorch_has_not_is_refused_by_name(void **state)
     refused("\"seq\": 8192, \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\" }", "parallel.context_method");
     refused("\"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }", "kernels");
     refused("\"seq\": 8192, \"kernels\": \"dpx\", \"parallel\": { \"context\": 8 }", "kernels");
+    refused("\"seq\": 8192, \"framework_version\": \"2.5\", \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }", "parallel.context_balance");
+    refused("\"seq\": 8192, \"framework_version\": \"2.5\", \"parallel\": { \"context\": 8, \"context_balance\": false }", "parallel.context_method");
 }
 
 /* ---- recorded steps ---- */
