@@ -277,6 +277,16 @@ struct recipe plan_recipe(const struct plan *p)
     return r;
 }
 
+enum scaled plan_scaled(const struct plan *p)
+{
+    static const enum scaled of[] = { [FP8_DELAYED] = SCALED_FP8_TENSOR, [FP8_TENSORWISE] = SCALED_FP8_TENSOR, [FP8_BLOCKWISE] = SCALED_FP8_BLOCK,
+                                      [FP8_MXFP8] = SCALED_MXFP8 };
+
+    if (p->dialect != DIALECT_MEGATRON)
+        return SCALED_NONE;
+    return p->megatron.fp4_format ? SCALED_NVFP4 : p->megatron.fp8_format ? of[p->megatron.fp8_recipe] : SCALED_NONE;
+}
+
 bool plan_gets_gradient(const struct plan *p, const struct tensor *t)
 {
     const struct model *m = &p->model;

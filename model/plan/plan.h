@@ -138,6 +138,12 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
     struct ds_aio               aio;
 };
 
+/* Transformer Engine's 8-bit floats in linear layers (Megatron-core's TransformerConfig.fp8): gradients in e5m2 where it is hybrid.  What a
+ * scale is of, and when it is known: of a tensor, from the largest of steps before; of a tensor; of 128 numbers, of a weight 128 x 128; of 32. */
+enum fp8_format { FP8_OFF, FP8_E4M3, FP8_HYBRID };
+enum fp8_recipe { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
+enum fp4_format { FP4_OFF, FP4_E2M1 };
+
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
 struct megatron_options {
@@ -150,6 +156,15 @@ struct megatron_options {
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
     int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */
+    enum fp8_format fp8_format;
+    enum fp8_recipe fp8_recipe;
+    enum fp4_format fp4_format;     /* NVFP4; not beside fp8_format */
+    bool    fp8_param_gather;       /* zero1: parameters of linear layers are kept and gathered in 8 bits */
+    bool    reuse_grad_buf_for_mxfp8_param_ag;      /* with that and mxfp8: gathered in 16 bits, into the gradients' buffer */
+    bool    tp_only_amax_red;       /* delayed: largest numbers are those of the tensor-parallel ranks, not of the stage's */
+    int64_t fp8_amax_history_len;   /* delayed */
+    bool    first_last_layers_bf16; /* so many layers of the model's ends stay in 16 bits */
+    int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
 };
 
 struct dp_options {
@@ -259,6 +274,9 @@ int  plan_check(const struct plan *p, const char *where);
 void plan_free(struct plan *p);
 
 struct recipe plan_recipe(const struct plan *p);
+
+/* The format of the operands of linear layers' products in blocks; SCALED_NONE: the number format of the plan. */
+enum scaled plan_scaled(const struct plan *p);
 
 /* DDP in 16 bits with adapters: PEFT casts these to fp32 (cast_adapter_dtype()), and what trains them runs under autocast
  * (transformers' bf16=True, fp16=True). */

@@ -68,12 +68,20 @@ enum node_kind {
 struct gemm_names { const char *forward, *dx, *dw, *db; };
 #define GEMM(x) (&(const struct gemm_names){ x, x " dX", x " dW", x " db" })
 
+/* Products whose operands Transformer Engine casts (tape_te_cast.h). */
+struct te_scaled {
+    uint8_t format;                         /* enum scaled; SCALED_NONE: it casts none */
+    bool    now;                            /* a tensor's largest number is looked for when it is cast */
+    bool    turned;                         /* scaled as a whole: products read rows alone */
+};
+
 /* Of a node of tape_te.c. */
 struct te_node {
     int64_t ranks;                          /* tensor-parallel */
     int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
+    struct te_scaled scaled;
 };
 
 struct node {
