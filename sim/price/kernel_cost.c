@@ -50,7 +50,7 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
 static bool misaligned(const struct gpu *g, enum dtype t, const struct kernel *k)
 {
-    int64_t unit = 16 / dtype_bytes(t);
+    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t);
     bool weight = strstr(k->name ? k->name : "", "dW") != NULL;
 
     return !gpu_is_host(g) && (k->n % unit || (weight ? k->m : k->k) % unit);
@@ -76,12 +76,16 @@ void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_res
     }
 }
 
-/* As it is in a training step. */
-static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in)
+/* As it is in a training step.  The power limit is one, whatever is multiplied: what sustained was counted from is a library of
+ * products in fp8. */
+static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in, const struct kernel *k)
 {
     const struct gpu_rates *r = gpu_rates(g);
     struct gemm_device d = gemm_device(g, t);
+    bool known;
 
+    if (k->scaled)
+        d.flops = gpu_peak(g, DT_FP8) * gpu_fp8_share(g, (enum scaling)k->scaled, &known);
     if (in->sustained && half(t))
         d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
     return d;
@@ -96,15 +100,20 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                       const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
-    struct gemm_device d = device_in(g, t, in);
+    struct gemm_device d = device_in(g, t, in, k);
     struct gemm what = product(g, t, k);
     struct gemm_residuals made;
     double s = gemm_prior(&d, &what, NULL);
+    bool known = half(t);
 
-    if (!in->gemm)
-        kernel_residuals(g, t, &made);
-    s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
-    within(out, s, r->gemm_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
+    if (k->scaled) {                    /* the residuals are of products in 16 bits */
+        gpu_fp8_share(g, (enum scaling)k->scaled, &known);
+    } else {
+        if (!in->gemm)
+            kernel_residuals(g, t, &made);
+        s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
+    }
+    within(out, s, r->gemm_spread * alternatives(set), known ? r->basis : BASIS_DATASHEET);
 }
 
 static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass pass)
@@ -141,7 +150,7 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
 double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms)
 {
     if (k->m > 0) {
-        struct gemm_device d = device_in(g, precision, in);
+        struct gemm_device d = device_in(g, precision, in, k);
         struct gemm what = product(g, precision, k);
         return gemm_held(&d, &what, sms);
     }
