@@ -22,6 +22,23 @@ int dtype_parse(const char *name)
     return -1;
 }
 
+const char *scaled_name(enum scaled s)
+{
+    static const char *const names[NSCALED] = { "none", "fp8 by tensor", "fp8 by row", "fp8 by block", "mxfp8", "nvfp4" };
+
+    return names[s];
+}
+
+int64_t scaled_bytes(enum scaled s, int64_t numel)
+{
+    switch (s) {
+    case SCALED_FP8_BLOCK: return numel + 4 * ceil_div(numel, 128);
+    case SCALED_MXFP8:     return numel + ceil_div(numel, 32);
+    case SCALED_NVFP4:     return ceil_div(numel, 2) + ceil_div(numel, 16);
+    default:               return numel;
+    }
+}
+
 bool checked_mul(int64_t a, int64_t b, int64_t *out)
 {
     return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out) && *out <= SIZE_LIMIT;

@@ -111,9 +111,6 @@ struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass; bool hande
 /* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
 enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };
 
-/* What one scale of an operand in 8-bit floats is for; which kernel multiplies them depends on it.  NOT: no such operands. */
-enum scaling { SCALED_NOT, SCALED_TENSORS, SCALED_ROWS, SCALED_BLOCKS, NSCALING };
-
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
     enum kernel_class kind;
@@ -125,7 +122,7 @@ struct kernel {
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           attends;      /* enum attends */
-    uint8_t           scaled;       /* enum scaling: of a product of operands in 8-bit floats */
+    uint8_t           scaled;       /* enum scaled: what a product multiplies */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */

@@ -138,10 +138,10 @@ const char *gpu_lacks(const struct gpu *g, enum dtype t)
                         : "these GPUs have no units for 16 bits: they are taken to run at the fp32 rate";
 }
 
-double gpu_fp8_share(const struct gpu *g, enum scaling scaled, bool *known)
+double gpu_fp8_share(const struct gpu *g, enum scaled scaled, bool *known)
 {
     const struct gpu_rates *r = gpu_rates(g);
-    double share = scaled == SCALED_ROWS ? r->fp8_rows : r->fp8;
+    double share = scaled == SCALED_FP8_ROW ? r->fp8_rows : r->fp8;
 
     *known = share > 0;
     return share > 0 ? share : r->gemm;

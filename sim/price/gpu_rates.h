@@ -16,7 +16,7 @@
 
 #include "base/dtype.h"
 #include "model/cluster/cluster.h"
-#include "model/program/program.h"
+#include "model/plan/attention.h"
 #include "sim/price/cost.h"
 
 /* Backward's rate over forward's, all kernels and types: FlashAttention-2 297 of 346 TFLOP/s on
@@ -57,7 +57,7 @@ double gpu_peak(const struct gpu *g, enum dtype t);
 const char *gpu_lacks(const struct gpu *g, enum dtype t);
 
 /* Share of gpu_peak() in 8-bit floats that large products of operands so scaled reach; `known`: it is published. */
-double gpu_fp8_share(const struct gpu *g, enum scaling scaled, bool *known);
+double gpu_fp8_share(const struct gpu *g, enum scaled scaled, bool *known);
 
 /* Memory bandwidth as streaming kernels see it, bytes/s. */
 double gpu_stream(const struct gpu *g);

@@ -85,7 +85,7 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
     bool known;
 
     if (k->scaled)
-        d.flops = gpu_peak(g, DT_FP8) * gpu_fp8_share(g, (enum scaling)k->scaled, &known);
+        d.flops = gpu_peak(g, DT_FP8) * gpu_fp8_share(g, (enum scaled)k->scaled, &known);
     if (in->sustained && half(t))
         d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
     return d;
@@ -107,7 +107,7 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
     bool known = half(t);
 
     if (k->scaled) {                    /* the residuals are of products in 16 bits */
-        gpu_fp8_share(g, (enum scaling)k->scaled, &known);
+        gpu_fp8_share(g, (enum scaled)k->scaled, &known);
     } else {
         if (!in->gemm)
             kernel_residuals(g, t, &made);
