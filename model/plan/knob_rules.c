@@ -221,6 +221,16 @@ bool knob_idle_base(const struct plan *p)
     return training_is_all(&p->train);
 }
 
+bool knob_idle_float8(const struct plan *p)
+{
+    return p->float8.recipe == FLOAT8_NONE;
+}
+
+bool knob_idle_float8_gather(const struct plan *p)
+{
+    return !p->fsdp.float8_all_gather;
+}
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
@@ -230,6 +240,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_interleaved, "no interleaved pipeline" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_float8, "fp8 is \"none\"" },
+        { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
     };
 

@@ -75,6 +75,19 @@ static void consider_hooks(const struct search_options *o, const struct search_r
     }
 }
 
+/* torchao's float8 linear layers, one scale a tensor, with FSDP2's float8 gathers where it has them: of the kernels that were searched. */
+static void consider_float8(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct plan *f = fastest(r, STRAT_FSDP, DIALECT_TORCH);
+
+    for (int gathers = 0; f && f->float8.recipe == FLOAT8_NONE && gathers < 2; gathers++) {
+        struct plan p = *f;
+        p.float8.recipe = FLOAT8_TENSORWISE;
+        p.fsdp.float8_all_gather = p.fsdp.float8_precomputed = gathers;
+        consider(o, r, p, out);
+    }
+}
+
 static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
     *out = (struct offer){ .step_s = 0 };
@@ -82,6 +95,8 @@ static bool find(const struct search_options *o, const struct search_result *r, 
         consider_zeropp(o, r, out);
         consider_hooks(o, r, out);
     }
+    if (r->nfit > 0)
+        consider_float8(o, r, out);
     return out->step_s > 0;
 }
 
@@ -91,6 +106,9 @@ const char *search_codes_changes(const struct plan *p)
                                                   [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (p->float8.recipe != FLOAT8_NONE)
+        return p->float8.recipe == FLOAT8_ROWWISE_GW_HP ? "products of linear layers in 8-bit floats, but for weights' gradients"
+                                                        : "products of linear layers in 8-bit floats";
     if (p->ddp.comm_hook != HOOK_NONE)
         return hook[p->ddp.comm_hook];
     if (!plan_quantises(p))
@@ -105,8 +123,8 @@ static void words(const struct search_result *r, const struct offer *of, char *t
     char label[160];
 
     knob_label(&of->plan, label, sizeof label);
-    snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
-             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+    snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
+             of->plan.float8.recipe != FLOAT8_NONE ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
 }
 
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
