@@ -101,10 +101,13 @@ static int check_layers(const struct plan *p, const char *where)
 
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
+        if (float8_tensor_parallel(p) && x->block >= 0 && is_linear(x) && !float8_converts(p, x))
+            return fail("%s: fp8_filter: %s: beside parallel.tensor and tensorwise scales torchtitan's styles take a block's layers all or none",
+                        where, x->name);
         if (!float8_converts(p, x))
             continue;
         n++;
-        if (x->role == ROLE_HEAD && p->parallel.tensor > 1)
+        if (x->block < 0 && p->parallel.tensor > 1)
             return fail("%s: fp8_filter: a head in float8 beside parallel.tensor is not modelled: torchtitan leaves it out", where);
         int cut = x->role == ROLE_ATTN_OUT || x->role == ROLE_DOWN;
         if (x->block >= 0 && x->shape[cut] / p->parallel.tensor % 16)

@@ -85,6 +85,7 @@ struct float8_layer {
     bool    gathered;                       /* its weight comes in float8 */
     bool    keeps_cast, cast_gradient;      /* tensor parallelism: its input is kept in float8; its output's gradient comes so */
     bool    last;                           /* no other layer reads its input */
+    bool    row_parallel;                   /* its ranks share the inner dimension of its product */
     int64_t ranks;                          /* that share the layer, and the largest values of what is cast; 1: none */
 };
 

@@ -26,12 +26,16 @@ static void pass_over(struct tape *t, const char *name, int64_t bytes) { begin(t
 
 static bool by_rows(const struct float8_layer *how) { return how->recipe != FLOAT8_TENSORWISE; }
 
-/* The largest value of what each rank has a part of. */
-static void agree(struct tape *t, const struct float8_layer *how)
+/* Largest values of what each rank has a part of: so many, by DTensor; 0: each has all of it. */
+static void agree(struct tape *t, const struct float8_layer *how, int64_t values)
 {
-    if (how->ranks > 1 && !by_rows(how))
-        tape_issue(t, "amax all-reduce", COLL_ALL_REDUCE, RED_MAX, DT_FP64, 1);
+    if (how->ranks > 1 && values > 0)
+        tape_issue(t, "amax all-reduce", COLL_ALL_REDUCE, RED_MAX, DT_FP64, values);
 }
+
+/* How many, of an operand with so many scales.  One scale is for all ranks' shares.  Of scales by rows, those that run along what the
+ * layer's ranks share: inner dimensions of products. */
+static int64_t shared_values(int64_t scales, bool cut) { return scales == 1 ? 1 : cut ? scales : 0; }
 
 /* An operand in 8-bit floats and its scales, in fp32. */
 struct cast { int data, scale; };
@@ -43,7 +47,7 @@ static void forget(struct tape *t, struct cast c)
 }
 
 /* hp_tensor_to_float8_dynamic() by single operations. */
-static struct cast cast_eager(struct tape *t, int64_t numel, enum dtype dt, int64_t scales, const struct float8_layer *how)
+static struct cast cast_eager(struct tape *t, int64_t numel, enum dtype dt, int64_t scales, bool cut, const struct float8_layer *how)
 {
     int64_t e = dtype_bytes(dt);
 
@@ -52,7 +56,7 @@ static struct cast cast_eager(struct tape *t, int64_t numel, enum dtype dt, int6
     pass_over(t, "largest value", numel * e);
     int most = make(t, scales, e);
     tape_unref(t, magnitude);
-    agree(t, how);
+    agree(t, how, shared_values(scales, cut));
     pass_over(t, "scale", 8 * scales);
     struct cast c = { .scale = make(t, scales, 4) };
     tape_unref(t, most);
@@ -73,24 +77,30 @@ static struct cast cast_eager(struct tape *t, int64_t numel, enum dtype dt, int6
 /* What a graph's kernels read to have an operand: a parameter has no store. */
 static int64_t read_by_graph(const struct tape *t, int store, int64_t numel) { return store ? tape_leaf_bytes(t, store) : 2 * numel; }
 
-/* In a graph, in the order in which it lies: `passes` 2 where its largest value is not known yet. */
-static struct cast cast_in_graph(struct tape *t, int store, int64_t numel, int passes, const struct float8_layer *how)
+/* In a graph, in the order in which it lies.  Of a row a kernel finds the largest value and casts it, unless ranks share the row. */
+static struct cast cast_in_graph(struct tape *t, int store, int64_t numel, int64_t scales, bool cut, const struct float8_layer *how)
 {
-    int64_t in = read_by_graph(t, store, numel);
+    int64_t in = read_by_graph(t, store, numel), values = shared_values(scales, cut);
 
-    if (passes > 1 && !by_rows(how)) {
+    if (values > 0 && (scales == 1 || how->ranks > 1)) {
         pass_over(t, "fused amax", in);
-        agree(t, how);
+        agree(t, how, values);
     }
     pass_over(t, "fused cast to float8", in + numel);
     return (struct cast){ .data = make(t, numel, 1) };
 }
 
-/* The other order: with one scale each element is written where it belongs; with a scale a column a transposed copy in 16 bits comes first. */
-static int turn_in_graph(struct tape *t, int store, int64_t numel, bool columns)
+/* The other order: with one scale each element is written where it belongs; with a scale a column a transposed copy in 16 bits comes first.
+ * `values`: of those that ranks share. */
+static int turn_in_graph(struct tape *t, int store, int64_t numel, bool columns, int64_t values, const struct float8_layer *how)
 {
     int64_t in = read_by_graph(t, store, numel);
     int turned = 0;
+
+    if (values > 0 && how->ranks > 1) {
+        pass_over(t, "fused amax", in);
+        agree(t, how, values);
+    }
 
     if (columns) {
         pass_over(t, "fused transposition", in + 2 * numel);
@@ -129,11 +139,11 @@ static struct cast cast_input(struct tape *t, var x, int64_t scales, const struc
     if (t->vars[x].float8)
         return (struct cast){ .data = share(t, store) };
     if (!t->compiled)
-        return cast_eager(t, numel, tape_var_dtype(t, x), scales, how);
+        return cast_eager(t, numel, tape_var_dtype(t, x), scales, how->row_parallel, how);
     int made = t->stores[store].float8;
     t->stores[store].float8 = 0;
     if (!made)
-        made = cast_in_graph(t, store, numel, 2, how).data;
+        made = cast_in_graph(t, store, numel, scales, how->row_parallel, how).data;
     if (!how->last)
         t->stores[store].float8 = share(t, made);
     return (struct cast){ .data = made };
@@ -171,7 +181,8 @@ static bool chosen(struct tape *t) { return (t->caches || t->cached) && ++t->pro
 static int multiply(struct tape *t, const struct gemm_names *names, int operand, int64_t rows, int64_t n, int64_t k, enum scaled scaled)
 {
     bool keeps = chosen(t) && !t->leaves, again = keeps && t->cached;
-    struct kernel *at = tape_begin_saving(t, names->forward, KC_GEMM);
+    /* An autograd.Function's tensors are saved when it has run; a graph has its product only where something reads it. */
+    struct kernel *at = (t->compiled ? tape_begin_reading : tape_begin_saving)(t, names->forward, KC_GEMM);
 
     if (!again && !t->unneeded)
         product(at, rows, n, k, 2.0 * (double)rows * (double)n * (double)k, scaled);
@@ -191,12 +202,17 @@ var tape_float8_linear(struct tape *t, const struct gemm_names *names, var x, in
 {
     int64_t rows = tape_var_numel(t, x) / k;
     bool rowwise = by_rows(how);
-    struct cast in = cast_input(t, x, rowwise ? rows : 1, how), of = { 0 };
+    bool ends = t->compiled && t->stop_after == t->nsavers + 1;     /* a recompute, before this product */
+    struct cast in = { 0 }, of = { 0 };
 
-    if (!how->gathered && t->compiled)
-        of = cast_in_graph(t, 0, n * k, 2, how);
+    if (!ends || how->keeps_cast)
+        in = cast_input(t, x, rowwise ? rows : 1, how);
+    if (ends)
+        ;                               /* its operands are cast where backward reads them */
+    else if (!how->gathered && t->compiled)
+        of = cast_in_graph(t, 0, n * k, rowwise ? n : 1, how->row_parallel, how);
     else if (!how->gathered)
-        of = cast_eager(t, n * k, tape_var_dtype(t, w), rowwise ? n : 1, how);
+        of = cast_eager(t, n * k, tape_var_dtype(t, w), rowwise ? n : 1, how->row_parallel, how);
     int operand = t->vars[x].store;
     int y = multiply(t, names, operand, rows, n, k, rowwise ? SCALED_FP8_ROW : SCALED_FP8_TENSOR);
     struct node *node = tape_node(t, NODE_FLOAT8, names->forward, KC_GEMM);
@@ -206,7 +222,8 @@ var tape_float8_linear(struct tape *t, const struct gemm_names *names, var x, in
     node->float8 = *how;
     tape_edge(t, node, x);
     tape_edge(t, node, w);
-    if (how->keeps_cast)
+    node->float8.keeps_cast |= in.data && t->compiled && how->last && !t->caches && !t->cached && !t->stores[operand].derived && how->recipe != FLOAT8_ROWWISE_GW_HP;
+    if (node->float8.keeps_cast)
         tape_save(t, node, in.data);
     else
         tape_save_var(t, node, x);
@@ -268,9 +285,9 @@ static void run_eager(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     int copy;
 
     if (!how->cast_gradient)
-        g = cast_eager(t, n->m * n->n, DT_BF16, rowwise ? n->m : 1, how);
+        g = cast_eager(t, n->m * n->n, DT_BF16, rowwise ? n->m : 1, !how->row_parallel, how);
     if (!how->gathered)
-        w = cast_eager(t, n->n * n->k, DT_BF16, rowwise && !wide ? n->k : 1, how);
+        w = cast_eager(t, n->n * n->k, DT_BF16, rowwise && !wide ? n->k : 1, !how->row_parallel, how);
     copy = copy8(t, n->n * n->k);
     out[0] = multiply_back(t, n, n->names.dx, 0, n->m, n->k, n->n, SCALED_FP8_TENSOR);
     tape_unref(t, copy);
@@ -278,9 +295,9 @@ static void run_eager(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         out[1] = multiply_back(t, n, n->names.dw, 1, n->n, n->k, n->m, SCALED_NONE);
     } else {
         if (!how->cast_gradient)
-            g2 = cast_eager(t, n->m * n->n, DT_BF16, rowwise ? n->n : 1, how);
+            g2 = cast_eager(t, n->m * n->n, DT_BF16, rowwise ? n->n : 1, false, how);
         if (!how->keeps_cast)
-            x = cast_eager(t, n->m * n->k, DT_BF16, rowwise ? n->k : 1, how);
+            x = cast_eager(t, n->m * n->k, DT_BF16, rowwise ? n->k : 1, false, how);
         int a = copy8(t, n->m * n->n), b = copy8(t, n->m * n->k);
         out[1] = multiply_back(t, n, n->names.dw, 1, n->n, n->k, n->m, SCALED_FP8_TENSOR);
         tape_unref(t, a);
@@ -299,12 +316,13 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
     bool rowwise = by_rows(how), wide = how->recipe == FLOAT8_ROWWISE_GW_HP;
     int64_t numel = n->m * n->n;
     bool parts = t->gathered.store && n->grad[0] == t->gathered.store;
-    struct cast g = { .data = how->cast_gradient ? share(t, n->grad[0]) : cast_in_graph(t, n->grad[0], numel, 2, how).data };
+    struct cast g = { .data = how->cast_gradient ? share(t, n->grad[0]) : cast_in_graph(t, n->grad[0], numel, rowwise ? n->m : 1, !how->row_parallel, how).data };
     int turned = 0, w, x = 0;
 
     if (!wide && !how->cast_gradient)
-        turned = turn_in_graph(t, n->grad[0], numel, rowwise);
-    w = how->gathered ? copy8(t, n->n * n->k) : turn_in_graph(t, 0, n->n * n->k, rowwise && !wide);
+        turned = turn_in_graph(t, n->grad[0], numel, rowwise, 0, how);
+    w = how->gathered ? copy8(t, n->n * n->k)
+        : turn_in_graph(t, 0, n->n * n->k, rowwise && !wide, wide ? 1 : rowwise && !how->row_parallel ? n->k : 0, how);
     out[0] = multiply_back(t, n, n->names.dx, 0, n->m, n->k, n->n, SCALED_FP8_TENSOR);
     if (parts) {
         tape_product_in_parts(t, n->grad[0], DT_FP8);
@@ -320,7 +338,7 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
     }
     if (how->cast_gradient)
         turned = copy8(t, numel);
-    x = how->keeps_cast ? copy8(t, n->m * n->k) : turn_in_graph(t, n->saved[0], n->m * n->k, rowwise);
+    x = how->keeps_cast ? copy8(t, n->m * n->k) : turn_in_graph(t, n->saved[0], n->m * n->k, rowwise, 0, how);
     out[1] = multiply_back(t, n, n->names.dw, 1, n->n, n->k, n->m, SCALED_FP8_TENSOR);
     tape_unref(t, x);
     tape_unref(t, turned);
@@ -330,7 +348,7 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
 static int run_cast(struct tape *t, const struct node *n)
 {
     int64_t numel = n->edges[0].numel;
-    struct cast c = t->compiled ? cast_in_graph(t, n->grad[0], numel, 2, &n->float8) : cast_eager(t, numel, n->edges[0].dt, 1, &n->float8);
+    struct cast c = t->compiled ? cast_in_graph(t, n->grad[0], numel, 1, true, &n->float8) : cast_eager(t, numel, n->edges[0].dt, 1, true, &n->float8);
 
     tape_unref(t, c.scale);
     return c.data;

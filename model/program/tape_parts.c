@@ -42,7 +42,7 @@ int tape_gather_in_parts(struct tape *t, int64_t elems, enum dtype dt, int64_t r
 {
     tape_kernel(t, "own part", KC_COPY)->bytes = 2 * elems / ranks * dtype_bytes(dt);
     int all = tape_alloc(t, elems, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-    t->gathered = (struct tape_gathered){ .store = all, .ranks = ranks, .elems = elems, .dt = dt, .kernel = tape_cut(t) };
+    t->gathered = (struct tape_gathered){ .store = all, .ranks = ranks, .elems = elems, .dt = dt, .kernel = t->nout };
     return all;
 }
 

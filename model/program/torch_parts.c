@@ -264,6 +264,7 @@ static var float8_linear(struct torch_model *b, const struct gemm_names *names, 
 
     how.gathered = float8_gathers(b->p, weight);
     how.last = !shared;
+    how.row_parallel = leaves(role);
     var y = tape_float8_linear(t, names, x, n, k, w, &how);
     if (how.cast_gradient && !leaves(role))
         y = tmp(t, y, tape_float8_gradient(t, y, &how));

@@ -671,6 +671,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     init(&f);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY && rc == 0; id++) {
         sched_begin(s, (enum sched_id)id);
+        f.first = id == SCHED_FIRST;
         if (f.p->parallel.pipeline > 1)
             rc = fsdp2_pipeline(&f, id == SCHED_FIRST);
         else

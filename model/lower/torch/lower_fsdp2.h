@@ -70,6 +70,7 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
+    bool               first;               /* the first step is being emitted */
     int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     enum stream        copy_in;
     enum fsdp2_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART } part;   /* of backward that runs */

@@ -38,7 +38,7 @@ int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c)
 
 bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after)
 {
-    if (f->size[u.c].float8 == 0 || f->p->fsdp.float8_precomputed)
+    if (f->size[u.c].float8 == 0 || (f->p->fsdp.float8_precomputed && !f->first))       /* the first step comes before there are any */
         return false;
     for (int i = 0, t; (t = unit_tensor(&f->map, u.c, i)) >= 0; i++) {
         int64_t bytes = 4 * fsdp2_padded_share(f, t);
@@ -67,5 +67,7 @@ void fsdp2_precompute_scales(struct fsdp2 *f)
         }
     sched_copy(f->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest values", 4 * elems, 4 * weights);
     sched_coll(f->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
-    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await scales")->after = AFTER(STREAM_GROUP);
+    if (f->local->share.tensor_ranks > 1)
+        sched_coll(f->s, STREAM_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_GROUP);
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await scales")->after = AFTER(STREAM_GROUP) | AFTER(STREAM_TENSOR);
 }
