@@ -316,8 +316,6 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "parallel", "expert_tensor", "expert parallelism is not planned yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
-    { "fsdp", "enable_fsdp_float8_all_gather", "gathers in float8 (torchao) need its float8 linear layers, which are not supported yet", 0 },
-    { "fsdp", "precompute_float8_dynamic_scale_for_fsdp", "gathers in float8 (torchao) need its float8 linear layers, which are not supported yet", 0 },
     { "ddp", "comm_wrapper", "a hook within fp16_compress_wrapper or bf16_compress_wrapper is not supported yet", 0 },
     { "ddp.PowerSGDState", "batch_tensors_with_same_shape", "matrices of one shape that are stacked are not supported yet", 0 },
     { "ddp.PowerSGDState", "orthogonalization_epsilon", "it changes numbers only: leave it out", 0 },

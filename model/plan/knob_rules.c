@@ -231,6 +231,10 @@ bool knob_idle_scaled(const struct plan *p) { return plan_scaled(p) == SCALED_NO
 
 bool knob_idle_ends_bf16(const struct plan *p) { return knob_idle_scaled(p) || !p->megatron.first_last_layers_bf16; }
 
+bool knob_idle_float8(const struct plan *p) { return p->float8.recipe == FLOAT8_NONE; }
+
+bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_gather; }
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
@@ -245,6 +249,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_float8, "fp8 is \"none\"" },
+        { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
     };
 

@@ -52,6 +52,10 @@ bool knob_idle_ends_bf16(const struct plan *p);     /* no layers in 16 bits besi
 bool knob_idle_lora(const struct plan *p);
 bool knob_idle_base(const struct plan *p);
 
+/* No layer multiplies in float8; none of its weights is gathered so. */
+bool knob_idle_float8(const struct plan *p);
+bool knob_idle_float8_gather(const struct plan *p);
+
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));
 

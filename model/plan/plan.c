@@ -208,6 +208,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->parallel, 0, sizeof p->parallel);
     p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
+    memset(&p->float8, 0, sizeof p->float8);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);

@@ -74,6 +74,15 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     struct powersgd_options powersgd;
 };
 
+/* torchao's Float8LinearRecipeName: linear layers that multiply in 8-bit floats (float8.h). */
+enum float8_recipe { FLOAT8_NONE, FLOAT8_TENSORWISE, FLOAT8_ROWWISE, FLOAT8_ROWWISE_GW_HP, NFLOAT8 };
+
+struct float8_options {
+    enum float8_recipe recipe;
+    char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
+                                     * "none": no name */
+};
+
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
     int64_t root_reshard_after_forward; /* FSDP2, the root's own: -1 None (kept), 0, 1, or ranks */
@@ -85,6 +94,7 @@ struct fsdp_options {
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
+    bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };
 
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
@@ -232,6 +242,7 @@ struct plan {
     int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
     struct parallel_options  parallel;
     struct ddp_options       ddp;
+    struct float8_options    float8;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
