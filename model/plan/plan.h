@@ -138,6 +138,9 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
     struct ds_aio               aio;
 };
 
+/* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
+enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
+
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
 struct megatron_options {
@@ -150,6 +153,11 @@ struct megatron_options {
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
     int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */
+    int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
+    bool    calculate_per_token_loss;
+    int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
+    char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
+    char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
 struct dp_options {
@@ -279,8 +287,12 @@ int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
 /* Positions of each sample that a rank has: seq / context. */
 int64_t plan_rank_seq(const struct plan *p);
-/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads. */
+/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads; where
+ * runs of ranks exchange heads theirs, of as many fewer heads. */
 int64_t plan_attention_seq(const struct plan *p);
+
+/* Does selective recompute run this module again: "core_attn", "mlp", "layernorm"? */
+bool plan_recomputes_module(const struct plan *p, const char *module);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);

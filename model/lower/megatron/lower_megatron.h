@@ -61,7 +61,7 @@ void megatron_finish_reductions(struct mega *z);
 void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
 /* Before kernels that read this tensor's module: its bucket is there, the next one is asked for. */
 void megatron_await_bucket(struct mega *z, int bucket);
-/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends. */
+/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends; a division by the batch's tokens. */
 void megatron_finalize(struct mega *z);
 
 /* ---- passes ---- */
