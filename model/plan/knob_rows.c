@@ -72,6 +72,8 @@ static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", 
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
+static const char *const a_layout[]        = { "a layout", NULL };
+static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", NULL };
 
 /* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
 static const char *const accelerate_precision[] = { "no", "bf16", "fp16", NULL };
@@ -366,6 +368,16 @@ static const struct knob rows[] = {
       .about = "so many, with first_last_layers_bf16" },
     { "megatron", "fp4_format", WORD(megatron.fp4_format, fp4_words, FP4_OFF), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", fp4 %s",
       .about = "4-bit floats (NVFP4) in the products of linear layers, by Transformer Engine" },
+    { "megatron", "hierarchical_a2a_ranks", INT(megatron.a2a_ranks, 1, 1 << 11, 1), .cells = MEGATRON, IDLE(context), .label = ", a2a of %.0f",
+      .about = "the first of --hierarchical-context-parallel-sizes: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p)" },
+    { "megatron", "calculate_per_token_loss", BOOL(megatron.calculate_per_token_loss, false), .cells = MEGATRON,
+      .about = "gradients are divided by the tokens of the whole batch, which ranks add up and the host reads" },
+    { "megatron", "recompute_num_layers", INT(megatron.recompute_num_layers, 0, MODEL_MAX_LAYERS, 0), .cells = MEGATRON, IDLE(full),
+      .label = " of %.0f a chunk", .about = "--recompute-method block: the first so many blocks of each chunk; 0: all, one by one (uniform, 1)" },
+    { "megatron", "recompute_modules", LIST(megatron.recompute_modules, again_words), .cells = MEGATRON, IDLE(selective),
+      .about = "recompute selective: core_attn, mlp, layernorm" },
+    { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline),
+      .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 
     { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,
       .ds_auto = knob_auto_reduce_bucket, TRIES(8, 5e8, 5e7), .label = ", bucket %g",

@@ -37,6 +37,10 @@ bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host *
 
 bool knob_idle_powersgd(const struct plan *p);
 
+/* Blocks are not recomputed as a whole; by parts. */
+bool knob_idle_full(const struct plan *p);
+bool knob_idle_selective(const struct plan *p);
+
 /* The plan does not cut along the axis. */
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);

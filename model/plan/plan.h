@@ -153,6 +153,8 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
 enum fp8_format { FP8_OFF, FP8_E4M3, FP8_HYBRID };
 enum fp8_recipe { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
 enum fp4_format { FP4_OFF, FP4_E2M1 };
+/* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
+enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
@@ -175,6 +177,11 @@ struct megatron_options {
     int64_t fp8_amax_history_len;   /* delayed */
     bool    first_last_layers_bf16; /* so many layers of the model's ends stay in 16 bits */
     int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
+    int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
+    bool    calculate_per_token_loss;
+    int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
+    char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
+    char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
 struct dp_options {
@@ -308,8 +315,12 @@ int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
 /* Positions of each sample that a rank has: seq / context. */
 int64_t plan_rank_seq(const struct plan *p);
-/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads. */
+/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads; where
+ * runs of ranks exchange heads theirs, of as many fewer heads. */
 int64_t plan_attention_seq(const struct plan *p);
+
+/* Does selective recompute run this module again: "core_attn", "mlp", "layernorm"? */
+bool plan_recomputes_module(const struct plan *p, const char *module);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);
