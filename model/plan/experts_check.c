@@ -29,6 +29,10 @@ static int check_megatron(const struct plan *p, const char *where)
 
     if (p->kernels != KERNELS_TE)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
+    if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
+        return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
+    if (plan_scaled(p) != SCALED_NONE)
+        return fail("%s: megatron: experts in 8 or 4 bits are not modelled yet", where);
     if (p->strategy != STRAT_ZERO1 && of->expert > 1)
         return fail("%s: parallel.expert: with megatron's ddp it is not modelled yet: the distributed optimizer has it (zero1)", where);
     if (of->tensor > 1 && !of->sequence)
@@ -54,6 +58,8 @@ static int check_framework(const struct plan *p, const char *where)
     if (!torch && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, for dialect deepspeed and for dialect megatron "
                     "so far", where, p->model.family);
+    if (p->float8.recipe != FLOAT8_NONE)
+        return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
     if (!plan_is_data_parallel(p))

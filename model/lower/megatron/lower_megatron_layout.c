@@ -3,13 +3,15 @@
  * Sources (megatron-core 0.16.1): distributed/param_and_grad_buffer.py, _ParamAndGradBuffer; distributed_data_parallel.py;
  * optimizer/distrib_optimizer.py, _build_model_gbuf_range().  Parameters lie in reverse order of registration.  With the
  * distributed optimizer each begins at a multiple of 64 elements, each bucket ends at one of lcm(ranks, 128) (and 65536), and a rank
- * has an equal run of every bucket; parameters then are views of a buffer of the same layout.  Without it nothing is filled up. */
+ * has an equal run of every bucket; parameters then are views of a buffer of the same layout, those in 8 bits of one of their own.
+ * Without it nothing is filled up. */
 #include "model/lower/megatron/lower_megatron.h"
 
 #include <stdlib.h>
 
 #include "base/room.h"
 #include "model/lower/common/optimizer.h"
+#include "model/program/te_model.h"
 
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t)
 {
@@ -52,7 +54,7 @@ static bool alone(const struct mega *z, int tensor)
 }
 
 /* A buffer that is being laid out: it begins at `base`. */
-struct mega_layout { const struct mega *z; struct mega_chunk *c; int64_t limit, base, at; bool experts; };
+struct mega_layout { const struct mega *z; struct mega_chunk *c; int64_t limit, base, at; bool codes, experts; };
 
 static struct mega_bucket *open_bucket(struct mega_layout *l) { return &l->c->bucket[l->c->nbuckets]; }
 
@@ -60,6 +62,7 @@ static void close_bucket(struct mega_layout *l)
 {
     struct mega_bucket *b = open_bucket(l);
 
+    b->codes = l->codes;
     b->experts = l->experts;
     l->at = b->to = l->base + bucket_end(l->z, b, l->at - l->base);
     l->c->nbuckets++;
@@ -85,19 +88,43 @@ static void put(struct mega_layout *l, int tensor, int64_t numel)
         close_bucket(l);
 }
 
-/* One of the chunk's two buffers.  Each expert's matrix is a parameter (TEGroupedLinear: weight0, weight1 ...). */
-static void lay_out(struct mega_layout *l)
+static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(&z->m->tensors[tensor]); }
+
+/* One of the chunk's buffers, behind the one before.  Each expert's matrix is a parameter (TEGroupedLinear: weight0, weight1 ...). */
+static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
 {
+    l->base = experts ? l->at : 0;
+    l->codes = codes;
+    l->experts = experts;
     for (int t = l->z->m->ntensors - 1; t >= 0; t--) {
         const struct tensor *x = &l->z->m->tensors[t];
         int64_t n = role_is_of_experts(x->role) ? x->shape[0] : 1;
-        if (!megatron_has(l->c, x) || is_shared_out(l->z, t) != l->experts)
+        if (!megatron_has(l->c, x) || is_shared_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
             continue;
         for (int64_t i = 0; i < n; i++)
             put(l, t, x->numel / n);
     }
     if (open_bucket(l)->tensors > 0)
         close_bucket(l);
+}
+
+static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
+{
+    struct mega_layout l = { .z = z, .c = c, .limit = limit };
+    int last;
+
+    for (int t = 0; t < z->m->ntensors; t++)
+        c->of[t] = c->last[t] = -1;
+    lay_out_buffer(&l, true, false);
+    c->codes = l.at;
+    last = c->nbuckets - 1;
+    lay_out_buffer(&l, false, false);
+    lay_out_buffer(&l, false, true);
+    c->numel = l.at;
+    for (int b = 0; b < c->nbuckets; b++) {
+        c->bucket[b].lead = b > last && last >= 0 ? last : b;
+        c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
+    }
 }
 
 static int64_t params_of(const struct mega *z)
@@ -152,8 +179,9 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
 
     for (int q = 0; q < c->nparams; q++)
         bytes += round512(c->param[q].numel * e);
+    int64_t codes = plan_scaled(z->p) == SCALED_MXFP8 ? 0 : scaled_bytes(plan_scaled(z->p), c->codes);
     c->params = sched_buf(z->s, CAT_PARAMS, z->sharded ? "param buffer" : "params", of, index, 1,
-                          z->sharded ? round512(c->numel * e) : bytes);
+                          z->sharded ? round512(codes) + round512((c->numel - c->codes) * e) : bytes);
     for (int q = 0; q < c->nparams && !z->sharded; q++)
         sched_part(z->s, c->params, round512(c->param[q].numel * e));
     c->grads = sched_buf(z->s, CAT_GRADS, "grad buffer", of, index, 1, round512(c->numel * dtype_bytes(z->r.grad)));
@@ -177,19 +205,12 @@ static int64_t limit_of(const struct mega *z, int chunk)
 static void open_chunk(struct mega *z, struct mega_chunk *c, int index)
 {
     size_t n = (size_t)z->m->ntensors + 1, params = (size_t)params_of(z);
-    struct mega_layout l = { .z = z, .c = c, .limit = limit_of(z, index) };
 
     c->of = room_new(n, sizeof *c->of);
     c->last = room_new(n, sizeof *c->last);
     c->param = room_new(params, sizeof *c->param);
-    c->bucket = room_new(params + 2, sizeof *c->bucket);
-    for (int t = 0; t < z->m->ntensors; t++)
-        c->of[t] = c->last[t] = -1;
-    lay_out(&l);
-    l.base = l.at;
-    l.experts = true;
-    lay_out(&l);
-    c->numel = l.at;
+    c->bucket = room_new(params + 3, sizeof *c->bucket);
+    lay_out(z, c, limit_of(z, index));
     n = (size_t)c->nbuckets + 1;
     c->pending = room_new(n, sizeof *c->pending);
     c->reducing = room_new(n, sizeof *c->reducing);
@@ -218,12 +239,17 @@ void megatron_open(struct mega *z)
         of->to = blocks += (int)z->local->share.chunk[c].blocks;
         open_chunk(z, of, c);
         declare_chunk(z, of, c);
-        for (int q = 0; q < of->nparams; q++)
-            z->own_elems += own(z, of, &of->param[q]);
+        for (int q = 0; q < of->nparams; q++) {
+            int64_t n = own(z, of, &of->param[q]);
+            z->own_elems += n;
+            z->own_codes += has_codes(z, of->param[q].tensor) ? n : 0;
+        }
     }
     z->master = z->r.optimizer > 8 ? declare_own(z, CAT_OPTIMIZER, "fp32 parameters", 1, 4) : -1;
     z->moments = declare_own(z, CAT_OPTIMIZER, optimizer_states_title(z->p), 2, 4);
     z->wide = z->r.grad == DT_FP32 ? -1 : declare_own(z, CAT_TEMPORARIES, "fp32 gradients", 1, 4);
+    z->weights = te_weight_bytes(z->local) > 0 ? sched_buf(z->s, CAT_PARAMS, "weights in 8 or 4 bits", NULL, 0, 1, te_weight_bytes(z->local)) : -1;
+    z->scales = te_scale_bytes(z->local) > 0 ? sched_buf(z->s, CAT_BUCKET, "scales and their histories", NULL, 0, 1, round512(te_scale_bytes(z->local))) : -1;
     declare_partial(z);
     lower_declare_activations(z->s, z->local, z->acts);
 }

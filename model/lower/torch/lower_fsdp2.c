@@ -50,12 +50,15 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     bool small = again && kept_ranks(f, u.c), from_host = f->offload && !small;
     uint16_t after = root_of_forward ? AFTER(STREAM_COMPUTE) : 0;   /* _root_pre_forward: after the optimizer */
     int64_t n = small ? kept_ranks(f, u.c) : fsdp2_ranks(f, u.c);
-    int64_t bytes = z->padded / n * dtype_bytes(f->r.used);
+    int64_t bytes = z->used / n;
+    enum dtype wire = fsdp2_wire(f, u.c);
 
     if (fsdp2_ranks(f, u.c) == 1)
         return;                     /* nothing to gather: see wait_for_unshard() */
     if (from_host)
         fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
+    if (fsdp2_scales(f, u, phase, after))
+        after = AFTER(STREAM_GROUP);
     struct op *o = sched_copy(s, f->copy_in, phase, "copy-in",
                               small || from_host ? bytes : z->shard_bytes, bytes);
     o->after = from_host ? 0 : after;
@@ -69,9 +72,11 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
         sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
     if (!f->offload)
         sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
+    if (z->cast_work > 0)
+        sched_act(s, ACT_ALLOC | ACT_FREE, m->cast_work, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : group_of(f, u.c),
-                   f->r.wire_gather, RED_NONE, z->padded);
+                   wire, RED_NONE, z->used / dtype_bytes(wire));
     o->after = AFTER(f->copy_in);
     o->record = gathered(f, u.c);
     fsdp2_name(f, u);
@@ -98,7 +103,7 @@ void fsdp2_release(struct fsdp2 *f, struct at prev)
 void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
-    int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used), ranks = fsdp2_ranks(f, u.c);
+    int64_t bytes = f->size[u.c].used, ranks = fsdp2_ranks(f, u.c);
     struct op *o;
 
     if (f->offload && f->nshard == 1) {
@@ -574,6 +579,7 @@ static void optimizer(struct fsdp2 *f, bool first)
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
+    fsdp2_precompute_scales(f);
     sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
     for_grads(f, ACT_FREE);
     lower_read_loss(f->s);
@@ -659,6 +665,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     init(&f);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY && rc == 0; id++) {
         sched_begin(s, (enum sched_id)id);
+        f.first = id == SCHED_FIRST;
         if (f.p->parallel.pipeline > 1)
             rc = fsdp2_pipeline(&f, id == SCHED_FIRST);
         else
