@@ -9,7 +9,7 @@
  * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.
  *
  * Grok-1's rows (tests/accuracy/experts.csv; grok1_314b.yaml of v24.11.1): eight experts of which a token takes two, experts that the
- * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs), average_in_collective, no ub_tp_comm_overlap, the vocabulary of
+ * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs; v25.05.05 states it: ETP, 1 on H100), average_in_collective, no ub_tp_comm_overlap, the vocabulary of
  * Llama-3-70B's tokenizer.  Its capacity factor of 1 with padding gives every expert as many rows, which is our even spread; the counts of
  * rows that dpx exchanges and waits for it does without, its auxiliary loss (a sum of 8 numbers a layer) dpx leaves out, and where a rank has
  * several experts they run one after the other (moe_grouped_gemm false).
@@ -28,7 +28,7 @@ enum { ROWS = 256, VOCAB = 51200 };
 
 struct row {
     char    source[96], model[40], gpu[16], skipped[96];
-    int64_t hidden, layers, heads, gpus, tp, cp, pp, vp, ep, dp, seq, micro_batch, batch;
+    int64_t hidden, layers, heads, gpus, tp, cp, pp, vp, ep, etp, dp, seq, micro_batch, batch;
     bool    paper, fp8, full, selective;     /* recompute, with sequence parallelism where selective */
     double  step_s, gib;                /* published; 0: not stated */
     double  predicted_s, predicted_gib, idle, exposed;
@@ -44,7 +44,7 @@ static void read_row(const struct table *t, struct row *r)
     r->gpus = (int64_t)number(t, "n_gpus"), r->tp = (int64_t)number(t, "tp"), r->cp = (int64_t)number(t, "cp");
     r->pp = (int64_t)number(t, "pp"), r->vp = (int64_t)number(t, "vp"), r->dp = (int64_t)number(t, "dp");
     r->seq = (int64_t)number(t, "seq"), r->micro_batch = (int64_t)number(t, "micro_batch"), r->batch = (int64_t)number(t, "global_batch");
-    r->ep = (int64_t)number(t, "ep");
+    r->ep = (int64_t)number(t, "ep"), r->etp = (int64_t)number(t, "etp");
     r->paper = r->hidden > 0;
     r->fp8 = !strcmp(get(t, "precision"), "fp8");
     r->full = !strncmp(get(t, "recompute"), "full", 4);
@@ -142,7 +142,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && r->ep == 0;
     p->megatron.ddp_average_in_collective = r->ep > 0;
     p->parallel.expert = r->ep > 0 ? r->ep : 1;
-    p->parallel.expert_tensor = r->ep > 0 ? r->tp : 1;
+    p->parallel.expert_tensor = r->ep > 0 ? r->etp : 1;
     p->parallel.sequence = r->tp > 1 && (!r->paper || r->selective);
     p->parallel.loss_parallel = true;
     p->parallel.context_method = r->cp > 1 ? CONTEXT_RING : p->parallel.context_method;
@@ -195,7 +195,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 static bool same_plan(const struct row *a, const struct row *b)
 {
     return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->layers == b->layers && a->gpus == b->gpus &&
-           a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
+           a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }
 
