@@ -175,7 +175,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
             if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
-                o->global_batch / samples > PLAN_MAX_BATCH)
+                o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1 && o->model->experts == 0))
                 continue;
             if (g->beside && o->global_batch / samples * o->model->layers > GRID_PASSES) {
                 g->too_long++;
