@@ -267,6 +267,8 @@ int export_torch(const struct plan *p, FILE *to)
     if (!torch || p->strategy == STRAT_DP)
         return fail("export to fsdp: strategy: %s/%s is not PyTorch's DDP, FSDP or "
                     "ZeroRedundancyOptimizer", strategy_name(p->strategy), dialect_name(p->dialect));
+    if (p->parallel.expert > 1)
+        return refuse("parallel.expert", "the experts' module is torchtitan's: export --to torchtitan");
     if (p->deterministic)
         return refuse("deterministic", "PyTorch has no such reduction");
     if (p->loss != LOSS_FP32)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
 #include "model/program/tape_dispatch.h"
@@ -298,6 +299,21 @@ static void megatrons_options_come_back(void **state)
     }
 }
 
+/* A script of transformers' own modules would have no experts to share out. */
+static void pytorchs_script_is_refused(void **state)
+{
+    char why[512] = "";
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 2);
+    fail_capture(why, sizeof why);
+    assert_int_equal(export_plan(&p, "fsdp", stderr), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "parallel.expert"));
+    model_free(&p.model);
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     struct plan p;
@@ -341,6 +357,7 @@ int main(void)
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
         cmocka_unit_test(megatrons_options_come_back),
+        cmocka_unit_test(pytorchs_script_is_refused),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
 
