@@ -95,6 +95,21 @@ static void write_data(const struct plan *p, FILE *to)
     number(to, "--make-vocab-size-divisible-by", o->make_vocab_size_divisible_by);
 }
 
+static void write_scaled(const struct plan *p, FILE *to)
+{
+    static const char *const format[] = { NULL, "e4m3", "hybrid" }, *const recipe[] = { "delayed", "tensorwise", "blockwise", "mxfp8" };
+    const struct megatron_options *o = &p->megatron;
+
+    if (o->fp8_format)
+        fprintf(to, "--fp8-format %s\n--fp8-recipe %s\n", format[o->fp8_format], recipe[o->fp8_recipe]);
+    flag(to, o->fp4_format, "--fp4-format e2m1\n--fp4-recipe nvfp4");
+    flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
+    flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");
+    flag(to, o->fp8_format && o->tp_only_amax_red, "--tp-only-amax-red");
+    if (o->fp8_format && o->fp8_recipe == FP8_DELAYED)
+        number(to, "--fp8-amax-history-len", o->fp8_amax_history_len);
+}
+
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
@@ -136,6 +151,7 @@ int megatron_export(const struct plan *p, FILE *to)
     fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
     write_parallel(p, to);
     write_data(p, to);
+    write_scaled(p, to);
     flag(to, p->loss != LOSS_FP32, "--cross-entropy-loss-fusion");
     flag(to, p->loss == LOSS_FUSED, "--cross-entropy-fusion-impl te");
     write_recompute(p, to);

@@ -17,9 +17,16 @@ struct import { const json_t *from; const char *where; struct plan *p; };
 /* What a plan has no word for, and why; the value that asks for nothing passes. */
 static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp16", "fp16 with loss scaling is not modelled yet", 0 },
-    { "fp8", "8-bit floats are not planned in dialect megatron yet", 0 },
-    { "fp8_format", "8-bit floats are not planned in dialect megatron yet", 0 },
-    { "fp8_param_gather", "8-bit floats are not planned in dialect megatron yet", 0 },
+    { "fp8_dot_product_attention", "attention in 8 bits is not modelled yet", 0 },
+    { "fp8_multi_head_attention", "attention in 8 bits is not modelled yet", 0 },
+    { "fp8_output_proj", "a head in 8 bits is not modelled yet", 0 },
+    { "fp8_quantizer_factory", "custom recipes of 8-bit floats are not modelled", 0 },
+    { "activation_func_fp8_input_store", "it is not modelled yet", 0 },
+    { "no_fp8_wgrad", "gradients of weights in 16 bits beside others in 8 are not modelled yet", 0 },
+    { "fp4_param_gather", "parameters in 4 bits are not modelled yet", 0 },
+    { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
+    { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
+    { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
     { "num_experts", "experts are not planned in dialect megatron yet", 0 },
     { "expert_model_parallel_size", "experts are not planned in dialect megatron yet", 1 },
     { "expert_tensor_parallel_size", "experts are not planned in dialect megatron yet", 1 },
@@ -51,7 +58,7 @@ static const char *const beside[] = {
     "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
     "position_embedding_type", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
-    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "no_initialization", "cross_entropy", "no_persist", "decoupled_",
+    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_",
 };
 
 /* What is applied below. */
@@ -62,7 +69,10 @@ static const char *const known[] = {
     "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
-    "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "recompute_modules", "pipeline_model_parallel_layout",
+    "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather",
+    "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
+    "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe",
+    "recompute_modules", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
     "world_size", "partly_stated", NULL
 };
@@ -72,6 +82,7 @@ static const char *const flags[] = {
     "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "use_distributed_optimizer",
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
+    "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss",
 };
 
@@ -392,6 +403,45 @@ static int read_data(struct import *in)
     return integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
 }
 
+/* A word of a key; no such option: as it is. */
+static int read_word(const struct import *in, const char *option, const char *key)
+{
+    const struct knob *k = knob_find("megatron", key, knob_cell(in->p));
+    const json_t *v = json_object_get(in->from, option);
+    const char *s = json_string_value(v);
+
+    if (!v || json_is_null(v))
+        return 0;
+    for (int i = 0; s && k->words[i]; i++)
+        if (!strcmp(s, k->words[i])) {
+            knob_set(in->p, k, i);
+            return 0;
+        }
+    return fail("%s: %s: expected one of the words that `dpxplan list keys` has for megatron.%s", in->where, option, key);
+}
+
+/* --fp8 is --fp8-format's older name; NeMo's "fp8" too. */
+static int read_scaled(struct import *in)
+{
+    struct megatron_options *o = &in->p->megatron;
+
+    if (read_word(in, "fp8", "fp8_format") < 0 || read_word(in, "fp8_format", "fp8_format") < 0 || read_word(in, "fp8_recipe", "fp8_recipe") < 0 ||
+        read_word(in, "fp4_format", "fp4_format") < 0)
+        return -1;
+    if (has(in, "fp4_recipe") && !says(in, "fp4_recipe", "nvfp4"))
+        return fail("%s: fp4_recipe: only nvfp4 is modelled", in->where);
+    if (plan_scaled(in->p) == SCALED_NONE)
+        return 0;
+    o->fp8_param_gather = has(in, "fp8_param_gather");
+    o->reuse_grad_buf_for_mxfp8_param_ag = has(in, "reuse_grad_buf_for_mxfp8_param_ag");
+    o->tp_only_amax_red = has(in, "tp_only_amax_red");
+    o->first_last_layers_bf16 = has(in, "first_last_layers_bf16");
+    if (integer(in, "num_layers_at_start_in_bf16", 1, &o->num_layers_at_start_in_bf16) < 0 ||
+        integer(in, "num_layers_at_end_in_bf16", 1, &o->num_layers_at_end_in_bf16) < 0)
+        return -1;
+    return integer(in, "fp8_amax_history_len", 1, &o->fp8_amax_history_len);
+}
+
 int megatron_import(const json_t *options, const char *where, struct plan *p)
 {
     struct import in = { options, where, p };
@@ -407,7 +457,7 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
     p->seq = seq ? seq : 1;
     plan_defaults(p, has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, has(&in, "bf16") ? DT_BF16 : DT_FP32);
     p->seq = seq;
-    if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0)
+    if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0 || read_scaled(&in) < 0)
         return -1;
     if (check_kind(&in) < 0)
         return -1;

@@ -77,6 +77,40 @@ static int check_kernels(const struct plan *p, const char *where)
     return 0;
 }
 
+/* --fp8-format, --fp4-format: transformer_config.py, arguments.py, fp8_utils.py; Transformer Engine asks for rows and columns that are
+ * multiples of its blocks (assert_dim_for_fp8_exec(), get_align_size_for_quantization()). */
+static int check_scaled(const struct plan *p, const char *where)
+{
+    const struct megatron_options *o = &p->megatron;
+    enum scaled s = plan_scaled(p);
+    const char *why = gpu_lacks_scaled(&p->cluster.gpu, s);
+    int64_t ranks = p->parallel.tensor > 1 ? p->parallel.tensor : 1, unit = s == SCALED_MXFP8 || s == SCALED_NVFP4 ? 32 : 16;
+    int64_t tokens = p->micro_batch * plan_rank_seq(p) / (p->parallel.sequence ? ranks : 1);
+    const int64_t widths[] = { p->model.hidden, p->model.ffn / ranks, p->model.heads * p->model.head_dim / ranks };
+
+    if (o->fp8_format && o->fp4_format)
+        return fail("%s: megatron.fp4_format: beside fp8_format: choose one, as Megatron-LM asks", where);
+    if (s == SCALED_NONE)
+        return 0;
+    if (p->kernels != KERNELS_TE || p->precision != DT_BF16)
+        return fail("%s: megatron.%s: it needs Transformer Engine and bf16: kernels te, precision bf16", where, o->fp8_format ? "fp8_format" : "fp4_format");
+    if (why)
+        return fail("%s: megatron.%s: %s: %s", where, o->fp8_format ? "fp8_recipe" : "fp4_format", p->cluster.gpu.title, why);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (widths[i] % unit)
+            return fail("%s: megatron.%s: a layer of %" PRId64 " features on a rank: Transformer Engine asks for multiples of %" PRId64, where,
+                        o->fp8_format ? "fp8_format" : "fp4_format", widths[i], unit);
+    if (tokens % (unit == 32 ? 32 : 8))
+        return fail("%s: megatron.%s: %" PRId64 " tokens on a rank: Transformer Engine asks for multiples of %d", where,
+                    o->fp8_format ? "fp8_format" : "fp4_format", tokens, unit == 32 ? 32 : 8);
+    if (o->first_last_layers_bf16)
+        return fail("%s: megatron.first_last_layers_bf16: %s", where, s == SCALED_FP8_TENSOR && o->fp8_recipe == FP8_DELAYED ?
+                    "delayed scaling does not support first / last layer in BF16" : "layers in 16 bits beside others are not modelled yet");
+    if (o->fp8_param_gather && s == SCALED_MXFP8 && !o->reuse_grad_buf_for_mxfp8_param_ag)
+        return fail("%s: megatron.fp8_param_gather: mxfp8's parameters share the gradients' buffer: reuse_grad_buf_for_mxfp8_param_ag true", where);
+    return 0;
+}
+
 /* Transformer Engine's attn_forward_func_with_cp(): heads are dealt out among the ranks of an all-to-all, on top of those of tensor parallelism. */
 static int check_heads(const struct plan *p, int64_t ranks, const char *where)
 {
@@ -114,7 +148,7 @@ int megatron_check(const struct plan *p, const char *where)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
     if (check_kernels(p, where) < 0)
         return -1;
-    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0)
+    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);

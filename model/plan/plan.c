@@ -208,6 +208,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->parallel, 0, sizeof p->parallel);
     p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
+    memset(&p->float8, 0, sizeof p->float8);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);
@@ -275,6 +276,16 @@ struct recipe plan_recipe(const struct plan *p)
 
     r.frozen = plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : r.kept;
     return r;
+}
+
+enum scaled plan_scaled(const struct plan *p)
+{
+    static const enum scaled of[] = { [FP8_DELAYED] = SCALED_FP8_TENSOR, [FP8_TENSORWISE] = SCALED_FP8_TENSOR, [FP8_BLOCKWISE] = SCALED_FP8_BLOCK,
+                                      [FP8_MXFP8] = SCALED_MXFP8 };
+
+    if (p->dialect != DIALECT_MEGATRON)
+        return SCALED_NONE;
+    return p->megatron.fp4_format ? SCALED_NVFP4 : p->megatron.fp8_format ? of[p->megatron.fp8_recipe] : SCALED_NONE;
 }
 
 bool plan_gets_gradient(const struct plan *p, const struct tensor *t)

@@ -33,7 +33,8 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
-                                               "tensor", "context", "pipe", "tied", "model", "world", "context_a2a", "context_p2p" };
+                                               "tensor", "context", "pipe", "tied", "model", "world", "stage", "context_a2a",
+                                               "context_p2p" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -163,6 +164,15 @@ static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_
         plan_groups_add(out, m, GROUP_MODEL, (struct group_rule){ .axes = copy });
 }
 
+/* With tensor-parallel ranks (else it is GROUP_DATA) and delayed scaling, unless tp_only_amax_red. */
+static void of_the_largest(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    bool delayed = plan_scaled(p) == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_DELAYED;
+
+    if (delayed && !p->megatron.tp_only_amax_red && m->size[AXIS_TENSOR] > 1)
+        plan_groups_add(out, m, GROUP_STAGE, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED | MESH_AXIS(AXIS_TENSOR) });
+}
+
 void plan_groups(const struct plan *p, struct plan_groups *out)
 {
     struct mesh m = plan_mesh(p);
@@ -176,6 +186,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     within_a_copy(p, &m, out);
     hierarchy(p, &m, out);
     of_the_norm(p, &m, out);
+    of_the_largest(p, &m, out);
 }
 
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g)

@@ -75,7 +75,7 @@ static uint64_t key_of(const struct kernel *k, int n)
     for (int i = 0; i < n; i++) {
         uint64_t flops;
         memcpy(&flops, &k[i].flops, sizeof flops);
-        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8);
+        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8 | (uint64_t)k[i].scaled << 16);
         h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
         h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
         h = hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].ready_bytes);
@@ -448,7 +448,8 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.async_tensor == b->parallel.async_tensor && a->megatron.tp_comm_overlap == b->megatron.tp_comm_overlap &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
-           a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
+           a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
+           !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

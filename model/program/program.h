@@ -122,6 +122,7 @@ struct kernel {
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           attends;      /* enum attends */
+    uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */

@@ -33,12 +33,23 @@ static var param(const struct torch_model *b, enum tensor_role role, bool bias)
     return x ? torch_param(b, torch_gradient_of(b, role, bias), x->numel) : 0;
 }
 
+/* How Transformer Engine casts what the linear layers of blocks read (fp8_utils.py, get_fp8_recipe()); the head is Megatron's own layer. */
+static struct te_scaled scaled_of(const struct torch_model *b)
+{
+    const struct plan *p = b->p;
+    enum scaled s = b->block == TENSOR_HEAD ? SCALED_NONE : plan_scaled(p);
+    bool now = s == SCALED_NVFP4 || (s == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_TENSORWISE);
+
+    return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
+}
+
 static var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
+    struct te_scaled f = role == ROLE_NORM_ATTN || role == ROLE_NORM_MLP ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS);
+    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
     b->t->module = -1;
     return y;
 }
@@ -47,7 +58,8 @@ static var norm(struct torch_model *b, const char *name, var x, enum tensor_role
 static struct te_linear linear(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
 {
     struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
-                           .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD };
+                           .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
+                           .scaled = scaled_of(b) };
 
     for (int i = 0; i < nroles; i++) {
         l.weight[i] = param(b, roles[i], false);
@@ -223,6 +235,9 @@ static var mlp_of(struct torch_model *b, var n)
     return y;
 }
 
+/* Of a norm's result: its layer takes it over where it casts it (LayerNormLinear), else its name is held beside the layers behind. */
+static var last_use(const struct torch_model *b, var n) { return plan_scaled(b->p) ? 0 : n; }
+
 /* megatron-core's own norms are modules beside the MLP. */
 var te_mlp(struct torch_model *b, var x)
 {
@@ -230,7 +245,7 @@ var te_mlp(struct torch_model *b, var x)
     if (local_kernels(b))
         return mlp_of(b, x);
     var n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
-    return tmp(b->t, n, mlp_of(b, n));
+    return tmp(b->t, last_use(b, n), mlp_of(b, n));
 }
 
 static var add(struct torch_model *b, const char *name, var x, enum tensor_role role, var residual)
@@ -245,7 +260,7 @@ var te_block(struct torch_model *b, var x)
     t->half = 0;
     t->module = -1;
     var n = norm(b, "norm", x, ROLE_NORM_ATTN);
-    var y = tmp(t, n, attention(b, n));
+    var y = tmp(t, last_use(b, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
     var in = local_kernels(b) ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
@@ -360,4 +375,58 @@ int64_t te_buffer_bytes(const struct local_model *local)
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
         sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     return sum;
+}
+
+/* is_non_tn_fp8_gemm_supported(): from 10.0 to below 12.0. */
+bool te_turns(const struct plan *p)
+{
+    int arch = p->cluster.gpu.sm_arch;
+
+    return plan_scaled(p) == SCALED_FP8_TENSOR && (arch < 100 || arch >= 120);
+}
+
+bool te_is_cast(const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+        return t->block >= 0 && !t->is_bias;
+    default:
+        return false;
+    }
+}
+
+int64_t te_cast_numel(const struct local_model *local, int block)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < local->model->ntensors && plan_scaled(local->plan); i++)
+        if (te_is_cast(&local->model->tensors[i]) && (block < 0 || local->model->tensors[i].block == block))
+            sum += local->model->tensors[i].numel;
+    return sum;
+}
+
+int te_ways(const struct plan *p) { return plan_scaled(p) == SCALED_FP8_TENSOR && !te_turns(p) ? 1 : 2; }
+
+/* Parameters in 8 bits have their rows in a buffer of DistributedDataParallel's, but for mxfp8's, which are gathered elsewhere. */
+int64_t te_weight_bytes(const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    enum scaled s = plan_scaled(p);
+    int64_t sum = 0;
+    int ways = te_ways(p) - (p->megatron.fp8_param_gather && s != SCALED_MXFP8);
+
+    for (int i = 0; i < local->model->ntensors && s; i++)
+        if (te_is_cast(&local->model->tensors[i]))
+            sum += ways * round_up(scaled_bytes(s, local->model->tensors[i].numel), 512);
+    return sum;
+}
+
+int64_t te_scale_bytes(const struct local_model *local)
+{
+    const struct megatron_options *o = &local->plan->megatron;
+    int64_t each = 4 * (o->fp8_amax_history_len + 2);
+
+    if (o->fp8_format == FP8_OFF || o->fp8_recipe != FP8_DELAYED)
+        return 0;
+    return local->model->layers * (TE_FORWARD_SCALES + TE_BACKWARD_SCALES) * each;
 }

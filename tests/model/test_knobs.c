@@ -186,6 +186,21 @@ static void take_model(struct plan *p)
     p->model = m;
 }
 
+/* Keys of 8- and 4-bit floats say something beside them alone, on GPUs that have them. */
+static void in_few_bits(struct plan *p, const struct knob *k)
+{
+    const size_t at = k->offset;
+    struct megatron_options *o = &p->megatron;
+
+    if (at <= offsetof(struct plan, megatron.fp8_format) || at > offsetof(struct plan, megatron.num_layers_at_end_in_bf16))
+        return;
+    p->cluster.gpu = *gpu_find("b200");
+    o->fp8_format = at == offsetof(struct plan, megatron.fp4_format) ? FP8_OFF : FP8_HYBRID;
+    o->fp8_param_gather = at == offsetof(struct plan, megatron.reuse_grad_buf_for_mxfp8_param_ag);
+    o->first_last_layers_bf16 = at > offsetof(struct plan, megatron.first_last_layers_bf16);
+    o->fp8_recipe = o->fp8_param_gather ? FP8_MXFP8 : at >= offsetof(struct plan, megatron.first_last_layers_bf16) ? FP8_TENSORWISE : FP8_DELAYED;
+}
+
 /* Calls `try` with plans of the cell that have values of the knob other than its default, in the first
  * variant in which it says yes to one; how many it said yes to. */
 static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct plan *p, const struct knob *k))
@@ -235,6 +250,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.last_stage_less = 0;
         plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
         plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
+        in_few_bits(&plain, k);
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

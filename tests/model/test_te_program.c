@@ -641,6 +641,149 @@ static void the_loss_keeps_its_softmax(void **state)
     finish(&x);
 }
 
+/* ---- 8 and 4 bits ---- */
+
+static void in_few_bits(struct built *x, const char *gpu, enum scaled s, bool now)
+{
+    struct megatron_options *o = &x->plan.megatron;
+
+    x->plan.cluster.gpu = *gpu_find(gpu);
+    o->fp8_format = s == SCALED_NVFP4 ? FP8_OFF : FP8_HYBRID;
+    o->fp4_format = s == SCALED_NVFP4 ? FP4_E2M1 : FP4_OFF;
+    o->fp8_recipe = s == SCALED_MXFP8 ? FP8_MXFP8 : s == SCALED_FP8_BLOCK ? FP8_BLOCKWISE : now ? FP8_TENSORWISE : FP8_DELAYED;
+}
+
+static int kernels_named(const struct built *x, enum pass pass, const char *name, int64_t *bytes)
+{
+    const struct piece *p = &x->program.piece[PIECE_BLOCK];
+    int n = 0;
+
+    for (int k = 0; k < p->nkernels[pass]; k++)
+        if (!strcmp(p->kernels[pass][k].name, name)) {
+            n++;
+            *bytes += p->kernels[pass][k].bytes;
+        }
+    return n;
+}
+
+#define S70BH (INT64_C(8192) * 8192)
+#define S70BF (INT64_C(8192) * 28672)
+
+/* Codes of what four layers read in place of norm(x) twice and of the product of gate and up; and codes of attention's output beside it,
+ * which attention keeps for itself.  q, k, v, x, gate and up stay in 16 bits. */
+static void codes_are_kept_in_place_of_numbers(void **state)
+{
+    static const struct { const char *gpu; enum scaled s; bool now; int64_t of32; } cases[] = {
+        { "h100", SCALED_FP8_TENSOR, false, 32 }, { "h100", SCALED_FP8_TENSOR, true, 32 }, { "b200", SCALED_FP8_TENSOR, false, 32 },
+        { "h100", SCALED_FP8_BLOCK, false, 33 },  { "b200", SCALED_MXFP8, false, 33 },     { "b200", SCALED_NVFP4, false, 18 },
+    };
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t codes = (2 * S70BH + S70BH + S70BF) / 32 * cases[i].of32;
+        in_few_bits(&x, cases[i].gpu, cases[i].s, cases[i].now);
+        is(saved(&x, PIECE_BLOCK), (4 * S70BH + 2 * (S70BH + S70BH / 4) + 2 * S70BH + 4 * S70BF + codes) / 8 + stats(8192 / 8) / 2 + lse(8192 * 64 / 8));
+    }
+    finish(&x);
+}
+
+/* What ranks gather is codes, what they add up is not.  Scales found at once: a number before each gather.  Scaled by blocks, a gradient's
+ * columns are gathered beside the product that reads its rows. */
+static void codes_are_gathered(void **state)
+{
+    static const struct { const char *gpu; enum scaled s; bool now; int numbers, gathers[NPASS]; int64_t elems; } cases[] = {
+        { "h100", SCALED_FP8_TENSOR, false, 0, { 2, 4 }, S70BH }, { "h100", SCALED_FP8_TENSOR, true, 2, { 2, 4 }, S70BH },
+        { "b200", SCALED_MXFP8, false, 0, { 2, 6 }, S70BH / 32 * 33 }, { "b200", SCALED_NVFP4, false, 2, { 2, 6 }, S70BH / 16 * 9 },
+    };
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        in_few_bits(&x, cases[i].gpu, cases[i].s, cases[i].now);
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++) {
+            const struct piece *p = &x.program.piece[PIECE_BLOCK];
+            int n[NCOLL] = { 0 };
+            for (int k = 0; k < p->ncollectives[pass]; k++) {
+                const struct collective *c = &p->collectives[pass][k];
+                bool number = c->op == COLL_ALL_REDUCE;
+                n[c->op]++;
+                is(c->elems, number ? 1 : c->op == COLL_ALL_GATHER ? cases[i].elems : S70BH);
+                assert_int_equal(c->dtype, number ? DT_FP32 : c->op == COLL_ALL_GATHER ? DT_UINT8 : DT_BF16);
+                assert_int_equal(c->red, number ? RED_MAX : c->op == COLL_ALL_GATHER ? RED_NONE : RED_SUM);
+            }
+            assert_int_equal(n[COLL_ALL_GATHER], cases[i].gathers[pass]);
+            assert_int_equal(n[COLL_REDUCE_SCATTER], 2);
+            assert_int_equal(n[COLL_ALL_REDUCE], cases[i].numbers);
+        }
+    }
+    finish(&x);
+}
+
+/* Bytes of the kernels beside products.  Forward casts what two row-parallel layers read (a norm writes its own where the scale is known), a
+ * byte along rows, a byte along columns; backward four gradients, of which those that are gathered along rows alone; before Blackwell what was
+ * gathered is turned: two inputs, two gradients.  A rank has an eighth, but of what it turned. */
+static void casts_pass_over_their_bytes(void **state)
+{
+    static const struct { const char *gpu; bool now; int64_t columns; int forward, turned; } cases[] = {
+        { "h100", false, 1, 2, 4 }, { "h100", true, 1, 4, 4 }, { "b200", false, 0, 2, 0 },
+    };
+    const int64_t inputs = (S70BH + S70BF) / 8, norms = 2 * S70BH / 8, whole = (S70BH * 5 / 4 + 2 * S70BF) / 8, parts = 2 * S70BH / 8;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t cast[NPASS] = { 0 }, turned = 0, most[NPASS] = { 0 }, both = 3 + cases[i].columns;
+        in_few_bits(&x, cases[i].gpu, SCALED_FP8_TENSOR, cases[i].now);
+        build(&x);
+        assert_int_equal(kernels_named(&x, PASS_FORWARD, "cast", &cast[0]), cases[i].forward);
+        is(cast[0], inputs * both + (cases[i].now ? norms * 3 : 0));
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "cast", &cast[1]), 4);
+        is(cast[1], whole * both + parts * 3);
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "transposed copy", &turned), cases[i].turned);
+        is(turned, cases[i].turned * 2 * S70BH);
+        assert_int_equal(kernels_named(&x, PASS_FORWARD, "largest number", &most[0]), cases[i].now ? 2 : 0);
+        is(most[0], cases[i].now ? 2 * inputs : 0);
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "largest number", &most[1]), cases[i].now ? 4 : 0);
+        is(most[1], cases[i].now ? 2 * (whole + parts) : 0);
+    }
+    finish(&x);
+}
+
+/* All twelve products of a block, whose results stay in 16 bits; the head's are not. */
+static void a_blocks_products_read_codes(void **state)
+{
+    struct built x;
+    int n = 0;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    in_few_bits(&x, "h100", SCALED_FP8_TENSOR, false);
+    for (int overlaps = 0; overlaps < 2; overlaps++) {
+        x.plan.megatron.tp_comm_overlap = overlaps;
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < x.program.piece[PIECE_BLOCK].nkernels[pass]; k++) {
+                const struct kernel *g = &x.program.piece[PIECE_BLOCK].kernels[pass][k];
+                bool weight = strstr(g->name, " dW") != NULL;
+                if (g->kind != KC_GEMM || g->m == 0)
+                    continue;
+                n += !overlaps;
+                assert_int_equal(g->scaled, SCALED_FP8_TENSOR);
+                is(g->bytes, g->m * g->k + g->n * g->k + (weight ? 2 * 4 : 2) * g->m * g->n);
+            }
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < x.program.piece[PIECE_HEAD].nkernels[pass]; k++)
+                assert_int_equal(x.program.piece[PIECE_HEAD].kernels[pass][k].scaled, SCALED_NONE);
+    }
+    assert_int_equal(n, 12);
+    finish(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +806,10 @@ int main(void)
         cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
         cmocka_unit_test(flops_are_6n_and_12lhs),
         cmocka_unit_test(the_loss_keeps_its_softmax),
+        cmocka_unit_test(codes_are_kept_in_place_of_numbers),
+        cmocka_unit_test(codes_are_gathered),
+        cmocka_unit_test(casts_pass_over_their_bytes),
+        cmocka_unit_test(a_blocks_products_read_codes),
     };
     return cmocka_run_group_tests_name("model/te_program", tests, NULL, NULL);
 }
