@@ -265,14 +265,15 @@ static int check_context(const struct plan *p, const char *where)
     return p->dialect == DIALECT_MEGATRON ? 0 : check_torch_context(p, where);
 }
 
-/* Every stage has a block. */
+/* Every stage has a block; Megatron-LM's first and last may have the embedding or the head alone. */
 static int check_stages(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     int64_t stages = of->pipeline * of->virtual_stages;
+    bool alone = p->dialect == DIALECT_MEGATRON;
 
     for (int64_t s = 0; s < stages; s++)
-        if (local_share_stage(p->model.layers, stages, s, of->first_stage_less, of->last_stage_less).blocks < 1)
+        if (local_share_stage_of(p, stages, s).blocks < (alone && (s == 0 || s == stages - 1) ? 0 : 1))
             return fail("%s: parallel.pipeline: stage %" PRId64 " of %" PRId64 " would have no block of the %" PRId64 " of %s",
                         where, s, stages, p->model.layers, p->model.name);
     return 0;

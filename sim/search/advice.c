@@ -66,7 +66,7 @@ struct change {
 
 static bool fused_optimizer(struct plan *p)
 {
-    if (!knob_find("", "optimizer_form", knob_cell(p)) || p->optimizer_form == OPTIMIZER_FUSED)
+    if (!knob_has(p, "", "optimizer_form") || p->optimizer_form == OPTIMIZER_FUSED)
         return false;
     p->optimizer_form = OPTIMIZER_FUSED;
     return true;
