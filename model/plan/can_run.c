@@ -90,6 +90,13 @@ int can_run_axes(const struct plan *p)
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
+int can_run_cuda(const struct plan *p)
+{
+    if (p->ddp.comm_hook == HOOK_POWERSGD)
+        return fail("ddp.comm_hook powerSGD_hook: dpxrun has no CUDA kernels that make columns orthogonal: take --device cpu");
+    return 0;
+}
+
 int can_run(const struct plan *p)
 {
     if (can_run_axes(p) < 0)
@@ -101,9 +108,6 @@ int can_run(const struct plan *p)
                     kernels_name(p->kernels));
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");
-    if (p->ddp.comm_hook == HOOK_POWERSGD)
-        return fail("ddp.comm_hook powerSGD_hook: planned only (dpxplan): dpxrun has no orthogonalisation; fp16_compress_hook and "
-                    "bf16_compress_hook are run");
     if (p->reduce_dtype == DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
         return fail("reduce_dtype fp16: dpxrun reduces in fp32 and bf16");
     if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)

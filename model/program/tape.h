@@ -63,6 +63,7 @@ enum node_kind {
     NODE_PACKED,        /* tape_packed.c */
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_RING,       /* tape_te_ring.c */
+    NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
 };
@@ -71,12 +72,20 @@ enum node_kind {
 struct gemm_names { const char *forward, *dx, *dw, *db; };
 #define GEMM(x) (&(const struct gemm_names){ x, x " dX", x " dW", x " db" })
 
+/* Products whose operands Transformer Engine casts (tape_te_cast.h). */
+struct te_scaled {
+    uint8_t format;                         /* enum scaled; SCALED_NONE: it casts none */
+    bool    now;                            /* a tensor's largest number is looked for when it is cast */
+    bool    turned;                         /* scaled as a whole: products read rows alone */
+};
+
 /* Of a node of tape_te.c. */
 struct te_node {
     int64_t ranks;                          /* tensor-parallel */
     int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
+    struct te_scaled scaled;
 };
 
 /* Of a node of tape_float8.c. */

@@ -11,6 +11,7 @@
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
+#include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -296,6 +297,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_FLOAT8:
     case NODE_FLOAT8_BACK:
         tape_run_float8(t, n, out);
+        break;
+    case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS:
+        tape_run_te_context(t, n, out);
         break;
     case NODE_WEIGH:
         tape_weigh_backward(t, n, out);

@@ -32,8 +32,6 @@
 
 struct gpu_rates {
     double gemm, gemm_spread;       /* share of the matrix peak: 256x128 tile, endless k */
-    double fp8, fp8_rows;           /* the same of the peak in 8-bit floats: one scale an operand; one a row.  0: not published,
-                                     * `gemm` stands for it */
     double sustained;               /* of that share, what is left in minutes of training */
     double sustained_12_8;          /* the same since CUDA 12.8 */
     double hbm, hbm_spread;         /* share of the memory bandwidth */
@@ -41,6 +39,8 @@ struct gpu_rates {
     double attention_spread;
     enum basis basis;
     const char *source;
+    double scaled[NSCALED];         /* products of 8 and 4 bits: what they reach of their peak over what those of 16 bits reach of theirs, in a
+                                     * benchmark of both; 0: none is published (gpu_scaled_share()) */
 };
 
 /* Never NULL; a host and an unknown GPU have rows of their own. */
@@ -50,14 +50,13 @@ const struct gpu_rates *gpu_rates(const struct gpu *g);
 bool gpu_is_host(const struct gpu *g);
 
 /* Matrix peak in a precision, FLOP/s.  fp32 is true fp32, as PyTorch multiplies unless asked
- * to use TF32; a type without bf16 units computes it at the fp32 rate, one without fp8 units at that of bf16. */
+ * to use TF32; a type without bf16 units computes it at the fp32 rate. */
 double gpu_peak(const struct gpu *g, enum dtype t);
 
+/* Of a narrower format (gpu_scaled_peak()): scaled[] of the type, or that of its next relative (`published` false). */
+double gpu_scaled_share(const struct gpu *g, enum scaled s, bool *published);
 /* The sentence that a type has no units for this precision, which then runs at the fp32 rate; NULL where it has. */
 const char *gpu_lacks(const struct gpu *g, enum dtype t);
-
-/* Share of gpu_peak() in 8-bit floats that large products of operands so scaled reach; `known`: it is published. */
-double gpu_fp8_share(const struct gpu *g, enum scaled scaled, bool *known);
 
 /* Memory bandwidth as streaming kernels see it, bytes/s. */
 double gpu_stream(const struct gpu *g);

@@ -21,6 +21,8 @@
  * what their commands and logs say (PR #808: both; #833: gathers alone; #812, #820: neither).  405B's local batch is cut into micro-batches of
  * one sample, torchtitan's default; of its interleaved schedule the stages are not stated: two a rank are taken, in 2.15's order.
  * Its "SP" of March 2024 is tensor parallelism with the sequence and, since torchtitan#112, the loss cut as well.
+ * Before torchtitan#391 (12 June 2024, "del logits ... to save 3.9G memory") its loop kept the model's output, `self.output(h).float()`,
+ * in a variable until the next step had its own: 4 bytes a logit, no part of a plan, which memory_rows.h adds.
  * AdamW is foreach unless a row says fused=True (optimizer.fused was false by default until April 2025). */
 #include "tests/accuracy/public_rows.h"
 
@@ -96,6 +98,8 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
         r->reserved = number(t, "mem_value") * unit * 0x1p30;
     if (strstr(get(t, "mem2_metric"), "active"))
         r->allocated = number(t, "mem2_value") * unit * 0x1p30;
+    const char *date = strstr(get(t, "source"), ", 202");
+    r->keeps_logits = date && strcmp(date + 2, "2024-06-12") < 0;
     if (number(t, "tokens_per_s_per_gpu_hi") > 0)
         r->tokens = (r->tokens + number(t, "tokens_per_s_per_gpu_hi")) / 2;
 

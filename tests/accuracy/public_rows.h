@@ -44,6 +44,7 @@ struct public_row {
     int64_t recompute_interval, reshard;
     double  tokens;                     /* published, per second and GPU */
     double  reserved, allocated;        /* published peaks, bytes; 0: not stated */
+    bool    keeps_logits;               /* the trainer does, in fp32, through backward */
 
     bool    done;                       /* predicted */
     double  predicted, low, high;       /* tokens per second and GPU */
