@@ -152,7 +152,7 @@ static int can_write(const struct dpxrun *r)
 }
 
 /* What an optimizer is usually given, where nothing else is said: AdamW as GPT-2 was trained; torch.optim.SGD and Adafactor,
- * bitsandbytes' Lion (0.50.2, optim/lion.py) by their own defaults, with the usual momentum. */
+ * bitsandbytes' Lion and AdamW8bit (0.50.2, optim/lion.py, adamw.py) by their own defaults, with the usual momentum. */
 static void usual_rates(struct dpxrun *r)
 {
     static const struct { double lr, beta1, beta2, weight_decay; } usual[NOPTIMIZER] = {
@@ -160,6 +160,7 @@ static void usual_rates(struct dpxrun *r)
         [OPTIMIZER_SGD]       = { 1e-3, 0.9, 0, 0 },
         [OPTIMIZER_BNB_LION]  = { 1e-4, 0.9, 0.99, 0 },
         [OPTIMIZER_ADAFACTOR] = { 1e-2, 0, 0, 0 },
+        [OPTIMIZER_BNB_ADAMW8] = { 1e-3, 0.9, 0.999, 1e-2 },
     };
     enum optimizer kind = r->plan.optimizer;
     struct options *o = &r->o;
@@ -196,8 +197,6 @@ static int check(struct dpxrun *r)
         return -1;
     if (o->device == DEVICE_CUDA && r->plan.reduce_dtype == DT_FP16)
         return fail("--device cuda: fp16_compress_hook: it has no kernels that cast to fp16: take bf16_compress_hook");
-    if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
-        return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
     if (o->device == DEVICE_CUDA && plan_quantises(&r->plan))
         return fail("--device cuda: dpxrun has no CUDA kernels that quantise what is sent: take --device cpu");
     if (o->comm != COMM_NULL && o->rank)
