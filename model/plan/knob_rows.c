@@ -56,7 +56,7 @@ static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
-                                               "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "paged_adamw_32bit", "paged_adamw_8bit",
+                                               "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
                                                "paged_lion_32bit", "paged_lion_8bit", NULL };
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
