@@ -9,7 +9,7 @@
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
 # make quant-losses   losses of 200 steps of a model of 10 million parameters with ZeRO++'s codes and without, and their plot (2 minutes)
-# make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 1 Gbit/s and 100 Mbit/s (root, 20 minutes)
+# make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 4 Gbit/s to 100 Mbit/s (root, 25 minutes)
 # make bench          speed, as ratios within one run
 # make bench-search   the hardest searches: seconds, memory, instructions (valgrind; COUNT=0 without)
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch

@@ -36,8 +36,8 @@ planned() {
         END { printf "%d\n", sum }'
 }
 
-# Of the three steps that a longer run has more: complaint, and the bytes of one step into NAME.step.  Up to 350 messages a step have heads
-# of TCP and of Open MPI, of about 140 bytes together, which are 1.4 % where 3.5 MB are left.
+# Of the three steps that a longer run has more: complaint, and the bytes of one step into NAME.step.  What is counted beyond the
+# schedule's are Open MPI's heads of messages and their pieces, and what ranks tell each other after a step: some 20 to 40 KB a step.
 over_the_link() {       # NAME KEYS
     steps "$1-short" 2 "$2"
     steps "$1" 5 "$2"
@@ -45,12 +45,12 @@ over_the_link() {       # NAME KEYS
     got=$(($(cat "$lab_dir/$1.sent") - $(cat "$lab_dir/$1-short.sent")))
     echo $((got / 3)) >"$lab_dir/$1.step"
     echo "# $1: predicted $want bytes from a to b in 3 steps, counted $got" >&2
-    [ "$want" -gt 1000000 ] && [ $((got * 1000)) -ge $((want * 1000)) ] && [ $((got * 1000)) -le $((want * 1020)) ] ||
+    [ "$want" -gt 1000000 ] && [ $((got * 1000)) -ge $((want * 1000)) ] && [ $((got * 1000)) -le $((want * 1005)) ] ||
         echo "predicted $want bytes over the link, counted $got"
 }
 
 weights=', "zero_quantized_weights": true' secondary=', "zero_hpz_partition_size": 2' gradients=', "zero_quantized_gradients": true'
-check 'ZeRO-3: bytes over the link are the schedule'\''s' "$(over_the_link plain '')"
+check 'ZeRO-3: bytes over the link are the schedule'\''s within 0.5 %' "$(over_the_link plain '')"
 check 'int8 gathers' "$(over_the_link weights "$weights")"
 check 'secondary partitions' "$(over_the_link secondary "$secondary")"
 check 'int4 reductions' "$(over_the_link gradients "$gradients")"
