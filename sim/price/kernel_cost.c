@@ -82,10 +82,10 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
     const struct gpu_rates *r = gpu_rates(g);
     struct gemm_device d = gemm_device(g, t);
 
-    if (in->sustained && half(t)) {
+    if (in->sustained && half(t))
+        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+    if (in->sustained && half(t))
         d.calm = in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
-        d.flops *= d.calm;
-    }
     return d;
 }
 
