@@ -75,6 +75,22 @@ static void consider_hooks(const struct search_options *o, const struct search_r
     }
 }
 
+/* Transformer Engine's 8-bit floats, in linear layers: by tensor, from Blackwell on in blocks of 32. */
+static void consider_fp8(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    for (int s = STRAT_DDP; s <= STRAT_ZERO1; s++) {
+        const struct plan *f = fastest(r, (enum strategy)s, DIALECT_MEGATRON);
+        if (!f || f->kernels != KERNELS_TE)
+            continue;
+        struct plan p = *f;
+        p.megatron.fp8_format = FP8_HYBRID;
+        p.megatron.fp8_recipe = gpu_lacks_scaled(&p.cluster.gpu, SCALED_MXFP8) ? FP8_DELAYED : FP8_MXFP8;
+        p.megatron.fp8_param_gather = s == STRAT_ZERO1;
+        p.megatron.reuse_grad_buf_for_mxfp8_param_ag = s == STRAT_ZERO1 && p.megatron.fp8_recipe == FP8_MXFP8;
+        consider(o, r, p, out);
+    }
+}
+
 static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
     *out = (struct offer){ .step_s = 0 };
@@ -82,6 +98,8 @@ static bool find(const struct search_options *o, const struct search_result *r, 
         consider_zeropp(o, r, out);
         consider_hooks(o, r, out);
     }
+    if (r->nfit > 0)
+        consider_fp8(o, r, out);
     return out->step_s > 0;
 }
 
@@ -91,6 +109,8 @@ const char *search_codes_changes(const struct plan *p)
                                                   [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (plan_scaled(p))
+        return p->megatron.fp4_format ? "4-bit floats in the products of linear layers" : "8-bit floats in the products of linear layers";
     if (p->ddp.comm_hook != HOOK_NONE)
         return hook[p->ddp.comm_hook];
     if (!plan_quantises(p))
@@ -105,8 +125,8 @@ static void words(const struct search_result *r, const struct offer *of, char *t
     char label[160];
 
     knob_label(&of->plan, label, sizeof label);
-    snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
-             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+    snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
+             plan_scaled(&of->plan) ? "Products can be of 8 bits" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
 }
 
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)

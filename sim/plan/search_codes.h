@@ -8,8 +8,8 @@
 #include "sim/search/search.h"
 
 /* Where there are several nodes: of the fastest DeepSpeed stage 3 that fits, with ZeRO++'s int8 gathers (and secondary partitions, and in
- * fp16 int4 reductions), and the fastest DDP of PyTorch's, with its bf16 or PowerSGD hook, the one that takes least, where that is less than
- * the first plan found; in one sentence; else "". */
+ * fp16 int4 reductions), the fastest DDP of PyTorch's, with its bf16 or PowerSGD hook, and anywhere of Megatron-LM's with 8-bit
+ * floats, the one that takes least, where that is less than the first plan found; in one sentence; else "". */
 void    search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size);
 /* The same: {"why", "label", "step_s", "saves_s", "changes", "plan"}, or null (new reference). */
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r);
