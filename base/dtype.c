@@ -8,6 +8,7 @@ static const struct { const char *name; int64_t bytes; } table[NDTYPE] = {
     [DT_FP16]  = { "fp16", 2 },  [DT_FP64]  = { "fp64", 8 },
     [DT_INT64] = { "int64", 8 }, [DT_INT32] = { "int32", 4 },
     [DT_UINT8] = { "uint8", 1 }, [DT_INT8]  = { "int8", 1 },
+    [DT_FP8]   = { "fp8", 1 },
 };
 
 int64_t     dtype_bytes(enum dtype t) { return table[t].bytes; }

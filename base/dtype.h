@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum dtype { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT64, DT_INT32, DT_UINT8, DT_INT8, NDTYPE };
+enum dtype { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT64, DT_INT32, DT_UINT8, DT_INT8, DT_FP8, NDTYPE };
 
-/* Bytes of one element: 4, 2, 2, 8, 8, 4, 1, 1. */
+/* Bytes of one element: 4, 2, 2, 8, 8, 4, 1, 1, 1.  DT_FP8: e4m3 or e5m2. */
 int64_t     dtype_bytes(enum dtype t);
-/* "fp32", "bf16", "fp16", "fp64", "int64", "int32", "uint8", "int8". */
+/* "fp32", "bf16", "fp16", "fp64", "int64", "int32", "uint8", "int8", "fp8". */
 const char *dtype_name(enum dtype t);
 /* The dtype of that name, or -1. */
 int         dtype_parse(const char *name);

@@ -127,6 +127,12 @@ void gpu_nearest(const char *name, char *out, size_t size);
 /* `nodes` of `gpus` GPUs of one type, with the links of its usual node; bounds are the
  * caller's to check. */
 void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus);
+/* Of logical CPUs that are dealt out to a machine's ranks, `each` to one, or one to several: the first that a rank has. */
+static inline int64_t cluster_first_core(int64_t cores, int64_t each, int64_t rank, int64_t ranks)
+{
+    return rank * (cores / each) / ranks * each;
+}
+
 /* This machine's cores as `ranks` ranks. */
 int cluster_of_host(struct cluster *c, int64_t ranks);
 

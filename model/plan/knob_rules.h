@@ -37,6 +37,10 @@ bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host *
 
 bool knob_idle_powersgd(const struct plan *p);
 
+/* Blocks are not recomputed as a whole; by parts. */
+bool knob_idle_full(const struct plan *p);
+bool knob_idle_selective(const struct plan *p);
+
 /* The plan does not cut along the axis. */
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
@@ -51,6 +55,10 @@ bool knob_idle_ends_bf16(const struct plan *p);     /* no layers in 16 bits besi
 /* The plan has no adapters; nothing is frozen. */
 bool knob_idle_lora(const struct plan *p);
 bool knob_idle_base(const struct plan *p);
+
+/* No layer multiplies in float8; none of its weights is gathered so. */
+bool knob_idle_float8(const struct plan *p);
+bool knob_idle_float8_gather(const struct plan *p);
 
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));

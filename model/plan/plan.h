@@ -74,6 +74,15 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     struct powersgd_options powersgd;
 };
 
+/* torchao's Float8LinearRecipeName: linear layers that multiply in 8-bit floats (float8.h). */
+enum float8_recipe { FLOAT8_NONE, FLOAT8_TENSORWISE, FLOAT8_ROWWISE, FLOAT8_ROWWISE_GW_HP, NFLOAT8 };
+
+struct float8_options {
+    enum float8_recipe recipe;
+    char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
+                                     * "none": no name */
+};
+
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
     int64_t root_reshard_after_forward; /* FSDP2, the root's own: -1 None (kept), 0, 1, or ranks */
@@ -85,6 +94,7 @@ struct fsdp_options {
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
+    bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };
 
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
@@ -143,6 +153,8 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
 enum fp8_format { FP8_OFF, FP8_E4M3, FP8_HYBRID };
 enum fp8_recipe { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
 enum fp4_format { FP4_OFF, FP4_E2M1 };
+/* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
+enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 
 /* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
 enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
@@ -169,6 +181,11 @@ struct megatron_options {
     int64_t fp8_amax_history_len;   /* delayed */
     bool    first_last_layers_bf16; /* so many layers of the model's ends stay in 16 bits */
     int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
+    int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
+    bool    calculate_per_token_loss;
+    int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
+    char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
+    char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
 struct dp_options {
@@ -236,6 +253,7 @@ struct plan {
     int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
     struct parallel_options  parallel;
     struct ddp_options       ddp;
+    struct float8_options    float8;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
@@ -301,8 +319,12 @@ int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
 /* Positions of each sample that a rank has: seq / context. */
 int64_t plan_rank_seq(const struct plan *p);
-/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads. */
+/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads; where
+ * runs of ranks exchange heads theirs, of as many fewer heads. */
 int64_t plan_attention_seq(const struct plan *p);
+
+/* Does selective recompute run this module again: "core_attn", "mlp", "layernorm"? */
+bool plan_recomputes_module(const struct plan *p, const char *module);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);

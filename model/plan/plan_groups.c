@@ -33,7 +33,8 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
-                                               "tensor", "context", "pipe", "tied", "model", "world", "stage" };
+                                               "tensor", "context", "pipe", "tied", "model", "world", "stage", "context_a2a",
+                                               "context_p2p" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -138,6 +139,17 @@ static void within_a_copy(const struct plan *p, const struct mesh *m, struct pla
                                                                  .place = { 0, m->size[AXIS_PIPE] - 1 } });
 }
 
+/* create_hierarchical_groups() of megatron/core/parallel_state.py: neighbours exchange heads. */
+static void hierarchy(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t run = p->megatron.a2a_ranks;
+
+    if (p->dialect != DIALECT_MEGATRON || run <= 1 || m->size[AXIS_CONTEXT] % run)
+        return;
+    plan_groups_add(out, m, GROUP_CONTEXT_A2A, (struct group_rule){ .axes = MESH_AXIS(AXIS_CONTEXT), .run = run });
+    plan_groups_add(out, m, GROUP_CONTEXT_P2P, (struct group_rule){ .axes = MESH_AXIS(AXIS_CONTEXT), .over = run });
+}
+
 /* Megatron-LM's groups of the gradient norm (optimizer.py, get_grad_stats_parallel_group()): with the distributed optimizer all ranks,
  * else those that have parts of one model. */
 static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_groups *out)
@@ -172,6 +184,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     secondary(p, &m, out);
     levels(p, &m, out);
     within_a_copy(p, &m, out);
+    hierarchy(p, &m, out);
     of_the_norm(p, &m, out);
     of_the_largest(p, &m, out);
 }

@@ -27,6 +27,7 @@ struct store {
     int     refs;
     int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
     uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
+    int     float8;                     /* compiled: it in 8-bit floats, as some products read it; a reference */
     bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
     int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
@@ -43,7 +44,8 @@ struct edge {                           /* where the gradient of an operand goes
     bool       wide;                    /* of a parameter: a part of a sum over tensor-parallel ranks, handed out in fp32 */
 };
 
-struct vari { int store; struct edge edge; };
+/* float8: what it names is a Float8TrainingTensor, a byte an element, which says that it is of edge.dt. */
+struct vari { int store; struct edge edge; bool float8; };
 
 enum node_kind {
     NODE_PASS,          /* the gradient goes on as it is, to every edge: add, views */
@@ -61,7 +63,9 @@ enum node_kind {
     NODE_PACKED,        /* tape_packed.c */
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_RING,       /* tape_te_ring.c */
+    NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
+    NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -82,6 +86,16 @@ struct te_node {
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
     struct te_scaled scaled;
+};
+
+/* Of a node of tape_float8.c. */
+struct float8_layer {
+    uint8_t recipe;                         /* enum float8_recipe */
+    bool    gathered;                       /* its weight comes in float8 */
+    bool    keeps_cast, cast_gradient;      /* tensor parallelism: its input is kept in float8; its output's gradient comes so */
+    bool    last;                           /* no other layer reads its input */
+    bool    row_parallel;                   /* its ranks share the inner dimension of its product */
+    int64_t ranks;                          /* that share the layer, and the largest values of what is cast; 1: none */
 };
 
 struct node {
@@ -106,6 +120,7 @@ struct node {
     bool        wanted;                     /* an operand needs a gradient: else autograd has no such node */
     struct gemm_names names;                /* of a linear layer */
     struct te_node te;
+    struct float8_layer float8;
 };
 
 /* A gather whose products are in parts (tape_parts.h): its store, 0: none; the first kernel behind it. */

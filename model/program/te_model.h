@@ -15,6 +15,8 @@ var te_block(struct torch_model *b, var x);
 var te_head(struct torch_model *b, var x);
 /* Attention between the projections, of q, k and v (or q alone, all three packed): what selective recompute runs again. */
 var te_core(struct torch_model *b, var q, var k, var v);
+/* The MLP, with Transformer Engine's layers the norm before it, too: what recompute of "mlp" runs again. */
+var te_mlp(struct torch_model *b, var x);
 
 /* Bytes that these kernels take once and keep for ever, on the rank of a local model: Megatron's buffer "mpu", into which
  * the head's input is gathered (and `megatron-local` every input), and a gradient in bf16 of each shape of weight, which Transformer

@@ -50,7 +50,7 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
 static bool misaligned(const struct gpu *g, enum dtype t, const struct kernel *k)
 {
-    int64_t unit = 16 / dtype_bytes(t);
+    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t);
     bool weight = strstr(k->name ? k->name : "", "dW") != NULL;
 
     return !gpu_is_host(g) && (k->n % unit || (weight ? k->m : k->k) % unit);
@@ -76,7 +76,8 @@ void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_res
     }
 }
 
-/* As it is in a training step. */
+/* As it is in a training step.  The power limit is one, whatever is multiplied: what `sustained` was counted from is a library of
+ * products in fp8. */
 static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in, enum scaled scaled)
 {
     const struct gpu_rates *r = gpu_rates(g);
@@ -85,8 +86,10 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
 
     if (scaled)
         d.flops *= gpu_scaled_peak(g, scaled) * gpu_scaled_share(g, scaled, &published) / gpu_peak(g, t);
-    if (in->sustained && half(t))
-        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+    if (in->sustained && half(t)) {
+        d.calm = in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+        d.flops *= d.calm;
+    }
     return d;
 }
 
@@ -106,11 +109,13 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
     bool published = half(t);
     double s = gemm_prior(&d, &what, NULL);
 
-    if (!in->gemm)
-        kernel_residuals(g, t, &made);
-    s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
-    if (scaled)
+    if (scaled) {                       /* the residuals are of products in 16 bits */
         gpu_scaled_share(g, scaled, &published);
+    } else {
+        if (!in->gemm)
+            kernel_residuals(g, t, &made);
+        s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
+    }
     within(out, s, r->gemm_spread * alternatives(set), published ? r->basis : BASIS_DATASHEET);
 }
 

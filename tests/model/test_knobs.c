@@ -121,6 +121,10 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
         knob_set(p, k, (double)i - 1);
         return i < 6;
     case KNOB_TEXT:
+        if (!strcmp(k->name, "pipeline_model_parallel_layout")) {      /* of four stages */
+            snprintf((char *)p + k->offset, (size_t)k->hi, "Et|(t|)*2t*%dL", (int)p->model.layers - 3);
+            return i < 1;
+        }
         if (strcmp(k->name, "framework_version")) {
             snprintf((char *)p + k->offset, (size_t)k->hi, "/nvme/%d", i);
             return i < 2;
@@ -210,6 +214,20 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             continue;
         if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
             plain.kernels = KERNELS_DPX;
+        if (k->offset == offsetof(struct plan, parallel.context_balance) && d == DIALECT_MEGATRON)
+            plain.parallel.context_balance = false;
+        if (k->offset == offsetof(struct plan, recompute_interval) && d == DIALECT_MEGATRON)
+            plain.recompute_interval = 2;
+        if (k->offset == offsetof(struct plan, megatron.recompute_num_layers))
+            plain.recompute = RECOMPUTE_FULL;
+        if (k->offset == offsetof(struct plan, megatron.recompute_modules))
+            plain.recompute = RECOMPUTE_SELECTIVE;
+        if (k->offset == offsetof(struct plan, megatron.pipeline_layout))
+            plain.parallel.first_stage_less = plain.parallel.last_stage_less = 0;
+        if (k->offset == offsetof(struct plan, megatron.a2a_ranks) && plain.parallel.context > 1) {
+            plain.parallel.context = 4;
+            knob_follow(&plain, NULL, NULL);
+        }
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
         if (of_training(k) && strcmp(k->name, "train"))

@@ -89,11 +89,14 @@ static void forward_piece(struct mega *z, enum piece_id piece, int block, int by
     sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, block), by);
 }
 
+/* Of a block of the chunk whose turn it is. */
+static enum piece_id piece_of(const struct mega *z, int block) { return program_piece_in_chunk(z->p, block, block - z->at->from); }
+
 static void forward_block(void *arg, int block, int by)
 {
     struct mega *z = arg;
 
-    forward_piece(z, program_piece_of_block(z->p, block), block, by);
+    forward_piece(z, piece_of(z, block), block, by);
 }
 
 static bool is_stage(const struct mega *z) { return z->p->parallel.pipeline > 1; }
@@ -139,7 +142,7 @@ static void backward_block(void *arg, int block, int by)
 {
     struct mega *z = arg;
 
-    backward_piece(z, program_piece_of_block(z->p, block), block, by);
+    backward_piece(z, piece_of(z, block), block, by);
 }
 
 /* Cut after every kernel that makes a bucket's last gradient: its hook reduces the bucket. */
@@ -181,7 +184,7 @@ void megatron_backward(struct mega *z, bool hooks)
         units_blocks_emit(z->local, z->s, true, backward_block, z);
     for (int b = c->to - 1; b >= c->from && (is_stage(z) || hooks); b--)
         if (hooks)
-            backward_hooked(z, program_piece_of_block(z->p, b), b);
+            backward_hooked(z, piece_of(z, b), b);
         else
             backward_block(z, b, 0);
     megatron_agree(z, PHASE_BACKWARD);          /* behind the first layer's backward */

@@ -70,7 +70,7 @@ void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phas
 void megatron_await_bucket(struct mega *z, int of);
 /* Elements of a bucket that are parameters in 8 bits. */
 int64_t megatron_codes_in(const struct mega_chunk *c, int bucket);
-/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends. */
+/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends; a division by the batch's tokens. */
 void megatron_finalize(struct mega *z);
 
 /* The bucket that another one goes with. */

@@ -24,7 +24,7 @@ static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
     }
     if (z->local->data_ranks == 1)
         return;
-    if (!o->ddp_average_in_collective) {
+    if (!o->ddp_average_in_collective && !o->calculate_per_token_loss) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
         sched_does(z->s, COPY_SET, 1.0 / (double)z->local->data_ranks);
         sched_act(z->s, ACT_RW, c->grads, 0, 0);
@@ -136,9 +136,30 @@ static void sum_tied(struct mega *z)
             }
 }
 
+/* calculate_per_token_loss: the pipeline's last rank has counted the batch's tokens; all divide what they have by their number, which
+ * the host reads. */
+static void divide_by_tokens(struct mega *z)
+{
+    if (!z->p->megatron.calculate_per_token_loss)
+        return;
+    if (z->p->parallel.pipeline > 1) {
+        sched_coll(z->s, STREAM_GROUP, PHASE_REDUCE, COLL_BROADCAST, GROUP_PIPE, DT_INT32, RED_NONE, 1)->after = AFTER(STREAM_COMPUTE);
+        sched_root(z->s, (int)z->p->parallel.pipeline - 1);
+    }
+    if (z->local->data_ranks > 1)
+        sched_coll(z->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA, DT_INT32, RED_SUM, 1)->after = AFTER(STREAM_COMPUTE);
+    sched_op(z->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "read the tokens")->after = AFTER(STREAM_COMPUTE) | AFTER(STREAM_GROUP);
+    for (int i = 0; i < z->nchunks; i++) {
+        int64_t bytes = z->chunk[i].numel * dtype_bytes(z->r.grad);
+        sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "divide by the tokens", bytes, bytes);
+        sched_act(z->s, ACT_RW, z->chunk[i].grads, 0, 0);
+    }
+}
+
 void megatron_finalize(struct mega *z)
 {
     megatron_finish_reductions(z);
     sum_partial(z);
     sum_tied(z);
+    divide_by_tokens(z);
 }
