@@ -156,6 +156,9 @@ enum fp4_format { FP4_OFF, FP4_E2M1 };
 /* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
 enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 
+/* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
+enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
+
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
 struct megatron_options {
@@ -164,6 +167,7 @@ struct megatron_options {
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    check_for_nan_in_loss_and_grad;
+    enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
