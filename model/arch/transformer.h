@@ -49,11 +49,11 @@ enum tensor_role {
     ROLE_SINKS, ROLE_Q_A, ROLE_Q_A_NORM, ROLE_Q_B, ROLE_KV_A, ROLE_KV_A_NORM, ROLE_KV_B,
     /* Of a mixture of experts: all experts' gate and up projections in one tensor, and their down projections; the
      * expert that every token takes. */
-    ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN,
+    ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_UP, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN,
 };
 
 /* All experts' weights of one kind. */
-static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXPERTS_IN || r == ROLE_EXPERTS_OUT; }
+static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXPERTS_IN || r == ROLE_EXPERTS_UP || r == ROLE_EXPERTS_OUT; }
 
 /* Parts of a model with adapters (training.h).  REPLACED: a copy of it, of the same role, trains in its place; it is
  * kept, but nothing reads it. */

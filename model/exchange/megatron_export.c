@@ -78,6 +78,21 @@ static void write_parallel(const struct plan *p, FILE *to)
     write_chunks(p, to);
 }
 
+/* The dispatcher and the experts that our schedules have; no auxiliary loss. */
+static void write_experts(const struct plan *p, FILE *to)
+{
+    const struct model *m = &p->model;
+
+    if (m->experts == 0)
+        return;
+    number(to, "--num-experts", m->experts);
+    number(to, "--moe-router-topk", m->experts_used);
+    number(to, "--moe-ffn-hidden-size", m->expert_ffn);
+    fprintf(to, "--moe-grouped-gemm\n--moe-token-dispatcher-type alltoall\n--moe-router-load-balancing-type none\n");
+    number(to, "--expert-model-parallel-size", p->parallel.expert);
+    number(to, "--expert-tensor-parallel-size", p->parallel.expert_tensor);
+}
+
 static void write_data(const struct plan *p, FILE *to)
 {
     const struct megatron_options *o = &p->megatron;
@@ -151,6 +166,7 @@ int megatron_export(const struct plan *p, FILE *to)
     fprintf(to, "--transformer-impl %s\n", p->kernels == KERNELS_TE ? "transformer_engine" : "local");
     fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
     write_parallel(p, to);
+    write_experts(p, to);
     write_data(p, to);
     write_scaled(p, to);
     flag(to, p->loss != LOSS_FP32, "--cross-entropy-loss-fusion");

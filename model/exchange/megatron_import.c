@@ -27,9 +27,12 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
     { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
     { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
-    { "num_experts", "experts are not planned in dialect megatron yet", 0 },
-    { "expert_model_parallel_size", "experts are not planned in dialect megatron yet", 1 },
-    { "expert_tensor_parallel_size", "experts are not planned in dialect megatron yet", 1 },
+    { "moe_shared_expert_intermediate_size", "shared experts are not planned in dialect megatron yet", 0 },
+    { "moe_layer_freq", "blocks with experts beside blocks without are not planned yet", 1 },
+    { "moe_expert_capacity_factor", "experts of a fixed capacity are not modelled yet", 0 },
+    { "moe_pad_expert_input_to_capacity", "experts of a fixed capacity are not modelled yet", 0 },
+    { "moe_permute_fusion", "fused permutation of tokens is not modelled yet", 0 },
+    { "moe_use_legacy_grouped_gemm", "other grouped products than Transformer Engine's are not modelled", 0 },
     { "multi_latent_attention", "latent attention is not planned in dialect megatron yet", 0 },
     { "mtp_num_layers", "multi-token prediction is not planned", 0 },
     { "distribute_saved_activations", "it is not modelled yet", 0 },
@@ -58,7 +61,7 @@ static const char *const beside[] = {
     "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
     "position_embedding_type", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
-    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_",
+    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_aux_loss_coeff", "moe_z_loss_coeff",
 };
 
 /* What is applied below. */
@@ -74,7 +77,8 @@ static const char *const known[] = {
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
-    "world_size", "partly_stated", NULL
+    "world_size", "partly_stated", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "moe_token_dispatcher_type", "moe_grouped_gemm", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
 };
 
 /* Those of them without a value. */
@@ -83,7 +87,7 @@ static const char *const flags[] = {
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
-    "calculate_per_token_loss",
+    "calculate_per_token_loss", "moe_grouped_gemm",
 };
 
 static bool has(const struct import *in, const char *name) { return json_object_get(in->from, name) != NULL; }
@@ -167,7 +171,8 @@ static int check_model(const struct import *in)
     const struct model *m = &in->p->model;
     const struct { const char *name; int64_t is; } of[] = {
         { "num_layers", m->layers }, { "hidden_size", m->hidden }, { "ffn_hidden_size", m->ffn }, { "num_attention_heads", m->heads },
-        { "num_query_groups", m->kv_heads },
+        { "num_query_groups", m->kv_heads }, { "num_experts", m->experts }, { "moe_router_topk", m->experts_used },
+        { "moe_ffn_hidden_size", m->expert_ffn },
     };
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -190,6 +195,7 @@ static int check_kind(const struct import *in)
         { "position_embedding_type rope", says(in, "position_embedding_type", "rope") || has(in, "use_rotary_position_embeddings"), m->position == POS_ROPE },
         { "untie_embeddings_and_output_weights", has(in, "untie_embeddings_and_output_weights"), !m->tied },
         { "disable_bias_linear", has(in, "disable_bias_linear"), !m->mlp_bias },
+        { "num_experts", has(in, "num_experts"), m->experts > 0 },
     };
     int64_t vocab, positions;
 
@@ -235,6 +241,22 @@ static int read_pipeline(struct import *in, int64_t pipe)
         return -1;
     p->megatron.overlap_p2p_comm = chunks == 1 || !has(in, "no_overlap_p2p_communication");
     return chunks == 1 ? 0 : integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
+}
+
+/* Megatron-LM's own choices are another dispatcher (allgather) and experts one after the other. */
+static int read_experts(struct import *in)
+{
+    struct plan *p = in->p;
+
+    if (integer(in, "expert_model_parallel_size", 1, &p->parallel.expert) < 0)
+        return -1;
+    if (p->model.experts == 0)
+        return 0;
+    if (integer(in, "expert_tensor_parallel_size", p->parallel.tensor, &p->parallel.expert_tensor) < 0)
+        return -1;
+    if (!says(in, "moe_token_dispatcher_type", "alltoall"))
+        return fail("%s: moe_token_dispatcher_type: of Megatron-LM's dispatchers only alltoall is modelled (without the option it takes allgather)", in->where);
+    return has(in, "moe_grouped_gemm") ? 0 : fail("%s: moe_grouped_gemm: missing: experts that run one after the other are not modelled", in->where);
 }
 
 /* The one word of an option that has one for all layers, or one for each. */
@@ -292,6 +314,8 @@ static int read_parallel(struct import *in)
         return -1;
     knob_follow(p, NULL, NULL);
     p->parallel.sequence = has(in, "sequence_parallel") && p->parallel.tensor > 1;
+    if (read_experts(in) < 0)
+        return -1;
     if (read_context(in) < 0)
         return -1;
     return read_pipeline(in, p->parallel.pipeline);

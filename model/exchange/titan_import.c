@@ -138,12 +138,10 @@ struct degrees { int64_t replicate, shard, context, tensor, pipeline; };
 
 static int read_degrees(const struct import *in, struct degrees *d)
 {
-    static const char *const one[] = { "expert_parallel_degree", "expert_tensor_parallel_degree" };
     int64_t copy, n;
 
-    for (int i = 0; i < 2; i++)
-        if (integer(in, "parallelism", one[i], 1, 1, &n) < 0 || n > 1)
-            return fail("%s: parallelism.%s: expert parallelism is not planned yet", in->where, one[i]);
+    if (integer(in, "parallelism", "expert_tensor_parallel_degree", 1, 1, &n) < 0 || n > 1)
+        return fail("%s: parallelism.expert_tensor_parallel_degree: experts that tensor-parallel ranks cut are not planned yet", in->where);
     if (integer(in, "parallelism", "data_parallel_replicate_degree", 1, 1, &d->replicate) < 0 ||
         integer(in, "parallelism", "data_parallel_shard_degree", -1, -1, &d->shard) < 0 ||
         integer(in, "parallelism", "context_parallel_degree", 1, 1, &d->context) < 0 ||

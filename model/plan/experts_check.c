@@ -1,9 +1,11 @@
 /* experts_check.c -- see experts_check.h. */
 #include "model/plan/experts_check.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/plan_groups.h"
 
 /* Families whose blocks torch_experts.c follows; the others with the reason. */
 static const char *why_not(const struct model *m)
@@ -20,20 +22,82 @@ static const char *why_not(const struct model *m)
          : "transformers' llama4 has every expert compute every token: it is not planned yet";
 }
 
+/* Its experts are Transformer Engine's grouped linear layers. */
+static int check_megatron(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+
+    if (p->kernels != KERNELS_TE)
+        return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
+    if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
+        return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
+    if (plan_scaled(p) != SCALED_NONE)
+        return fail("%s: megatron: experts in 8 or 4 bits are not modelled yet", where);
+    if (p->strategy != STRAT_ZERO1 && of->expert > 1)
+        return fail("%s: parallel.expert: with megatron's ddp it is not modelled yet: the distributed optimizer has it (zero1)", where);
+    if (of->tensor > 1 && !of->sequence)
+        return fail("%s: parallel.sequence: Megatron-LM trains mixtures under tensor parallelism with sequence parallelism alone: true", where);
+    if (of->expert_tensor != 1 && of->expert_tensor != of->tensor)
+        return fail("%s: parallel.expert_tensor: 1 or parallel.tensor, which is %" PRId64, where, of->tensor);
+    if (of->tensor > 1 && of->expert_tensor == 1 && of->expert <= 1)
+        return fail("%s: parallel.expert_tensor: whole experts on every tensor-parallel rank, shared out over none, are not planned: set "
+                    "parallel.expert", where);
+    if (p->model.expert_ffn % of->expert_tensor)
+        return fail("%s: parallel.expert_tensor: the experts' width %" PRId64 " does not divide by %" PRId64, where, p->model.expert_ffn, of->expert_tensor);
+    return 0;
+}
+
 static int check_framework(const struct plan *p, const char *where)
 {
     bool torch = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP);
 
     if (p->kernels == KERNELS_DPX)
         return fail("%s: kernels: \"dpx\" have no experts: mixtures of experts are planned with torch-sdpa and torch-eager, and not run", where);
+    if (p->dialect == DIALECT_MEGATRON)
+        return check_megatron(p, where);
     if (!torch && p->dialect != DIALECT_DEEPSPEED)
-        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch and for dialect deepspeed so far", where,
-                    p->model.family);
+        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, for dialect deepspeed and for dialect megatron "
+                    "so far", where, p->model.family);
+    if (p->float8.recipe != FLOAT8_NONE)
+        return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
     if (!plan_is_data_parallel(p))
         return fail("%s: parallel: tensor, context and pipeline parallelism of a mixture of experts are not planned yet", where);
     return 0;
+}
+
+/* torchtitan's FSDP of experts: a block is a unit, and a dimension beyond the first is cut evenly (FSDPParam). */
+static int check_titan(const struct plan *p, int64_t sharing, const char *where)
+{
+    const struct model *m = &p->model;
+
+    if (p->unit != UNIT_BLOCK)
+        return fail("%s: unit: with parallel.expert torchtitan's is \"block\"", where);
+    if (p->fsdp.reshard_after_forward > 1 || p->fsdp.cpu_offload)
+        return fail("%s: fsdp.%s: with parallel.expert it is not modelled yet", where, p->fsdp.cpu_offload ? "cpu_offload" : "reshard_after_forward k");
+    if (p->parallel.expert * sharing > m->experts && (m->expert_ffn % sharing || m->hidden % sharing))
+        return fail("%s: parallel.expert: %" PRId64 " ranks share the experts of each rank, more than it has, and do not divide their widths %" PRId64
+                    " and %" PRId64 ": FSDP2 cuts no other dimension than the first unevenly", where, sharing, m->expert_ffn, m->hidden);
+    return 0;
+}
+
+int experts_check_ranks(const struct plan *p, const char *where)
+{
+    struct mesh mesh = plan_mesh(p);
+    struct mesh_group all = mesh_group(&mesh, plan_expert_axes(p));
+    int64_t n = p->parallel.expert;
+
+    if (n <= 1)
+        return 0;
+    if (p->model.experts == 0)
+        return fail("%s: parallel.expert: %s has no experts: leave it out", where, p->model.name);
+    if (p->model.experts % n)
+        return fail("%s: parallel.expert: the %" PRId64 " experts of a block do not divide by %" PRId64 " ranks", where, p->model.experts, n);
+    if (mesh_ranks(&all) % n)
+        return fail("%s: parallel.expert: %" PRId64 " does not divide the %" PRId64 " ranks that share %s", where, n, mesh_ranks(&all),
+                    p->dialect == DIALECT_MEGATRON ? "a stage" : "one copy of the states");
+    return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 
 int experts_check(const struct plan *p, const char *where)
@@ -49,7 +113,7 @@ int experts_check(const struct plan *p, const char *where)
     if (plan_recipe(p).autocast || plan_recipe(p).used != DT_BF16)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
-    if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
+    if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && p->dialect != DIALECT_MEGATRON)
         return fail("%s: recompute: blocks with experts are planned with none and full so far", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: not planned for a mixture of experts yet", where);

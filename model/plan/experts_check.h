@@ -7,4 +7,7 @@
 /* 0; or -1 with what is not planned for a model with experts named: its blocks, its attention, or a key of the plan. */
 int experts_check(const struct plan *p, const char *where);
 
+/* The same of parallel.expert; the plan's other degrees are known to divide its ranks. */
+int experts_check_ranks(const struct plan *p, const char *where);
+
 #endif

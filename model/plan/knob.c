@@ -311,9 +311,7 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "pipeline_parallel", "pipeline parallelism is parallel.pipeline", 1 },
     { "", "sequence_parallel", "sequence parallelism is parallel.sequence", 1 },
     { "", "context_parallel", "context parallelism is parallel.context", 1 },
-    { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
-    { "parallel", "expert", "expert parallelism is not planned yet: every rank has all experts, or FSDP2's share of them", 1 },
-    { "parallel", "expert_tensor", "expert parallelism is not planned yet", 1 },
+    { "", "expert_parallel", "expert parallelism is parallel.expert", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
     { "ddp", "comm_wrapper", "a hook within fp16_compress_wrapper or bf16_compress_wrapper is not supported yet", 0 },

@@ -115,6 +115,12 @@ double knob_usual_bucket_size(const struct plan *p)
     return (double)(each > 40000000 ? each : 40000000);
 }
 
+/* parallel_state.initialize_model_parallel(): expert_tensor_parallel_size. */
+double knob_usual_expert_tensor(const struct plan *p)
+{
+    return knob_idle_whole_experts(p) ? 1 : (double)p->parallel.tensor;
+}
+
 double knob_usual_microbatch_group(const struct plan *p) { return (double)p->parallel.pipeline; }
 
 /* PyTorch synchronises by default.  Where there is no choice:
@@ -199,6 +205,16 @@ bool knob_idle_context(const struct plan *p)
     return p->parallel.context <= 1;
 }
 
+bool knob_idle_whole_experts(const struct plan *p)
+{
+    return p->dialect != DIALECT_MEGATRON || p->parallel.tensor <= 1 || p->model.experts == 0;
+}
+
+bool knob_idle_expert(const struct plan *p)
+{
+    return p->parallel.expert <= 1;
+}
+
 bool knob_idle_pipeline(const struct plan *p)
 {
     return p->parallel.pipeline <= 1;
@@ -246,6 +262,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_tensor, "parallel.tensor is 1" },
         { knob_idle_context, "parallel.context is 1" },
         { knob_idle_pipeline, "parallel.pipeline is 1" },
+        { knob_idle_expert, "parallel.expert is 1" },
+        { knob_idle_whole_experts, "parallel.tensor is 1, or the model has no experts" },
         { knob_idle_interleaved, "no interleaved pipeline" },
         { knob_idle_fp8, "megatron.fp8_format is none" },
         { knob_idle_delayed, "scales are not delayed" },

@@ -25,6 +25,7 @@ double knob_usual_reshard(const struct plan *p);
 double knob_usual_virtual_stages(const struct plan *p);
 double knob_usual_stage_less(const struct plan *p);
 double knob_usual_bucket_size(const struct plan *p);
+double knob_usual_expert_tensor(const struct plan *p);
 double knob_usual_microbatch_group(const struct plan *p);
 
 /* DeepSpeed's offload: nothing is, or nothing to or from a disk. */
@@ -45,6 +46,8 @@ bool knob_idle_selective(const struct plan *p);
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
+bool knob_idle_expert(const struct plan *p);
+bool knob_idle_whole_experts(const struct plan *p);     /* no tensor-parallel ranks, or no experts, to cut */
 bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */
 bool knob_idle_fp8(const struct plan *p);           /* dialect megatron: no 8-bit floats */
 bool knob_idle_delayed(const struct plan *p);       /* or other scales than delayed ones */

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/arch/packed.h"
 #include "model/plan/megatron_model.h"
+#include "model/plan/titan_experts.h"
 
 /* The share of the whole model, in a plan of its own. */
 static int cut(const struct plan *p, struct local_model *out)
@@ -56,8 +57,13 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
                                  .shard_ranks = mesh_ranks(&shard), .shard_rank = mesh_place(&shard, rank) };
     if (p->strategy == STRAT_FSDP && p->model.training.base != BASE_PLAIN)
         return store(p, out);
-    if (p->dialect == DIALECT_MEGATRON) {
-        if (megatron_model(p, &out->own.registered) < 0)
+    if (p->parallel.expert > 1) {
+        struct mesh_group all = mesh_group(&m, plan_expert_axes(p));
+        out->expert_data_ranks = mesh_ranks(&all) / p->parallel.expert;
+        out->expert_data_rank = mesh_place(&all, rank) / p->parallel.expert;
+    }
+    if (p->dialect == DIALECT_MEGATRON || p->parallel.expert > 1) {
+        if ((p->dialect == DIALECT_MEGATRON ? megatron_model : titan_experts_model)(p, &out->own.registered) < 0)
             return -1;
         out->whole = &out->own.registered;
         out->share.vocab = out->whole->vocab;

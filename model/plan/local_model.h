@@ -13,7 +13,8 @@
 
 struct local_model {
     const struct plan  *plan;       /* the plan with `model` below as its model; its world is the whole */
-    const struct model *whole;      /* the plan's model as it was, of all ranks; in dialect megatron as GPTModel registers it */
+    const struct model *whole;      /* the plan's model as it was, of all ranks; in dialect megatron as GPTModel
+                                     * registers it, with parallel.expert as torchtitan does */
     const struct model *model;      /* the tensors that this rank has, with its share of their rows and columns */
     const uint8_t *partial;         /* bit MESH_AXIS(a) of partial[t]: this rank's gradient of tensor t is a part of a
                                      * sum over axis a; NULL: none is of any */
@@ -23,6 +24,7 @@ struct local_model {
      * over them (GROUP_DATA); those of them that keep a share of each state; where this rank stands in both. */
     int64_t data_ranks, data_rank;
     int64_t shard_ranks, shard_rank;
+    int64_t expert_data_ranks, expert_data_rank;    /* with parallel.expert: the ranks that have the same experts */
     struct { struct plan plan; struct model registered; uint8_t *partial; } own;    /* where the model is another than the plan's; else unused */
 };
 

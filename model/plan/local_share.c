@@ -26,9 +26,9 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
         return CUT_NOT;
     case ROLE_SINKS: case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_A_NORM: case ROLE_KV_B:
-    case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT:
+    case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
     case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
-        return CUT_NOT;                 /* their models are not cut: experts_check() */
+        return CUT_NOT;                 /* experts are dealt out: local_share_cut() */
     }
     assert(!"unknown role");
     return CUT_NOT;
@@ -38,7 +38,7 @@ bool local_share_is_cut(const struct tensor *t) { return cut_of(t) != CUT_NOT; }
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } },
+    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .expert_ranks = 1, .expert_cut = 1, .nchunks = 1, .chunk = { { 0, m->layers } },
                                  .embeds = true, .heads = true };
 }
 
@@ -89,6 +89,10 @@ struct local_cut local_share_cut(const struct model *m, const struct tensor *t, 
     struct local_cut c = { .dim = cut_of(t) == CUT_OUT ? t->in_out : !t->in_out };
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
 
+    if (role_is_of_experts(t->role)) {
+        int64_t n = t->shape[0] / s->expert_ranks;
+        return (struct local_cut){ .dim = s->expert_ranks > 1 ? 0 : -1, .nruns = 1, .run = { { s->expert_rank * n, n } } };
+    }
     if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT || (s->whole_table && t->role == ROLE_TOKENS))
         return (struct local_cut){ .dim = -1 };
     if (t->role == ROLE_QKV && !m->qkv_grouped) {
@@ -111,7 +115,7 @@ static uint8_t partial_of(const struct tensor *t, const struct local_share *s)
 {
     bool of_heads = t->role == ROLE_Q_NORM || t->role == ROLE_K_NORM;
 
-    if (s->tensor_ranks == 1 || cut_of(t) != CUT_NOT || t->role == ROLE_POSITIONS)
+    if (s->tensor_ranks == 1 || cut_of(t) != CUT_NOT || t->role == ROLE_POSITIONS || (role_is_of_experts(t->role) && s->expert_ranks * s->expert_cut > 1))
         return 0;
     return of_heads || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
 }
@@ -177,6 +181,10 @@ static void add(const struct model *m, int index, const struct local_share *s, s
             mine += cut.run[i].n;
         t->shape[cut.dim] = mine;
         t->numel = t->numel / whole * mine;
+    }
+    if (role_is_of_experts(t->role)) {
+        t->shape[t->role == ROLE_EXPERTS_OUT ? 2 : 1] /= s->expert_cut;
+        t->numel /= s->expert_cut;
     }
     if (t->block >= 0)
         t->block = own_block(t->block, s);
@@ -295,8 +303,12 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,
                              .whole_table = p->dialect == DIALECT_DEEPSPEED };
+    struct mesh_group all = mesh_group(&m, plan_expert_axes(p));
     int stages = pipe.ranks * pipe.chunks;
 
+    s.expert_ranks = of->expert > 1 ? of->expert : 1;
+    s.expert_rank = mesh_place(&all, rank) % s.expert_ranks;
+    s.expert_cut = of->expert_tensor > 1 ? of->expert_tensor : 1;
     for (int c = 0; c < pipe.chunks; c++) {
         int stage = pipe.ranks > 1 ? pipeline_stage(&pipe, pipe.rank, c) : 0;
         s.chunk[c] = local_share_stage_of(p, stages, stage);

@@ -24,6 +24,8 @@ struct local_share {
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
     int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
     int64_t context_ranks, context_rank;    /* that share each sample's positions */
+    int64_t expert_ranks, expert_rank;      /* that share out each block's experts, as many for each */
+    int64_t expert_cut;                     /* tensor-parallel ranks that cut each expert's width */
     bool    whole_table;                /* the token embedding is not cut (DeepSpeed's AutoTP) */
 };
 

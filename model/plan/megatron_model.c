@@ -14,7 +14,7 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
 
 /* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
  * SwiGLU or squared ReLU, norms of q and k. */
-static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee" };
+static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe" };
 
 const char *megatron_model_refused(const struct model *m)
 {
@@ -24,7 +24,7 @@ const char *megatron_model_refused(const struct model *m)
         known |= !strcmp(m->family, families[i]);
     if (!known)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
-               "nemotron, arcee";
+               "nemotron, arcee, mixtral, qwen3_moe";
     if (m->out_bias != m->mlp_bias || (m->out_bias && !m->qkv_bias))
         return "its linear layers have other biases than --disable-bias-linear and --add-qkv-bias leave";
     return NULL;
@@ -40,7 +40,8 @@ struct row {
     bool bias;
 };
 
-static void add(struct model *m, int block, const struct row *r)
+/* `experts`: so many of them in one tensor; 0: it is one. */
+static void add_all(struct model *m, int block, const struct row *r, int64_t experts)
 {
     struct tensor *t = &m->tensors[m->ntensors];
     char module[sizeof m->modules->name];
@@ -57,9 +58,16 @@ static void add(struct model *m, int block, const struct row *r)
     }
     *t = (struct tensor){ .shape = { r->rows, r->columns ? r->columns : 1 }, .ndim = r->columns ? 2 : 1, .role = r->role,
                           .is_bias = r->bias, .module = m->nmodules - 1 };
-    t->numel = t->shape[0] * t->shape[1];
+    if (experts) {
+        t->ndim = 3;
+        t->shape[2] = t->shape[1];
+        t->shape[1] = t->shape[0];
+        t->shape[0] = experts;
+    }
+    t->numel = r->rows * (r->columns ? r->columns : 1) * (experts ? experts : 1);
     t->block = block >= 0 ? block : r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
-    t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN);
+    t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN ||
+                                 r->role == ROLE_ROUTER || role_is_of_experts(r->role));
     snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 24), module, r->name);
     m->modules[t->module].ntensors++;
     m->modules[t->module].block = t->block;
@@ -68,6 +76,8 @@ static void add(struct model *m, int block, const struct row *r)
     m->params += t->numel;
     m->trainable += t->numel;
 }
+
+static void add(struct model *m, int block, const struct row *r) { add_all(m, block, r, 0); }
 
 /* A weight and, where it has one, its bias. */
 static void add_linear(struct model *m, int block, const char *module, enum tensor_role role, int64_t out, int64_t in, bool bias)
@@ -85,6 +95,17 @@ static void add_norm(struct model *m, int block, const char *module, enum tensor
         add(m, block, &(struct row){ module, bias, role, m->hidden, 0, true });
 }
 
+/* MoELayer's: the router, then all experts' first matrices, then their second ones (TEGroupedMLP); the norm is a module of its own. */
+static void add_experts(struct model *m, int b)
+{
+    int64_t f = (m->mlp == MLP_GATED ? 2 : 1) * m->expert_ffn;
+
+    add(m, b, &(struct row){ "pre_mlp_layernorm", "weight", ROLE_NORM_MLP, m->hidden, 0, false });
+    add(m, b, &(struct row){ "mlp.router", "weight", ROLE_ROUTER, m->experts, m->hidden, false });
+    add_all(m, b, &(struct row){ "mlp.experts.linear_fc1", "weight", ROLE_EXPERTS_IN, f, m->hidden, false }, m->experts);
+    add_all(m, b, &(struct row){ "mlp.experts.linear_fc2", "weight", ROLE_EXPERTS_OUT, m->hidden, m->expert_ffn, false }, m->experts);
+}
+
 /* Transformer Engine's layers own the norm before them; megatron-core's have it as a module of its own, registered first. */
 static void add_block(struct model *m, int b, bool local)
 {
@@ -100,6 +121,10 @@ static void add_block(struct model *m, int b, bool local)
     if (m->qk_norm) {
         add(m, b, &(struct row){ "self_attention.q_layernorm", "weight", ROLE_Q_NORM, m->head_dim, 0, false });
         add(m, b, &(struct row){ "self_attention.k_layernorm", "weight", ROLE_K_NORM, m->head_dim, 0, false });
+    }
+    if (m->experts) {
+        add_experts(m, b);
+        return;
     }
     add_norm(m, b, local ? "pre_mlp_layernorm" : "mlp.linear_fc1", ROLE_NORM_MLP, local ? "weight" : "layer_norm_weight",
              local ? "bias" : "layer_norm_bias");

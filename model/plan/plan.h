@@ -207,6 +207,9 @@ struct parallel_options {
     enum pipeline_kind pipeline_schedule;
     int64_t virtual_stages;         /* chunks of a rank of the pipe */
     int64_t first_stage_less, last_stage_less;  /* blocks fewer, in place of the embedding and of the head */
+    int64_t expert;                 /* ranks that share out the experts of each block; 1: none */
+    int64_t expert_tensor;          /* tensor-parallel ranks that cut each expert: one, or all of them */
+    double  expert_imbalance;       /* rows of the busiest of them, times the mean */
 };
 
 /* Most chunks of a rank. */

@@ -535,9 +535,11 @@ int plan_check(const struct plan *p, const char *where)
             return -1;
     if ((p->dialect == DIALECT_MEGATRON && megatron_check(p, where) < 0) || parallel_check(p, where) < 0)
         return -1;
+    if (check_group(p, where) < 0 || experts_check_ranks(p, where) < 0)
+        return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
-        || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
+        || check_unit(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
         || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)

@@ -34,7 +34,7 @@ int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
                                                "tensor", "context", "pipe", "tied", "model", "world", "stage", "context_a2a",
-                                               "context_p2p" };
+                                               "context_p2p", "expert", "expert_data", "expert_tensor" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -60,6 +60,11 @@ int plan_groups_find(const struct plan_groups *groups, enum group is)
 
 /* Context-parallel ranks have the same tensors: FSDP shards them over both axes. */
 enum { SHARDED = MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT) };
+
+unsigned plan_expert_axes(const struct plan *p)
+{
+    return SHARDED | (p->parallel.expert_tensor > 1 ? 0 : MESH_AXIS(AXIS_TENSOR)) | (p->dialect == DIALECT_MEGATRON ? MESH_AXIS(AXIS_REPLICA) : 0);
+}
 
 static int64_t shard_ranks(const struct mesh *m)
 {
@@ -164,6 +169,23 @@ static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_
         plan_groups_add(out, m, GROUP_MODEL, (struct group_rule){ .axes = copy });
 }
 
+/* Experts are shared out over runs of ranks that are others' data-, context- and tensor-parallel ones: torchtitan's sparse mesh
+ * (distributed/parallel_dims.py: efsdp, ep; its replicas stay), Megatron-LM's expert grid (core/parallel_state.py: expt_tp, which is one
+ * rank or all tensor-parallel ones, ep, expt_dp). */
+static void of_experts(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    unsigned all = plan_expert_axes(p);
+    struct mesh_group of = mesh_group(m, all);
+
+    if (p->parallel.expert > 1)
+        plan_groups_add(out, m, GROUP_EXPERT, (struct group_rule){ .axes = all, .run = p->parallel.expert });
+    if (p->parallel.expert > 1 && mesh_ranks(&of) > p->parallel.expert)
+        plan_groups_add(out, m, GROUP_EXPERT_DATA, (struct group_rule){ .axes = all, .over = p->parallel.expert });
+    if (p->parallel.expert_tensor > 1)
+        plan_groups_add(out, m, GROUP_EXPERT_TENSOR, (struct group_rule){ .axes = all | MESH_AXIS(AXIS_TENSOR),
+                                                                          .run = (p->parallel.expert > 1 ? p->parallel.expert : 1) * p->parallel.expert_tensor });
+}
+
 /* With tensor-parallel ranks (else it is GROUP_DATA) and delayed scaling, unless tp_only_amax_red. */
 static void of_the_largest(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
@@ -186,6 +208,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     within_a_copy(p, &m, out);
     hierarchy(p, &m, out);
     of_the_norm(p, &m, out);
+    of_experts(p, &m, out);
     of_the_largest(p, &m, out);
 }
 

@@ -18,9 +18,12 @@
  * GROUP_TIED: the pipeline's first and last rank, where each has the embedding; GROUP_MODEL, GROUP_WORLD: Megatron-LM's ranks that
  * compute one copy of the model together, and all of them, where neither is another group; GROUP_STAGE: those of a stage of its pipeline, over
  * which the largest numbers of 8-bit floats are reduced (get_amax_reduction_group()); GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P: of its
- * hierarchical context parallelism the ranks that exchange heads, and those that pass keys on. */
+ * hierarchical context parallelism the ranks that exchange heads, and those that pass keys on; GROUP_EXPERT: ranks that share out the
+ * experts of a block; GROUP_EXPERT_DATA: those that have the same of them, over which their gradients are reduced;
+ * GROUP_EXPERT_TENSOR: both the former and the tensor-parallel ranks, where these cut experts. */
 enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_NODE, GROUP_ACROSS, GROUP_TENSOR,
-             GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, GROUP_STAGE, GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P, NGROUP };
+             GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, GROUP_STAGE, GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P,
+             GROUP_EXPERT, GROUP_EXPERT_DATA, GROUP_EXPERT_TENSOR, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
@@ -53,6 +56,9 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank);
 
 /* The table of a plan; GROUP_DATA is the first, named "world" where it is all ranks. */
 void plan_groups(const struct plan *p, struct plan_groups *out);
+
+/* The axes of the ranks that a block's experts are shared out over, run by run of parallel.expert (MESH_AXIS bits). */
+unsigned plan_expert_axes(const struct plan *p);
 
 /* Appends a group of a mesh to a table, for schedules written by hand; returns its index. */
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule);

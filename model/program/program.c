@@ -428,6 +428,11 @@ static bool same_edges(const struct parallel_options *a, const struct parallel_o
            (a->pipeline == 1 || pipeline_splits(a->pipeline_schedule) == pipeline_splits(b->pipeline_schedule));
 }
 
+static bool same_experts(const struct parallel_options *a, const struct parallel_options *b)
+{
+    return a->expert == b->expert && a->expert_tensor == b->expert_tensor && (a->expert <= 1 || a->expert_imbalance == b->expert_imbalance);
+}
+
 bool program_saves_on_host(const struct plan *p)
 {
     bool all = p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED;
@@ -449,7 +454,8 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->parallel.async_tensor == b->parallel.async_tensor && a->megatron.tp_comm_overlap == b->megatron.tp_comm_overlap &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
-           !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel);
+           !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel) &&
+           same_experts(&a->parallel, &b->parallel);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

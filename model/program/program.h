@@ -152,7 +152,7 @@ enum stream {
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
     STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
-    STREAM_CONTEXT,         /* the same, of those that share a sequence */
+    STREAM_CONTEXT,         /* the same, of those that share a sequence, or a block's experts */
     STREAM_PREVIOUS, STREAM_NEXT,   /* sends to and receives from a pipeline's neighbours: a communicator for each pair */
     STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
     STREAM_DISK_READ, STREAM_DISK_WRITE,
@@ -177,7 +177,9 @@ struct collective {
     bool    engine;                 /* copy engines move it: no multiprocessor does */
     bool    graph;                  /* a compiled graph issues it: no Python does */
     uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
+    bool    waits;                  /* it is none: the issuing thread waits for the kernels before it */
     int64_t elems;                  /* of the full buffer */
+    int64_t came;                   /* of an all-to-all: elements that come in, where they are more or fewer; 0: as many */
     int64_t own;                    /* bytes of a buffer of its own for the result: a temporary from its issue until
                                      * kernel `needed` is done; 0: in place */
 };

@@ -65,6 +65,7 @@ enum node_kind {
     NODE_TE_RING,       /* tape_te_ring.c */
     NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
+    NODE_DISPATCH,      /* tape_dispatch.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
 };
 

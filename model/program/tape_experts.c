@@ -45,7 +45,9 @@ var tape_normalise(struct tape *t, var x, int64_t rows)
 
 var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
 {
-    tape_begin_reading(t, name, KC_COPY)->bytes = 2 * numel * elem(t, x);
+    int64_t read = tape_var_numel(t, x);
+
+    tape_begin_reading(t, name, KC_COPY)->bytes = (numel + (numel > read ? numel : read)) * elem(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
     tape_edge(t, n, x);
     tape_save_var(t, n, index);
@@ -68,9 +70,20 @@ var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t 
     tape_edge(t, node, x);
     tape_edge(t, node, w);
     tape_save_var(t, node, w);                  /* counted where it is gathered: by its unit */
-    tape_save_var(t, node, offsets);
+    if (offsets)
+        tape_save_var(t, node, offsets);
     tape_save_var(t, node, x);
     return result(t, rows * n, tape_var_dtype(t, x));
+}
+
+var tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w)
+{
+    var y = tape_grouped(t, names, x, n, k, experts, w, 0);
+    struct node *node = &t->nodes[t->nnodes - 1];
+
+    node->weight_first = false;
+    node->te.weights = 1;
+    return y;
 }
 
 static enum dtype wider(enum dtype a, enum dtype b) { return dtype_bytes(a) >= dtype_bytes(b) ? a : b; }

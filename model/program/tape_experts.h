@@ -7,6 +7,10 @@
 
 #include "model/program/tape.h"
 
+/* The same of Transformer Engine's GroupedLinear, which knows the numbers of rows on the host, adds the weights' gradients to main_grad
+ * by itself and computes the rows' gradient first. */
+var  tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w);
+
 /* The largest `used` of each row of x, of which there are `rows`; *index: their places, int64. */
 var  tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index);
 /* x /= x.sum(-1), in place: its rows, and a copy of x, are saved. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_dispatch.h"
 #include "model/program/tape_exchange.h"
 #include "model/program/tape_experts.h"
 #include "model/program/tape_float8.h"
@@ -184,7 +185,9 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
         bool weight = (i == 0) == (n->weight_first && !parts);
         if (weight && wants(n, 1)) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
-            out[1] = grad(t, n, 1, dt_of(n, 1));
+            if (n->te.weights)          /* into main_grad, read and written */
+                t->out[t->nout - 1].bytes += n->edges[1].numel * (2 * t->main_grad - dtype_bytes(dt_of(n, 1)));
+            out[1] = n->te.weights ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && wants(n, 0)) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
@@ -293,6 +296,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_TE_RING:
         tape_run_te_ring(t, n, out);
+        break;
+    case NODE_DISPATCH:
+        tape_run_dispatch(t, n, out);
         break;
     case NODE_FLOAT8:
     case NODE_FLOAT8_BACK:

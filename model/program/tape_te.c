@@ -422,6 +422,17 @@ var te_activation(struct tape *t, const char *name, var x, var b, bool gated)
     return fresh(t, t->nnodes - 1, numel, tape_var_dtype(t, x));
 }
 
+var te_weighted_activation(struct tape *t, const char *name, var x, var w)
+{
+    var y = te_activation(t, name, x, 0, true);
+    struct node *n = &t->nodes[t->nnodes - 1];
+
+    tape_edge(t, n, w);
+    tape_save_var(t, n, w);
+    n->te.weights = 1;
+    return y;
+}
+
 static void activation_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     const struct edge *e = &n->edges[0];
@@ -429,7 +440,10 @@ static void activation_back(struct tape *t, const struct node *n, int out[TAPE_E
 
     pass_over(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->k * dtype_bytes(e->dt));
     out[0] = make(t, e->numel, e->dt);
-    sum_rows(t, n, 1, bytes, out);
+    if (n->te.weights)
+        out[1] = make(t, n->edges[1].numel, n->edges[1].dt);
+    else
+        sum_rows(t, n, 1, bytes, out);
 }
 
 static var copied(struct tape *t, const char *name, enum kernel_class kc, enum node_kind kind, var x)
@@ -493,6 +507,10 @@ var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks)
     case TE_SPLIT:              /* of a view of one rank's share: clone_scatter_output_in_embedding */
         pass_over(t, "own positions", KC_COPY, 2 * numel / ranks * dtype_bytes(dt));
         break;
+    case TE_GATHER:
+        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, numel * ranks);
+        n->k = numel * ranks;
+        return fresh(t, node, numel * ranks, dt);
     }
     return fresh(t, node, numel / ranks, dt);
 }
@@ -505,7 +523,10 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         out[0] = share(t, n->grad[0]);
         return;
     }
-    tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, e->dt, e->numel);
+    if (n->m == TE_GATHER)
+        tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, e->dt, n->k);
+    else
+        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, e->dt, e->numel);
     out[0] = make(t, e->numel, e->dt);
 }
 

@@ -42,6 +42,8 @@ var te_row(struct tape *t, const struct te_linear *l, var x);
 var te_bias_dropout_add(struct tape *t, const char *name, var x, var b, var residual, double p);
 /* An activation with x's bias in one kernel, of x's two halves where `gated`: keeps x. */
 var te_activation(struct tape *t, const char *name, var x, var b, bool gated);
+/* The same of two halves, a row times its weight `w`: keeps x and w, whose gradients come from one kernel. */
+var te_weighted_activation(struct tape *t, const char *name, var x, var w);
 /* Rotary positions of a part of a tensor, a copy; and a copy in one piece. */
 var te_rotate(struct tape *t, const char *name, var x);
 var te_contiguous(struct tape *t, const char *name, var x);
@@ -54,6 +56,7 @@ enum te_moved {
     TE_SUM,                         /* parts of a sum, added up; back: as it is */
     TE_SCATTER,                     /* the same, a share of the positions; back: gathered */
     TE_SPLIT,                       /* a share of what each rank has, copied; back: gathered */
+    TE_GATHER,                      /* what all ranks have; back: parts of a sum, added up, the rank's own */
 };
 var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks);
 

@@ -7,6 +7,7 @@
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
+#include "model/program/te_moe.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -263,8 +264,13 @@ var te_block(struct torch_model *b, var x)
     var y = tmp(t, last_use(b, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    var in = local_kernels(b) ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
-    y = tmp(t, in, again(b, "mlp") ? checkpointed(b, true, in, 0, 0) : te_mlp(b, in));
+    if (b->m->experts) {
+        n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
+        y = tmp(t, n, te_moe(b, n));
+    } else {
+        var in = local_kernels(b) ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
+        y = tmp(t, in, again(b, "mlp") ? checkpointed(b, true, in, 0, 0) : te_mlp(b, in));
+    }
     var out = add(b, "mlp bias dropout add", y, ROLE_DOWN, mid);
     tape_drop(t, mid);
     tape_drop(t, x);
@@ -360,8 +366,9 @@ int64_t te_buffer_bytes(const struct local_model *local)
     const struct plan *p = local->plan;
     const struct model *m = local->model;
     int64_t d = m->head_dim, two = m->mlp == MLP_GATED ? 2 : 1, sum = 0;
-    const int64_t shape[][2] = { { (m->heads + 2 * m->kv_heads) * d, m->hidden }, { m->hidden, m->heads * d }, { two * m->ffn, m->hidden },
-                                 { m->hidden, m->ffn }, { m->vocab, m->hidden } };
+    int64_t f = m->experts ? m->expert_ffn / local->share.expert_cut : m->ffn;
+    const int64_t shape[][2] = { { (m->heads + 2 * m->kv_heads) * d, m->hidden }, { m->hidden, m->heads * d }, { two * f, m->hidden },
+                                 { m->hidden, f }, { m->vocab, m->hidden } };
     int n = (int)(sizeof shape / sizeof *shape) - (local->share.heads ? 0 : 1);
 
     for (int i = 0; i < n; i++) {

@@ -12,6 +12,7 @@
 #include "model/arch/training.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_parts.h"
+#include "model/program/titan_moe.h"
 #include "model/program/torch_experts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
@@ -222,7 +223,7 @@ static var plain_mlp(struct torch_model *b, var x)
 static var mlp(struct torch_model *b, var x)
 {
     if (b->m->experts)
-        return torch_experts(b, x);
+        return b->p->parallel.expert > 1 ? titan_moe(b, x) : torch_experts(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));

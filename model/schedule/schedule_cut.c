@@ -180,6 +180,31 @@ static void send_onward(struct schedules *s, const struct op *o)
     free(parts);
 }
 
+/* Equal parts go out, others come in. */
+static void share_out(struct schedules *s, const struct op *o, int64_t came)
+{
+    int64_t n = sched_group(s, o)->ranks, sent = o->u.coll.elems;
+    struct coll_part *parts = calloc((size_t)n, sizeof *parts);
+
+    if (!parts)
+        abort();
+    for (int64_t i = 0; i < n; i++)
+        parts[i] = (struct coll_part){ sent / n + (i < sent % n), came / n + (i < came % n) };
+    sched_parts(s, parts, (int)n);
+    free(parts);
+}
+
+/* The host reads what the kernels before have made. */
+static void append_wait(struct cut *c, const struct op *o)
+{
+    struct op *p = sched_op(c->s, OP_WAIT, STREAM_ISSUE, (enum phase)o->phase, "sizes to the host");
+
+    p->after = AFTER(STREAM_COMPUTE);
+    p->of = o->of;
+    p->unit = o->unit;
+    p->unit_by = o->unit_by;
+}
+
 static void append_collective(struct cut *c, const struct op *o, const struct collective *k, uint16_t event,
                               const uint16_t *events, int n)
 {
@@ -197,6 +222,8 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
     p->flags &= (uint8_t)(k->graph ? ~OPF_HOOK : ~0);
     if (k->onward)
         send_onward(c->s, p);
+    if (k->came)
+        share_out(c->s, p, k->came);
     p->of = o->of;
     p->unit = o->unit;
     p->unit_by = o->unit_by;
@@ -210,6 +237,12 @@ static void communicate(struct cut *c, const struct op *o, const struct collecti
 {
     enum pass pass = (enum pass)o->u.compute.pass;
     uint16_t events[MOST_DUE], event = c->event[o->u.compute.piece][pass];
+
+    if (k->waits) {
+        if (!c->dry)
+            append_wait(c, o);
+        return;
+    }
     int n = take_due(c, o, k->kernel, true, events);
 
     event = (uint16_t)(event + (k - piece_of(c, o)->collectives[pass]));

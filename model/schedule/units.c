@@ -47,6 +47,7 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
         m->of_class[UC_TAIL] = layers % m->blocks != 0;
         m->n = m->of_class[UC_FULL] + m->of_class[UC_TAIL];
         m->period = every / gcd(every, m->blocks);
+        m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? layers : 0;      /* whose units are single blocks */
     }
 }
 
@@ -64,7 +65,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied" };
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts" };
     return names[c];
 }
 
@@ -80,6 +81,19 @@ static int64_t sum_range(const struct model *m, int first, int n, int half, tens
 
     for (int i = first; i < first + n; i++)
         if (half < 0 || m->tensors[i].mlp_half == half)
+            sum += f(&m->tensors[i], arg);
+    return sum;
+}
+
+/* Is a tensor of a block in a class's unit, where the block's experts are a unit of their own? */
+static bool is_of(const struct tensor *t, enum unit_class c) { return role_is_of_experts(t->role) == (c == UC_EXPERTS); }
+
+static int64_t sum_class(const struct model *m, enum unit_class c, tensor_fn *f, const void *arg)
+{
+    int64_t sum = 0;
+
+    for (int i = m->block0; i < m->block0 + m->per_block; i++)
+        if (is_of(&m->tensors[i], c))
             sum += f(&m->tensors[i], arg);
     return sum;
 }
@@ -100,7 +114,11 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
         return m->tied < 0 ? 0 : f(&model->tensors[m->tied], arg);
     case UC_HEAD:
         return sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
+    case UC_EXPERTS:
+        return sum_class(model, c, f, arg);
     case UC_FULL:
+        if (m->of_class[UC_EXPERTS])
+            return sum_class(model, c, f, arg);
         return m->blocks * sum_range(model, model->block0, model->per_block, -1, f, arg);
     case UC_TAIL:
         return tail * sum_range(model, model->block0, model->per_block, -1, f, arg);
@@ -132,6 +150,12 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     }
     if (c == UC_HEAD)
         return blocks_end + i < model->ntensors ? blocks_end + i : -1;
+    if (m->of_class[UC_EXPERTS] && (c == UC_FULL || c == UC_EXPERTS)) {
+        for (int t = model->block0; t < model->block0 + model->per_block; t++)
+            if (is_of(&model->tensors[t], c) && i-- == 0)
+                return t;
+        return -1;
+    }
     if (c == UC_FULL || c == UC_TAIL) {
         int blocks = c == UC_FULL ? m->blocks : (int)model->layers % m->blocks;
         int first = c == UC_FULL ? 0 : m->of_class[UC_FULL] * m->blocks;
@@ -147,7 +171,7 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
 {
     int per_block = m->model->per_block;
 
-    return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP ? per_block : 0;
+    return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP || c == UC_EXPERTS ? per_block : 0;
 }
 
 void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,

@@ -11,8 +11,9 @@
 /* UC_HEAD: in a pipeline's V the first rank has the first and the last stage, each with a root of its own.
  * UC_TIED: the tied embedding of a pipeline's first and last stage.  By itself it is sharded alike on both, so that their shards'
  * gradients can be added up, after each stage has reduced its own (Megatron-LM's param_and_grad_buffer.py gives shared_embedding
- * a bucket of its own for the same reason). */
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, NUC };
+ * a bucket of its own for the same reason).
+ * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number. */
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, NUC };
 
 struct unit_map {
     const struct plan *plan;

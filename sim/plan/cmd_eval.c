@@ -12,6 +12,13 @@
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
 
+/* How many experts a rank has, and how many of the rows. */
+static void print_expert_ranks(const struct plan *p)
+{
+    printf("each rank has %" PRId64 " of a block's experts; the busiest computes %g times the rows of the mean (parallel.expert_imbalance)\n",
+           p->model.experts / p->parallel.expert, p->parallel.expert_imbalance);
+}
+
 static void print_model(const struct plan *p)
 {
     const struct model *m = &p->model;
@@ -26,7 +33,9 @@ static void print_model(const struct plan *p)
     if (m->experts)
         printf("%" PRId64 " experts a block, %" PRId64 " for each token: tokens are taken to spread evenly over them\n", m->experts,
                m->experts_used);
-    if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)
+    if (p->parallel.expert > 1)
+        print_expert_ranks(p);
+    else if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)
         printf("FSDP2 cuts their weights by expert: %" PRId64 " of the %" PRId64 " ranks that share them have none, the others a whole one, "
                "and a gather moves %.3g times their bytes\n", p->shard_group - m->experts, p->shard_group,
                (double)p->shard_group / (double)m->experts);

@@ -67,20 +67,20 @@ int64_t bounds_activations(const struct plan *p, const struct program *g)
     return blocks + head->peak[MEM_ACTIVATIONS] + head->peak[MEM_TEMPORARIES];
 }
 
-/* Parameters of the first stage's blocks; of all of the model without a pipeline. */
-static int64_t params_of(const struct plan *p)
+/* Parameters of the first stage's blocks; of all of the model without a pipeline.  `experts`: of experts that are shared out. */
+static int64_t params_of(const struct plan *p, bool experts)
 {
     const struct model *m = &p->model;
     int64_t blocks = 0, block = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation,
                              (int)p->megatron.microbatch_group_size_per_vp_stage };
 
-    if (ranks == 1)
+    if (ranks == 1 && !experts)
         return m->params;
     for (int c = 0; c < chunks; c++)
         blocks += local_share_stage_of(p, ranks * chunks, pipeline_stage(&pipe, 0, c)).blocks;
     for (int t = m->block0; t < m->block0 + m->per_block; t++)
-        block += m->tensors[t].numel;
+        block += !experts || role_is_of_experts(m->tensors[t].role) ? m->tensors[t].numel : 0;
     return blocks * block;
 }
 
@@ -103,12 +103,16 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
     if (!enumerate_same_place(p, &in_place))
         return bytes;
     shares(p, &params, &states);
-    int64_t own = params_of(p), frozen = 0;
+    int64_t own = params_of(p, false), frozen = 0;
     if (!training_is_all(&p->model.training)) {         /* no pipeline: plan_check() */
         frozen = own - p->model.trainable;
         own = p->model.trainable;
     }
     bytes += own / params * dtype_bytes(r.kept);
+    if (p->parallel.expert > 1 && plan_keeps_whole(p->strategy)) {      /* a rank has its share of them */
+        int64_t of_experts = params_of(p, true);
+        bytes += of_experts / (p->parallel.expert * p->parallel.expert_tensor) * dtype_bytes(r.kept) - of_experts / params * dtype_bytes(r.kept);
+    }
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
@@ -155,7 +159,7 @@ static double kernels_s(const struct timed *of, enum piece_id piece, enum pass p
 /* A collective by itself.  What a ring hands on may lie within a node or not, by rank: it counts nothing. */
 static double collective_s(const struct timed *of, const struct collective *k)
 {
-    bool even = k->op == COLL_ALL_GATHER || k->op == COLL_REDUCE_SCATTER || k->op == COLL_ALL_REDUCE;
+    bool even = !k->waits && (k->op == COLL_ALL_GATHER || k->op == COLL_REDUCE_SCATTER || k->op == COLL_ALL_REDUCE);
     int g = even ? plan_groups_find(&of->groups, (enum group)k->group) : -1;
     int64_t ranks, per_node;
     struct cost c;

@@ -141,17 +141,34 @@ static void count_ends_as_layers(struct plan *p)
 }
 
 /* All schedules of one factorisation; without a pipeline there is none to choose. */
-static int take_schedules(struct grid *g, struct plan *p)
+static int take_schedules(struct grid *g, struct plan *p, int variant)
 {
-    int n = p->parallel.pipeline > 1 ? (int)(sizeof schedules / sizeof *schedules) : 1, rc = 0;
+    int all = (int)(sizeof schedules / sizeof *schedules), n = p->parallel.pipeline > 1 ? all : 1, rc = 0;
 
     for (int i = 0; i < n && !rc; i++) {
         p->parallel.pipeline_schedule = schedules[i].kind;
         p->parallel.virtual_stages = schedules[i].chunks;
         if (p->dialect == DIALECT_MEGATRON)
             count_ends_as_layers(p);
-        rc = offer(g, p, i);
+        rc = offer(g, p, variant * all + i);
     }
+    return rc;
+}
+
+/* Of a mixture all numbers of ranks that its experts can be shared out over; beside tensor parallelism cut experts, and whole ones. */
+static int take_experts(struct grid *g, struct plan *p)
+{
+    bool shares = p->model.experts > 0 && knob_find("parallel", "expert", knob_cell(p));
+    int64_t most = shares ? p->model.experts : 1, tensor = p->parallel.tensor;
+    int rc = 0, variant = 0;
+
+    for (int64_t n = 1; n <= most && !rc; n++)
+        for (int whole = 0; whole <= (shares && tensor > 1) && !rc && most % n == 0; whole++) {
+            p->parallel.expert = n;
+            p->parallel.expert_tensor = whole || !shares ? 1 : tensor;
+            if (!g->beside || n * tensor * p->parallel.context * p->parallel.pipeline > 1)
+                rc = take_schedules(g, p, variant++);
+        }
     return rc;
 }
 
@@ -172,7 +189,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
             if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
-                o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1))
+                o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1 && o->model->experts == 0))
                 continue;
             if (g->beside && o->global_batch / samples * o->model->layers > GRID_PASSES) {
                 g->too_long++;
@@ -191,7 +208,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             p.kernels = o->kernels;
             p.recompute = (enum recompute)r;
             p.accumulation = o->global_batch / samples;
-            rc = take_schedules(g, &p);
+            rc = take_experts(g, &p);
         }
     }
     return rc;

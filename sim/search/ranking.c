@@ -56,6 +56,7 @@ static bool same_idea(const struct plan *a, const struct plan *b)
            a->accumulation == b->accumulation && a->recompute == b->recompute &&
            a->recompute_interval == b->recompute_interval && a->shard_group == b->shard_group &&
            a->parallel.tensor == b->parallel.tensor && a->parallel.context == b->parallel.context &&
+           a->parallel.expert == b->parallel.expert && a->parallel.expert_tensor == b->parallel.expert_tensor &&
            a->parallel.pipeline == b->parallel.pipeline && a->parallel.pipeline_schedule == b->parallel.pipeline_schedule &&
            enumerate_same_place(a, b);
 }

@@ -276,5 +276,9 @@ int main(int argc, char **argv)
     char path[512];
     snprintf(path, sizeof path, "%s/megatron.csv", dir);
     printf("\nMegatron-LM: dense models in 16 bits (NVIDIA/dgxc-benchmarking; arXiv 2104.04473, 2205.05198)\n");
+    if (megatron_rows_print(path, rows) < 0)
+        return 1;
+    snprintf(path, sizeof path, "%s/experts.csv", dir);
+    printf("\nMegatron-LM: mixtures of experts in 16 bits (NVIDIA/dgxc-benchmarking)\n");
     return megatron_rows_print(path, rows) < 0 ? 1 : 0;
 }

@@ -27,6 +27,8 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
 
     if (k->type == KNOB_LIST || !strcmp(k->object, "lora"))
         return;                         /* the model would have to be made for it */
+    if (!strncmp(k->name, "expert", 6) && p->model.experts == 0)
+        return;                         /* it has none to share out */
     if (!strncmp(k->name, "zero_quantized", 14))
         return;                         /* which sizes it takes only the lowering knows: test_zero3_quant.c */
     if (draw(rng, 2))

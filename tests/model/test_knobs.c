@@ -11,7 +11,7 @@
 #include "model/plan/knob.h"
 
 static char said[1024];
-static struct model llama;
+static struct model llama, mixtral;
 static struct cluster cluster, node;       /* two nodes of 8; one: DataParallel is one process */
 
 /* ---- plans to try a knob in ---- */
@@ -186,6 +186,21 @@ static void take_model(struct plan *p)
     p->model = m;
 }
 
+/* A plan in which keys of expert parallelism say something. */
+static void with_experts(struct plan *p, const struct knob *k)
+{
+    bool cut = k->offset == offsetof(struct plan, parallel.expert_tensor);
+
+    p->model = mixtral;
+    p->kernels = p->dialect == DIALECT_MEGATRON ? KERNELS_TE : KERNELS_TORCH_SDPA;
+    p->precision = DT_BF16;
+    if (k->offset != offsetof(struct plan, parallel.expert))
+        p->parallel.expert = 2;
+    p->parallel.sequence |= cut;
+    p->parallel.tensor = cut ? 2 : p->parallel.tensor;
+    p->parallel.expert_tensor = p->parallel.tensor;
+}
+
 /* Keys of 8- and 4-bit floats say something beside them alone, on GPUs that have them. */
 static void in_few_bits(struct plan *p, const struct knob *k)
 {
@@ -254,6 +269,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.first_stage_less = 0;
         if (k->offset == offsetof(struct plan, parallel.last_stage_less) && d == DIALECT_MEGATRON)
             plain.parallel.last_stage_less = 0;
+        if (!strncmp(k->name, "expert", 6) && !strcmp(k->object, "parallel"))
+            with_experts(&plain, k);
         plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
         plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
         in_few_bits(&plain, k);
@@ -604,11 +621,12 @@ int main(void)
     struct model whole;
     int rc;
 
-    if (model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
+    if (model_load("mixtral-8x7b", &mixtral) < 0 || model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
         cluster_load("2x8xh100", &cluster) < 0 || cluster_load("8xh100", &node) < 0)
         return 1;
     model_free(&whole);
     rc = cmocka_run_group_tests_name("model/knobs", tests, NULL, NULL);
     model_free(&llama);
+    model_free(&mixtral);
     return rc;
 }

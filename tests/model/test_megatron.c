@@ -458,7 +458,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "torchrun --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size=2 --micro-batch-size 1 \\\n --seq-length 512 # tokens\n --bf16", "txt", NULL },
         { "--micro-batch-size 1 --seq-length 512 --tensor-model-parallel-size $TP", "txt", "shell's variable" },
         { "--micro-batch-size 1 --seq-length 512 --num-layers 7", "txt", "num_layers: 7, but" },
-        { "--micro-batch-size 1 --seq-length 512 --num-experts 8", "txt", "experts are not planned" },
+        { "--micro-batch-size 1 --seq-length 512 --num-experts 8", "txt", "num_experts: 8, but" },
         { "--micro-batch-size 1 --seq-length 512 --tensor-modell-parallel-size 2", "txt", "tensor_modell_parallel_size" },
         { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-recipe rowwise", "txt", "fp8_recipe: expected one of the words" },
         { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-multi-head-attention", "txt", "attention in 8 bits" },

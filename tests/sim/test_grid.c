@@ -237,6 +237,40 @@ static void beside_data_parallelism_the_fastest_of_both_is_first(void **state)
     assert_true(joined > 0 && joined < all);
 }
 
+/* Experts of a mixture are shared out over every number of ranks that divides them, whole or cut; bounds hold for these plans, too. */
+static void experts_are_shared_out_as_exhaustion_finds(void **state)
+{
+    struct problem p;
+    struct model whole;
+    bool shared[2] = { false };
+
+    (void)state;
+    assert_int_equal(model_load("mixtral-8x7b", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 4, &p.m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load("8xh100", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 1024, .global_batch = 16, .strategies = 1u << STRAT_ZERO1, .in_place = true,
+                                   .dialects = 1u << DIALECT_MEGATRON, .kernels = KERNELS_TE, .precision = DT_BF16, .grid = GRID_ONLY };
+    struct search_result r = searched(&p);
+    p.o.exhaustive = true;
+    struct search_result all = searched(&p);
+    assert_int_equal(r.considered, all.considered);
+    assert_true(all.nfit > 0);
+    assert_same(&r.found[0], &all.found[0]);
+    for (int64_t i = 0; i < all.nfit; i++) {
+        const struct parallel_options *of = &all.found[i].plan.parallel;
+        assert_bounds_memory(&all.found[i]);
+        assert_true(all.found[i].bound_s <= all.found[i].step_s);
+        assert_true(of->expert >= 1 && 8 % of->expert == 0);
+        if (of->expert > 1 && of->tensor > 1)
+            shared[of->expert_tensor > 1] = true;
+    }
+    assert_true(shared[0] && shared[1]);
+    search_free(&r);
+    search_free(&all);
+    model_free(&p.m);
+}
+
 /* 32 blocks and 4,096 micro-steps of a pipeline of 8: 131,072 passes. */
 static void steps_that_are_too_long_are_left_out_and_counted(void **state)
 {
@@ -297,6 +331,7 @@ int main(void)
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
+        cmocka_unit_test(experts_are_shared_out_as_exhaustion_finds),
         cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
         cmocka_unit_test(megatrons_ends_count_as_layers_where_they_must),
     };

@@ -36,8 +36,10 @@ static void await_module(struct mega *z, enum piece_id piece, int block, int mod
 {
     for (int i = 0, n = program_ntensors(z->p, piece); i < n; i++) {
         int t = program_tensor(z->p, piece, block, i), first = program_tensor(z->p, piece, block, 0);
-        if (z->m->tensors[t].module - z->m->tensors[first].module == module && z->at->of[t] >= 0)
-            megatron_await_bucket(z, z->at->of[t]);
+        if (z->m->tensors[t].module - z->m->tensors[first].module != module || z->at->of[t] < 0)
+            continue;
+        for (int k = z->at->of[t]; k <= z->at->last[t]; k++)
+            megatron_await_bucket(z, k);
     }
 }
 
@@ -46,8 +48,11 @@ static bool awaits(const struct mega *z, enum piece_id piece, int block, int mod
 {
     for (int i = 0, n = program_ntensors(z->p, piece); i < n; i++) {
         int t = program_tensor(z->p, piece, block, i), first = program_tensor(z->p, piece, block, 0);
-        if (z->m->tensors[t].module - z->m->tensors[first].module == module && z->at->of[t] >= 0 && z->at->pending[megatron_lead(z->at, z->at->of[t])] > 0)
-            return true;
+        if (z->m->tensors[t].module - z->m->tensors[first].module != module || z->at->of[t] < 0)
+            continue;
+        for (int k = z->at->of[t]; k <= z->at->last[t]; k++)
+            if (z->at->pending[megatron_lead(z->at, k)] > 0)
+                return true;
     }
     return false;
 }
@@ -153,20 +158,24 @@ static void backward_hooked(struct mega *z, enum piece_id piece, int block)
 
     for (int k = 0; k < n; k++) {
         const struct kernel *kernel = &q->kernels[PASS_BACKWARD][k];
-        int full[4], nfull = 0;
+        bool full = false;
         for (int i = 0; i < 4 && kernel->ready[i] >= 0; i++) {
-            int bucket = megatron_lead(z->at, z->at->of[program_tensor(z->p, piece, block, kernel->ready[i])]);
-            if (--z->at->pending[bucket] == 0)
-                full[nfull++] = bucket;
+            int t = program_tensor(z->p, piece, block, kernel->ready[i]);
+            for (int bucket = z->at->of[t]; bucket <= z->at->last[t]; bucket++)
+                full |= --z->at->pending[megatron_lead(z->at, bucket)] == 0;
         }
-        if (nfull == 0 && k < n - 1)
+        if (!full && k < n - 1)
             continue;
         backward_segment(z, piece, block, 0, from, k + 1);
         if (k == n - 1)
             sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, block), 0);
         from = k + 1;
-        for (int i = 0; i < nfull; i++)
-            megatron_reduce(z, z->at, full[i]);
+        for (int i = 0; i < 4 && kernel->ready[i] >= 0; i++) {
+            int t = program_tensor(z->p, piece, block, kernel->ready[i]);
+            for (int bucket = z->at->of[t]; bucket <= z->at->last[t]; bucket++)
+                if (z->at->pending[megatron_lead(z->at, bucket)] == 0 && !z->at->reducing[megatron_lead(z->at, bucket)])
+                    megatron_reduce(z, z->at, megatron_lead(z->at, bucket));
+        }
     }
 }
 
@@ -262,6 +271,9 @@ static void norm(struct mega *z)
     }
 }
 
+/* Experts that are shared out have an optimizer of their own, and each gathers all of the model's buckets when it has stepped
+ * (step_with_ready_grads(): model_chunk.start_param_sync()): recorded. */
+static int optimizers(const struct mega *z) { return z->p->parallel.expert > 1 ? 2 : 1; }
 static void turn_params(struct mega *z)
 {
     for (int c = 0; c < z->nchunks; c++)
@@ -287,11 +299,12 @@ static void update(struct mega *z, bool first_step)
         turn_params(z);
     if (!z->sharded || z->local->data_ranks == 1 || z->p->megatron.overlap_param_gather)
         return;
-    for (int c = 0; c < z->nchunks; c++)
-        for (int b = 0; b < z->chunk[c].nbuckets; b++) {
-            megatron_gather(z, &z->chunk[c], b, PHASE_OPTIMIZER);
-            z->chunk[c].gathering[b] = false;
-        }
+    for (int i = 0; i < optimizers(z); i++)
+        for (int c = 0; c < z->nchunks; c++)
+            for (int b = 0; b < z->chunk[c].nbuckets; b++) {
+                megatron_gather(z, &z->chunk[c], b, PHASE_OPTIMIZER);
+                z->chunk[c].gathering[b] = false;
+            }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GATHER);
     turn_params(z);
 }

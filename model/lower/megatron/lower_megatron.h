@@ -10,9 +10,13 @@
 
 #include "model/lower/common/stage_ports.h"
 
-/* Elements [from, to) of a chunk's buffers, filled up at its end.  Parameters in 8 bits have a buffer of their own, which comes first; the
- * buckets of the other follow that buffer's last one (partition_buckets()): they are reduced and gathered with it, their `lead`. */
-struct mega_bucket { int64_t from, to; int tensors; bool codes; int lead, led; };      /* led: tensors of all that it leads */
+/* Elements [from, to) of a chunk's buffers, filled up at its end; of how many tensors it has some.  Parameters in 8 bits have a buffer of
+ * their own, which comes first; the buckets of the other follow that buffer's last one (partition_buckets()): they are reduced and gathered
+ * with it, their `lead`.  Experts that ranks share out have one, too, which comes last. */
+struct mega_bucket { int64_t from, to; int tensors; bool codes, experts; int lead, led; };     /* led: tensors of all that it leads */
+
+/* A parameter in a buffer: a tensor, or one expert's part of it. */
+struct mega_param { int tensor, bucket; int64_t at, numel; };
 
 /* A model chunk, wrapped by a DistributedDataParallel of its own: all that the rank has, or one of its stages. */
 struct mega_chunk {
@@ -20,9 +24,10 @@ struct mega_chunk {
     bool     embeds, heads;
     int      nbuckets;
     struct mega_bucket *bucket;     /* in the order in which backward fills them */
-    int     *of;                    /* bucket of each of the model's tensors; -1: another chunk's */
-    int64_t *at;                    /* where it begins in the buffer */
-    int64_t  numel;                 /* of both buffers, */
+    int     *of, *last;             /* first and last bucket of each of the model's tensors; -1: another chunk's */
+    struct mega_param *param;       /* as they lie */
+    int      nparams;
+    int64_t  numel;                 /* of all buffers, */
     int64_t  codes;                 /* of them those of parameters in 8 bits */
     int      params, grads;         /* buffers */
     int     *pending;               /* per bucket: gradients to come in this backward */
@@ -57,6 +62,8 @@ struct mega {
 void megatron_open(struct mega *z);
 void megatron_close(struct mega *z);
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
+/* The ranks that share a bucket's gradients and states. */
+int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b);
 
 /* ---- lower_megatron_sync.c ---- */
 

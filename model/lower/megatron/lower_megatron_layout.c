@@ -22,9 +22,25 @@ static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
 static int64_t lcm(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
 
-static int64_t bucket_end(const struct mega *z, int64_t at)
+/* Of the two kinds of parameters: --expert-model-parallel-size gives experts a buffer of their own. */
+static bool is_shared_out(const struct mega *z, int tensor)
 {
-    int64_t divisor = lcm(z->local->data_ranks, 128);
+    return z->p->parallel.expert > 1 && role_is_of_experts(z->m->tensors[tensor].role);
+}
+
+int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b)
+{
+    return b->experts ? z->local->expert_data_ranks : z->local->data_ranks;
+}
+
+static int64_t rank_of(const struct mega *z, const struct mega_bucket *b)
+{
+    return b->experts ? z->local->expert_data_rank : z->local->data_rank;
+}
+
+static int64_t bucket_end(const struct mega *z, const struct mega_bucket *b, int64_t at)
+{
+    int64_t divisor = lcm(megatron_ranks(z, b), 128);
 
     if (z->p->megatron.ddp_pad_buckets_for_high_nccl_busbw)
         divisor = lcm(divisor, 1 << 16);
@@ -37,73 +53,104 @@ static bool alone(const struct mega *z, int tensor)
     return z->sharded && z->local->partial[tensor] & MESH_AXIS(AXIS_PIPE);
 }
 
-static void close_bucket(const struct mega *z, struct mega_chunk *c, int64_t *at)
-{
-    struct mega_bucket *b = &c->bucket[c->nbuckets++];
+/* A buffer that is being laid out: it begins at `base`. */
+struct mega_layout { const struct mega *z; struct mega_chunk *c; int64_t limit, base, at; bool codes, experts; };
 
-    *at = b->to = bucket_end(z, *at);
-    c->bucket[c->nbuckets].from = *at;
+static struct mega_bucket *open_bucket(struct mega_layout *l) { return &l->c->bucket[l->c->nbuckets]; }
+
+static void close_bucket(struct mega_layout *l)
+{
+    struct mega_bucket *b = open_bucket(l);
+
+    b->codes = l->codes;
+    b->experts = l->experts;
+    l->at = b->to = l->base + bucket_end(l->z, b, l->at - l->base);
+    l->c->nbuckets++;
+    open_bucket(l)->from = l->at;
+}
+
+static void put(struct mega_layout *l, int tensor, int64_t numel)
+{
+    struct mega_chunk *c = l->c;
+    bool apart = alone(l->z, tensor);
+
+    l->at = l->z->sharded ? l->base + round_up(l->at - l->base, 64) : l->at;
+    if (apart && open_bucket(l)->tensors > 0)
+        close_bucket(l);
+    if (c->of[tensor] < 0)
+        c->of[tensor] = c->nbuckets;
+    if (c->last[tensor] != c->nbuckets)
+        open_bucket(l)->tensors++;
+    c->last[tensor] = c->nbuckets;
+    c->param[c->nparams++] = (struct mega_param){ tensor, c->nbuckets, l->at, numel };
+    l->at += numel;
+    if ((l->limit > 0 && l->at - open_bucket(l)->from >= l->limit) || apart)
+        close_bucket(l);
 }
 
 static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(&z->m->tensors[tensor]); }
 
-/* The buffer of parameters in 8 bits, or that of all others, behind *at.  `limit`: elements; 0: one bucket. */
-static void lay_out_buffer(const struct mega *z, struct mega_chunk *c, int64_t limit, bool codes, int64_t *at)
+/* One of the chunk's buffers, behind the one before.  Each expert's matrix is a parameter (TEGroupedLinear: weight0, weight1 ...). */
+static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
 {
-    for (int t = z->m->ntensors - 1; t >= 0; t--) {
-        struct mega_bucket *b = &c->bucket[c->nbuckets];
-        if (!megatron_has(c, &z->m->tensors[t]) || has_codes(z, t) != codes)
+    l->base = experts ? l->at : 0;
+    l->codes = codes;
+    l->experts = experts;
+    for (int t = l->z->m->ntensors - 1; t >= 0; t--) {
+        const struct tensor *x = &l->z->m->tensors[t];
+        int64_t n = role_is_of_experts(x->role) ? x->shape[0] : 1;
+        if (!megatron_has(l->c, x) || is_shared_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
             continue;
-        *at = z->sharded ? round_up(*at, 64) : *at;
-        if (alone(z, t) && b->tensors > 0) {
-            close_bucket(z, c, at);
-            b = &c->bucket[c->nbuckets];
-        }
-        c->of[t] = c->nbuckets;
-        c->at[t] = *at;
-        b->codes = codes;
-        b->tensors++;
-        *at += z->m->tensors[t].numel;
-        if ((limit > 0 && *at - b->from >= limit) || alone(z, t))
-            close_bucket(z, c, at);
+        for (int64_t i = 0; i < n; i++)
+            put(l, t, x->numel / n);
     }
-    if (c->bucket[c->nbuckets].tensors > 0)
-        close_bucket(z, c, at);
+    if (open_bucket(l)->tensors > 0)
+        close_bucket(l);
 }
 
 static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
 {
-    int64_t at = 0;
+    struct mega_layout l = { .z = z, .c = c, .limit = limit };
     int last;
 
     for (int t = 0; t < z->m->ntensors; t++)
-        c->of[t] = -1;
-    lay_out_buffer(z, c, limit, true, &at);
-    c->codes = at;
+        c->of[t] = c->last[t] = -1;
+    lay_out_buffer(&l, true, false);
+    c->codes = l.at;
     last = c->nbuckets - 1;
-    lay_out_buffer(z, c, limit, false, &at);
-    c->numel = at;
+    lay_out_buffer(&l, false, false);
+    lay_out_buffer(&l, false, true);
+    c->numel = l.at;
     for (int b = 0; b < c->nbuckets; b++) {
         c->bucket[b].lead = b > last && last >= 0 ? last : b;
         c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
     }
 }
 
-/* Elements of a tensor that this rank's optimizer has: its run of the bucket. */
-static int64_t own(const struct mega *z, const struct mega_chunk *c, int tensor)
+static int64_t params_of(const struct mega *z)
 {
-    const struct mega_bucket *b = &c->bucket[c->of[tensor]];
-    int64_t shard = (b->to - b->from) / z->local->data_ranks, from = b->from + z->local->data_rank * shard;
-    int64_t begin = c->at[tensor], end = begin + z->m->tensors[tensor].numel;
+    int64_t n = 1;
+
+    for (int t = 0; t < z->m->ntensors; t++)
+        n += role_is_of_experts(z->m->tensors[t].role) ? z->m->tensors[t].shape[0] : 1;
+    return n;
+}
+
+/* Elements of a parameter that this rank's optimizer has: its run of the bucket. */
+static int64_t own(const struct mega *z, const struct mega_chunk *c, const struct mega_param *p)
+{
+    const struct mega_bucket *b = &c->bucket[p->bucket];
+    int64_t shard = (b->to - b->from) / megatron_ranks(z, b), from = b->from + rank_of(z, b) * shard;
+    int64_t begin = p->at, end = begin + p->numel;
 
     if (!z->sharded)
-        return z->m->tensors[tensor].numel;
+        return p->numel;
     begin = begin > from ? begin : from;
     end = end < from + shard ? end : from + shard;
     return end > begin ? end - begin : 0;
 }
 
-/* A family of allocations, `each` times `bytes` of an element for every tensor of which the rank has some; -1 where there are none. */
+/* A family of allocations, `each` times `bytes` of an element for every parameter of which the rank has some; -1 where there are none. */
 static int declare_own(struct mega *z, enum category cat, const char *what, int each, int64_t bytes)
 {
     int64_t all = 0;
@@ -113,8 +160,8 @@ static int declare_own(struct mega *z, enum category cat, const char *what, int 
         if (pass == 1)
             buf = sched_buf(z->s, cat, what, NULL, 0, 1, all);
         for (int i = 0; i < z->nchunks; i++)
-            for (int t = z->m->ntensors - 1; t >= 0; t--) {
-                int64_t n = z->chunk[i].of[t] < 0 ? 0 : round512(own(z, &z->chunk[i], t) * bytes);
+            for (int q = 0; q < z->chunk[i].nparams; q++) {
+                int64_t n = round512(own(z, &z->chunk[i], &z->chunk[i].param[q]) * bytes);
                 for (int k = 0; k < each; k++)
                     if (pass == 0)
                         all += n;
@@ -130,20 +177,19 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
     const char *of = z->nchunks > 1 ? "chunk" : NULL;
     int64_t e = dtype_bytes(z->r.kept), bytes = 0;
 
-    for (int t = 0; t < z->m->ntensors; t++)
-        bytes += c->of[t] < 0 ? 0 : round512(z->m->tensors[t].numel * e);
+    for (int q = 0; q < c->nparams; q++)
+        bytes += round512(c->param[q].numel * e);
     int64_t codes = plan_scaled(z->p) == SCALED_MXFP8 ? 0 : scaled_bytes(plan_scaled(z->p), c->codes);
     c->params = sched_buf(z->s, CAT_PARAMS, z->sharded ? "param buffer" : "params", of, index, 1,
                           z->sharded ? round512(codes) + round512((c->numel - c->codes) * e) : bytes);
-    for (int t = 0; t < z->m->ntensors && !z->sharded; t++)
-        if (c->of[t] >= 0)
-            sched_part(z->s, c->params, round512(z->m->tensors[t].numel * e));
+    for (int q = 0; q < c->nparams && !z->sharded; q++)
+        sched_part(z->s, c->params, round512(c->param[q].numel * e));
     c->grads = sched_buf(z->s, CAT_GRADS, "grad buffer", of, index, 1, round512(c->numel * dtype_bytes(z->r.grad)));
     for (int b = 0; b < c->nbuckets; b++) {
         int64_t numel = 0, all = c->bucket[b].to - c->bucket[b].from;
-        for (int t = 0; t < z->m->ntensors; t++)
-            numel += c->of[t] == b ? z->m->tensors[t].numel : 0;
-        sched_unit(z->s, "bucket", b, numel, all, z->sharded ? all / z->local->data_ranks : all);
+        for (int q = 0; q < c->nparams; q++)
+            numel += c->param[q].bucket == b ? c->param[q].numel : 0;
+        sched_unit(z->s, "bucket", b, numel, all, z->sharded ? all / megatron_ranks(z, &c->bucket[b]) : all);
         c->gathered[b] = z->p->megatron.overlap_param_gather ? sched_event(z->s) : 0;
     }
 }
@@ -158,11 +204,12 @@ static int64_t limit_of(const struct mega *z, int chunk)
 
 static void open_chunk(struct mega *z, struct mega_chunk *c, int index)
 {
-    size_t n = (size_t)z->m->ntensors + 1;
+    size_t n = (size_t)z->m->ntensors + 1, params = (size_t)params_of(z);
 
     c->of = room_new(n, sizeof *c->of);
-    c->at = room_new(n, sizeof *c->at);
-    c->bucket = room_new(n + 1, sizeof *c->bucket);
+    c->last = room_new(n, sizeof *c->last);
+    c->param = room_new(params, sizeof *c->param);
+    c->bucket = room_new(params + 3, sizeof *c->bucket);
     lay_out(z, c, limit_of(z, index));
     n = (size_t)c->nbuckets + 1;
     c->pending = room_new(n, sizeof *c->pending);
@@ -192,10 +239,10 @@ void megatron_open(struct mega *z)
         of->to = blocks += (int)z->local->share.chunk[c].blocks;
         open_chunk(z, of, c);
         declare_chunk(z, of, c);
-        for (int t = 0; t < z->m->ntensors; t++) {
-            int64_t n = of->of[t] < 0 ? 0 : own(z, of, t);
+        for (int q = 0; q < of->nparams; q++) {
+            int64_t n = own(z, of, &of->param[q]);
             z->own_elems += n;
-            z->own_codes += has_codes(z, t) ? n : 0;
+            z->own_codes += has_codes(z, of->param[q].tensor) ? n : 0;
         }
     }
     z->master = z->r.optimizer > 8 ? declare_own(z, CAT_OPTIMIZER, "fp32 parameters", 1, 4) : -1;
@@ -212,7 +259,8 @@ void megatron_close(struct mega *z)
     for (int c = 0; c < z->nchunks; c++) {
         struct mega_chunk *of = &z->chunk[c];
         free(of->of);
-        free(of->at);
+        free(of->last);
+        free(of->param);
         free(of->bucket);
         free(of->pending);
         free(of->reducing);

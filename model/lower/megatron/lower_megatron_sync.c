@@ -13,10 +13,14 @@ static void read_back(struct mega *z, enum phase phase, const char *why)
 
 static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
 
+static enum group group_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].experts ? GROUP_EXPERT_DATA : GROUP_DATA; }
+
 static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
 {
     const struct megatron_options *o = &z->p->megatron;
-    int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad);
+    int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad), ranks = megatron_ranks(z, &c->bucket[bucket]);
+    /* Experts' gradients have the tokens of all ranks that share them out in them: they are divided by as many as the others'. */
+    double scale = (o->ddp_average_in_collective ? (double)ranks : 1) / (double)z->local->data_ranks;
 
     if (o->check_for_nan_in_loss_and_grad) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "norm of the bucket", bytes, 0);
@@ -24,12 +28,14 @@ static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
     }
     if (z->local->data_ranks == 1)
         return;
-    if (!o->ddp_average_in_collective && !o->calculate_per_token_loss) {
+    if (scale != 1 && !o->calculate_per_token_loss) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
-        sched_does(z->s, COPY_SET, 1.0 / (double)z->local->data_ranks);
+        sched_does(z->s, COPY_SET, scale);
         sched_act(z->s, ACT_RW, c->grads, 0, 0);
     }
-    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, GROUP_DATA, z->r.wire_reduce,
+    if (ranks == 1)
+        return;
+    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, group_of(c, bucket), z->r.wire_reduce,
                o->ddp_average_in_collective ? RED_AVG : RED_SUM, numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->grads, 0, 0);
@@ -65,7 +71,7 @@ static void gather_bucket(struct mega *z, struct mega_chunk *c, int bucket, enum
     bool codes = c->bucket[bucket].codes && plan_scaled(z->p) != SCALED_MXFP8;
     int64_t numel = numel_of(c, bucket);
 
-    sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
+    sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, group_of(c, bucket), codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
                codes ? scaled_bytes(plan_scaled(z->p), numel) : numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->bucket[bucket].codes && !codes ? c->grads : c->params, 0, 0);
@@ -75,11 +81,13 @@ void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phas
 {
     if (megatron_lead(c, bucket) != bucket)
         return;
+    c->gathering[bucket] = true;
+    if (megatron_ranks(z, &c->bucket[bucket]) == 1)
+        return;
     for (int b = c->nbuckets - 1; b >= 0; b--)
         if (megatron_lead(c, b) == bucket)
             gather_bucket(z, c, b, phase);
     z->s->ops[z->s->nops - 1].record = c->gathered[bucket];
-    c->gathering[bucket] = true;
 }
 
 int64_t megatron_codes_in(const struct mega_chunk *c, int bucket)
@@ -97,8 +105,10 @@ void megatron_await_bucket(struct mega *z, int of)
         return;                         /* was waited for in this forward */
     if (!c->gathering[bucket])
         megatron_gather(z, c, bucket, PHASE_FORWARD);
-    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
-    sched_of(z->s, "bucket", bucket, 0);
+    if (megatron_ranks(z, &c->bucket[bucket]) > 1) {
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
+        sched_of(z->s, "bucket", bucket, 0);
+    }
     c->pending[bucket] = 0;
     megatron_turn(z, PHASE_FORWARD, megatron_codes_in(c, bucket));
     if (bucket > 0 && !c->gathering[bucket - 1])

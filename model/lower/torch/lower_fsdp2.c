@@ -24,43 +24,6 @@ static enum group kept_group(const struct fsdp2 *f, enum unit_class c)
          ? GROUP_ROOT_RESHARD : GROUP_RESHARD;
 }
 
-/* ---- buffers ---- */
-
-static void declare(struct fsdp2 *f, enum unit_class c)
-{
-    struct schedules *s = f->s;
-    const struct sizes *z = &f->size[c];
-    struct families *m = &f->fam[c];
-    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = f->map.of_class[c];
-    int64_t shard = z->padded / f->nshard, reduced = z->reduced / f->nshard;
-    int64_t rs_out = round512(reduced * dtype_bytes(f->r.wire_reduce));
-    int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
-    bool cast = f->r.used != f->r.kept && !f->offload;
-
-    m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
-    m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
-                                 0, n, z->optimizer_bytes);
-    m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              cast ? round512(z->used / f->nshard) : 0);
-    m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
-    m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
-                              f->nshard > 1 ? round512(z->used) : 0);
-    m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
-    m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
-    m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
-    m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
-                              z->grads_wide_bytes);
-    m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
-                              round512(z->reduced * dtype_bytes(f->r.wire_reduce)));
-    m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
-    m->grads      = sched_buf_in(s, f->home, CAT_GRADS, "sharded grads", of, 0, n,
-                                 f->offload ? z->host_grads_bytes : grads);
-    m->grads_new  = sched_buf(s, f->offload ? CAT_TEMPORARIES : CAT_GRADS, "new sharded grads", of, 0, n, grads);
-    for (int i = 0; i < n; i++)
-        sched_unit(s, unit_class_name(c), i, z->numel, z->padded, shard);
-}
-
 void fsdp2_name(struct fsdp2 *f, struct at u)
 {
     if (u.c != UC_ROOT)
@@ -70,6 +33,11 @@ void fsdp2_name(struct fsdp2 *f, struct at u)
 }
 
 /* ---- one unit's entries ---- */
+
+static enum group group_of(const struct fsdp2 *f, enum unit_class c) { return c == UC_EXPERTS ? GROUP_EXPERT_DATA : f->group; }
+
+/* Its gather is done. */
+static uint16_t gathered(const struct fsdp2 *f, enum unit_class c) { return c == UC_EXPERTS ? f->ev_gather_experts : f->ev_gather; }
 
 /* FSDPParamGroup.unshard -> foreach_all_gather: cast and copy into this rank's
  * slot, then gather. */
@@ -81,11 +49,11 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     /* After a reshard to k ranks the second gather runs among those. */
     bool small = again && kept_ranks(f, u.c), from_host = f->offload && !small;
     uint16_t after = root_of_forward ? AFTER(STREAM_COMPUTE) : 0;   /* _root_pre_forward: after the optimizer */
-    int64_t n = small ? kept_ranks(f, u.c) : f->nshard;
+    int64_t n = small ? kept_ranks(f, u.c) : fsdp2_ranks(f, u.c);
     int64_t bytes = z->used / n;
     enum dtype wire = fsdp2_wire(f, u.c);
 
-    if (f->nshard == 1)
+    if (fsdp2_ranks(f, u.c) == 1)
         return;                     /* nothing to gather: see wait_for_unshard() */
     if (from_host)
         fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
@@ -107,10 +75,10 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     if (z->cast_work > 0)
         sched_act(s, ACT_ALLOC | ACT_FREE, m->cast_work, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
-    o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
+    o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : group_of(f, u.c),
                    wire, RED_NONE, z->used / dtype_bytes(wire));
     o->after = AFTER(f->copy_in);
-    o->record = f->ev_gather;
+    o->record = gathered(f, u.c);
     fsdp2_name(f, u);
     sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     sched_act_as(s, ACT_W, m->gathered, u.i, u.by, small ? m->gathered_kept : 0);
@@ -135,7 +103,7 @@ void fsdp2_release(struct fsdp2 *f, struct at prev)
 void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
-    int64_t bytes = f->size[u.c].used;
+    int64_t bytes = f->size[u.c].used, ranks = fsdp2_ranks(f, u.c);
     struct op *o;
 
     if (f->offload && f->nshard == 1) {
@@ -143,15 +111,15 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
         return;
     }
     o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
-                   f->nshard > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
+                   ranks > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
 
-    if (f->nshard > 1)
-        o->wait[0] = f->ev_gather;
+    if (ranks > 1)
+        o->wait[0] = gathered(f, u.c);
     o->record = f->ev_copy_out;
     fsdp2_name(f, u);
     sched_does(f->s, COPY_SET, 1);
-    sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
-                 again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    sched_act_as(f->s, ACT_R, ranks > 1 ? m->gathered : m->shard, u.i, u.by,
+                 again && ranks > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
 }
 
@@ -230,14 +198,20 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
                       f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
         sched_of(s, "block", b, by_block);
         sched_act(s, ACT_R, f->fam[u.c].unsharded, u.i, u.by);
+        if (fsdp2_has_experts(f))
+            sched_act(s, ACT_R, f->fam[UC_EXPERTS].unsharded, u.i, u.by);
         if (pass == PASS_BACKWARD && first && needs_attention(f, b))
             sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
         if (pass == PASS_FORWARD && first)
             sched_act(s, ACT_ALLOC, f->acts[kept], f->kept_blocks + b, by_block);
         if (backward && !f->has_unsharded && k == 0)
             sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
+        if (backward && !f->has_unsharded && fsdp2_has_experts(f))
+            sched_act(s, ACT_ALLOC, f->fam[UC_EXPERTS].grads_full, u.i, u.by);
         if (backward)
             leave_grads(f, u);
+        if (backward && fsdp2_has_experts(f))
+            leave_grads(f, fsdp2_experts(u));
         if (backward && last)
             sched_act(s, ACT_FREE, f->acts[kept], f->kept_blocks + b, by_block);
     }
@@ -248,30 +222,31 @@ static void reduce(struct fsdp2 *f, struct at u)
 {
     struct schedules *s = f->s;
     const struct families *m = &f->fam[u.c];
-    int64_t padded_elems = f->size[u.c].reduced, shard = padded_elems / f->nshard;
+    int64_t ranks = fsdp2_ranks(f, u.c), padded_elems = f->size[u.c].reduced, shard = padded_elems / ranks;
     int64_t wire = dtype_bytes(f->r.wire_reduce), kept = shard * dtype_bytes(f->r.kept);
-    enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : RED_AVG;
+    /* torchtitan divides the loss by the global number of tokens: set_gradient_divide_factor(1). */
+    enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : fsdp2_has_experts(f) ? RED_PREMUL_SUM : RED_AVG;
     /* The output becomes the sharded gradient itself, unless it must be cast or
      * added to one that exists. */
     int out = f->cast_grads ? m->rs_out : f->offload ? m->grads_new : f->has_sharded ? m->rs_out : m->grads;
     enum stream st = STREAM_REDUCE;
     struct op *o;
 
-    if (f->nshard > 1)
-        o = sched_coll(s, st, PHASE_REDUCE, COLL_REDUCE_SCATTER, f->group, f->r.wire_reduce,
+    if (ranks > 1)
+        o = sched_coll(s, st, PHASE_REDUCE, COLL_REDUCE_SCATTER, group_of(f, u.c), f->r.wire_reduce,
                        red, padded_elems);
     else
         o = sched_copy(s, st, PHASE_REDUCE, "copy (one rank)", padded_elems * wire, shard * wire);
     o->after = AFTER(STREAM_COMPUTE);
     o->record = f->ev_reduce;
     fsdp2_name(f, u);
-    if (f->nshard == 1)
+    if (ranks == 1)
         sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R, m->rs_in, u.i, u.by);
     sched_act(s, ACT_ALLOC | ACT_WRITE, out, u.i, u.by);
     if (f->hybrid) {
         st = STREAM_ALL_REDUCE;
-        o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red, shard);
+        o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red == RED_PREMUL_SUM ? RED_SUM : red, shard);
         o->after = AFTER(STREAM_REDUCE);
         fsdp2_name(f, u);
         sched_act(s, ACT_RW, out, u.i, u.by);
@@ -338,6 +313,8 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         o->wait[0] = f->ev_reduce;
         fsdp2_name(f, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
+        if (prev->c == UC_FULL && fsdp2_has_experts(f))
+            sched_act(s, ACT_FREE, f->fam[UC_EXPERTS].rs_in, prev->i, prev->by);
     }
     o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->trained * dtype_bytes(f->r.used),
                    z->reduced * dtype_bytes(f->r.wire_reduce));
@@ -353,7 +330,7 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
 
 /* ---- a micro-step ---- */
 
-static struct at at_position(const struct fsdp2 *f, int position, int by)
+struct at fsdp2_at(const struct fsdp2 *f, int position, int by)
 {
     struct unit_ref r = unit_at(&f->map, position);
     return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
@@ -362,9 +339,13 @@ static struct at at_position(const struct fsdp2 *f, int position, int by)
 static void forward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
-    struct at u = at_position(f, st.position, st.by);
-    struct at prev = at_position(f, st.position - 1, st.by);
+    struct at u = fsdp2_at(f, st.position, st.by);
+    struct at prev = fsdp2_at(f, st.position - 1, st.by);
 
+    if (fsdp2_has_experts(f)) {
+        fsdp2_forward_with_experts(f, st);
+        return;
+    }
     fsdp2_unshard(f, u, PHASE_FORWARD, false, false);
     if (f->nshard > 1)
         fsdp2_release(f, prev);
@@ -379,7 +360,7 @@ static void forward_unit(void *arg, struct unit_step st)
 void fsdp2_regather(struct fsdp2 *f, struct at u)
 {
     fsdp2_copy_out(f, u, PHASE_BACKWARD, true);
-    if (f->nshard == 1)
+    if (fsdp2_ranks(f, u.c) == 1)
         return;
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_BACKWARD, "release");
     o->after = AFTER(STREAM_COMPUTE);
@@ -399,10 +380,14 @@ static bool first_is_late(const struct fsdp2 *f)
 static void backward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
-    struct at u = at_position(f, st.position, st.by);
-    struct at prev = at_position(f, st.position + 1, st.by), next = at_position(f, st.position - 1, st.by);
+    struct at u = fsdp2_at(f, st.position, st.by);
+    struct at prev = fsdp2_at(f, st.position + 1, st.by), next = fsdp2_at(f, st.position - 1, st.by);
     bool both = needs_attention(f, unit_at(&f->map, st.position).block);
 
+    if (fsdp2_has_experts(f)) {
+        fsdp2_backward_with_experts(f, st);
+        return;
+    }
     if (f->reshard) {
         if (!both || u.c == UC_MLP)
             fsdp2_regather(f, u);
@@ -468,14 +453,18 @@ static void forward(struct fsdp2 *f)
 {
     fsdp2_unshard(f, the_root, PHASE_FORWARD, true, false);
     fsdp2_copy_out(f, the_root, PHASE_FORWARD, false);
+    if (fsdp2_has_experts(f))
+        fsdp2_prefetch_with_experts(f, fsdp2_at(f, 0, 0), PHASE_FORWARD);
     fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD, 0, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
     int returns = f->s->program.returns[PASS_FORWARD];
     fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
-    if (f->nshard > 1)              /* FSDPState._post_forward of the root */
-        fsdp2_release(f, at_position(f, f->map.n - 1, 0));
+    struct at last = fsdp2_at(f, f->map.n - 1, 0);
+    last = fsdp2_has_experts(f) ? fsdp2_experts(last) : last;
+    if (fsdp2_ranks(f, last.c) > 1) /* FSDPState._post_forward of the root */
+        fsdp2_release(f, last);
     if (f->root_reshard)
         fsdp2_reshard(f, the_root);
     if (returns > 0)
@@ -485,7 +474,7 @@ static void forward(struct fsdp2 *f)
 static void backward(struct fsdp2 *f)
 {
     struct op *o;
-    struct at first = at_position(f, 0, 0), second = at_position(f, 1, 0);
+    struct at first = fsdp2_at(f, 0, 0), second = fsdp2_at(f, 1, 0);
     const struct at *reduced = first_is_late(f) ? (f->map.n > 1 ? &second : NULL) : f->map.n > 0 ? &first : NULL;
     int returns = f->s->program.returns[PASS_BACKWARD];
 
@@ -495,8 +484,10 @@ static void backward(struct fsdp2 *f)
         fsdp2_unshard(f, the_root, PHASE_BACKWARD, false, true);
         fsdp2_regather(f, the_root);
     }
-    if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
-        fsdp2_unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
+    if (f->reshard && fsdp2_has_experts(f))
+        fsdp2_prefetch_with_experts(f, fsdp2_at(f, f->map.n - 1, 0), PHASE_BACKWARD);
+    else if (f->reshard && f->map.n > 0)    /* the root's pre_backward prefetches the last unit */
+        fsdp2_unshard(f, fsdp2_at(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
     fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, true, root_block_backward, f);
@@ -572,12 +563,14 @@ static void optimizer(struct fsdp2 *f, bool first)
 
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].stepped * f->map.of_class[c];
+    int experts = fsdp2_expert_tensors(f);
     if (f->p->clip > 0)
         lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
-                           (const struct norm_sum[]){            /* the norms of all, stacked */
-                               { f->group, f->nshard > 1 ? f->m->ntrainable : 0 },
+                           (const struct norm_sum[]){            /* the norms of all, stacked; experts' apart */
+                               { GROUP_EXPERT_DATA, fsdp2_ranks(f, UC_EXPERTS) > 1 ? experts : 0 }, { GROUP_EXPERT, experts },
+                               { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
                                { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
-                           2, false, own_gradients, f);
+                           4, false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
@@ -633,7 +626,7 @@ static void setup(struct fsdp2 *f)
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);
-            declare(f, (enum unit_class)c);
+            fsdp2_declare(f, (enum unit_class)c);
             fsdp2_parts(f, (enum unit_class)c);
             if (f->s->detailed)
                 fsdp2_describe(f, (enum unit_class)c);
@@ -654,6 +647,7 @@ static void setup(struct fsdp2 *f)
         lower_adamw_temporaries(f->s, p, f->foreach_temp, 0);
     }
     f->ev_gather = sched_event(f->s);
+    f->ev_gather_experts = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);
     f->ev_reduce = sched_event(f->s);
     f->ev_kept = sched_event(f->s);

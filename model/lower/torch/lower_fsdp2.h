@@ -5,7 +5,8 @@
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
  *     lower_fsdp2_float8.c   weights that are cast to 8-bit floats before they are gathered
- *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share */
+ *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share
+ *     lower_fsdp2_experts.c  blocks whose experts other ranks share */
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
@@ -57,7 +58,7 @@ struct fsdp2 {
     enum group         group;               /* where parameters are sharded */
     bool               hybrid, reshard, root_reshard, wide_grads, cast_grads;
     int64_t            reshard_ranks, root_ranks;   /* reshard_after_forward = k, else 0 */
-    uint16_t           ev_copy_out, ev_gather, ev_reduce;
+    uint16_t           ev_copy_out, ev_gather, ev_gather_experts, ev_reduce;
     uint16_t           ev_kept, ev_root_kept;   /* _reshard_after_forward_event */
     int64_t            table;               /* elements of the token embedding's gradient where it is of more than the rank's
                                              * rows; 0: it is not.  Of this, of what accumulates, of the rank's rows: */
@@ -86,8 +87,35 @@ static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
     return c == UC_ROOT ? f->root_ranks : f->reshard_ranks;
 }
 
+/* The ranks that share a unit, this rank's place among them, and their group; whether units are followed by their block's experts. */
+static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->map.of_class[UC_EXPERTS] > 0; }
+static inline int64_t fsdp2_ranks(const struct fsdp2 *f, enum unit_class c)
+{
+    return c == UC_EXPERTS ? f->local->expert_data_ranks : f->nshard;
+}
+static inline int64_t fsdp2_rank(const struct fsdp2 *f, enum unit_class c)
+{
+    return c == UC_EXPERTS ? f->local->expert_data_rank : f->rank_in_group;
+}
+
+/* ---- lower_fsdp2_experts.c ---- */
+
+/* The experts of a block's unit. */
+static inline struct at fsdp2_experts(struct at u) { return (struct at){ UC_EXPERTS, u.i, u.by }; }
+/* Dimension on which a class's tensors are cut. */
+int  fsdp2_dim(const struct fsdp2 *f, enum unit_class c);
+/* Tensors of experts that are a unit of their own. */
+int  fsdp2_expert_tensors(const struct fsdp2 *f);
+/* A unit of forward and one of backward, the next one's (NULL: there is none) gathered beside them. */
+void fsdp2_forward_with_experts(struct fsdp2 *f, struct unit_step st);
+void fsdp2_backward_with_experts(struct fsdp2 *f, struct unit_step st);
+/* Both parts of a unit are gathered, the experts' first on the way back. */
+void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase);
+
 /* Of unit 0 of a class: f->size[c], then (where layouts are asked for) what its buffers hold. */
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c);
+/* The families of a class; after fsdp2_measure(). */
+void fsdp2_declare(struct fsdp2 *f, enum unit_class c);
 /* The single allocations that a class's buffers are, and the optimizer's temporaries. */
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
 void fsdp2_foreach_parts(struct fsdp2 *f);
@@ -102,6 +130,9 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
 
 /* Names the unit of the last entry. */
 void fsdp2_name(struct fsdp2 *f, struct at u);
+
+/* The unit at a position; an instance of its families. */
+struct at fsdp2_at(const struct fsdp2 *f, int position, int by);
 
 /* Entries of one unit, as lower_fsdp2.c has them. */
 void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again);

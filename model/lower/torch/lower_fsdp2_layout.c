@@ -8,28 +8,28 @@
 
 /* ---- sizes ---- */
 
-/* `trained`: of what trains alone. */
-struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; const struct fsdp2 *of; };
+/* `trained`: of what trains alone.  `dim`: the dimension that is cut. */
+struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; const struct fsdp2 *of; int dim; };
 
 static bool counts(const struct tensor *t, const struct shard_arg *a) { return !(a->trained && t->frozen); }
 
-static int64_t rows_per_rank(const struct tensor *t, int64_t n)
+static int64_t rows_per_rank(const struct tensor *t, const struct shard_arg *a)
 {
-    return ceil_div(t->shape[0], n);
+    return ceil_div(t->shape[a->dim], a->n);
 }
 
 static int64_t padded(const struct tensor *t, const void *arg)
 {
     const struct shard_arg *a = arg;
-    return counts(t, a) ? rows_per_rank(t, a->n) * a->n * (t->numel / t->shape[0]) : 0;
+    return counts(t, a) ? rows_per_rank(t, a) * a->n * (t->numel / t->shape[a->dim]) : 0;
 }
 
 static int64_t local_numel(const struct tensor *t, const struct shard_arg *a)
 {
-    int64_t c = rows_per_rank(t, a->n), left = t->shape[0] - a->rank * c;
+    int64_t c = rows_per_rank(t, a), left = t->shape[a->dim] - a->rank * c;
     int64_t rows = left < 0 ? 0 : left < c ? left : c;
 
-    return counts(t, a) ? rows * (t->numel / t->shape[0]) : 0;
+    return counts(t, a) ? rows * (t->numel / t->shape[a->dim]) : 0;
 }
 
 static int64_t local_elems(const struct tensor *t, const void *arg)  { return local_numel(t, arg); }
@@ -70,7 +70,17 @@ static int64_t whole_bytes(const struct tensor *t, const void *arg)
 
 static int64_t local_rows(const struct tensor *t, const struct shard_arg *a)
 {
-    return local_numel(t, a) / (t->numel / t->shape[0]);
+    return local_numel(t, a) / (t->numel / t->shape[a->dim]);
+}
+
+/* With the dimension that is cut as its first. */
+static struct tensor turned(const struct tensor *t, const struct shard_arg *a)
+{
+    struct tensor of = *t;
+
+    of.shape[0] = t->shape[a->dim];
+    of.shape[a->dim] = t->shape[0];
+    return of;
 }
 
 struct state_arg { const struct shard_arg *part; const struct plan *plan; };
@@ -79,7 +89,8 @@ static int64_t state_bytes(const struct tensor *t, const void *arg)
 {
     const struct state_arg *a = arg;
     int64_t bytes[OPTIMIZER_PARTS], sum = 0;
-    int n = optimizer_states(a->plan, t, local_rows(t, a->part), bytes);
+    struct tensor of = turned(t, a->part);
+    int n = optimizer_states(a->plan, &of, local_rows(t, a->part), bytes);
 
     for (int i = 0; i < n; i++)
         sum += a->part->room(bytes[i]);
@@ -108,11 +119,11 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t)
 
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false, NULL };
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room, true, NULL };
-    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room, true, NULL };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false, f };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL };
+    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->param_room, false, NULL, fsdp2_dim(f, c) };
+    struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->state_room, true, NULL, fsdp2_dim(f, c) };
+    struct shard_arg grad = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->grad_room, true, NULL, fsdp2_dim(f, c) };
+    struct shard_arg used = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.used), round512, false, f, fsdp2_dim(f, c) };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
     struct sizes *z = &f->size[c];
 
     z->numel = unit_sum(&f->map, c, units_tensor_numel, NULL);
@@ -135,6 +146,43 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->grads_wide_bytes = fsdp2_grads_bytes(f, c, f->r.wire_reduce);
 }
 
+/* ---- buffers ---- */
+
+void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
+{
+    struct schedules *s = f->s;
+    const struct sizes *z = &f->size[c];
+    struct families *m = &f->fam[c];
+    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
+    int n = f->map.of_class[c];
+    int64_t ranks = fsdp2_ranks(f, c), shard = z->padded / ranks, reduced = z->reduced / ranks;
+    int64_t rs_out = round512(reduced * dtype_bytes(f->r.wire_reduce));
+    int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
+    bool cast = f->r.used != f->r.kept && !f->offload;
+
+    m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
+    m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
+                                 0, n, z->optimizer_bytes);
+    m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
+                              cast ? round512(z->used / ranks) : 0);
+    m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
+    m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
+                              ranks > 1 ? round512(z->used) : 0);
+    m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
+    m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
+    m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
+    m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
+                              z->grads_wide_bytes);
+    m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
+                              round512(z->reduced * dtype_bytes(f->r.wire_reduce)));
+    m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
+    m->grads      = sched_buf_in(s, f->home, CAT_GRADS, "sharded grads", of, 0, n,
+                                 f->offload ? z->host_grads_bytes : grads);
+    m->grads_new  = sched_buf(s, f->offload ? CAT_TEMPORARIES : CAT_GRADS, "new sharded grads", of, 0, n, grads);
+    for (int i = 0; i < n; i++)
+        sched_unit(s, unit_class_name(c), i, z->numel, z->padded, shard);
+}
+
 /* ---- single allocations ---- */
 
 static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, tensor_fn *bytes,
@@ -147,16 +195,18 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, false, NULL };
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true, NULL };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false, f };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL };
+    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, false, NULL, fsdp2_dim(f, c) };
+    struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
+    struct shard_arg used = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.used), round512, false, f, fsdp2_dim(f, c) };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
     const struct families *m = &f->fam[c];
 
     if (!f->offload) {
         parts_of(f, c, m->shard, 1, shard_bytes, &kept);
-        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
-            lower_state_parts(f->s, f->p, m->optimizer, &f->m->tensors[t], local_rows(&f->m->tensors[t], &state));
+        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+            struct tensor of = turned(&f->m->tensors[t], &state);
+            lower_state_parts(f->s, f->p, m->optimizer, &of, local_rows(&f->m->tensors[t], &state));
+        }
         for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
             sched_part(f->s, m->optimizer, step_bytes(&f->m->tensors[t], f->p));
     }
@@ -169,11 +219,11 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
 void fsdp2_foreach_parts(struct fsdp2 *f)
 {
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true, NULL };
-
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < f->map.of_class[c]; i++)
-            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes, &state);
+            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes,
+                     &(struct shard_arg){ fsdp2_ranks(f, (enum unit_class)c), fsdp2_rank(f, (enum unit_class)c), dtype_bytes(f->r.kept), round512,
+                                          true, NULL, fsdp2_dim(f, (enum unit_class)c) });
 }
 
 /* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
@@ -204,7 +254,7 @@ void fsdp2_declare_statistics(struct fsdp2 *f)
 static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
                          bool apart, int64_t at)
 {
-    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL };
+    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL, 0 };
 
     /* Where they begin, should the first tensors have no rows on this rank. */
     sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
@@ -223,7 +273,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
 static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
 {
     int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
-    struct shard_arg a = { f->nshard, 0, e, round512, false, NULL };
+    struct shard_arg a = { f->nshard, 0, e, round512, false, NULL, 0 };
 
     sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
@@ -237,7 +287,7 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 /* Whole tensors, each an allocation of its own. */
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
-    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL };
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL, 0 };
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t at = 0;
 

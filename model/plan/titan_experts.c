@@ -1,0 +1,56 @@
+/* titan_experts.c -- see titan_experts.h. */
+#include "model/plan/titan_experts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+/* One of GroupedExperts' tensors, of half of what gate and up have together; in its module, behind the last. */
+static void add(struct model *m, const struct tensor *like, const char *name, enum tensor_role role, bool half)
+{
+    struct tensor *t = &m->tensors[m->ntensors++];
+
+    *t = *like;
+    t->role = role;
+    t->shape[1] /= half ? 2 : 1;
+    t->numel /= half ? 2 : 1;
+    snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 8), m->modules[like->module].name, name);
+    m->ntrainable++;
+}
+
+int titan_experts_model(const struct plan *p, struct model *out)
+{
+    const struct model *m = &p->model;
+    const struct tensor *both = NULL;
+
+    *out = *m;
+    out->ntensors = out->ntrainable = 0;
+    out->per_block++;
+    out->tensors = calloc((size_t)(m->ntensors + m->layers), sizeof *out->tensors);
+    out->modules = calloc((size_t)m->nmodules, sizeof *out->modules);
+    json_incref(out->rope_scaling);
+    if (!out->tensors || !out->modules) {
+        model_free(out);
+        return fail("out of memory for torchtitan's tensor table");
+    }
+    for (int i = 0; i < m->nmodules; i++)
+        out->modules[i] = m->modules[i];
+    for (int t = 0; t < m->ntensors; t++) {
+        const struct tensor *x = &m->tensors[t];
+        if (t == m->modules[x->module].first)
+            out->modules[x->module].first = out->ntensors;
+        if (x->role == ROLE_EXPERTS_IN) {
+            both = x;
+            add(out, x, "w1_EFD", ROLE_EXPERTS_IN, true);
+        } else if (x->role == ROLE_EXPERTS_OUT) {
+            add(out, x, "w2_EDF", ROLE_EXPERTS_OUT, false);
+            add(out, both, "w3_EFD", ROLE_EXPERTS_UP, true);
+            out->modules[x->module].ntensors++;
+        } else {
+            out->tensors[out->ntensors++] = *x;
+            out->ntrainable++;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* tape_dispatch.c -- see tape_dispatch.h. */
+#include "model/program/tape_dispatch.h"
+
+#include "model/plan/plan_groups.h"
+#include "model/program/tape_internal.h"
+
+static struct kernel *begin(struct tape *t, const char *name)
+{
+    return t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
+}
+
+static void note(struct tape *t, const char *name, const struct collective *c)
+{
+    struct kernel *k = begin(t, name);
+
+    if (k != &t->skipped)
+        k->collective = tape_note_collective(t, c);
+}
+
+static void exchange(struct tape *t, const char *name, enum dtype dt, int64_t sent, int64_t came)
+{
+    note(t, name, &(struct collective){ .op = COLL_ALL_TO_ALL, .group = GROUP_EXPERT, .dtype = (uint8_t)dt, .stream = STREAM_CONTEXT,
+                                        .elems = sent, .came = came == sent ? 0 : came });
+}
+
+static int make(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+int64_t tape_rows_received(int64_t rows, double imbalance) { return (int64_t)((double)rows * imbalance + 0.5); }
+
+var tape_dispatch(struct tape *t, const char *name, var x, int64_t numel)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *n = tape_node(t, NODE_DISPATCH, name, KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    n->k = numel;
+    exchange(t, name, dt, tape_var_numel(t, x), numel);
+    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+}
+
+var tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel)
+{
+    exchange(t, name, DT_INT64, numel, numel);
+    return tape_var(t, make(t, numel, DT_INT64), numel, DT_INT64, 0, 0);
+}
+
+var tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group)
+{
+    note(t, name, &(struct collective){ .op = COLL_ALL_GATHER, .group = (uint8_t)group, .dtype = DT_INT64, .stream = STREAM_CONTEXT,
+                                        .elems = numel * ranks });
+    return tape_var(t, make(t, numel * ranks, DT_INT64), numel * ranks, DT_INT64, 0, 0);
+}
+
+void tape_await_host(struct tape *t, const char *name)
+{
+    note(t, name, &(struct collective){ .waits = true });
+}
+
+void tape_run_dispatch(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+
+    t->module = n->module;
+    t->half = n->half;
+    exchange(t, n->name, e->dt, n->k, e->numel);
+    out[0] = make(t, e->numel, e->dt);
+}

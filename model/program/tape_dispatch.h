@@ -1,0 +1,27 @@
+/* tape_dispatch.h -- tokens on their way to the ranks that have their experts, and back.
+ *
+ * Among the ranks that share out a block's experts (GROUP_EXPERT) a rank sends each other as many rows.  What it receives is as much,
+ * or more: the busiest rank's, as the plan says (parallel.expert_imbalance). */
+#ifndef DPX_TAPE_DISPATCH_H
+#define DPX_TAPE_DISPATCH_H
+
+#include "model/program/tape.h"
+
+/* Rows that the busiest rank computes for `rows` that each rank sends: times the imbalance, rounded to the nearest. */
+int64_t tape_rows_received(int64_t rows, double imbalance);
+
+/* x sent in parts; `numel` elements come in, a tensor of their own.  Back: the other way round. */
+var  tape_dispatch(struct tape *t, const char *name, var x, int64_t numel);
+/* Whole numbers, which have no gradient: as many from each rank. */
+var  tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel);
+
+/* Numbers of `ranks` ranks, `numel` of each: of those that share out the experts, or that cut them too (a group's purpose). */
+var  tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group);
+
+/* The issuing thread waits for what has been computed: it copies sizes from the device. */
+void tape_await_host(struct tape *t, const char *name);
+
+/* Backward of tape_dispatch(). */
+void tape_run_dispatch(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+
+#endif

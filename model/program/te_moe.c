@@ -1,0 +1,124 @@
+/* te_moe.c -- see te_moe.h.  megatron-core 0.16.1, core/transformer/moe/: router.py (TopKRouter), moe_utils.py (permute, sort_chunks_by_idxs,
+ * unpermute: not fused), token_dispatcher.py (MoEAlltoAllTokenDispatcher), experts.py (TEGroupedMLP).
+ *
+ * T tokens of a rank (with sequence parallelism its share of the positions) choose k experts each: N = T k rows go out, R = N x imbalance
+ * come in at the busiest rank, and where tensor-parallel ranks cut experts it gathers what the others got.  Probabilities travel beside
+ * the rows and are multiplied in between the two products. */
+#include "model/program/te_moe.h"
+
+#include "model/plan/plan_groups.h"
+#include "model/program/tape_dispatch.h"
+#include "model/program/tape_experts.h"
+#include "model/program/tape_te.h"
+#include "model/program/torch_parts.h"
+
+static var tmp(struct tape *t, var used, var result)
+{
+    tape_drop(t, used);
+    return result;
+}
+
+static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
+{
+    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
+    return torch_param(b, torch_gradient_of(b, role, false), numel);
+}
+
+struct moe { int64_t tokens, rows, came, all, ranks, cut, here; };
+
+/* Probabilities and a map, tokens by experts. */
+static void route(struct torch_model *b, var x, const struct moe *s, var *probs, var *map)
+{
+    struct tape *t = b->t;
+    int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
+    var w = param(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, 0, true), index;
+    enum dtype dt = tape_var_dtype(t, logits);
+
+    tape_drop(t, w);
+    var scores = tape_topk(t, logits, s->tokens, b->m->experts_used, &index);
+    scores = tmp(t, scores, op_cast(t, scores, DT_FP32));
+    scores = tmp(t, scores, op_unary(t, "router softmax", KC_ELEMENTWISE, scores, SAVE_OUT));
+    scores = tmp(t, scores, op_cast(t, scores, dt));
+    *probs = tape_pick(t, "probabilities by expert", scores, index, all);
+    var ones = op_new(t, "routing map", KC_ELEMENTWISE, all, DT_INT32);
+    *map = op_new(t, "routing map", KC_ELEMENTWISE, all, DT_UINT8);
+    tape_drop(t, ones);
+    tape_drop(t, scores);
+    tape_drop(t, index);
+    tape_drop(t, logits);
+}
+
+/* A copy in another order, which backward undoes. */
+static var in_order(struct tape *t, const char *name, var x) { return op_copy(t, name, x, true); }
+
+/* The experts' two products and what is between them. */
+static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut;
+    var w = param(b, ROLE_EXPERTS_IN, s->here * 2 * f * h), y = tape_grouped_fused(t, GEMM("experts gate up"), x, 2 * f, h, s->here, w);
+
+    tape_drop(t, w);
+    y = tmp(t, y, te_weighted_activation(t, "gated activation", y, probs));
+    w = param(b, ROLE_EXPERTS_OUT, s->here * f * h);
+    y = tmp(t, y, tape_grouped_fused(t, GEMM("experts down"), y, h, f, s->here, w));
+    tape_drop(t, w);
+    return y;
+}
+
+var te_moe(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct parallel_options *of = &b->p->parallel;
+    int64_t h = b->m->hidden, e = b->m->experts;
+    struct moe s = { .tokens = tape_var_numel(t, x) / h, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1 };
+    var probs, map;
+
+    s.rows = s.tokens * b->m->experts_used;
+    s.came = s.ranks > 1 ? tape_rows_received(s.rows, of->expert_imbalance) : s.rows;
+    s.all = s.came * s.cut;
+    s.here = e / s.ranks;
+    route(b, x, &s, &probs, &map);
+    t->module = -1;
+
+    /* preprocess(): how many rows each rank sends to each expert. */
+    var counts = op_new(t, "rows of experts", KC_ELEMENTWISE, e, DT_INT64), others = 0;
+    if (s.ranks * s.cut > 1)
+        others = tape_gather_counts(t, "rows of ranks", e, s.ranks * s.cut, s.cut == 1 ? GROUP_EXPERT : GROUP_EXPERT_TENSOR);
+
+    /* permute() */
+    var by_expert = op_new(t, "map by expert", KC_COPY, s.tokens * e, DT_UINT8), numbers = op_new(t, "token of a row", KC_ELEMENTWISE, s.rows, DT_INT64);
+    var turned = in_order(t, "probabilities by expert", probs), p = tape_pick(t, "probabilities of rows", turned, by_expert, s.rows);
+    tape_drop(t, turned);
+    tape_await_host(t, "rows of ranks to the host");
+    var rows = tape_pick(t, "rows by expert", x, numbers, s.rows * h);
+    tape_drop(t, by_expert);
+
+    if (s.ranks > 1) {
+        rows = tmp(t, rows, tape_dispatch(t, "rows to experts", rows, s.came * h));
+        p = tmp(t, p, tape_dispatch(t, "probabilities to experts", p, s.came));
+    }
+    if (s.cut > 1) {
+        rows = tmp(t, rows, te_move(t, TE_GATHER, rows, s.cut));
+        p = tmp(t, p, te_move(t, TE_GATHER, p, s.cut));
+    }
+    if (s.here > 1 && s.ranks * s.cut > 1) {
+        rows = tmp(t, rows, in_order(t, "rows by own expert", rows));
+        p = tmp(t, p, in_order(t, "probabilities by own expert", p));
+    }
+    var y = experts(b, rows, p, &s);
+    tape_drop(t, rows);
+    tape_drop(t, p);
+    t->module = -1;
+    if (s.here > 1 && s.ranks * s.cut > 1)
+        y = tmp(t, y, in_order(t, "rows by rank", y));
+    if (s.cut > 1)
+        y = tmp(t, y, te_move(t, TE_SCATTER, y, s.cut));
+    if (s.ranks > 1)
+        y = tmp(t, y, tape_dispatch(t, "rows to tokens", y, s.rows * h));
+    var out = tape_pick(t, "rows of tokens", y, numbers, s.tokens * h);
+    const var names[] = { y, numbers, others, counts, probs, map };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    return out;
+}

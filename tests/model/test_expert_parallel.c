@@ -1,0 +1,348 @@
+/* Expert parallelism: which ranks share out a block's experts, what a rank then has, sends and waits for. */
+#include "tests/check.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "model/exchange/megatron_import.h"
+#include "model/lower/lower.h"
+#include "model/program/tape_dispatch.h"
+#include "tests/model/plans.h"
+
+static void plan_of_torch(struct plan *p, const char *model, int64_t layers, int64_t world, int64_t expert)
+{
+    plan_of(p, model, layers, world, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p->kernels = KERNELS_TORCH_SDPA;
+    p->parallel.expert = expert;
+}
+
+static void plan_of_megatron(struct plan *p, int64_t world, int64_t tensor, int64_t cut, int64_t expert)
+{
+    plan_of(p, "mixtral-8x7b", 2, world, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    p->kernels = KERNELS_TE;
+    p->parallel.tensor = tensor;
+    p->parallel.sequence = tensor > 1;
+    p->parallel.expert = expert;
+    p->parallel.expert_tensor = cut;
+}
+
+static void refused(const struct plan *p, const char *word)
+{
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    assert_int_equal(plan_check(p, "plan"), -1);
+    fail_capture(NULL, 0);
+    if (!strstr(why, word))
+        fail_msg("no %s in: %s", word, why);
+}
+
+/* ---- groups ---- */
+
+static void has_ranks(const struct plan *p, enum group is, int64_t rank, const int64_t *ranks, int n)
+{
+    struct plan_groups groups;
+    int g;
+
+    plan_groups(p, &groups);
+    g = plan_groups_find(&groups, is);
+    assert_true(g >= 0);
+    assert_int_equal(groups.group[g].ranks, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(mesh_member(&groups.group[g].of, rank, i), ranks[i]);
+}
+
+/* torchtitan's sparse mesh (dp_replicate, efsdp, ep), ep fastest: of 16 ranks with experts over 4, rank 6 is in the run from 4 on, and
+ * at place 2 of each run.  Two copies of 8: the runs stay within a copy. */
+static void torchtitan_shares_experts_out_over_runs_of_ranks(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 16, 4);
+    has_ranks(&p, GROUP_EXPERT, 6, (const int64_t[]){ 4, 5, 6, 7 }, 4);
+    has_ranks(&p, GROUP_EXPERT_DATA, 6, (const int64_t[]){ 2, 6, 10, 14 }, 4);
+    p.shard_group = 8;
+    has_ranks(&p, GROUP_EXPERT, 14, (const int64_t[]){ 12, 13, 14, 15 }, 4);
+    has_ranks(&p, GROUP_EXPERT_DATA, 14, (const int64_t[]){ 10, 14 }, 2);
+    model_free(&p.model);
+}
+
+/* Megatron-LM's expert grid, (expert tensor, expert, expert data) from fast to slow, over the same ranks as (tensor, data): whole
+ * experts over all ranks in runs of 4; experts that 2 tensor-parallel ranks cut over every second rank. */
+static void megatron_folds_its_expert_grid_over_the_other(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_megatron(&p, 8, 2, 1, 4);
+    has_ranks(&p, GROUP_EXPERT, 5, (const int64_t[]){ 4, 5, 6, 7 }, 4);
+    has_ranks(&p, GROUP_EXPERT_DATA, 5, (const int64_t[]){ 1, 5 }, 2);
+    model_free(&p.model);
+    plan_of_megatron(&p, 8, 2, 2, 2);
+    has_ranks(&p, GROUP_EXPERT, 5, (const int64_t[]){ 5, 7 }, 2);
+    has_ranks(&p, GROUP_EXPERT_DATA, 5, (const int64_t[]){ 1, 5 }, 2);
+    has_ranks(&p, GROUP_EXPERT_TENSOR, 5, (const int64_t[]){ 4, 5, 6, 7 }, 4);
+    model_free(&p.model);
+}
+
+/* ---- what a rank has ---- */
+
+static int64_t held(const struct plan *p, int64_t rank)
+{
+    struct local_model local;
+    int64_t n;
+
+    assert_int_equal(local_model_of(p, rank, &local), 0);
+    n = local.model->params;
+    local_model_free(&local);
+    return n;
+}
+
+/* A block of Mixtral: attention 41,943,040, router 32,768, norms 8,192, experts 176,160,768 each; embedding and head 32000 x 4096. */
+static void a_rank_has_its_share_of_the_experts(void **state)
+{
+    const int64_t rest = 41943040 + 32768 + 8192, expert = 176160768, ends = 2 * 32000 * 4096LL + 4096;
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 16, 4);
+    for (int64_t rank = 0; rank < 16; rank += 5)
+        assert_int_equal(held(&p, rank), 2 * (rest + 2 * expert) + ends);
+    model_free(&p.model);
+    plan_of_megatron(&p, 8, 2, 1, 4);       /* attention cut in two; a vocabulary of 32000 = 125 x 256 stays */
+    assert_int_equal(held(&p, 3), 2 * (rest - 41943040 / 2 + 2 * expert) + ends / 2 + 2048);
+    model_free(&p.model);
+    plan_of_megatron(&p, 8, 2, 2, 2);
+    assert_int_equal(held(&p, 3), 2 * (rest - 41943040 / 2 + 4 * expert / 2) + ends / 2 + 2048);
+    model_free(&p.model);
+}
+
+/* ---- schedules ---- */
+
+/* Entries of the steady step, each as often as it is issued: what they send in all; how many there are. */
+static int64_t count(const struct schedules *s, enum coll_op op, enum group of, enum dtype dt, int64_t *elems)
+{
+    int64_t n = 0, times = 1;
+
+    *elems = 0;
+    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++) {
+        const struct op *o = &s->ops[i];
+        times = o->kind == OP_REPEAT ? times * o->u.repeat.n : o->kind == OP_END ? times / s->ops[o->u.repeat.other].u.repeat.n : times;
+        if (o->kind != OP_COLL || o->u.coll.op != op || sched_group(s, o)->is != of || o->u.coll.dtype != dt)
+            continue;
+        n += times;
+        *elems += times * o->u.coll.elems;
+    }
+    return n;
+}
+
+static int64_t waits(const struct schedules *s)
+{
+    int64_t n = 0, times = 1;
+
+    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++) {
+        const struct op *o = &s->ops[i];
+        times = o->kind == OP_REPEAT ? times * o->u.repeat.n : o->kind == OP_END ? times / s->ops[o->u.repeat.other].u.repeat.n : times;
+        n += o->kind == OP_WAIT && !strcmp(o->what, "sizes to the host") ? times : 0;
+    }
+    return n;
+}
+
+/* Qwen3-30B, experts over 8 of 16 ranks, 4096 tokens that take 8 of 128 (vectors 69 and 70): 32,768 rows of 2048 four times a layer;
+ * 16 experts a rank, 3 x 16 x 2048 x 768 elements, which two ranks share: gathered forward and back, 150,994,944 bytes of them; counts of
+ * 128 experts.  The host waits once a layer, with recompute twice, and rows go there twice more. */
+static void a_block_exchanges_its_rows_four_times(void **state)
+{
+    const int64_t layers = 6, rows = 4096 * 8, experts = 75497472;
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t sum;
+
+    (void)state;
+    assert_int_equal(3 * 16 * 2048 * 768, experts);
+    assert_int_equal(2 * experts, 150994944);
+    plan_of_torch(&p, "qwen3-30b-a3b", layers, 16, 8);
+    p.seq = 4096;
+    p.micro_batch = 1;
+    for (int full = 0; full < 2; full++) {
+        p.recompute = full ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        assert_int_equal(lower(&p, 0, &s), 0);
+        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), (full ? 6 : 4) * layers);
+        assert_int_equal(sum, (full ? 6 : 4) * layers * rows * 2048);
+        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_INT64, &sum), (full ? 2 : 1) * layers);
+        assert_int_equal(sum, (full ? 2 : 1) * layers * 128);
+        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT_DATA, DT_BF16, &sum), 2 * layers);
+        assert_int_equal(sum, 2 * layers * experts);
+        assert_int_equal(count(&s, COLL_REDUCE_SCATTER, GROUP_EXPERT_DATA, DT_FP32, &sum), layers);
+        assert_int_equal(sum, layers * experts);
+        assert_int_equal(waits(&s), (full ? 2 : 1) * layers);
+        schedules_free(&s);
+    }
+    model_free(&p.model);
+}
+
+/* 4096 tokens of DeepSeek-V3 that take 8 experts, 7168 wide (vector 68): 234,881,024 elements, 448 MiB, of which 63 of 64 leave the
+ * rank; four of them 1792 MiB. */
+static void a_buffer_of_rows_is_as_wide_as_the_model(void **state)
+{
+    const int64_t elems = 4096 * 8 * 7168LL;
+
+    (void)state;
+    assert_int_equal(elems, 234881024);
+    assert_int_equal(2 * elems, 448LL << 20);
+    assert_int_equal(2 * elems / 64 * 63, 441LL << 20);
+    assert_int_equal(4 * 2 * elems, 1792LL << 20);
+    /* 64 ranks x 4096 x 8 choices over 256 experts (vector 73): the busiest of random ones has 3.7 % more than the mean. */
+    assert_int_equal(64 * 4096 * 8 / 256, 8192);
+    assert_int_equal(tape_rows_received(8192, 1.037), 8495);
+    assert_int_equal(tape_rows_received(8192, 1), 8192);
+}
+
+static const struct op *first_rows(const struct schedules *s)
+{
+    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
+        if (s->ops[i].kind == OP_COLL && s->ops[i].u.coll.op == COLL_ALL_TO_ALL && s->ops[i].u.coll.dtype == DT_BF16)
+            return &s->ops[i];
+    fail_msg("no rows are exchanged");
+    return NULL;
+}
+
+/* The busiest rank of four sends as much as any other, a quarter to each, and gets half as much again from each; its products have
+ * half as many rows more. */
+static void imbalance_is_the_busiest_ranks(void **state)
+{
+    const int64_t sent = 512 * 2 * 4096;
+    struct program g = { 0 };
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 4);
+    p.seq = 512;
+    p.micro_batch = 1;
+    for (int half_more = 0; half_more < 2; half_more++) {
+        p.parallel.expert_imbalance = half_more ? 1.5 : 1;
+        assert_int_equal(lower(&p, 0, &s), 0);
+        const struct op *o = first_rows(&s);
+        assert_int_equal(o->u.coll.elems, sent);
+        assert_int_equal(o->u.coll.parts > 0, half_more);
+        for (int i = 0; i < 4 && half_more; i++) {
+            assert_int_equal(s.coll_parts[o->u.coll.parts + i].sent, sent / 4);
+            assert_int_equal(s.coll_parts[o->u.coll.parts + i].received, sent / 4 * 3 / 2);
+        }
+        schedules_free(&s);
+        assert_int_equal(program_build(&p, &g), 0);
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[PASS_FORWARD]; i++) {
+            const struct kernel *k = &g.piece[PIECE_BLOCK].kernels[PASS_FORWARD][i];
+            if (!strncmp(k->name, "experts", 7) && k->kind == KC_GEMM) {
+                assert_int_equal(k->batch, 2);
+                assert_int_equal(k->batch * k->m, half_more ? 1536 : 1024);
+            }
+        }
+        program_free(&g);
+    }
+    model_free(&p.model);
+}
+
+/* Megatron: parameters and gradients of the experts by their own ranks.  Two blocks on 8 ranks, whole experts over 4: a rank has 2 of 8,
+ * and shares their fp32 parameters and moments with one other, those of the rest with 3 others.  Buckets end at multiples of 128 and
+ * of the ranks, which all of these are. */
+static void megatron_shards_states_by_the_ranks_that_have_them(void **state)
+{
+    const int64_t experts = 2 * 2 * 176160768LL, rest = 2 * (41943040 / 2 + 32768 + 8192) + 32000 * 4096LL + 4096;
+    int64_t bytes[NCAT] = { 0 };
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    plan_of_megatron(&p, 8, 2, 1, 4);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    for (int i = 0; i < s.nbufs; i++)
+        if (strcmp(s.bufs[i].what, "parameters as they were made"))
+            bytes[s.bufs[i].category] += s.bufs[i].bytes * s.bufs[i].count;
+    assert_int_equal(bytes[CAT_PARAMS], 2 * (rest + experts));
+    assert_int_equal(bytes[CAT_GRADS], 4 * (rest + experts));
+    assert_true(bytes[CAT_OPTIMIZER] >= 12 * (rest / 4 + experts / 2) && bytes[CAT_OPTIMIZER] < 12 * (rest / 4 + experts / 2) + (1 << 16));
+    schedules_free(&s);
+    model_free(&p.model);
+}
+
+/* As Megatron-LM's options and back. */
+static void megatrons_options_come_back(void **state)
+{
+    struct plan p, back;
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/dpx-test-%ld.txt", (long)getpid());
+    for (int cut = 1; cut <= 2; cut++) {
+        plan_of_megatron(&p, 8, 2, cut, 2);
+        p.clip = 1;
+        p.dropout = 0;
+        FILE *to = fopen(path, "w");
+        assert_non_null(to);
+        assert_int_equal(megatron_export(&p, to), 0);
+        fclose(to);
+        json_t *options = megatron_import_file(path);
+        assert_non_null(options);
+        assert_int_equal(json_integer_value(json_object_get(options, "num_experts")), 8);
+        back = (struct plan){ .model = p.model, .cluster = p.cluster, .seq = p.seq };
+        assert_int_equal(megatron_import(options, "t.txt", &back), 0);
+        assert_int_equal(back.parallel.expert, 2);
+        assert_int_equal(back.parallel.expert_tensor, cut);
+        json_decref(options);
+        unlink(path);
+        model_free(&p.model);
+    }
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "llama-3.1-8b", 2, 8, 2);
+    refused(&p, "has no experts");
+    model_free(&p.model);
+    plan_of_torch(&p, "mixtral-8x7b", 2, 12, 3);
+    refused(&p, "8 experts of a block do not divide by 3 ranks");
+    p.parallel.expert = 8;
+    refused(&p, "8 does not divide the 12 ranks that share one copy");
+    p.parallel.expert = 4;
+    p.unit = UNIT_HALF_BLOCK;
+    refused(&p, "unit");
+    model_free(&p.model);
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 2);
+    p.fsdp.cpu_offload = true;
+    refused(&p, "fsdp.cpu_offload");
+    p.fsdp.cpu_offload = false;
+    p.fsdp.reshard_after_forward = 2;
+    refused(&p, "reshard_after_forward");
+    model_free(&p.model);
+    plan_of_megatron(&p, 8, 2, 1, 1);
+    refused(&p, "parallel.expert_tensor");
+    p.parallel.sequence = false;
+    refused(&p, "parallel.sequence");
+    p.kernels = KERNELS_MEGATRON_LOCAL;
+    refused(&p, "TEGroupedMLP");
+    model_free(&p.model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(torchtitan_shares_experts_out_over_runs_of_ranks),
+        cmocka_unit_test(megatron_folds_its_expert_grid_over_the_other),
+        cmocka_unit_test(a_rank_has_its_share_of_the_experts),
+        cmocka_unit_test(a_block_exchanges_its_rows_four_times),
+        cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
+        cmocka_unit_test(imbalance_is_the_busiest_ranks),
+        cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
+        cmocka_unit_test(megatrons_options_come_back),
+        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests_name("model/expert_parallel", tests, NULL, NULL);
+}
