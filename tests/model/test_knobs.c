@@ -251,7 +251,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
-        if (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8")) {
+        if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
             plain.kernels = KERNELS_TORCH_SDPA;
             plain.precision = DT_BF16;
             plain.float8.recipe = k->offset == offsetof(struct plan, float8.recipe) ? FLOAT8_NONE : FLOAT8_TENSORWISE;
