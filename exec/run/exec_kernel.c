@@ -5,7 +5,6 @@
 #include "base/fail.h"
 #include "exec/kernels/rng.h"
 #include "exec/run/executor_internal.h"
-#include "model/arch/packed.h"
 
 /* What random numbers are for, within a step. */
 enum site { SITE_EMBED, SITE_ATTENTION, SITE_ATTN_OUT, SITE_MLP };
@@ -145,25 +144,6 @@ static struct linear linear_shape(const struct kernel_call *c, enum tensor_role 
     return l;
 }
 
-struct packed_weight exec_packed(const struct tensor *t, void *at)
-{
-    int64_t bytes[PACKED_PARTS];
-    struct packed_weight w = { .n = t->numel };
-    bool coded = t->packed == BASE_NF4_DOUBLE;
-    char *part[PACKED_PARTS], *next = at;
-    int n = packed_parts(t, bytes);
-
-    for (int i = 0; i < n; next += round_up(bytes[i], 512), i++)
-        part[i] = next;
-    w.codes = (uint8_t *)part[0];
-    w.coded = coded ? (uint8_t *)part[1] : NULL;
-    w.maxima = (float *)(void *)part[coded ? 2 : 1];
-    w.map = coded ? (float *)(void *)part[3] : NULL;
-    w.mean = coded ? (float *)(void *)part[4] : NULL;
-    w.values = (float *)(void *)part[n - 1];
-    return w;
-}
-
 /* The weight of a product: where it was in codes, their numbers, [out, in] in the activations' dtype. */
 static const void *weight(const struct kernel_call *c, struct linear *l)
 {
@@ -247,15 +227,6 @@ static int scale_low(const struct kernel_call *c, struct kernels *k, void *low)
     return kernels_ops(k)->copy(k, tokens(c) * t->rank, low, at, low, at, t->alpha / (double)t->rank, false);
 }
 
-/* On what an adapter reads.  Each of a block's has its own, as PEFT's modules have; elements are counted over whole samples. */
-static struct dropout adapter_dropout(const struct kernel_call *c, const struct linear_place *at, int64_t in)
-{
-    uint64_t index = ((uint64_t)c->step->number * 4096 + (uint64_t)(c->block + 2)) * 8 + (uint64_t)(at->low - SLOT_LOW_Q);
-
-    return (struct dropout){ .p = c->x->p->train.dropout, .key = rng_key(c->x->a.seed, RNG_ADAPTER, index),
-                             .first = c->step->samples[c->micro] * c->x->p->seq * in };
-}
-
 /* What A reads, dropped; or what its backward left, dropped and added to the gradient of the layer's input. */
 static int adapter_drop(const struct kernel_call *c, struct kernels *k)
 {
@@ -265,7 +236,7 @@ static int adapter_drop(const struct kernel_call *c, struct kernels *k)
     enum dtype t = act_dtype(c);
     int64_t column, n;
     struct linear l = linear_shape(c, at->role, &column);
-    struct dropout d = adapter_dropout(c, at, l.in);
+    struct dropout d = exec_adapter_dropout(c, at->low, l.in);
 
     n = l.n * l.in;
     if (!back && kernels_ops(k)->copy(k, n, dropped, t, input(c, at), t, 1, false) < 0)
@@ -647,35 +618,6 @@ static int output_back(const struct kernel_call *c, struct kernels *k)
     return 0;
 }
 
-/* Samples from s on, as many as a->batch. */
-static int attend_some(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t s)
-{
-    int64_t n = s * a->seq, o = n * a->heads * a->dim;
-    const void *qkv = offset(c->at[SLOT_QKV], n * a->ld, a->at);
-    void *out = offset(c->at[SLOT_ATTN], o, a->at);
-    float *lse = (float *)c->at[SLOT_LSE] + n * a->heads;
-
-    if (c->k->fn == FN_ATTENTION)
-        return kernels_ops(k)->attention(k, a, qkv, out, lse);
-    return kernels_ops(k)->attention_back(k, a, qkv, out, lse, offset(c->at[SLOT_DA], o, a->at),
-                                          (float *)c->at[SLOT_DELTA] + n * a->heads, offset(c->at[SLOT_DQKV], n * a->ld, a->at));
-}
-
-/* Scores of a sample's other heads, which other ranks have, lie between those of its own and the next sample's:
- * dropout, which counts them, takes a sample at a time. */
-static int attend_samples(const struct kernel_call *c, struct kernels *k, const struct attention *a)
-{
-    struct attention one = *a;
-
-    if (a->drop.p <= 0 || tensor_ranks(c->x) == 1)
-        return attend_some(c, k, a, 0);
-    one.batch = 1;
-    for (int64_t s = 0; s < a->batch; s++, one.drop.first += tensor_ranks(c->x) * a->heads * a->seq * a->seq)
-        if (attend_some(c, k, &one, s) < 0)
-            return -1;
-    return 0;
-}
-
 /* Whose tokens are not a sample's from the first on. */
 static int context_run(const struct kernel_call *c, struct kernels *k)
 {
@@ -694,7 +636,7 @@ static int attend(const struct kernel_call *c, struct kernels *k)
     if (rotary)
         return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq,
                                       c->at[c->k->fn == FN_ROTARY ? SLOT_QKV : SLOT_DQKV], c->k->fn == FN_ROTARY_BACK);
-    return attend_samples(c, k, &a);
+    return exec_attend(c, k, &a);
 }
 
 static int activation(const struct kernel_call *c, struct kernels *k)

@@ -250,6 +250,11 @@ struct kernel_call {
     int     nhand;
 };
 int executor_kernel_run(const struct kernel_call *c);
+/* On what an adapter reads, `in` numbers a token.  Each of a block's has its own, as PEFT's modules have, by the slot that its A leaves;
+ * elements are counted over whole samples. */
+struct dropout exec_adapter_dropout(const struct kernel_call *c, enum slot low, int64_t in);
+/* Attention, or its backward, of whole samples. */
+int exec_attend(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 /* On the embedding of positions from `at` on, counted over the micro-step's whole samples. */
 struct dropout exec_embed_dropout(const struct kernel_call *c, int64_t at);
 
