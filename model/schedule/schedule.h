@@ -393,6 +393,11 @@ static inline enum sched_id sched_of_step(const struct schedules *s, int64_t ste
     return step == 1 ? SCHED_FIRST : step <= 1 + s->early ? SCHED_EARLY : SCHED_STEADY;
 }
 static inline bool sched_has(const struct schedules *s, enum sched_id id) { return id != SCHED_EARLY || s->early > 0; }
+/* The schedules in the order in which they run, i = 0 to NSCHED - 1. */
+static inline enum sched_id sched_in_turn(int i)
+{
+    return i < SCHED_STEADY ? (enum sched_id)i : i == SCHED_STEADY ? SCHED_EARLY : SCHED_STEADY;
+}
 int64_t sched_times(const struct schedules *s, enum sched_id id, int64_t steps);
 
 /* The instance of its family that an act is about, the first of its n. */

@@ -37,12 +37,16 @@ static struct crossover_plan *fitting(const struct search_options *o, const stru
     return s;
 }
 
-/* The fastest plan of a cell. */
+/* What codes leave of a plan's step: all but its waits for communication, and of its computation half, the most that it loses
+ * beside collectives (LEAST_LEFT of overlap.c).  Entries are added, none goes: the issuing thread takes no less. */
+static double least_of(const struct found *f) { return f->step_s - f->exposed_s - f->compute_s / 2; }
+
+/* The fastest plan of a cell, where codes might make it the fastest of all. */
 static const struct plan *fastest(const struct search_result *r, enum strategy s, enum dialect d)
 {
     for (int64_t i = 0; i < r->nfit; i++)
         if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d && !r->found[i].elsewhere)
-            return &r->found[i].plan;
+            return least_of(&r->found[i]) < r->found[0].step_s ? &r->found[i].plan : NULL;
     return NULL;
 }
 
@@ -115,6 +119,12 @@ static bool choose(const struct search_options *o, const struct candidates *all,
     return true;
 }
 
+static void drop(struct candidates *all)
+{
+    for (int i = 0; i < all->n; i++)
+        crossover_close(all->of[i].slowed);
+}
+
 static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
     struct candidates all = { .n = 0 };
@@ -128,9 +138,34 @@ static bool find(const struct search_options *o, const struct search_result *r, 
     }
     if (first)
         found = choose(o, &all, first, out);
-    for (int i = 0; i < all.n; i++)
-        crossover_close(all.of[i].slowed);
+    drop(&all);
     crossover_close(first);
+    return found;
+}
+
+/* torchao's float8 linear layers, one scale a tensor, with FSDP2's float8 gathers where it has them: of the kernels that were searched. */
+static bool find_float8(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct plan *f = r->nfit > 0 ? fastest(r, STRAT_FSDP, DIALECT_TORCH) : NULL;
+    struct candidates all = { .n = 0 };
+    double most = r->nfit > 0 ? r->found[0].step_s : 0;
+    bool found = false;
+
+    for (int gathers = 0; f && f->float8.recipe == FLOAT8_NONE && gathers < 2; gathers++) {
+        struct plan p = *f;
+        p.float8.recipe = FLOAT8_TENSORWISE;
+        p.fsdp.float8_all_gather = p.fsdp.float8_precomputed = gathers;
+        consider(o, p, &all);
+    }
+    for (int i = 0; i < all.n; i++) {
+        double s = crossover_step(all.of[i].slowed, 1);
+        if (s > 0 && s < most) {
+            most = s;
+            *out = (struct offer){ .plan = all.of[i].plan, .step_s = s, .now = true };
+            found = true;
+        }
+    }
+    drop(&all);
     return found;
 }
 
@@ -140,6 +175,9 @@ const char *search_codes_changes(const struct plan *p)
                                                   [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (p->float8.recipe != FLOAT8_NONE)
+        return p->float8.recipe == FLOAT8_ROWWISE_GW_HP ? "products of linear layers in 8-bit floats, but for weights' gradients"
+                                                        : "products of linear layers in 8-bit floats";
     if (p->ddp.comm_hook != HOOK_NONE)
         return hook[p->ddp.comm_hook];
     if (!plan_quantises(p))
@@ -152,13 +190,12 @@ const char *search_codes_changes(const struct plan *p)
 static void words(const struct search_result *r, const struct offer *of, char *to, size_t size)
 {
     char label[160];
-
     int n;
 
     knob_label(&of->plan, label, sizeof label);
     if (of->now)
-        n = snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the "
-                     "numerics: %s.", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+        n = snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
+                     of->plan.float8.recipe != FLOAT8_NONE ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
     else
         n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %.1f %% more); it changes the "
                      "numerics: %s.", label, of->step_s, 100 * (of->step_s / r->found[0].step_s - 1), search_codes_changes(&of->plan));
@@ -170,21 +207,40 @@ static void words(const struct search_result *r, const struct offer *of, char *t
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
 {
     struct offer of;
+    size_t n;
 
     to[0] = '\0';
     if (find(o, r, &of))
         words(r, &of, to, size);
+    n = strlen(to);
+    if (!find_float8(o, r, &of) || n + 2 > size)
+        return;
+    if (n > 0)
+        to[n++] = ' ';
+    words(r, &of, to + n, size - n);
+}
+
+static json_t *offer_json(const struct search_result *r, const struct offer *of)
+{
+    char text[SEARCH_SENTENCE], label[160];
+
+    words(r, of, text, sizeof text);
+    knob_label(&of->plan, label, sizeof label);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of->step_s, "saves_s",
+                     r->found[0].step_s - of->step_s, "crossover_bytes_per_s", of->cross, "changes", search_codes_changes(&of->plan),
+                     "plan", plan_to_json(&of->plan));
 }
 
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r)
 {
-    char text[SEARCH_SENTENCE], label[160];
     struct offer of;
 
-    if (!find(o, r, &of))
-        return json_null();
-    words(r, &of, text, sizeof text);
-    knob_label(&of.plan, label, sizeof label);
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of.step_s, "saves_s",
-                     r->found[0].step_s - of.step_s, "crossover_bytes_per_s", of.cross, "changes", search_codes_changes(&of.plan), "plan", plan_to_json(&of.plan));
+    return find(o, r, &of) ? offer_json(r, &of) : json_null();
+}
+
+json_t *search_codes_float8_json(const struct search_options *o, const struct search_result *r)
+{
+    struct offer of;
+
+    return find_float8(o, r, &of) ? offer_json(r, &of) : json_null();
 }

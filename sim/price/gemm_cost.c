@@ -30,6 +30,13 @@ static const int tiles[][2] = {
  * d_ff 10922 against 10912 and 10944 (stas00/ml-engineering, training/performance). */
 #define MISALIGNED 0.69
 
+/* cuBLAS on Hopper starts as many blocks as there are SMs, 132, and gives each its tiles in advance: "all the matmuls
+ * look like they are using persistent kernels ... take 2x as long ... when they are overlapped with a NCCL kernel"
+ * (pytorch#143988, 30 December 2024; #147966, whose knob takes SMs from them); a product of 1.35 ms in 2 x 66 blocks
+ * (NVIDIA/Fuser#5742, 1 January 2026); 132 blocks (forums.developer.nvidia.com/t/337991).  Ampere's have a block for each
+ * tile, and Blackwell's take the next tile when they are done (cluster launch control). */
+#define HOPPER 90
+
 /* The residual's reach in ln m, ln n, ln k, and the weight of "no measurement nearby", by
  * leaving out whole weight matrices of the published sets. */
 #define REACH 0.7
@@ -46,6 +53,8 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t)
         .launch = LAUNCH_S,
         .block  = is_host ? 0 : BLOCK_S,
         .feed   = FEED,
+        .persistent = g->sm_arch == HOPPER,
+        .calm   = 1,
     };
 }
 
@@ -106,7 +115,12 @@ double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms)
 
     if (sms >= d->sms || how.waves < 1 || how.memory_bound)
         return 1;
-    return (d->launch + (t - d->launch) * ceil((double)how.blocks / sms) / (double)how.waves) / t;
+    double all = (double)how.blocks, own = d->persistent ? ceil(all / (double)how.waves) : all;
+    double turns = ceil(own / sms);                     /* of blocks on a multiprocessor */
+    if (d->persistent)
+        turns = 1 + (turns - 1) * d->calm;
+    turns *= all / own;
+    return (d->launch + (t - d->launch) * turns / (double)how.waves) / t;
 }
 
 static double square(double x)

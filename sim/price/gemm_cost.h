@@ -33,6 +33,8 @@ struct gemm_device {
     double launch;          /* seconds per kernel, first to last block */
     double block;           /* seconds a 256x128 tile takes beyond its products */
     double feed;            /* columns of a tile that take as long as its operands: small tiles lose */
+    bool   persistent;      /* no more blocks than SMs, each with tiles of its own: blocks that find no SM wait for one to end */
+    double calm;            /* of the time of its turn: a turn that leaves most SMs idle is not held back by power; 1: nor are others */
 };
 
 struct gemm_choice {
@@ -53,7 +55,8 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t);
 double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm_choice *how);
 
 /* How many times longer the product takes where only `sms` of the device's multiprocessors are free: the tiles chosen
- * for all of them, in more waves.  1 where memory sets its pace. */
+ * for all of them in more waves; where blocks are persistent, all of them as often as there are turns.  1 where memory
+ * sets its pace. */
 double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms);
 
 /* ln(measured/prior) of points taken on a machine like d, at ln m, ln n, ln k. */

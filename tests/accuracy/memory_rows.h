@@ -4,7 +4,8 @@
  *
  * Rows of torchtitan.csv that state memory (public_rows.c says how a row becomes a plan) and of memory.jsonl: one JSON object
  * a line with `what`, `source` and either `left_out`, the reason, or `plan` and published peaks in bytes: `allocated`
- * (max_memory_allocated), `active`, `reserved` (max_memory_reserved), `driver` (nvidia-smi).  Reasons are stated before anything is compared.
+ * (max_memory_allocated), `active`, `reserved` (max_memory_reserved), `driver` (nvidia-smi).  `beside` is bytes that the
+ * run kept and no plan says, for the reason in `note`; they are in ours.  Reasons are stated before anything is compared.
  * Shared by accuracy_memory.c, which prints, and tests/sim/test_memory_published.c, which asserts. */
 #ifndef DPX_MEMORY_ROWS_H
 #define DPX_MEMORY_ROWS_H
@@ -26,6 +27,7 @@ static const char *const memory_meters[NMETER] = { "allocated", "active", "reser
 struct memory_row {
     char    what[128];
     const char *source, *left_out;      /* left_out: NULL where it is compared; of the document */
+    int64_t beside;                     /* what the trainer keeps beside the plan all the time, in ours */
     double  published[NMETER];          /* bytes; 0: not stated */
     int64_t ours[NMETER];
     enum verdict verdict;
@@ -37,10 +39,10 @@ static inline int memory_predict(const struct plan *p, struct memory_row *r)
 
     if (evaluate(p, &e) < 0)
         return -1;
-    r->ours[METER_ALLOCATED] = e.reserved.allocated_peak;
-    r->ours[METER_ACTIVE] = e.reserved.active_peak;
-    r->ours[METER_RESERVED] = e.reserved.reserved_peak;
-    r->ours[METER_DRIVER] = e.reserved.driver;
+    r->ours[METER_ALLOCATED] = r->beside + e.reserved.allocated_peak;
+    r->ours[METER_ACTIVE] = r->beside + e.reserved.active_peak;
+    r->ours[METER_RESERVED] = r->beside + e.reserved.reserved_peak;
+    r->ours[METER_DRIVER] = r->beside + e.reserved.driver;
     r->verdict = e.verdict;
     evaluation_free(&e);
     return 0;
@@ -73,7 +75,9 @@ static inline int memory_titan(void (*take)(const struct memory_row *r, void *ar
                  (int)of->micro_batch, (int)of->seq, of->by_operator ? ", recompute op" : of->recompute ? ", recompute" : "",
                  of->compiled ? ", compiled" : "", of->fused_optimizer ? ", fused AdamW" : "", of->fsdp1 || of->reshard ? "" : ", not freed after forward");
         if (!r.left_out) {
-            if (public_plan(set, of, &p) < 0)
+            bool made = public_plan(set, of, &p) == 0;
+            r.beside = made && of->keeps_logits ? 4 * p.micro_batch * p.seq * p.model.vocab : 0;
+            if (!made)
                 n = -1;
             else if (memory_predict(&p, &r) < 0)
                 n = -1;
@@ -96,6 +100,7 @@ static inline int memory_line(const json_t *j, struct memory_row *r)
     snprintf(r->what, sizeof r->what, "%s", json_string_value(json_object_get(j, "what")) ? json_string_value(json_object_get(j, "what")) : "");
     r->source = json_string_value(json_object_get(j, "source"));
     r->left_out = json_string_value(json_object_get(j, "left_out"));
+    r->beside = (int64_t)json_number_value(json_object_get(j, "beside"));
     for (int m = 0; m < NMETER; m++)
         r->published[m] = json_number_value(json_object_get(j, memory_meters[m]));
     if (!*r->what || !r->source || !plan == !r->left_out)

@@ -1,6 +1,8 @@
 #!/bin/sh
 # tests/bench/search.sh [NAME...] -- what dpxplan takes for the searches that are the hardest: seconds by a clock and of processors, memory,
 # and instructions by callgrind, which no other work on the machine changes (some minutes each; COUNT=0 leaves them out).
+# replay-*: how many times the instructions the replay of PyTorch's allocator makes them: all of them over all but those of
+# reserved_within() and what it calls, on one thread.  A search without it would look at other plans, too: those are not in it.
 # $B is where it was built.
 dpxplan=${B:-build}/dpxplan
 dir=$(mktemp -d) || exit 1
@@ -24,12 +26,27 @@ one() {
     grep ' evaluated, ' "$dir/said"
 }
 
-[ $# -gt 0 ] || set -- 405b-on-16384 4096-layers batch-73513440
+replay() {
+    name=$1
+    shift
+    valgrind --tool=callgrind --callgrind-out-file="$dir/calls" "$dpxplan" search "$@" >"$dir/said" 2>"$dir/time" || { cat "$dir/time"; exit 1; }
+    callgrind_annotate --inclusive=yes --threshold=100 "$dir/calls" | awk -v name="$name" '
+        { gsub(",", "") }
+        /PROGRAM TOTALS/ { all = $1 }
+        /:reserved_within / && !own { own = $1 }
+        END { printf "%-28s %6.2f G instructions, %.2f of them the replay: %.2f times\n", name, all / 1e9, own / 1e9, all / (all - own) }'
+}
+
+[ $# -gt 0 ] || set -- 405b-on-16384 4096-layers batch-73513440 replay-gpt2-xl replay-8b-on-8 replay-13b-on-16 replay-8b-on-32
 for name; do
     case $name in
     405b-on-16384)  one "$name" --model llama-3.1-405b --cluster 2048x8xh100 --seq 8192 --global-batch 2048 --framework torch ;;
     4096-layers)    one "$name" --model "$dir/deep.json" --cluster 64x8xh100 --seq 4096 --global-batch 512 ;;
     batch-73513440) one "$name" --model llama-3.1-8b --cluster 8xh100 --seq 4096 --global-batch 73513440 ;;
-    *) echo "usage: $0 [405b-on-16384] [4096-layers] [batch-73513440]" >&2; exit 2 ;;
+    replay-gpt2-xl)   replay "$name" --model gpt2-xl --cluster 8xh100 --seq 1024 --global-batch 64 ;;
+    replay-8b-on-8)   replay "$name" --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 64 ;;
+    replay-13b-on-16) replay "$name" --model llama-2-13b --cluster 2x8xh100 --seq 4096 --global-batch 128 ;;
+    replay-8b-on-32)  replay "$name" --model llama-3.1-8b --cluster 4x8xh100 --seq 8192 --global-batch 128 ;;
+    *) echo "usage: $0 [405b-on-16384|4096-layers|batch-73513440|replay-gpt2-xl|replay-8b-on-8|replay-13b-on-16|replay-8b-on-32]..." >&2; exit 2 ;;
     esac
 done

@@ -10,7 +10,7 @@
 
 /* 100 SMs of 1 TFLOP/s with the largest tile; memory, launch and tile overhead cost nothing
  * unless a test says so. */
-static const struct gemm_device ideal = { .sms = 100, .flops = 100e12, .bytes = 1e30, .feed = 80 };
+static const struct gemm_device ideal = { .sms = 100, .flops = 100e12, .bytes = 1e30, .feed = 80, .calm = 1 };
 
 static struct gemm product(int64_t m, int64_t n, int64_t k)
 {
@@ -121,6 +121,27 @@ static void held_multiprocessors_cost_waves(void **state)
     assert_close(gemm_held(&slow, &thin, 50), 1, 0);
     late.launch = 65.536e-6;                    /* is not held: (1 + 2) / (1 + 1) */
     assert_close(gemm_held(&late, &one, 80), 1.5, 1e-12);
+}
+
+/* 100 blocks, however many tiles each has: on 80 multiprocessors 20 of them wait for the first 80 to end, on 40 there are three
+ * turns.  Eight blocks find room. */
+static void persistent_blocks_take_turns(void **state)
+{
+    (void)state;
+    struct gemm one = product(256, 12800, 1000), ten = product(2560, 12800, 1000), few = product(64, 64, 8000);
+    struct gemm_device d = ideal;
+
+    d.persistent = true;
+    assert_close(gemm_held(&d, &one, 80), 2, 1e-12);
+    assert_close(gemm_held(&d, &ten, 80), 2, 1e-12);
+    assert_close(gemm_held(&d, &ten, 40), 3, 1e-12);
+    d.calm = .8;                                /* the others run while most SMs rest: not at the power limit */
+    assert_close(gemm_held(&d, &ten, 40), 2.6, 1e-12);
+    assert_close(gemm_held(&d, &few, 80), 1, 1e-12);
+    assert_close(gemm_held(&d, &ten, 100), 1, 0);
+    assert_true(gemm_device(gpu_find("h200"), DT_BF16).persistent);
+    assert_false(gemm_device(gpu_find("a100-80gb"), DT_BF16).persistent);
+    assert_false(gemm_device(gpu_find("b200"), DT_BF16).persistent);
 }
 
 static void an_empty_product_takes_no_time(void **state)
@@ -308,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_row_times_a_matrix_is_bound_by_memory),
         cmocka_unit_test(partial_results_pass_through_memory),
         cmocka_unit_test(held_multiprocessors_cost_waves),
+        cmocka_unit_test(persistent_blocks_take_turns),
         cmocka_unit_test(an_empty_product_takes_no_time),
         cmocka_unit_test(misaligned_rows_are_slower),
         cmocka_unit_test(more_work_never_takes_less_time),

@@ -41,28 +41,36 @@ static void rows_are_predicted(void **state)
     assert_true(c.falcon_s[0] < c.falcon_s[1] && c.falcon_s[1] < c.falcon_s[2]);
 }
 
-struct steps { int paper, inside; double worst; };
+struct steps { int paper, inside, host, host_inside; double worst; };
 
 static void judge(const struct offload_row *r, void *arg)
 {
     struct steps *s = arg;
+    bool inside = r->low_s <= r->published && r->published <= r->high_s;
 
+    if (strstr(r->source, "torch-mojo")) {
+        s->host++;
+        s->host_inside += inside;
+        assert_close(r->step_s, r->published, .12);
+    }
     if (!strstr(r->what, "minGPT") || strstr(r->note, "defragments"))
         return;
     s->paper++;
-    s->inside += r->low_s <= r->published && r->published <= r->high_s;
+    s->inside += inside;
     s->worst = fmax(s->worst, fabs(r->step_s / r->published - 1));
 }
 
-/* 175B under FSDP1 on 128 to 512 A100s. */
+/* 175B under FSDP1 on 128 to 512 A100s; GPT-2 XL on 1 to 16 H100s, whose FSDP2 rows wait for the issuing thread. */
 static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
 {
     struct steps s = { 0 };
 
     (void)state;
-    assert_int_equal(offload_each_row(STEPS_ROWS, judge, &s), 14);
+    assert_int_equal(offload_each_row(STEPS_ROWS, judge, &s), 20);
     assert_int_equal(s.paper, 9);
     assert_int_equal(s.inside, 9);
+    assert_int_equal(s.host, 6);
+    assert_int_equal(s.host_inside, 6);
     assert_true(s.worst < .05);
 }
 
