@@ -410,7 +410,7 @@ test-matrix:
 test-grid:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
-	@for what in 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all' 'grid_files.sh gpt2 llama' 'parity.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
+	@for what in 'grid.sh some' 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all' 'grid_files.sh gpt2 llama' 'parity.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
 
 test-124m:
 	@tools/install-deps.sh build

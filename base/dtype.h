@@ -8,14 +8,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum dtype { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT64, DT_INT32, DT_UINT8, DT_INT8, NDTYPE };
+enum dtype { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT64, DT_INT32, DT_UINT8, DT_INT8, DT_FP8, NDTYPE };
 
-/* Bytes of one element: 4, 2, 2, 8, 8, 4, 1, 1. */
+/* Bytes of one element: 4, 2, 2, 8, 8, 4, 1, 1, 1.  DT_FP8: e4m3 or e5m2. */
 int64_t     dtype_bytes(enum dtype t);
-/* "fp32", "bf16", "fp16", "fp64", "int64", "int32", "uint8", "int8". */
+/* "fp32", "bf16", "fp16", "fp64", "int64", "int32", "uint8", "int8", "fp8". */
 const char *dtype_name(enum dtype t);
 /* The dtype of that name, or -1. */
 int         dtype_parse(const char *name);
+
+/* Formats of a product's operands that are narrower than its result, by what shares a scale: a tensor; a row (torchao); 128 numbers of an
+ * activation and 128 x 128 of a weight (DeepSeek-V3); 32 numbers, a power of two (OCP MX); 16 numbers of 4 bits. */
+enum scaled { SCALED_NONE, SCALED_FP8_TENSOR, SCALED_FP8_ROW, SCALED_FP8_BLOCK, SCALED_MXFP8, SCALED_NVFP4, NSCALED };
+
+/* "none", "fp8 by tensor", "fp8 by row", "fp8 by block", "mxfp8", "nvfp4". */
+const char *scaled_name(enum scaled s);
+/* Bytes of so many numbers with their scales, those of a whole tensor or row left out: 1; 1 + 4/128; 1 + 1/32; 1/2 + 1/16 each. */
+int64_t     scaled_bytes(enum scaled s, int64_t numel);
 
 /* Largest byte or element count dpx works with: 2^60, so that a sum of a few
  * of them still fits an int64_t. */

@@ -25,14 +25,15 @@ static int feed(int fd, const char *s)
     return 0;
 }
 
-/* The child: exits with 127 where there is no gnuplot. */
+/* The child: exits with 127 where there is no gnuplot, as env does.  Scripts are UTF-8, of which gnuplot warns line by line in a locale
+ * that is not. */
 static void become_gnuplot(const char *folder, const int pipe_fd[2])
 {
     if (dup2(pipe_fd[0], STDIN_FILENO) < 0 || chdir(folder) < 0)
         _exit(126);
     close(pipe_fd[0]);
     close(pipe_fd[1]);
-    execlp("gnuplot", "gnuplot", "-", (char *)NULL);
+    execlp("env", "env", "LC_ALL=C.UTF-8", "gnuplot", "-", (char *)NULL);
     _exit(127);
 }
 

@@ -4,8 +4,8 @@
 # STATUS is how the build ended.  A test is a program or a script that closes
 # with cmocka's lines ("[  PASSED  ] 4 test(s).", "[  FAILED  ] 1 test(s), ...").
 # One that was not built, dies, hangs, or ends badly without a failure of its
-# own counts as one failed.  The last lines are the ten that took longest, and
-# the sum.
+# own counts as one failed.  The last lines are the ten that took longest, how
+# long the lanes were, and the sum.
 #
 # Two lanes, in each one test after the other: in the first what starts ranks,
 # which wait for each other most of the time, in the second what has one thread, or
@@ -41,6 +41,7 @@ run_lane() {
     for after in "$@"; do
         until [ -e "$work/$after.done" ]; do sleep 0.1; done
     done
+    since=$(date +%s)
     while read -r n t; do
         begun=$(date +%s)
         env --default-signal=INT timeout -k 10 "${TEST_TIMEOUT:-600}" "$t" >"$work/$n.out" 2>&1 </dev/null &
@@ -49,6 +50,7 @@ run_lane() {
         echo "$? $(($(date +%s) - begun))" >"$work/$n.part"
         mv "$work/$n.part" "$work/$n.end"
     done <"$work/$lane"
+    echo $(($(date +%s) - since)) >"$work/$lane.seconds"
     : >"$work/$lane.done"
 }
 run_lane ranks &
@@ -92,6 +94,8 @@ done
 echo
 echo 'longest:'
 sort -rn "$work/took" | head -n 10
+until [ -e "$work/alone.done" ]; do sleep 0.05; done
+echo "lanes: ranks $(cat "$work/ranks.seconds") s, others $(cat "$work/others.seconds") s, alone $(cat "$work/alone.seconds") s"
 [ -z "$bad" ] || echo "failed:$bad"
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -210,7 +210,7 @@ timeline: run
 series: calibration
 instances: inst view act
 evaluate: evaluation
-exec_coll exec_compute exec_copy exec_finite exec_kernel exec_memory exec_optim exec_quant: executor
+exec_coll exec_compute exec_copy exec_finite exec_kernel exec_memory exec_optim exec_quant exec_low_rank: executor
 kernels_attention: attention host
 kernels_linear kernels_host_rows: host
 kernels_host_rows: rows

@@ -24,7 +24,7 @@ static MPI_Datatype type_of(enum dtype t)
         return MPI_UINT16_T;
     case DT_INT32: return MPI_INT32_T;
     case DT_INT64: return MPI_INT64_T;
-    case DT_INT8:                       /* moved alone, never reduced */
+    case DT_INT8: case DT_FP8:          /* moved alone, never reduced */
     case DT_UINT8: return MPI_UINT8_T;
     case NDTYPE:   break;
     }

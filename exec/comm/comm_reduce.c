@@ -120,7 +120,7 @@ static void maximum(enum dtype t, void *dst, const void *a, const void *b, int64
     case DT_INT32: max_int32_t(dst, a, b, n); break;
     case DT_INT64: max_int64_t(dst, a, b, n); break;
     case DT_UINT8: max_uint8_t(dst, a, b, n); break;
-    case DT_INT8:
+    case DT_INT8: case DT_FP8:
     case NDTYPE:   assert(!"a maximum of this dtype");
     }
 }
@@ -164,7 +164,7 @@ void reduce_add(enum dtype t, enum red_op red, void *dst, const void *a, const v
         else
             add_scaled_fp16(dst, a, b, (float)scale, n);
         break;
-    case DT_INT8:
+    case DT_INT8: case DT_FP8:
     case NDTYPE:   assert(!"a sum of this dtype");
     }
 }

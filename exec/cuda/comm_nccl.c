@@ -140,6 +140,7 @@ static ncclDataType_t type_of(enum dtype t)
     case DT_FP32:  return ncclFloat32;
     case DT_FP64:  return ncclFloat64;
     case DT_BF16:  return ncclBfloat16;
+    case DT_FP16:  return ncclFloat16;
     case DT_INT32: return ncclInt32;
     case DT_INT64: return ncclInt64;
     case DT_UINT8: return ncclUint8;
@@ -154,9 +155,9 @@ static ncclDataType_t type_of(enum dtype t)
 static ncclResult_t make_op(struct nccl_comm *c, const struct coll_call *a, ncclRedOp_t *op)
 {
     float wide = (float)a->premul;
-    uint16_t narrow = half_to_bf16(wide);
+    uint16_t narrow = a->dtype == DT_FP16 ? half_to_fp16(wide) : half_to_bf16(wide);
     double widest = a->premul;
-    void *scalar = a->dtype == DT_BF16 ? (void *)&narrow : a->dtype == DT_FP64 ? (void *)&widest : (void *)&wide;
+    void *scalar = dtype_bytes(a->dtype) == 2 ? (void *)&narrow : a->dtype == DT_FP64 ? (void *)&widest : (void *)&wide;
 
     *op = a->red == RED_AVG ? ncclAvg : a->red == RED_MAX ? ncclMax : a->red == RED_MIN ? ncclMin : ncclSum;
     if (a->red != RED_PREMUL_SUM || !comm_reduces(a->op))

@@ -10,8 +10,11 @@
 #define DPX_CUDA_COMMON_CUH
 
 #include <cuda_runtime.h>
-#ifndef DPX_EMU
+#ifdef DPX_EMU
+#include "exec/kernels/half.h"
+#else
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #endif
 
 #include <math.h>
@@ -96,7 +99,30 @@ DEVICE bf16 float_to_bf16(float f)
 #endif
 }
 
-/* Two in a word, as fragments of mma hold them: `low` is the element that comes first. */
+/* ---- fp16: IEEE 754's binary16, raw in memory ---- */
+
+struct fp16 { uint16_t bits; };
+
+DEVICE float fp16_to_float(fp16 x)
+{
+#ifdef DPX_EMU
+    return half_from_fp16(x.bits);
+#else
+    return __half2float(__ushort_as_half(x.bits));
+#endif
+}
+
+/* To the nearest, to even when halfway; NaN stays NaN. */
+DEVICE fp16 float_to_fp16(float f)
+{
+#ifdef DPX_EMU
+    return fp16{ half_to_fp16(f) };
+#else
+    return fp16{ __half_as_ushort(__float2half_rn(f)) };
+#endif
+}
+
+/* Two bf16 in a word, as fragments of mma hold them: `low` is the element that comes first. */
 DEVICE uint32_t floats_to_bf16x2(float low, float high)
 {
 #ifdef DPX_EMU
@@ -112,12 +138,14 @@ DEVICE uint32_t floats_to_bf16x2(float low, float high)
 DEVICE float bf16x2_low(uint32_t word) { return bf16_to_float((bf16)(word & 0xffff)); }
 DEVICE float bf16x2_high(uint32_t word) { return bf16_to_float((bf16)(word >> 16)); }
 
-/* ---- elements in memory, fp32 in registers: T is float or bf16 ---- */
+/* ---- elements in memory, fp32 in registers: T is float, bf16 or fp16 ---- */
 
 DEVICE float get(const float *p) { return *p; }
 DEVICE float get(const bf16 *p) { return bf16_to_float(*p); }
+DEVICE float get(const fp16 *p) { return fp16_to_float(*p); }
 DEVICE void put(float *p, float x) { *p = x; }
 DEVICE void put(bf16 *p, float x) { *p = float_to_bf16(x); }
+DEVICE void put(fp16 *p, float x) { *p = float_to_fp16(x); }
 
 /* 16 bytes as they are: 4 floats or 8 bf16.  The address must be aligned to 16. */
 struct raw16 { uint32_t word[4]; };

@@ -178,27 +178,36 @@ static int copied(int64_t n, void *dst, const void *src, float scale, bool add, 
     return cuda_launched("copy");
 }
 
+template <typename D, typename S>
+static int copy_between(int64_t n, void *dst, const void *src, float scale, bool add, cudaStream_t s)
+{
+    constexpr int W = sizeof(D) + sizeof(S) == 8 ? 4 : 8;
+
+    return aligned_16(dst) && aligned_16(src) ? copied<D, S, W>(n, dst, src, scale, add, s)
+                                              : copied<D, S, 1>(n, dst, src, scale, add, s);
+}
+
+template <typename D>
+static int copy_to(int64_t n, void *dst, const void *src, enum dtype st, float scale, bool add, cudaStream_t s)
+{
+    return st == DT_FP32 ? copy_between<D, float>(n, dst, src, scale, add, s)
+         : st == DT_FP16 ? copy_between<D, fp16>(n, dst, src, scale, add, s)
+                         : copy_between<D, bf16>(n, dst, src, scale, add, s);
+}
+
 extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale,
                              bool add, struct CUstream_st *s)
 {
-    bool wide = aligned_16(dst) && aligned_16(src), same = dt == st;
+    bool same = dt == st;
     size_t bytes = (size_t)n * (dt == DT_FP32 ? 4 : 2);
 
     if (n <= 0 || (same && dst == src && scale == 1 && !add))
         return 0;
     if (same && scale == 1 && !add)
         return (int)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s);
-    if (dt == DT_FP32 && st == DT_FP32)
-        return wide ? copied<float, float, 4>(n, dst, src, scale, add, s)
-                    : copied<float, float, 1>(n, dst, src, scale, add, s);
-    if (dt == DT_FP32)
-        return wide ? copied<float, bf16, 8>(n, dst, src, scale, add, s)
-                    : copied<float, bf16, 1>(n, dst, src, scale, add, s);
-    if (st == DT_FP32)
-        return wide ? copied<bf16, float, 8>(n, dst, src, scale, add, s)
-                    : copied<bf16, float, 1>(n, dst, src, scale, add, s);
-    return wide ? copied<bf16, bf16, 8>(n, dst, src, scale, add, s)
-                : copied<bf16, bf16, 1>(n, dst, src, scale, add, s);
+    return dt == DT_FP32 ? copy_to<float>(n, dst, src, st, scale, add, s)
+         : dt == DT_FP16 ? copy_to<fp16>(n, dst, src, st, scale, add, s)
+                         : copy_to<bf16>(n, dst, src, st, scale, add, s);
 }
 
 /* One element a thread: runs are rows of heads, whose neighbours lie side by side. */

@@ -8,7 +8,9 @@
 
 #include "base/fail.h"
 #include "exec/cuda/attention.h"
+#include "exec/cuda/codes.h"
 #include "exec/cuda/rows.h"
+#include "model/schedule/schedule.h"
 
 /* ---- rows ---- */
 
@@ -290,6 +292,33 @@ static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const vo
     return CUDA_OK(elements_copy(n, dst, dt, src, st, (float)scale, add, cuda_stream_of(k)));
 }
 
+/* ---- codes ---- */
+
+static struct cuda_quant codes_of(const struct quant *q)
+{
+    return (struct cuda_quant){ q->elems, q->groups, q->bits, q->ranks, q->nodes };
+}
+
+static int quantize(struct kernels *k, const struct quant *q, const void *x, void *codes, float *scales)
+{
+    return CUDA_OK(codes_cuda_quantize(codes_of(q), x, codes, scales, cuda_stream_of(k)));
+}
+
+static int dequantize(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *x)
+{
+    return CUDA_OK(codes_cuda_dequantize(codes_of(q), codes, scales, x, cuda_stream_of(k)));
+}
+
+static int requantize(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales)
+{
+    return CUDA_OK(codes_cuda_requantize(codes_of(q), codes, scales, sum, sum_scales, cuda_stream_of(k)));
+}
+
+static int mean(struct kernels *k, const struct quant *q, double scale, const void *x, void *y)
+{
+    return CUDA_OK(codes_cuda_mean(codes_of(q), (float)scale, x, y, cuda_stream_of(k)));
+}
+
 /* ---- the table, opening ---- */
 
 static const struct kernel_ops cuda_kernel_ops = {
@@ -306,6 +335,7 @@ static const struct kernel_ops cuda_kernel_ops = {
     .linear_db = cuda_linear_db, .logits_most = logits_most, .logits_label = logits_label,
     .logits_sum = logits_sum, .logits_loss = logits_loss, .logits_whole = logits_whole,
     .adamw = adamw, .sgd = sgd, .lion = lion, .copy = copy,
+    .quantize = quantize, .dequantize = dequantize, .requantize = requantize, .mean = mean,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,
     .zero = cuda_zero, .upload = cuda_upload, .download = cuda_download, .load = cuda_load,

@@ -1,6 +1,6 @@
 /* pack.cuh -- W neighbouring elements of an array, which a thread loads and stores at once.
  *
- * An element is a float, or a bf16 as uint16_t; a pack has the fp32 values.  W > 1 asks for an
+ * An element is a float, a bf16 as uint16_t, or an fp16; a pack has the fp32 values.  W > 1 asks for an
  * address that is a multiple of 16 bytes (of W elements, where that is less); W = 1 for nothing. */
 #ifndef DPX_PACK_CUH
 #define DPX_PACK_CUH
@@ -59,6 +59,21 @@ template <int W> DEVICE void load(const bf16 *from, float (&x)[W])
     }
 }
 
+template <int W> DEVICE void load(const fp16 *from, float (&x)[W])
+{
+    static_assert(W == 1 || W == 8, "2 or 16 bytes");
+    if constexpr (W == 1) {
+        x[0] = get(from);
+    } else {
+        raw16 r = load_raw16(from);
+        fp16 h[8];
+        memcpy(h, r.word, sizeof h);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            x[j] = fp16_to_float(h[j]);
+    }
+}
+
 template <int W> DEVICE void store(float *to, const float (&x)[W])
 {
     if constexpr (W == 1) {
@@ -83,6 +98,22 @@ template <int W> DEVICE void store(bf16 *to, const float (&x)[W])
         *(uint2 *)to = make_uint2(narrow_pair(x), narrow_pair(x + 2));
     else
         *(uint4 *)to = make_uint4(narrow_pair(x), narrow_pair(x + 2), narrow_pair(x + 4), narrow_pair(x + 6));
+}
+
+template <int W> DEVICE void store(fp16 *to, const float (&x)[W])
+{
+    static_assert(W == 1 || W == 8, "2 or 16 bytes");
+    if constexpr (W == 1) {
+        put(to, x[0]);
+    } else {
+        raw16 r;
+        fp16 h[8];
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            h[j] = float_to_fp16(x[j]);
+        memcpy(r.word, h, sizeof h);
+        store_raw16(to, r);
+    }
 }
 
 /* The same at the end of an array: `left` elements are there, and the rest of the pack is 0. */

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "exec/device/host_info.h"
+#include "model/cluster/cluster.h"
 
 enum { MASK = CORES_MOST / 8 };
 
@@ -51,7 +52,7 @@ int cores_share(const struct core *cores, int n, int rank, int ranks, int *count
         *count = 1;
     else if (packages > 1 && ranks % packages == 0)
         *count = n / packages;
-    return (int)((int64_t)rank * (n / *count) / ranks) * *count;
+    return (int)cluster_first_core(n, *count, rank, ranks);
 }
 
 /* ---- the machine's ---- */

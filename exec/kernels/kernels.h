@@ -229,6 +229,10 @@ struct kernel_ops {
     int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
     int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
 
+    /* Columns of a[rows][cols], cols <= rows, become orthonormal and span what they spanned (kernels_columns.h); NULL where a device has
+     * no such kernel. */
+    int (*orthonormal)(struct kernels *k, int64_t rows, int64_t cols, float *a);
+
     /* Results that are numbers of the host, there after finish(): until then they must not be read,
      * and the variable must live. */
     /* *sum += sum of squares, in fp64, over fixed blocks of 1024 elements whatever the threads */

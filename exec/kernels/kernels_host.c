@@ -1,6 +1,7 @@
 /* The host kernels' table, and those that go through arrays element by element: chunks of
  * 1024, which stay in the first-level cache while bf16 is widened, worked on and narrowed. */
 #include "exec/kernels/kernels_codes.h"
+#include "exec/kernels/kernels_columns.h"
 #include "exec/kernels/kernels_internal.h"
 
 #include <inttypes.h>
@@ -217,7 +218,7 @@ const struct kernel_ops kernels_host_ops = {
     .linear_db = host_linear_db, .logits_most = host_logits_most, .logits_label = host_logits_label,
     .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
     .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor, .copy = host_copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .sum_squares = host_sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

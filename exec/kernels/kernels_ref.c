@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "exec/kernels/kernels_codes.h"
+#include "exec/kernels/kernels_columns.h"
 #include "exec/kernels/kernels_ref.h"
 
 /* ---- embedding ---- */
@@ -477,7 +478,7 @@ const struct kernel_ops kernels_ref_ops = {
     .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
     .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor, .copy = copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .sum_squares = sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

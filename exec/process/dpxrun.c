@@ -47,8 +47,9 @@ static int parse(int argc, char **argv, struct options *o)
         { "adapters", "the first adapters, as PEFT saves them; without it as PEFT begins", .str = &o->adapters, .value = "DIR" },
         { "save", "where to write the last weights; adapters into a folder, as PEFT does", .str = &o->save,
           .value = "F.safetensors|DIR" },
-        { "save-grads", "where to write the first step's gradients, as the optimizer reads them",
+        { "save-grads", "where to write a step's gradients, as the optimizer reads them",
           .str = &o->save_grads, .value = "F.safetensors" },
+        { "grads-step", "which step's", .i = &o->grads_step, .min = 1 },
         { "seed", "of weights, data and dropout", .i = &o->seed },
         { "lr", "largest learning rate (default of adamw 6e-4, sgd 1e-3, lion 1e-4, adafactor 1e-2)", .num = &o->lr },
         { "min-lr", "learning rate at the last step", .num = &o->min_lr },
@@ -194,12 +195,10 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0)
         return -1;
-    if (o->device == DEVICE_CUDA && r->plan.reduce_dtype == DT_FP16)
-        return fail("--device cuda: fp16_compress_hook: it has no kernels that cast to fp16: take bf16_compress_hook");
+    if (o->device == DEVICE_CUDA && can_run_cuda(&r->plan) < 0)
+        return -1;
     if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
         return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
-    if (o->device == DEVICE_CUDA && plan_quantises(&r->plan))
-        return fail("--device cuda: dpxrun has no CUDA kernels that quantise what is sent: take --device cpu");
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -279,13 +278,14 @@ static struct train_args train_args(const struct dpxrun *r)
         .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
         .threads = dpxrun_threads(r), .offload_dir = o->offload_dir, .offload_io = (enum block_io_kind)o->offload_io,
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
+        .grads_step = o->grads_step,
     };
 }
 
-/* Sampled are the second step, which is the first steady one, and the last. */
+/* Sampled are the first steady step and the last. */
 static bool is_sampled(const struct dpxrun *r, int64_t step)
 {
-    return step == r->o.steps || step == 2;
+    return step == r->o.steps || step == 2 + train_schedules(r->train)->early;
 }
 
 static int one_step(struct dpxrun *r, int64_t step)
@@ -551,7 +551,7 @@ static int launched(const struct dpxrun *r, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
+    struct dpxrun r = { .o = { .steps = 10, .grads_step = 1, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
     int rc, status;
 
     opts_version_note(build_info());

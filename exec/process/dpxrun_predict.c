@@ -155,7 +155,7 @@ int predict_keep_sample(struct dpxrun *r, int64_t step)
     const struct exec_ran *ran = executor_ran(train_executor(r->train), &s->n);
 
     s->step = step;
-    s->id = step == 1 ? SCHED_FIRST : SCHED_STEADY;
+    s->id = sched_of_step(train_schedules(r->train), step);
     s->ran = malloc((size_t)(s->n + 1) * sizeof *s->ran);
     if (!s->ran)
         return fail("out of memory for the entries of a step");
@@ -333,9 +333,8 @@ int predict_comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
     const struct schedules *s = train_schedules(r->train);
     int n = 0;
 
-    add_predicted(s, SCHED_INIT, 1, out, &n);
-    add_predicted(s, SCHED_FIRST, 1, out, &n);
-    add_predicted(s, SCHED_STEADY, r->measured.n - 1, out, &n);
+    for (int id = 0; id < NSCHED; id++)
+        add_predicted(s, (enum sched_id)id, sched_times(s, (enum sched_id)id, r->measured.n), out, &n);
     for (int i = 0; i < n; i++) {
         const struct exec_count *c = executor_count(train_executor(r->train), out[i].op, out[i].group, out[i].dtype);
         out[i].count = c->count;
@@ -350,9 +349,8 @@ int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE])
     struct moved_table want = { 0 };
     int n = 0;
 
-    moved_add(s, SCHED_INIT, 1, &want);
-    moved_add(s, SCHED_FIRST, 1, &want);
-    moved_add(s, SCHED_STEADY, r->measured.n - 1, &want);
+    for (int id = 0; id < NSCHED; id++)
+        moved_add(s, (enum sched_id)id, sched_times(s, (enum sched_id)id, r->measured.n), &want);
     for (enum space from = 0; from < NSPACE; from++)
         for (enum space to = 0; to < NSPACE; to++) {
             const struct moved *w = &want.of[from][to];

@@ -147,6 +147,7 @@ int record_begin(struct dpxrun *r)
 int record_steps(struct dpxrun *r, int64_t from)
 {
     int64_t n = r->measured.n - from;
+    const struct schedules *of = train_schedules(r->train);
     struct run_step *s;
     int rc;
 
@@ -157,7 +158,7 @@ int record_steps(struct dpxrun *r, int64_t from)
         return fail("out of memory for the steps' record");
     for (int64_t i = 0; i < n; i++) {
         const struct train_report *t = &r->measured.report[from + i];
-        s[i] = (struct run_step){ t->step, sched_name(t->step == 1 ? SCHED_FIRST : SCHED_STEADY), t->loss,
+        s[i] = (struct run_step){ t->step, sched_name(sched_of_step(of, t->step)), t->loss,
                                   t->seconds, t->lr, t->grad_norm, t->tokens };
     }
     rc = runs_steps(r->db, r->run_id, s, (int)n);

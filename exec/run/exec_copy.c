@@ -243,7 +243,9 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
     case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
     case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
-    case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN: case COPY_LOW_RANK:
+    case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN:
+    case COPY_DRAW_Q: case COPY_ORTHOGONAL_P: case COPY_ORTHOGONAL_Q: case COPY_P_OF_Q: case COPY_Q_OF_P: case COPY_M_OF_BOTH:
+    case COPY_SCALE_Q: case COPY_LOST:
         break;
     }
     return 0;
@@ -440,6 +442,8 @@ int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteratio
 
     if (o->u.copy.quant)
         return executor_issue_quant(x, o, iteration);
+    if (fn >= COPY_DRAW_Q)
+        return executor_issue_low_rank(x, o, iteration);
     struct copy_task *c = new_task(x, o, fn);
     bool kept = fn == COPY_SET && kept_act(x, o, true);
     int rc = 0;

@@ -341,6 +341,19 @@ static uint64_t layouts(const struct executor *x)
     return h;
 }
 
+/* The schedule of dry step i, after those before it left blocks at left[].  Of early steps no more than until one leaves blocks
+ * where the step before left them: those behind it would do the same. */
+static enum sched_id dry_schedule(const struct executor *x, enum sched_id last, int i, const uint64_t *left)
+{
+    bool again = i < 3 || left[i - 1] != left[i - 2];
+
+    if (i == 0)
+        return SCHED_INIT;
+    if (last == SCHED_STEADY || (last == SCHED_EARLY && !again))
+        return SCHED_STEADY;
+    return sched_of_step(x->s, i);
+}
+
 /* Dry steps until one leaves blocks where an earlier one left them, and at most `most`.  1: it did, or no step fits; 0: none
  * did; -1 reported. */
 static int dry_steps(struct executor *x, int most)
@@ -350,6 +363,7 @@ static int dry_steps(struct executor *x, int most)
     int found = 0;
 
     for (int i = 0, since = 0; i < most && !found; i++) {
+        id = dry_schedule(x, id, i, left);
         begin_step(x, NULL);
         if (issue_schedule(x, id) < 0) {
             found = x->over.over ? 1 : -1;
@@ -360,7 +374,6 @@ static int dry_steps(struct executor *x, int most)
         left[i] = layouts(x);
         for (int k = since; k < i && !found; k++)
             found = left[k] == left[i];
-        id = id == SCHED_INIT ? SCHED_FIRST : SCHED_STEADY;
     }
     free(left);
     return found;

@@ -4,6 +4,7 @@
  *     exec_memory.c   an arena for each memory: places in it, mapping; windows for the host
  *     instances.c     buffers: where their instances lie, what they hold
  *     exec_copy.c     copies, the gradient norm, first weights
+ *     exec_quant.c, exec_low_rank.c   codes; PowerSGD's matrices
  *     exec_coll.c     collectives
  *     exec_compute.c  segments of block programs: places, parameters, gradients
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
@@ -15,6 +16,7 @@
 #include "base/room.h"
 #include "exec/device/store.h"
 #include "exec/kernels/exact_sum.h"
+#include "exec/kernels/torch_random.h"
 #include "exec/run/executor.h"
 
 /* An instance of a buffer family.  Granted: its slices are tensors that kernels allocate one by
@@ -107,6 +109,7 @@ struct executor {
     struct exact_sum exact;         /* in place of the three with `deterministic` */
     bool    norm_taken, overflow;
     bool    norm_new;               /* norm_local has what no sum over ranks has yet */
+    struct torch_seeds seeds;       /* of PowerSGD's draws */
     int64_t guarded;
 
     struct exec_count count[NCOLL][PLAN_GROUPS][NDTYPE];
@@ -184,6 +187,7 @@ int64_t executor_compute_place(const struct executor *x, const struct op *o, int
 /* ---- one file each ---- */
 int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration);
 int executor_issue_quant(struct executor *x, const struct op *o, int64_t iteration);     /* exec_quant.c */
+int executor_issue_low_rank(struct executor *x, const struct op *o, int64_t iteration);  /* exec_low_rank.c */
 int executor_issue_load(struct executor *x, const struct op *o, int64_t iteration);
 int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteration);
 int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration);

@@ -442,18 +442,19 @@ static int step(struct train *t, bool record, struct train_report *out)
 {
     const struct plan *p = t->a.plan;
     struct exec_step s = { .number = t->step + 1, .ids = t->ids, .labels = t->labels, .samples = t->samples };
-    enum sched_id id = t->step == 0 ? SCHED_FIRST : SCHED_STEADY;
+    enum sched_id id = sched_of_step(&t->s, t->step + 1);
 
     s.adamw = (struct adamw){ .lr = train_lr(&t->a, s.number), .beta1 = t->a.beta1, .beta2 = t->a.beta2,
                               .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
                               .grad_scale = 1 };
-    if (t->step == 0 && t->a.save_grads)
+    bool saves = t->a.save_grads && s.number == t->a.grads_step;
+    if (saves)
         t->grads = gather_grad_file_new(&p->model, t->own, true);
     if (t->grads) {
         s.on_grad = gather_grad_file_add;
         s.on_grad_arg = t->grads;
     }
-    bool bad = fetch(t) < 0 || executor_record(t->x, record) < 0 || (t->step == 0 && t->a.save_grads && !t->grads);
+    bool bad = fetch(t) < 0 || executor_record(t->x, record) < 0 || (saves && !t->grads);
     if (train_agree(t, bad) < 0)                /* a barrier, too: all begin together */
         return -1;
     double began = lanes_now();

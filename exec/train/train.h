@@ -32,7 +32,8 @@ struct train_args {
     enum coll_algo algo;
     enum coll_sum  sum;
     bool        allow_nan;              /* go on with weights, losses and norms that are not finite */
-    const char *save_grads;             /* file for the first step's gradients, or NULL */
+    const char *save_grads;             /* file for the gradients of step grads_step, or NULL */
+    int64_t     grads_step;
     const char *offload_dir;            /* where buffers that lie on disk have their files */
     enum block_io_kind offload_io;
 };

@@ -9,7 +9,7 @@ enum { RUN = 32 };
 
 static bool is_below(int64_t a_size, int64_t a_addr, int64_t size, int64_t addr)
 {
-    return a_size < size || (a_size == size && a_addr < addr);
+    return (a_size < size) | ((a_size == size) & (a_addr < addr));      /* no branch: half of them would be guessed wrong */
 }
 
 /* After its entries changed. */
@@ -22,24 +22,21 @@ static void note_last(struct run *r)
 /* Into the run, the last one if all entries are below. */
 static struct spot find(const struct block_list *l, int64_t size, int64_t addr)
 {
-    int low = 0, high = l->nruns - 1;
+    struct spot s = { 0, 0 };
 
-    while (low < high) {
-        int mid = (low + high) / 2;
-        const struct run *r = &l->runs[mid];
-        if (is_below(r->size, r->addr, size, addr))
-            low = mid + 1;
-        else
-            high = mid;
+    for (int n = l->nruns - 1; n > 0;) {            /* of so many runs from s.run on */
+        int half = n / 2;
+        const struct run *r = &l->runs[s.run + half];
+        bool below = is_below(r->size, r->addr, size, addr);
+        s.run = below ? s.run + half + 1 : s.run;
+        n = below ? n - half - 1 : half;
     }
-    struct spot s = { low, 0 };
-    for (int end = l->nruns ? l->runs[low].n : 0; s.at < end;) {
-        int mid = (s.at + end) / 2;
-        const struct entry *e = &l->runs[low].at[mid];
-        if (is_below(e->size, e->addr, size, addr))
-            s.at = mid + 1;
-        else
-            end = mid;
+    for (int n = l->nruns ? l->runs[s.run].n : 0; n > 0;) {
+        int half = n / 2;
+        const struct entry *e = &l->runs[s.run].at[s.at + half];
+        bool below = is_below(e->size, e->addr, size, addr);
+        s.at = below ? s.at + half + 1 : s.at;
+        n = below ? n - half - 1 : half;
     }
     return s;
 }

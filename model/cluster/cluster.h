@@ -13,6 +13,8 @@
 
 #include <jansson.h>
 
+#include "base/dtype.h"
+
 /* Shared by the GPUs of a node: its processors, their memory and its own disks.  0: not known; a plan that needs
  * the figure is refused with the name of its key. */
 struct cluster_node {
@@ -48,6 +50,7 @@ struct gpu {
     double  nic;
     char    fabric[96];             /* that node, in words, with its source */
     struct cluster_node node;               /* of node_gpus GPUs; sources: gpu.c */
+    double  fp4;                    /* dense peak of 4-bit floats, as fp8 */
 };
 
 /* What is larger is refused as a mistake.  The largest NVLink domains announced have 576
@@ -111,6 +114,11 @@ struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);
 const struct gpu *gpu_at(int i);
 /* By name or alias ("a100", "h100-sxm"), in any case; NULL if unknown. */
 const struct gpu *gpu_find(const char *name);
+/* Dense peak, FLOP/s, of products whose operands have a narrower format; 0: the type has no units for it. */
+double gpu_scaled_peak(const struct gpu *g, enum scaled s);
+/* Why a type does not multiply in a format; NULL where it does.  By block from Hopper on, in blocks of 32 and 16 from Blackwell on
+ * (Transformer Engine d0067d0d, pytorch/quantization.py: _compute_*_support()). */
+const char *gpu_lacks_scaled(const struct gpu *g, enum scaled s);
 /* Watts of a board at its limit, by the table's name, and where that is stated (`source` may be NULL); 0: not known. */
 double power_watts(const char *name, const char **source);
 /* The names nearest to an unknown one, "h100, h200, h20", into `out`. */
@@ -119,6 +127,12 @@ void gpu_nearest(const char *name, char *out, size_t size);
 /* `nodes` of `gpus` GPUs of one type, with the links of its usual node; bounds are the
  * caller's to check. */
 void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus);
+/* Of logical CPUs that are dealt out to a machine's ranks, `each` to one, or one to several: the first that a rank has. */
+static inline int64_t cluster_first_core(int64_t cores, int64_t each, int64_t rank, int64_t ranks)
+{
+    return rank * (cores / each) / ranks * each;
+}
+
 /* This machine's cores as `ranks` ranks. */
 int cluster_of_host(struct cluster *c, int64_t ranks);
 

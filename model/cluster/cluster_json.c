@@ -144,6 +144,7 @@ static const struct { const char *key; size_t at; double unit; } gpu_rates[] = {
     { "fp16_tflops",   offsetof(struct gpu, fp16), 1e12 },
     { "bf16_tflops",   offsetof(struct gpu, bf16), 1e12 },
     { "fp8_tflops",    offsetof(struct gpu, fp8),  1e12 },
+    { "fp4_tflops",    offsetof(struct gpu, fp4),  1e12 },
     { "link_gb_per_s", offsetof(struct gpu, link), 1e9 },
     { "pcie_gb_per_s", offsetof(struct gpu, pcie), 1e9 },
 };
@@ -159,7 +160,7 @@ static int gpu_from_object(const json_t *j, const char *where, struct gpu *g)
     static const char *const keys[] = {
         "name", "title", "source", "memory_bytes", "reserved_bytes", "context_bytes", "sms",
         "sm_arch", "hbm_gb_per_s", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops",
-        "fp8_tflops", "link_gb_per_s", "pcie_gb_per_s", NULL };
+        "fp8_tflops", "fp4_tflops", "link_gb_per_s", "pcie_gb_per_s", NULL };
     struct obj o;
 
     memset(g, 0, sizeof *g);

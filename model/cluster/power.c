@@ -21,6 +21,8 @@ static const struct { const char *name; double watts; const char *source; } tabl
     { "b200",           1000, "NVIDIA HGX B200 datasheet: up to 1000 W" },
     { "gh200",          1000, "NVIDIA GH200 datasheet: 450 to 1000 W for GPU, Grace and memory together" },
     { "gb200",          1350, "NVIDIA GB200 Superchip: up to 2700 W for two GPUs and a Grace; half of it" },
+    { "b300",           1100, "NVIDIA HGX B300 datasheet: up to 1100 W" },
+    { "gb300",          1400, "NVIDIA GB300 NVL72 datasheet: up to 1400 W" },
     { "l4",             72,   "NVIDIA L4 datasheet" },
     { "l40s",           350,  "NVIDIA L40S datasheet" },
     { "a10g",           300,  "the limit that nvidia-smi shows on AWS g5" },

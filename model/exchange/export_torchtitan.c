@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/titan_float8.h"
 #include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
@@ -157,7 +158,7 @@ int export_torchtitan(const struct plan *p, FILE *to)
             p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", p->cluster.gpus_per_node);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
                 "them in the root\n");
-    if (known >= 0 && registry[known].but)
+    if (known >= 0 && registry[known].but && p->float8.recipe == FLOAT8_NONE)
         fprintf(to, "# %s of its registry has %s, which no override switches off: give --module %s and a "
                 "--config of your own without them\n", registry[known].config, registry[known].but,
                 registry[known].module);
@@ -168,6 +169,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
                 p->model.name);
     fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
                 "the head than the plan counts, and its gradients are reduced once a chunk\n");
+    if (titan_float8_write(p, to) < 0)
+        return -1;
     print_knobs(&said, false, to);
     print_pipeline(p, to);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));

@@ -14,6 +14,45 @@ static void flag(FILE *to, bool is, const char *name)
 
 static void number(FILE *to, const char *name, int64_t n) { fprintf(to, "%s %" PRId64 "\n", name, n); }
 
+static void write_context(const struct plan *p, FILE *to)
+{
+    static const char *const types[] = { [CONTEXT_ALL_GATHER] = "all_gather", [CONTEXT_RING] = "p2p", [CONTEXT_ULYSSES] = "a2a" };
+    int64_t run = p->megatron.a2a_ranks;
+
+    number(to, "--context-parallel-size", p->parallel.context);
+    if (run > 1)
+        fprintf(to, "--cp-comm-type a2a+p2p\n--hierarchical-context-parallel-sizes %" PRId64 " %" PRId64 "\n", run, p->parallel.context / run);
+    else if (p->parallel.context_method != CONTEXT_RING)
+        fprintf(to, "--cp-comm-type %s\n", types[p->parallel.context_method]);
+}
+
+/* Of an interleaved pipeline. */
+static void write_chunks(const struct plan *p, FILE *to)
+{
+    flag(to, !p->megatron.overlap_p2p_comm, "--no-overlap-p2p-communication");
+    if (p->megatron.microbatch_group_size_per_vp_stage != p->parallel.pipeline)
+        number(to, "--microbatch-group-size-per-virtual-pipeline-stage", p->megatron.microbatch_group_size_per_vp_stage);
+}
+
+/* --recompute-granularity, and of what. */
+static void write_recompute(const struct plan *p, FILE *to)
+{
+    const char *at = p->megatron.recompute_modules;
+    int64_t first = p->megatron.recompute_num_layers;
+
+    if (p->recompute == RECOMPUTE_NONE)
+        return;
+    fprintf(to, "--recompute-granularity %s\n", p->recompute == RECOMPUTE_FULL ? "full" : "selective");
+    if (p->recompute == RECOMPUTE_FULL)
+        fprintf(to, "--recompute-method %s\n--recompute-num-layers %" PRId64 "\n", first ? "block" : "uniform", first ? first : 1);
+    if (p->recompute != RECOMPUTE_SELECTIVE || !*at)
+        return;
+    fprintf(to, "--recompute-modules ");
+    for (; *at; at++)
+        fputc(*at == ',' ? ' ' : *at, to);
+    fputc('\n', to);
+}
+
 static void write_parallel(const struct plan *p, FILE *to)
 {
     const struct parallel_options *of = &p->parallel;
@@ -22,17 +61,21 @@ static void write_parallel(const struct plan *p, FILE *to)
     flag(to, of->sequence && of->tensor > 1, "--sequence-parallel");
     number(to, "--pipeline-model-parallel-size", of->pipeline);
     if (of->context > 1)
-        number(to, "--context-parallel-size", of->context);
+        write_context(p, to);
     if (of->pipeline == 1)
         return;
+    if (p->megatron.pipeline_layout[0]) {
+        fprintf(to, "--pipeline-model-parallel-layout \"%s\"\n", p->megatron.pipeline_layout);
+        if (of->virtual_stages > 1)
+            write_chunks(p, to);
+        return;
+    }
     flag(to, of->first_stage_less == 1, "--account-for-embedding-in-pipeline-split");
     flag(to, of->last_stage_less == 1, "--account-for-loss-in-pipeline-split");
     if (of->virtual_stages == 1)
         return;
     number(to, "--num-virtual-stages-per-pipeline-rank", of->virtual_stages);
-    flag(to, !p->megatron.overlap_p2p_comm, "--no-overlap-p2p-communication");
-    if (p->megatron.microbatch_group_size_per_vp_stage != of->pipeline)
-        number(to, "--microbatch-group-size-per-virtual-pipeline-stage", p->megatron.microbatch_group_size_per_vp_stage);
+    write_chunks(p, to);
 }
 
 static void write_data(const struct plan *p, FILE *to)
@@ -47,8 +90,24 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, o->ddp_pad_buckets_for_high_nccl_busbw, "--ddp-pad-buckets-for-high-nccl-busbw");
     flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
     flag(to, o->tp_comm_overlap, "--tp-comm-overlap");
+    flag(to, o->calculate_per_token_loss, "--calculate-per-token-loss");
     number(to, "--ddp-bucket-size", o->ddp_bucket_size);
     number(to, "--make-vocab-size-divisible-by", o->make_vocab_size_divisible_by);
+}
+
+static void write_scaled(const struct plan *p, FILE *to)
+{
+    static const char *const format[] = { NULL, "e4m3", "hybrid" }, *const recipe[] = { "delayed", "tensorwise", "blockwise", "mxfp8" };
+    const struct megatron_options *o = &p->megatron;
+
+    if (o->fp8_format)
+        fprintf(to, "--fp8-format %s\n--fp8-recipe %s\n", format[o->fp8_format], recipe[o->fp8_recipe]);
+    flag(to, o->fp4_format, "--fp4-format e2m1\n--fp4-recipe nvfp4");
+    flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
+    flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");
+    flag(to, o->fp8_format && o->tp_only_amax_red, "--tp-only-amax-red");
+    if (o->fp8_format && o->fp8_recipe == FP8_DELAYED)
+        number(to, "--fp8-amax-history-len", o->fp8_amax_history_len);
 }
 
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
@@ -92,9 +151,9 @@ int megatron_export(const struct plan *p, FILE *to)
     fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
     write_parallel(p, to);
     write_data(p, to);
+    write_scaled(p, to);
     flag(to, p->loss != LOSS_FP32, "--cross-entropy-loss-fusion");
     flag(to, p->loss == LOSS_FUSED, "--cross-entropy-fusion-impl te");
-    flag(to, p->recompute == RECOMPUTE_SELECTIVE, "--recompute-granularity selective");
-    flag(to, p->recompute == RECOMPUTE_FULL, "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1");
+    write_recompute(p, to);
     return 0;
 }

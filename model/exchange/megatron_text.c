@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/input.h"
 #include "base/yaml.h"
+#include "model/exchange/megatron_sections.h"
 
 /* "--micro-batch-size" is micro_batch_size. */
 static void name_of(const char *word, size_t n, char out[96])
@@ -121,6 +122,11 @@ static json_t *from_yaml(const char *path)
 
     if (!j)
         return NULL;
+    if (megatron_has_sections(j)) {
+        out = megatron_from_sections(j, path);
+        json_decref(j);
+        return out;
+    }
     if (!json_is_object(args)) {
         fail("%s: expected options and their values", path);
         json_decref(j);

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/input.h"
+#include "model/exchange/titan_float8.h"
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
 
@@ -267,24 +268,6 @@ static int read_recompute(const struct import *in)
     return 0;
 }
 
-/* Float8 and its like replace linear layers, which no plan has. */
-static int check_converters(const struct import *in)
-{
-    static const char *const keys[] = { "enable_float8_linear", "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp" };
-    const json_t *all = value(in, "model", "converters");
-    bool asked = false;
-
-    if (json_array_size(all) > 0 || (json_is_string(all) && *json_string_value(all)))
-        return fail("%s: model.converters: other linear layers (float8, mx) are not modelled", in->where);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (boolean(in, "float8", keys[i], false, &asked) < 0)
-            return -1;
-        if (asked)
-            return fail("%s: float8.%s: float8 is not modelled", in->where, keys[i]);
-    }
-    return 0;
-}
-
 static bool compiles_loss(const struct import *in)
 {
     const json_t *parts = value(in, "compile", "components");
@@ -301,7 +284,7 @@ static int read_compute(const struct import *in)
     bool compiles, old;
     int name;
 
-    if (check_converters(in) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
+    if (titan_float8_read(in->config, in->where, in->p) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
         boolean(in, "compile", "enable", false, &compiles) < 0 || boolean(in, "training", "compile", false, &old) < 0)
         return -1;
     in->p->kernels = compiles || old ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;

@@ -23,9 +23,10 @@ static void count_one(const struct schedules *s, const struct op *o, int64_t tim
                          t->line[i].dtype == o->u.coll.dtype))
         i++;
     if (i == t->n)
-        t->line[t->n++] = (struct comm_line){ o->u.coll.op, o->u.coll.group, o->u.coll.dtype, 0, 0 };
+        t->line[t->n++] = (struct comm_line){ o->u.coll.op, o->u.coll.group, o->u.coll.dtype, 0, 0, 0 };
     t->line[i].count += times;
     t->line[i].bytes += times * bytes;
+    t->line[i].sent += times * sched_sent_bytes(s, o);
     t->sent_bytes += times * sched_sent_bytes(s, o);
 }
 

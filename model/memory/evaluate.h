@@ -21,6 +21,7 @@ struct comm_line {
     int          group;             /* of groups.group[] of the schedules */
     enum dtype   dtype;
     int64_t      count, bytes;      /* calls; their full buffers added up */
+    int64_t      sent;              /* of them, what the rank puts on the wire */
 };
 enum { COMM_LINES = NCOLL * PLAN_GROUPS * NDTYPE };
 

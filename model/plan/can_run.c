@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob.h"
 
 static int refuse(const struct plan *p, const char *what)
 {
@@ -89,18 +90,24 @@ int can_run_axes(const struct plan *p)
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
+int can_run_cuda(const struct plan *p)
+{
+    if (p->ddp.comm_hook == HOOK_POWERSGD)
+        return fail("ddp.comm_hook powerSGD_hook: dpxrun has no CUDA kernels that make columns orthogonal: take --device cpu");
+    return 0;
+}
+
 int can_run(const struct plan *p)
 {
     if (can_run_axes(p) < 0)
         return -1;
+    if (p->float8.recipe != FLOAT8_NONE)
+        return fail("fp8 \"%s\": planned only (dpxplan): dpxrun has no products of 8-bit floats", knob_words("fp8")[p->float8.recipe]);
     if (p->kernels != KERNELS_DPX)
         return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");
-    if (p->ddp.comm_hook == HOOK_POWERSGD)
-        return fail("ddp.comm_hook powerSGD_hook: planned only (dpxplan): dpxrun has no orthogonalisation; fp16_compress_hook and "
-                    "bf16_compress_hook are run");
     if (p->reduce_dtype == DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
         return fail("reduce_dtype fp16: dpxrun reduces in fp32 and bf16");
     if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)

@@ -25,7 +25,7 @@ static int check_powersgd(const struct plan *p, const char *where)
 /* A hook sends something else than the bucket; DDP's reducer is the same. */
 int ddp_check_hook(const struct plan *p, const char *where)
 {
-    if (!knob_find("ddp", "comm_hook", knob_cell(p)) || p->ddp.comm_hook == HOOK_NONE)
+    if (!knob_has(p, "ddp", "comm_hook") || p->ddp.comm_hook == HOOK_NONE)
         return 0;
     if (!plan_is_data_parallel(p))
         return fail("%s: ddp.comm_hook: with \"parallel\" it is not modelled yet", where);

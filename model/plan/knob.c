@@ -23,6 +23,11 @@ const struct knob *knob_find(const char *object, const char *name, uint32_t cell
     return NULL;
 }
 
+bool knob_has(const struct plan *p, const char *object, const char *name)
+{
+    return knob_find(object, name, knob_cell(p)) != NULL;
+}
+
 uint32_t knob_cells(const char *object, const char *name)
 {
     const struct knob *k;
@@ -270,6 +275,16 @@ int knob_distance(const char *a, const char *b)
     return row[nb];
 }
 
+static void take_nearer(const char *name, const char *candidate, int *least, const char **best)
+{
+    int distance = knob_distance(name, candidate);
+
+    if (distance > *least)
+        return;
+    *least = distance - 1;
+    *best = candidate;
+}
+
 const char *knob_nearest(const char *object, const char *name, uint32_t cell)
 {
     static const char *const fixed[] = { "dpx_plan", "model", "cluster", "strategy", "dialect" };
@@ -278,15 +293,10 @@ const char *knob_nearest(const char *object, const char *name, uint32_t cell)
     int least = 1 + (int)strnlen(name, 60) / 3;     /* a third of its letters may be wrong */
 
     for (int i = 0; (k = knob_at(i)); i++)
-        if ((k->cells & cell) && !strcmp(k->object, object) && knob_distance(name, k->name) <= least) {
-            least = knob_distance(name, k->name) - 1;
-            best = k->name;
-        }
+        if ((k->cells & cell) && !strcmp(k->object, object))
+            take_nearer(name, k->name, &least, &best);
     for (size_t i = 0; !object[0] && i < sizeof fixed / sizeof *fixed; i++)
-        if (knob_distance(name, fixed[i]) <= least) {
-            least = knob_distance(name, fixed[i]) - 1;
-            best = fixed[i];
-        }
+        take_nearer(name, fixed[i], &least, &best);
     return best;
 }
 
@@ -295,7 +305,7 @@ const char *knob_nearest(const char *object, const char *name, uint32_t cell)
 static const struct { const char *object, *name, *why; double none; } unsupported[] = {
     { "", "offload", "a plan names what is offloaded: deepspeed.offload_optimizer, deepspeed.offload_param, fsdp.cpu_offload "
       "or activation_offload", 0 },
-    { "", "quantize", "quantised communication is not supported yet", 0 },
+    { "", "quantize", "quantised communication is DeepSpeed's: deepspeed.zero_quantized_weights and deepspeed.zero_quantized_gradients", 0 },
     { "", "tensor_parallel", "tensor parallelism is parallel.tensor", 1 },
     { "", "pipeline", "pipeline parallelism is parallel.pipeline", 1 },
     { "", "pipeline_parallel", "pipeline parallelism is parallel.pipeline", 1 },
@@ -306,8 +316,6 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "parallel", "expert_tensor", "expert parallelism is not planned yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
-    { "fsdp", "enable_fsdp_float8_all_gather", "gathers in float8 (torchao) need its float8 linear layers, which are not supported yet", 0 },
-    { "fsdp", "precompute_float8_dynamic_scale_for_fsdp", "gathers in float8 (torchao) need its float8 linear layers, which are not supported yet", 0 },
     { "ddp", "comm_wrapper", "a hook within fp16_compress_wrapper or bf16_compress_wrapper is not supported yet", 0 },
     { "ddp.PowerSGDState", "batch_tensors_with_same_shape", "matrices of one shape that are stacked are not supported yet", 0 },
     { "ddp.PowerSGDState", "orthogonalization_epsilon", "it changes numbers only: leave it out", 0 },

@@ -112,6 +112,9 @@ const struct knob *knob_at(int i);
 /* The row of a key in a cell; NULL when the cell has no such key. */
 const struct knob *knob_find(const char *object, const char *name, uint32_t cell);
 
+/* Has the plan's cell the key? */
+bool knob_has(const struct plan *p, const char *object, const char *name);
+
 /* All cells that have the key, 0 when no cell has. */
 uint32_t knob_cells(const char *object, const char *name);
 

@@ -62,11 +62,18 @@ static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "in
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
+static const char *const fp8_words[]       = { "none", "e4m3", "hybrid", NULL };
+static const char *const scaling_words[]   = { "delayed", "tensorwise", "blockwise", "mxfp8", NULL };
+static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
+static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
+static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
+static const char *const a_layout[]        = { "a layout", NULL };
+static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", NULL };
 
 /* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
 static const char *const accelerate_precision[] = { "no", "bf16", "fp16", NULL };
@@ -192,6 +199,11 @@ static const struct knob rows[] = {
       .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
       .label = ", base %s", .about = "bits of frozen weights in blocks, by bitsandbytes: NF4 with maxima in fp32 or 8 bits, int8" },
+    { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",
+      ACCELERATE_HAS(FLOAT8_NONE, "its FP8RecipeKwargs are not written or read"),
+      .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },
+    { "", "fp8_filter", LIST(float8.filter, filter_words), .cells = FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(float8),
+      .about = "linear layers that stay as they are, by parts of their names (filter_fqns); null: the head" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = TUNED, IDLE(lora), .about = "LoraConfig's r" },
     { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = TUNED, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },
     { "lora", "dropout", REAL(train.dropout, 0, 1, 0), .cells = TUNED, IDLE(lora), .about = "lora_dropout: on what adapters read" },
@@ -290,6 +302,12 @@ static const struct knob rows[] = {
     { "fsdp", "pin_memory", BOOL(fsdp.pin_memory, true), .cells = FSDP2,
       ACCELERATE_HAS(true, "accelerate's CPUOffloadPolicy() pins"), TITAN_HAS(true, "its CPUOffloadPolicy() pins"),
       .about = "CPUOffloadPolicy's: parameters and gradients are page-locked" },
+    { "fsdp", "enable_fsdp_float8_all_gather", BOOL(fsdp.float8_all_gather, false), .cells = FSDP2, IDLE(float8), .label = ", fp8 gathers",
+      ACCELERATE_HAS(false, "it has no such gathers"), TITAN_HAS(false, "its float8 linear layers have been rowwise since 0.2.2, and gather in 16 bits"),
+      .about = "float8 weights are cast before they are gathered: a byte each, and their largest values are all-reduced" },
+    { "fsdp", "precompute_float8_dynamic_scale_for_fsdp", BOOL(fsdp.float8_precomputed, false), .cells = FSDP2, IDLE(float8_gather),
+      .label = " precomputed", ACCELERATE_HAS(false, "it has no such gathers"), TITAN_HAS(false, "as enable_fsdp_float8_all_gather"),
+      .about = "one all-reduce of all largest values behind the optimizer, none in gathers" },
     { "fsdp", "sharding_strategy", WORD(fsdp.sharding_strategy, sharding_words, FSDP1_FULL_SHARD),
       .cells = FSDP1, TRY(5, sharding), .say = knob_say_sharding,
       FSDP_KEY("fsdp_sharding_strategy", accelerate_sharding), .about = "FSDP1's ShardingStrategy" },
@@ -330,6 +348,36 @@ static const struct knob rows[] = {
       .about = "micro-steps that go through a chunk before the next one's turn" },
     { "megatron", "make_vocab_size_divisible_by", INT(megatron.make_vocab_size_divisible_by, 1, 1 << 20, 128), .cells = MEGATRON,
       .about = "the vocabulary is filled up to a multiple of this for each tensor-parallel rank" },
+    { "megatron", "fp8_format", WORD(megatron.fp8_format, fp8_words, FP8_OFF), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", fp8 %s",
+      .about = "8-bit floats in the products of linear layers, by Transformer Engine; hybrid: gradients in e5m2" },
+    { "megatron", "fp8_recipe", WORD(megatron.fp8_recipe, scaling_words, FP8_DELAYED), .cells = MEGATRON, IDLE(fp8), .label = " %s",
+      .about = "scales: of a tensor, from steps before (delayed) or at once (tensorwise); blockwise of 128 numbers; mxfp8 of 32" },
+    { "megatron", "fp8_param_gather", BOOL(megatron.fp8_param_gather, false), .cells = M_ZERO1, IDLE(fp8), .label = ", fp8_param_gather",
+      .about = "parameters of linear layers are kept and gathered in 8 bits" },
+    { "megatron", "reuse_grad_buf_for_mxfp8_param_ag", BOOL(megatron.reuse_grad_buf_for_mxfp8_param_ag, false), .cells = M_ZERO1, IDLE(mxfp8),
+      .about = "with fp8_param_gather: parameters are gathered in 16 bits, into the gradients' buffer" },
+    { "megatron", "tp_only_amax_red", BOOL(megatron.tp_only_amax_red, false), .cells = MEGATRON, IDLE(delayed),
+      .about = "largest numbers are reduced over tensor-parallel ranks alone" },
+    { "megatron", "fp8_amax_history_len", INT(megatron.fp8_amax_history_len, 1, 1 << 20, 1), .cells = MEGATRON, IDLE(delayed),
+      .about = "steps whose largest numbers are kept" },
+    { "megatron", "first_last_layers_bf16", BOOL(megatron.first_last_layers_bf16, false), .cells = MEGATRON, IDLE(scaled), .label = ", ends in bf16",
+      .about = "the first and the last layers stay in 16 bits" },
+    { "megatron", "num_layers_at_start_in_bf16", INT(megatron.num_layers_at_start_in_bf16, 0, 4096, 1), .cells = MEGATRON, IDLE(ends_bf16),
+      .about = "so many, with first_last_layers_bf16" },
+    { "megatron", "num_layers_at_end_in_bf16", INT(megatron.num_layers_at_end_in_bf16, 0, 4096, 1), .cells = MEGATRON, IDLE(ends_bf16),
+      .about = "so many, with first_last_layers_bf16" },
+    { "megatron", "fp4_format", WORD(megatron.fp4_format, fp4_words, FP4_OFF), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", fp4 %s",
+      .about = "4-bit floats (NVFP4) in the products of linear layers, by Transformer Engine" },
+    { "megatron", "hierarchical_a2a_ranks", INT(megatron.a2a_ranks, 1, 1 << 11, 1), .cells = MEGATRON, IDLE(context), .label = ", a2a of %.0f",
+      .about = "the first of --hierarchical-context-parallel-sizes: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p)" },
+    { "megatron", "calculate_per_token_loss", BOOL(megatron.calculate_per_token_loss, false), .cells = MEGATRON,
+      .about = "gradients are divided by the tokens of the whole batch, which ranks add up and the host reads" },
+    { "megatron", "recompute_num_layers", INT(megatron.recompute_num_layers, 0, MODEL_MAX_LAYERS, 0), .cells = MEGATRON, IDLE(full),
+      .label = " of %.0f a chunk", .about = "--recompute-method block: the first so many blocks of each chunk; 0: all, one by one (uniform, 1)" },
+    { "megatron", "recompute_modules", LIST(megatron.recompute_modules, again_words), .cells = MEGATRON, IDLE(selective),
+      .about = "recompute selective: core_attn, mlp, layernorm" },
+    { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline),
+      .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 
     { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,
       .ds_auto = knob_auto_reduce_bucket, TRIES(8, 5e8, 5e7), .label = ", bucket %g",

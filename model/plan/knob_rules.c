@@ -81,10 +81,11 @@ double knob_usual_context_method(const struct plan *p)
          : p->dialect == DIALECT_DEEPSPEED ? CONTEXT_ULYSSES : CONTEXT_ALL_GATHER;
 }
 
-/* Every rank has all positions of its heads: there is nothing to balance. */
+/* With Ulysses every rank has all positions of its heads: there is nothing to balance; Megatron-LM deals them out all the same
+ * (core/utils.py, get_batch_on_this_cp_rank()). */
 double knob_usual_context_balance(const struct plan *p)
 {
-    return p->parallel.context_method != CONTEXT_ULYSSES;
+    return p->parallel.context_method != CONTEXT_ULYSSES || p->dialect == DIALECT_MEGATRON;
 }
 
 /* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
@@ -169,6 +170,10 @@ bool knob_idle_powersgd(const struct plan *p)
     return p->ddp.comm_hook != HOOK_POWERSGD;
 }
 
+bool knob_idle_full(const struct plan *p) { return p->recompute != RECOMPUTE_FULL; }
+
+bool knob_idle_selective(const struct plan *p) { return p->recompute != RECOMPUTE_SELECTIVE; }
+
 bool knob_idle_param(const struct plan *p)
 {
     return p->ds.offload_param.device == OFFLOAD_NONE;
@@ -221,6 +226,20 @@ bool knob_idle_base(const struct plan *p)
     return training_is_all(&p->train);
 }
 
+bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
+
+bool knob_idle_delayed(const struct plan *p) { return knob_idle_fp8(p) || p->megatron.fp8_recipe != FP8_DELAYED; }
+
+bool knob_idle_mxfp8(const struct plan *p) { return knob_idle_fp8(p) || p->megatron.fp8_recipe != FP8_MXFP8 || !p->megatron.fp8_param_gather; }
+
+bool knob_idle_scaled(const struct plan *p) { return plan_scaled(p) == SCALED_NONE; }
+
+bool knob_idle_ends_bf16(const struct plan *p) { return knob_idle_scaled(p) || !p->megatron.first_last_layers_bf16; }
+
+bool knob_idle_float8(const struct plan *p) { return p->float8.recipe == FLOAT8_NONE; }
+
+bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_gather; }
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
@@ -228,8 +247,17 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_context, "parallel.context is 1" },
         { knob_idle_pipeline, "parallel.pipeline is 1" },
         { knob_idle_interleaved, "no interleaved pipeline" },
+        { knob_idle_fp8, "megatron.fp8_format is none" },
+        { knob_idle_delayed, "scales are not delayed" },
+        { knob_idle_mxfp8, "no mxfp8 parameters are gathered" },
+        { knob_idle_scaled, "megatron.fp8_format and fp4_format are none" },
+        { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_float8, "fp8 is \"none\"" },
+        { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
+        { knob_idle_full, "recompute is not \"full\"" },
+        { knob_idle_selective, "recompute is not \"selective\"" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
     };
 

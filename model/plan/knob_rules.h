@@ -37,15 +37,28 @@ bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host *
 
 bool knob_idle_powersgd(const struct plan *p);
 
+/* Blocks are not recomputed as a whole; by parts. */
+bool knob_idle_full(const struct plan *p);
+bool knob_idle_selective(const struct plan *p);
+
 /* The plan does not cut along the axis. */
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */
+bool knob_idle_fp8(const struct plan *p);           /* dialect megatron: no 8-bit floats */
+bool knob_idle_delayed(const struct plan *p);       /* or other scales than delayed ones */
+bool knob_idle_mxfp8(const struct plan *p);         /* or other parameters than gathered mxfp8 */
+bool knob_idle_scaled(const struct plan *p);        /* neither 8 nor 4 bits */
+bool knob_idle_ends_bf16(const struct plan *p);     /* no layers in 16 bits beside them */
 
 /* The plan has no adapters; nothing is frozen. */
 bool knob_idle_lora(const struct plan *p);
 bool knob_idle_base(const struct plan *p);
+
+/* No layer multiplies in float8; none of its weights is gathered so. */
+bool knob_idle_float8(const struct plan *p);
+bool knob_idle_float8_gather(const struct plan *p);
 
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));

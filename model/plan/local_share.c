@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/plan/pipeline_layout.h"
 #include "model/plan/plan_groups.h"
 
 _Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
@@ -261,6 +262,28 @@ struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t sta
     return s;
 }
 
+struct local_stage local_share_stage_of(const struct plan *p, int64_t stages, int64_t stage)
+{
+    const struct parallel_options *of = &p->parallel;
+    struct pipeline_layout layout;
+    struct local_stage s = { 0 };
+    char why[256];
+
+    if (stages == 1)
+        return (struct local_stage){ 0, p->model.layers };
+    if (!p->megatron.pipeline_layout[0])
+        return local_share_stage(p->model.layers, stages, stage, of->first_stage_less, of->last_stage_less);
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = pipeline_layout_read(p->megatron.pipeline_layout, "plan", &layout);
+    fail_restore(before);
+    if (rc < 0 || layout.stages != stages || layout.layers != p->model.layers)
+        return local_share_stage(p->model.layers, stages, stage, 0, 0);
+    for (int64_t i = 0; i < stage; i++)
+        s.first += layout.blocks[i];
+    s.blocks = layout.blocks[stage];
+    return s;
+}
+
 /* A V's chunks come in the model's order too: the second is behind the first. */
 struct local_share local_share_of(const struct plan *p, int64_t rank)
 {
@@ -276,8 +299,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
 
     for (int c = 0; c < pipe.chunks; c++) {
         int stage = pipe.ranks > 1 ? pipeline_stage(&pipe, pipe.rank, c) : 0;
-        s.chunk[c] = local_share_stage(p->model.layers, stages, stage, stages > 1 ? of->first_stage_less : 0,
-                                       stages > 1 ? of->last_stage_less : 0);
+        s.chunk[c] = local_share_stage_of(p, stages, stage);
         s.embeds |= stage == 0;
         s.heads |= stage == stages - 1;
     }

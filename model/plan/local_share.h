@@ -72,4 +72,7 @@ int local_share_model(const struct model *m, const struct local_share *share, st
 struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
                                      int64_t last_less);
 
+/* The same of a plan's stages: its layout's, or as even as its keys leave them.  A layout that does not fit is even. */
+struct local_stage local_share_stage_of(const struct plan *p, int64_t stages, int64_t stage);
+
 #endif

@@ -2,10 +2,12 @@
 #include "model/plan/megatron_check.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "model/plan/attention.h"
 #include "model/plan/megatron_model.h"
+#include "model/plan/pipeline_layout.h"
 
 static int check_dtypes(const struct plan *p, const char *where)
 {
@@ -17,13 +19,42 @@ static int check_dtypes(const struct plan *p, const char *where)
     return 0;
 }
 
+/* --recompute-modules.  With Transformer Engine a dense block's norms are inside its linear layers: there layernorm changes nothing
+ * (core/transformer/transformer_layer.py: IdentityOp). */
+static int check_modules(const struct plan *p, const char *where)
+{
+    static const char *const has[] = { "core_attn", "mlp", "layernorm" }, *const experts[] = { "moe", "moe_act", "shared_experts", "mla_up_proj" };
+    const char *at = p->megatron.recompute_modules;
+
+    for (size_t n; *at; at += n + (at[n] == ',')) {
+        bool known = false, later = false;
+        n = strcspn(at, ",");
+        for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+            known |= strlen(has[i]) == n && !strncmp(at, has[i], n);
+        for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
+            later |= strlen(experts[i]) == n && !strncmp(at, experts[i], n);
+        if (later)
+            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, which are not planned in dialect megatron yet",
+                        where, (int)n, at);
+        if (!known)
+            return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm", where, (int)n, at);
+    }
+    if (p->kernels == KERNELS_MEGATRON_LOCAL && plan_recomputes_module(p, "layernorm"))
+        return fail("%s: megatron.recompute_modules: layernorm: with kernels megatron-local, whose norms are modules of their own, it is not "
+                    "modelled yet", where);
+    return 0;
+}
+
 static int check_memory(const struct plan *p, const char *where)
 {
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_SELECTIVE && p->recompute != RECOMPUTE_FULL)
-        return fail("%s: recompute: megatron has none, selective (--recompute-modules core_attn) and full (--recompute-method uniform); others are not modelled yet", where);
+        return fail("%s: recompute: megatron has none, selective (megatron.recompute_modules) and full (all blocks, or the first "
+                    "megatron.recompute_num_layers of each chunk); others are not modelled yet", where);
     if (p->recompute_interval != 1)
-        return fail("%s: recompute_interval: megatron recomputes every block, or the first of each stage (--recompute-method block), which is "
-                    "not modelled yet: leave it out", where);
+        return fail("%s: recompute_interval: megatron recomputes every block, or the first megatron.recompute_num_layers of each chunk: leave it "
+                    "out", where);
+    if (check_modules(p, where) < 0)
+        return -1;
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: megatron's offloading of activations is not modelled yet: none", where);
     return 0;
@@ -46,6 +77,69 @@ static int check_kernels(const struct plan *p, const char *where)
     return 0;
 }
 
+/* --fp8-format, --fp4-format: transformer_config.py, arguments.py, fp8_utils.py; Transformer Engine asks for rows and columns that are
+ * multiples of its blocks (assert_dim_for_fp8_exec(), get_align_size_for_quantization()). */
+static int check_scaled(const struct plan *p, const char *where)
+{
+    const struct megatron_options *o = &p->megatron;
+    enum scaled s = plan_scaled(p);
+    const char *why = gpu_lacks_scaled(&p->cluster.gpu, s);
+    int64_t ranks = p->parallel.tensor > 1 ? p->parallel.tensor : 1, unit = s == SCALED_MXFP8 || s == SCALED_NVFP4 ? 32 : 16;
+    int64_t tokens = p->micro_batch * plan_rank_seq(p) / (p->parallel.sequence ? ranks : 1);
+    const int64_t widths[] = { p->model.hidden, p->model.ffn / ranks, p->model.heads * p->model.head_dim / ranks };
+
+    if (o->fp8_format && o->fp4_format)
+        return fail("%s: megatron.fp4_format: beside fp8_format: choose one, as Megatron-LM asks", where);
+    if (s == SCALED_NONE)
+        return 0;
+    if (p->kernels != KERNELS_TE || p->precision != DT_BF16)
+        return fail("%s: megatron.%s: it needs Transformer Engine and bf16: kernels te, precision bf16", where, o->fp8_format ? "fp8_format" : "fp4_format");
+    if (why)
+        return fail("%s: megatron.%s: %s: %s", where, o->fp8_format ? "fp8_recipe" : "fp4_format", p->cluster.gpu.title, why);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (widths[i] % unit)
+            return fail("%s: megatron.%s: a layer of %" PRId64 " features on a rank: Transformer Engine asks for multiples of %" PRId64, where,
+                        o->fp8_format ? "fp8_format" : "fp4_format", widths[i], unit);
+    if (tokens % (unit == 32 ? 32 : 8))
+        return fail("%s: megatron.%s: %" PRId64 " tokens on a rank: Transformer Engine asks for multiples of %d", where,
+                    o->fp8_format ? "fp8_format" : "fp4_format", tokens, unit == 32 ? 32 : 8);
+    if (o->first_last_layers_bf16)
+        return fail("%s: megatron.first_last_layers_bf16: %s", where, s == SCALED_FP8_TENSOR && o->fp8_recipe == FP8_DELAYED ?
+                    "delayed scaling does not support first / last layer in BF16" : "layers in 16 bits beside others are not modelled yet");
+    if (o->fp8_param_gather && s == SCALED_MXFP8 && !o->reuse_grad_buf_for_mxfp8_param_ag)
+        return fail("%s: megatron.fp8_param_gather: mxfp8's parameters share the gradients' buffer: reuse_grad_buf_for_mxfp8_param_ag true", where);
+    return 0;
+}
+
+/* Transformer Engine's attn_forward_func_with_cp(): heads are dealt out among the ranks of an all-to-all, on top of those of tensor parallelism. */
+static int check_heads(const struct plan *p, int64_t ranks, const char *where)
+{
+    int64_t all = (p->parallel.tensor > 1 ? p->parallel.tensor : 1) * ranks;
+    bool queries = p->model.heads % all == 0;
+
+    if (queries && p->model.kv_heads % all == 0)
+        return 0;
+    return fail("%s: parallel.context_method: cp_comm_type a2a requires heads to divide by its ranks: the %" PRId64 " %s of %s do not divide by %"
+                PRId64 " (tensor x ranks that exchange heads)", where, queries ? p->model.kv_heads : p->model.heads,
+                queries ? "key/value heads" : "attention heads", p->model.name, all);
+}
+
+/* --cp-comm-type all_gather, p2p, a2a, a2a+p2p. */
+static int check_context(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t run = p->megatron.a2a_ranks;
+
+    if (!of->context_balance)
+        return fail("%s: parallel.context_balance: Megatron-LM deals out a chunk from the sequence's begin and one from its end: true", where);
+    if (run > 1 && of->context_method != CONTEXT_RING)
+        return fail("%s: megatron.hierarchical_a2a_ranks: it is of --cp-comm-type a2a+p2p: parallel.context_method \"ring\"", where);
+    if (run > 1 && (run >= of->context || of->context % run))
+        return fail("%s: megatron.hierarchical_a2a_ranks: %" PRId64 " should divide the %" PRId64 " ranks of parallel.context, and leave runs to "
+                    "pass keys between", where, run, of->context);
+    return of->context_method == CONTEXT_ULYSSES ? check_heads(p, of->context, where) : run > 1 ? check_heads(p, run, where) : 0;
+}
+
 int megatron_check(const struct plan *p, const char *where)
 {
     const char *why = megatron_model_refused(&p->model);
@@ -54,15 +148,16 @@ int megatron_check(const struct plan *p, const char *where)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
     if (check_kernels(p, where) < 0)
         return -1;
-    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0)
+    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);
     if (p->parallel.context > 1 && p->kernels != KERNELS_TE)
         return fail("%s: parallel.context: Megatron-LM has context parallelism with Transformer Engine alone: kernels te", where);
-    if (p->parallel.context > 1 && (p->parallel.context_method != CONTEXT_RING || !p->parallel.context_balance))
-        return fail("%s: parallel.context_method: in dialect megatron ring (--cp-comm-type p2p) with context_balance; all_gather and a2a are "
-                    "not modelled yet", where);
+    if (p->parallel.context > 1 && check_context(p, where) < 0)
+        return -1;
+    if (p->megatron.calculate_per_token_loss && p->megatron.ddp_average_in_collective)
+        return fail("%s: megatron.ddp_average_in_collective: cannot average in collective when calculating per-token loss", where);
     if (p->megatron.tp_comm_overlap && (!p->parallel.sequence || p->kernels != KERNELS_TE))
         return fail("%s: megatron.tp_comm_overlap: it needs sequence parallelism and Transformer Engine: parallel.sequence true, kernels te", where);
     if (p->megatron.tp_comm_overlap && (p->parallel.tensor > p->cluster.gpus_per_node || p->cluster.gpus_per_node % p->parallel.tensor))
@@ -85,16 +180,37 @@ static int check_groups(const struct plan *p, const char *where)
     return 0;
 }
 
+static int check_layout(const struct plan *p, int64_t stages, const char *where)
+{
+    struct pipeline_layout l;
+
+    if (pipeline_layout_read(p->megatron.pipeline_layout, where, &l) < 0)
+        return -1;
+    if (p->parallel.first_stage_less || p->parallel.last_stage_less)
+        return fail("%s: parallel.%s_stage_less_layers: megatron.pipeline_model_parallel_layout says how many blocks a stage has: 0", where,
+                    p->parallel.first_stage_less ? "first" : "last");
+    if (l.stages != stages)
+        return fail("%s: megatron.pipeline_model_parallel_layout: %d stages, but parallel.pipeline x virtual_stages are %" PRId64, where, l.stages,
+                    stages);
+    if (l.layers != p->model.layers)
+        return fail("%s: megatron.pipeline_model_parallel_layout: %" PRId64 " blocks (t), but %s has %" PRId64, where, l.layers, p->model.name,
+                    p->model.layers);
+    return 0;
+}
+
 int megatron_check_pipeline(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     int64_t stages = of->pipeline * of->virtual_stages, layers = p->model.layers + of->first_stage_less + of->last_stage_less;
+    bool laid_out = p->megatron.pipeline_layout[0];
 
     if (of->pipeline_schedule != PIPELINE_1F1B && of->pipeline_schedule != PIPELINE_INTERLEAVED)
         return fail("%s: parallel.pipeline_schedule: megatron has 1f1b and interleaved, not %s", where, pipeline_name(of->pipeline_schedule));
     if ((of->pipeline_schedule == PIPELINE_1F1B) != (of->virtual_stages == 1))
         return fail("%s: parallel.virtual_stages: 1f1b has one stage a rank, interleaved several", where);
-    if (layers % stages)
+    if (laid_out && check_layout(p, stages, where) < 0)
+        return -1;
+    if (!laid_out && layers % stages)
         return fail("%s: parallel.pipeline: %" PRId64 " layers (those that first_stage_less_layers and last_stage_less_layers take off among them) "
                     "do not divide by %" PRId64 " stages, as Megatron-LM requires", where, layers, stages);
     if (p->sync_every_micro_step)

@@ -66,9 +66,6 @@ static int check_torch_tensor(const struct plan *p, const char *where)
         return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
     if (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP)
         return fail("%s: parallel.tensor: with %s it is not modelled yet: take strategy fsdp", where, strategy_name(p->strategy));
-    if (p->strategy == STRAT_DDP && p->parallel.pipeline > 1 && p->parallel.virtual_stages > 1)
-        return fail("%s: parallel.tensor: with ddp and several chunks of a pipeline on a rank it is not modelled yet: take strategy fsdp, or "
-                    "pipeline_schedule 1f1b or gpipe", where);
     if (p->strategy == STRAT_DDP && plan_recipe(p).autocast)
         return fail("%s: precision: autocast's casts of DTensors are not modelled yet: fp32, or ddp.model_dtype", where);
     if (p->strategy == STRAT_DDP && (p->ddp.find_unused_parameters || p->ddp.static_graph))
@@ -153,6 +150,10 @@ static int check_torch_context(const struct plan *p, const char *where)
                     "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
     if (p->parallel.context_method == CONTEXT_ULYSSES)
         return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
+    /* _attention.py of 2.5.1; _ContextParallelOptions has both in 2.6.0. */
+    if (plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
+        return fail("%s: parallel.context_%s: until 2.5 PyTorch's ring had neither a balance nor an all-gather: context_method \"ring\" with "
+                    "context_balance false, or framework_version 2.9", where, p->parallel.context_balance ? "balance" : "method");
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: context parallelism replaces scaled_dot_product_attention(): take torch-sdpa, not \"%s\"", where,
                     kernels_name(p->kernels));
@@ -264,14 +265,15 @@ static int check_context(const struct plan *p, const char *where)
     return p->dialect == DIALECT_MEGATRON ? 0 : check_torch_context(p, where);
 }
 
-/* Every stage has a block. */
+/* Every stage has a block; Megatron-LM's first and last may have the embedding or the head alone. */
 static int check_stages(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     int64_t stages = of->pipeline * of->virtual_stages;
+    bool alone = p->dialect == DIALECT_MEGATRON;
 
     for (int64_t s = 0; s < stages; s++)
-        if (local_share_stage(p->model.layers, stages, s, of->first_stage_less, of->last_stage_less).blocks < 1)
+        if (local_share_stage_of(p, stages, s).blocks < (alone && (s == 0 || s == stages - 1) ? 0 : 1))
             return fail("%s: parallel.pipeline: stage %" PRId64 " of %" PRId64 " would have no block of the %" PRId64 " of %s",
                         where, s, stages, p->model.layers, p->model.name);
     return 0;
@@ -301,7 +303,6 @@ static int check_stage(const struct plan *p, const char *where)
     return 0;
 }
 
-/* torch 2.9 runs several stages a rank in lock step, one batch of messages after each pass. */
 static int check_schedule(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
@@ -325,9 +326,8 @@ static int check_schedule(const struct plan *p, const char *where)
     if (pipeline_splits(kind) && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
         return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients by autograd.grad(), which runs no hooks: "
                     "torch's DDP would not reduce them", where, pipeline_name(kind));
-    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B)
-        return fail("%s: parallel.pipeline_schedule: %s is modelled as torch 2.15 runs it: 2.9 does in lock step", where,
-                    pipeline_name(kind));
+    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B && (why = pipeline_refused_in_step(&pipe)))
+        return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(kind), why);
     return 0;
 }
 

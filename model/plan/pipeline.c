@@ -40,6 +40,21 @@ const char *pipeline_refused(const struct pipeline *p)
     return NULL;
 }
 
+/* Time steps are laid out for rounds of as many micro-steps as there are ranks: a rank rests for chunks ranks - (chunks - 1) q - rank of them before its
+ * first backward (_get_1f1b_rank_ops()).  Recorded: tests/golden/grid/lock_step.csv. */
+const char *pipeline_refused_in_step(const struct pipeline *p)
+{
+    int rounds = p->steps / p->ranks, q = p->steps / (rounds < 1 ? 1 : rounds);
+
+    if (pipeline_splits(p->kind))
+        return "it is modelled as torch 2.15 runs it: 2.9 splits backward in lock step";
+    if (p->chunks > 1 && p->steps < p->ranks)
+        return "torch 2.9 runs it in lock step, and with fewer micro-steps (accumulation) than ranks a pass comes before what it needs is received";
+    if (p->kind == PIPELINE_INTERLEAVED && p->chunks * p->ranks < (p->chunks - 1) * q)
+        return "torch 2.9 runs it in lock step, laid out for rounds of as many micro-steps as ranks: make accumulation a multiple of pipeline";
+    return NULL;
+}
+
 int pipeline_stage(const struct pipeline *p, int rank, int chunk)
 {
     if (pipeline_is_v(p->kind) && chunk == 1)

@@ -45,6 +45,9 @@ int pipeline_usual_chunks(enum pipeline_kind k);
 const char *pipeline_refused(const struct pipeline *p);
 bool        pipeline_too_few(const struct pipeline *p);
 
+/* The same of PyTorch 2.9 with several stages a rank: NULL where it runs one in lock step and every pass comes after its input. */
+const char *pipeline_refused_in_step(const struct pipeline *p);
+
 /* The stage of the model that is a rank's chunk: rank + chunk * ranks; in a V the second counts back. */
 int pipeline_stage(const struct pipeline *p, int rank, int chunk);
 

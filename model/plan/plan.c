@@ -208,6 +208,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->parallel, 0, sizeof p->parallel);
     p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
+    memset(&p->float8, 0, sizeof p->float8);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);
@@ -277,6 +278,16 @@ struct recipe plan_recipe(const struct plan *p)
     return r;
 }
 
+enum scaled plan_scaled(const struct plan *p)
+{
+    static const enum scaled of[] = { [FP8_DELAYED] = SCALED_FP8_TENSOR, [FP8_TENSORWISE] = SCALED_FP8_TENSOR, [FP8_BLOCKWISE] = SCALED_FP8_BLOCK,
+                                      [FP8_MXFP8] = SCALED_MXFP8 };
+
+    if (p->dialect != DIALECT_MEGATRON)
+        return SCALED_NONE;
+    return p->megatron.fp4_format ? SCALED_NVFP4 : p->megatron.fp8_format ? of[p->megatron.fp8_recipe] : SCALED_NONE;
+}
+
 bool plan_gets_gradient(const struct plan *p, const struct tensor *t)
 {
     const struct model *m = &p->model;
@@ -326,7 +337,20 @@ int64_t plan_rank_seq(const struct plan *p)
 
 int64_t plan_attention_seq(const struct plan *p)
 {
-    return p->parallel.context_method == CONTEXT_ULYSSES ? p->seq : plan_rank_seq(p);
+    return p->parallel.context_method == CONTEXT_ULYSSES ? p->seq : plan_rank_seq(p) * degree(p->megatron.a2a_ranks);
+}
+
+bool plan_recomputes_module(const struct plan *p, const char *module)
+{
+    const char *at = p->megatron.recompute_modules[0] ? p->megatron.recompute_modules : "core_attn";
+    size_t n = strlen(module);
+
+    if (p->recompute != RECOMPUTE_SELECTIVE)
+        return false;
+    for (; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, module, n) && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    return false;
 }
 
 bool plan_is_data_parallel(const struct plan *p)

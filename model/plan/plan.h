@@ -74,6 +74,15 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     struct powersgd_options powersgd;
 };
 
+/* torchao's Float8LinearRecipeName: linear layers that multiply in 8-bit floats (float8.h). */
+enum float8_recipe { FLOAT8_NONE, FLOAT8_TENSORWISE, FLOAT8_ROWWISE, FLOAT8_ROWWISE_GW_HP, NFLOAT8 };
+
+struct float8_options {
+    enum float8_recipe recipe;
+    char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
+                                     * "none": no name */
+};
+
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
     int64_t root_reshard_after_forward; /* FSDP2, the root's own: -1 None (kept), 0, 1, or ranks */
@@ -85,6 +94,7 @@ struct fsdp_options {
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
+    bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };
 
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
@@ -138,6 +148,14 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
     struct ds_aio               aio;
 };
 
+/* Transformer Engine's 8-bit floats in linear layers (Megatron-core's TransformerConfig.fp8): gradients in e5m2 where it is hybrid.  What a
+ * scale is of, and when it is known: of a tensor, from the largest of steps before; of a tensor; of 128 numbers, of a weight 128 x 128; of 32. */
+enum fp8_format { FP8_OFF, FP8_E4M3, FP8_HYBRID };
+enum fp8_recipe { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
+enum fp4_format { FP4_OFF, FP4_E2M1 };
+/* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
+enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
+
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
 struct megatron_options {
@@ -150,6 +168,20 @@ struct megatron_options {
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
     int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */
+    enum fp8_format fp8_format;
+    enum fp8_recipe fp8_recipe;
+    enum fp4_format fp4_format;     /* NVFP4; not beside fp8_format */
+    bool    fp8_param_gather;       /* zero1: parameters of linear layers are kept and gathered in 8 bits */
+    bool    reuse_grad_buf_for_mxfp8_param_ag;      /* with that and mxfp8: gathered in 16 bits, into the gradients' buffer */
+    bool    tp_only_amax_red;       /* delayed: largest numbers are those of the tensor-parallel ranks, not of the stage's */
+    int64_t fp8_amax_history_len;   /* delayed */
+    bool    first_last_layers_bf16; /* so many layers of the model's ends stay in 16 bits */
+    int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
+    int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
+    bool    calculate_per_token_loss;
+    int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
+    char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
+    char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
 struct dp_options {
@@ -217,6 +249,7 @@ struct plan {
     int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
     struct parallel_options  parallel;
     struct ddp_options       ddp;
+    struct float8_options    float8;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
@@ -260,6 +293,9 @@ void plan_free(struct plan *p);
 
 struct recipe plan_recipe(const struct plan *p);
 
+/* The format of the operands of linear layers' products in blocks; SCALED_NONE: the number format of the plan. */
+enum scaled plan_scaled(const struct plan *p);
+
 /* DDP in 16 bits with adapters: PEFT casts these to fp32 (cast_adapter_dtype()), and what trains them runs under autocast
  * (transformers' bf16=True, fp16=True). */
 bool plan_has_wide_adapters(const struct plan *p);
@@ -279,8 +315,12 @@ int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
 /* Positions of each sample that a rank has: seq / context. */
 int64_t plan_rank_seq(const struct plan *p);
-/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads. */
+/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads; where
+ * runs of ranks exchange heads theirs, of as many fewer heads. */
 int64_t plan_attention_seq(const struct plan *p);
+
+/* Does selective recompute run this module again: "core_attn", "mlp", "layernorm"? */
+bool plan_recomputes_module(const struct plan *p, const char *module);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);

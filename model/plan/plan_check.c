@@ -14,16 +14,12 @@
 #include "model/plan/attention.h"
 #include "model/plan/ddp_check.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/float8.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/train_check.h"
 #include "model/plan/zero_check.h"
-
-static bool has_key(const struct plan *p, const char *object, const char *name)
-{
-    return knob_find(object, name, knob_cell(p)) != NULL;
-}
 
 /* ---- sizes ---- */
 
@@ -274,7 +270,7 @@ static int check_unit(const struct plan *p, const char *where)
 {
     char unit[32];
 
-    if (!has_key(p, "", "unit"))
+    if (!knob_has(p, "", "unit"))
         return 0;
     plan_unit_text(p, unit, sizeof unit);
     if (!unit_exists(p))
@@ -385,7 +381,7 @@ static int check_ddp(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DP && p->dialect == DIALECT_TORCH && p->cluster.nodes > 1)
         return fail("%s: cluster: DataParallel is one process: it cannot span %" PRId64 " nodes",
                     where, p->cluster.nodes);
-    if (!has_key(p, "ddp", "static_graph"))
+    if (!knob_has(p, "ddp", "static_graph"))
         return 0;
     if (p->ddp.static_graph && p->accumulation > 1 && !p->sync_every_micro_step)
         return fail("%s: ddp.static_graph: PyTorch aborts in backward under no_sync() (reducer.cpp: "
@@ -419,7 +415,7 @@ static int check_deepspeed(const struct plan *p, const char *where)
     if (p->ds.grad_accum_fp32 && p->strategy == STRAT_ZERO2 && !plan_has_deepspeed_0_19_8(p))
         return fail("%s: deepspeed.grad_accum_dtype: before DeepSpeed 0.19.8 stage 2 accumulates in the model's "
                     "dtype all the same: set framework_version to \"0.19.8\"", where);
-    if (has_key(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
+    if (knob_has(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
         if (!plan_has_deepspeed_0_19_8(p))
             return fail("%s: deepspeed.compute_grad_norm: DeepSpeed has it from 0.19.8 on: set "
                         "framework_version to \"0.19.8\"", where);
@@ -498,7 +494,7 @@ static int check_optimizer(const struct plan *p, const char *where)
                     p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
     if (plan_recipe(p).kept != DT_FP32 && !torchao)
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
-    if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
+    if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);
     return p->kernels == KERNELS_DPX ? check_own_optimizer(p, where, word) : 0;
 }
@@ -540,7 +536,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
-        || train_check(p, where) < 0 || check_optimizer(p, where) < 0)
+        || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

@@ -33,7 +33,8 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
-                                               "tensor", "context", "pipe", "tied", "model", "world" };
+                                               "tensor", "context", "pipe", "tied", "model", "world", "stage", "context_a2a",
+                                               "context_p2p" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
@@ -138,6 +139,17 @@ static void within_a_copy(const struct plan *p, const struct mesh *m, struct pla
                                                                  .place = { 0, m->size[AXIS_PIPE] - 1 } });
 }
 
+/* create_hierarchical_groups() of megatron/core/parallel_state.py: neighbours exchange heads. */
+static void hierarchy(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t run = p->megatron.a2a_ranks;
+
+    if (p->dialect != DIALECT_MEGATRON || run <= 1 || m->size[AXIS_CONTEXT] % run)
+        return;
+    plan_groups_add(out, m, GROUP_CONTEXT_A2A, (struct group_rule){ .axes = MESH_AXIS(AXIS_CONTEXT), .run = run });
+    plan_groups_add(out, m, GROUP_CONTEXT_P2P, (struct group_rule){ .axes = MESH_AXIS(AXIS_CONTEXT), .over = run });
+}
+
 /* Megatron-LM's groups of the gradient norm (optimizer.py, get_grad_stats_parallel_group()): with the distributed optimizer all ranks,
  * else those that have parts of one model. */
 static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_groups *out)
@@ -152,6 +164,15 @@ static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_
         plan_groups_add(out, m, GROUP_MODEL, (struct group_rule){ .axes = copy });
 }
 
+/* With tensor-parallel ranks (else it is GROUP_DATA) and delayed scaling, unless tp_only_amax_red. */
+static void of_the_largest(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    bool delayed = plan_scaled(p) == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_DELAYED;
+
+    if (delayed && !p->megatron.tp_only_amax_red && m->size[AXIS_TENSOR] > 1)
+        plan_groups_add(out, m, GROUP_STAGE, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED | MESH_AXIS(AXIS_TENSOR) });
+}
+
 void plan_groups(const struct plan *p, struct plan_groups *out)
 {
     struct mesh m = plan_mesh(p);
@@ -163,7 +184,9 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     secondary(p, &m, out);
     levels(p, &m, out);
     within_a_copy(p, &m, out);
+    hierarchy(p, &m, out);
     of_the_norm(p, &m, out);
+    of_the_largest(p, &m, out);
 }
 
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g)

@@ -16,9 +16,11 @@
  * where it reshards to another number of ranks than its units; GROUP_SECONDARY: ranks that keep a second copy of the parameters
  * together, DeepSpeed's hpZ; GROUP_NODE and GROUP_ACROSS: the ranks of a node, and those with equal places on the nodes, of its qgZ;
  * GROUP_TIED: the pipeline's first and last rank, where each has the embedding; GROUP_MODEL, GROUP_WORLD: Megatron-LM's ranks that
- * compute one copy of the model together, and all of them, where neither is another group. */
+ * compute one copy of the model together, and all of them, where neither is another group; GROUP_STAGE: those of a stage of its pipeline, over
+ * which the largest numbers of 8-bit floats are reduced (get_amax_reduction_group()); GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P: of its
+ * hierarchical context parallelism the ranks that exchange heads, and those that pass keys on. */
 enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_NODE, GROUP_ACROSS, GROUP_TENSOR,
-             GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, NGROUP };
+             GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, GROUP_STAGE, GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
@@ -37,7 +39,7 @@ struct plan_group {
 };
 
 /* The groups that a plan's framework makes.  An entry's `u.coll.group` is an index of `group`. */
-enum { PLAN_GROUPS = 16 };
+enum { PLAN_GROUPS = 20 };
 struct plan_groups {
     int               n;
     struct plan_group group[PLAN_GROUPS];

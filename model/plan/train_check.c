@@ -8,11 +8,6 @@
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
-static bool has_key(const struct plan *p, const char *object, const char *name)
-{
-    return knob_find(object, name, knob_cell(p)) != NULL;
-}
-
 static bool same_training(const struct training *a, const struct training *b)
 {
     if (a->base != b->base)
@@ -75,7 +70,7 @@ int train_check(const struct plan *p, const char *where)
         return fail("%s: train: the model was made for something else to train", where);
     if (training_is_all(&p->train))
         return 0;
-    if (!has_key(p, "", "train")) {
+    if (!knob_has(p, "", "train")) {
         knob_cells_short(knob_cells("", "train"), cells, sizeof cells);
         return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
                     strategy_name(p->strategy), dialect_name(p->dialect), cells);
@@ -97,7 +92,7 @@ int train_check(const struct plan *p, const char *where)
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
-    if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
+    if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: train: adapters and frozen weights beside fsdp.cpu_offload are not supported yet", where);
     if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params)
         return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it to true", where);

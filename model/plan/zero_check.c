@@ -7,14 +7,12 @@
 #include "model/arch/training.h"
 #include "model/plan/knob.h"
 
-static bool has_key(const struct plan *p, const char *key) { return knob_find("deepspeed", key, knob_cell(p)) != NULL; }
-
 /* groups._create_zero_param_parallel_group(): at most all ranks, which it has to divide. */
 static int check_hpz(const struct plan *p, const char *where)
 {
     int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
 
-    if (!has_key(p, "zero_hpz_partition_size") || n == 1)
+    if (!knob_has(p, "deepspeed", "zero_hpz_partition_size") || n == 1)
         return 0;
     if (ranks == 1)
         return fail("%s: deepspeed.zero_hpz_partition_size: one rank gathers nothing: set 1", where);
@@ -35,7 +33,7 @@ static int check_quantised(const struct plan *p, const char *where)
     const char *key = ds->zero_quantized_weights ? "zero_quantized_weights" : ds->zero_quantized_gradients ? "zero_quantized_gradients"
                     : ds->zero_quantized_nontrainable_weights ? "zero_quantized_nontrainable_weights" : NULL;
 
-    if (!key || !has_key(p, key))
+    if (!key || !knob_has(p, "deepspeed", key))
         return 0;
     if (ds->zero_quantized_gradients && !ds->reduce_scatter)
         return fail("%s: deepspeed.zero_quantized_gradients: \"when enable all_to_all_reduce, reduce_scatter should also be enabled\" "

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/local_share.h"
 #include "model/program/program_internal.h"
 
 /* ---- segments ---- */
@@ -74,7 +75,7 @@ static uint64_t key_of(const struct kernel *k, int n)
     for (int i = 0; i < n; i++) {
         uint64_t flops;
         memcpy(&flops, &k[i].flops, sizeof flops);
-        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8);
+        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8 | (uint64_t)k[i].scaled << 16);
         h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
         h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
         h = hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].ready_bytes);
@@ -129,9 +130,54 @@ bool program_first_differs(const struct plan *p)
     return !training_is_all(&p->train) && !program_input_requires_grad(p) && !embedding_gets_gradient(p);
 }
 
+/* --recompute-method block. */
+static bool first_of_chunks(const struct plan *p)
+{
+    return p->dialect == DIALECT_MEGATRON && p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0;
+}
+
+bool program_recomputes_all(const struct plan *p)
+{
+    return p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1 && !first_of_chunks(p);
+}
+
+/* The places of a plan's blocks in their chunks. */
+static int64_t place_in_chunk(const struct plan *p, int64_t b)
+{
+    int64_t stages = p->parallel.pipeline > 1 ? p->parallel.pipeline * p->parallel.virtual_stages : 1;
+
+    for (int64_t s = 0; s < stages; s++) {
+        struct local_stage of = local_share_stage_of(p, stages, s);
+        if (b < of.first + of.blocks)
+            return b - of.first;
+    }
+    return b;
+}
+
+int64_t program_recomputed_blocks(const struct plan *p)
+{
+    int64_t stages = p->parallel.pipeline > 1 ? p->parallel.pipeline * p->parallel.virtual_stages : 1, n = 0;
+
+    if (p->recompute == RECOMPUTE_NONE)
+        return 0;
+    if (!first_of_chunks(p))
+        return ceil_div(p->model.layers, p->recompute_interval > 0 ? p->recompute_interval : 1);
+    for (int64_t s = 0; s < stages; s++) {
+        int64_t blocks = local_share_stage_of(p, stages, s).blocks;
+        n += blocks < p->megatron.recompute_num_layers ? blocks : p->megatron.recompute_num_layers;
+    }
+    return n;
+}
+
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
-    bool recomputed = p->recompute != RECOMPUTE_NONE && b % p->recompute_interval == 0;
+    return program_piece_in_chunk(p, b, first_of_chunks(p) ? place_in_chunk(p, b) : b);
+}
+
+enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in_chunk)
+{
+    bool recomputed = p->recompute != RECOMPUTE_NONE &&
+                      (first_of_chunks(p) ? in_chunk < p->megatron.recompute_num_layers : b % p->recompute_interval == 0);
 
     if (b == 0 && program_first_differs(p))
         return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
@@ -149,6 +195,8 @@ int program_period(const struct plan *p)
 
     if (attention_mixed(p))
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
+    if (first_of_chunks(p))
+        every = m->layers;
     return (int)(every < m->layers ? every : m->layers);
 }
 
@@ -392,14 +440,16 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
 
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
-           a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
+           a->recompute_interval == b->recompute_interval && program_recomputes_all(a) == program_recomputes_all(b) &&
+           !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
            program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.async_tensor == b->parallel.async_tensor && a->megatron.tp_comm_overlap == b->megatron.tp_comm_overlap &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
-           a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
+           a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
+           !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

@@ -122,6 +122,7 @@ struct kernel {
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           attends;      /* enum attends */
+    uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
@@ -245,9 +246,14 @@ void program_span(const struct program *g, enum piece_id piece, enum pass pass,
  * where half-block units are cut.  Forward runs 0 then 1, backward 1 then 0. */
 int  program_half(const struct program *g, enum piece_id piece, enum pass pass, int half);
 
-/* Piece of block b under the plan's recompute and recompute_interval: block b is
- * recomputed when b is a multiple of the interval. */
+/* Piece of block b of the model under the plan's recompute and recompute_interval: block b is
+ * recomputed when b is a multiple of the interval; with megatron.recompute_num_layers where it is among the first of its chunk. */
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
+/* The same of the block that stands `in_chunk` places behind the first of its chunk. */
+enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in_chunk);
+/* Blocks that are recomputed; are all of them? */
+int64_t program_recomputed_blocks(const struct plan *p);
+bool    program_recomputes_all(const struct plan *p);
 /* Is block 0 a piece of its own?  Does the embedding's output need a gradient though nothing of it trains: PEFT has
  * transformers' enable_input_require_grads() called where blocks are checkpointed (peft_model.py), and from transformers 5
  * on so does gradient_checkpointing_enable(), which users of DeepSpeed call (modeling_utils.py). */

@@ -16,7 +16,8 @@ struct part {
     int node0, node1;                   /* nodes of its forward */
     int kernel0[NPASS], kernel1[NPASS];
     var out;
-    struct torch_region again;          /* what backward runs again, if anything */
+    struct torch_region again[TORCH_REGIONS];   /* what backward runs again */
+    int nagain;
 };
 
 struct run {
@@ -133,11 +134,14 @@ static var forward_block(struct run *r, int id, var x)
 
     begin_part(r, id);
     if (recompute_whole(r->recompute)) {
-        x = checkpointed_block(r, x, &p->again);
+        x = checkpointed_block(r, x, &p->again[0]);
+        p->nagain = 1;
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
+        r->b.nregions = 0;
         x = block(r, x);
-        p->again = r->b.core;
+        memcpy(p->again, r->b.region, sizeof p->again);
+        p->nagain = r->b.nregions;
     }
     tape_need(&r->t, x);
     end_part(r, id, store0);
@@ -172,7 +176,7 @@ static var run_again(struct run *r, const struct torch_region *g)
     struct torch_model *b = &r->b;
 
     if (r->megatron && r->recompute == RECOMPUTE_SELECTIVE)
-        return te_core(b, g->args[0], g->args[1], g->args[2]);
+        return g->mlp ? te_mlp(b, g->args[0]) : te_core(b, g->args[0], g->args[1], g->args[2]);
     if (r->recompute == RECOMPUTE_SELECTIVE) {
         b->mask = g->args[3];
         b->bias = g->args[4];
@@ -269,9 +273,13 @@ static void backward(struct run *r)
         } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
             tape_backward(t, p->node0, p->node1);
         } else {
-            tape_backward(t, p->again.node1, p->node1);
-            backward_again(r, &p->again);
-            tape_backward(t, p->node0, p->again.node0);
+            int end = p->node1;
+            for (int g = p->nagain - 1; g >= 0; g--) {
+                tape_backward(t, p->again[g].node1, end);
+                backward_again(r, &p->again[g]);
+                end = p->again[g].node0;
+            }
+            tape_backward(t, p->node0, end);
         }
         tape_need_grads(t, p->node0);
         if (i == EMBED) {
@@ -427,7 +435,7 @@ static int take_blocks(const struct run *r, const struct plan *p, struct program
 static int build_kind(struct run *r, const struct plan *p, struct program *out, enum piece_id plain,
                       enum piece_id again, bool ends)
 {
-    bool autocast = plan_recipe(p).autocast, all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1;
+    bool autocast = plan_recipe(p).autocast, all = program_recomputes_all(p);
 
     all_of_kind(r, p, plain == PIECE_WINDOWED);
     if (p->recompute != RECOMPUTE_NONE)
@@ -444,7 +452,7 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
     const struct plan *p = local->plan;
-    bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1, mixed = attention_mixed(p);
+    bool all = program_recomputes_all(p), mixed = attention_mixed(p);
     enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
     enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
     struct run *r = calloc(1, sizeof *r);

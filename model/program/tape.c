@@ -224,6 +224,10 @@ void tape_unref(struct tape *t, int s)
         tape_unref(t, t->stores[s].leaf[i]);
     st = &t->stores[s];
     st->nleaves = 0;
+    int cast = st->float8;
+    st->float8 = 0;
+    tape_unref(t, cast);
+    st = &t->stores[s];
     t->live[st->cat] -= st->bytes;
     st->freed_by = (int16_t)t->part;
     place(t, st, false);
@@ -261,6 +265,7 @@ var tape_hold(struct tape *t, var v)
     t->stores[x.store].refs++;
     var same = tape_var(t, x.store, x.edge.numel, x.edge.dt, x.edge.node, x.edge.slot);
     t->vars[same].edge = x.edge;
+    t->vars[same].float8 = x.float8;
     return same;
 }
 

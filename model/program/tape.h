@@ -27,6 +27,7 @@ struct store {
     int     refs;
     int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
     uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
+    int     float8;                     /* compiled: it in 8-bit floats, as some products read it; a reference */
     bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
     int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
@@ -43,7 +44,8 @@ struct edge {                           /* where the gradient of an operand goes
     bool       wide;                    /* of a parameter: a part of a sum over tensor-parallel ranks, handed out in fp32 */
 };
 
-struct vari { int store; struct edge edge; };
+/* float8: what it names is a Float8TrainingTensor, a byte an element, which says that it is of edge.dt. */
+struct vari { int store; struct edge edge; bool float8; };
 
 enum node_kind {
     NODE_PASS,          /* the gradient goes on as it is, to every edge: add, views */
@@ -61,12 +63,21 @@ enum node_kind {
     NODE_PACKED,        /* tape_packed.c */
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_RING,       /* tape_te_ring.c */
+    NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
+    NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
 struct gemm_names { const char *forward, *dx, *dw, *db; };
 #define GEMM(x) (&(const struct gemm_names){ x, x " dX", x " dW", x " db" })
+
+/* Products whose operands Transformer Engine casts (tape_te_cast.h). */
+struct te_scaled {
+    uint8_t format;                         /* enum scaled; SCALED_NONE: it casts none */
+    bool    now;                            /* a tensor's largest number is looked for when it is cast */
+    bool    turned;                         /* scaled as a whole: products read rows alone */
+};
 
 /* Of a node of tape_te.c. */
 struct te_node {
@@ -74,6 +85,17 @@ struct te_node {
     int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
+    struct te_scaled scaled;
+};
+
+/* Of a node of tape_float8.c. */
+struct float8_layer {
+    uint8_t recipe;                         /* enum float8_recipe */
+    bool    gathered;                       /* its weight comes in float8 */
+    bool    keeps_cast, cast_gradient;      /* tensor parallelism: its input is kept in float8; its output's gradient comes so */
+    bool    last;                           /* no other layer reads its input */
+    bool    row_parallel;                   /* its ranks share the inner dimension of its product */
+    int64_t ranks;                          /* that share the layer, and the largest values of what is cast; 1: none */
 };
 
 struct node {
@@ -98,6 +120,7 @@ struct node {
     bool        wanted;                     /* an operand needs a gradient: else autograd has no such node */
     struct gemm_names names;                /* of a linear layer */
     struct te_node te;
+    struct float8_layer float8;
 };
 
 /* A gather whose products are in parts (tape_parts.h): its store, 0: none; the first kernel behind it. */

@@ -120,7 +120,7 @@ static struct node *node_of(struct tape *t, enum node_kind kind, const char *nam
 var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart, bool parts)
 {
     int64_t numel = tape_var_numel(t, x);
-    enum dtype dt = tape_var_dtype(t, x);
+    enum dtype dt = t->vars[x].float8 ? DT_FP8 : tape_var_dtype(t, x);
     struct node *n = node_of(t, NODE_COLLECTIVE, "collective", KC_COPY, x);
     int node = t->nnodes - 1, y = 0;
 
@@ -135,7 +135,9 @@ var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, b
     case MOVED_SUM:         y = sum(t, RED_SUM, numel, dt); break;
     case MOVED_SUM_BACK:    y = share(t, t->vars[x].store); break;
     }
-    return tape_var(t, y, numel, dt, node, 0);
+    var made = tape_var(t, y, numel, tape_var_dtype(t, x), node, 0);
+    t->vars[made].float8 = t->vars[x].float8;
+    return made;
 }
 
 static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
@@ -144,7 +146,7 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
     switch ((enum tape_moved)n->m) {
     case MOVED_GATHER:      out[0] = scatter(t, n->grad[0], e->numel * n->k, e->dt, n->k); break;
-    case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, e->dt, n->k, n->batch, n->n); break;
+    case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, n->float8.cast_gradient ? DT_FP8 : e->dt, n->k, n->batch, n->n); break;
     case MOVED_SUM:         out[0] = share(t, n->grad[0]); break;
     case MOVED_SUM_BACK:    out[0] = sum(t, RED_SUM, e->numel, e->dt); break;
     case MOVED_GATHER_LAST:

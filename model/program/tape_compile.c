@@ -192,8 +192,11 @@ void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
 static bool is_heavy(const struct tape *t, const struct node *n) { return !tape_node_is_fused(t, n); }
 
-/* The gradient of what was gathered is computed into the order in which it is scattered. */
-static bool makes_own(const struct node *n) { return n->kind == NODE_COLLECTIVE && n->m == MOVED_GATHER; }
+/* The gradient of what was gathered is computed into the order in which it is scattered; that of a float8 layer in 8 bits. */
+static bool makes_own(const struct node *n)
+{
+    return (n->kind == NODE_COLLECTIVE && n->m == MOVED_GATHER) || n->kind == NODE_FLOAT8 || n->kind == NODE_FLOAT8_BACK;
+}
 
 /* Node i may run: its gradients are there, and nothing that runs later adds to them. */
 static bool is_ready(const struct tape *t, int i, int end, const bool *live)

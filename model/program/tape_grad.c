@@ -5,11 +5,13 @@
 #include "model/program/tape_collective.h"
 #include "model/program/tape_exchange.h"
 #include "model/program/tape_experts.h"
+#include "model/program/tape_float8.h"
 #include "model/program/tape_internal.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
+#include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -291,6 +293,13 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_TE_RING:
         tape_run_te_ring(t, n, out);
+        break;
+    case NODE_FLOAT8:
+    case NODE_FLOAT8_BACK:
+        tape_run_float8(t, n, out);
+        break;
+    case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS:
+        tape_run_te_context(t, n, out);
         break;
     case NODE_WEIGH:
         tape_weigh_backward(t, n, out);

@@ -34,7 +34,7 @@ static void another(struct tape *t, const struct kernel *like)
     struct kernel *k = tape_kernel(t, like->name, like->kind);
 
     k->m = like->m, k->n = like->n, k->k = like->k, k->batch = like->batch;
-    k->flops = like->flops, k->bytes = like->bytes;
+    k->flops = like->flops, k->bytes = like->bytes, k->scaled = like->scaled;
     k->module = like->module, k->half = like->half;
 }
 
@@ -42,7 +42,7 @@ int tape_gather_in_parts(struct tape *t, int64_t elems, enum dtype dt, int64_t r
 {
     tape_kernel(t, "own part", KC_COPY)->bytes = 2 * elems / ranks * dtype_bytes(dt);
     int all = tape_alloc(t, elems, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-    t->gathered = (struct tape_gathered){ .store = all, .ranks = ranks, .elems = elems, .dt = dt, .kernel = tape_cut(t) };
+    t->gathered = (struct tape_gathered){ .store = all, .ranks = ranks, .elems = elems, .dt = dt, .kernel = t->nout };
     return all;
 }
 
@@ -74,29 +74,49 @@ void tape_product_in_parts(struct tape *t, int operand, enum dtype dt)
     }
 }
 
-/* Kernels from t->gathered.kernel on are products in n parts each, product after product; then come n - 1 copies.  In order:
- * a copy, the parts of what was there before it. */
-static void order(struct tape *t, int products)
+/* Of n kernels from `from` on: how many are products. */
+static int products_in(const struct tape *t, int from, int n)
 {
-    int n = (int)t->gathered.ranks, from = t->gathered.kernel, all = products * n, at = 0;
-    struct kernel *was = malloc((size_t)(all + n - 1) * sizeof *was), *to = t->out + from;
+    int products = 0;
 
-    if (!was) {
+    for (int i = from; i < from + n; i++)
+        products += t->out[i].kind == KC_GEMM;
+    return products;
+}
+
+/* Of the kernels from t->gathered.kernel on, `made`, some are products in n parts each, product after product, others casts of weights; then
+ * come n - 1 copies.  In order: the casts; a copy, the parts of what was there before it. */
+static void order(struct tape *t, int made)
+{
+    int n = (int)t->gathered.ranks, from = t->gathered.kernel, at = 0, products = 0;
+    struct kernel *was = malloc((size_t)(made + n - 1) * sizeof *was), *to = t->out + from;
+    int *product = malloc((size_t)made * sizeof *product);
+
+    if (!was || !product) {
+        free(was);
+        free(product);
         t->bad = true;
         return;
     }
-    memcpy(was, to, (size_t)(all + n - 1) * sizeof *was);
+    memcpy(was, to, (size_t)(made + n - 1) * sizeof *was);
+    for (int i = 0; i < made; i++)
+        if (was[i].kind == KC_GEMM)
+            product[products++] = i;
+        else
+            to[at++] = was[i];
+    products /= n;
     for (int i = 0; i < n; i++) {
         if (i < n - 1) {
             t->colls[t->ncolls - (n - 1) + i].kernel = from + at;
-            to[at++] = was[all + i];
+            to[at++] = was[made + i];
         }
         if (i > 0)
             t->colls[t->ncolls - (n - 1) + i - 1].needed = from + at;
         for (int p = 0; p < products; p++)
-            to[at++] = was[p * n + i];
+            to[at++] = was[product[p * n + i]];
     }
     free(was);
+    free(product);
 }
 
 void tape_parts_gathered(struct tape *t)
@@ -106,11 +126,11 @@ void tape_parts_gathered(struct tape *t)
     if (!t->gathered.store)
         return;
     int made = tape_cut(t) - t->gathered.kernel;
-    if (made > 0 && !t->bad) {
+    if (made > 0 && products_in(t, t->gathered.kernel, made) > 0 && !t->bad) {
         for (int64_t i = 1; i < n; i++)
             pull(t, t->gathered.elems / n, t->gathered.dt);
         tape_cut(t);
-        order(t, made / (int)n);
+        order(t, made);
         tape_kernel(t, "parts gathered", KC_COPY);
     }
     t->gathered = (struct tape_gathered){ 0 };

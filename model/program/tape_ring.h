@@ -15,6 +15,7 @@ struct ring {
     bool    rotates;            /* from the neighbour; else by an all-gather */
     bool    balanced;           /* head and tail: every step is half a square; else steps behind the causal mask are none */
     bool    one_kv_head;        /* keys and values lie in one piece: they are not copied before they are sent */
+    int     group;              /* enum group: of Transformer Engine's ring; PyTorch's is the context's */
     int64_t lse_numel;          /* of the rank's own rows */
     int64_t scratch, keys;      /* bytes that a whole step's backward takes and gives back: with the queries, with the keys */
     double  flops;              /* of the rank's queries and as many keys, every score counted */

@@ -4,6 +4,7 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_te_cast.h"
 
 static int make(struct tape *t, int64_t numel, enum dtype dt)
 {
@@ -60,9 +61,12 @@ static void drop_saved(struct tape *t, const struct node *n, int i)
 
 /* ---- norms ---- */
 
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms)
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f)
 {
-    pass_over(t, name, KC_NORM, 2 * bytes_of(t, x));
+    int64_t numel = tape_var_numel(t, x);
+    bool codes = te_norm_casts(f);
+
+    pass_over(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)));
     struct node *n = node_of(t, NODE_TE_NORM, name, KC_NORM, x);
     int node = t->nnodes - 1;
 
@@ -70,7 +74,7 @@ var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b,
     if (b)
         tape_edge(t, n, b);
     tape_save_var(t, n, x);
-    var y = fresh(t, node, tape_var_numel(t, x), tape_var_dtype(t, x));
+    var y = tape_var(t, make(t, numel, codes ? DT_UINT8 : tape_var_dtype(t, x)), numel, tape_var_dtype(t, x), node, 0);
     for (int i = 0; i < (rms ? 1 : 2); i++) {
         int number = make(t, rows, DT_FP32);
         tape_save(t, &t->nodes[node], number);
@@ -92,12 +96,27 @@ static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
 static bool gathers(const struct te_linear *l) { return l->sequence && l->ranks > 1; }
 
-static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
+/* What a product reads, and the numbers of its result. */
+struct operands { enum scaled format; enum dtype dt; };
+
+static struct operands operands_of(const struct te_scaled *f, enum dtype dt) { return (struct operands){ (enum scaled)f->format, dt }; }
+
+static int64_t operand_bytes(struct operands o, int64_t numel)
 {
-    struct kernel *kernel = pass_over(t, name, KC_GEMM, (m * k + n * k + m * n) * size);
+    return o.format ? scaled_bytes(o.format, numel) : numel * dtype_bytes(o.dt);
+}
+
+/* As what, and as how many of it, an operand goes over a link. */
+static enum dtype wire(struct operands o) { return o.format ? DT_UINT8 : o.dt; }
+static int64_t wire_elems(struct operands o, int64_t numel) { return o.format ? scaled_bytes(o.format, numel) : numel; }
+
+static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, struct operands o)
+{
+    struct kernel *kernel = pass_over(t, name, KC_GEMM, operand_bytes(o, m * k) + operand_bytes(o, n * k) + m * n * dtype_bytes(o.dt));
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)m * (double)n * (double)k;
+    kernel->scaled = (uint8_t)o.format;
     return kernel;
 }
 
@@ -112,46 +131,48 @@ static int pass_on(struct tape *t, int64_t elems, enum dtype dt)
 }
 
 /* The share is copied to where the others' come to, one after the other. */
-static void product_of_parts(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, enum dtype dt, int64_t ranks)
+static void product_of_parts(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, struct operands o, int64_t ranks)
 {
     int came = 0, next = 0;
 
-    pass_over(t, "own part", KC_COPY, 2 * m / ranks * k * dtype_bytes(dt));
+    pass_over(t, "own part", KC_COPY, 2 * operand_bytes(o, m / ranks * k));
     for (int64_t i = 0; i < ranks; i++, came = next) {
-        next = i < ranks - 1 ? pass_on(t, m / ranks * k, dt) : 0;
+        next = i < ranks - 1 ? pass_on(t, wire_elems(o, m / ranks * k), wire(o)) : 0;
         tape_needs(t, came);
-        product(t, name, m / ranks, n, k, dtype_bytes(dt));
+        product(t, name, m / ranks, n, k, o);
     }
 }
 
 /* Of two buffers: the product after the next takes the place of what is on its way; the sum needs the last. */
-static void parts_of_product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, enum dtype dt, int64_t ranks)
+static void parts_of_product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, struct operands o, int64_t ranks)
 {
     for (int64_t i = 0; i < ranks; i++) {
-        product(t, name, m / ranks, n, k, dtype_bytes(dt));
+        product(t, name, m / ranks, n, k, o);
         if (i < ranks - 1) {
-            int sent = pass_on(t, m / ranks * n, dt);
+            int sent = pass_on(t, m / ranks * n, o.dt);
             tape_needs_at(t, sent, t->nout + (i < ranks - 2 ? 2 : 1));
         }
     }
-    pass_over(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(dt));
+    pass_over(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(o.dt));
 }
 
 /* Into main_grad, read and written. */
-static void weight_product(struct tape *t, const struct node *n, int64_t size)
+static void weight_product(struct tape *t, const struct node *n, struct operands o)
 {
-    struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, size);
+    struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, o);
 
-    k->bytes = (n->m * n->k + n->m * n->n) * size + 2 * n->n * n->k * t->main_grad;
+    k->bytes = operand_bytes(o, n->m * n->k) + operand_bytes(o, n->m * n->n) + 2 * n->n * n->k * t->main_grad;
 }
 
-static struct node *linear_node(struct tape *t, enum node_kind kind, const struct te_linear *l, var x, int64_t rows)
+/* `kept`: codes of x; 0: x. */
+static void linear_node(struct tape *t, enum node_kind kind, const struct te_linear *l, var x, int64_t rows, int kept)
 {
     struct node *n = node_of(t, kind, l->names.forward, KC_GEMM, x);
 
     n->names = l->names;
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
-    n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered, .zeroed = l->zeroed };
+    n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered,
+                              .zeroed = l->zeroed, .scaled = l->scaled };
     for (int i = 0; i < 3; i++)
         if (l->weight[i])
             tape_edge(t, n, l->weight[i]);
@@ -159,8 +180,10 @@ static struct node *linear_node(struct tape *t, enum node_kind kind, const struc
     for (int i = 0; i < 3; i++)
         if (l->bias[i])
             tape_edge(t, n, l->bias[i]);
-    tape_save_var(t, n, x);
-    return n;
+    if (kept)
+        tape_save(t, n, kept);
+    else
+        tape_save_var(t, n, x);
 }
 
 /* What backward hands out for its parameters: nothing for a weight, whose gradient is in main_grad; a bias's own, made beside the
@@ -173,100 +196,172 @@ static void hand_out(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         pass_over(t, "zero wgrad", KC_COPY, n->edges[i].numel * dtype_bytes(n->edges[i].dt));
 }
 
+static int gather(struct tape *t, struct operands o, int64_t numel)
+{
+    return tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, wire(o), wire_elems(o, numel));
+}
+
+static int room_for(struct tape *t, struct operands o, int64_t numel) { return make(t, wire_elems(o, numel), wire(o)); }
+
+/* A norm's result: what ranks gather is cast along rows alone where only these can be gathered. */
+static struct te_codes input_codes(struct tape *t, const struct te_linear *l, var x)
+{
+    const struct te_scaled *f = &l->scaled;
+    unsigned ways = gathers(l) && te_gathers_rows(f) ? TE_ROWS : TE_ROWS | TE_COLUMNS;
+    int64_t numel = tape_var_numel(t, x);
+
+    return te_norm_casts(f) ? te_codes_of(t, f, t->vars[x].store, numel, ways)
+                            : te_cast(t, f, numel, tape_var_dtype(t, x), ways, true, gathers(l) ? l->ranks : 1);
+}
+
 var te_column(struct tape *t, const struct te_linear *l, var x)
 {
-    enum dtype dt = tape_var_dtype(t, x);
+    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x));
     int64_t elems = tape_var_numel(t, x) * (gathers(l) ? l->ranks : 1), rows = elems / l->k;
+    struct te_codes c = { 0, 0 };
     int all = 0;
 
+    if (o.format) {
+        c = input_codes(t, l, x);
+        linear_node(t, NODE_TE_COLUMN, l, x, rows, c.columns ? c.columns : c.rows);
+        tape_drop(t, x);
+    }
+    int node = t->nnodes - 1;
     if (gathers(l) && !l->overlaps) {
-        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
-        all = l->buffered ? 0 : make(t, elems, dt);
+        gather(t, o, elems);
+        all = l->buffered ? 0 : room_for(t, o, elems);
     }
     if (gathers(l) && l->overlaps)
-        product_of_parts(t, l->names.forward, rows, l->n, l->k, dt, l->ranks);
+        product_of_parts(t, l->names.forward, rows, l->n, l->k, o, l->ranks);
     else
-        product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
-    linear_node(t, NODE_TE_COLUMN, l, x, rows);
-    var y = fresh(t, t->nnodes - 1, rows * l->n, dt);
+        product(t, l->names.forward, rows, l->n, l->k, o);
+    if (!o.format) {
+        linear_node(t, NODE_TE_COLUMN, l, x, rows, 0);
+        node = t->nnodes - 1;
+    }
+    var y = fresh(t, node, rows * l->n, o.dt);
     tape_unref(t, all);
+    te_drop_codes(t, c);
     return y;
 }
 
 static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    enum dtype dt = n->edges[0].dt;
-    int64_t size = dtype_bytes(dt), elems = n->m * n->k;
-    int all = 0, gather = 0, reduce = 0, dx = 0;
+    const struct te_scaled *f = &n->te.scaled;
+    struct operands o = operands_of(f, n->edges[0].dt);
+    int64_t elems = n->m * n->k;
+    struct te_codes dy = { 0, 0 };
+    int all = 0, came = 0, reduce = 0, dx = 0, turned = 0;
 
+    if (o.format)
+        dy = te_cast(t, f, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
     if (n->te.gathers) {
-        gather = tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, elems);
-        all = n->te.buffered || n->te.overlaps ? 0 : make(t, elems, dt);
+        came = gather(t, o, elems);
+        all = n->te.buffered || n->te.overlaps ? 0 : room_for(t, o, elems);
     }
     if (wants(n, 0)) {
-        product(t, n->names.dx, n->m, n->k, n->n, size);
-        dx = n->te.overlaps ? 0 : make(t, elems, dt);
+        product(t, n->names.dx, n->m, n->k, n->n, o);
+        dx = n->te.overlaps ? 0 : make(t, elems, o.dt);
         if (n->te.gathers) {
-            reduce = tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, elems);
-            out[0] = make(t, elems / n->te.ranks, dt);
+            reduce = tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, o.dt, elems);
+            out[0] = make(t, elems / n->te.ranks, o.dt);
         } else {
-            reduce = n->te.ranks > 1 ? tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, elems) : 0;
+            reduce = n->te.ranks > 1 ? tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, o.dt, elems) : 0;
             out[0] = share(t, dx);
         }
     }
-    tape_needs(t, gather);
-    weight_product(t, n, size);
+    tape_needs(t, came);
+    if (n->te.gathers)
+        turned = te_turn(t, f, elems);
+    weight_product(t, n, o);
     hand_out(t, n, out);
     drop_saved(t, n, 0);
     tape_unref(t, all);
+    tape_unref(t, turned);
     tape_unref(t, dx);
+    te_drop_codes(t, dy);
     tape_needs(t, reduce);
 }
 
 var te_row(struct tape *t, const struct te_linear *l, var x)
 {
-    enum dtype dt = tape_var_dtype(t, x);
+    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x));
     int64_t rows = tape_var_numel(t, x) / l->k, elems = rows * l->n;
+    struct te_codes c = { 0, 0 };
+    bool parts = gathers(l) && l->overlaps;
 
-    if (gathers(l) && l->overlaps) {
-        parts_of_product(t, l->names.forward, rows, l->n, l->k, dt, l->ranks);
-        linear_node(t, NODE_TE_ROW, l, x, rows);
-        return fresh(t, t->nnodes - 1, elems / l->ranks, dt);
-    }
-    product(t, l->names.forward, rows, l->n, l->k, dtype_bytes(dt));
-    linear_node(t, NODE_TE_ROW, l, x, rows);
-    int node = t->nnodes - 1, y = make(t, elems, dt);
+    if (o.format)
+        c = te_cast(t, &l->scaled, tape_var_numel(t, x), o.dt, TE_ROWS | TE_COLUMNS, false, 1);
+    if (parts)
+        parts_of_product(t, l->names.forward, rows, l->n, l->k, o, l->ranks);
+    else
+        product(t, l->names.forward, rows, l->n, l->k, o);
+    linear_node(t, NODE_TE_ROW, l, x, rows, c.columns);
+    te_drop_codes(t, c);
+    int node = t->nnodes - 1;
+    if (parts)
+        return fresh(t, node, elems / l->ranks, o.dt);
+    int y = make(t, elems, o.dt);
     if (l->ranks > 1 && !gathers(l))
-        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, elems);
+        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, o.dt, elems);
     if (!gathers(l))
-        return tape_var(t, y, elems, dt, node, 0);
-    tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, elems);
-    var mine = fresh(t, node, elems / l->ranks, dt);
+        return tape_var(t, y, elems, o.dt, node, 0);
+    tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, o.dt, elems);
+    var mine = fresh(t, node, elems / l->ranks, o.dt);
     tape_unref(t, y);
     return mine;
 }
 
+/* y's gradient, of all positions: codes of a share are gathered along rows (the transposed copy is made of them all), or along both, the
+ * columns beside the product that reads rows. */
+struct row_gradient { struct te_codes mine; int rows, columns, rows_came, columns_came; };
+
+static struct row_gradient gather_gradient(struct tape *t, const struct node *n, struct operands o)
+{
+    const struct te_scaled *f = &n->te.scaled;
+    int64_t numel = n->m * n->n;
+    bool twice = o.format && !te_gathers_rows(f);
+    struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
+
+    if (o.format)
+        g.mine = te_cast(t, f, numel / n->te.ranks, o.dt, twice ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, n->te.ranks);
+    if (!n->te.overlaps) {
+        g.rows_came = gather(t, o, numel);
+        g.rows = room_for(t, o, numel);
+    }
+    if (twice) {
+        g.columns_came = gather(t, o, numel);
+        g.columns = n->te.overlaps ? 0 : room_for(t, o, numel);
+    }
+    return g;
+}
+
 static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    enum dtype dt = n->edges[0].dt;
-    int64_t size = dtype_bytes(dt);
-    int all = 0;
+    struct operands o = operands_of(&n->te.scaled, n->edges[0].dt);
+    struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
 
-    if (n->te.gathers && !n->te.overlaps) {
-        tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, n->m * n->n);
-        all = make(t, n->m * n->n, dt);
-    }
+    if (n->te.gathers)
+        g = gather_gradient(t, n, o);
+    else if (o.format)
+        g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
+    tape_needs(t, g.rows_came);
     if (wants(n, 0)) {
         if (n->te.overlaps)
-            product_of_parts(t, n->names.dx, n->m, n->k, n->n, dt, n->te.ranks);
+            product_of_parts(t, n->names.dx, n->m, n->k, n->n, o, n->te.ranks);
         else
-            product(t, n->names.dx, n->m, n->k, n->n, size);
-        out[0] = make(t, n->m * n->k, dt);
+            product(t, n->names.dx, n->m, n->k, n->n, o);
+        out[0] = make(t, n->m * n->k, o.dt);
     }
-    weight_product(t, n, size);
+    tape_needs(t, g.columns_came);
+    if (n->te.gathers && !g.columns)
+        g.columns = te_turn(t, &n->te.scaled, n->m * n->n);
+    weight_product(t, n, o);
     hand_out(t, n, out);
     drop_saved(t, n, 0);
-    tape_unref(t, all);
+    tape_unref(t, g.rows);
+    tape_unref(t, g.columns);
+    te_drop_codes(t, g.mine);
 }
 
 /* ---- between products ---- */

@@ -11,8 +11,9 @@
 
 #include "model/program/tape.h"
 
-/* y = norm(x): keeps x and a row's 1/sigma, of a LayerNorm its mean too. */
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms);
+/* y = norm(x): keeps x and a row's 1/sigma, of a LayerNorm its mean too.  `f` is of the layer that reads y: where its scales
+ * are known before, y is written as codes. */
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f);
 
 /* What a layer's tensors are, and how ranks share them. */
 struct te_linear {
@@ -24,6 +25,7 @@ struct te_linear {
     bool    overlaps;               /* tp_comm_overlap: see te_column(), te_row() */
     bool    buffered;               /* what is gathered lies in Megatron's buffer "mpu" (te_buffer_bytes()), not in a tensor of its own */
     bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
+    struct te_scaled scaled;        /* of 8 or 4 bits: te_column() takes over the name x, a norm's result, and keeps its codes */
 };
 
 /* Column parallel: gathers the positions of x, keeps x as it came.  Backward gathers x again beside the product of x's gradient,

@@ -33,7 +33,7 @@ static int exchange(struct run *u, const char *name, int64_t elems)
     struct kernel *k = pass_over(u->t, name, KC_COPY, 0);
 
     return k->collective = tape_note_collective(u->t, &(struct collective){
-        .op = COLL_ALL_TO_ALL, .group = GROUP_CONTEXT, .dtype = (uint8_t)u->dt, .stream = STREAM_CONTEXT, .onward = true, .elems = elems });
+        .op = COLL_ALL_TO_ALL, .group = (uint8_t)u->r.group, .dtype = (uint8_t)u->dt, .stream = STREAM_CONTEXT, .onward = true, .elems = elems });
 }
 
 /* What a step computes: the own keys behind the causal mask; half of the keys of a rank before this one; of one behind it all, for half of
@@ -113,7 +113,7 @@ var te_ring_attention(struct tape *t, var q, var k, var v, const struct ring *r)
     struct node *n = tape_node(t, NODE_TE_RING, "attention", KC_ATTENTION);
     const var in[] = { q, k, v };
 
-    n->m = r->ranks, n->n = r->place, n->k = r->lse_numel;
+    n->m = r->ranks, n->n = r->place, n->k = r->lse_numel, n->batch = r->group;
     n->flops = r->flops;
     n->work = r->scratch;
     n->keys = r->keys;
@@ -152,7 +152,7 @@ static void step_back(struct run *u, int64_t i)
 void tape_run_te_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     struct run u = { .t = t, .dt = n->edges[0].dt, .nq = n->edges[0].numel, .nkv = 2 * n->edges[1].numel,
-                     .r = { .ranks = n->m, .place = n->n, .lse_numel = n->k, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
+                     .r = { .ranks = n->m, .place = n->n, .group = (int)n->batch, .lse_numel = n->k, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
     int dq, both[2];
 
     t->module = n->module;

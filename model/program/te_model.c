@@ -3,7 +3,9 @@
  * pytorch/attention/dot_product_attention/. */
 #include "model/program/te_model.h"
 
+#include "model/plan/plan_groups.h"
 #include "model/program/tape_te.h"
+#include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -31,12 +33,23 @@ static var param(const struct torch_model *b, enum tensor_role role, bool bias)
     return x ? torch_param(b, torch_gradient_of(b, role, bias), x->numel) : 0;
 }
 
+/* How Transformer Engine casts what the linear layers of blocks read (fp8_utils.py, get_fp8_recipe()); the head is Megatron's own layer. */
+static struct te_scaled scaled_of(const struct torch_model *b)
+{
+    const struct plan *p = b->p;
+    enum scaled s = b->block == TENSOR_HEAD ? SCALED_NONE : plan_scaled(p);
+    bool now = s == SCALED_NVFP4 || (s == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_TENSORWISE);
+
+    return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
+}
+
 static var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
+    struct te_scaled f = role == ROLE_NORM_ATTN || role == ROLE_NORM_MLP ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS);
+    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
     b->t->module = -1;
     return y;
 }
@@ -45,7 +58,8 @@ static var norm(struct torch_model *b, const char *name, var x, enum tensor_role
 static struct te_linear linear(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
 {
     struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
-                           .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD };
+                           .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
+                           .scaled = scaled_of(b) };
 
     for (int i = 0; i < nroles; i++) {
         l.weight[i] = param(b, roles[i], false);
@@ -72,6 +86,42 @@ static var unfused_core(struct torch_model *b, var q, var k, var v)
     return tmp(t, p, o);
 }
 
+/* Products of every query with every key. */
+static double all_scores(const struct plan *p)
+{
+    return 4.0 * (double)(p->micro_batch * p->model.heads) * (double)p->seq * (double)p->seq * (double)p->model.head_dim;
+}
+
+/* attn_forward_func_with_cp(): all-gather; all-to-all; ring; or a ring of runs of ranks that exchange heads, which have more positions of
+ * fewer heads. */
+static var among_ranks(struct torch_model *b, const var in[3], bool turns)
+{
+    struct tape *t = b->t;
+    enum context_method method = b->p->parallel.context_method;
+    int64_t run = method == CONTEXT_ULYSSES ? b->context : b->p->megatron.a2a_ranks > 1 ? b->p->megatron.a2a_ranks : 1;
+    const struct te_exchange x = { .ranks = run, .group = method == CONTEXT_ULYSSES ? GROUP_CONTEXT : GROUP_CONTEXT_A2A, .turns = turns };
+    struct plan as = *b->as;
+    var of[3] = { in[0], in[1], in[2] }, o;
+
+    as.seq *= run;
+    as.model.heads /= run;
+    as.model.kv_heads /= run;
+    if (run > 1)
+        te_exchange_heads(t, in, &x, of);
+    const struct ring ring = { .ranks = b->context / run, .place = b->place / run, .lse_numel = as.micro_batch * as.model.heads * as.seq,
+                               .group = run > 1 ? GROUP_CONTEXT_P2P : GROUP_CONTEXT, .flops = all_scores(&as),
+                               .scratch = attention_scratch(&as) - attention_scratch_of_keys(&as), .keys = attention_scratch_of_keys(&as) };
+    if (method == CONTEXT_ULYSSES)
+        o = te_attention(t, of[0], of[1], of[2], tape_var_numel(t, of[0]), ring.lse_numel, attention_scratch(&as), ring.flops);
+    else if (method == CONTEXT_ALL_GATHER)
+        o = te_gathered_attention(t, of[0], of[1], of[2], &ring, turns);
+    else
+        o = te_ring_attention(t, of[0], of[1], of[2], &ring);
+    for (int i = 0; i < 3 && run > 1; i++)
+        tape_drop(t, of[i]);
+    return run > 1 ? tmp(t, o, te_exchange_positions(t, o, &x)) : o;
+}
+
 /* flash-attn takes samples outermost, each of q, k and v in one piece (FlashAttention.forward()); cuDNN's takes them as they lie, packed,
  * or each in one piece (get_qkv_layout()). */
 static var fused_core(struct torch_model *b, var q, var k, var v)
@@ -80,7 +130,6 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
     const struct model *m = b->m;
     bool flash = b->kernel == ATTENTION_FLASH, turns = flash && b->p->micro_batch > 1;
     int64_t heads = b->p->micro_batch * m->heads, s = b->p->seq;
-    double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
     var in[3] = { tape_hold(t, q), tape_hold(t, k), tape_hold(t, v) };
 
     for (int i = 0; i < 3; i++) {
@@ -88,10 +137,8 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
         if (in[i] && (packed ? flash : turns || !lies))
             in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
     }
-    const struct ring ring = { .ranks = b->context, .place = b->place, .lse_numel = heads * s, .flops = flops,
-                               .scratch = attention_scratch(b->as) - attention_scratch_of_keys(b->as), .keys = attention_scratch_of_keys(b->as) };
-    var o = b->context > 1 ? te_ring_attention(t, in[0], in[1], in[2], &ring)
-            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), flops);
+    var o = b->context > 1 ? among_ranks(b, in, turns)
+            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), all_scores(b->as));
     for (int i = 0; i < 3; i++)
         tape_drop(t, in[i]);
     return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
@@ -102,22 +149,25 @@ var te_core(struct torch_model *b, var q, var k, var v)
     return b->kernel > ATTENTION_MATH ? fused_core(b, q, k, v) : unfused_core(b, q, k, v);
 }
 
-/* checkpoint_core_attention: Megatron's own checkpoint, reentrant, holds q, k and v. */
-static var checkpointed_core(struct torch_model *b, var q, var k, var v)
+/* Megatron's own checkpoint, reentrant, of a module that selective recompute names: it holds what the module is given, q, k and v or
+ * the MLP's input. */
+static var checkpointed(struct torch_model *b, bool is_mlp, var x, var k, var v)
 {
     struct tape *t = b->t;
-    struct torch_region *r = &b->core;
-    const var args[] = { q, k, v };
+    struct torch_region *r = &b->region[b->nregions++];
+    const var args[] = { x, k, v };
 
-    *r = (struct torch_region){ .node0 = t->nnodes };
+    *r = (struct torch_region){ .node0 = t->nnodes, .mlp = is_mlp };
     for (int i = 0; i < 3; i++)
         r->args[i] = tape_hold(t, args[i]);
     t->forget = true;
-    r->out = te_core(b, q, k, v);
+    r->out = is_mlp ? te_mlp(b, x) : te_core(b, x, k, v);
     t->forget = false;
     r->node1 = t->nnodes;
     return r->out;
 }
+
+static bool again(const struct torch_model *b, const char *module) { return b->selective && plan_recomputes_module(b->p, module); }
 
 /* Views of what the projection gave, normed and rotated where the model does so.  With as many heads of keys as of queries, and neither,
  * they stay packed, head by head, unless other ranks need the keys. */
@@ -151,7 +201,7 @@ static var attention(struct torch_model *b, var n)
 
     t->module = -1;
     split(b, all, qkv);
-    var o = b->selective ? checkpointed_core(b, qkv[0], qkv[1], qkv[2]) : te_core(b, qkv[0], qkv[1], qkv[2]);
+    var o = again(b, "core_attn") ? checkpointed(b, false, qkv[0], qkv[1], qkv[2]) : te_core(b, qkv[0], qkv[1], qkv[2]);
     l = linear(b, GEMM("attention output"), m->hidden, m->heads * d, out, 1);
     l.bias[0] = 0;                      /* skip_bias_add */
     o = tmp(t, o, te_row(t, &l, o));
@@ -164,7 +214,7 @@ static var attention(struct torch_model *b, var n)
 
 /* ---- the block ---- */
 
-static var mlp(struct torch_model *b, var n)
+static var mlp_of(struct torch_model *b, var n)
 {
     static const enum tensor_role fused[] = { ROLE_GATE_UP }, gated[] = { ROLE_GATE, ROLE_UP }, plain[] = { ROLE_UP }, out[] = { ROLE_DOWN };
     struct tape *t = b->t;
@@ -185,6 +235,19 @@ static var mlp(struct torch_model *b, var n)
     return y;
 }
 
+/* Of a norm's result: its layer takes it over where it casts it (LayerNormLinear), else its name is held beside the layers behind. */
+static var last_use(const struct torch_model *b, var n) { return plan_scaled(b->p) ? 0 : n; }
+
+/* megatron-core's own norms are modules beside the MLP. */
+var te_mlp(struct torch_model *b, var x)
+{
+    b->t->half = 1;
+    if (local_kernels(b))
+        return mlp_of(b, x);
+    var n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
+    return tmp(b->t, last_use(b, n), mlp_of(b, n));
+}
+
 static var add(struct torch_model *b, const char *name, var x, enum tensor_role role, var residual)
 {
     return tmp(b->t, x, te_bias_dropout_add(b->t, name, x, param(b, role, true), residual, b->p->dropout));
@@ -197,11 +260,11 @@ var te_block(struct torch_model *b, var x)
     t->half = 0;
     t->module = -1;
     var n = norm(b, "norm", x, ROLE_NORM_ATTN);
-    var y = tmp(t, n, attention(b, n));
+    var y = tmp(t, last_use(b, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
-    y = tmp(t, n, mlp(b, n));
+    var in = local_kernels(b) ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
+    y = tmp(t, in, again(b, "mlp") ? checkpointed(b, true, in, 0, 0) : te_mlp(b, in));
     var out = add(b, "mlp bias dropout add", y, ROLE_DOWN, mid);
     tape_drop(t, mid);
     tape_drop(t, x);
@@ -312,4 +375,58 @@ int64_t te_buffer_bytes(const struct local_model *local)
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
         sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     return sum;
+}
+
+/* is_non_tn_fp8_gemm_supported(): from 10.0 to below 12.0. */
+bool te_turns(const struct plan *p)
+{
+    int arch = p->cluster.gpu.sm_arch;
+
+    return plan_scaled(p) == SCALED_FP8_TENSOR && (arch < 100 || arch >= 120);
+}
+
+bool te_is_cast(const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+        return t->block >= 0 && !t->is_bias;
+    default:
+        return false;
+    }
+}
+
+int64_t te_cast_numel(const struct local_model *local, int block)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < local->model->ntensors && plan_scaled(local->plan); i++)
+        if (te_is_cast(&local->model->tensors[i]) && (block < 0 || local->model->tensors[i].block == block))
+            sum += local->model->tensors[i].numel;
+    return sum;
+}
+
+int te_ways(const struct plan *p) { return plan_scaled(p) == SCALED_FP8_TENSOR && !te_turns(p) ? 1 : 2; }
+
+/* Parameters in 8 bits have their rows in a buffer of DistributedDataParallel's, but for mxfp8's, which are gathered elsewhere. */
+int64_t te_weight_bytes(const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    enum scaled s = plan_scaled(p);
+    int64_t sum = 0;
+    int ways = te_ways(p) - (p->megatron.fp8_param_gather && s != SCALED_MXFP8);
+
+    for (int i = 0; i < local->model->ntensors && s; i++)
+        if (te_is_cast(&local->model->tensors[i]))
+            sum += ways * round_up(scaled_bytes(s, local->model->tensors[i].numel), 512);
+    return sum;
+}
+
+int64_t te_scale_bytes(const struct local_model *local)
+{
+    const struct megatron_options *o = &local->plan->megatron;
+    int64_t each = 4 * (o->fp8_amax_history_len + 2);
+
+    if (o->fp8_format == FP8_OFF || o->fp8_recipe != FP8_DELAYED)
+        return 0;
+    return local->model->layers * (TE_FORWARD_SCALES + TE_BACKWARD_SCALES) * each;
 }

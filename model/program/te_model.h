@@ -15,10 +15,24 @@ var te_block(struct torch_model *b, var x);
 var te_head(struct torch_model *b, var x);
 /* Attention between the projections, of q, k and v (or q alone, all three packed): what selective recompute runs again. */
 var te_core(struct torch_model *b, var q, var k, var v);
+/* The MLP, with Transformer Engine's layers the norm before it, too: what recompute of "mlp" runs again. */
+var te_mlp(struct torch_model *b, var x);
 
 /* Bytes that these kernels take once and keep for ever, on the rank of a local model: Megatron's buffer "mpu", into which
  * the head's input is gathered (and `megatron-local` every input), and a gradient in bf16 of each shape of weight, which Transformer
  * Engine hands to autograd in place of what is in main_grad (get_dummy_wgrad()).  Rounded up to 512 each. */
 int64_t te_buffer_bytes(const struct local_model *local);
+
+/* Transformer Engine's codes of linear layers' weights (plan_scaled()).  Are products given transposed copies; in how many ways a weight is
+ * kept, along rows, along columns; is this tensor cast; how many numbers of a block are (of all blocks: < 0). */
+bool    te_turns(const struct plan *p);
+int     te_ways(const struct plan *p);
+bool    te_is_cast(const struct tensor *t);
+int64_t te_cast_numel(const struct local_model *local, int block);
+/* Bytes of these codes that stay from the first step on, beside parameters (is_first_microbatch: cast once a step); and of scales and of
+ * the largest numbers of steps before: of each layer's 12 tensors of forward and 8 of backward. */
+int64_t te_weight_bytes(const struct local_model *local);
+int64_t te_scale_bytes(const struct local_model *local);
+enum { TE_FORWARD_SCALES = 12, TE_BACKWARD_SCALES = 8 };
 
 #endif

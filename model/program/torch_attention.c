@@ -324,7 +324,7 @@ var torch_attention_core(struct torch_model *b, var q, var k, var v)
 static var checkpointed_core(struct torch_model *b, const struct qkv *in)
 {
     struct tape *t = b->t;
-    struct torch_region *r = &b->core;
+    struct torch_region *r = &b->region[b->nregions++];
     const var args[TORCH_ARGS] = { in->q, in->k, in->v, torch_mask(b), b->bias };
     int before = t->nsavers;
 

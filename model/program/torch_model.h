@@ -58,7 +58,10 @@ struct torch_region {
     int savers;
     int cache0, cache1;         /* results that a selective checkpoint keeps */
     var args[TORCH_ARGS], out;           /* what the checkpoint holds, and what it returned */
+    bool mlp;                   /* of Megatron's modules this one: te_mlp(); else the attention core */
 };
+
+enum { TORCH_REGIONS = 2 };     /* of a block */
 
 struct torch_model {
     struct tape       *t;
@@ -81,8 +84,9 @@ struct torch_model {
     var         lasting[TORCH_BUFFERS];
     const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
-    bool        selective;      /* the attention core is checkpointed */
-    struct torch_region core;   /* of the block built last */
+    bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
+    struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
+    int         nregions;
     var         padded;         /* labels that the shifted ones view, until the loss is there */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
     var         held[4];        /* what the model's forward has names for until it returns */

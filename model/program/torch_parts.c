@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "model/program/tape_collective.h"
+#include "model/plan/float8.h"
 #include "model/program/tape_exchange.h"
+#include "model/program/tape_float8.h"
 #include "model/program/tape_packed.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -240,6 +242,37 @@ static var enter_column(struct torch_model *b, var x, enum tensor_role role)
     return tape_sum_in_place(b->t, x, true);
 }
 
+static bool leaves(enum tensor_role role) { return role == ROLE_ATTN_OUT || role == ROLE_DOWN; }
+
+/* What a rank's layers have in common.  Float8ColwiseParallel and Float8RowwiseParallel cast inputs before they move, and gradients of
+ * outputs. */
+static struct float8_layer float8_layer(const struct torch_model *b)
+{
+    bool moves = float8_tensor_parallel(b->p);
+
+    return (struct float8_layer){ .recipe = (uint8_t)b->p->float8.recipe, .ranks = b->ranks, .keeps_cast = moves, .cast_gradient = moves };
+}
+
+/* torchao's layer in the place of nn.Linear. */
+static var float8_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role,
+                         const struct tensor *weight)
+{
+    struct tape *t = b->t;
+    struct float8_layer how = float8_layer(b);
+    bool shared = role == ROLE_Q || role == ROLE_K || role == ROLE_GATE;
+    var w = param(b, role, false, n * k, false);
+
+    how.gathered = float8_gathers(b->p, weight);
+    how.last = !shared;
+    how.row_parallel = leaves(role);
+    var y = tape_float8_linear(t, names, x, n, k, w, &how);
+    if (how.cast_gradient && !leaves(role))
+        y = tmp(t, y, tape_float8_gradient(t, y, &how));
+    tape_drop(t, w);
+    t->module = -1;
+    return y;
+}
+
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role)
 {
@@ -253,6 +286,8 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
         t->module = -1;
         return out;
     }
+    if (own >= 0 && float8_converts(b->p, tensor_at(b, b->block, own)))
+        return float8_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
@@ -281,6 +316,14 @@ static bool joins_gathers(const struct torch_model *b)
     return b->t->compiled && b->p->parallel.async_tensor && b->p->micro_batch > 1;
 }
 
+/* PrepareFloat8ModuleInput, before layers of blocks that are converted. */
+static bool torch_gathers_float8(const struct torch_model *b, enum tensor_role first)
+{
+    int own = torch_piece_tensor(b->m, b->block, first, false);
+
+    return b->sequence && first != ROLE_HEAD && float8_tensor_parallel(b->p) && own >= 0 && float8_converts(b->p, tensor_at(b, b->block, own));
+}
+
 bool torch_joins(const struct torch_model *b, enum tensor_role first)
 {
     return joins_gathers(b) && torch_piece_tensor(b->m, b->block, first, true) < 0;
@@ -291,8 +334,13 @@ var torch_enter(struct torch_model *b, var x, enum tensor_role first)
 {
     if (b->ranks == 1 || torch_is_autotp(b))        /* whose column-parallel layers each have their own (torch_linear()) */
         return tape_hold(b->t, x);
-    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1,
-                           torch_joins(b, first));
+    if (!torch_gathers_float8(b, first))
+        return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1, torch_joins(b, first));
+    struct float8_layer how = float8_layer(b);
+    var cast = tape_float8_cast(b->t, x, &how);
+    var all = tape_collective(b->t, MOVED_GATHER, cast, b->ranks, b->p->micro_batch > 1, torch_joins(b, first));
+    tape_drop(b->t, cast);
+    return all;
 }
 
 var torch_linear_leaving(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role)
@@ -316,7 +364,12 @@ var torch_leave(struct torch_model *b, var x)
         return tape_hold(b->t, x);
     if (torch_is_autotp(b))
         return tape_sum_in_place(b->t, x, false);
-    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1, joins_gathers(b));
+    var y = tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1, joins_gathers(b));
+    if (b->block < 0 || !float8_tensor_parallel(b->p))
+        return y;
+    struct float8_layer how = float8_layer(b);
+    tape_float8_scattered(b->t, &how);
+    return tmp(b->t, y, tape_float8_gradient(b->t, y, &how));
 }
 
 /* ---- norms ---- */

@@ -158,8 +158,9 @@ static void run(struct meter *m, int from, int to, int64_t iteration)
 
 static void run_all(struct meter *m, struct peak phase[NSCHED])
 {
-    for (int id = 0; id < NSCHED && !m->over; id++) {
-        m->sched = (enum sched_id)id;
+    for (int i = 0; i < NSCHED && !m->over; i++) {
+        enum sched_id id = sched_in_turn(i);
+        m->sched = id;
         m->peak = &phase[id];
         *m->peak = (struct peak){ .in = m->in, .op = -1 };
         run(m, m->s->begin[id], m->s->end[id], 0);
@@ -173,8 +174,9 @@ void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
     struct meter m = { .s = s, .in = in, .limit = INT64_MAX };
 
     memset(out, 0, sizeof *out);
-    for (int id = 0; id < NSCHED; id++) {
-        m.sched = (enum sched_id)id;
+    for (int i = 0; i < NSCHED; i++) {
+        enum sched_id id = sched_in_turn(i);
+        m.sched = id;
         m.peak = &out->phase[id];
         *m.peak = (struct peak){ .in = in, .op = -1 };
         m.most = id == SCHED_STEADY ? out->most : NULL;

@@ -28,6 +28,7 @@ void schedules_reset(struct schedules *s)
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
     s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
     s->quants = kept.quants; s->cap_quants = kept.cap_quants;
+    s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
     s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
     s->detailed = kept.detailed;
 }
@@ -44,6 +45,7 @@ void schedules_free(struct schedules *s)
     free(s->layouts);
     free(s->coll_parts);
     free(s->quants);
+    free(s->narrows);
     free(s->parts);
     memset(s, 0, sizeof *s);
 }
@@ -216,6 +218,22 @@ void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, doubl
     assert(i <= UINT16_MAX);
     sched_does(s, fn, scale);
     last(s)->u.copy.quant = (uint16_t)i;
+}
+
+void sched_narrow(struct schedules *s, const struct narrow *of)
+{
+    if (!s->detailed)
+        return;
+    s->narrows = room_for(s->narrows, s->nnarrows, &s->cap_narrows, sizeof *s->narrows);
+    s->narrows[s->nnarrows++] = *of;
+}
+
+void sched_narrows(struct schedules *s, enum copy_fn fn, int narrow0, int n, double scale)
+{
+    assert(!s->detailed || narrow0 + n <= s->nnarrows);
+    sched_does(s, fn, scale);
+    last(s)->u.copy.narrow0 = narrow0;
+    last(s)->u.copy.narrows = n;
 }
 
 void sched_moves(struct schedules *s, enum coll_of of)
@@ -446,9 +464,23 @@ const char *phase_name(enum phase p)
     return names[p];
 }
 
+int64_t sched_times(const struct schedules *s, enum sched_id id, int64_t steps)
+{
+    int64_t later = steps > 1 ? steps - 1 : 0, early = later < s->early ? later : s->early;
+
+    switch (id) {
+    case SCHED_INIT:   return 1;
+    case SCHED_FIRST:  return steps > 0;
+    case SCHED_EARLY:  return early;
+    case SCHED_STEADY: return later - early;
+    case NSCHED:       break;
+    }
+    return 0;
+}
+
 const char *sched_name(enum sched_id id)
 {
-    static const char *const names[NSCHED] = { "init", "first", "steady" };
+    static const char *const names[NSCHED] = { "init", "first", "steady", "early" };
     return names[id];
 }
 

@@ -3,7 +3,9 @@
  *
  * A plan is lowered to three schedules over one table of buffers: `init`,
  * `first` (the first optimizer step) and `steady` (every later one).  Steady
- * leaves live exactly what it found live.
+ * leaves live exactly what it found live.  A plan that changes what it does after
+ * a number of steps (PowerSGD) has a fourth, `early`, for so many behind the first;
+ * it leaves live what it found, too.
  *
  * Entries are issued in order by one thread.  An entry starts when it has been
  * issued, the stream it is on and (for a collective) its process group are free,
@@ -61,7 +63,7 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/program.h"
 
-enum sched_id { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, NSCHED };
+enum sched_id { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_EARLY, NSCHED };
 
 enum category {
     CAT_PARAMS, CAT_GRADS, CAT_OPTIMIZER,           /* persistent: sharded or whole, as the strategy has it */
@@ -118,18 +120,30 @@ enum copy_fn {
     COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
     COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
     COPY_LOSS,              /* the losses that were gathered: their mean */
-    COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
     /* Of whole regions, by sched_quantises(); the first acts say which, in this order. */
     COPY_QUANTIZE,          /* reads numbers; writes their codes, the scales of their groups */
     COPY_DEQUANTIZE,        /* reads codes, scales; writes numbers */
     COPY_REQUANTIZE,        /* reads `ranks` arrays of codes, of scales; writes the codes of their sum, its scales */
     COPY_MEAN,              /* reads `nodes` arrays of numbers; writes their sum, scaled */
+    /* Of whole regions, by sched_narrows(), where struct narrow has the matrices: M is a bucket, Ps and Qs follow each other. */
+    COPY_DRAW_Q,            /* writes Qs: standard normal numbers, the same on each rank, others in each call */
+    COPY_ORTHOGONAL_P,      /* reads and writes Ps: columns become orthonormal */
+    COPY_ORTHOGONAL_Q,      /* the same of Qs */
+    COPY_P_OF_Q,            /* reads M, Qs; writes Ps = M Q */
+    COPY_Q_OF_P,            /* reads M, Ps; writes Qs = M' P */
+    COPY_M_OF_BOTH,         /* reads Ps, Qs; writes M = P Q' */
+    COPY_SCALE_Q,           /* reads and writes Qs, scaled */
+    COPY_LOST,              /* reads two arrays of tensors' elements; writes the first less the second */
 };
 
 /* Blocks of numbers as codes of `bits`, symmetric about 0, with one fp32 scale for each of `groups` groups of equal size; numbers are
  * fp16.  elems: of one array.  ranks x nodes parts of the array, in the order of the ranks, are written in the order in which ranks
  * of a node send to each other first: part r + ranks * m is the (r * nodes + m)-th (1 x 1: as they are). */
 struct quant { int64_t elems, groups; int32_t bits, ranks, nodes; };
+
+/* A matrix of rows x cols fp32 numbers from element `at` of a bucket on, as the product of P, rows x rank from element p of the
+ * bucket's Ps on, and the transpose of Q, cols x rank from element q of its Qs on. */
+struct narrow { int64_t rows, cols, rank, at, p, q; };
 
 enum op_kind {
     OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
@@ -219,7 +233,8 @@ struct op {
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
-                 int32_t kernels; } copy;               /* bytes; quant: of quants[]; of so many kernels, 0: one */
+                 int32_t kernels;           /* of so many, 0: one */
+                 int32_t narrow0, narrows; } copy;      /* bytes; quant: of quants[]; narrows[narrow0 ..] */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
@@ -258,6 +273,8 @@ struct schedules {
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
     struct coll_part *coll_parts; int ncoll_parts; int64_t cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
     struct quant *quants; int nquants; int64_t cap_quants;  /* each but once; [0] is unused */
+    struct narrow *narrows; int nnarrows; int64_t cap_narrows;      /* only where `detailed` */
+    int64_t      early;         /* so many steps behind the first are SCHED_EARLY's */
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices; int64_t cap_slices;
     struct layout *layouts; int nlayouts; int64_t cap_layouts;
@@ -333,6 +350,9 @@ void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
 /* The last entry, a copy, quantises numbers, or makes numbers of codes; scale: of COPY_MEAN. */
 void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, double scale);
+/* Appends a matrix, if `detailed`.  The last entry, a copy, works on the n matrices from number narrow0 on (COPY_LOST: none). */
+void sched_narrow(struct schedules *s, const struct narrow *of);
+void sched_narrows(struct schedules *s, enum copy_fn fn, int narrow0, int n, double scale);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */
 void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 
@@ -366,6 +386,19 @@ int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
 int64_t sched_group_ranks(const struct schedules *s, enum group g);
 
 /* ---- reading ---- */
+
+/* The schedule of optimizer step `step` = 1, 2, ...; how often a schedule has run after so many steps. */
+static inline enum sched_id sched_of_step(const struct schedules *s, int64_t step)
+{
+    return step == 1 ? SCHED_FIRST : step <= 1 + s->early ? SCHED_EARLY : SCHED_STEADY;
+}
+static inline bool sched_has(const struct schedules *s, enum sched_id id) { return id != SCHED_EARLY || s->early > 0; }
+/* The schedules in the order in which they run, i = 0 to NSCHED - 1. */
+static inline enum sched_id sched_in_turn(int i)
+{
+    return i < SCHED_STEADY ? (enum sched_id)i : i == SCHED_STEADY ? SCHED_EARLY : SCHED_STEADY;
+}
+int64_t sched_times(const struct schedules *s, enum sched_id id, int64_t steps);
 
 /* The instance of its family that an act is about, the first of its n. */
 static inline int64_t sched_instance(const struct schedules *s, const struct act *a, int64_t iteration)

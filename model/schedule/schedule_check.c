@@ -332,11 +332,11 @@ bool schedules_check(const struct schedules *s, char *why, int size)
         c.sched = (enum sched_id)id;
         memcpy(before, c.live, (size_t)n + 1);
         sound = check_range(&c, s->begin[id], s->end[id], 0) && nothing_left(&c);
-        if (sound && id == SCHED_STEADY)
+        if (sound && id >= SCHED_STEADY)
             for (int b = 0; sound && b < s->nbufs; b++)
                 for (int i = 0; sound && i < s->bufs[b].count; i++)
                     if (before[c.base[b] + i] != c.live[c.base[b] + i]) {
-                        snprintf(why, (size_t)size, "steady leaves %s %d %s", s->bufs[b].what, i,
+                        snprintf(why, (size_t)size, "%s leaves %s %d %s", sched_name((enum sched_id)id), s->bufs[b].what, i,
                                  c.live[c.base[b] + i] ? "live" : "dead");
                         sound = false;
                     }

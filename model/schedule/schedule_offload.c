@@ -232,7 +232,7 @@ void schedules_offload(struct schedules *s, const struct offload_way *way)
     }
     for (int id = 0; id < NSCHED; id++) {
         sched_begin(s, (enum sched_id)id);
-        if (way->streams && id != SCHED_INIT) {     /* nothing has left, no backward has begun */
+        if (way->streams && id != SCHED_INIT && sched_has(s, (enum sched_id)id)) {     /* nothing has left, no backward has begun */
             mark(&p, PHASE_FORWARD, "step begins")->record = p.down;
             mark(&p, PHASE_FORWARD, "step begins")->record = p.begun;
         }

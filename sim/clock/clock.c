@@ -286,6 +286,9 @@ static void end_due(struct clock *k, struct actor *a)
     touch(k, a);
 }
 
+/* What a core is for: all but communication. */
+static bool computes(const struct actor *a, int op) { return a->s->ops[op].kind != OP_COLL; }
+
 /* Rates from now on, and the next event. */
 static void look_forward(struct clock *k, struct actor *a)
 {
@@ -306,6 +309,8 @@ static void look_forward(struct clock *k, struct actor *a)
     for (int r = 0; r < n; r++) {
         struct item *it = running[r];
         double slow = n > 1 && a->role->slow ? contention_slow(a->role->slow, a->s, ops, n, r) : 1;
+        if (a->role->crowd && computes(a, it->op))
+            slow *= crowd_pace(a->role->crowd, a->asked);
         if (it->meet >= 0) {
             meet_slow(k, a, it->meet, slow);
             continue;
@@ -330,6 +335,31 @@ static int first_of(const struct clock *k, struct bits b, int from)
     return k->n;
 }
 
+static bool any_computes(const struct actor *a)
+{
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        if (head >= 0 && a->items[head].state == RUNNING && computes(a, a->items[head].op))
+            return true;
+    }
+    return false;
+}
+
+/* Where other roles compute than before, the pace of those that share their cores changes. */
+static void share_cores(struct clock *k)
+{
+    for (int i = 0; i < k->n; i++)
+        k->actors[i].computes = any_computes(&k->actors[i]);
+    for (int i = 0; i < k->n; i++) {
+        double asked = 0;
+        for (int j = 0; j < k->n; j++)
+            asked += k->actors[j].computes ? k->actors[i].role->crowd->by[j] : 0;
+        if (asked != k->actors[i].asked)
+            bits_set(k->touched, i);
+        k->actors[i].asked = asked;
+    }
+}
+
 /* Everything that can happen at this moment. */
 static void settle(struct clock *k)
 {
@@ -343,6 +373,8 @@ static void settle(struct clock *k)
     for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1))
         if (k->actors[i].passed >= 0)
             clock_skip_boundary(k, &k->actors[i]);
+    if (k->actors[0].role->crowd)
+        share_cores(k);
     for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1)) {
         look_forward(k, &k->actors[i]);
         bits_clear(k->touched, i);
@@ -502,7 +534,7 @@ bool clock_keeps(const struct role *roles, int n, enum sched_id id)
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept)
 {
-    struct role role = { s, d, c, NULL };
+    struct role role = { s, d, c, NULL, NULL };
     bool fits = !kept || clock_keeps(&role, 1, id);
     struct clock_result result;
 

@@ -1,6 +1,6 @@
 /* clock.h -- schedules on one simulated clock: those of one rank, or of several that talk to each other.
  *
- *     struct role roles[2] = { { &stage0, &prices0, NULL, "stage 0" }, { &stage1, &prices1, NULL, "stage 1" } };
+ *     struct role roles[2] = { { &stage0, &prices0, NULL, "stage 0", NULL }, { &stage1, &prices1, NULL, "stage 1", NULL } };
  *     struct clock_result r;
  *     if (!clock_run(roles, 2, SCHED_STEADY, lines, NULL, &r))
  *         ... r.why: who waits for whom ...
@@ -17,7 +17,8 @@
  *
  * Work on different streams of a role slows each other down (contention.h): each running entry then has a
  * rate that changes whenever another begins or ends, a fluid simulation from event to event.  A message or
- * collective of several roles runs at the lowest of their rates.  Seconds throughout.
+ * collective of several roles runs at the lowest of their rates.  Roles that share cores go the faster the fewer of them
+ * compute (crowd.h).  Seconds throughout.
  *
  * Entries are unrolled when a stream has none left.  Once all roles are in a state in which they were
  * before (the same entries under way in each, with the same work left, the same messages
@@ -27,6 +28,7 @@
 #define DPX_CLOCK_H
 
 #include "sim/clock/contention.h"
+#include "sim/clock/crowd.h"
 #include "sim/clock/timeline.h"
 
 struct role {
@@ -34,6 +36,7 @@ struct role {
     const struct durations  *d;
     const struct contention *slow;      /* NULL: nothing slows anything */
     const char *name;                   /* "stage 1"; NULL: "rank N" */
+    const struct crowd *crowd;          /* of all roles, or NULL: cores are not shared */
 };
 
 struct clock_result {

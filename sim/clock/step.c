@@ -21,6 +21,7 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
             return -1;
         }
         simulate_contention(p, r->s, &r->prices, &r->slow);
+        out->crowded = crowd_of(p, r->s->rank, &r->crowd);
         snprintf(r->name, sizeof r->name, "stage %d", out->n);
         out->basis = basis_worst(out->basis, r->prices.basis);
         out->outside |= r->prices.outside;
@@ -126,7 +127,7 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
 
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name };
+        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL };
         if (!as)
             continue;
         see(r, as, &seen[i]);

@@ -30,6 +30,7 @@ struct step_role {
     const struct schedules *s;
     struct priced     prices;
     struct contention slow;
+    struct crowd      crowd;
     char              name[32];     /* "stage 1" */
 };
 
@@ -39,6 +40,7 @@ struct step {
     int        n;
     enum basis basis;               /* the worst of any entry */
     bool       outside;             /* an entry is beyond what was measured */
+    bool       crowded;             /* ranks share cores */
 };
 
 /* Prices the schedules of one rank of each stage (evaluation_roles), which stay the caller's.  0, or -1 with the reason

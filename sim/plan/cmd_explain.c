@@ -90,8 +90,9 @@ static int print_schedule(const struct explained *p, const struct explain_args *
     struct schedules other;
     const struct schedules *which = explain_schedules(p, a, &other);
 
-    for (int id = 0; which && id < NSCHED; id++)
-        sched_print(which, (enum sched_id)id, stdout);
+    for (int turn = 0; which && turn < NSCHED; turn++)
+        if (sched_has(which, sched_in_turn(turn)))
+            sched_print(which, sched_in_turn(turn), stdout);
     schedules_free(&other);
     return which ? 0 : -1;
 }

@@ -175,19 +175,22 @@ static json_t *schedules_json(const struct schedules *s)
 {
     json_t *doc = json_object();
 
-    for (int id = 0; id < NSCHED; id++) {
+    for (int turn = 0; turn < NSCHED; turn++) {
+        enum sched_id id = sched_in_turn(turn);
+        if (!sched_has(s, id))
+            continue;
         char *text = NULL, *rest;
         size_t size;
         FILE *f = open_memstream(&text, &size);
         json_t *lines = json_array();
         if (!f)
             abort();
-        sched_print(s, (enum sched_id)id, f);
+        sched_print(s, id, f);
         fclose(f);
         for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
             json_array_append_new(lines, json_string(line));
         free(text);
-        json_object_set_new(doc, sched_name((enum sched_id)id), lines);
+        json_object_set_new(doc, sched_name(id), lines);
     }
     return doc;
 }

@@ -15,6 +15,7 @@
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_codes.h"
+#include "sim/search/crossover.h"
 
 /* The steady schedule as lines; the text is owned by lines[0]. */
 static char **lines_of(const struct schedules *s, int *n)
@@ -115,10 +116,12 @@ static void print_schedules(const struct explained *p, const struct explained *q
 
 /* ---- options ---- */
 
-/* "deepspeed.offload_param" of "deepspeed" and "offload_param". */
+/* "deepspeed.offload_param" of "deepspeed" and "offload_param"; a model's name is "model". */
 static void path_of(const char *object, const char *key, char path[96])
 {
-    snprintf(path, 96, "%s%s%s", object, *object ? "." : "", key);
+    bool named = !strcmp(key, "_name_or_path");
+
+    snprintf(path, 96, "%s%s%s", object, *object && !named ? "." : "", named ? "" : key);
 }
 
 /* {"key", "first", "second"} of each key that differs. */
@@ -344,8 +347,44 @@ static void print_memory(const struct explained *p, const struct explained *q, F
         fprintf(to, "  the first plan does not fit: %s\n", p->e.why_not);
     if (!q->e.m.fits)
         fprintf(to, "  the second plan does not fit: %s\n", q->e.why_not);
+}
+
+/* ---- bytes sent ---- */
+
+/* Those of collectives over the group of this name. */
+static int64_t sent_over(const struct evaluation *e, const char *name)
+{
+    int64_t sent = 0;
+
+    for (int i = 0; i < e->comm.n; i++)
+        if (!strcmp(e->schedules.groups.group[e->comm.line[i].group].name, name))
+            sent += e->comm.line[i].sent;
+    return sent;
+}
+
+static bool has_group(const struct plan_groups *groups, const char *name)
+{
+    for (int g = 0; g < groups->n; g++)
+        if (!strcmp(groups->group[g].name, name))
+            return true;
+    return false;
+}
+
+/* Group by group, since groups lie on different links. */
+static void print_sent(const struct evaluation *a, const struct evaluation *b, FILE *to)
+{
+    const struct plan_groups *one = &a->schedules.groups, *two = &b->schedules.groups;
+    char over[64];
+
     fprintf(to, "\nbytes that each rank sends in a step\n");
-    print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes, to);
+    for (int g = 0; g < one->n + two->n; g++) {
+        const char *name = g < one->n ? one->group[g].name : two->group[g - one->n].name;
+        if (g >= one->n && has_group(one, name))
+            continue;
+        snprintf(over, sizeof over, "over %s", name);
+        print_bytes(over, sent_over(a, name), sent_over(b, name), to);
+    }
+    print_bytes("together", a->comm.sent_bytes, b->comm.sent_bytes, to);
 }
 
 static void print_numerics(const char *which, const struct plan *p, const struct plan *other, FILE *to)
@@ -354,6 +393,25 @@ static void print_numerics(const char *which, const struct plan *p, const struct
 
     if (what && !(there && !strcmp(what, there)))
         fprintf(to, "  %s plan changes the numerics: %s\n", which, what);
+}
+
+/* The network's speed at which both take as long; 0: there is none, or one node alone. */
+static double crossing(const struct explained *p, const struct explained *q, bool *slower)
+{
+    const struct cluster *a = &p->plan.cluster, *b = &q->plan.cluster;
+    bool same = a->nodes == b->nodes && a->gpus_per_node == b->gpus_per_node && !(a->inter < b->inter) && !(a->inter > b->inter);
+
+    return same && a->nodes > 1 ? crossover_find(&p->plan, &q->plan, slower) : 0;
+}
+
+static void print_crossing(const struct explained *p, const struct explained *q, FILE *to)
+{
+    bool slower;
+    double at = crossing(p, q, &slower);
+
+    if (at > 0)
+        fprintf(to, "\nboth take as long at %.3g GB/s between nodes (here %.3g); on a slower network the %s takes less\n", at / 1e9,
+                p->plan.cluster.inter / 1e9, slower ? "second" : "first");
 }
 
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
@@ -369,8 +427,10 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
     print_numerics("the first", &p->plan, &q->plan, to);
     print_numerics("the second", &q->plan, &p->plan, to);
     print_memory(p, q, to);
+    print_sent(&p->e, &q->e, to);
     print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
     print_changes(p, to, rows = changes(p, q));
+    print_crossing(p, q, to);
     if (schedule)
         print_schedules(p, q, to);
     json_decref(rows);
@@ -396,6 +456,9 @@ json_t *explain_two_json(struct explained *p, struct explained *q, bool schedule
     json_decref(b);
     json_t *doc = json_pack("{s:i, s:o, s:o, s:o, s:o}", "dpx", 1, "first", plan_json(p), "second", plan_json(q), "options", keys,
                             "changes", changes(p, q));
+    bool slower = false;
+    double at = crossing(p, q, &slower);
+    json_object_set_new(doc, "crossover", at > 0 ? json_pack("{s:f, s:b}", "bytes_per_s", at, "second_below", slower) : json_null());
     if (schedule)
         json_object_set_new(doc, "schedule", (lines = different_lines(p, q)) ? lines : json_null());
     return doc;

@@ -135,6 +135,7 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
                      "data_parallel_alone", r->alone[0] ? r->alone : NULL);
 
     json_object_set_new(doc, "codes", search_codes_json(o, r));
+    json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
     json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));
     return doc;
 }

@@ -1,54 +1,65 @@
 /* search_codes.c -- see search_codes.h. */
 #include "sim/plan/search_codes.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
-#include "sim/clock/simulate.h"
+#include "sim/plan/search_words.h"
+#include "sim/search/crossover.h"
 
-struct offer { struct plan plan; double step_s; };
+enum { MOST = 8, OCTAVES = 6 };        /* plans that are considered; networks up to 64 times slower than this one */
 
-/* Seconds of a step; negative: DeepSpeed refuses it, or it does not fit. */
-static double step_of(const struct search_options *o, const struct plan *p)
+/* A plan that fits and could be offered. */
+struct candidate { struct plan plan; struct crossover_plan *slowed; };
+struct candidates { struct candidate of[MOST]; int n; };
+
+/* The plan offered, and its step: shorter than the first one's on this network, or on a slower one.  cross: bytes/s and node at which
+ * both take as long; 0: not known. */
+struct offer { struct plan plan; double step_s, cross; bool now; };
+
+/* What a plan's step would be; NULL: the framework refuses it, or it does not fit. */
+static struct crossover_plan *fitting(const struct search_options *o, const struct plan *p)
 {
-    struct evaluation e;
-    struct timing t;
+    struct crossover_plan *s = NULL;
     char why[512];
-    double s = -1;
 
     struct fail_sink before = fail_divert(why, sizeof why);
-    if (plan_check(p, "search") == 0 && (!o->accept || o->accept(p, o->accept_what)) && evaluate(p, &e) == 0) {
-        if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0)
-            s = t.line.step_s;
-        evaluation_free(&e);
+    if (plan_check(p, "search") == 0 && (!o->accept || o->accept(p, o->accept_what)))
+        s = crossover_open(p);
+    if (s && !crossover_fits(s)) {
+        crossover_close(s);
+        s = NULL;
     }
     fail_restore(before);
     return s;
 }
 
-/* The fastest plan of a cell. */
+/* What codes leave of a plan's step: all but its waits for communication, and of its computation half, the most that it loses
+ * beside collectives (LEAST_LEFT of overlap.c).  Entries are added, none goes: the issuing thread takes no less. */
+static double least_of(const struct found *f) { return f->step_s - f->exposed_s - f->compute_s / 2; }
+
+/* The fastest plan of a cell, where codes might make it the fastest of all. */
 static const struct plan *fastest(const struct search_result *r, enum strategy s, enum dialect d)
 {
     for (int64_t i = 0; i < r->nfit; i++)
         if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d && !r->found[i].elsewhere)
-            return &r->found[i].plan;
+            return least_of(&r->found[i]) < r->found[0].step_s ? &r->found[i].plan : NULL;
     return NULL;
 }
 
-/* *out becomes the plan, where it takes less than the first one found and than what is there. */
-static void consider(const struct search_options *o, const struct search_result *r, struct plan p, struct offer *out)
+static void consider(const struct search_options *o, struct plan p, struct candidates *to)
 {
     plan_resolve(&p);
-    double s = step_of(o, &p);
-    if (s > 0 && s < (out->step_s > 0 ? out->step_s : r->found[0].step_s))
-        *out = (struct offer){ p, s };
+    struct crossover_plan *s = to->n < MOST ? fitting(o, &p) : NULL;
+    if (s)
+        to->of[to->n++] = (struct candidate){ p, s };
 }
 
 /* ZeRO++; int4 gradients in fp16 alone: of others DeepSpeed's kernels read the bits as fp16. */
-static void consider_zeropp(const struct search_options *o, const struct search_result *r, struct offer *out)
+static void consider_zeropp(const struct search_options *o, const struct search_result *r, struct candidates *to)
 {
     const struct plan *f = fastest(r, STRAT_ZERO3, DIALECT_DEEPSPEED);
     int64_t node = o->cluster->gpus_per_node;
@@ -58,12 +69,12 @@ static void consider_zeropp(const struct search_options *o, const struct search_
         p.ds.zero_quantized_weights = true;
         p.ds.zero_hpz_partition_size = i & 1 && node > 1 ? node : 1;
         p.ds.zero_quantized_gradients = i & 2;
-        consider(o, r, p, out);
+        consider(o, p, to);
     }
 }
 
 /* DDP's hooks; PowerSGD of rank 4, the largest of those that its documentation calls usual. */
-static void consider_hooks(const struct search_options *o, const struct search_result *r, struct offer *out)
+static void consider_hooks(const struct search_options *o, const struct search_result *r, struct candidates *to)
 {
     const struct plan *f = fastest(r, STRAT_DDP, DIALECT_TORCH);
 
@@ -71,18 +82,91 @@ static void consider_hooks(const struct search_options *o, const struct search_r
         struct plan p = *f;
         p.ddp.comm_hook = (enum comm_hook)hook;
         p.ddp.powersgd.rank = 4;
-        consider(o, r, p, out);
+        consider(o, p, to);
     }
+}
+
+/* The candidate that takes least on a network of `by` times the speed, if that is less than the first plan found takes; NULL. */
+static const struct candidate *least(const struct candidates *all, struct crossover_plan *first, double by)
+{
+    const struct candidate *best = NULL;
+    double most = crossover_step(first, by);
+
+    for (int i = 0; i < all->n; i++) {
+        double s = crossover_step(all->of[i].slowed, by);
+        if (s > 0 && s < most) {
+            most = s;
+            best = &all->of[i];
+        }
+    }
+    return best;
+}
+
+/* Where none takes less here: the first that does as the network slows. */
+static bool choose(const struct search_options *o, const struct candidates *all, struct crossover_plan *first, struct offer *out)
+{
+    const struct candidate *best = NULL;
+    bool slower;
+    int k = 0;
+
+    for (; !best && k <= OCTAVES; k++)
+        best = least(all, first, ldexp(1, -k));
+    if (!best)
+        return false;
+    *out = (struct offer){ best->plan, crossover_step(best->slowed, 1), .now = k == 1 };
+    out->cross = crossover_share(first, best->slowed, &slower) * o->cluster->inter;
+    out->cross = slower ? out->cross : 0;
+    return true;
+}
+
+static void drop(struct candidates *all)
+{
+    for (int i = 0; i < all->n; i++)
+        crossover_close(all->of[i].slowed);
 }
 
 static bool find(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
-    *out = (struct offer){ .step_s = 0 };
+    struct candidates all = { .n = 0 };
+    struct crossover_plan *first = NULL;
+    bool found = false;
+
     if (r->nfit > 0 && o->cluster->nodes > 1) {
-        consider_zeropp(o, r, out);
-        consider_hooks(o, r, out);
+        consider_zeropp(o, r, &all);
+        consider_hooks(o, r, &all);
+        first = all.n > 0 ? crossover_open(&r->found[0].plan) : NULL;
     }
-    return out->step_s > 0;
+    if (first)
+        found = choose(o, &all, first, out);
+    drop(&all);
+    crossover_close(first);
+    return found;
+}
+
+/* torchao's float8 linear layers, one scale a tensor, with FSDP2's float8 gathers where it has them: of the kernels that were searched. */
+static bool find_float8(const struct search_options *o, const struct search_result *r, struct offer *out)
+{
+    const struct plan *f = r->nfit > 0 ? fastest(r, STRAT_FSDP, DIALECT_TORCH) : NULL;
+    struct candidates all = { .n = 0 };
+    double most = r->nfit > 0 ? r->found[0].step_s : 0;
+    bool found = false;
+
+    for (int gathers = 0; f && f->float8.recipe == FLOAT8_NONE && gathers < 2; gathers++) {
+        struct plan p = *f;
+        p.float8.recipe = FLOAT8_TENSORWISE;
+        p.fsdp.float8_all_gather = p.fsdp.float8_precomputed = gathers;
+        consider(o, p, &all);
+    }
+    for (int i = 0; i < all.n; i++) {
+        double s = crossover_step(all.of[i].slowed, 1);
+        if (s > 0 && s < most) {
+            most = s;
+            *out = (struct offer){ .plan = all.of[i].plan, .step_s = s, .now = true };
+            found = true;
+        }
+    }
+    drop(&all);
+    return found;
 }
 
 const char *search_codes_changes(const struct plan *p)
@@ -91,6 +175,9 @@ const char *search_codes_changes(const struct plan *p)
                                                   [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (p->float8.recipe != FLOAT8_NONE)
+        return p->float8.recipe == FLOAT8_ROWWISE_GW_HP ? "products of linear layers in 8-bit floats, but for weights' gradients"
+                                                        : "products of linear layers in 8-bit floats";
     if (p->ddp.comm_hook != HOOK_NONE)
         return hook[p->ddp.comm_hook];
     if (!plan_quantises(p))
@@ -103,30 +190,57 @@ const char *search_codes_changes(const struct plan *p)
 static void words(const struct search_result *r, const struct offer *of, char *to, size_t size)
 {
     char label[160];
+    int n;
 
     knob_label(&of->plan, label, sizeof label);
-    snprintf(to, size, "The network can be relieved: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
-             label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+    if (of->now)
+        n = snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
+                     of->plan.float8.recipe != FLOAT8_NONE ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+    else
+        n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %.1f %% more); it changes the "
+                     "numerics: %s.", label, of->step_s, 100 * (of->step_s / r->found[0].step_s - 1), search_codes_changes(&of->plan));
+    if (of->cross > 0 && n < (int)size)
+        snprintf(to + n, size - (size_t)n, " Both take as long at %.3g GB/s between nodes (here %.3g).", of->cross / 1e9,
+                 of->plan.cluster.inter / 1e9);
 }
 
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
 {
     struct offer of;
+    size_t n;
 
     to[0] = '\0';
     if (find(o, r, &of))
         words(r, &of, to, size);
+    n = strlen(to);
+    if (!find_float8(o, r, &of) || n + 2 > size)
+        return;
+    if (n > 0)
+        to[n++] = ' ';
+    words(r, &of, to + n, size - n);
+}
+
+static json_t *offer_json(const struct search_result *r, const struct offer *of)
+{
+    char text[SEARCH_SENTENCE], label[160];
+
+    words(r, of, text, sizeof text);
+    knob_label(&of->plan, label, sizeof label);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of->step_s, "saves_s",
+                     r->found[0].step_s - of->step_s, "crossover_bytes_per_s", of->cross, "changes", search_codes_changes(&of->plan),
+                     "plan", plan_to_json(&of->plan));
 }
 
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r)
 {
-    char text[400], label[160];
     struct offer of;
 
-    if (!find(o, r, &of))
-        return json_null();
-    words(r, &of, text, sizeof text);
-    knob_label(&of.plan, label, sizeof label);
-    return json_pack("{s:s, s:s, s:f, s:f, s:s, s:o}", "why", text, "label", label, "step_s", of.step_s, "saves_s",
-                     r->found[0].step_s - of.step_s, "changes", search_codes_changes(&of.plan), "plan", plan_to_json(&of.plan));
+    return find(o, r, &of) ? offer_json(r, &of) : json_null();
+}
+
+json_t *search_codes_float8_json(const struct search_options *o, const struct search_result *r)
+{
+    struct offer of;
+
+    return find_float8(o, r, &of) ? offer_json(r, &of) : json_null();
 }

@@ -1,6 +1,7 @@
 /* flops.c -- FLOPs of a token by each convention, and the utilisation that they give. */
 #include "sim/price/flops.h"
 
+#include "model/program/program.h"
 #include "sim/price/gpu_rates.h"
 
 const char *flop_convention_name(enum flop_convention f)
@@ -84,6 +85,25 @@ static double products_again(const struct model *m)
     return again * (double)m->layers;
 }
 
+/* Products of the MLP's forward, a token. */
+static double mlp_forward(const struct model *m)
+{
+    double sum = 0;
+
+    for (int i = m->block0; i < m->block0 + m->per_block; i++) {
+        enum tensor_role role = m->tensors[i].role;
+        if (!m->tensors[i].is_bias && (role == ROLE_GATE || role == ROLE_UP || role == ROLE_GATE_UP || role == ROLE_DOWN))
+            sum += 2 * (double)m->tensors[i].numel;
+    }
+    return sum * (double)m->layers;
+}
+
+/* What selective recompute runs again: the attention core, and the MLP where it is named. */
+static double by_modules(const struct plan *p, double attention)
+{
+    return (plan_recomputes_module(p, "core_attn") ? attention : 0) + (plan_recomputes_module(p, "mlp") ? mlp_forward(&p->model) : 0);
+}
+
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 {
     const struct model *m = &p->model;
@@ -91,13 +111,12 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
     double tables = f == FLOPS_MATMUL || m->tied ? 1 : 2;
     double outside = (double)m->vocab * (double)m->token_width * tables;
     double blocks = 2 * (weights(m, f) - outside) + attention;
-    int64_t every = p->recompute_interval > 0 ? p->recompute_interval : 1;
-    double share = m->layers > 0 ? (double)ceil_div(m->layers, every) / (double)m->layers : 0;
+    double share = m->layers > 0 ? (double)program_recomputed_blocks(p) / (double)m->layers : 0;
 
     switch (p->recompute) {
     case RECOMPUTE_OFFLOAD:
     case RECOMPUTE_FULL:      return done + blocks * share;
-    case RECOMPUTE_SELECTIVE: return done + attention * share;
+    case RECOMPUTE_SELECTIVE: return done + by_modules(p, attention) * share;
     case RECOMPUTE_OP:        return done + products_again(m) * share;
     case RECOMPUTE_NONE:
     case NRECOMPUTE:          break;

@@ -19,6 +19,7 @@
 #define MARIN    "marin-community/marin logbook"
 #define SIMUMAX  "MooreThreads/SimuMax configs/system"
 #define MLENG    "stas00/ml-engineering"
+#define TE_GEMM  "NVIDIA/TransformerEngine docs/examples/gemm_profiling"
 #define FA3      "FlashAttention-3, arXiv 2407.08608, figures 5 and 6"
 
 /* sustained: power.  A Hopper in a benchmark of a few products runs at 1980 MHz, one that multiplies
@@ -30,52 +31,69 @@
  * sustained_12_8: with cuBLAS of CUDA 12.8 and later.  The longest product published, 16384^3 of 12.6 ms, reaches 700.6 TFLOP/s
  * on H100 (marin, JAX 0.10; the same at 8192^3: 753.3; torch 2.8.0+cu128 there 717.4, napkin-math).  In the form of
  * gemm_cost.c, whose tiles and waves cost 2 % of it, that is 0.7226 of the peak, over 0.758. */
+/* scaled: Transformer Engine's own benchmark of the twelve products of a layer (15872 tokens, hidden 4096, ffn 16384; docs/examples/
+ * gemm_profiling/gemm_profiling.rst at d0067d0d, August 2026), operands already in their format, against 16 bits in the same run:
+ *
+ *     H200 NVL  31.968 ms in bf16, 16.785 in fp8 by tensor; B300 13.102, 6.812, mxfp8 7.161, nvfp4 3.764
+ *     fp8 by block on H200: 22.882 with its casts, which are taken as those of delayed scaling, 18.978 - 16.785
+ *
+ * over the same ratio of gemm_prior(); tests/sim/test_gpu_rates.c computes them again.  So 0.732 of H100's peak by tensor; 0.725 are
+ * cuBLAS's median of five products in pytorch/FBGEMM#2764, 0.723 marin's.  By row: CUTLASS's kernel there reaches 0.711 (four products after
+ * the change), over 0.758; on Blackwell nothing is published, it is taken as by tensor.  By block on Blackwell is multiplied as mxfp8 (Float8BlockScaling, "emulated"). */
+#define HOPPER_SCALED    { 0, 0.966, 0.938, 0.78, 0, 0 }
+#define BLACKWELL_SCALED { 0, 0.986, 0.986, 0.935, 0.935, 0.62 }
+
 static const struct { const char *names; struct gpu_rates r; } table[] = {
     /* hbm: napkin-math hbm_copy 1750 and elementwise_add 1783 of 2039 GB/s.  attention:
      * SimuMax, TransformerEngine, causal, 4096 tokens. */
     { " a100-40gb a100-80gb a800 ",
       { 0.79, 1.35, 1, 1, 0.86, 1.25, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
-        VIDUR ", " COOKBOOK ", " NAPKIN "; " SIMUMAX } },
+        VIDUR ", " COOKBOOK ", " NAPKIN "; " SIMUMAX, { 0 } } },
     { " a100-pcie-40gb a100-pcie-80gb ",
       { 0.757, 1.25, 1, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
-        SIMUMAX "; memory as the SXM version" } },
+        SIMUMAX "; memory as the SXM version", { 0 } } },
     /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
     { " h100 h200 gh200 ",
       { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
-        VIDUR ", " NAPKIN ", " MARIN "; " FA3 } },
+        VIDUR ", " NAPKIN ", " MARIN "; " FA3,
+        HOPPER_SCALED } },
     { " h100-pcie h100-nvl ",
       { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55 }, 1.5, BASIS_DATASHEET,
-        "as H100, less for 350-400 W" } },
+        "as H100, less for 350-400 W", { 0 } } },
     /* A seventh of H100's units behind the same memory and power: close to its peak. */
     { " h20 ",
       { 0.90, 1.4, 1, 1, 0.90, 1.3, { 0.60, 0.75 }, 1.6, BASIS_DATASHEET,
-        "as H100; nothing holds its few units back" } },
+        "as H100; nothing holds its few units back", { 0 } } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
       { 0.51, 1.6, 1, 1, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         SIMUMAX ", " MLENG " network/README.md, " MARIN "; FlashAttention-2: "
-        "Dao-AILab/flash-attention#1589" } },
+        "Dao-AILab/flash-attention#1589", BLACKWELL_SCALED } },
+    /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two). */
+    { " b300 gb300 ",
+      { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+        TE_GEMM ", " MARIN "; attention as B200", BLACKWELL_SCALED } },
     /* MAMF 668 of 1307 TFLOP/s is the best shape. */
     { " mi300x ",
       { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
-        MLENG " compute/accelerator, best shape 668 TFLOP/s" } },
+        MLENG " compute/accelerator, best shape 668 TFLOP/s", { 0 } } },
     { " mi250x ",
       { 0.55, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
-        "assumed" } },
+        "assumed", { 0 } } },
     { " v100-16gb v100-32gb v100-pcie-16gb v100-pcie-32gb ",
       { 0.70, 1.5, 1, 1, 0.85, 1.3, { 0.35, 0.35 }, 2, BASIS_DATASHEET,
-        "assumed" } },
+        "assumed", { 0 } } },
 };
 
 static const struct gpu_rates other = {
-    0.70, 1.6, 1, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed",
+    0.70, 1.6, 1, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed", { 0 },
 };
 
 /* A rank of a host is taken as one core, and what it does is anybody's guess until dpxcal
  * has run: 80 GFLOP/s in fp32 (eight fused multiply-adds by two units at 2.5 GHz), half of
  * that in 16 bits, which few cores multiply natively, 10 GB/s. */
 static const struct gpu_rates host = {
-    1, 4, 1, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core",
+    1, 4, 1, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core", { 0 },
 };
 #define HOST_FLOPS  80e9
 #define HOST_STREAM 10e9
@@ -128,6 +146,15 @@ const char *gpu_lacks(const struct gpu *g, enum dtype t)
         return NULL;
     return t == DT_BF16 ? "these GPUs have no units for bf16: it is taken to run at the fp32 rate"
                         : "these GPUs have no units for 16 bits: they are taken to run at the fp32 rate";
+}
+
+double gpu_scaled_share(const struct gpu *g, enum scaled s, bool *published)
+{
+    static const double hopper[] = HOPPER_SCALED, blackwell[] = BLACKWELL_SCALED;
+    double own = gpu_rates(g)->scaled[s];
+
+    *published = own > 0;
+    return own > 0 ? own : g->sm_arch >= 100 ? blackwell[s] : hopper[s] > 0 ? hopper[s] : 1;
 }
 
 double gpu_stream(const struct gpu *g)

@@ -39,6 +39,8 @@ struct gpu_rates {
     double attention_spread;
     enum basis basis;
     const char *source;
+    double scaled[NSCALED];         /* products of 8 and 4 bits: what they reach of their peak over what those of 16 bits reach of theirs, in a
+                                     * benchmark of both; 0: none is published (gpu_scaled_share()) */
 };
 
 /* Never NULL; a host and an unknown GPU have rows of their own. */
@@ -51,6 +53,8 @@ bool gpu_is_host(const struct gpu *g);
  * to use TF32; a type without bf16 units computes it at the fp32 rate. */
 double gpu_peak(const struct gpu *g, enum dtype t);
 
+/* Of a narrower format (gpu_scaled_peak()): scaled[] of the type, or that of its next relative (`published` false). */
+double gpu_scaled_share(const struct gpu *g, enum scaled s, bool *published);
 /* The sentence that a type has no units for this precision, which then runs at the fp32 rate; NULL where it has. */
 const char *gpu_lacks(const struct gpu *g, enum dtype t);
 

@@ -50,7 +50,7 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
 static bool misaligned(const struct gpu *g, enum dtype t, const struct kernel *k)
 {
-    int64_t unit = 16 / dtype_bytes(t);
+    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t);
     bool weight = strstr(k->name ? k->name : "", "dW") != NULL;
 
     return !gpu_is_host(g) && (k->n % unit || (weight ? k->m : k->k) % unit);
@@ -76,16 +76,20 @@ void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_res
     }
 }
 
-/* As it is in a training step. */
-static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in)
+/* As it is in a training step.  The power limit is one, whatever is multiplied: what `sustained` was counted from is a library of
+ * products in fp8. */
+static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in, enum scaled scaled)
 {
     const struct gpu_rates *r = gpu_rates(g);
     struct gemm_device d = gemm_device(g, t);
+    bool published;
 
-    if (in->sustained && half(t))
-        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
-    if (in->sustained && half(t))
+    if (scaled)
+        d.flops *= gpu_scaled_peak(g, scaled) * gpu_scaled_share(g, scaled, &published) / gpu_peak(g, t);
+    if (in->sustained && half(t)) {
         d.calm = in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+        d.flops *= d.calm;
+    }
     return d;
 }
 
@@ -98,15 +102,21 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                       const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
-    struct gemm_device d = device_in(g, t, in);
+    enum scaled scaled = (enum scaled)k->scaled;
+    struct gemm_device d = device_in(g, t, in, scaled);
     struct gemm what = product(g, t, k);
     struct gemm_residuals made;
+    bool published = half(t);
     double s = gemm_prior(&d, &what, NULL);
 
-    if (!in->gemm)
-        kernel_residuals(g, t, &made);
-    s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
-    within(out, s, r->gemm_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
+    if (scaled) {                       /* the residuals are of products in 16 bits */
+        gpu_scaled_share(g, scaled, &published);
+    } else {
+        if (!in->gemm)
+            kernel_residuals(g, t, &made);
+        s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
+    }
+    within(out, s, r->gemm_spread * alternatives(set), published ? r->basis : BASIS_DATASHEET);
 }
 
 static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass pass)
@@ -143,7 +153,7 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
 double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms)
 {
     if (k->m > 0) {
-        struct gemm_device d = device_in(g, precision, in);
+        struct gemm_device d = device_in(g, precision, in, (enum scaled)k->scaled);
         struct gemm what = product(g, precision, k);
         return gemm_held(&d, &what, sms);
     }
@@ -178,7 +188,7 @@ static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_cont
     struct gemm_device on = gemm_device(g, t);
     struct estimate e;
 
-    if (!in->measured || !measured_kernel(in->measured, &on, &q, &e))
+    if (!in->measured || k->scaled || !measured_kernel(in->measured, &on, &q, &e))
         return false;
     *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error),
                           in->set == KERNELS_DPX ? BASIS_MEASURED : BASIS_TRACED, e.outside, estimate_variance(&e) };

@@ -138,7 +138,7 @@ void cost_cache_free(struct cost_cache *c)
 static bool same_gpu(const struct gpu *a, const struct gpu *b)
 {
     return !strcmp(a->name, b->name) && a->sms == b->sms && a->sm_arch == b->sm_arch && a->hbm == b->hbm
-           && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16;
+           && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16 && a->fp8 == b->fp8 && a->fp4 == b->fp4;
 }
 
 /* Which kernels there are is in the keys of their passes. */

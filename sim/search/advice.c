@@ -66,7 +66,7 @@ struct change {
 
 static bool fused_optimizer(struct plan *p)
 {
-    if (!knob_find("", "optimizer_form", knob_cell(p)) || p->optimizer_form == OPTIMIZER_FUSED)
+    if (!knob_has(p, "", "optimizer_form") || p->optimizer_form == OPTIMIZER_FUSED)
         return false;
     p->optimizer_form = OPTIMIZER_FUSED;
     return true;
@@ -226,19 +226,22 @@ static const struct change changes[] = {
 
 struct judge { bool (*accept)(const struct plan *p, const void *what); const void *what; };
 
-/* What each change that applies, to a plan that is taken, would leave at the peak in a memory; returns how many do. */
-static int try_all(const struct plan *p, enum space s, const struct judge *j, struct tried tried[NCHANGES])
+/* What each change that applies, to a plan that is taken, would leave at the peak in a memory; returns how many do.  `first`: up to the first
+ * that fits, and of others no more than that they do not. */
+static int try_all(const struct plan *p, enum space s, const struct judge *j, bool first, struct tried tried[NCHANGES])
 {
     char ignored[256];
     int n = 0;
 
     struct fail_sink before = fail_divert(ignored, sizeof ignored);      /* a change that a dialect refuses is no advice */
-    for (size_t i = 0; i < NCHANGES; i++) {
+    for (size_t i = 0; i < NCHANGES && !(first && n > 0 && tried[n - 1].fits); i++) {
         struct plan q = *p;             /* shares the model; not freed */
         struct evaluation f;
         if (!changes[i].apply(&q) || plan_check(&q, "advice") < 0 || (j->accept && !j->accept(&q, j->what)) ||
-            evaluate(&q, &f) < 0)
+            evaluate_allocated(&q, &f) < 0)
             continue;
+        if (!first || f.m.ledger.peak.bytes <= q.cluster.memory)        /* else no allocator helps */
+            evaluation_reserve(&q, &f, NULL);
         if (s != SPACE_DEVICE && f.m.needed > f.m.available) {          /* moves what is short to the device */
             evaluation_free(&f);
             continue;
@@ -265,7 +268,7 @@ bool advice_accepted(const struct plan *p, bool (*accept)(const struct plan *p, 
         return false;
     enum space s = short_of(&e);
     evaluation_free(&e);
-    int n = try_all(p, s, &j, tried);
+    int n = try_all(p, s, &j, true, tried);
     for (int i = 0; i < n; i++)         /* in the order of the table: the cheapest first */
         if (tried[i].fits) {
             snprintf(to, size, "%s%s (%s%s)", tried[i].words, tried[i].what, size_text(tried[i].needed).s,
@@ -285,7 +288,7 @@ static void print_ways(const struct plan *p, const struct evaluation *e, FILE *t
     struct tried tried[NCHANGES];
     enum space s = short_of(e);
     int64_t now = peak_in(e, s);
-    int n = try_all(p, s, &(struct judge){ 0 }, tried);
+    int n = try_all(p, s, &(struct judge){ 0 }, false, tried);
 
     if (s != SPACE_DEVICE)
         fprintf(to, "What is short is a node's %s, not device memory.\n", s == SPACE_DISK ? "disk space" : "host memory");
@@ -299,7 +302,7 @@ json_t *advice_json(const struct plan *p, const struct evaluation *e)
 {
     struct tried tried[NCHANGES];
     enum space s = short_of(e);
-    int n = try_all(p, s, &(struct judge){ 0 }, tried);
+    int n = try_all(p, s, &(struct judge){ 0 }, false, tried);
     json_t *ways = json_array();
     char *why = NULL;
     size_t size;

@@ -41,8 +41,7 @@ static int64_t of_first_stage(const struct plan *p, const struct program *g)
     int n = pipeline_order(&pipe, pass);
 
     for (int c = 0; c < pipe.chunks; c++) {
-        struct local_stage l = local_share_stage(p->model.layers, (int64_t)pipe.ranks * pipe.chunks, pipeline_stage(&pipe, 0, c),
-                                                 p->parallel.first_stage_less, p->parallel.last_stage_less);
+        struct local_stage l = local_share_stage_of(p, (int64_t)pipe.ranks * pipe.chunks, pipeline_stage(&pipe, 0, c));
         for (int64_t b = l.first; b < l.first + l.blocks; b++)
             chunk[c] += g->whole[program_piece_of_block(p, b)][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS];
         chunk[c] -= chunk[c] < 2 * g->boundary ? chunk[c] : 2 * g->boundary;
@@ -79,8 +78,7 @@ static int64_t params_of(const struct plan *p)
     if (ranks == 1)
         return m->params;
     for (int c = 0; c < chunks; c++)
-        blocks += local_share_stage(m->layers, ranks * chunks, pipeline_stage(&pipe, 0, c), p->parallel.first_stage_less,
-                                    p->parallel.last_stage_less).blocks;
+        blocks += local_share_stage_of(p, ranks * chunks, pipeline_stage(&pipe, 0, c)).blocks;
     for (int t = m->block0; t < m->block0 + m->per_block; t++)
         block += m->tensors[t].numel;
     return blocks * block;
@@ -232,7 +230,7 @@ static void stages_s(const struct timed *timed, struct passes *stage, int64_t n)
         if (i == PIECE_EMBED || piece_is_block((enum piece_id)i) || i == PIECE_HEAD)
             of[i] = passes_of(timed, (enum piece_id)i);
     for (int64_t s = 0; s < n; s++) {
-        struct local_stage l = local_share_stage(p->model.layers, n, s, p->parallel.first_stage_less, p->parallel.last_stage_less);
+        struct local_stage l = local_share_stage_of(p, n, s);
         for (int64_t b = l.first; b < l.first + l.blocks; b++)
             add(&stage[s], of[program_piece_of_block(p, b)]);
     }

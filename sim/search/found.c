@@ -28,3 +28,22 @@ void found_keep_times(struct found *f, const struct timeline *t, int ngroups)
             f->exposed_by[op] += t->exposed_by[op][g];
     memcpy(f->away_s, t->away_s, sizeof f->away_s);
 }
+
+int64_t found_at_the_top(const struct found *ranked, int64_t n, int64_t *out)
+{
+    bool seen[NSTRATEGY][NDIALECT] = { 0 };
+    int64_t top = 0, front = 0, least = INT64_MAX, found = 0;
+
+    for (int64_t i = 0; i < n && ranked[i].fits; i++) {
+        const struct found *f = &ranked[i];
+        bool *cell = &seen[f->plan.strategy][f->plan.dialect];
+        bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
+        if ((top < SEARCH_LOOKS || !*cell || saves) && !f->looked_at)
+            out[found++] = i;
+        top++;
+        *cell = true;
+        front += saves;
+        least = saves ? f->needed : least;
+    }
+    return found;
+}

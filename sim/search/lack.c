@@ -147,7 +147,7 @@ void lack_more_gpus(const struct plan *p, const struct search_options *o, char *
         snprintf(to, size, "more GPUs do not help, each holds all of it: shard it, or shorten sequences");
     else
         snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
-                 knob_find("parallel", "tensor", knob_cell(p)) && p->parallel.tensor * p->parallel.pipeline == 1 ? "cut the model by parallel.tensor or parallel.pipeline, or "
+                 knob_has(p, "parallel", "tensor") && p->parallel.tensor * p->parallel.pipeline == 1 ? "cut the model by parallel.tensor or parallel.pipeline, or "
                  : plan_keeps_whole(way[n - 1].strategy) ? "shard more, or " : "",
-                 knob_find("parallel", "context", knob_cell(p)) ? ", or cut them by parallel.context" : "");
+                 knob_has(p, "parallel", "context") ? ", or cut them by parallel.context" : "");
 }

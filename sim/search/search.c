@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
@@ -536,36 +537,31 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     return 0;
 }
 
+struct looks { struct work *w; const int64_t *at; };
+
+static int look_at_one(void *of, int64_t i)
+{
+    const struct looks *l = of;
+    struct schedules s = { 0 };
+    int rc = look_at(l->w, &l->w->found[l->at[i]], &s);
+
+    schedules_free(&s);
+    return rc;
+}
+
 /* Ranks n plans, with the allocator's word on those at the top.  Those that it refuses make room for others. */
 static int rank(struct work *w, int64_t n)
 {
-    struct schedules s = { 0 };
-    bool changed = true;
+    int64_t *at = room_new((size_t)n + 1, sizeof *at), more;
     int rc = 0;
 
-    while (changed && !rc) {
-        bool seen[NSTRATEGY][NDIALECT] = { 0 };
-        int64_t top = 0, front = 0, least = INT64_MAX;
-        changed = false;
-        qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
-        for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
-            struct found *f = &w->found[i];
-            bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-            bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
-            bool shown = top < SEARCH_LOOKS || !*cell || saves;
-            if (shown && !f->looked_at) {
-                rc = look_at(w, f, &s);
-                changed |= !f->fits || f->tight;
-            }
-            if (f->fits) {
-                top++;
-                *cell = true;
-                front += saves;
-                least = saves ? f->needed : least;
-            }
-        }
-    }
-    schedules_free(&s);
+    do {
+        if (n > 1)
+            qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
+        more = found_at_the_top(w->found, n, at);
+        rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
+    } while (more > 0 && rc == 0);
+    free(at);
     return rc;
 }
 

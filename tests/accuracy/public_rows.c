@@ -16,6 +16,10 @@
  * block.  Its rotary embedding multiplies complex numbers in fp32, which inductor leaves to PyTorch's own kernels
  * ("does not support code generation for complex operators"): cast, product and cast back move 20 bytes an element of q
  * and k where a fused kernel moves 4; the time of the other 16 is added.  Its loss was not compiled before April 2025.
+ * Rows in float8: torchao's tensorwise scales unless they say rowwise, the head left out.  Of the published tables the command is not stated:
+ * float8 gathers with precomputed scales are taken, as docs/float8.md of that commit recommends and the 405B config has them; of commit messages
+ * what their commands and logs say (PR #808: both; #833: gathers alone; #812, #820: neither).  405B's local batch is cut into micro-batches of
+ * one sample, torchtitan's default; of its interleaved schedule the stages are not stated: two a rank are taken, in 2.15's order.
  * Its "SP" of March 2024 is tensor parallelism with the sequence and, since torchtitan#112, the loss cut as well.
  * Before torchtitan#391 (12 June 2024, "del logits ... to save 3.9G memory") its loop kept the model's output, `self.output(h).float()`,
  * in a variable until the next step had its own: 4 bytes a logit, no part of a plan, which memory_rows.h adds.
@@ -29,6 +33,7 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
 #include "sim/price/flops.h"
 #include "sim/price/kernel_cost.h"
 #include "tests/accuracy/csv_table.h"
@@ -57,7 +62,9 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
 {
     bool selective = !strncmp(get(t, "act_ckpt"), "selective", 9);
 
-    TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b"
+    bool table = strstr(get(t, "source"), "benchmarks/") != NULL;
+
+    TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b" : strstr(get(t, "model"), "405B") ? "llama-3.1-405b"
                    : strstr(get(t, "model"), "70B") ? "llama-3.1-70b" : "llama-3.1-8b");
     TEXT(r->gpu, strstr(get(t, "gpu"), "A100") ? "a100-80gb" : "h100");
     TEXT(r->table, "torchtitan");
@@ -73,7 +80,19 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->micro_batch = (int64_t)number(t, "micro_batch");
     r->accumulation = 1;
     r->tensor = number(t, "tp") > 1 ? (int64_t)number(t, "tp") : 1;
-    r->async_tensor = strstr(get(t, "notes"), "async TP") != NULL;
+    r->async_tensor = strstr(get(t, "notes"), "async TP") || strstr(get(t, "notes"), "AsyncTP");
+    r->pipeline = number(t, "pp") > 1 ? (int64_t)number(t, "pp") : 1;
+    r->interleaved = strstr(get(t, "notes"), "Interleaved") != NULL;
+    if (r->interleaved)
+        TEXT(r->how, "interleaved as torch 2.15, not in lock step");
+    if (r->pipeline > 1) {
+        r->accumulation = r->micro_batch;
+        r->micro_batch = 1;
+    }
+    if (strstr(get(t, "precision"), "float8"))
+        r->float8 = strstr(get(t, "precision"), "rowwise") ? FLOAT8_ROWWISE : FLOAT8_TENSORWISE;
+    r->float8_gather = r->float8 == FLOAT8_TENSORWISE && (table || strstr(get(t, "notes"), "float8 all-gather"));
+    r->float8_precomputed = r->float8_gather && !strstr(get(t, "source"), "473674acf");
     double unit = strchr(get(t, "mem_unit"), '%') ? 95.0396 / 100 : 1;
     if (strstr(get(t, "mem_metric"), "reserved"))
         r->reserved = number(t, "mem_value") * unit * 0x1p30;
@@ -84,10 +103,8 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     if (number(t, "tokens_per_s_per_gpu_hi") > 0)
         r->tokens = (r->tokens + number(t, "tokens_per_s_per_gpu_hi")) / 2;
 
-    if (strstr(get(t, "precision"), "float8"))
-        TEXT(r->skipped, "fp8");
-    else if (number(t, "pp") > 1 || number(t, "cp") > 1)
-        TEXT(r->skipped, "pipeline or context parallel, all of them in fp8");
+    if (number(t, "cp") > 1)
+        TEXT(r->skipped, "context parallelism of compiled blocks");
     else if (r->gpus == 0)
         TEXT(r->skipped, "number of GPUs not stated");
     else if (strstr(get(t, "notes"), "FlexAttention"))
@@ -174,7 +191,7 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     if (foundry)
         TEXT(out->framework_version, r->flash_2 ? "2.2" : r->pure ? "2.0" : "2.1");
     else                                /* torchtrain's comparison with FSDP1 is of April 2024 */
-        TEXT(out->framework_version, r->fsdp1 ? "2.2" : "2.5");
+        TEXT(out->framework_version, r->fsdp1 ? "2.2" : r->interleaved ? "2.15" : "2.5");
     out->accumulation = r->accumulation;
     out->kernels = r->compiled ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
     out->dropout = 0;
@@ -195,7 +212,17 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     if (!foundry && r->tensor > 1) {
         out->parallel.tensor = r->tensor;
         out->parallel.async_tensor = r->async_tensor;
-        out->shard_group = r->gpus / r->tensor;
+        out->shard_group = r->gpus / r->tensor / r->pipeline;
+    }
+    if (!foundry && r->pipeline > 1) {
+        out->parallel.pipeline = r->pipeline;
+        out->parallel.pipeline_schedule = r->interleaved ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+        knob_follow(out, NULL, NULL);
+    }
+    if (!foundry) {
+        out->float8.recipe = r->float8;
+        out->fsdp.float8_all_gather = r->float8_gather;
+        out->fsdp.float8_precomputed = r->float8_precomputed;
     }
     plan_resolve(out);
     if (plan_check(out, r->model) < 0) {
@@ -298,7 +325,7 @@ static int one_choice(const struct public_row *a, const struct public_row *b)
         if (differ[c])
             which = c, n++;
     return n == 1 && !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && !strcmp(a->table, b->table) &&
-           a->seq == b->seq && a->pure == b->pure && a->compiled == b->compiled &&
+           a->seq == b->seq && a->pure == b->pure && a->float8 == b->float8 && a->pipeline == b->pipeline && a->compiled == b->compiled &&
            a->fused_optimizer == b->fused_optimizer ? which : -1;
 }
 

@@ -36,7 +36,9 @@ struct public_row {
     char    model[48], gpu[16];         /* as dpx names them */
     char    table[24], skipped[64];     /* skipped: why it is not a plan, else "" */
     char    how[48];                    /* what stands for what dpx has no word for, else "" */
-    int64_t gpus, seq, micro_batch, accumulation, tensor;
+    int64_t gpus, seq, micro_batch, accumulation, tensor, pipeline;
+    enum float8_recipe float8;
+    bool    float8_gather, float8_precomputed, interleaved;
     enum fsdp1_sharding sharding;       /* FSDP1 */
     bool    fsdp1, pure, recompute, by_operator, fused_optimizer, mixed_reduce, compiled, flash_2, async_tensor;
     int64_t recompute_interval, reshard;

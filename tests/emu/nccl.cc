@@ -9,6 +9,8 @@
  * all have come, so that nothing stays behind. */
 #include "tests/emu/include/nccl.h"
 
+#include "exec/kernels/half.h"
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -167,6 +169,12 @@ bf16 narrow(float f)
     return bf16{ (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16) };
 }
 
+/* Bits as exec/kernels/half.h has them. */
+struct fp16 { uint16_t bits; };
+
+float wide(fp16 x) { return half_from_fp16(x.bits); }
+fp16 narrow16(float f) { return fp16{ half_to_fp16(f) }; }
+
 template <typename T> struct number {
     static double in(T x) { return (double)x; }
     static T add(T a, T b) { return (T)(a + b); }
@@ -183,6 +191,15 @@ template <> struct number<bf16> {
     static bf16 min(bf16 a, bf16 b) { return wide(a) < wide(b) ? a : b; }
     static bf16 times(bf16 a, double by) { return narrow(wide(a) * (float)by); }
     static bf16 over(bf16 a, int n) { return narrow(wide(a) / (float)n); }
+};
+
+template <> struct number<fp16> {
+    static double in(fp16 x) { return (double)wide(x); }
+    static fp16 add(fp16 a, fp16 b) { return narrow16(wide(a) + wide(b)); }
+    static fp16 max(fp16 a, fp16 b) { return wide(a) > wide(b) ? a : b; }
+    static fp16 min(fp16 a, fp16 b) { return wide(a) < wide(b) ? a : b; }
+    static fp16 times(fp16 a, double by) { return narrow16(wide(a) * (float)by); }
+    static fp16 over(fp16 a, int n) { return narrow16(wide(a) / (float)n); }
 };
 
 struct reduction { ncclRedOp_t op; premul first; };
@@ -208,6 +225,7 @@ void reduce_type(const state *s, ncclDataType_t t, const reduction &r, void *out
     case ncclFloat32:  reduce(s, r, (float *)out, x, n); break;
     case ncclFloat64:  reduce(s, r, (double *)out, x, n); break;
     case ncclBfloat16: reduce(s, r, (bf16 *)out, x, n); break;
+    case ncclFloat16:  reduce(s, r, (fp16 *)out, x, n); break;
     case ncclInt32:    reduce(s, r, (int32_t *)out, x, n); break;
     case ncclInt64:    reduce(s, r, (int64_t *)out, x, n); break;
     case ncclUint8:    reduce(s, r, (uint8_t *)out, x, n); break;
@@ -227,6 +245,7 @@ void scale_type(ncclDataType_t t, void *x, size_t n, double by)
     case ncclFloat32:  scale((float *)x, n, by); break;
     case ncclFloat64:  scale((double *)x, n, by); break;
     case ncclBfloat16: scale((bf16 *)x, n, by); break;
+    case ncclFloat16:  scale((fp16 *)x, n, by); break;
     default:           fprintf(stderr, "emulated NCCL: a product of type %d\n", (int)t); abort();
     }
 }
@@ -586,7 +605,8 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
                                       ncclComm_t comm)
 {
     double by = type == ncclFloat64 ? *(double *)scalar
-              : type == ncclBfloat16 ? (double)wide(*(bf16 *)scalar) : (double)*(float *)scalar;
+              : type == ncclBfloat16 ? (double)wide(*(bf16 *)scalar)
+              : type == ncclFloat16 ? (double)wide(*(fp16 *)scalar) : (double)*(float *)scalar;
 
     *op = (ncclRedOp_t)new_op(comm->s.get(), by);
     return ncclSuccess;

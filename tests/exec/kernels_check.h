@@ -44,6 +44,8 @@ static inline double array_get(const struct array *a, int64_t i)
     switch (a->t) {
     case DT_FP64: return ((double *)a->x)[i];
     case DT_BF16: return (double)half_from_bf16(((uint16_t *)a->x)[i]);
+    case DT_FP16: return (double)half_from_fp16(((uint16_t *)a->x)[i]);
+    case DT_UINT8: return ((uint8_t *)a->x)[i];
     default:      return (double)((float *)a->x)[i];
     }
 }
@@ -53,6 +55,8 @@ static inline void array_set(const struct array *a, int64_t i, double value)
     switch (a->t) {
     case DT_FP64: ((double *)a->x)[i] = value; break;
     case DT_BF16: ((uint16_t *)a->x)[i] = half_to_bf16((float)value); break;
+    case DT_FP16: ((uint16_t *)a->x)[i] = half_to_fp16((float)value); break;
+    case DT_UINT8: ((uint8_t *)a->x)[i] = isnan(value) ? UINT8_MAX : (uint8_t)value; break;
     default:      ((float *)a->x)[i] = (float)value; break;
     }
 }

@@ -52,7 +52,8 @@ static void rewrite(struct schedules *s, put_fn *before)
     memset(s->span_at, 0, sizeof s->span_at);
     for (int id = 0; id < NSCHED; id++) {
         sched_begin(s, (enum sched_id)id);
-        before(s, (enum sched_id)id, NULL, NULL);
+        if (sched_has(s, (enum sched_id)id))
+            before(s, (enum sched_id)id, NULL, NULL);
         for (int i = old.begin[id]; i < old.end[id]; i++) {
             const struct op *o = &old.ops[i];
             if (o->kind == OP_REPEAT)

@@ -318,7 +318,7 @@ static double train_on(const struct plan *p, struct device *d, const char *grads
 {
     struct train_args a = { .plan = p, .seed = 5, .steps = STEPS, .lr = 3e-3, .min_lr = 1e-3, .beta1 = 0.9,
                             .beta2 = 0.95, .eps = 1e-8, .limit = INT64_MAX, .null = true, .threads = 1,
-                            .device = d, .save_grads = grads };
+                            .device = d, .save_grads = grads, .grads_step = 1 };
     struct train *t = train_open(&a, &(struct train_refusal){ 0 });
     struct train_report r = { .loss = 0 };
 

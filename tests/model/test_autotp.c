@@ -1,27 +1,20 @@
 /* DeepSpeed's AutoTP: what a block all-reduces, what is cut, what its config states and what is refused, in numbers that a reader can
  * redo.  Lists that DeepSpeed itself issued are in test_collectives.c (golden/collectives/deepspeed, *_tp*). */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "model/exchange/ds_config.h"
 #include "model/lower/lower.h"
 #include "model/plan/local_model.h"
 #include "model/schedule/schedule.h"
 
-static int read_plan(struct plan *p, const char *words)
-{
-    char text[1024];
+#define PLAN "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '8xh100', 'dialect': 'deepspeed', 'micro_batch': 1," \
+             " 'precision': 'bf16', 'seq': 4096, %s }"
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"dialect\": \"deepspeed\","
-             " \"micro_batch\": 1, \"precision\": \"bf16\", \"seq\": 4096, %s }", words);
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    int rc = plan_from_json(j, "plan", p);
-    json_decref(j);
-    return rc;
-}
+static struct plan plan_of(const char *words) { return plan_in_words(PLAN, words); }
+
+static void refused(const char *words, const char *because) { plan_words_refused(because, PLAN, words); }
 
 struct calls { enum phase phase; enum coll_op op; int64_t n, elems; };
 
@@ -54,10 +47,9 @@ static void a_block_sums_two_outputs_and_five_gradients(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct schedules s = { 0 };
-        struct plan p;
         char words[128];
         snprintf(words, sizeof words, "\"strategy\": \"%s\", \"parallel\": { \"tensor\": 4 }", stages[i]);
-        assert_int_equal(read_plan(&p, words), 0);
+        struct plan p = plan_of(words);
         assert_int_equal(lower(&p, 0, &s), 0);
         struct calls f = calls_of(&s, PHASE_FORWARD, COLL_ALL_REDUCE), b = calls_of(&s, PHASE_BACKWARD, COLL_ALL_REDUCE);
         assert_int_equal(f.n, 2 * 32);
@@ -75,26 +67,13 @@ static void the_embedding_is_whole(void **state)
 {
     const int64_t table = 128256 * 4096, norms = 65 * 4096, block = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336);
     struct local_model local;
-    struct plan p;
 
     (void)state;
-    assert_int_equal(read_plan(&p, "\"strategy\": \"zero1\", \"parallel\": { \"tensor\": 4 }"), 0);
+    struct plan p = plan_of("\"strategy\": \"zero1\", \"parallel\": { \"tensor\": 4 }");
     assert_int_equal(local_model_of(&p, 3, &local), 0);
     assert_int_equal(local.model->params, table + norms + 32 * block / 4 + table / 4);
     local_model_free(&local);
     plan_free(&p);
-}
-
-static void refused(const char *words, const char *because)
-{
-    char why[512] = "";
-    struct plan p;
-
-    fail_capture(why, sizeof why);
-    int rc = read_plan(&p, words);
-    fail_capture(NULL, 0);
-    if (rc == 0 || !strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
 }
 
 static void refuses_by_name(void **state)
@@ -114,7 +93,7 @@ static int import(struct plan *p, const char *config)
     json_t *j = json_loads(config, 0, NULL);
 
     assert_non_null(j);
-    assert_int_equal(read_plan(p, "\"strategy\": \"zero2\""), 0);
+    *p = plan_of("\"strategy\": \"zero2\"");
     int rc = ds_config_import(j, "ds.json", p);
     json_decref(j);
     return rc;

@@ -1,11 +1,10 @@
 /* Context parallelism, as torch.distributed.tensor.experimental has it: numbers that a reader can redo, and the memory of steps
  * that PyTorch's own trackers recorded (tests/golden/grid/record_context_memory.py).  Collectives are compared entry for
  * entry in test_collectives.c. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "model/lower/lower.h"
 #include "model/plan/attention.h"
 #include "model/schedule/ledger.h"
@@ -15,64 +14,21 @@
 
 /* ---- plans ---- */
 
-static struct plan plan_of(const char *words)
-{
-    char text[1024];
-    struct plan p;
-    json_t *j;
+#define PLAN(more) "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '8xh100', 'strategy': 'fsdp', 'dialect': 'torch'," more " 'micro_batch': 1, %s }"
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
-             " \"kernels\": \"torch-sdpa\", \"micro_batch\": 1, \"precision\": \"bf16\", %s }", words);
-    j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    assert_int_equal(plan_from_json(j, "plan", &p), 0);
-    json_decref(j);
-    return p;
-}
+static struct plan plan_of(const char *words) { return plan_in_words(PLAN("'kernels': 'torch-sdpa', 'precision': 'bf16',"), words); }
 
-/* What plan_from_json() says of a plan that it refuses. */
-static void refused(const char *words, const char *because)
-{
-    char text[1024], why[512] = "";
-    struct plan p;
-
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
-             " \"micro_batch\": 1, %s }", words);
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    fail_capture(why, sizeof why);
-    assert_int_equal(plan_from_json(j, "plan", &p), -1);
-    fail_capture(NULL, 0);
-    if (!strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
-    json_decref(j);
-}
+static void refused(const char *words, const char *because) { plan_words_refused(because, PLAN(""), words); }
 
 /* ---- what is sent: a layer of 8B with 131072 positions over 8 ranks has keys and values of 64 MiB a rank ---- */
 
-struct sent { enum phase phase; int64_t bytes, calls; };
-
-static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+/* In one of the 32 layers. */
+static void layer_sends(const struct schedules *s, enum phase phase, double mib, int calls)
 {
-    struct sent *c = arg;
+    struct sent_over all = sent_over(s, GROUP_CONTEXT, phase, -1);
 
-    (void)iteration;
-    if (o->kind == OP_COLL && sched_group(s, o)->is == GROUP_CONTEXT && o->phase == c->phase) {
-        c->bytes += sched_sent_bytes(s, o);
-        c->calls++;
-    }
-    return 0;
-}
-
-/* Of one of the 32 layers. */
-static struct sent sent_in(const struct schedules *s, enum phase phase)
-{
-    struct sent c = { .phase = phase };
-
-    sched_walk(s, SCHED_STEADY, add_op, &c);
-    assert_int_equal(c.bytes % 32, 0);
-    assert_int_equal(c.calls % 32, 0);
-    return (struct sent){ phase, c.bytes / 32, c.calls / 32 };
+    assert_close((double)all.bytes / 32 / MIB, mib, 1e-12);
+    assert_int_equal(all.calls, 32 * calls);
 }
 
 static void check_sent(const char *method, int forward_calls, int backward_calls)
@@ -83,11 +39,8 @@ static void check_sent(const char *method, int forward_calls, int backward_calls
     snprintf(words, sizeof words, "\"seq\": 131072, \"parallel\": { \"context\": 8, \"context_method\": \"%s\" }", method);
     struct plan p = plan_of(words);
     assert_int_equal(lower(&p, 0, &s), 0);
-    struct sent forward = sent_in(&s, PHASE_FORWARD), back = sent_in(&s, PHASE_BACKWARD);
-    assert_close((double)forward.bytes / MIB, 448, 1e-12);      /* 7 x 64 MiB */
-    assert_close((double)back.bytes / MIB, 1472, 1e-12);        /* and 8 x 128 MiB of fp32 */
-    assert_int_equal(forward.calls, forward_calls);
-    assert_int_equal(back.calls, backward_calls);
+    layer_sends(&s, PHASE_FORWARD, 448, forward_calls);         /* 7 x 64 MiB */
+    layer_sends(&s, PHASE_BACKWARD, 1472, backward_calls);      /* and 8 x 128 MiB of fp32 */
     schedules_free(&s);
     plan_free(&p);
 }
@@ -193,6 +146,8 @@ static void what_pytorch_has_not_is_refused_by_name(void **state)
     refused("\"seq\": 8192, \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\" }", "parallel.context_method");
     refused("\"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }", "kernels");
     refused("\"seq\": 8192, \"kernels\": \"dpx\", \"parallel\": { \"context\": 8 }", "kernels");
+    refused("\"seq\": 8192, \"framework_version\": \"2.5\", \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }", "parallel.context_balance");
+    refused("\"seq\": 8192, \"framework_version\": \"2.5\", \"parallel\": { \"context\": 8, \"context_balance\": false }", "parallel.context_method");
 }
 
 /* ---- recorded steps ---- */

@@ -23,7 +23,7 @@ struct rank {
     struct ledger    ledger;
 };
 
-static const char *const phase_key[NSCHED] = { "init", "first", "steady" };
+static const char *const phase_key[] = { "init", "first", "steady" };
 
 static int64_t number(const struct rank *r, enum sched_id id, const char *key)
 {
@@ -72,9 +72,9 @@ static void agrees(const struct rank *r, enum sched_id id, const char *key, int6
 
 static void check_peaks(const struct rank *r)
 {
-    for (int id = 0; id < NSCHED; id++)
+    for (int id = 0; id <= SCHED_STEADY; id++)
         agrees(r, (enum sched_id)id, "peak", r->ledger.phase[id].bytes);
-    for (int id = SCHED_FIRST; id < NSCHED; id++)
+    for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++)
         agrees(r, (enum sched_id)id, "peak_before_step", peak_before_step(r, (enum sched_id)id));
 }
 
@@ -203,7 +203,7 @@ static void check_names(const struct rank *r)
     n.name = calloc((size_t)n.first[s->nbufs] + 1, sizeof *n.name);
     n.there = calloc((size_t)n.first[s->nbufs] + 1, sizeof *n.there);
     assert_true(n.first && n.name && n.there);
-    for (int id = 0; id < NSCHED; id++) {
+    for (int id = 0; id <= SCHED_STEADY; id++) {
         memcpy(n.most, n.live, sizeof n.most);
         sched_walk(s, (enum sched_id)id, name_entry, &n);
         names_agree(r, (enum sched_id)id, &n);

@@ -148,7 +148,7 @@ static void words_that_frameworks_have_are_refused_with_a_reason(void **state)
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"allreduce_hook\"}}", "as DDP does without a hook" },
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_wrapper\":\"fp16\"}}", "comm_wrapper: a hook within" },
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"PowerSGDState\":{\"warm_start\":false}}}", "is not \"powerSGD_hook\"" },
-        { "{\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"fsdp\":{\"enable_fsdp_float8_all_gather\":true}}", "float8 linear layers" },
+        { "{\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"fsdp\":{\"enable_fsdp_float8_all_gather\":true}}", "fp8 is \"none\"" },
         { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"OneBitAdam\"}", "1-bit Adam" },
         { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"OneBitLamb\"}", "1-bit LAMB" },
         { "{\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"optimizer\":\"ZeroOneAdam\"}", "0/1 Adam" },

@@ -263,7 +263,7 @@ static void same_buffers(const char *name, const struct plan *p, const struct sc
 
 static void follows(const char *path)
 {
-    static const char *const phases[NSCHED] = { "init", "first", "steady" };
+    static const char *const phases[] = { "init", "first", "steady" };
     const char *name = strrchr(path, '/') + 1;
     json_t *j = json_load_file(path, 0, NULL), *rank;
     struct schedules s = { 0 };
@@ -275,7 +275,7 @@ static void follows(const char *path)
         fail_msg("%s", name);
     json_array_foreach(json_object_get(j, "ranks"), r, rank) {
         lowered(&p, (int64_t)r, &s);
-        for (int id = 0; id < NSCHED; id++) {
+        for (int id = 0; id <= SCHED_STEADY; id++) {
             same_pinned(name, &s, (enum sched_id)id, json_object_get(json_object_get(rank, "pinned"), phases[id]));
             if (id != SCHED_INIT)
                 same_copies(name, &s, (enum sched_id)id, json_object_get(json_object_get(rank, "copies"), phases[id]));

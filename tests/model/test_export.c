@@ -92,6 +92,20 @@ static void torchtitans_own_settings_are_switched_off(void **state)
     has("torchtitan", "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
 }
 
+/* torchtitan/components/quantization/float8.py of 0.3.0. */
+static void float8_layers_are_a_config_of_torchtitans(void **state)
+{
+    (void)state;
+    start("llama-3.1-405b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.float8.recipe = FLOAT8_ROWWISE;
+    has("torchtitan", "Float8LinearConverter.Config(recipe_name=\"rowwise\", filter_fqns=[\"lm_head\"], model_compile_enabled=False)");
+    has("torchtitan", "--module llama3 --config llama3_405b\n");
+    snprintf(p.float8.filter, sizeof p.float8.filter, "lm_head,k_proj");
+    has("torchtitan", "filter_fqns=[\"lm_head\", \"attention.wk\"]");
+    p.float8.recipe = FLOAT8_TENSORWISE;
+    refused("torchtitan", "it has rowwise and rowwise_with_gw_hp");
+}
+
 /* 16 ranks: 2 of data, 4 of tensors, 2 stages of 2 chunks.  Its local batch is all micro-steps of a pipeline: 2 samples by 6,
  * cut into 6; 24 of two data ranks in all.  Each flag stands once: the last would hold. */
 static void torchtitan_gets_a_grid(void **state)
@@ -205,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torchtitan_gets_its_overrides),
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
+        cmocka_unit_test(float8_layers_are_a_config_of_torchtitans),
         cmocka_unit_test(torchtitan_gets_a_grid),
         cmocka_unit_test(torchtitan_refuses_by_name),
         cmocka_unit_test(pytorch_gets_the_plans_options),

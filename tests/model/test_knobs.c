@@ -121,6 +121,10 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
         knob_set(p, k, (double)i - 1);
         return i < 6;
     case KNOB_TEXT:
+        if (!strcmp(k->name, "pipeline_model_parallel_layout")) {      /* of four stages */
+            snprintf((char *)p + k->offset, (size_t)k->hi, "Et|(t|)*2t*%dL", (int)p->model.layers - 3);
+            return i < 1;
+        }
         if (strcmp(k->name, "framework_version")) {
             snprintf((char *)p + k->offset, (size_t)k->hi, "/nvme/%d", i);
             return i < 2;
@@ -182,6 +186,21 @@ static void take_model(struct plan *p)
     p->model = m;
 }
 
+/* Keys of 8- and 4-bit floats say something beside them alone, on GPUs that have them. */
+static void in_few_bits(struct plan *p, const struct knob *k)
+{
+    const size_t at = k->offset;
+    struct megatron_options *o = &p->megatron;
+
+    if (at <= offsetof(struct plan, megatron.fp8_format) || at > offsetof(struct plan, megatron.num_layers_at_end_in_bf16))
+        return;
+    p->cluster.gpu = *gpu_find("b200");
+    o->fp8_format = at == offsetof(struct plan, megatron.fp4_format) ? FP8_OFF : FP8_HYBRID;
+    o->fp8_param_gather = at == offsetof(struct plan, megatron.reuse_grad_buf_for_mxfp8_param_ag);
+    o->first_last_layers_bf16 = at > offsetof(struct plan, megatron.first_last_layers_bf16);
+    o->fp8_recipe = o->fp8_param_gather ? FP8_MXFP8 : at >= offsetof(struct plan, megatron.first_last_layers_bf16) ? FP8_TENSORWISE : FP8_DELAYED;
+}
+
 /* Calls `try` with plans of the cell that have values of the knob other than its default, in the first
  * variant in which it says yes to one; how many it said yes to. */
 static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct plan *p, const struct knob *k))
@@ -195,6 +214,20 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             continue;
         if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
             plain.kernels = KERNELS_DPX;
+        if (k->offset == offsetof(struct plan, parallel.context_balance) && d == DIALECT_MEGATRON)
+            plain.parallel.context_balance = false;
+        if (k->offset == offsetof(struct plan, recompute_interval) && d == DIALECT_MEGATRON)
+            plain.recompute_interval = 2;
+        if (k->offset == offsetof(struct plan, megatron.recompute_num_layers))
+            plain.recompute = RECOMPUTE_FULL;
+        if (k->offset == offsetof(struct plan, megatron.recompute_modules))
+            plain.recompute = RECOMPUTE_SELECTIVE;
+        if (k->offset == offsetof(struct plan, megatron.pipeline_layout))
+            plain.parallel.first_stage_less = plain.parallel.last_stage_less = 0;
+        if (k->offset == offsetof(struct plan, megatron.a2a_ranks) && plain.parallel.context > 1) {
+            plain.parallel.context = 4;
+            knob_follow(&plain, NULL, NULL);
+        }
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
         if (of_training(k) && strcmp(k->name, "train"))
@@ -217,6 +250,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.last_stage_less = 0;
         plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
         plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
+        in_few_bits(&plain, k);
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

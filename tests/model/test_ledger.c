@@ -307,8 +307,8 @@ static int slow_op(const struct schedules *s, const struct op *o, int64_t iterat
 static void slow_run(struct slow *w, const struct schedules *s, const struct peak *at)
 {
     *w = (struct slow){ .at = at };
-    for (int id = 0; id < NSCHED; id++) {
-        w->sched = (enum sched_id)id;
+    for (int turn = 0; turn < NSCHED; turn++) {
+        w->sched = sched_in_turn(turn);
         if (sched_walk(s, w->sched, slow_op, w))
             return;
     }

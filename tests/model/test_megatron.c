@@ -383,11 +383,35 @@ static int imported(const char *text, const char *end, const struct plan *of_mod
     return rc;
 }
 
+/* Options that few command lines have. */
+static void what_is_said_otherwise(struct plan *p, int which)
+{
+    static const enum context_method methods[] = { CONTEXT_ALL_GATHER, CONTEXT_ULYSSES, CONTEXT_RING, CONTEXT_RING };
+
+    p->recompute = RECOMPUTE_NONE;
+    if (which < 4) {
+        cut(p, 1, 1, 1, 2);
+        p->parallel.context = 4;
+        knob_follow(p, NULL, NULL);
+        p->parallel.context_method = methods[which];
+        p->megatron.a2a_ranks = which == 3 ? 2 : 1;
+        p->recompute = RECOMPUTE_SELECTIVE;
+        strcpy(p->megatron.recompute_modules, which == 1 ? "core_attn,mlp" : which ? "mlp" : "");
+    } else {
+        cut(p, 1, 4, which == 4 ? 1 : 2, 4);
+        strcpy(p->megatron.pipeline_layout, which == 4 ? "Et|tt|t*3|ttL" : "E|(t|)*6t*2L");
+        p->recompute = RECOMPUTE_FULL;
+        p->megatron.recompute_num_layers = 1;
+    }
+    p->megatron.calculate_per_token_loss = which & 1;
+    plan_resolve(p);
+}
+
 /* What a plan's options say is the plan. */
 static void a_plan_survives_its_command_line(void **state)
 {
     (void)state;
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 14; k++) {
         struct plan p, back;
         char *text = NULL;
         size_t size;
@@ -400,6 +424,8 @@ static void a_plan_survives_its_command_line(void **state)
         p.megatron.check_for_nan_in_loss_and_grad = k < 3;
         p.recompute = k == 5 ? RECOMPUTE_FULL : k == 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
         p.reduce_dtype = k & 4 ? DT_BF16 : DT_FP32;
+        if (k >= 8)
+            what_is_said_otherwise(&p, k - 8);
         assert_int_equal(plan_check(&p, "t"), 0);
         FILE *to = open_memstream(&text, &size);
         assert_int_equal(export_plan(&p, "megatron", to), 0);
@@ -437,6 +463,18 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --max-position-embeddings 256", "txt", "fewer than seq_length" },
         { "--micro-batch-size 1 --seq-length 512 --vocab-size 1000", "txt", "vocab_size: 1000" },
         { "--micro-batch-size 1 --seq-length 512 --num-layers 8", "txt", "swiglu: llama-3.1-8b has it" },
+        { "--micro-batch-size 1 --seq-length 512 --context-parallel-size 4 --cp-comm-type p2p a2a", "txt", "the same for all layers" },
+        { "--micro-batch-size 1 --seq-length 512 --context-parallel-size 4 --cp-comm-type a2a+p2p", "txt", "expected two numbers" },
+        { "--micro-batch-size 1 --seq-length 512 --recompute-granularity full --recompute-method uniform --recompute-num-layers 2", "txt", "recomputed as one" },
+        { "--micro-batch-size 1 --seq-length 512 --recompute-granularity selective --recompute-modules moe_act", "txt", "moe_act: of experts" },
+        { "--micro-batch-size 1 --seq-length 512 --recompute-granularity selective --recompute-modules everything", "txt", "\"everything\"" },
+        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
+          "txt", "not beside account_for" },
+        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3", "txt", "do not divide by 3" },
+        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*4", "txt", "one loss (L)" },
+        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*3|L", "txt", "do not divide by" },
+        { "model:\n  seq_length: 512\ndata:\n  seq_length: 1024\n", "yaml", "two sections say different things" },
+        { "model:\n  seq_length: 512\ntrain:\n  micro_batch_size: 1\ntrainer:\n  devices: 8\n", "yaml", "8 GPUs, but the cluster has 16" },
         { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 1", "txt", "empty_unused_memory_level" },
         { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4 --empty-unused-memory-level 0 "
           "--expert-model-parallel-size 1", "txt", NULL },
@@ -464,9 +502,90 @@ static void options_are_read_as_yaml_or_refused(void **state)
     plan_free(&model);
 }
 
+static struct plan read_as(const char *text, const char *end, int64_t layers, int64_t world)
+{
+    struct plan model, p;
+
+    of(&model, "llama-3.1-8b", layers, world, STRAT_ZERO1);
+    if (imported(text, end, &model, &p) < 0)
+        fail_msg("not read: %s", text);
+    plan_free(&model);
+    return p;
+}
+
+/* get_num_layers_to_build(): 32 layers on 4 ranks, the first 5 and the last 7 of them, the others 10 each; with two chunks the first rank's 4
+ * are 2 and 2, the others' 8 are 4 and 4 (28 / 3 does not divide: 4 + 3 * 8 = 28 layers). */
+static void uneven_stages_become_a_layout(void **state)
+{
+    struct plan p = read_as("--micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16 --pipeline-model-parallel-size 4 "
+                            "--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7", "txt", 32, 4);
+
+    (void)state;
+    assert_string_equal(p.megatron.pipeline_layout, "Et*5|(t*10|)*2t*7L");
+    plan_free(&p);
+    p = read_as("--micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16 --pipeline-model-parallel-size 4 "
+                "--num-virtual-stages-per-pipeline-rank 2 --decoder-first-pipeline-num-layers 4", "txt", 28, 4);
+    assert_int_equal(p.parallel.virtual_stages, 2);
+    assert_string_equal(p.megatron.pipeline_layout, "Et*2|(t*4|)*3t*2|(t*4|)*2t*4L");
+    plan_free(&p);
+    p = read_as("--micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16 --pipeline-model-parallel-size 2 "
+                "--pipeline-model-parallel-layout \"Et|(tt|)*2,L\"", "txt", 5, 2);
+    assert_int_equal(p.parallel.virtual_stages, 2);
+    assert_int_equal(p.parallel.pipeline_schedule, PIPELINE_INTERLEAVED);
+    plan_free(&p);
+}
+
+/* Llama-3.1 8B as Megatron-Bridge's ConfigContainer and NeMo 2's recipes have it (their fields, of which other tools' are left out). */
+static void recipes_in_sections_are_read(void **state)
+{
+    static const char bridge[] =
+        "model:\n  tensor_model_parallel_size: 2\n  pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 2\n"
+        "  context_parallel_size: 2\n  cp_comm_type: all_gather\n  sequence_parallel: true\n  seq_length: 8192\n  num_layers: 8\n"
+        "  gated_linear_unit: true\n  normalization: RMSNorm\n  position_embedding_type: rope\n  add_bias_linear: false\n"
+        "  share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  recompute_granularity: selective\n"
+        "  recompute_modules:\n  - mlp\n  recompute_method: null\n  cross_entropy_loss_fusion: true\n  cross_entropy_fusion_impl: te\n"
+        "  calculate_per_token_loss: false\n  overlap_p2p_comm: true\n"
+        "train:\n  micro_batch_size: 1\n  global_batch_size: 128\n  train_iters: 50\n"
+        "ddp:\n  use_distributed_optimizer: true\n  overlap_grad_reduce: true\n  overlap_param_gather: true\n  check_for_nan_in_grad: false\n"
+        "  grad_reduce_in_fp32: true\noptimizer:\n  optimizer: adam\n  use_distributed_optimizer: true\n  clip_grad: 1.0\n"
+        "mixed_precision:\n  bf16: true\n  grad_reduce_in_fp32: false\n  fp8: null\ncomm_overlap:\n  tp_comm_overlap: true\ndataset:\n"
+        "  sequence_length: 8192\nlogger:\n  log_interval: 1\n";
+    static const char nemo[] =
+        "model:\n  config:\n    seq_length: 8192\n    num_layers: 8\ntrainer:\n  devices: 8\n  num_nodes: 2\n  strategy:\n"
+        "    tensor_model_parallel_size: 2\n    pipeline_model_parallel_size: 1\n    virtual_pipeline_model_parallel_size: null\n"
+        "    context_parallel_size: 2\n    sequence_parallel: true\n    ddp:\n      check_for_nan_in_grad: true\n      grad_reduce_in_fp32: true\n"
+        "      overlap_grad_reduce: true\n      overlap_param_gather: true\n      average_in_collective: true\n  plugins:\n    precision: bf16-mixed\n"
+        "    grad_reduce_in_fp32: true\n  callbacks:\n  - tp_comm_overlap: true\n  - warmup: 3\ndata:\n  seq_length: 8192\n  micro_batch_size: 1\n"
+        "  global_batch_size: 512\noptim:\n  config:\n    optimizer: adam\n    use_distributed_optimizer: true\n    clip_grad: 1.0\n    bf16: true\n";
+    struct plan p = read_as(bridge, "yaml", 8, 16);
+
+    (void)state;
+    assert_int_equal(p.strategy, STRAT_ZERO1);
+    assert_int_equal(p.precision, DT_BF16);
+    assert_int_equal(p.reduce_dtype, DT_BF16);          /* the number format's section wins over ddp's */
+    assert_int_equal(p.parallel.context_method, CONTEXT_ALL_GATHER);
+    assert_int_equal(p.parallel.virtual_stages, 2);
+    assert_int_equal(p.accumulation, 128 / (16 / 8));
+    assert_int_equal(p.recompute, RECOMPUTE_SELECTIVE);
+    assert_string_equal(p.megatron.recompute_modules, "mlp");
+    assert_int_equal(p.loss, LOSS_FUSED);
+    assert_true(p.megatron.tp_comm_overlap && p.megatron.overlap_param_gather && p.megatron.overlap_p2p_comm && p.parallel.sequence);
+    assert_false(p.megatron.check_for_nan_in_loss_and_grad || p.megatron.ddp_average_in_collective);
+    plan_free(&p);
+    p = read_as(nemo, "yaml", 8, 16);
+    assert_int_equal(p.strategy, STRAT_ZERO1);
+    assert_int_equal(p.reduce_dtype, DT_FP32);
+    assert_int_equal(p.accumulation, 512 / (16 / 4));
+    assert_true(p.megatron.tp_comm_overlap && p.megatron.ddp_average_in_collective && p.megatron.check_for_nan_in_loss_and_grad);
+    assert_close(p.dropout, 0, 0);                      /* what is not said is the model's own */
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uneven_stages_become_a_layout),
+        cmocka_unit_test(recipes_in_sections_are_read),
         cmocka_unit_test(vocabularies_are_filled_up),
         cmocka_unit_test(a_rank_has_its_part),
         cmocka_unit_test(bytes_of_a_parameter),

@@ -1,66 +1,31 @@
 /* Context parallelism of our own kernels, by its papers (model/program/program_dpx_context.c): numbers that a reader can redo.
  * A layer of Llama 3.1 8B with 131,072 positions over 8 ranks: a rank's queries are 16,384 x 4,096 elements of bf16, 128 MiB, its
  * keys and values together 16,384 x 2,048, 64 MiB. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "model/lower/lower.h"
 #include "model/schedule/ledger.h"
 #include "model/schedule/schedule.h"
 
 #define MIB (1024.0 * 1024.0)
 
-static struct plan plan_in(const char *where, const char *words)
-{
-    char text[1024];
-    struct plan p;
-    json_t *j;
+#define PLAN "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '%s', 'dialect': 'paper', 'kernels': 'dpx', 'micro_batch': 1, %s }"
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"%s\", \"dialect\": \"paper\", \"kernels\": \"dpx\","
-             " \"micro_batch\": 1, %s }", where, words);
-    j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    assert_int_equal(plan_from_json(j, "plan", &p), 0);
-    json_decref(j);
-    return p;
-}
+static struct plan plan_in(const char *where, const char *words) { return plan_in_words(PLAN, where, words); }
 
 static struct plan plan_of(const char *words) { return plan_in("8xh100", words); }
 
 static void refused(const char *words, const char *because)
 {
-    char text[1024], why[512] = "";
-    struct plan p;
+    char all[512];
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"dialect\": \"paper\", \"kernels\": \"dpx\","
-             " \"micro_batch\": 1, \"seq\": 8192, %s }", words);
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    fail_capture(why, sizeof why);
-    assert_int_equal(plan_from_json(j, "plan", &p), -1);
-    fail_capture(NULL, 0);
-    if (!strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
-    json_decref(j);
+    snprintf(all, sizeof all, "'seq': 8192, %s", words);
+    plan_words_refused(because, PLAN, "8xh100", all);
 }
 
 /* ---- what is sent ---- */
-
-struct sent { enum phase phase; int64_t bytes, calls; };
-
-static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
-{
-    struct sent *c = arg;
-
-    (void)iteration;
-    if (o->kind == OP_COLL && sched_group(s, o)->is == GROUP_CONTEXT && o->phase == c->phase) {
-        c->bytes += sched_sent_bytes(s, o);
-        c->calls++;
-    }
-    return 0;
-}
 
 /* MiB and calls of one of the 32 layers, forward and backward. */
 static void check_sent(const char *method, const char *recompute, double forward, int calls, double backward, int calls_back)
@@ -75,8 +40,7 @@ static void check_sent(const char *method, const char *recompute, double forward
     struct plan p = plan_of(words);
     assert_int_equal(lower(&p, 0, &s), 0);
     for (int back = 0; back < 2; back++) {
-        struct sent c = { .phase = back ? PHASE_BACKWARD : PHASE_FORWARD };
-        sched_walk(&s, SCHED_STEADY, add_op, &c);
+        struct sent_over c = sent_over(&s, GROUP_CONTEXT, back ? PHASE_BACKWARD : PHASE_FORWARD, -1);
         assert_close((double)c.bytes / 32 / MIB, want[back], 1e-12);
         assert_int_equal(c.calls, 32 * want_calls[back]);
     }

@@ -1,43 +1,18 @@
 /* "parallel": its keys, their defaults, and what is refused. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "model/plan/knob.h"
 #include "model/plan/local_share.h"
 #include "model/plan/plan.h"
 
-static char why[512];
+/* Of llama-3.1-8b on 16 GPUs with these words in it. */
+#define PLAN "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '2x8xh100', 'seq': 4096, 'precision': 'bf16' %s }"
 
-/* A plan of llama-3.1-8b on 16 GPUs with these words in it; its refusal is in `why`. */
-static int read_with(const char *words, struct plan *p)
-{
-    char text[1024];
-    struct fail_sink before;
-    json_t *j;
-    int rc;
+static struct plan plan_of(const char *words) { return plan_in_words(PLAN, words); }
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"seq\": 4096,"
-             " \"precision\": \"bf16\" %s }", words);
-    j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    why[0] = '\0';
-    before = fail_divert(why, sizeof why);
-    rc = plan_from_json(j, "plan.json", p);
-    fail_restore(before);
-    json_decref(j);
-    return rc;
-}
-
-static void refused(const char *words, const char *because)
-{
-    struct plan p;
-
-    assert_int_equal(read_with(words, &p), -1);
-    if (!strstr(why, because))
-        fail_msg("%s: refused with \"%s\", not \"%s\"", words, why, because);
-}
+static void refused(const char *words, const char *because) { plan_words_refused(because, PLAN, words); }
 
 static void one_rank_of_each_is_what_plans_were(void **state)
 {
@@ -45,7 +20,7 @@ static void one_rank_of_each_is_what_plans_were(void **state)
     json_t *doc, *parallel;
 
     (void)state;
-    assert_int_equal(read_with(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 1, \"pipeline\": 1 }", &p), 0);
+    p = plan_of(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 1, \"pipeline\": 1 }");
     assert_true(plan_is_data_parallel(&p));
     assert_int_equal(plan_data_ranks(&p), 16);
     assert_int_equal(plan_batch_ranks(&p), 16);
@@ -71,7 +46,7 @@ static void units_stay_after_forward_under_a_pipeline(void **state)
         struct plan p;
         char words[256];
         snprintf(words, sizeof words, ", \"strategy\": \"fsdp\", \"accumulation\": 8%s", want[i].words);
-        assert_int_equal(read_with(words, &p), 0);
+        p = plan_of(words);
         assert_int_equal(p.fsdp.reshard_after_forward, want[i].is);
         plan_free(&p);
     }

@@ -253,6 +253,30 @@ static int64_t family_bytes(const struct schedules *s, const char *what)
     return bytes;
 }
 
+/* 2.9 in lock step, ranks of two and three chunks: schedules are sound, messages match, and receive buffers are those of each chunk: m for
+ * all but the model's first, and for gradients all but the last. */
+static void in_lock_step_schedules_are_sound(void **state)
+{
+    static const struct { enum pipeline_kind kind; int pipe, chunks, steps; } of[] = {
+        { PIPELINE_INTERLEAVED, 2, 2, 4 }, { PIPELINE_INTERLEAVED, 4, 2, 8 }, { PIPELINE_INTERLEAVED, 2, 3, 6 }, { PIPELINE_LOOPED_BFS, 2, 2, 3 },
+    };
+
+    (void)state;
+    for (int cell = 0; cell < 3; cell++)
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+            struct schedules s = { 0 };
+            struct plan p;
+            piped(&p, cell, 8, of[i].pipe, of[i].kind, of[i].chunks, of[i].steps, 2);
+            strcpy(p.framework_version, "2.9");
+            sound(&p, "lock step");
+            assert_int_equal(lower(&p, 0, &s), 0);
+            assert_int_equal(family_bytes(&s, "receive buffer"), (of[i].chunks - 1) * of[i].steps * s.program.boundary);
+            assert_int_equal(family_bytes(&s, "receive buffer of gradients"), of[i].chunks * of[i].steps * s.program.boundary);
+            schedules_free(&s);
+            plan_free(&p);
+        }
+}
+
 static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
 {
     (void)state;
@@ -274,6 +298,36 @@ static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
         assert_int_equal(family_bytes(&s, "output that is kept"), old * 5 * logits);
         assert_int_equal(family_bytes(&s, "merged outputs"), old * 5 * logits);
     }
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Vector 38: 405B in 16 stages, 8 tensor-parallel ranks.  A stage between has 8 blocks, of which a rank has 3,187,933,184 parameters: whole in
+ * bf16, and their gradients in fp32, 19,127,599,104 bytes (each of 72 tensors in whole units of 512). */
+static void a_stage_of_405b_holds_six_bytes_a_parameter_unsharded(void **state)
+{
+    (void)state;
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t grads, params;
+
+    plan_of(&p, "llama-3.1-405b", 126, 256, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.seq = 8192;
+    p.parallel.tensor = 8;
+    p.parallel.sequence = p.parallel.loss_parallel = true;
+    p.parallel.pipeline = 16;
+    p.parallel.pipeline_schedule = PIPELINE_1F1B;
+    p.parallel.first_stage_less = p.parallel.last_stage_less = 1;
+    p.accumulation = 16;
+    p.sync_every_micro_step = false;
+    p.shard_group = 2;
+    p.fsdp.reshard_after_forward = 0;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    assert_int_equal(lower(&p, 5 * 16, &s), 0);
+    params = family_bytes(&s, "unsharded params");
+    grads = family_bytes(&s, "accumulated unsharded grads");
+    assert_in_range(params, 2 * INT64_C(3187933184), 2 * INT64_C(3187933184) + 72 * 512);
+    assert_in_range(params + grads, INT64_C(19127599104), INT64_C(19127599104) + 2 * 72 * 512);
     schedules_free(&s);
     plan_free(&p);
 }
@@ -401,7 +455,13 @@ static void what_does_not_exist_is_refused_by_name(void **state)
     p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
     p.parallel.virtual_stages = 2;
     strcpy(p.framework_version, "2.9");
-    plan_refused(&p, "lock step");
+    assert_int_equal(plan_check(&p, "t"), 0);
+    p.accumulation = 3;
+    plan_refused(&p, "before what it needs is received");
+    p.accumulation = 8;
+    p.parallel.pipeline_schedule = PIPELINE_ZB1P;
+    plan_refused(&p, "splits backward in lock step");
+    p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
     p.framework_version[0] = '\0';
     p.model.tied = true;
     plan_refused(&p, "weight tying");
@@ -431,6 +491,8 @@ int main(void)
         cmocka_unit_test(a_boundary_tensor_is_what_a_block_hands_on),
         cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
         cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits),
+        cmocka_unit_test(in_lock_step_schedules_are_sound),
+        cmocka_unit_test(a_stage_of_405b_holds_six_bytes_a_parameter_unsharded),
         cmocka_unit_test(halves_of_backward_add_up),
         cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),

@@ -201,7 +201,7 @@ static void empty_cells_of_the_table_are_refused(void **state)
 static void what_is_not_supported_yet_is_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const names[] = { "quantize", "expert_parallel" };
+    static const char *const names[] = { "expert_parallel" };
     char text[128];
     struct plan p;
 
@@ -210,6 +210,7 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
         refuses(text, names[i]);
         assert_non_null(strstr(said, "not supported yet"));
     }
+    refuses("'strategy':'ddp','quantize':true", "deepspeed.zero_quantized_weights and deepspeed.zero_quantized_gradients");
     refuses("'strategy':'ddp','offload':true", "deepspeed.offload_param, fsdp.cpu_offload or activation_offload");
     refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'cpu','super_offload':true}}", "SuperOffload");
     refuses("'strategy':'zero2','deepspeed':{'zenflow':{'topk_ratio':0.1}}", "ZenFlow");

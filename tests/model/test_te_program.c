@@ -5,6 +5,7 @@
 #include "tests/model/plans.h"
 #include "base/fail.h"
 #include "model/plan/local_model.h"
+#include "model/plan/plan_groups.h"
 #include "model/program/te_model.h"
 
 struct built { struct plan plan; struct program program; };
@@ -346,6 +347,141 @@ static void a_ring_sends_seven_and_fourteen_times_its_keys(void **state)
     finish(&x);
 }
 
+#define LLAMA_8B "{'model_type': 'llama', 'num_hidden_layers': 32, 'hidden_size': 4096, 'intermediate_size': 14336, 'num_attention_heads': 32," \
+                 " 'num_key_value_heads': 8, 'vocab_size': 128256, 'max_position_embeddings': 131072, 'rms_norm_eps': 1e-5," \
+                 " 'tie_word_embeddings': false}"
+
+/* The same model and positions: flops of its products and of attention's scores, all counted, one rank. */
+static void of_eight_ranks(struct built *x, enum context_method method, int64_t run, double *products, double *scores)
+{
+    start(x, LLAMA_8B, KERNELS_TE);
+    x->plan.seq = 131072;
+    x->plan.parallel.tensor = 1;
+    x->plan.parallel.sequence = false;
+    build(x);
+    *products = 2.0 * 131072 * (218112000 - 2 * 4096);
+    *scores = x->program.piece[PIECE_BLOCK].flops[PASS_FORWARD] - *products;
+    x->plan.parallel.context = 8;
+    x->plan.parallel.context_method = method;
+    x->plan.parallel.context_balance = true;
+    x->plan.megatron.a2a_ranks = run;
+    build(x);
+}
+
+/* Keys and values of 131,072 positions are 256 MiB each: gathered in forward and again in backward, and their gradients scattered.  A rank
+ * keeps its own; two chunks of 8192 queries meet place + 1/2 and 16 - place - 1/2 chunks of keys, 16 of 16^2 in all. */
+static void gathered_keys_come_twice_and_gradients_go_once(void **state)
+{
+    static const enum coll_op back[] = { COLL_ALL_GATHER, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_REDUCE_SCATTER };
+    const int64_t MiB = 1 << 20;
+    double products, scores;
+    struct built x;
+
+    (void)state;
+    of_eight_ranks(&x, CONTEXT_ALL_GATHER, 1, &products, &scores);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    assert_int_equal(p->ncollectives[PASS_FORWARD], 2);
+    assert_int_equal(p->ncollectives[PASS_BACKWARD], 4);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < p->ncollectives[pass]; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            assert_int_equal(c->op, pass == PASS_FORWARD ? COLL_ALL_GATHER : back[i]);
+            is(c->elems * 2, 256 * MiB);
+            assert_int_equal(c->group, GROUP_CONTEXT);
+            assert_int_equal(c->needed, c->kernel + 1);         /* each blocks */
+        }
+    is(p->saved, 4 * 128 * MiB + 128 * MiB + 64 * MiB + 128 * MiB + 3 * 448 * MiB + 2 * 4 * 16384 + 4 * 32 * 16384 + 2 * 512);
+    assert_close(p->flops[PASS_FORWARD], products / 8 + scores * 16 / 256, 1e-12);
+    finish(&x);
+}
+
+/* Each tensor goes out once, as large as it is, and its gradient comes back: q 128 MiB, keys and values 32 each, the output 128; forward
+ * q, k, v, then the output, backward the output's gradient, then the others'.  The second and third go out before the first is read. */
+static void exchanged_heads_go_out_one_beside_the_next(void **state)
+{
+    static const int64_t forward[] = { 128, 32, 32, 128 }, backward[] = { 128, 128, 32, 32 };
+    const int64_t MiB = 1 << 20;
+    double products, scores;
+    struct built x;
+
+    (void)state;
+    of_eight_ranks(&x, CONTEXT_ULYSSES, 1, &products, &scores);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int pass = 0; pass < NPASS; pass++) {
+        int ahead = 0;
+        assert_int_equal(p->ncollectives[pass], 4);
+        for (int i = 0; i < 4; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            assert_int_equal(c->op, COLL_ALL_TO_ALL);
+            assert_false(c->onward);
+            is(c->elems * 2, (pass == PASS_FORWARD ? forward[i] : backward[i]) * MiB);
+            ahead += i < 3 && p->collectives[pass][i + 1].kernel < c->needed;
+        }
+        assert_int_equal(ahead, 2);                             /* of three that are exchanged together */
+    }
+    /* As with one rank: q, k, v, the output that goes out and the one that comes back. */
+    is(p->saved, 4 * 128 * MiB + 128 * MiB + 64 * MiB + 2 * 128 * MiB + 3 * 448 * MiB + 2 * 4 * 16384 + 4 * 4 * 131072 + 512);
+    assert_close(p->flops[PASS_FORWARD], (products + scores) / 8, 1e-12);
+    finish(&x);
+}
+
+/* Two ranks exchange heads, four runs of them pass keys on: a run's keys and values of half of the heads are as many as a rank's of all. */
+static void a_hierarchy_does_both(void **state)
+{
+    const int64_t MiB = 1 << 20;
+    double products, scores;
+    struct built x;
+
+    (void)state;
+    of_eight_ranks(&x, CONTEXT_RING, 2, &products, &scores);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int pass = 0; pass < NPASS; pass++) {
+        int64_t exchanged = 0, onward = 0;
+        int n = 0;
+        for (int i = 0; i < p->ncollectives[pass]; i++) {
+            const struct collective *c = &p->collectives[pass][i];
+            assert_int_equal(c->group, c->onward ? GROUP_CONTEXT_P2P : GROUP_CONTEXT_A2A);
+            *(c->onward ? &onward : &exchanged) += 2 * c->elems;
+            n += !c->onward;
+        }
+        assert_int_equal(n, 4);
+        is(exchanged, (128 + 32 + 32 + 128) * MiB);
+        is(onward, (pass == PASS_FORWARD ? 3 : 6) * 64 * MiB);  /* backward: 1 + 2 * 2 + 1 times */
+    }
+    /* Of the scores of half of the heads a square of one part in 16, and three halves of one. */
+    assert_close(p->flops[PASS_FORWARD], products / 8 + scores / 2 / 16 * (1 + 3 * 0.5), 1e-12);
+    finish(&x);
+}
+
+/* ---- recompute by module ---- */
+
+/* Without dropout a block of 70B keeps x, norm(x) and q, k, v and the attention's output; of the MLP its input, which is the residual that the
+ * norm keeps besides, alone.  Backward runs the gather, the products and the scatter again: one gather and one scatter more. */
+static void the_mlp_runs_again(void **state)
+{
+    const int64_t sbh = INT64_C(8192) * 8192;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    build(&x);
+    double once = 2.0 * 3 * 8192 * 28672 * 8192 / 8;
+    double back = x.program.piece[PIECE_BLOCK].flops[PASS_BACKWARD];
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    strcpy(x.plan.megatron.recompute_modules, "mlp");
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), (4 * sbh + 2 * (sbh + sbh / 4) + 2 * sbh + 2 * sbh) / 8 + stats(8192 / 8) / 4 + lse(8192 * 64 / 8));
+    assert_close(x.program.piece[PIECE_BLOCK_RECOMPUTED].flops[PASS_BACKWARD], back + once, 1e-12);
+    assert_int_equal(x.program.piece[PIECE_BLOCK_RECOMPUTED].ncollectives[PASS_BACKWARD], 8);
+    /* The core's checkpoint holds q and k, rotated, and v, a view of the whole projection. */
+    strcpy(x.plan.megatron.recompute_modules, "core_attn,mlp");
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), (4 * sbh + 2 * (sbh + sbh / 8) + 2 * (sbh + sbh / 4) + 2 * sbh + 2 * sbh) / 8 + stats(8192 / 8) / 4);
+    strcpy(x.plan.megatron.recompute_modules, "layernorm");     /* inside of the linear layers: nothing runs again */
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    int64_t with = saved(&x, PIECE_BLOCK_RECOMPUTED);
+    is(with, x.program.piece[PIECE_BLOCK].saved);
+    finish(&x);
+}
+
 /* ---- gradients ---- */
 
 /* A product reads and writes main_grad; no weight of a block leaves a gradient in memory, and every tensor of it is handed out once. */
@@ -448,6 +584,37 @@ static void every_gradient_is_handed_out_and_nothing_stays(void **state)
     }
 }
 
+/* Every method of context parallelism, its recompute, samples one and several; modules that run again. */
+static void contexts_and_modules_give_back_what_they_take(void **state)
+{
+    static const struct { enum context_method method; int64_t run; } of[] = {
+        { CONTEXT_ALL_GATHER, 1 }, { CONTEXT_RING, 1 }, { CONTEXT_ULYSSES, 1 }, { CONTEXT_RING, 2 },
+    };
+    static const char *const modules[] = { "", "mlp", "core_attn,mlp", "layernorm" };
+
+    (void)state;
+    for (int mode = 0; mode < 4 * 2 * 6; mode++) {
+        struct local_model local;
+        struct built x;
+        start(&x, models[1 + mode % 2], KERNELS_TE);
+        x.plan.parallel.tensor = 1;
+        x.plan.parallel.sequence = false;
+        x.plan.parallel.context = 4;
+        x.plan.parallel.context_balance = true;
+        x.plan.parallel.context_method = of[mode / 2 % 4].method;
+        x.plan.megatron.a2a_ranks = of[mode / 2 % 4].run;
+        x.plan.seq = 128;
+        x.plan.micro_batch = 1 + mode % 2;
+        x.plan.recompute = mode / 8 < 2 ? (enum recompute)(2 * (mode / 8)) : RECOMPUTE_SELECTIVE;
+        strcpy(x.plan.megatron.recompute_modules, mode / 8 < 2 ? "" : modules[mode / 8 - 2]);
+        build(&x);
+        assert_int_equal(local_model_of(&x.plan, 0, &local), 0);
+        check_step(&x, &local);
+        local_model_free(&local);
+        finish(&x);
+    }
+}
+
 /* 6 a token and parameter of the products, of which the embedding is none, and 12 L h s; tensor-parallel ranks share them evenly. */
 static void flops_are_6n_and_12lhs(void **state)
 {
@@ -474,6 +641,149 @@ static void the_loss_keeps_its_softmax(void **state)
     finish(&x);
 }
 
+/* ---- 8 and 4 bits ---- */
+
+static void in_few_bits(struct built *x, const char *gpu, enum scaled s, bool now)
+{
+    struct megatron_options *o = &x->plan.megatron;
+
+    x->plan.cluster.gpu = *gpu_find(gpu);
+    o->fp8_format = s == SCALED_NVFP4 ? FP8_OFF : FP8_HYBRID;
+    o->fp4_format = s == SCALED_NVFP4 ? FP4_E2M1 : FP4_OFF;
+    o->fp8_recipe = s == SCALED_MXFP8 ? FP8_MXFP8 : s == SCALED_FP8_BLOCK ? FP8_BLOCKWISE : now ? FP8_TENSORWISE : FP8_DELAYED;
+}
+
+static int kernels_named(const struct built *x, enum pass pass, const char *name, int64_t *bytes)
+{
+    const struct piece *p = &x->program.piece[PIECE_BLOCK];
+    int n = 0;
+
+    for (int k = 0; k < p->nkernels[pass]; k++)
+        if (!strcmp(p->kernels[pass][k].name, name)) {
+            n++;
+            *bytes += p->kernels[pass][k].bytes;
+        }
+    return n;
+}
+
+#define S70BH (INT64_C(8192) * 8192)
+#define S70BF (INT64_C(8192) * 28672)
+
+/* Codes of what four layers read in place of norm(x) twice and of the product of gate and up; and codes of attention's output beside it,
+ * which attention keeps for itself.  q, k, v, x, gate and up stay in 16 bits. */
+static void codes_are_kept_in_place_of_numbers(void **state)
+{
+    static const struct { const char *gpu; enum scaled s; bool now; int64_t of32; } cases[] = {
+        { "h100", SCALED_FP8_TENSOR, false, 32 }, { "h100", SCALED_FP8_TENSOR, true, 32 }, { "b200", SCALED_FP8_TENSOR, false, 32 },
+        { "h100", SCALED_FP8_BLOCK, false, 33 },  { "b200", SCALED_MXFP8, false, 33 },     { "b200", SCALED_NVFP4, false, 18 },
+    };
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t codes = (2 * S70BH + S70BH + S70BF) / 32 * cases[i].of32;
+        in_few_bits(&x, cases[i].gpu, cases[i].s, cases[i].now);
+        is(saved(&x, PIECE_BLOCK), (4 * S70BH + 2 * (S70BH + S70BH / 4) + 2 * S70BH + 4 * S70BF + codes) / 8 + stats(8192 / 8) / 2 + lse(8192 * 64 / 8));
+    }
+    finish(&x);
+}
+
+/* What ranks gather is codes, what they add up is not.  Scales found at once: a number before each gather.  Scaled by blocks, a gradient's
+ * columns are gathered beside the product that reads its rows. */
+static void codes_are_gathered(void **state)
+{
+    static const struct { const char *gpu; enum scaled s; bool now; int numbers, gathers[NPASS]; int64_t elems; } cases[] = {
+        { "h100", SCALED_FP8_TENSOR, false, 0, { 2, 4 }, S70BH }, { "h100", SCALED_FP8_TENSOR, true, 2, { 2, 4 }, S70BH },
+        { "b200", SCALED_MXFP8, false, 0, { 2, 6 }, S70BH / 32 * 33 }, { "b200", SCALED_NVFP4, false, 2, { 2, 6 }, S70BH / 16 * 9 },
+    };
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        in_few_bits(&x, cases[i].gpu, cases[i].s, cases[i].now);
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++) {
+            const struct piece *p = &x.program.piece[PIECE_BLOCK];
+            int n[NCOLL] = { 0 };
+            for (int k = 0; k < p->ncollectives[pass]; k++) {
+                const struct collective *c = &p->collectives[pass][k];
+                bool number = c->op == COLL_ALL_REDUCE;
+                n[c->op]++;
+                is(c->elems, number ? 1 : c->op == COLL_ALL_GATHER ? cases[i].elems : S70BH);
+                assert_int_equal(c->dtype, number ? DT_FP32 : c->op == COLL_ALL_GATHER ? DT_UINT8 : DT_BF16);
+                assert_int_equal(c->red, number ? RED_MAX : c->op == COLL_ALL_GATHER ? RED_NONE : RED_SUM);
+            }
+            assert_int_equal(n[COLL_ALL_GATHER], cases[i].gathers[pass]);
+            assert_int_equal(n[COLL_REDUCE_SCATTER], 2);
+            assert_int_equal(n[COLL_ALL_REDUCE], cases[i].numbers);
+        }
+    }
+    finish(&x);
+}
+
+/* Bytes of the kernels beside products.  Forward casts what two row-parallel layers read (a norm writes its own where the scale is known), a
+ * byte along rows, a byte along columns; backward four gradients, of which those that are gathered along rows alone; before Blackwell what was
+ * gathered is turned: two inputs, two gradients.  A rank has an eighth, but of what it turned. */
+static void casts_pass_over_their_bytes(void **state)
+{
+    static const struct { const char *gpu; bool now; int64_t columns; int forward, turned; } cases[] = {
+        { "h100", false, 1, 2, 4 }, { "h100", true, 1, 4, 4 }, { "b200", false, 0, 2, 0 },
+    };
+    const int64_t inputs = (S70BH + S70BF) / 8, norms = 2 * S70BH / 8, whole = (S70BH * 5 / 4 + 2 * S70BF) / 8, parts = 2 * S70BH / 8;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t cast[NPASS] = { 0 }, turned = 0, most[NPASS] = { 0 }, both = 3 + cases[i].columns;
+        in_few_bits(&x, cases[i].gpu, SCALED_FP8_TENSOR, cases[i].now);
+        build(&x);
+        assert_int_equal(kernels_named(&x, PASS_FORWARD, "cast", &cast[0]), cases[i].forward);
+        is(cast[0], inputs * both + (cases[i].now ? norms * 3 : 0));
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "cast", &cast[1]), 4);
+        is(cast[1], whole * both + parts * 3);
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "transposed copy", &turned), cases[i].turned);
+        is(turned, cases[i].turned * 2 * S70BH);
+        assert_int_equal(kernels_named(&x, PASS_FORWARD, "largest number", &most[0]), cases[i].now ? 2 : 0);
+        is(most[0], cases[i].now ? 2 * inputs : 0);
+        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "largest number", &most[1]), cases[i].now ? 4 : 0);
+        is(most[1], cases[i].now ? 2 * (whole + parts) : 0);
+    }
+    finish(&x);
+}
+
+/* All twelve products of a block, whose results stay in 16 bits; the head's are not. */
+static void a_blocks_products_read_codes(void **state)
+{
+    struct built x;
+    int n = 0;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    in_few_bits(&x, "h100", SCALED_FP8_TENSOR, false);
+    for (int overlaps = 0; overlaps < 2; overlaps++) {
+        x.plan.megatron.tp_comm_overlap = overlaps;
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < x.program.piece[PIECE_BLOCK].nkernels[pass]; k++) {
+                const struct kernel *g = &x.program.piece[PIECE_BLOCK].kernels[pass][k];
+                bool weight = strstr(g->name, " dW") != NULL;
+                if (g->kind != KC_GEMM || g->m == 0)
+                    continue;
+                n += !overlaps;
+                assert_int_equal(g->scaled, SCALED_FP8_TENSOR);
+                is(g->bytes, g->m * g->k + g->n * g->k + (weight ? 2 * 4 : 2) * g->m * g->n);
+            }
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < x.program.piece[PIECE_HEAD].nkernels[pass]; k++)
+                assert_int_equal(x.program.piece[PIECE_HEAD].kernels[pass][k].scaled, SCALED_NONE);
+    }
+    assert_int_equal(n, 12);
+    finish(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,10 +797,19 @@ int main(void)
         cmocka_unit_test(the_ends_have_five_and_three),
         cmocka_unit_test(positions_are_added_before_ranks_take_their_shares),
         cmocka_unit_test(a_ring_sends_seven_and_fourteen_times_its_keys),
+        cmocka_unit_test(gathered_keys_come_twice_and_gradients_go_once),
+        cmocka_unit_test(exchanged_heads_go_out_one_beside_the_next),
+        cmocka_unit_test(a_hierarchy_does_both),
+        cmocka_unit_test(the_mlp_runs_again),
+        cmocka_unit_test(contexts_and_modules_give_back_what_they_take),
         cmocka_unit_test(weights_have_no_gradient_of_their_own),
         cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
         cmocka_unit_test(flops_are_6n_and_12lhs),
         cmocka_unit_test(the_loss_keeps_its_softmax),
+        cmocka_unit_test(codes_are_kept_in_place_of_numbers),
+        cmocka_unit_test(codes_are_gathered),
+        cmocka_unit_test(casts_pass_over_their_bytes),
+        cmocka_unit_test(a_blocks_products_read_codes),
     };
     return cmocka_run_group_tests_name("model/te_program", tests, NULL, NULL);
 }

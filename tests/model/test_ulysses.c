@@ -2,61 +2,26 @@
  * test_collectives.c (golden/collectives/deepspeed, *_sp*), training in tests/mpi/test_grid.sh.
  * A layer of Llama 3.1 8B with 131,072 positions over 8 ranks: a rank's queries, and its output, are 16,384 x 4,096 elements of
  * bf16, 128 MiB; its keys 16,384 x 1,024, 32 MiB, and its values as much. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "model/exchange/ds_config.h"
 #include "model/lower/lower.h"
 #include "model/schedule/schedule.h"
 
 #define MIB (1024.0 * 1024.0)
 
-static int read_plan(struct plan *p, const char *cluster, const char *words)
-{
-    char text[1024];
+#define PLAN "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '%s', 'dialect': 'deepspeed', 'micro_batch': 1, 'precision': 'bf16', %s }"
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"%s\", \"dialect\": \"deepspeed\","
-             " \"micro_batch\": 1, \"precision\": \"bf16\", %s }", cluster, words);
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    int rc = plan_from_json(j, "plan", p);
-    json_decref(j);
-    return rc;
-}
+static struct plan plan_of(const char *cluster, const char *words) { return plan_in_words(PLAN, cluster, words); }
 
-static void refused(const char *words, const char *because)
-{
-    char why[512] = "";
-    struct plan p;
-
-    fail_capture(why, sizeof why);
-    int rc = read_plan(&p, "8xh100", words);
-    fail_capture(NULL, 0);
-    if (rc == 0 || !strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
-}
-
-struct sent { enum phase phase; int64_t bytes, calls; };
-
-static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
-{
-    struct sent *c = arg;
-
-    (void)iteration;
-    if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_TO_ALL && o->phase == c->phase) {
-        c->bytes += sched_sent_bytes(s, o);
-        c->calls++;
-    }
-    return 0;
-}
+static void refused(const char *words, const char *because) { plan_words_refused(because, PLAN, "8xh100", words); }
 
 static void sends(const struct schedules *s, enum phase phase, int64_t calls, double mib)
 {
-    struct sent c = { .phase = phase };
+    struct sent_over c = sent_over(s, GROUP_CONTEXT, phase, COLL_ALL_TO_ALL);
 
-    sched_walk(s, SCHED_STEADY, add_op, &c);
     assert_int_equal(c.calls, calls);
     assert_int_equal(c.bytes, (int64_t)(mib * MIB));
 }
@@ -69,10 +34,9 @@ static void sends_what_the_paper_says(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct schedules s = { 0 };
-        struct plan p;
         char words[200];
         snprintf(words, sizeof words, "\"strategy\": \"%s\", \"seq\": 131072, \"parallel\": { \"context\": 8 }", stages[i]);
-        assert_int_equal(read_plan(&p, "8xh100", words), 0);
+        struct plan p = plan_of("8xh100", words);
         assert_int_equal(lower(&p, 0, &s), 0);
         sends(&s, PHASE_FORWARD, 4 * 32, 32 * 280);
         sends(&s, PHASE_BACKWARD, 4 * 32, 32 * 280);
@@ -85,10 +49,9 @@ static void sends_what_the_paper_says(void **state)
 static void repeats_heads_of_keys(void **state)
 {
     struct schedules s = { 0 };
-    struct plan p;
 
     (void)state;
-    assert_int_equal(read_plan(&p, "2x8xh100", "\"strategy\": \"zero3\", \"seq\": 131072, \"parallel\": { \"context\": 16 }"), 0);
+    struct plan p = plan_of("2x8xh100", "\"strategy\": \"zero3\", \"seq\": 131072, \"parallel\": { \"context\": 16 }");
     assert_int_equal(lower(&p, 0, &s), 0);
     sends(&s, PHASE_FORWARD, 4 * 32, 32 * (2 * 64 + 2 * 32) * 15.0 / 16);
     sends(&s, PHASE_BACKWARD, 4 * 32, 32 * (2 * 64 + 2 * 32) * 15.0 / 16);
@@ -113,11 +76,10 @@ static int add_reduced(const struct schedules *s, const struct op *o, int64_t it
 static void reduces_over_all_ranks_in_fp32(void **state)
 {
     struct schedules s = { 0 };
-    struct plan p;
     int64_t elems = 0;
 
     (void)state;
-    assert_int_equal(read_plan(&p, "2x8xh100", "\"strategy\": \"zero3\", \"seq\": 8192, \"parallel\": { \"context\": 8 }"), 0);
+    struct plan p = plan_of("2x8xh100", "\"strategy\": \"zero3\", \"seq\": 8192, \"parallel\": { \"context\": 8 }");
     assert_int_equal(p.reduce_dtype, DT_FP32);
     assert_int_equal(plan_global_batch(&p), 2);
     assert_int_equal(lower(&p, 0, &s), 0);
@@ -152,7 +114,7 @@ static int import(struct plan *p, const char *config)
     json_t *j = json_loads(config, 0, NULL);
 
     assert_non_null(j);
-    assert_int_equal(read_plan(p, "8xh100", "\"strategy\": \"zero2\", \"seq\": 8192"), 0);
+    *p = plan_of("8xh100", "\"strategy\": \"zero2\", \"seq\": 8192");
     int rc = ds_config_import(j, "ds.json", p);
     json_decref(j);
     return rc;

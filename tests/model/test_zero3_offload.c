@@ -529,10 +529,10 @@ static void same_copies(const char *name, const struct schedules *s, enum sched_
 static void rank_follows(const char *name, const struct schedules *s, int64_t accumulation, bool offloaded,
                          const json_t *rank)
 {
-    static const char *const phases[NSCHED] = { "init", "first", "steady" };
+    static const char *const phases[] = { "init", "first", "steady" };
     static struct sizes ours, theirs;
 
-    for (int id = 0; id < NSCHED; id++) {
+    for (int id = 0; id <= SCHED_STEADY; id++) {
         const json_t *copies = json_object_get(json_object_get(rank, "copies"), phases[id]);
         ours.n = theirs.n = 0;
         sched_walk(s, (enum sched_id)id, add_pinned, &ours);

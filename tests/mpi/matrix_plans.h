@@ -19,7 +19,8 @@
 
 enum { BATCH = 96, SEQ = 8 };           /* 96: what 4 micro-steps on 1, 2, 3, 4, 6, 8 ranks divide */
 
-/* ---- subjects: odd sizes, so that shards have padding and end inside tensors ---- */
+/* ---- subjects: odd sizes, so that shards have padding and end inside tensors; the last model's tensors have partitions of
+ * whole eights on 1, 2, 4 and 8 ranks, as ZeRO++'s codes ask ---- */
 
 static const char *const configs[] = {
     "{\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 18, \"n_head\": 2, \"n_positions\": 11,"
@@ -27,8 +28,10 @@ static const char *const configs[] = {
     "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 12, \"intermediate_size\": 29,"
     " \"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"vocab_size\": 41,"
     " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}",
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 64, \"n_head\": 2, \"n_positions\": 16,"
+    " \"vocab_size\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}",
 };
-enum { NCONFIGS = sizeof configs / sizeof *configs };
+enum { EIGHTS = 2, NCONFIGS = sizeof configs / sizeof *configs };
 static struct model model[NCONFIGS];
 
 static const struct subject {
@@ -39,6 +42,8 @@ static const struct subject {
     { "gpt2 with dropout",  0, DT_FP32, 0.3, 0.2 },
     { "gpt2 in bf16",       0, DT_BF16, 0.3, 0 },
     { "llama in bf16",      1, DT_BF16, 0,   0 },
+    { "gpt2 of eights",     2, DT_FP32, 0.3, 0 },
+    { "gpt2 of eights in bf16", 2, DT_BF16, 0, 0 },
 };
 enum { NSUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -74,6 +79,22 @@ static void fp16_hook(struct plan *p)       { small_ddp_buckets(p); p->ddp.comm_
 static void bf16_hook(struct plan *p)       { p->ddp.comm_hook = HOOK_BF16; }
 static void fp16_hook_views(struct plan *p) { fp16_hook(p); bucket_views(p); }
 static void bf16_hook_last(struct plan *p)  { bf16_hook(p); views_of_small(p); sync_last(p); }
+/* Whole reductions in the first two steps, compressed ones in the third, which no loss of three steps sees. */
+static void powersgd(struct plan *p)
+{
+    sync_last(p);
+    small_ddp_buckets(p);
+    p->ddp.comm_hook = HOOK_POWERSGD;
+    p->ddp.powersgd.start = 2;
+}
+static void powersgd_cold(struct plan *p)
+{
+    powersgd(p);
+    bucket_views(p);
+    p->ddp.powersgd.rank = 3;
+    p->ddp.powersgd.least_rate = 1;
+    p->ddp.powersgd.warm_start = p->ddp.powersgd.error_feedback = false;
+}
 static void param_buckets(struct plan *p)       { p->ddp.parameters_as_bucket_view = true; }
 
 /* What no plan can set: where frameworks cut by constants of theirs.  Tensors here have up to 1296
@@ -168,6 +189,24 @@ static void few_live(struct plan *p)        { nothing_stays(p); p->ds.stage3_max
 static void no_reuse(struct plan *p)        { no_fetch_ahead(p); p->ds.stage3_max_reuse_distance = 0; }
 static void hpz_pairs(struct plan *p)       { no_reuse(p); p->ds.zero_hpz_partition_size = 2; }
 static void hpz_all(struct plan *p)         { few_live(p); p->ds.zero_hpz_partition_size = 64; }
+/* ZeRO++, on two nodes where there are as many ranks on each; vectors stay. */
+static void two_nodes(struct plan *p)
+{
+    if (p->cluster.world_size % 2 == 0) {
+        p->cluster.nodes = 2;
+        p->cluster.gpus_per_node = p->cluster.world_size / 2;
+    }
+    p->ds.stage3_param_persistence_threshold = 200;
+}
+static void int8_gathers(struct plan *p)    { two_nodes(p); p->ds.zero_quantized_weights = true; }
+static void int4_reductions(struct plan *p) { two_nodes(p); p->ds.zero_quantized_gradients = true; }
+static void zeropp(struct plan *p)
+{
+    int8_gathers(p);
+    p->ds.zero_quantized_gradients = true;
+    p->ds.stage3_prefetch_bucket_size = p->ds.stage3_max_reuse_distance = 0;
+    p->ds.zero_hpz_partition_size = p->cluster.gpus_per_node;
+}
 static void small_fetch(struct plan *p)     { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 900; }
 static void sub_groups(struct plan *p)      { p->ds.sub_group_size = 900; }
 static void fetch_by_reduce(struct plan *p)
@@ -246,6 +285,8 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "bf16 hook", bf16_hook, DDPS },
     { "fp16 hook, bucket views", fp16_hook_views, DDPS },
     { "bf16 hook, bucket views, no_sync", bf16_hook_last, DDPS },
+    { "PowerSGD", powersgd, DDPS },
+    { "PowerSGD, cold, bucket views", powersgd_cold, DDPS },
     { "parameters as bucket view", param_buckets, ZRO },
     { "the first broadcast in chunks", broadcast_chunks, DDPS },
     { "the first broadcast tensor by tensor", broadcast_each, DDPS },
@@ -325,6 +366,9 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "states on disk, pipelined, parameters on the host", disk_pipelined, DS3 },
     { "secondary partitions of pairs", hpz_pairs, DS3 },
     { "secondary partitions of all ranks, few live parameters", hpz_all, DS3 },
+    { "int8 gathers", int8_gathers, DS3 },
+    { "int4 reductions", int4_reductions, DS3 },
+    { "int8 gathers, int4 reductions, secondary partitions", zeropp, DS3 },
 };
 enum { NVARIANTS = sizeof variants / sizeof *variants };
 
@@ -344,6 +388,14 @@ static const struct { enum unit_kind kind; int64_t blocks; } unit_kinds[] = {
 static const int axis_size[NAXES] = { 6, NSUBJECTS, 2, 4, 5, NVARIANTS };
 
 struct choice { enum strategy s; enum dialect d; int at[NAXES]; };
+
+/* What mpi_matrix.c compares the others with. */
+static inline bool is_reference(const struct choice *c)
+{
+    return c->s == STRAT_DDP && c->d == DIALECT_PAPER && c->at[AXIS_VARIANT] == 0;
+}
+
+static inline bool codes(const struct variant *v) { return v->set == int8_gathers || v->set == int4_reductions || v->set == zeropp; }
 
 /* Model and cluster are borrowed: never plan_free() it. */
 static bool matrix_plan(const struct choice *c, struct plan *p)
@@ -374,6 +426,10 @@ static bool matrix_plan(const struct choice *c, struct plan *p)
         p->unit = unit_kinds[c->at[AXIS_UNIT]].kind;
         p->unit_blocks = unit_kinds[c->at[AXIS_UNIT]].blocks;
     }
+    if ((on->model == EIGHTS) != codes(v) && !is_reference(c))
+        return false;                       /* that model is for codes alone */
+    if (codes(v) && (p->cluster.world_size & (p->cluster.world_size - 1)))
+        return false;
     before = *p;
     v->set(p);
     plan_resolve(p);

@@ -111,6 +111,7 @@ static struct train_args args_on(const struct grid_choice *c, const struct plan 
     a.data = GRID_GOLDEN "/tokens.bin";
     a.sequential = true;
     a.save_grads = grads;
+    a.grads_step = 1;
     return a;
 }
 

@@ -72,7 +72,7 @@ static void store(enum dtype t, void *base, int64_t i, double v)
     case DT_INT64: ((int64_t *)base)[i] = (int64_t)v; break;
     case DT_UINT8: ((uint8_t *)base)[i] = (uint8_t)v; break;
     case DT_INT8:  ((int8_t *)base)[i] = (int8_t)v; break;
-    case NDTYPE:   abort();
+    case DT_FP8:   case NDTYPE:   abort();
     }
 }
 
@@ -87,7 +87,7 @@ static double load(enum dtype t, const void *base, int64_t i)
     case DT_INT64: return (double)((const int64_t *)base)[i];
     case DT_UINT8: return ((const uint8_t *)base)[i];
     case DT_INT8:  return ((const int8_t *)base)[i];
-    case NDTYPE:   break;
+    case DT_FP8:   case NDTYPE:   break;
     }
     abort();
 }

@@ -16,7 +16,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Open MPI's own leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
-# run MODEL RANKS MICRO_BATCH ACCUMULATION KEYS: the plan into $dir/plan.json, what it prints,
+# run MODEL RANKS MICRO_BATCH ACCUMULATION KEYS [GRADS_STEP]: the plan into $dir/plan.json, what it prints,
 # gradients and weights beside it.
 run() {
     model=$1
@@ -26,7 +26,7 @@ run() {
 END
     rm -f "$dir/run.json" "$dir/grads" "$dir/final"
     "$B/dpxrun" "$dir/plan.json" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential \
-        --init "$golden/$model/init.safetensors" --save-grads "$dir/grads" --save "$dir/final" \
+        --init "$golden/$model/init.safetensors" --save-grads "$dir/grads" --grads-step "${6:-1}" --save "$dir/final" \
         --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1 \
         >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
 }
@@ -70,6 +70,16 @@ hook() {
         "$(compare tensors "$want/hook-$1.safetensors" "$dir/grads" "$2" "$want/hook-$1.json")"
 }
 
+# powersgd NAME TOLERANCE MODEL STATE: powerSGD_hook with these arguments, as make_hooks.py has them; gradients of the fifth step.
+powersgd() {
+    complaints=$(run "$3" 2 6 1 "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"ddp\": { \"comm_hook\": \"powerSGD_hook\",
+        \"bucket_cap_mb\": 0.05, \"PowerSGDState\": { $4 } }" 5)
+    want=$golden/$3
+    check "two ranks, $1: $3's losses are PyTorch's" "$(compare losses "$want/hook-$1.json" "$dir/run.json" 1e-5)"
+    check "two ranks, $1: $3's gradients are PyTorch's" "$(compare tensors "$want/hook-$1.safetensors" "$dir/grads" "$2" "$want/hook-$1.json")"
+    check "two ranks, $1: $3's calls, bytes and memory are the schedule's" "$(compare predicted "$dir/run.json")"
+}
+
 for model in gpt2 llama; do
     fp32 'one rank' $model 1 12 1 '"strategy": "ddp", "dialect": "paper"'
     fp32 'two ranks, DDP' $model 2 6 1 '"strategy": "ddp", "dialect": "torch"'
@@ -90,5 +100,9 @@ for model in gpt2 llama; do
         '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"'
     hook bf16 5e-4 $model
     hook fp16 1.5e-4 $model
+    powersgd powersgd 1e-5 $model '"matrix_approximation_rank": 2, "start_powerSGD_iter": 2'
+    powersgd powersgd4 1e-5 $model '"matrix_approximation_rank": 4, "start_powerSGD_iter": 3, "min_compression_rate": 1'
+    powersgd powersgd-cold 1e-5 $model '"matrix_approximation_rank": 3, "start_powerSGD_iter": 2, "min_compression_rate": 1,
+        "warm_start": false, "use_error_feedback": false'
 done
 finish

@@ -3,43 +3,9 @@
 #define DPX_REPORT_BED_H
 
 #include "tests/check.h"
+#include "tests/calib/scratch.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/fail.h"
 #include "reports/page/report.h"
-
-static char scratch[] = "/tmp/dpx-report-XXXXXX", said[1024];
-
-static inline int scratch_make(void **state)
-{
-    (void)state;
-    fail_capture(said, sizeof said);
-    return mkdtemp(scratch) ? 0 : -1;
-}
-
-static inline int scratch_remove(void **state)
-{
-    char command[64];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", scratch);
-    return system(command);
-}
-
-/* The same few places in turn, which is enough for one expression. */
-static inline const char *in_scratch(const char *name)
-{
-    static char path[4][512];
-    static int next;
-
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", scratch, name);
-    return path[next];
-}
 
 /* A whole file; the caller's to free(). */
 static inline char *slurp(const char *path)

@@ -144,6 +144,15 @@ check 'two plans: both steps, and each option alone' "$(
     grep -q '^[-+] ' "$tmp/out" && echo 'schedules without --schedule'
     "$B/dpxplan" explain --schedule "$tmp/plan.json" "$tmp/other.json" >"$tmp/out" 2>&1
     grep -q '^[-+] ' "$tmp/out" || echo 'no schedules with --schedule')"
+# 8,030,261,248 parameters in fp32, a part on each of 8 ranks, all-reduced by two: 2 x 1/2 of 4,015,130,624 bytes.
+check 'two plans: what is sent stands by group, and adds up' "$(
+    echo '{"dpx_plan":1,"model":"llama-3.1-8b","cluster":"2x8xh100","strategy":"fsdp","dialect":"torch","seq":512,"clip":null}' >"$tmp/one.json"
+    sed 's/"seq"/"shard_group":8,"seq"/' "$tmp/one.json" >"$tmp/hybrid.json"
+    "$B/dpxplan" explain "$tmp/one.json" "$tmp/hybrid.json" >"$tmp/out" 2>&1 || [ $? = 3 ] || cat "$tmp/out"
+    sed -n '/^bytes that each rank sends/,/^  together/p' "$tmp/out" >"$tmp/sent"
+    grep -q '^  over replica  *0 B  *3.74 GiB ' "$tmp/sent" || cat "$tmp/out"
+    awk '/^  over/ { one += $3 * ($4 == "GiB") }
+         /^  together/ { if (one - $2 > 0.011 || $2 - one > 0.011) print "first: " one " of " $2 }' "$tmp/sent")"
 check 'two plans, one of which sends codes: what that does to the numbers' "$(
     echo '{"dpx_plan":1,"model":"llama-2-7b","cluster":"2x8xh100","strategy":"zero3","dialect":"deepspeed","seq":512,"precision":"fp16"}' >"$tmp/plain.json"
     sed 's/"seq"/"deepspeed":{"zero_quantized_weights":true,"zero_quantized_gradients":true},"seq"/' "$tmp/plain.json" >"$tmp/codes.json"

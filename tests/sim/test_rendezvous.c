@@ -4,7 +4,7 @@
  * want: each entry begins when the one before it on its stream and what it waits for are done, and a message is there as soon
  * as its sender has come to it.  So the wait of a send (a rendezvous), and the order of messages between two ranks, delay
  * nothing in any of PyTorch's schedules; a split backward or a V is no slower for them. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,21 +104,12 @@ static void check(const char *schedule, int steps)
     struct timeline lines[STAGES];
     struct coll_memo memo = { 0 };
     struct evaluation e;
-    struct plan plan;
     struct step st;
     double makespan;
-    char text[1024];
-    json_t *j;
 
-    snprintf(text, sizeof text, "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '8xh100', 'seq': 4096, 'micro_batch': 1,"
+    struct plan plan = plan_in_words("{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '8xh100', 'seq': 4096, 'micro_batch': 1,"
              " 'accumulation': %d, 'strategy': 'fsdp', 'dialect': 'torch', 'kernels': 'torch-sdpa', 'precision': 'bf16',"
              " 'recompute': 'none', 'parallel': { 'tensor': 2, 'pipeline': %d, 'pipeline_schedule': '%s' } }", steps, STAGES, schedule);
-    for (char *c = text; *c; c++)
-        *c = *c == '\'' ? '"' : *c;
-    j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    assert_int_equal(plan_from_json(j, "plan", &plan), 0);
-    json_decref(j);
     assert_int_equal(evaluate_allocated(&plan, &e), 0);
     struct cost_cache *cache = cost_cache_new(&plan);
     assert_int_equal(step_open(&plan, of, evaluation_roles(&e, of), cache, &memo, &st), 0);

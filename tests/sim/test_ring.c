@@ -1,5 +1,5 @@
 /* What a step of the ring of context parallelism takes between ranks: its slowest hop's time. */
-#include "tests/check.h"
+#include "tests/plan_words.h"
 
 #include <string.h>
 
@@ -9,19 +9,13 @@
 /* Seconds of a transfer of keys and values, 32 MiB, on two nodes of 8 GPUs with adapters of 50 GB/s each. */
 static double hop(const char *words)
 {
-    char text[512];
-    struct plan p;
     struct evaluation e;
     struct coll_memo memo = { 0 };
     struct priced prices;
     double s = 0;
 
-    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
-             " \"kernels\": \"torch-sdpa\", \"micro_batch\": 1, \"precision\": \"bf16\", %s }", words);
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    assert_int_equal(plan_from_json(j, "plan", &p), 0);
-    json_decref(j);
+    struct plan p = plan_in_words("{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '2x8xh100', 'strategy': 'fsdp', 'dialect': 'torch',"
+                                  " 'kernels': 'torch-sdpa', 'micro_batch': 1, 'precision': 'bf16', %s }", words);
     assert_int_equal(evaluate(&p, &e), 0);
     struct cost_cache *cache = cost_cache_new(&p);
     assert_int_equal(simulate_price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);

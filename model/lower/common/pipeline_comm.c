@@ -343,6 +343,85 @@ static void own_loop(const struct pipeline *p, int rank, bool reduces, struct pi
         reduce(l, 0);
 }
 
+/* ---- lock step: PipelineScheduleMulti._step_microbatches() of 2.9 ---- */
+
+enum { NO_PASS = NPIPE_VERB };          /* of a time step */
+
+static void rest(struct pipeline_acts *l, int n)
+{
+    for (int i = 0; i < n; i++)
+        put(l, (enum pipeline_verb)NO_PASS, 0, 0, false);
+}
+
+/* A rank's passes by time step: _get_1f1b_rank_ops(), ScheduleLoopedBFS._calculate_single_rank_operations(). */
+static void time_steps(const struct pipeline *p, int rank, const struct pipeline_acts *order, struct pipeline_acts *out)
+{
+    struct pipeline of = *p;
+    int n = p->steps * p->chunks, behind = p->ranks - 1 - rank, backwards = 0;
+
+    of.rank = rank;
+    bool turns = p->kind == PIPELINE_INTERLEAVED;
+    int warm_up = turns ? pipeline_warm_up(&of) : n, gap = turns ? p->chunks * p->ranks + 2 * behind - warm_up - rank : 2 * behind;
+    rest(out, rank);
+    for (int i = 0; i < order->n; i++) {
+        const struct pipeline_act *a = &order->act[i];
+        if (i == warm_up && warm_up > 0)
+            rest(out, gap);
+        if (a->verb == PIPE_BACKWARD && turns && backwards++ >= n - warm_up)
+            rest(out, 1);
+        put(out, (enum pipeline_verb)a->verb, a->chunk, a->step, false);
+    }
+}
+
+struct batch { struct pipeline_act of[4]; int n; };
+
+static void join_batch(struct batch *b, enum pipeline_verb verb, int chunk, int step)
+{
+    b->of[b->n++] = (struct pipeline_act){ (uint8_t)verb, false, (int16_t)chunk, step };
+}
+
+/* What `rank` receives of another's time step: what a neighbouring stage of its own needs. */
+static void join_receive(const struct pipeline *p, int rank, int other, const struct pipeline_acts *of, int t, int verb, struct batch *b)
+{
+    const struct pipeline_act *a = t < of->n ? &of->act[t] : NULL;
+
+    if (!a || a->verb != verb)
+        return;
+    int stage = pipeline_stage(p, other, a->chunk) + (verb == PIPE_FORWARD ? 1 : -1);
+    if (stage >= 0 && stage < nstages(p) && pipeline_rank(p, stage) == rank)
+        join_batch(b, verb == PIPE_FORWARD ? PIPE_RECV_F : PIPE_RECV_B, stage / p->ranks, a->step);
+}
+
+static void lock_step(const struct pipeline *p, const struct pipeline_acts *todo, int rank, struct pipeline_acts *l)
+{
+    int *left = malloc((size_t)p->chunks * sizeof *left), last = nstages(p) - 1;
+
+    if (!left)
+        abort();
+    for (int c = 0; c < p->chunks; c++)
+        left[c] = p->steps;
+    for (int t = 0; t < todo[rank].n; t++) {
+        struct pipeline_act a = todo[rank].act[t];
+        struct batch b = { .n = 0 };
+        if (a.verb != NO_PASS) {
+            int stage = pipeline_stage(p, rank, a.chunk);
+            put(l, (enum pipeline_verb)a.verb, a.chunk, a.step, false);
+            if (a.verb == PIPE_BACKWARD && --left[a.chunk] == 0)
+                reduce(l, a.chunk);
+            if (a.verb == PIPE_FORWARD ? stage < last : stage > 0)
+                join_batch(&b, a.verb == PIPE_FORWARD ? PIPE_SEND_F : PIPE_SEND_B, a.chunk, a.step);
+        }
+        int before = (rank + p->ranks - 1) % p->ranks, after = (rank + 1) % p->ranks;
+        join_receive(p, rank, before, &todo[before], t, PIPE_FORWARD, &b);
+        join_receive(p, rank, after, &todo[after], t, PIPE_BACKWARD, &b);
+        for (int i = 0; i < b.n; i++)
+            put(l, (enum pipeline_verb)b.of[i].verb, b.of[i].chunk, b.of[i].step, i + 1 < b.n);
+        for (int i = 0; i < b.n; i++)
+            put(l, wait_of((enum pipeline_verb)b.of[i].verb), b.of[i].chunk, b.of[i].step, i + 1 < b.n);
+    }
+    free(left);
+}
+
 /* ---- */
 
 static struct pipeline_acts *lists(const struct pipeline *p)
@@ -368,6 +447,20 @@ static void order_of(const struct pipeline *p, int rank, struct pipeline_acts *o
     free(pass);
 }
 
+static struct pipeline_acts *by_time(const struct pipeline *p)
+{
+    struct pipeline_acts *of = lists(p);
+
+    assert(p->kind == PIPELINE_INTERLEAVED || p->kind == PIPELINE_LOOPED_BFS);
+    for (int r = 0; r < p->ranks; r++) {
+        struct pipeline_acts order = { 0 };
+        order_of(p, r, &order);
+        time_steps(p, r, &order, &of[r]);
+        free(order.act);
+    }
+    return of;
+}
+
 struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code code)
 {
     struct pipeline_acts *out = lists(p), *todo;
@@ -375,6 +468,13 @@ struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code
     if (code >= PIPE_MEGATRON) {
         for (int r = 0; r < p->ranks; r++)
             pipeline_megatron(p, r, code == PIPE_MEGATRON_OVERLAPS, &out[r]);
+        return out;
+    }
+    if (code == PIPE_LOCK_STEP_29) {
+        todo = by_time(p);
+        for (int r = 0; r < p->ranks; r++)
+            lock_step(p, todo, r, &out[r]);
+        pipeline_acts_free(todo, p);
         return out;
     }
     if (code != PIPE_RUNTIME) {

@@ -34,6 +34,7 @@ enum pipeline_code {
     PIPE_RUNTIME,           /* _PipelineScheduleRuntime: 2.15, all that may have several stages a rank */
     PIPE_OWN_LOOP,          /* ScheduleGPipe, Schedule1F1B: 2.15 */
     PIPE_OWN_LOOP_29,       /* the same of 2.9: gradients are reduced in the last backward */
+    PIPE_LOCK_STEP_29,      /* 2.9's PipelineScheduleMulti: after each time step's pass one batch of messages, which is waited for */
     PIPE_MEGATRON,          /* Megatron-LM's, each exchange of messages waited for at once */
     PIPE_MEGATRON_OVERLAPS, /* its interleaved one with overlap_p2p_comm */
 };

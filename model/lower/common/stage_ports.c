@@ -56,10 +56,11 @@ void stage_memory_declare(struct stage_memory *m, const struct local_model *loca
     *m = (struct stage_memory){ -1, -1, -1, -1 };
     if (!old)
         return;
-    if (!local->share.embeds)
-        m->received = sched_buf(s, CAT_BUCKET, "receive buffer", "micro-step", 0, pipe.steps, boundary);
-    if (!local->share.heads)
-        m->gradients = sched_buf(s, CAT_BUCKET, "receive buffer of gradients", "micro-step", 0, pipe.steps, boundary);
+    int receives = pipe.chunks - local->share.embeds, returns = pipe.chunks - local->share.heads;
+    if (receives > 0)
+        m->received = sched_buf(s, CAT_BUCKET, "receive buffer", "micro-step", 0, receives * pipe.steps, boundary);
+    if (returns > 0)
+        m->gradients = sched_buf(s, CAT_BUCKET, "receive buffer of gradients", "micro-step", 0, returns * pipe.steps, boundary);
     if (local->share.heads) {
         m->outputs = sched_buf(s, CAT_BUCKET, "output that is kept", "micro-step", 0, pipe.steps, round_up(logits, 512));
         m->merged = sched_buf(s, CAT_BUCKET, "merged outputs", NULL, 0, 1, round_up(pipe.steps * logits, 512));
@@ -75,12 +76,15 @@ static void all_of(struct stage_ports *o, int what, int family, const char *why)
     sched_act_all(o->s, what, family);
 }
 
+/* One of m for each chunk that has any: the first one of a rank that embeds receives nothing, and no gradients come for the last. */
 static void one_of(struct stage_ports *o, int what, int family, const struct pipeline_act *a, const char *why)
 {
-    if (family < 0)
+    int before = family == o->memory.received ? a->chunk - o->local->share.embeds : family == o->memory.gradients ? a->chunk : 0;
+
+    if (family < 0 || before < 0 || (family == o->memory.gradients && stage_ports_heads(o, a->chunk)))
         return;
     sched_op(o->s, OP_MEMORY, STREAM_COMPUTE, a->verb == PIPE_BACKWARD ? PHASE_BACKWARD : PHASE_FORWARD, why);
-    sched_act(o->s, what, family, a->step, 0);
+    sched_act(o->s, what, family, before * o->pipe.steps + a->step, 0);
 }
 
 int stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
@@ -91,7 +95,7 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
                                .elems = boundary_elems(local), .memory = *m };
-    o->batches = code == PIPE_MEGATRON;
+    o->batches = code == PIPE_MEGATRON || code == PIPE_LOCK_STEP_29;
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;

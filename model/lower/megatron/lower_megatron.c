@@ -46,7 +46,7 @@ static bool awaits(const struct mega *z, enum piece_id piece, int block, int mod
 {
     for (int i = 0, n = program_ntensors(z->p, piece); i < n; i++) {
         int t = program_tensor(z->p, piece, block, i), first = program_tensor(z->p, piece, block, 0);
-        if (z->m->tensors[t].module - z->m->tensors[first].module == module && z->at->of[t] >= 0 && z->at->pending[z->at->of[t]] > 0)
+        if (z->m->tensors[t].module - z->m->tensors[first].module == module && z->at->of[t] >= 0 && z->at->pending[megatron_lead(z->at, z->at->of[t])] > 0)
             return true;
     }
     return false;
@@ -70,8 +70,18 @@ static void forward_gathering(struct mega *z, enum piece_id piece, int block)
     forward_segment(z, piece, block, 0, from, n);
 }
 
+/* In the step's first forward a block's weights are cast once they have all come. */
+static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
+{
+    for (int i = 0, n = z->at->waits ? program_ntensors(z->p, piece) : 0; i < n; i++)
+        megatron_await_bucket(z, z->at->of[program_tensor(z->p, piece, block, i)]);
+    megatron_cast_block(z, block, by);
+}
+
 static void forward_piece(struct mega *z, enum piece_id piece, int block, int by)
 {
+    if (z->at->casts && piece_is_block(piece))
+        cast_weights(z, piece, block, by);
     if (z->at->waits)
         forward_gathering(z, piece, block);
     else
@@ -79,11 +89,14 @@ static void forward_piece(struct mega *z, enum piece_id piece, int block, int by
     sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, block), by);
 }
 
+/* Of a block of the chunk whose turn it is. */
+static enum piece_id piece_of(const struct mega *z, int block) { return program_piece_in_chunk(z->p, block, block - z->at->from); }
+
 static void forward_block(void *arg, int block, int by)
 {
     struct mega *z = arg;
 
-    forward_piece(z, program_piece_of_block(z->p, block), block, by);
+    forward_piece(z, piece_of(z, block), block, by);
 }
 
 static bool is_stage(const struct mega *z) { return z->p->parallel.pipeline > 1; }
@@ -101,11 +114,12 @@ void megatron_forward(struct mega *z)
     else
         for (int b = c->from; b < c->to; b++)
             forward_block(z, b, 0);
+    megatron_agree(z, PHASE_FORWARD);           /* fp8_autocast ends with TransformerBlock.forward() */
     if (c->heads)
         forward_piece(z, PIECE_HEAD, 0, 0);
     for (int b = 0; b < c->nbuckets && c->waits; b++)
         c->gathering[b] = false;
-    c->waits = false;
+    c->waits = c->casts = false;
 }
 
 /* ---- backward ---- */
@@ -128,7 +142,7 @@ static void backward_block(void *arg, int block, int by)
 {
     struct mega *z = arg;
 
-    backward_piece(z, program_piece_of_block(z->p, block), block, by);
+    backward_piece(z, piece_of(z, block), block, by);
 }
 
 /* Cut after every kernel that makes a bucket's last gradient: its hook reduces the bucket. */
@@ -141,7 +155,7 @@ static void backward_hooked(struct mega *z, enum piece_id piece, int block)
         const struct kernel *kernel = &q->kernels[PASS_BACKWARD][k];
         int full[4], nfull = 0;
         for (int i = 0; i < 4 && kernel->ready[i] >= 0; i++) {
-            int bucket = z->at->of[program_tensor(z->p, piece, block, kernel->ready[i])];
+            int bucket = megatron_lead(z->at, z->at->of[program_tensor(z->p, piece, block, kernel->ready[i])]);
             if (--z->at->pending[bucket] == 0)
                 full[nfull++] = bucket;
         }
@@ -161,7 +175,7 @@ void megatron_backward(struct mega *z, bool hooks)
     struct mega_chunk *c = z->at;
 
     for (int b = 0; b < c->nbuckets; b++)
-        c->pending[b] = c->bucket[b].tensors;
+        c->pending[b] = c->bucket[b].led;
     if (c->heads && hooks)
         backward_hooked(z, PIECE_HEAD, 0);
     else if (c->heads)
@@ -170,9 +184,10 @@ void megatron_backward(struct mega *z, bool hooks)
         units_blocks_emit(z->local, z->s, true, backward_block, z);
     for (int b = c->to - 1; b >= c->from && (is_stage(z) || hooks); b--)
         if (hooks)
-            backward_hooked(z, program_piece_of_block(z->p, b), b);
+            backward_hooked(z, piece_of(z, b), b);
         else
             backward_block(z, b, 0);
+    megatron_agree(z, PHASE_BACKWARD);          /* behind the first layer's backward */
     if (c->embeds && hooks)
         backward_hooked(z, PIECE_EMBED, 0);
     else if (c->embeds)
@@ -193,7 +208,7 @@ static void micro_pass(void *arg, const struct micro *m)
 
 static void micro_steps(struct mega *z)
 {
-    struct micro_order order = { .steps = z->p->accumulation, .first_differs = z->at->waits, .last_differs = z->hooks };
+    struct micro_order order = { .steps = z->p->accumulation, .first_differs = z->at->waits || z->at->casts, .last_differs = z->hooks };
 
     micro_steps_emit(z->s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
 }
@@ -247,6 +262,13 @@ static void norm(struct mega *z)
     }
 }
 
+static void turn_params(struct mega *z)
+{
+    for (int c = 0; c < z->nchunks; c++)
+        for (int b = 0; b < z->chunk[c].nbuckets; b++)
+            megatron_turn(z, PHASE_OPTIMIZER, megatron_codes_in(&z->chunk[c], b));
+}
+
 /* FusedAdam, then _copy_main_params_to_model_params(); without overlap_param_gather parameters are gathered at once. */
 static void update(struct mega *z, bool first_step)
 {
@@ -260,6 +282,9 @@ static void update(struct mega *z, bool first_step)
         act_grads(z, ACT_R);
     for (int c = 0; c < z->nchunks; c++)
         sched_act(z->s, ACT_RW, z->chunk[c].params, 0, 0);
+    megatron_cast_params(z);
+    if (z->local->data_ranks == 1)
+        turn_params(z);
     if (!z->sharded || z->local->data_ranks == 1 || z->p->megatron.overlap_param_gather)
         return;
     for (int c = 0; c < z->nchunks; c++)
@@ -268,6 +293,7 @@ static void update(struct mega *z, bool first_step)
             z->chunk[c].gathering[b] = false;
         }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GATHER);
+    turn_params(z);
 }
 
 /* In the first step hooks only count (is_first_batch), and nothing is gathered: weights are alike. */
@@ -280,8 +306,10 @@ static int step(struct mega *z, enum sched_id id)
     zero_gradients(z, first);
     z->hooks = z->p->megatron.overlap_grad_reduce && !first;
     z->at = &z->chunk[0];
-    for (int c = 0; c < z->nchunks; c++)
+    for (int c = 0; c < z->nchunks; c++) {
         z->chunk[c].waits = z->p->megatron.overlap_param_gather && z->local->data_ranks > 1 && !first;
+        z->chunk[c].casts = plan_scaled(z->p) && !z->codes;
+    }
     if (is_stage(z))
         rc = megatron_pipeline(z, first);
     else
@@ -336,6 +364,12 @@ static void init(struct mega *z)
         sched_copy(z->s, STREAM_COMPUTE, PHASE_INIT, "fp32 parameters", z->own_elems * dtype_bytes(z->r.kept), z->own_elems * 4);
         sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->master, 0, 0);
     }
+    const int codes[] = { z->weights, z->scales };
+    for (int i = 0; i < 2; i++)
+        if (codes[i] >= 0) {            /* likewise */
+            sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, i ? "scales" : "codes of weights");
+            sched_act(z->s, ACT_ALLOC | ACT_WRITE, codes[i], 0, 0);
+        }
     if (kernels >= 0) {                 /* in the first step, in truth: none is full before */
         sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "kernels' buffers");
         sched_act(z->s, ACT_ALLOC, kernels, 0, 0);
@@ -346,7 +380,8 @@ static void init(struct mega *z)
 int lower_megatron(const struct local_model *local, struct schedules *s)
 {
     struct mega z = { .p = local->plan, .local = local, .m = local->model, .s = s, .r = plan_recipe(local->plan),
-                      .sharded = local->plan->strategy == STRAT_ZERO1 };
+                      .sharded = local->plan->strategy == STRAT_ZERO1,
+                      .codes = local->plan->megatron.fp8_param_gather && plan_scaled(local->plan) };
     int rc;
 
     megatron_open(&z);

@@ -3,14 +3,16 @@
  *     lower_megatron.c           passes, the end of a step, whole steps
  *     lower_megatron_layout.c    buffers of parameters and gradients, buckets, shards, states
  *     lower_megatron_sync.c      gradients reduced, parameters gathered
+ *     lower_megatron_codes.c     weights and scales of 8 and 4 bits
  *     lower_megatron_pipeline.c  micro-steps of a pipeline's stage */
 #ifndef DPX_LOWER_MEGATRON_H
 #define DPX_LOWER_MEGATRON_H
 
 #include "model/lower/common/stage_ports.h"
 
-/* Elements [from, to) of a chunk's buffer, filled up at its end. */
-struct mega_bucket { int64_t from, to; int tensors; };
+/* Elements [from, to) of a chunk's buffers, filled up at its end.  Parameters in 8 bits have a buffer of their own, which comes first; the
+ * buckets of the other follow that buffer's last one (partition_buckets()): they are reduced and gathered with it, their `lead`. */
+struct mega_bucket { int64_t from, to; int tensors; bool codes; int lead, led; };      /* led: tensors of all that it leads */
 
 /* A model chunk, wrapped by a DistributedDataParallel of its own: all that the rank has, or one of its stages. */
 struct mega_chunk {
@@ -20,12 +22,14 @@ struct mega_chunk {
     struct mega_bucket *bucket;     /* in the order in which backward fills them */
     int     *of;                    /* bucket of each of the model's tensors; -1: another chunk's */
     int64_t *at;                    /* where it begins in the buffer */
-    int64_t  numel;                 /* of the buffer */
+    int64_t  numel;                 /* of both buffers, */
+    int64_t  codes;                 /* of them those of parameters in 8 bits */
     int      params, grads;         /* buffers */
     int     *pending;               /* per bucket: gradients to come in this backward */
     bool    *reducing, *gathering;  /* its collective was issued */
     uint16_t *gathered;             /* its event */
     bool     waits;                 /* this forward waits for gathers */
+    bool     casts;                 /* it casts weights: the step's first */
 };
 
 struct mega {
@@ -35,12 +39,15 @@ struct mega {
     struct schedules  *s;
     struct recipe      r;
     bool     sharded;               /* the distributed optimizer */
+    bool     codes;                 /* parameters of linear layers are kept in 8 bits */
     bool     hooks;                 /* buckets are reduced as soon as they are full, in this step's last backward */
     struct mega_chunk chunk[PLAN_MAX_CHUNKS], *at;      /* the one whose turn it is */
     int      nchunks;
+    int      weights, scales;       /* buffers: Transformer Engine's codes of weights, its scales; -1: none */
     int      master, moments, wide;         /* buffers: fp32 parameters, Adam's moments, fp32 copies of gradients; -1: not here */
     int      sums;                  /* gradients that are parts of sums over the tensor-parallel ranks */
     int64_t  own_elems, partial;    /* elements that this rank updates; and of those sums */
+    int64_t  own_codes;             /* elements of parameters in 8 bits that it updates */
     int      acts[NPIECE];
     int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
 };
@@ -59,10 +66,26 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket);
 void megatron_finish_reductions(struct mega *z);
 /* The bucket's gather is issued: start_param_sync(). */
 void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
-/* Before kernels that read this tensor's module: its bucket is there, the next one is asked for. */
-void megatron_await_bucket(struct mega *z, int bucket);
-/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends. */
+/* Before kernels that read a tensor of this bucket: it is there, the next one is asked for. */
+void megatron_await_bucket(struct mega *z, int of);
+/* Elements of a bucket that are parameters in 8 bits. */
+int64_t megatron_codes_in(const struct mega_chunk *c, int bucket);
+/* The coalesced sums over tensor-parallel ranks; a tied embedding's over the pipeline's ends; a division by the batch's tokens. */
 void megatron_finalize(struct mega *z);
+
+/* The bucket that another one goes with. */
+static inline int megatron_lead(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].lead; }
+
+/* ---- lower_megatron_codes.c ---- */
+
+/* Weights of a block to 8 or 4 bits, in the step's first forward. */
+void megatron_cast_block(struct mega *z, int block, int by);
+/* Delayed scaling: the largest numbers of a pass become scales, once all ranks of the stage have agreed on them. */
+void megatron_agree(struct mega *z, enum phase phase);
+/* Parameters in 8 bits, of what the optimizer has updated. */
+void megatron_cast_params(struct mega *z);
+/* What follows the arrival of n gathered parameters: their transposed copies, or mxfp8 of them. */
+void megatron_turn(struct mega *z, enum phase phase, int64_t n);
 
 /* ---- passes ---- */
 

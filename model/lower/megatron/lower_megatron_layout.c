@@ -3,13 +3,15 @@
  * Sources (megatron-core 0.16.1): distributed/param_and_grad_buffer.py, _ParamAndGradBuffer; distributed_data_parallel.py;
  * optimizer/distrib_optimizer.py, _build_model_gbuf_range().  Parameters lie in reverse order of registration.  With the
  * distributed optimizer each begins at a multiple of 64 elements, each bucket ends at one of lcm(ranks, 128) (and 65536), and a rank
- * has an equal run of every bucket; parameters then are views of a buffer of the same layout.  Without it nothing is filled up. */
+ * has an equal run of every bucket; parameters then are views of a buffer of the same layout, those in 8 bits of one of their own.
+ * Without it nothing is filled up. */
 #include "model/lower/megatron/lower_megatron.h"
 
 #include <stdlib.h>
 
 #include "base/room.h"
 #include "model/lower/common/optimizer.h"
+#include "model/program/te_model.h"
 
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t)
 {
@@ -43,31 +45,48 @@ static void close_bucket(const struct mega *z, struct mega_chunk *c, int64_t *at
     c->bucket[c->nbuckets].from = *at;
 }
 
-/* `limit`: elements; 0: one bucket. */
-static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
-{
-    int64_t at = 0;
+static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(&z->m->tensors[tensor]); }
 
+/* The buffer of parameters in 8 bits, or that of all others, behind *at.  `limit`: elements; 0: one bucket. */
+static void lay_out_buffer(const struct mega *z, struct mega_chunk *c, int64_t limit, bool codes, int64_t *at)
+{
     for (int t = z->m->ntensors - 1; t >= 0; t--) {
         struct mega_bucket *b = &c->bucket[c->nbuckets];
-        c->of[t] = -1;
-        if (!megatron_has(c, &z->m->tensors[t]))
+        if (!megatron_has(c, &z->m->tensors[t]) || has_codes(z, t) != codes)
             continue;
-        at = z->sharded ? round_up(at, 64) : at;
+        *at = z->sharded ? round_up(*at, 64) : *at;
         if (alone(z, t) && b->tensors > 0) {
-            close_bucket(z, c, &at);
+            close_bucket(z, c, at);
             b = &c->bucket[c->nbuckets];
         }
         c->of[t] = c->nbuckets;
-        c->at[t] = at;
+        c->at[t] = *at;
+        b->codes = codes;
         b->tensors++;
-        at += z->m->tensors[t].numel;
-        if ((limit > 0 && at - b->from >= limit) || alone(z, t))
-            close_bucket(z, c, &at);
+        *at += z->m->tensors[t].numel;
+        if ((limit > 0 && *at - b->from >= limit) || alone(z, t))
+            close_bucket(z, c, at);
     }
     if (c->bucket[c->nbuckets].tensors > 0)
-        close_bucket(z, c, &at);
+        close_bucket(z, c, at);
+}
+
+static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
+{
+    int64_t at = 0;
+    int last;
+
+    for (int t = 0; t < z->m->ntensors; t++)
+        c->of[t] = -1;
+    lay_out_buffer(z, c, limit, true, &at);
+    c->codes = at;
+    last = c->nbuckets - 1;
+    lay_out_buffer(z, c, limit, false, &at);
     c->numel = at;
+    for (int b = 0; b < c->nbuckets; b++) {
+        c->bucket[b].lead = b > last && last >= 0 ? last : b;
+        c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
+    }
 }
 
 /* Elements of a tensor that this rank's optimizer has: its run of the bucket. */
@@ -113,8 +132,9 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
 
     for (int t = 0; t < z->m->ntensors; t++)
         bytes += c->of[t] < 0 ? 0 : round512(z->m->tensors[t].numel * e);
+    int64_t codes = plan_scaled(z->p) == SCALED_MXFP8 ? 0 : scaled_bytes(plan_scaled(z->p), c->codes);
     c->params = sched_buf(z->s, CAT_PARAMS, z->sharded ? "param buffer" : "params", of, index, 1,
-                          z->sharded ? round512(c->numel * e) : bytes);
+                          z->sharded ? round512(codes) + round512((c->numel - c->codes) * e) : bytes);
     for (int t = 0; t < z->m->ntensors && !z->sharded; t++)
         if (c->of[t] >= 0)
             sched_part(z->s, c->params, round512(z->m->tensors[t].numel * e));
@@ -172,12 +192,17 @@ void megatron_open(struct mega *z)
         of->to = blocks += (int)z->local->share.chunk[c].blocks;
         open_chunk(z, of, c);
         declare_chunk(z, of, c);
-        for (int t = 0; t < z->m->ntensors; t++)
-            z->own_elems += of->of[t] < 0 ? 0 : own(z, of, t);
+        for (int t = 0; t < z->m->ntensors; t++) {
+            int64_t n = of->of[t] < 0 ? 0 : own(z, of, t);
+            z->own_elems += n;
+            z->own_codes += has_codes(z, t) ? n : 0;
+        }
     }
     z->master = z->r.optimizer > 8 ? declare_own(z, CAT_OPTIMIZER, "fp32 parameters", 1, 4) : -1;
     z->moments = declare_own(z, CAT_OPTIMIZER, optimizer_states_title(z->p), 2, 4);
     z->wide = z->r.grad == DT_FP32 ? -1 : declare_own(z, CAT_TEMPORARIES, "fp32 gradients", 1, 4);
+    z->weights = te_weight_bytes(z->local) > 0 ? sched_buf(z->s, CAT_PARAMS, "weights in 8 or 4 bits", NULL, 0, 1, te_weight_bytes(z->local)) : -1;
+    z->scales = te_scale_bytes(z->local) > 0 ? sched_buf(z->s, CAT_BUCKET, "scales and their histories", NULL, 0, 1, round512(te_scale_bytes(z->local))) : -1;
     declare_partial(z);
     lower_declare_activations(z->s, z->local, z->acts);
 }

@@ -13,19 +13,18 @@ static void read_back(struct mega *z, enum phase phase, const char *why)
 
 static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
 
-void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
+static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
 {
     const struct megatron_options *o = &z->p->megatron;
     int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad);
 
-    c->reducing[bucket] = true;
     if (o->check_for_nan_in_loss_and_grad) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "norm of the bucket", bytes, 0);
         read_back(z, PHASE_REDUCE, "is the bucket finite?");
     }
     if (z->local->data_ranks == 1)
         return;
-    if (!o->ddp_average_in_collective) {
+    if (!o->ddp_average_in_collective && !o->calculate_per_token_loss) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
         sched_does(z->s, COPY_SET, 1.0 / (double)z->local->data_ranks);
         sched_act(z->s, ACT_RW, c->grads, 0, 0);
@@ -34,6 +33,17 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
                o->ddp_average_in_collective ? RED_AVG : RED_SUM, numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->grads, 0, 0);
+}
+
+/* One that goes with another goes when that one does. */
+void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
+{
+    if (megatron_lead(c, bucket) != bucket)
+        return;
+    c->reducing[bucket] = true;
+    for (int b = 0; b < c->nbuckets; b++)
+        if (megatron_lead(c, b) == bucket)
+            reduce_bucket(z, c, b);
 }
 
 void megatron_finish_reductions(struct mega *z)
@@ -49,21 +59,39 @@ void megatron_finish_reductions(struct mega *z)
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_REDUCE);
 }
 
+/* Codes as bytes; mxfp8's parameters in 16 bits, into the gradients' buffer. */
+static void gather_bucket(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
+{
+    bool codes = c->bucket[bucket].codes && plan_scaled(z->p) != SCALED_MXFP8;
+    int64_t numel = numel_of(c, bucket);
+
+    sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
+               codes ? scaled_bytes(plan_scaled(z->p), numel) : numel)->after = AFTER(STREAM_COMPUTE);
+    sched_of(z->s, "bucket", bucket, 0);
+    sched_act(z->s, ACT_RW, c->bucket[bucket].codes && !codes ? c->grads : c->params, 0, 0);
+}
+
 void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase)
 {
-    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, GROUP_DATA, z->r.wire_gather, RED_NONE, numel_of(c, bucket));
-
-    o->after = AFTER(STREAM_COMPUTE);
-    o->record = c->gathered[bucket];
-    sched_of(z->s, "bucket", bucket, 0);
-    sched_act(z->s, ACT_RW, c->params, 0, 0);
+    if (megatron_lead(c, bucket) != bucket)
+        return;
+    for (int b = c->nbuckets - 1; b >= 0; b--)
+        if (megatron_lead(c, b) == bucket)
+            gather_bucket(z, c, b, phase);
+    z->s->ops[z->s->nops - 1].record = c->gathered[bucket];
     c->gathering[bucket] = true;
 }
 
+int64_t megatron_codes_in(const struct mega_chunk *c, int bucket)
+{
+    return c->bucket[bucket].codes ? numel_of(c, bucket) : 0;
+}
+
 /* finish_param_sync(): buckets are needed from the last one on. */
-void megatron_await_bucket(struct mega *z, int bucket)
+void megatron_await_bucket(struct mega *z, int of)
 {
     struct mega_chunk *c = z->at;
+    int bucket = megatron_lead(c, of);
 
     if (c->pending[bucket] == 0)
         return;                         /* was waited for in this forward */
@@ -72,6 +100,7 @@ void megatron_await_bucket(struct mega *z, int bucket)
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await parameters")->wait[0] = c->gathered[bucket];
     sched_of(z->s, "bucket", bucket, 0);
     c->pending[bucket] = 0;
+    megatron_turn(z, PHASE_FORWARD, megatron_codes_in(c, bucket));
     if (bucket > 0 && !c->gathering[bucket - 1])
         megatron_gather(z, c, bucket - 1, PHASE_FORWARD);
 }
@@ -107,9 +136,30 @@ static void sum_tied(struct mega *z)
             }
 }
 
+/* calculate_per_token_loss: the pipeline's last rank has counted the batch's tokens; all divide what they have by their number, which
+ * the host reads. */
+static void divide_by_tokens(struct mega *z)
+{
+    if (!z->p->megatron.calculate_per_token_loss)
+        return;
+    if (z->p->parallel.pipeline > 1) {
+        sched_coll(z->s, STREAM_GROUP, PHASE_REDUCE, COLL_BROADCAST, GROUP_PIPE, DT_INT32, RED_NONE, 1)->after = AFTER(STREAM_COMPUTE);
+        sched_root(z->s, (int)z->p->parallel.pipeline - 1);
+    }
+    if (z->local->data_ranks > 1)
+        sched_coll(z->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA, DT_INT32, RED_SUM, 1)->after = AFTER(STREAM_COMPUTE);
+    sched_op(z->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "read the tokens")->after = AFTER(STREAM_COMPUTE) | AFTER(STREAM_GROUP);
+    for (int i = 0; i < z->nchunks; i++) {
+        int64_t bytes = z->chunk[i].numel * dtype_bytes(z->r.grad);
+        sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "divide by the tokens", bytes, bytes);
+        sched_act(z->s, ACT_RW, z->chunk[i].grads, 0, 0);
+    }
+}
+
 void megatron_finalize(struct mega *z)
 {
     megatron_finish_reductions(z);
     sum_partial(z);
     sum_tied(z);
+    divide_by_tokens(z);
 }

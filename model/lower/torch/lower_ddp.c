@@ -427,7 +427,7 @@ static int step(struct ddp *d, enum sched_id id)
         d->at = &d->module[i];
         if (d->at->now == &d->at->first)
             rebuild(d, false);      /* opens the second step of its module, and only that */
-        ddp_hook_begins(d);
+        ddp_powersgd_begins(d);
     }
     sched_end(d->s, id);
     return rc;
@@ -540,6 +540,8 @@ static void open_modules(struct ddp *d)
         of->order = room(d, sizeof *of->order);
         of->registered = room(d, sizeof *of->registered);
         of->pending = room(d, sizeof *of->pending);
+        of->narrow0 = room(d, sizeof *of->narrow0);
+        of->rest = room(d, sizeof *of->rest);
         assign_buckets(d);
     }
 }
@@ -553,6 +555,8 @@ static void close_modules(struct ddp *d)
         free(of->order);
         free(of->registered);
         free(of->pending);
+        free(of->narrow0);
+        free(of->rest);
     }
 }
 
@@ -583,6 +587,11 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     d.at = &d.module[0];
     if (rc == 0)
         rc = step(&d, SCHED_STEADY);
+    if (rc == 0 && d.compresses) {          /* reductions of whole buckets come before: the first step has one of them */
+        d.compresses = false;
+        s->early = p->ddp.powersgd.start - 1;
+        rc = step(&d, SCHED_EARLY);
+    }
     if (d.paged_bytes > 0)
         sched_note(s, "paged states are in managed memory: counted with the host's, where the driver puts them when the device is "
                    "full; timed as if they were on the device, where they stay while there is room");

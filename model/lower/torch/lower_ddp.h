@@ -3,6 +3,7 @@
  *     lower_ddp.c            buckets, entries, whole steps
  *     lower_ddp_init.c       the first broadcast
  *     lower_ddp_hook.c       what a communication hook does with a bucket
+ *     lower_ddp_powersgd.c   the hook that reduces narrow matrices
  *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage
  *     lower_ddp_tensor.c     backward where a model's tensors are cut */
 #ifndef DPX_LOWER_DDP_H
@@ -24,7 +25,8 @@ struct ddp_module {
     int      number_first, number_steady;   /* and how many buckets other modules have before */
     int      compressed_first, compressed_steady;   /* a hook's compressed buckets, */
     int      completing_first, completing_steady;   /* gradients that complete buckets, */
-    int      powersgd;              /* and PowerSGD's buffers, of each steady bucket several */
+    int      powersgd;              /* and PowerSGD's buffers, of each steady bucket several; */
+    int     *narrow0, *rest;        /* its first matrix; the layout of what it does not compress */
     int     *pending;               /* per bucket: gradients not ready in this backward */
     int      next;                  /* the bucket to be reduced next */
     bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
@@ -83,10 +85,20 @@ int  ddp_bucket_buf(const struct ddp *d, int bucket);
 /* Reduces the buckets whose turn it is and whose gradients are there. */
 void ddp_launch(struct ddp *d);
 
-/* Reduces a bucket whose turn it is; declares what the module's hook needs for it; what PowerSGD keeps comes. */
+/* Reduces a bucket whose turn it is; declares what the module's hook needs for it. */
 void ddp_reduce(struct ddp *d, int bucket);
 void ddp_hook_declare(struct ddp *d);
-void ddp_hook_begins(struct ddp *d);
+
+/* Of a hook: a bucket's number among all modules'; a pass over it; a sum of `elems` elements of a buffer for it. */
+int  ddp_bucket_number(const struct ddp *d, int bucket);
+void ddp_hook_pass(struct ddp *d, int bucket, enum stream stream, const char *what, int64_t reads, int64_t writes, enum copy_fn fn,
+                   double scale);
+void ddp_all_reduce(struct ddp *d, int bucket, int buf, int64_t elems, uint16_t after);
+
+/* The same by PowerSGD; what it keeps comes, if it is the hook. */
+void ddp_powersgd_declare(struct ddp *d);
+void ddp_powersgd_reduce(struct ddp *d, int bucket);
+void ddp_powersgd_begins(struct ddp *d);
 
 /* Appends where a parameter lies to the layout that is being made. */
 void ddp_param_slice(struct ddp *d, int tensor);

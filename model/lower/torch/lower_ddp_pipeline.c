@@ -10,7 +10,7 @@ int ddp_pipeline(struct ddp *d, bool first_step)
 {
     bool old = plan_version(d->p) < 2015;
     struct stage_ports ports;
-    int rc = stage_ports_open(&ports, d->local, d->s, d->p->parallel.pipeline_schedule > PIPELINE_1F1B ? PIPE_RUNTIME :
+    int rc = stage_ports_open(&ports, d->local, d->s, d->p->parallel.pipeline_schedule > PIPELINE_1F1B ? old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME :
                               old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP, &d->stage, first_step, true);
     int forwards[PLAN_MAX_CHUNKS] = { 0 }, backwards[PLAN_MAX_CHUNKS] = { 0 };
 

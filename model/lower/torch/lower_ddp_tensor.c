@@ -13,7 +13,7 @@ void ddp_late_order(struct ddp *d)
     int n = 0;
 
     for (int t = d->ntensors - 1; t >= 0; t--)
-        if (!d->m->tensors[t].frozen)
+        if (!d->m->tensors[t].frozen && ddp_has(d, t))
             d->at->order[n++] = t;
 }
 
@@ -70,11 +70,11 @@ void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
 {
     int n = d->at->ntrainable, from = 0;
 
-    if (d->local->share.heads)
+    if (d->at->heads)
         piece(d, PIECE_HEAD, 0, fresh);
-    for (int b = (int)d->m->layers - 1; b >= 0; b--)
+    for (int b = d->at->to - 1; b >= d->at->from; b--)
         piece(d, program_piece_of_block(d->p, b), b, fresh);
-    if (d->local->share.embeds)
+    if (d->at->embeds)
         piece(d, PIECE_EMBED, 0, fresh);
     for (int i = 0; i < n; i++) {
         int t = d->at->order[i];

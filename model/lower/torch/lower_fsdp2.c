@@ -42,9 +42,10 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              cast ? round512(shard * dtype_bytes(f->r.used)) : 0);
+                              cast ? round512(z->used / f->nshard) : 0);
+    m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
-                              f->nshard > 1 ? round512(z->padded * dtype_bytes(f->r.used)) : 0);
+                              f->nshard > 1 ? round512(z->used) : 0);
     m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
     m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
     m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
@@ -81,12 +82,15 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     bool small = again && kept_ranks(f, u.c), from_host = f->offload && !small;
     uint16_t after = root_of_forward ? AFTER(STREAM_COMPUTE) : 0;   /* _root_pre_forward: after the optimizer */
     int64_t n = small ? kept_ranks(f, u.c) : f->nshard;
-    int64_t bytes = z->padded / n * dtype_bytes(f->r.used);
+    int64_t bytes = z->used / n;
+    enum dtype wire = fsdp2_wire(f, u.c);
 
     if (f->nshard == 1)
         return;                     /* nothing to gather: see wait_for_unshard() */
     if (from_host)
         fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
+    if (fsdp2_scales(f, u, phase, after))
+        after = AFTER(STREAM_GROUP);
     struct op *o = sched_copy(s, f->copy_in, phase, "copy-in",
                               small || from_host ? bytes : z->shard_bytes, bytes);
     o->after = from_host ? 0 : after;
@@ -100,9 +104,11 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
         sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
     if (!f->offload)
         sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
+    if (z->cast_work > 0)
+        sched_act(s, ACT_ALLOC | ACT_FREE, m->cast_work, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
-                   f->r.wire_gather, RED_NONE, z->padded);
+                   wire, RED_NONE, z->used / dtype_bytes(wire));
     o->after = AFTER(f->copy_in);
     o->record = f->ev_gather;
     fsdp2_name(f, u);
@@ -129,7 +135,7 @@ void fsdp2_release(struct fsdp2 *f, struct at prev)
 void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
-    int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
+    int64_t bytes = f->size[u.c].used;
     struct op *o;
 
     if (f->offload && f->nshard == 1) {
@@ -580,6 +586,7 @@ static void optimizer(struct fsdp2 *f, bool first)
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
+    fsdp2_precompute_scales(f);
     sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
     for_grads(f, ACT_FREE);
     lower_read_loss(f->s);
@@ -599,27 +606,6 @@ static void init(struct fsdp2 *f)
     if (f->statistics >= 0)
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->statistics, 0, 0);
     sched_end(f->s, SCHED_INIT);
-}
-
-/* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
-static void declare_statistics(struct fsdp2 *f)
-{
-    const struct model *m = f->local->whole;
-    int64_t bytes[PACKED_PARTS], sum = 0;
-
-    f->statistics = -1;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int t = 0; t < m->ntensors; t++)
-            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
-                sum += pass ? 0 : round512(bytes[i]);
-                if (pass)
-                    sched_part(f->s, f->statistics, round512(bytes[i]));
-            }
-        if (sum == 0)
-            return;
-        if (!pass)
-            f->statistics = sched_buf(f->s, CAT_PARAMS, "quantisation statistics", NULL, 0, 1, sum);
-    }
 }
 
 static void setup(struct fsdp2 *f)
@@ -643,7 +629,7 @@ static void setup(struct fsdp2 *f)
     fsdp2_offload_setup(f);
     f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
     unit_map_init(&f->map, f->local);
-    declare_statistics(f);
+    fsdp2_declare_statistics(f);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);
@@ -685,6 +671,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     init(&f);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY && rc == 0; id++) {
         sched_begin(s, (enum sched_id)id);
+        f.first = id == SCHED_FIRST;
         if (f.p->parallel.pipeline > 1)
             rc = fsdp2_pipeline(&f, id == SCHED_FIRST);
         else

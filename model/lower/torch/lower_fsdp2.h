@@ -4,6 +4,7 @@
  *     lower_fsdp2_pipeline.c micro-steps of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
+ *     lower_fsdp2_float8.c   weights that are cast to 8-bit floats before they are gathered
  *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share */
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
@@ -15,12 +16,15 @@ struct sizes {
     int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
     int64_t trained, reduced, stepped;      /* the same of what trains: of the unsharded gradients, the reduction, the optimizer */
     int64_t shard_bytes, optimizer_bytes, foreach_bytes;
+    int64_t used;                           /* bytes of all ranks' shards as they are gathered */
+    int64_t cast_work;                      /* bytes that casting the rank's shard takes beside its result */
+    int     float8;                         /* weights that are gathered in float8 */
     int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes, host_grads_bytes;
 };
 
 /* Buffer families of one class of units. */
 struct families {
-    int shard, optimizer, gathered, unsharded, cast, post_forward;
+    int shard, optimizer, gathered, unsharded, cast, cast_work, post_forward;
     int grads_full, grads_wide, rs_in, rs_out, grads, grads_new;
     int own, own_kept;              /* layouts: this rank's part of the all-gather's output, before and
                                      * after forward kept only 1/k of the unit */
@@ -66,6 +70,7 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
+    bool               first;               /* the first step is being emitted */
     int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     enum stream        copy_in;
     enum fsdp2_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART } part;   /* of backward that runs */
@@ -87,6 +92,8 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c);
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
 void fsdp2_foreach_parts(struct fsdp2 *f);
 void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
+/* The buffer of what packed weights have beside their codes. */
+void fsdp2_declare_statistics(struct fsdp2 *f);
 /* Layout of the i-th tensor of unit 0 alone: this rank's rows of it, `at` bytes into the buffer. */
 int  fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at);
 /* Elements of this rank's shard of tensor t: with and without padding. */
@@ -109,6 +116,16 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
 
 /* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
 int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
+
+/* Bytes an element of a tensor as it is gathered; cast_work of a class; the dtype in which its units travel, in which
+ * struct sizes.used is counted in elements. */
+int64_t fsdp2_used_bytes(const struct fsdp2 *f, const struct tensor *t);
+int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c);
+enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c);
+/* Before a unit's copy-in: the scales of its float8 weights, unless they are there; whether the copy-in waits for them. */
+bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after);
+/* Behind the optimizer: precompute_float8_dynamic_scale_for_fsdp(). */
+void fsdp2_precompute_scales(struct fsdp2 *f);
 
 /* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
 bool fsdp2_is_partial(const struct fsdp2 *f, int t);

@@ -2,12 +2,14 @@
  * rows a rank, and a unit's buffers hold those of all its tensors end to end. */
 #include "model/lower/torch/lower_fsdp2.h"
 
+#include "model/arch/packed.h"
 #include "model/lower/common/optimizer.h"
+#include "model/plan/float8.h"
 
 /* ---- sizes ---- */
 
 /* `trained`: of what trains alone. */
-struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; };
+struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; const struct fsdp2 *of; };
 
 static bool counts(const struct tensor *t, const struct shard_arg *a) { return !(a->trained && t->frozen); }
 
@@ -38,10 +40,15 @@ static int64_t local_bytes(const struct tensor *t, const void *arg)
     return a->room(local_numel(t, arg) * a->bytes);
 }
 
+/* Bytes an element: of what is gathered, which may be less than the unit's other tensors have. */
+static int64_t element(const struct tensor *t, const struct shard_arg *a) { return a->of ? fsdp2_used_bytes(a->of, t) : a->bytes; }
+
 static int64_t padded_bytes(const struct tensor *t, const void *arg)
 {
-    return round512(padded(t, arg) * ((const struct shard_arg *)arg)->bytes);
+    return round512(padded(t, arg) * element(t, arg));
 }
+
+static int64_t gathered_bytes(const struct tensor *t, const void *arg) { return padded(t, arg) * element(t, arg); }
 
 static int64_t shard_bytes(const struct tensor *t, const void *arg)
 {
@@ -101,11 +108,11 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t)
 
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false };
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room, true };
-    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room, true };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false, NULL };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room, true, NULL };
+    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room, true, NULL };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false, f };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL };
     struct sizes *z = &f->size[c];
 
     z->numel = unit_sum(&f->map, c, units_tensor_numel, NULL);
@@ -118,6 +125,10 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &state);
     z->optimizer_bytes = unit_sum(&f->map, c, state_bytes, &(struct state_arg){ &state, f->p }) + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
     z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
+    z->used = unit_sum(&f->map, c, gathered_bytes, &used);
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        z->float8 += float8_gathers(f->p, &f->m->tensors[t]);
+    z->cast_work = fsdp2_cast_work(f, c);
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
     z->grads_bytes = fsdp2_grads_bytes(f, c, f->r.used);
@@ -136,10 +147,10 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, false };
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, false, NULL };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true, NULL };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false, f };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL };
     const struct families *m = &f->fam[c];
 
     if (!f->offload) {
@@ -158,11 +169,32 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
 void fsdp2_foreach_parts(struct fsdp2 *f)
 {
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true, NULL };
 
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < f->map.of_class[c]; i++)
             parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes, &state);
+}
+
+/* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
+void fsdp2_declare_statistics(struct fsdp2 *f)
+{
+    const struct model *m = f->local->whole;
+    int64_t bytes[PACKED_PARTS], sum = 0;
+
+    f->statistics = -1;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int t = 0; t < m->ntensors; t++)
+            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
+                sum += pass ? 0 : round512(bytes[i]);
+                if (pass)
+                    sched_part(f->s, f->statistics, round512(bytes[i]));
+            }
+        if (sum == 0)
+            return;
+        if (!pass)
+            f->statistics = sched_buf(f->s, CAT_PARAMS, "quantisation statistics", NULL, 0, 1, sum);
+    }
 }
 
 /* ---- what buffers hold ---- */
@@ -172,7 +204,7 @@ void fsdp2_foreach_parts(struct fsdp2 *f)
 static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
                          bool apart, int64_t at)
 {
-    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM };
+    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL };
 
     /* Where they begin, should the first tensors have no rows on this rank. */
     sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
@@ -191,7 +223,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
 static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
 {
     int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
-    struct shard_arg a = { f->nshard, 0, e, round512, false };
+    struct shard_arg a = { f->nshard, 0, e, round512, false, NULL };
 
     sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
@@ -205,7 +237,7 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 /* Whole tensors, each an allocation of its own. */
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
-    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM };
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL };
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t at = 0;
 

@@ -295,7 +295,7 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step)
     struct stage g = { .f = f, .old = plan_version(f->p) < 2015, .held = { NUC, 0, 0 } };
     enum pipeline_kind kind = f->p->parallel.pipeline_schedule;
     bool loop = kind == PIPELINE_GPIPE || kind == PIPELINE_1F1B;
-    int rc = stage_ports_open(&g.ports, f->local, f->s, !loop ? PIPE_RUNTIME : g.old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP,
+    int rc = stage_ports_open(&g.ports, f->local, f->s, !loop ? g.old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME : g.old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP,
                               &f->stage, first_step, g.old);
 
     g.unit = calloc((size_t)f->map.n + 2, sizeof *g.unit);

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
+import record_context
 import record_torch as base
 
 warnings.filterwarnings("ignore")
@@ -49,6 +50,12 @@ class Recorder(base.Recorder):
 
     def peer(self, op, tensors, word, rank):
         name = group_name(self)
+        if name.startswith("context"):      # keys go round a ring: backward the other way, which has as many neighbours
+            if op == "send":
+                assert rank % self.size() in ((self.rank() + 1) % self.size(), (self.rank() - 1) % self.size())
+                for t in tensors:
+                    base.log.append(f"all_to_all {name} {base.DTYPES[t.dtype]} {t.numel()} to next")
+            return base.done(tensors)
         if not name.startswith("pipe"):     # of two ranks one direction goes through the world's communicator: the same ranks
             rank, name = rank // (self.size() // 2), "pipe/2"
         for t in tensors:
@@ -94,6 +101,7 @@ class OnCPU(TorchFunctionMode):
         device = kwargs.get("device")
         if isinstance(device, int) or str(device).startswith("cuda"):
             kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
         return func(*args, **kwargs)
 
 
@@ -161,8 +169,17 @@ def padded(vocab, tensor):
     return -(-vocab // (128 * tensor)) * 128 * tensor
 
 
+def context_of(case):
+    """Ranks, cp_comm_type and, hierarchical, how many of them exchange heads and pass keys on."""
+    p, run = case["plan"]["parallel"], case["plan"]["megatron"].get("hierarchical_a2a_ranks", 1)
+    ranks = p.get("context", 1)
+    kind = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}[p.get("context_method", "ring")]
+    return ranks, "a2a+p2p" if run > 1 else kind, [run, ranks // run] if run > 1 else None
+
+
 def config_of(case):
     plan, model, (t, pipe, virtual) = case["plan"], case["plan"]["model"], sizes_of(case)
+    (context, comm_type, hierarchy), options = context_of(case), case["plan"]["megatron"]
     bf16, gpt2 = plan["precision"] == "bf16", model["model_type"] == "gpt2"
     full = plan["recompute"] == "full"
     less = plan["parallel"].get("first_stage_less_layers", 0)
@@ -182,7 +199,11 @@ def config_of(case):
         overlap_p2p_comm=virtual > 1 and plan["megatron"].get("overlap_p2p_comm", True),
         batch_p2p_comm=not (virtual > 1 and plan["megatron"].get("overlap_p2p_comm", True)), deallocate_pipeline_outputs=True,
         recompute_granularity="full" if full else "selective" if plan["recompute"] == "selective" else None,
-        recompute_method="uniform" if full else None, recompute_num_layers=1 if full else None,
+        recompute_method=("block" if options.get("recompute_num_layers") else "uniform") if full else None,
+        recompute_num_layers=options.get("recompute_num_layers") or 1 if full else None, recompute_modules=options.get("recompute_modules"),
+        pipeline_model_parallel_layout=None if any(case["ends"]) else options.get("pipeline_model_parallel_layout"), calculate_per_token_loss=options.get("calculate_per_token_loss", False),
+        context_parallel_size=context, cp_comm_type=comm_type if context > 1 else None, hierarchical_context_parallel_sizes=hierarchy,
+        num_layers_in_first_pipeline_stage=case["ends"][0], num_layers_in_last_pipeline_stage=case["ends"][1],
         bf16=bf16, params_dtype=torch.bfloat16 if bf16 else torch.float32, pipeline_dtype=torch.bfloat16 if bf16 else torch.float32)
 
 
@@ -191,10 +212,14 @@ class Run:
         plan, model = case["plan"], case["plan"]["model"]
         t, pipe, virtual = sizes_of(case)
         self.plan, self.options = plan, plan["megatron"]
-        mpu.initialize_model_parallel(t, pipe, virtual if virtual > 1 else None)
+        context, _, hierarchy = context_of(case)
+        mpu.initialize_model_parallel(t, pipe, virtual if virtual > 1 else None, context_parallel_size=context,
+                                      hierarchical_context_parallel_sizes=hierarchy)
+        levels = mpu.get_hierarchical_context_parallel_groups(check_initialized=False) if hierarchy else None
         for name, group in (("model", mpu.get_model_parallel_group()), ("tied", mpu.get_embedding_group(check_initialized=False)), ("pipe", mpu.get_pipeline_model_parallel_group()),
                             ("data", mpu.get_data_parallel_group()), ("data", mpu.get_data_parallel_group(with_context_parallel=True)),
-                            ("tensor", mpu.get_tensor_model_parallel_group())):
+                            ("tensor", mpu.get_tensor_model_parallel_group()), ("context", mpu.get_context_parallel_group()),
+                            ("context_a2a", levels and levels[0]), ("context_p2p", levels and levels[1])):
             if group is not None and not isinstance(group, int):
                 names[group] = "world" if name == "data" and group.size() == case["world"] else name
         self.config = config = config_of(case)
@@ -202,6 +227,8 @@ class Run:
         self.vocab = padded(model["vocab_size"], t)
         gpt2 = model["model_type"] == "gpt2"
         spec = specs.get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+        if context > 1:
+            spec.submodules.self_attention.submodules.core_attention = record_context.attention()
         chunks = []
         for i in range(virtual):
             vp = i if virtual > 1 else None
@@ -239,11 +266,13 @@ class Run:
             config.param_sync_func = None
 
     def forward_step(self, data, model):
-        b, s = self.plan["micro_batch"], self.plan["seq"]
+        b, s = self.plan["micro_batch"], self.plan["seq"] // self.config.context_parallel_size
         tokens = torch.zeros(b, s, dtype=torch.long)
         positions = torch.arange(s).unsqueeze(0).expand(b, s)
         mask = torch.triu(torch.ones(1, 1, s, s, dtype=torch.bool), 1)
         out = model(tokens, positions, mask, labels=tokens)
+        if self.config.calculate_per_token_loss:
+            return out, lambda loss: (loss.float().sum(), torch.tensor(loss.numel(), dtype=torch.int), {})
         return out, lambda loss: (loss.float().mean(), {})
 
     def step(self):
@@ -325,13 +354,13 @@ REDUCED = {"precision": "bf16", "reduce_dtype": "fp32"}
 
 
 def make(name, what, world, model=LLAMA, strategy="zero1", grid=None, precision="fp32", reduce_dtype="fp32", accumulation=1, clip=1.0,
-         recompute="none", seq=32, micro_batch=2, layers=0, **options):
+         recompute="none", seq=32, micro_batch=2, layers=0, kernels="megatron-local", ends=(None, None), **options):
     model = dict(copy.deepcopy(model), **({"n_layer" if "n_layer" in model else "num_hidden_layers": layers} if layers else {}))
     options.setdefault("check_for_nan_in_loss_and_grad", False)
-    plan = {"dpx_plan": 1, "model": model, "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "megatron", "kernels": "megatron-local",
+    plan = {"dpx_plan": 1, "model": model, "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "megatron", "kernels": kernels,
             "seq": seq, "micro_batch": micro_batch, "accumulation": accumulation, "precision": precision, "reduce_dtype": reduce_dtype,
             "clip": clip, "recompute": recompute, "parallel": dict(grid or {}), "megatron": options}
-    return {"name": name, "what": what, "world": world, "plan": plan}
+    return {"name": name, "what": what, "world": world, "plan": plan, "ends": ends}
 
 
 def tp(tensor, sequence=True, **more):
@@ -403,7 +432,55 @@ def pipeline_cases():
     yield make("ddp-t2-sp-interleaved-p2-v2-m4-tied", "interleaved, tied embedding, plain DDP", 4, model=TIED, strategy="ddp", grid=tp(2) | pp(2, 2), layers=8, accumulation=4, **REDUCED)
 
 
-FILES = {"tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases}
+def again_cases():
+    """Recompute of some blocks and by module."""
+    core, both = ["core_attn"], ["core_attn", "mlp"]
+    for n in (1, 3):
+        yield make(f"zero1-t2-sp-d2-block{n}", f"--recompute-method block, {n} of 4 layers", 4, grid=tp(2), layers=4, recompute="full", recompute_num_layers=n, **REDUCED)
+    yield make("zero1-t2-sp-1f1b-p2-m4-block1", "the first layer of each stage", 4, grid=tp(2) | pp(2), layers=4, accumulation=4, recompute="full",
+               recompute_num_layers=1, **REDUCED)
+    yield make("zero1-t2-sp-interleaved-p2-v2-m4-block1", "the first layer of each chunk", 4, grid=tp(2) | pp(2, 2), layers=8, accumulation=4, recompute="full",
+               recompute_num_layers=1, **REDUCED)
+    yield make("zero1-t2-sp-d2-mlp", "--recompute-modules mlp", 4, grid=tp(2), recompute="selective", recompute_modules=["mlp"], **REDUCED)
+    yield make("zero1-t2-sp-d2-core-mlp", "--recompute-modules core_attn mlp", 4, grid=tp(2), recompute="selective", recompute_modules=both, **REDUCED)
+    yield make("zero1-t2-d2-mlp", "the same without sequence parallelism", 4, grid=tp(2, False), recompute="selective", recompute_modules=["mlp"], **REDUCED)
+
+
+def layout_cases():
+    """Uneven stages, and the loss by token."""
+    yield make("zero1-1f1b-p4-m4-layout", "a layout", 4, grid=pp(4), layers=6, accumulation=4, pipeline_model_parallel_layout="Et|tt|tt|tL", **REDUCED)
+    yield make("zero1-1f1b-p4-m4-layout-alone", "embedding and loss alone", 4, grid=pp(4), layers=4, accumulation=4, pipeline_model_parallel_layout="E|tt|tt|L", **REDUCED)
+    yield make("zero1-1f1b-p2-m4-layout-tied", "a layout, tied embedding", 2, model=TIED, grid=pp(2), layers=5, accumulation=4, pipeline_model_parallel_layout="Ett|tttL", **REDUCED)
+    yield make("zero1-t2-sp-interleaved-p2-v2-m4-layout", "a layout of two chunks a rank", 4, grid=tp(2) | pp(2, 2), layers=6, accumulation=4,
+               pipeline_model_parallel_layout="Et*2|(tt|)*1t|tL", **REDUCED)
+    # the option itself is what megatron-core gets; the plan says it as a layout
+    yield make("zero1-1f1b-p4-m4-ends", "--decoder-first-pipeline-num-layers 1, ..-last-.. 3", 4, grid=pp(4), layers=8, accumulation=4, ends=(1, 3),
+               pipeline_model_parallel_layout="Et|(t*2|)*2t*3L", **REDUCED)
+    yield make("zero1-interleaved-p4-v2-m4-ends", "the first rank 2 of 14, two chunks a rank", 4, grid=pp(4, 2), layers=14, accumulation=4, ends=(2, None),
+               pipeline_model_parallel_layout="Et|(tt|)*3t|tt|tt|ttL", **REDUCED)
+    yield make("zero1-d2-token", "calculate_per_token_loss", 2, calculate_per_token_loss=True, **REDUCED)
+    yield make("ddp-t2-sp-d2-acc2-token", "the same, 2 micro-steps", 4, strategy="ddp", grid=tp(2), accumulation=2, calculate_per_token_loss=True, **REDUCED)
+    yield make("zero1-1f1b-p2-m4-d2-token", "and of a pipeline", 4, grid=pp(2), layers=4, accumulation=4, calculate_per_token_loss=True, **REDUCED)
+
+
+def cp(ranks, method):
+    return {"context": ranks, "context_method": method}
+
+
+def context_cases():
+    for method in ("all-gather", "ulysses", "ring"):
+        yield make(f"zero1-c2-{method}", "context parallelism", 2, kernels="te", grid=cp(2, method), **REDUCED)
+        yield make(f"zero1-c4-d2-{method}", "of 4 ranks, 2 batches", 8, kernels="te", grid=cp(4, method), **REDUCED)
+        yield make(f"zero1-t2-sp-c2-{method}", "with tensor and sequence parallelism", 4, kernels="te", grid=tp(2) | cp(2, method), **REDUCED)
+    yield make("zero1-c4-a2a-p2p", "hierarchical: 2 ranks exchange heads", 4, kernels="te", grid=cp(4, "ring"), hierarchical_a2a_ranks=2, **REDUCED)
+    yield make("zero1-c8-a2a4-p2p", "hierarchical: 4 ranks exchange heads", 8, kernels="te", grid=cp(8, "ring"), hierarchical_a2a_ranks=4, **REDUCED)
+    yield make("zero1-c4-all-gather-full", "every layer recomputed", 4, kernels="te", grid=cp(4, "all-gather"), recompute="full", **REDUCED)
+    yield make("zero1-c2-all-gather-core", "attention's core recomputed", 2, kernels="te", grid=cp(2, "all-gather"), recompute="selective", **REDUCED)
+    yield make("zero1-t2-sp-c2-1f1b-p2-m4-all-gather", "with tensor parallelism and a pipeline", 8, kernels="te", grid=tp(2) | pp(2) | cp(2, "all-gather"), layers=4,
+               accumulation=4, **REDUCED)
+
+
+FILES = {"tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases, "again": again_cases, "layouts": layout_cases, "context": context_cases}
 
 
 def main():

@@ -1,0 +1,193 @@
+/* megatron_sections.c -- see megatron_sections.h. */
+#include "model/exchange/megatron_sections.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/notes.h"
+
+struct sections { const json_t *doc; const char *where; json_t *out; };
+
+/* Where fields stand; of a list each member.  Those of the number format come first: they take the place of others'
+ * (MixedPrecisionConfig.setup()). */
+static const char *const places[] = {
+    "mixed_precision", "trainer.plugins", "model", "model.config", "trainer.strategy", "trainer.strategy.ddp", "trainer.callbacks", "train", "ddp",
+    "optimizer", "optim.config", "comm_overlap", "data", "dataset",
+};
+enum { PLACES = sizeof places / sizeof *places, PRECISION = 2 };
+
+static const json_t *member(const json_t *in, const char *name, size_t n)
+{
+    char key[64];
+
+    if (!json_is_object(in) || n + sizeof "_config" > sizeof key)
+        return NULL;
+    memcpy(key, name, n);
+    key[n] = '\0';
+    const json_t *v = json_object_get(in, key);
+    if (!v) {                           /* an override file's */
+        strcpy(key + n, "_config");
+        v = json_object_get(in, key);
+    }
+    return v;
+}
+
+static const json_t *at(const json_t *doc, const char *path)
+{
+    for (size_t n; doc && *path; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        doc = member(doc, path, n);
+    }
+    return doc;
+}
+
+/* A field of a section, or of a member of a list of them; NULL: it is not there, or null. */
+static const json_t *field(const json_t *section, const char *key)
+{
+    const json_t *v = json_object_get(section, key);
+
+    for (size_t i = 0; !v && i < json_array_size(section); i++)
+        v = json_object_get(json_array_get(section, i), key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static bool has_word(const json_t *v, const char *word) { return json_is_string(v) && strstr(json_string_value(v), word); }
+
+/* What the sections say of a field, all of those from places[first] on the same; NULL and 0: nothing.  -1 reported. */
+static int said(const struct sections *s, const char *key, int first, const json_t **out)
+{
+    *out = NULL;
+    for (int i = first; i < PLACES; i++) {
+        const json_t *v = field(at(s->doc, places[i]), key);
+        if (v && *out && !json_equal(v, *out))
+            return fail("%s: %s: two sections say different things of it (the second: %s)", s->where, key, places[i]);
+        *out = v ? v : *out;
+    }
+    return 0;
+}
+
+/* ---- fields with a value ---- */
+
+static const struct { const char *key, *option; } same[] = {
+    { "tensor_model_parallel_size", NULL }, { "pipeline_model_parallel_size", NULL }, { "context_parallel_size", NULL }, { "cp_comm_type", NULL },
+    { "hierarchical_context_parallel_sizes", NULL }, { "virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank" },
+    { "microbatch_group_size_per_vp_stage", "microbatch_group_size_per_virtual_pipeline_stage" },
+    { "num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers" },
+    { "num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers" }, { "pipeline_model_parallel_layout", NULL },
+    { "micro_batch_size", NULL }, { "global_batch_size", NULL }, { "seq_length", NULL }, { "sequence_length", "seq_length" },
+    { "recompute_granularity", NULL }, { "recompute_method", NULL }, { "recompute_num_layers", NULL }, { "recompute_modules", NULL },
+    { "hidden_dropout", NULL }, { "attention_dropout", NULL }, { "clip_grad", NULL }, { "optimizer", NULL }, { "bucket_size", "ddp_bucket_size" },
+    { "num_layers", NULL }, { "hidden_size", NULL }, { "ffn_hidden_size", NULL }, { "num_attention_heads", NULL }, { "num_query_groups", NULL },
+    { "normalization", NULL }, { "position_embedding_type", NULL }, { "make_vocab_size_divisible_by", NULL }, { "transformer_impl", NULL },
+    { "cross_entropy_fusion_impl", NULL }, { "num_moe_experts", "num_experts" }, { "expert_model_parallel_size", NULL },
+    { "expert_tensor_parallel_size", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
+};
+
+/* ---- fields that are true or false ---- */
+
+/* `usual`: what megatron-core takes where nothing is said; the option is given where the field `is`. */
+static const struct { const char *key, *option; bool usual, is; } truths[] = {
+    { "sequence_parallel", NULL, false, true }, { "account_for_embedding_in_pipeline_split", NULL, false, true },
+    { "account_for_loss_in_pipeline_split", NULL, false, true }, { "use_distributed_optimizer", NULL, false, true },
+    { "overlap_grad_reduce", NULL, false, true }, { "overlap_param_gather", NULL, false, true },
+    { "average_in_collective", "ddp_average_in_collective", false, true }, { "pad_buckets_for_high_nccl_busbw", "ddp_pad_buckets_for_high_nccl_busbw", false, true },
+    { "check_for_nan_in_grad", "no_check_for_nan_in_loss_and_grad", false, false }, { "overlap_p2p_comm", "no_overlap_p2p_communication", true, false },
+    { "tp_comm_overlap", NULL, false, true }, { "cross_entropy_loss_fusion", NULL, false, true }, { "calculate_per_token_loss", NULL, false, true },
+    { "gradient_accumulation_fusion", "no_gradient_accumulation_fusion", true, false }, { "multi_latent_attention", NULL, false, true },
+    { "distribute_saved_activations", NULL, false, true }, { "cpu_offloading", NULL, false, true }, { "defer_embedding_wgrad_compute", NULL, false, true },
+    { "delay_wgrad_compute", NULL, false, true }, { "enable_cuda_graph", NULL, false, true }, { "use_megatron_fsdp", NULL, false, true },
+    { "use_torch_fsdp2", NULL, false, true }, { "use_tp_pp_dp_mapping", NULL, false, true }, { "use_precision_aware_optimizer", NULL, false, true },
+    { "optimizer_cpu_offload", NULL, false, true }, { "qk_layernorm", NULL, false, true }, { "add_qkv_bias", NULL, false, true },
+};
+
+/* Of the model: all of these are stated, or it is not told whether it is the plan's. */
+static const struct { const char *key, *option; bool is; } of_model[] = {
+    { "gated_linear_unit", "swiglu", true }, { "add_bias_linear", "disable_bias_linear", false },
+    { "share_embeddings_and_output_weights", "untie_embeddings_and_output_weights", false },
+};
+
+static int read_values(struct sections *s)
+{
+    const json_t *v;
+
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const char *option = same[i].option ? same[i].option : same[i].key;
+        if (said(s, same[i].key, 0, &v) < 0)
+            return -1;
+        if (v && json_object_get(s->out, option) && !json_equal(v, json_object_get(s->out, option)))
+            return fail("%s: %s: two sections say different things of it", s->where, option);
+        if (v)
+            json_object_set(s->out, option, (json_t *)(uintptr_t)v);
+    }
+    return 0;
+}
+
+static int read_truths(struct sections *s)
+{
+    bool stated = json_object_get(s->out, "normalization") && json_object_get(s->out, "position_embedding_type");
+    const json_t *v;
+
+    for (size_t i = 0; i < sizeof truths / sizeof *truths; i++) {
+        if (said(s, truths[i].key, 0, &v) < 0)
+            return -1;
+        if ((v ? json_is_true(v) : truths[i].usual) == truths[i].is)
+            json_object_set_new(s->out, truths[i].option ? truths[i].option : truths[i].key, json_true());
+    }
+    for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++) {
+        if (said(s, of_model[i].key, 0, &v) < 0)
+            return -1;
+        stated = stated && v;
+        if (v && json_is_true(v) == of_model[i].is)
+            json_object_set_new(s->out, of_model[i].option, json_true());
+    }
+    if (!stated)
+        json_object_set_new(s->out, "partly_stated", json_true());
+    return 0;
+}
+
+/* The number format: a section of its own, which reduces gradients in fp32 unless it says otherwise, or its name; else the fields of the
+ * others, which reduce in the model's format unless ddp says fp32. */
+static int read_precision(struct sections *s)
+{
+    const json_t *bf16 = NULL, *wide = NULL, *v;
+    bool section = false, is = false;
+
+    for (int i = 0; i < PRECISION; i++) {
+        const json_t *place = at(s->doc, places[i]), *name = json_is_string(place) ? place : field(place, "precision");
+        section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;
+        is = is || has_word(name, "bf16") || json_is_true(field(place, "bf16"));
+        wide = wide ? wide : field(place, "grad_reduce_in_fp32");
+        if (has_word(name, "fp8") || has_word(name, "fp4") || has_word(name, "fp16"))
+            json_object_set(s->out, has_word(name, "fp16") ? "fp16" : "fp8", (json_t *)(uintptr_t)name);
+    }
+    if (said(s, "bf16", section ? PLACES : PRECISION, &bf16) < 0 || said(s, "grad_reduce_in_fp32", section ? PLACES : PRECISION, &v) < 0)
+        return -1;
+    is = is || json_is_true(bf16);
+    wide = wide ? wide : v;
+    if (is)
+        json_object_set_new(s->out, "bf16", json_true());
+    if (is && (wide ? !json_is_true(wide) : !section))
+        json_object_set_new(s->out, "grad_reduce_in_bf16", json_true());
+    return 0;
+}
+
+bool megatron_has_sections(const json_t *doc)
+{
+    return json_is_object(at(doc, "model")) || json_is_object(at(doc, "trainer")) || json_is_object(at(doc, "train"));
+}
+
+json_t *megatron_from_sections(const json_t *doc, const char *where)
+{
+    struct sections s = { doc, where, json_object() };
+    const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
+
+    if (read_values(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
+        json_decref(s.out);
+        return NULL;
+    }
+    if (json_is_integer(devices))
+        json_object_set_new(s.out, "world_size", json_integer(json_integer_value(devices) * (json_is_integer(nodes) ? json_integer_value(nodes) : 1)));
+    notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
+    return s.out;
+}

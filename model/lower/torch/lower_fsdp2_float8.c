@@ -1,0 +1,73 @@
+/* lower_fsdp2_float8.c -- torchao's weights that are cast to 8-bit floats before FSDP2 gathers them.
+ *
+ * WeightWithDynamicFloat8CastTensor of torchao 0.18 (float8/fsdp_utils.py), called by FSDPParam.all_gather_inputs (torch 2.15), one weight
+ * after the other on the copy-in stream: |w|, its largest value, that of all shards (an all-reduce of one number; not where
+ * precompute_float8_dynamic_scale_for_fsdp() has made them behind the optimizer, of all weights in one), w times the scale and clamped, both
+ * in fp32, and a byte an element. A unit with other tensors beside them travels as bytes. */
+#include "model/lower/torch/lower_fsdp2.h"
+
+#include "model/plan/float8.h"
+
+int64_t fsdp2_used_bytes(const struct fsdp2 *f, const struct tensor *t) { return float8_gathers(f->p, t) ? 1 : dtype_bytes(f->r.used); }
+
+enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c)
+{
+    int tensors = 0;
+
+    if (f->size[c].float8 == 0)
+        return f->r.wire_gather;
+    while (unit_tensor(&f->map, c, tensors) >= 0)
+        tensors++;
+    return f->size[c].float8 == tensors ? DT_FP8 : DT_UINT8;
+}
+
+/* Of one weight's shard of so many elements: times the scale, and clamped, beside those that are cast already. */
+int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c)
+{
+    int64_t done = 0, most = 0;
+
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+        int64_t shard = fsdp2_padded_share(f, t);
+        if (!float8_gathers(f->p, &f->m->tensors[t]))
+            continue;
+        done += round512(shard);
+        most = done + 2 * round512(4 * shard) > most ? done + 2 * round512(4 * shard) : most;
+    }
+    return most > done ? most - done : 0;
+}
+
+bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after)
+{
+    if (f->size[u.c].float8 == 0 || (f->p->fsdp.float8_precomputed && !f->first))       /* the first step comes before there are any */
+        return false;
+    for (int i = 0, t; (t = unit_tensor(&f->map, u.c, i)) >= 0; i++) {
+        int64_t bytes = 4 * fsdp2_padded_share(f, t);
+        if (!float8_gathers(f->p, &f->m->tensors[t]))
+            continue;
+        struct op *o = sched_copy(f->s, f->copy_in, phase, "largest value", 2 * bytes, bytes);
+        o->after = after;
+        fsdp2_name(f, u);
+        sched_act(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by);
+        sched_coll(f->s, STREAM_GROUP, phase, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, 1)->after = AFTER(f->copy_in);
+        fsdp2_name(f, u);
+    }
+    return true;
+}
+
+void fsdp2_precompute_scales(struct fsdp2 *f)
+{
+    int64_t weights = 0, elems = 0;
+
+    if (!f->p->fsdp.float8_precomputed)
+        return;
+    for (int t = 0; t < f->m->ntensors; t++)
+        if (float8_gathers(f->p, &f->m->tensors[t])) {
+            weights++;
+            elems += fsdp2_local_share(f, t);
+        }
+    sched_copy(f->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest values", 4 * elems, 4 * weights);
+    sched_coll(f->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
+    if (f->local->share.tensor_ranks > 1)
+        sched_coll(f->s, STREAM_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_GROUP);
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await scales")->after = AFTER(STREAM_GROUP) | AFTER(STREAM_TENSOR);
+}

@@ -1,0 +1,27 @@
+/* float8.h -- torchao's float8 training: which linear layers multiply in 8-bit floats, and what that refuses.
+ *
+ * convert_to_float8_training() puts a Float8Linear in the place of nn.Linear, before tensor parallelism and FSDP2 cut it
+ * (torchao 0.18, float8/float8_linear_utils.py; torchtitan's Float8LinearConverter). */
+#ifndef DPX_FLOAT8_H
+#define DPX_FLOAT8_H
+
+#include "model/plan/plan.h"
+
+/* Is a tensor, whole or a rank's share of it, the weight of such a layer?  torchtitan's module_filter_fn(): both dimensions are multiples of 16, no name
+ * of the filter is part of the module's; with "auto_filter_small_kn" torchao's _auto_filter_for_recipe() as well. */
+bool float8_converts(const struct plan *p, const struct tensor *t);
+
+/* Is it cast before FSDP2 gathers it? */
+bool float8_gathers(const struct plan *p, const struct tensor *t);
+
+/* Does tensor parallelism gather activations in float8 (Float8ColwiseParallel, Float8RowwiseParallel, PrepareFloat8ModuleInput)?  torchtitan
+ * takes these for the recipe tensorwise. */
+static inline bool float8_tensor_parallel(const struct plan *p)
+{
+    return p->float8.recipe == FLOAT8_TENSORWISE && p->parallel.tensor > 1;
+}
+
+/* 0, or -1 with the key named. */
+int float8_check(const struct plan *p, const char *where);
+
+#endif

@@ -1,0 +1,316 @@
+/* torchao's float8 linear layers: numbers that a reader can redo, the memory of steps that PyTorch's own trackers recorded, and what
+ * torch.compile() makes of a block (tests/golden/float8).  Collectives are compared entry for entry in test_collectives.c. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/lower/lower.h"
+#include "model/plan/can_run.h"
+#include "model/plan/float8.h"
+#include "model/schedule/ledger.h"
+
+static int read_plan(const char *words, struct plan *p, char *why, size_t size)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"strategy\": \"fsdp\", \"dialect\": \"torch\", \"precision\": \"bf16\", %s }", words);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    fail_capture(why, size);
+    int rc = plan_from_json(j, "p", p);
+    fail_capture(NULL, 0);
+    json_decref(j);
+    return rc;
+}
+
+static struct plan plan_of(const char *words)
+{
+    char why[512] = "";
+    struct plan p;
+
+    if (read_plan(words, &p, why, sizeof why) < 0)
+        fail_msg("%s", why);
+    return p;
+}
+
+#define OF_8B "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 8192, \"kernels\": \"torch-compile\""
+
+/* ---- which layers ---- */
+
+static int64_t weights_converted(const char *words)
+{
+    struct plan p = plan_of(words);
+    int64_t sum = 0;
+
+    for (int t = 0; t < p.model.ntensors; t++)
+        sum += float8_converts(&p, &p.model.tensors[t]) ? p.model.tensors[t].numel : 0;
+    plan_free(&p);
+    return sum;
+}
+
+/* A block: q and o of 4096 x 4096, k and v of 1024 x 4096, three of 14336 x 4096. */
+#define BLOCK_8B (2 * 4096LL * 4096 + 2 * 1024LL * 4096 + 3 * 14336LL * 4096)
+
+static void filters_name_what_stays(void **state)
+{
+    (void)state;
+    assert_int_equal(weights_converted(OF_8B ", \"fp8\": \"tensorwise\""), 32 * BLOCK_8B);
+    assert_int_equal(weights_converted(OF_8B ", \"fp8\": \"tensorwise\", \"fp8_filter\": \"none\""), 32 * BLOCK_8B + 128256LL * 4096);
+    assert_int_equal(weights_converted(OF_8B ", \"fp8\": \"rowwise\", \"fp8_filter\": [\"lm_head\", \"k_proj\", \"v_proj\"]"),
+                     32 * (BLOCK_8B - 2 * 1024LL * 4096));
+    /* _auto_filter_for_tensorwise(): K <= 4096 and N <= 1024; for_rowwise(): N <= 2048. */
+    assert_int_equal(weights_converted(OF_8B ", \"fp8\": \"tensorwise\", \"fp8_filter\": [\"lm_head\", \"auto_filter_small_kn\"]"),
+                     32 * (BLOCK_8B - 2 * 1024LL * 4096));
+    assert_int_equal(weights_converted(OF_8B ", \"fp8\": \"rowwise\", \"fp8_filter\": [\"lm_head\", \"auto_filter_small_kn\"]"),
+                     32 * (BLOCK_8B - 2 * 1024LL * 4096));
+}
+
+static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
+{
+    static const struct { const char *words, *because; } row[] = {
+        { OF_8B ", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "fp8 is \"none\"" },
+        { OF_8B ", \"fp8_filter\": [\"mlp\"]", "fp8 is \"none\"" },
+        { OF_8B ", \"fp8\": \"rowwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "only supports tensorwise" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"precompute_float8_dynamic_scale_for_fsdp\": true }", "is false" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true, \"reshard_after_forward\": 4 }", "reshard to a number" },
+        { OF_8B ", \"fp8\": \"delayed\"", "tensorwise" },
+        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"fp8\": \"tensorwise\"", "no units for 8-bit floats" },
+        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"kernels\": \"dpx\", \"fp8\": \"tensorwise\"", "kernels \"dpx\"" },
+        { "\"model\": \"gpt2\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"tensorwise\"", "biases" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": [\"lm_head\", \"mlp\"]", "all or none" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": \"none\"", "a head in float8" },
+        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"3xh100\", \"seq\": 512, \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }",
+          "do not share evenly" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char why[512] = "";
+        struct plan p;
+        assert_int_equal(read_plan(row[i].words, &p, why, sizeof why), -1);
+        if (!strstr(why, row[i].because))
+            fail_msg("%s: \"%s\" does not say \"%s\"", row[i].words, why, row[i].because);
+    }
+}
+
+static void dpxrun_says_that_it_has_none(void **state)
+{
+    char why[512] = "";
+    struct plan p = plan_of("\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"rowwise\"");
+
+    (void)state;
+    fail_capture(why, sizeof why);
+    assert_int_equal(can_run(&p), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "fp8 \"rowwise\": planned only"));
+    plan_free(&p);
+}
+
+/* ---- gathers ---- */
+
+struct count { int64_t gathered, gathers, reduced, calls; };
+
+static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct count *c = arg;
+
+    (void)iteration;
+    (void)s;
+    if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_GATHER && o->u.coll.dtype == DT_UINT8) {
+        c->gathered += o->u.coll.elems;
+        c->gathers++;
+    } else if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_REDUCE && o->u.coll.red == RED_MAX) {
+        c->reduced += o->u.coll.elems;
+        c->calls++;
+    }
+    return 0;
+}
+
+static struct count counted(const char *words)
+{
+    struct plan p = plan_of(words);
+    struct schedules s = { 0 };
+    struct count c = { 0 };
+
+    assert_int_equal(lower(&p, 0, &s), 0);
+    sched_walk(&s, SCHED_STEADY, add_op, &c);
+    schedules_free(&s);
+    plan_free(&p);
+    return c;
+}
+
+/* Twice a step each block's weights, a byte each, and two norms of 4096 in bf16; a number for each of 7 weights each time, or all 224 at once. */
+static void a_byte_a_weight_is_gathered(void **state)
+{
+    struct count each = counted(OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }");
+    struct count once = counted(OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true, "
+                                "\"precompute_float8_dynamic_scale_for_fsdp\": true }");
+
+    (void)state;
+    assert_int_equal(each.gathers, 64);
+    assert_int_equal(each.gathered, 64 * (BLOCK_8B + 2 * 4096 * 2));
+    assert_int_equal(each.calls, 64 * 7);
+    assert_int_equal(each.reduced, 64 * 7);
+    assert_int_equal(once.gathered, each.gathered);
+    assert_int_equal(once.calls, 1);
+    assert_int_equal(once.reduced, 224);
+}
+
+/* ---- products ---- */
+
+static void products_multiply_what_the_recipe_says(void **state)
+{
+    static const struct { const char *recipe; enum scaled forward, dx, dw; } row[] = {
+        { "tensorwise", SCALED_FP8_TENSOR, SCALED_FP8_TENSOR, SCALED_FP8_TENSOR },
+        { "rowwise", SCALED_FP8_ROW, SCALED_FP8_TENSOR, SCALED_FP8_TENSOR },    /* without fast accumulation cuBLAS's kernel (torchao#1325) */
+        { "rowwise_with_gw_hp", SCALED_FP8_ROW, SCALED_FP8_TENSOR, SCALED_NONE },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        for (int compiled = 0; compiled < 2; compiled++) {
+            char words[256];
+            struct schedules s = { 0 };
+            snprintf(words, sizeof words, "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"kernels\": \"%s\", \"fp8\": \"%s\"",
+                     compiled ? "torch-compile" : "torch-sdpa", row[i].recipe);
+            struct plan p = plan_of(words);
+            int products = 0;
+            assert_int_equal(lower(&p, 0, &s), 0);
+            for (int pass = 0; pass < NPASS; pass++)
+                for (int k = 0; k < s.program.piece[PIECE_BLOCK].nkernels[pass]; k++) {
+                    const struct kernel *at = &s.program.piece[PIECE_BLOCK].kernels[pass][k];
+                    if (at->kind != KC_GEMM || at->m == 0)
+                        continue;
+                    products++;
+                    assert_int_equal(at->scaled, pass == PASS_FORWARD ? row[i].forward : strstr(at->name, "dW") ? row[i].dw : row[i].dx);
+                    /* operands of a byte (or two), results of two */
+                    int64_t e = at->scaled ? 1 : 2;
+                    assert_int_equal(at->bytes, e * (at->m * at->k + at->k * at->n) + 2 * at->m * at->n);
+                }
+            assert_int_equal(products, 21);
+            schedules_free(&s);
+            plan_free(&p);
+        }
+}
+
+/* ---- memory ---- */
+
+/* Peaks within 0.01 %.  With tensor parallelism and tensorwise scales the trackers count less than is there (README.md): not compared. */
+static bool step_agrees(json_t *line, const json_t *models)
+{
+    const char *name = json_string_value(json_object_get(line, "name"));
+    json_t *plan = json_object_get(line, "plan");
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+
+    json_object_set(plan, "model", json_object_get(models, json_string_value(json_object_get(plan, "model"))));
+    assert_int_equal(plan_from_json(plan, name, &p), 0);
+    bool compares = !float8_tensor_parallel(&p);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    double got = (double)l.phase[SCHED_STEADY].bytes;
+    double want = (double)json_integer_value(json_object_get(json_object_get(line, "steady"), "peak_total"));
+    if (compares && fabs(got - want) > 1e-4 * want)
+        fail_msg("%s: %.0f bytes, PyTorch counts %.0f (%+.3f %%)", name, got, want, 100 * (got - want) / want);
+    schedules_free(&s);
+    plan_free(&p);
+    return compares;
+}
+
+static void each_line(const char *path, void (*of)(json_t *line, const json_t *models, int *n), int *n)
+{
+    char text[32768];
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    json_t *head = json_loads(text, 0, NULL);
+    while (fgets(text, sizeof text, f)) {
+        json_t *line = json_loads(text, 0, NULL);
+        of(line, json_object_get(head, "models"), n);
+        json_decref(line);
+    }
+    json_decref(head);
+    fclose(f);
+}
+
+static void count_step(json_t *line, const json_t *models, int *n) { *n += step_agrees(line, models); }
+
+static void steps_take_what_pytorch_counted(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    each_line("tests/golden/float8/steps.jsonl", count_step, &n);
+    assert_true(n >= 12);
+}
+
+/* ---- torch.compile() ---- */
+
+static int recorded_products(const json_t *calls)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        n += !strncmp(json_string_value(json_array_get(calls, i)), "scaled_mm", 9);
+    return n;
+}
+
+/* What forward keeps, but for numbers and rows of numbers (scales, 512 bytes each at least); products of 8-bit floats, those that a
+ * recompute runs again among them. */
+static void graph_agrees(json_t *line, const json_t *models, int *n)
+{
+    const char *recompute = json_string_value(json_object_get(line, "recompute")), *recipe = json_string_value(json_object_get(line, "fp8"));
+    int64_t saved = json_integer_value(json_object_get(line, "saved")), scales = 32 * 1024;
+    enum piece_id id = strcmp(recompute, "none") ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
+    struct schedules s = { 0 };
+    struct plan p;
+
+    if (json_integer_value(json_object_get(line, "tensor")) > 1)
+        return;
+    json_t *plan = json_pack("{s:i, s:O, s:s, s:O, s:O, s:s, s:s, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model",
+                             json_object_get(models, json_string_value(json_object_get(line, "model"))), "cluster", "8xh100", "seq",
+                             json_object_get(line, "seq"), "micro_batch", json_object_get(line, "batch"), "strategy", "fsdp", "dialect", "torch",
+                             "precision", "bf16", "kernels", "torch-compile", "recompute", recompute, "fp8", recipe);
+    assert_int_equal(plan_from_json(plan, "graph", &p), 0);
+    json_decref(plan);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    const struct piece *b = &s.program.piece[id];
+    if (b->saved > saved || b->saved < saved - scales)
+        fail_msg("%s, recompute %s: %lld bytes are kept, the partitioner keeps %lld", recipe, recompute, (long long)b->saved, (long long)saved);
+    for (int pass = 0; pass < NPASS; pass++) {
+        int got = 0, want = recorded_products(json_object_get(line, pass == PASS_FORWARD ? "forward" : "backward"));
+        for (int k = 0; k < b->nkernels[pass]; k++)
+            got += b->kernels[pass][k].m > 0 && b->kernels[pass][k].scaled;
+        if (got != want)
+            fail_msg("%s, recompute %s: %d products of 8-bit floats, recorded %d", recipe, recompute, got, want);
+    }
+    (*n)++;
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void graphs_are_those_that_inductor_gets(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    each_line("tests/golden/float8/compile.jsonl", graph_agrees, &n);
+    assert_true(n >= 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(filters_name_what_stays),
+        cmocka_unit_test(what_it_is_not_modelled_for_is_refused_by_name),
+        cmocka_unit_test(dpxrun_says_that_it_has_none),
+        cmocka_unit_test(a_byte_a_weight_is_gathered),
+        cmocka_unit_test(products_multiply_what_the_recipe_says),
+        cmocka_unit_test(steps_take_what_pytorch_counted),
+        cmocka_unit_test(graphs_are_those_that_inductor_gets),
+    };
+    return cmocka_run_group_tests_name("model/float8", tests, NULL, NULL);
+}
