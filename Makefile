@@ -8,6 +8,8 @@
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
+# make quant-losses   losses of 200 steps of a model of 10 million parameters with ZeRO++'s codes and without, and their plot (2 minutes)
+# make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 4 Gbit/s to 100 Mbit/s (root, 25 minutes)
 # make bench          speed, as ratios within one run
 # make bench-search   the hardest searches: seconds, memory, instructions (valgrind; COUNT=0 without)
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
@@ -422,6 +424,16 @@ offload-demo:
 	@$(MAKE) --no-print-directory all
 	@B=$B tests/mpi/offload_demo.sh
 
+quant-losses:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@B=$B tests/mpi/quant_losses.sh
+
+lab-wire:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@B=$B tests/lab/measure_wire.sh
+
 accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
@@ -488,7 +500,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo demo bench bench-exec bench-search \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo quant-losses lab-wire demo bench bench-exec bench-search \
         accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:

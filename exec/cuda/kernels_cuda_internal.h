@@ -78,6 +78,14 @@ int cuda_sum(struct kernels *k, int64_t n, const float *x, double *sum);
 int cuda_not_finite(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
 int cuda_exact_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
 
+/* ---- kernels_cuda_optim.c ---- */
+
+int cuda_adafactor(struct kernels *k, const struct adamw *a, const struct factored *f, const void *g, enum dtype gt, void *out,
+                   enum dtype ot);
+int cuda_adamw8(struct kernels *k, const struct adamw *a, const struct adamw8 *s, const void *g, enum dtype gt, void *out, enum dtype ot);
+int cuda_pack(struct kernels *k, const struct packed_weight *w, const float *x);
+int cuda_unpack(struct kernels *k, const struct packed_weight *w, void *x, enum dtype at);
+
 /* Takes the device's memory and zeroes the slots; waits, and gives all memory back. */
 int  cuda_host_open(struct kernels_cuda *c);
 void cuda_host_close(struct kernels_cuda *c);

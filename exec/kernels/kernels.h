@@ -109,6 +109,17 @@ struct factored { int64_t rows, cols; float *p, *row, *col; };
 #define ADAFACTOR_EPS1        0x1p-23
 #define ADAFACTOR_EPS2        1e-3
 
+/* A tensor that AdamW of bitsandbytes updates with moments in 8 bits: codes of its n elements, and of each block of 256 the
+ * largest magnitude (blockwise.h).  As csrc/kernels.cu has it (kOptimizerStatic8bit2StateBlockwise), c = sqrt(1-b2^t):
+ *     m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;  p -= lr c/(1-b1^t) m / (sqrt(v) + c eps), from m and v before they are coded;
+ *     p *= 1 - lr*wd
+ * code1 NULL: a tensor whose moments stay in 32 bits; they are max1 and max2, n elements each. */
+struct adamw8 { int64_t n; float *p; uint8_t *code1, *code2; float *max1, *max2; };
+
+/* A frozen weight in NF4: what packed_parts() lists.  coded NULL: maxima are those of the blocks; else blocks' are map[coded] times
+ * theirs and `mean` (double quantisation). */
+struct packed_weight { int64_t n; uint8_t *codes, *coded; float *maxima, *map, *mean, *values; };
+
 struct kernel_ops {
     const char *name;           /* "onednn 2.6.3", "reference" */
 
@@ -217,7 +228,12 @@ struct kernel_ops {
                 void *out, enum dtype ot);
     int (*adafactor)(struct kernels *k, const struct adamw *a, const struct factored *f, const void *g, enum dtype gt,
                      void *out, enum dtype ot);
-    /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array */
+    int (*adamw8)(struct kernels *k, const struct adamw *a, const struct adamw8 *s, const void *g, enum dtype gt, void *out,
+                  enum dtype ot);
+    /* A frozen weight from x[n], numbers of the host; and to x[n]. */
+    int (*pack)(struct kernels *k, const struct packed_weight *w, const float *x);
+    int (*unpack)(struct kernels *k, const struct packed_weight *w, void *x, enum dtype at);
+    /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array.  Codes (DT_UINT8) are copied as they are. */
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);
 

@@ -1,5 +1,6 @@
 /* The host kernels' table, and those that go through arrays element by element: chunks of
  * 1024, which stay in the first-level cache while bf16 is widened, worked on and narrowed. */
+#include "exec/kernels/blockwise.h"
 #include "exec/kernels/kernels_codes.h"
 #include "exec/kernels/kernels_columns.h"
 #include "exec/kernels/kernels_internal.h"
@@ -70,6 +71,9 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
 {
     const struct simd *s = k->simd;
     float by = (float)scale;
+
+    if (dt == DT_UINT8)
+        return move_upload(k, n, dst, src);
 
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
@@ -217,7 +221,8 @@ const struct kernel_ops kernels_host_ops = {
     .embed_rows = host_embed_rows, .embed_rows_back = host_embed_rows_back, .residual = host_residual,
     .linear_db = host_linear_db, .logits_most = host_logits_most, .logits_label = host_logits_label,
     .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
-    .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor, .copy = host_copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
+    .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor,
+    .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = host_copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
     .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

@@ -2,6 +2,7 @@
  * fp64 arrays as well, so that tests can hold its gradients against finite differences. */
 #include <math.h>
 
+#include "exec/kernels/blockwise.h"
 #include "exec/kernels/kernels_codes.h"
 #include "exec/kernels/kernels_columns.h"
 #include "exec/kernels/kernels_ref.h"
@@ -450,7 +451,8 @@ static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logi
 static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add)
 {
-    (void)k;
+    if (dt == DT_UINT8)
+        return move_upload(k, n, dst, src);
     for (int64_t i = 0; i < n; i++)
         put_grad(dst, dt, i, scale * get(src, st, i), add ? GRAD_ADD : GRAD_SET);
     return 0;
@@ -477,7 +479,8 @@ const struct kernel_ops kernels_ref_ops = {
     .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
     .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
     .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
-    .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor, .copy = copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
+    .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor,
+    .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
     .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

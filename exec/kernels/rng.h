@@ -21,6 +21,7 @@ enum rng_purpose {
     RNG_DROPOUT,                /* index: the executor's */
     RNG_TEST,
     RNG_BENCH,                  /* operands of dpxcal */
+    RNG_ADAPTER,                /* index: the executor's */
 };
 
 /* The key of a stream. */

@@ -153,7 +153,7 @@ static int can_write(const struct dpxrun *r)
 }
 
 /* What an optimizer is usually given, where nothing else is said: AdamW as GPT-2 was trained; torch.optim.SGD and Adafactor,
- * bitsandbytes' Lion (0.50.2, optim/lion.py) by their own defaults, with the usual momentum. */
+ * bitsandbytes' Lion and AdamW8bit (0.50.2, optim/lion.py, adamw.py) by their own defaults, with the usual momentum. */
 static void usual_rates(struct dpxrun *r)
 {
     static const struct { double lr, beta1, beta2, weight_decay; } usual[NOPTIMIZER] = {
@@ -161,6 +161,7 @@ static void usual_rates(struct dpxrun *r)
         [OPTIMIZER_SGD]       = { 1e-3, 0.9, 0, 0 },
         [OPTIMIZER_BNB_LION]  = { 1e-4, 0.9, 0.99, 0 },
         [OPTIMIZER_ADAFACTOR] = { 1e-2, 0, 0, 0 },
+        [OPTIMIZER_BNB_ADAMW8] = { 1e-3, 0.9, 0.999, 1e-2 },
     };
     enum optimizer kind = r->plan.optimizer;
     struct options *o = &r->o;
@@ -197,8 +198,6 @@ static int check(struct dpxrun *r)
         return -1;
     if (o->device == DEVICE_CUDA && can_run_cuda(&r->plan) < 0)
         return -1;
-    if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
-        return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)

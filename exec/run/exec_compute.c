@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "exec/run/executor_internal.h"
+#include "model/arch/packed.h"
 
 /* The segment being issued. */
 struct segment {
@@ -159,7 +160,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
-    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_NORM_BACK_KEPT:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_NORM_BACK_KEPT: case FN_UNPACK:
         return true;
     case FN_RESIDUAL:
         return k->adapter == ADAPTER_NONE;      /* behind an adapter the product had the bias already */
@@ -168,13 +169,16 @@ static bool reads_parameters(const struct kernel *k)
     }
 }
 
+/* Elements of a tensor as a rank has it: of a packed one its codes' bytes, which the rest of its parts follow. */
+static int64_t kept_elements(const struct tensor *t) { return t->packed != BASE_PLAIN && !t->is_bias ? packed_codes(t) : t->numel; }
+
 static const void *parameter(const struct segment *g, int tensor, enum dtype *dt)
 {
     struct executor *x = g->x;
 
     for (int i = 0; i < x->reads.n; i++) {
         const struct view *v = &x->reads.v[i];
-        if (v->tensor == tensor && v->holds == HOLDS_PARAM && v->from == 0 && v->n == tensor_of(x, tensor)->numel) {
+        if (v->tensor == tensor && v->holds == HOLDS_PARAM && v->from == 0 && v->n == kept_elements(tensor_of(x, tensor))) {
             *dt = v->dtype;
             return x->lanes ? view_at(x, v, 0) : (void *)x;
         }
@@ -187,7 +191,9 @@ static int find_parameters(const struct segment *g, const struct kernel *k, stru
 {
     for (int b = 0; b < 2 && reads_parameters(k); b++) {
         int t = role_tensor(g, k, b);
-        if (t >= 0 && !(c->param[b] = parameter(g, t, &c->param_dt)))
+        bool codes = t >= 0 && tensor_of(g->x, t)->packed != BASE_PLAIN && !b;      /* their kernel alone reads them */
+        c->codes = codes ? tensor_of(g->x, t) : c->codes;
+        if (t >= 0 && (k->fn == FN_UNPACK ? codes : !codes) && !(c->param[b] = parameter(g, t, &c->param_dt)))
             return -1;
     }
     return 0;

@@ -484,9 +484,39 @@ struct load_task { struct executor *x; const struct op *op; int n; struct view *
 
 enum { LOAD_PIECE = 1 << 16 };
 
+/* [rows, cols] of the file as [cols, rows]: transformers turns a Conv1D's weight before bitsandbytes codes it. */
+static void turned(const struct tensor *t, const float *from, float *to)
+{
+    int64_t rows = t->shape[0], cols = t->shape[1];
+
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[j * rows + i] = from[i * cols + j];
+}
+
+static int load_packed(const struct load_task *l, const struct view *v, const struct tensor *t)
+{
+    float *all = room_new((size_t)t->numel, sizeof *all), *other = room_new((size_t)t->numel, sizeof *other);
+    struct kernels *k = kernels_for(l->x, l->op);
+    struct packed_weight w = exec_packed(t, view_at(l->x, v, 0));
+    int rc = weights_fill_own(l->x->a.weights, l->x->a.own, v->tensor, 0, t->numel, all);
+
+    if (t->in_out)
+        turned(t, all, other);
+    if (rc == 0)
+        rc = kernels_ops(k)->pack(k, &w, t->in_out ? other : all);
+    free(all);
+    free(other);
+    return rc;
+}
+
 static int load_view(const struct load_task *l, const struct view *v, float *piece)
 {
     struct kernels *k = kernels_for(l->x, l->op);
+    const struct tensor *t = tensor_of(l->x, v->tensor);
+
+    if (t->packed != BASE_PLAIN && !t->is_bias)
+        return load_packed(l, v, t);
 
     if (v->holds != HOLDS_PARAM && v->holds != HOLDS_MASTER)
         return kernels_ops(k)->zero(k, v->n * dtype_bytes(v->dtype), view_at(l->x, v, v->from));

@@ -144,6 +144,16 @@ static struct linear linear_shape(const struct kernel_call *c, enum tensor_role 
     return l;
 }
 
+/* The weight of a product: where it was in codes, their numbers, [out, in] in the activations' dtype. */
+static const void *weight(const struct kernel_call *c, struct linear *l)
+{
+    if (!c->at[SLOT_WEIGHT])
+        return c->param[0];
+    l->wt = l->at;
+    l->in_out = false;
+    return c->at[SLOT_WEIGHT];
+}
+
 static void *offset(void *p, int64_t elems, enum dtype dt)
 {
     return p ? (char *)p + elems * dtype_bytes(dt) : NULL;
@@ -217,6 +227,30 @@ static int scale_low(const struct kernel_call *c, struct kernels *k, void *low)
     return kernels_ops(k)->copy(k, tokens(c) * t->rank, low, at, low, at, t->alpha / (double)t->rank, false);
 }
 
+/* What A reads, dropped; or what its backward left, dropped and added to the gradient of the layer's input. */
+static int adapter_drop(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    bool back = c->k->fn == FN_ADAPTER_DROP_BACK;
+    void *dropped = c->at[SLOT_DROPPED];
+    enum dtype t = act_dtype(c);
+    int64_t column, n;
+    struct linear l = linear_shape(c, at->role, &column);
+    struct dropout d = exec_adapter_dropout(c, at->low, l.in);
+
+    n = l.n * l.in;
+    if (!back && kernels_ops(k)->copy(k, n, dropped, t, input(c, at), t, 1, false) < 0)
+        return -1;
+    if (kernels_ops(k)->dropout_back(k, n, dropped, t, &d) < 0)
+        return -1;
+    return back ? kernels_ops(k)->copy(k, n, c->at[at->dx], t, dropped, t, 1, true) : 0;
+}
+
+static const void *adapter_input(const struct kernel_call *c, const struct linear_place *at)
+{
+    return c->at[SLOT_DROPPED] ? c->at[SLOT_DROPPED] : input(c, at);
+}
+
 /* Its A reads what the layer does; its B adds to what the layer left. */
 static int adapter(const struct kernel_call *c, struct kernels *k)
 {
@@ -227,7 +261,7 @@ static int adapter(const struct kernel_call *c, struct kernels *k)
     struct linear l = linear_shape(c, at->role, &column);
 
     if (c->k->adapter == ADAPTER_LORA_A)
-        return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], NULL, low, NULL, &none) < 0 ? -1 : scale_low(c, k, low);
+        return kernels_ops(k)->linear(k, &l, adapter_input(c, at), c->param[0], NULL, low, NULL, &none) < 0 ? -1 : scale_low(c, k, low);
     void *y = offset(c->at[at->y], column, l.at);
     return kernels_ops(k)->linear(k, &l, low, c->param[0], NULL, y, y, &none);
 }
@@ -239,7 +273,7 @@ static int adapter_dw(const struct kernel_call *c, struct kernels *k)
     int64_t column;
     struct linear l = linear_shape(c, at->role, &column);
 
-    return kernels_ops(k)->linear_dw(k, &l, a ? input(c, at) : c->at[at->low],
+    return kernels_ops(k)->linear_dw(k, &l, a ? adapter_input(c, at) : c->at[at->low],
                                      a ? c->at[SLOT_DLOW] : offset(output_grad(c, at), column, l.at), c->grad[0].p, NULL,
                                      c->grad[0].into);
 }
@@ -251,8 +285,10 @@ static int adapter_dx(const struct kernel_call *c, struct kernels *k)
     int64_t column;
     struct linear l = linear_shape(c, at->role, &column);
 
+    bool drops = c->at[SLOT_DROPPED];
+
     if (c->k->adapter == ADAPTER_LORA_A)
-        return kernels_ops(k)->linear_dx(k, &l, dlow, c->param[0], c->at[at->dx], true);
+        return kernels_ops(k)->linear_dx(k, &l, dlow, c->param[0], drops ? c->at[SLOT_DROPPED] : c->at[at->dx], !drops);
     if (kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], dlow, false) < 0)
         return -1;
     return scale_low(c, k, dlow);
@@ -267,7 +303,9 @@ static int linear(const struct kernel_call *c, struct kernels *k)
     struct stretch s = adds_residual(role) ? stretch_from(c, output_site(role), 0) : (struct stretch){ .n = rows(c) };
     bool one = s.n == rows(c);
 
-    if (kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], one ? c->param[1] : NULL, offset(c->at[at->y], column, l.at),
+    const void *w = weight(c, &l);
+
+    if (kernels_ops(k)->linear(k, &l, input(c, at), w, one ? c->param[1] : NULL, offset(c->at[at->y], column, l.at),
                                one && adds_residual(role) ? residual_of(c, role) : NULL, one ? &s.drop : NULL) < 0)
         return -1;
     return one ? 0 : add_residual(c, k, at);
@@ -282,7 +320,16 @@ static int linear_part(const struct kernel_call *c, struct kernels *k)
     struct linear l = linear_shape(c, at->role, &column);
     void *y = c->at[is_fresh(c, SLOT_PARTIAL) ? SLOT_PARTIAL : at->y];
 
-    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], c->x->p->parallel.tensor > 1 ? NULL : c->param[1], y, NULL, NULL);
+    const void *w = weight(c, &l);
+
+    return kernels_ops(k)->linear(k, &l, input(c, at), w, c->x->p->parallel.tensor > 1 ? NULL : c->param[1], y, NULL, NULL);
+}
+
+static int unpack(const struct kernel_call *c, struct kernels *k)
+{
+    struct packed_weight w = exec_packed(c->codes, (void *)(uintptr_t)c->param[0]);
+
+    return kernels_ops(k)->unpack(k, &w, c->at[SLOT_WEIGHT], act_dtype(c));
 }
 
 /* What follows the sum. */
@@ -319,8 +366,9 @@ static int linear_dx(const struct kernel_call *c, struct kernels *k)
     struct linear l = linear_shape(c, at->role, &column);
     enum slot dx = at->role == ROLE_HEAD && c->at[SLOT_DN] ? SLOT_DN : at->dx;  /* a sum over ranks leaves DX */
 
-    return kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], c->at[dx],
-                                     !is_fresh(c, dx));
+    const void *w = weight(c, &l);
+
+    return kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), w, c->at[dx], !is_fresh(c, dx));
 }
 
 /* ---- norms ---- */
@@ -570,35 +618,6 @@ static int output_back(const struct kernel_call *c, struct kernels *k)
     return 0;
 }
 
-/* Samples from s on, as many as a->batch. */
-static int attend_some(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t s)
-{
-    int64_t n = s * a->seq, o = n * a->heads * a->dim;
-    const void *qkv = offset(c->at[SLOT_QKV], n * a->ld, a->at);
-    void *out = offset(c->at[SLOT_ATTN], o, a->at);
-    float *lse = (float *)c->at[SLOT_LSE] + n * a->heads;
-
-    if (c->k->fn == FN_ATTENTION)
-        return kernels_ops(k)->attention(k, a, qkv, out, lse);
-    return kernels_ops(k)->attention_back(k, a, qkv, out, lse, offset(c->at[SLOT_DA], o, a->at),
-                                          (float *)c->at[SLOT_DELTA] + n * a->heads, offset(c->at[SLOT_DQKV], n * a->ld, a->at));
-}
-
-/* Scores of a sample's other heads, which other ranks have, lie between those of its own and the next sample's:
- * dropout, which counts them, takes a sample at a time. */
-static int attend_samples(const struct kernel_call *c, struct kernels *k, const struct attention *a)
-{
-    struct attention one = *a;
-
-    if (a->drop.p <= 0 || tensor_ranks(c->x) == 1)
-        return attend_some(c, k, a, 0);
-    one.batch = 1;
-    for (int64_t s = 0; s < a->batch; s++, one.drop.first += tensor_ranks(c->x) * a->heads * a->seq * a->seq)
-        if (attend_some(c, k, &one, s) < 0)
-            return -1;
-    return 0;
-}
-
 /* Whose tokens are not a sample's from the first on. */
 static int context_run(const struct kernel_call *c, struct kernels *k)
 {
@@ -617,7 +636,7 @@ static int attend(const struct kernel_call *c, struct kernels *k)
     if (rotary)
         return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq,
                                       c->at[c->k->fn == FN_ROTARY ? SLOT_QKV : SLOT_DQKV], c->k->fn == FN_ROTARY_BACK);
-    return attend_samples(c, k, &a);
+    return exec_attend(c, k, &a);
 }
 
 static int activation(const struct kernel_call *c, struct kernels *k)
@@ -660,6 +679,9 @@ int executor_kernel_run(const struct kernel_call *c)
     case FN_EMBED_ROWS_BACK: return embed_rows_back(c, k);
     case FN_LINEAR_PART:     return linear_part(c, k);
     case FN_RESIDUAL:        return residual(c, k);
+    case FN_UNPACK:          return unpack(c, k);
+    case FN_ADAPTER_DROP: case FN_ADAPTER_DROP_BACK:
+        return adapter_drop(c, k);
     case FN_LINEAR_DB:       return linear_db(c, k);
     case FN_LOGITS_MOST: case FN_LOGITS_LABEL: case FN_LOGITS_SUM: case FN_LOGITS_LOSS: case FN_LOGITS_WHOLE:
         return cut_loss(c, k);

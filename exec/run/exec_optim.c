@@ -6,11 +6,11 @@
 #include "base/room.h"
 #include "exec/run/executor_internal.h"
 
-enum { MOST_STATES = 2 };
+enum { MOST_STATES = 4 };
 
 struct optim_run {
-    float *state[MOST_STATES];
-    int64_t nstate[MOST_STATES];    /* elements */
+    void *state[MOST_STATES];
+    int64_t nstate[MOST_STATES];    /* bytes */
     float *p;                       /* master weights, or the fp32 parameters themselves */
     const void *g;
     void *out;                      /* parameters to be cast into, or NULL */
@@ -48,7 +48,18 @@ static int adafactor(struct kernels *k, const struct adamw *a, const struct tens
     return kernels_ops(k)->adafactor(k, a, &f, r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
 }
 
-/* What it keeps: the second state of what has the first; `whole`: of a tensor, of a vector HOLDS_EXP_AVG_SQ alone. */
+/* Codes and their blocks' largest values, or moments in fp32. */
+static int adamw8(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r)
+{
+    bool codes = r->state[2] != NULL;
+    struct adamw8 s = { .n = t->numel, .p = r->p, .code1 = codes ? r->state[0] : NULL, .code2 = codes ? r->state[1] : NULL,
+                        .max1 = r->state[codes ? 2 : 0], .max2 = r->state[codes ? 3 : 1] };
+
+    return kernels_ops(k)->adamw8(k, a, &s, r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
+}
+
+/* What it keeps: the other states of what has the first; `whole`: of a tensor that may lack the last ones, of Adafactor's vectors
+ * HOLDS_EXP_AVG_SQ alone. */
 struct rule {
     int (*update)(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r);
     int  nstates;
@@ -61,6 +72,7 @@ static const struct rule rules[NOPTIMIZER] = {
     [OPTIMIZER_SGD]       = { sgd, 1, { HOLDS_EXP_AVG }, false },
     [OPTIMIZER_BNB_LION]  = { lion, 1, { HOLDS_EXP_AVG }, false },
     [OPTIMIZER_ADAFACTOR] = { adafactor, 2, { HOLDS_ROW_VAR, HOLDS_COL_VAR }, true },
+    [OPTIMIZER_BNB_ADAMW8] = { adamw8, 4, { HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ, HOLDS_MAX_AVG, HOLDS_MAX_SQ }, true },
 };
 
 /* ---- its task ---- */
@@ -88,7 +100,7 @@ static int see_grad(void *arg, int64_t first, int64_t n, const void *g)
 static int zero_states(struct kernels *k, const struct optim_run *r)
 {
     for (int i = 0; i < MOST_STATES; i++)
-        if (r->nstate[i] > 0 && kernels_ops(k)->zero(k, r->nstate[i] * (int64_t)sizeof(float), r->state[i]) < 0)
+        if (r->nstate[i] > 0 && kernels_ops(k)->zero(k, r->nstate[i], r->state[i]) < 0)
             return -1;
     return 0;
 }
@@ -176,7 +188,7 @@ static int meet(struct executor *x, struct optim_task *a, const struct rule *rul
         const struct view *state[MOST_STATES] = { s, second };
         for (int i = 0; i < rule->nstates; i++) {
             r.state[i] = view_at(x, state[i], at);
-            r.nstate[i] = r.n;
+            r.nstate[i] = r.n * (int64_t)sizeof(float);
         }
         add(a, &r);
     }
@@ -187,27 +199,25 @@ static int meet(struct executor *x, struct optim_task *a, const struct rule *rul
 static int meet_whole(struct executor *x, struct optim_task *a, const struct rule *rule, const struct view *s)
 {
     const struct tensor *t = tensor_of(x, s->tensor);
-    const struct view *second = t->ndim == 2 ? view_find(&x->writes, rule->state[1], s->tensor, 0) : NULL;
     struct met m;
 
     if (meet_weights(x, s->tensor, 0, t->numel, &m) < 0)
         return -1;
-    if (m.to != t->numel || s->n != t->shape[0] || (t->ndim == 2 && (!second || second->n != t->shape[1])))
-        return fail("the schedule's optimizer has not all of %s at once", t->name);
     struct optim_run r = run_of(x, s->tensor, 0, &m);
-    r.state[0] = view_at(x, s, 0);
-    r.nstate[0] = s->n;
-    if (second) {
-        r.state[1] = view_at(x, second, 0);
-        r.nstate[1] = second->n;
+    for (int i = 0; i < rule->nstates; i++) {
+        const struct view *v = i == 0 ? s : view_find(&x->writes, rule->state[i], s->tensor, 0);
+        r.state[i] = v ? view_at(x, v, 0) : NULL;
+        r.nstate[i] = v ? v->n * dtype_bytes(v->dtype) : 0;
     }
+    if (m.to != t->numel || s->from != 0 || r.nstate[0] < s->n)
+        return fail("the schedule's optimizer has not all of %s at once", t->name);
     add(a, &r);
     return 0;
 }
 
 static bool is_first_state(const struct rule *rule, enum holds h)
 {
-    return h == rule->state[0] || (rule->whole && h == HOLDS_EXP_AVG_SQ);
+    return h == rule->state[0] || (rule->state[0] == HOLDS_ROW_VAR && h == HOLDS_EXP_AVG_SQ);
 }
 
 int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)

@@ -172,6 +172,9 @@ void executor_give(struct executor *x, int64_t at, const struct when *last);
 /* Appends a task of the entry being issued; self is freed with it. */
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
 
+/* Where the parts of a packed tensor are (packed_parts()): each in whole blocks of 512 bytes, one after the other. */
+struct packed_weight exec_packed(const struct tensor *t, void *at);
+
 /* ---- exec_compute.c ---- */
 
 /* What kernels leave gradients of parameters in, where they have memory of their own. */
@@ -241,11 +244,17 @@ struct kernel_call {
     void   *at[NSLOT];
     uint64_t fresh;                         /* bits of slots that came with this kernel */
     const void *param[2]; enum dtype param_dt;
+    const struct tensor *codes;             /* FN_UNPACK: whose they are */
     struct grad_out grad[2];                /* weight, bias */
     struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];
     int     nhand;
 };
 int executor_kernel_run(const struct kernel_call *c);
+/* On what an adapter reads, `in` numbers a token.  Each of a block's has its own, as PEFT's modules have, by the slot that its A leaves;
+ * elements are counted over whole samples. */
+struct dropout exec_adapter_dropout(const struct kernel_call *c, enum slot low, int64_t in);
+/* Attention, or its backward, of whole samples. */
+int exec_attend(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 /* On the embedding of positions from `at` on, counted over the micro-step's whole samples. */
 struct dropout exec_embed_dropout(const struct kernel_call *c, int64_t at);
 

@@ -454,6 +454,30 @@ static int check_top(const struct import *in, const json_t *config)
     return 0;
 }
 
+/* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own. */
+static int read_compile(const struct import *in, const json_t *config)
+{
+    const json_t *dynamo = json_object_get(config, "dynamo_config");
+    const json_t *old = json_object_get(config, "dynamo_backend");
+    const char *backend = json_string_value(json_is_object(dynamo) && json_object_size(dynamo) ?
+                                            json_object_get(dynamo, "dynamo_backend") : old);
+    const char *mode = json_string_value(json_object_get(dynamo, "dynamo_mode"));
+    struct plan *p = in->p;
+
+    if (!backend || !strcasecmp(backend, "NO"))
+        return 0;
+    if (!strcasecmp(backend, "CUDAGRAPHS") || (mode && (!strcmp(mode, "reduce-overhead") || !strcmp(mode, "max-autotune"))))
+        return fail("%s: dynamo_config: %s: CUDA graphs are not modelled: mode \"default\" or \"max-autotune-no-cudagraphs\" has none",
+                    in->where, !strcasecmp(backend, "CUDAGRAPHS") ? backend : mode);
+    if (!strcasecmp(backend, "INDUCTOR") && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&
+        p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
+        p->kernels = KERNELS_TORCH_COMPILE;
+    else
+        notes_add(in->notes, "dynamo_config: backend %s: planned with kernels \"%s\"; torch.compile is modelled where it compiles the blocks "
+                  "of FSDP2 one by one (dynamo_use_regional_compilation, fsdp_version 2)", backend, kernels_name(p->kernels));
+    return 0;
+}
+
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     struct import in = { where, p, notes };
@@ -482,7 +506,7 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         return fail("%s: distributed_type: \"%s\" is not supported; FSDP, DEEPSPEED, MULTI_GPU and "
                     "NO are", where, type ? type : "(missing)");
     }
-    if (rc < 0)
+    if (rc < 0 || read_compile(&in, config) < 0)
         return -1;
     plan_resolve(p);
     return plan_check(p, where);

@@ -6,6 +6,7 @@
 #include "model/exchange/export.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -147,6 +148,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
 {
     int known = find(&p->model);
     struct plan said = *p;
+    char *float8 = NULL;
+    size_t size = 0;
 
     if (check_strategy(p) < 0 || check_knobs(p) < 0)
         return -1;
@@ -154,6 +157,15 @@ int export_torchtitan(const struct plan *p, FILE *to)
         return refuse("parallel.virtual_stages", "it counts stages by the blocks of each, and cannot make so many");
     if (p->parallel.pipeline > 1)
         said.micro_batch *= p->accumulation;
+    FILE *lines = open_memstream(&float8, &size);
+    if (!lines)
+        return fail("out of memory");
+    int rc = titan_float8_write(p, lines);
+    fclose(lines);
+    if (rc < 0) {
+        free(float8);
+        return -1;
+    }
     fprintf(to, "# torchtitan %s, on %" PRId64 " node%s of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
             p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", p->cluster.gpus_per_node);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
@@ -169,8 +181,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
                 p->model.name);
     fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
                 "the head than the plan counts, and its gradients are reduced once a chunk\n");
-    if (titan_float8_write(p, to) < 0)
-        return -1;
+    fputs(float8, to);
+    free(float8);
     print_knobs(&said, false, to);
     print_pipeline(p, to);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));

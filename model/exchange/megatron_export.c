@@ -117,6 +117,7 @@ static void write_scaled(const struct plan *p, FILE *to)
 
     if (o->fp8_format)
         fprintf(to, "--fp8-format %s\n--fp8-recipe %s\n", format[o->fp8_format], recipe[o->fp8_recipe]);
+    flag(to, o->attention_backend, o->attention_backend == BACKEND_FLASH ? "--attention-backend flash" : "--attention-backend fused");
     flag(to, o->fp4_format, "--fp4-format e2m1\n--fp4-recipe nvfp4");
     flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
     flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");

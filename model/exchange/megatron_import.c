@@ -57,7 +57,7 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
 static const char *const beside[] = {
     "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "adam_", "train_iters", "train_samples", "exit_", "data_", "split", "log_", "save", "load",
     "eval_", "seed", "init_method", "distributed_", "tokenizer", "vocab_", "merge_file", "tensorboard", "wandb", "num_workers", "mock_data", "ckpt", "use_checkpoint", "dist_ckpt",
-    "async_", "timing_", "attention_softmax_in_fp32", "no_masked_softmax_fusion", "use_mcore_models", "use_flash_attn", "attention_backend", "use_legacy_models",
+    "async_", "timing_", "attention_softmax_in_fp32", "no_masked_softmax_fusion", "use_mcore_models", "use_flash_attn", "use_legacy_models",
     "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
     "position_embedding_type", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
@@ -74,7 +74,7 @@ static const char *const known[] = {
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
     "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather",
     "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
-    "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe",
+    "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
     "world_size", "partly_stated", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
@@ -449,6 +449,8 @@ static int read_scaled(struct import *in)
 {
     struct megatron_options *o = &in->p->megatron;
 
+    if (read_word(in, "attention_backend", "attention_backend") < 0)
+        return -1;
     if (read_word(in, "fp8", "fp8_format") < 0 || read_word(in, "fp8_format", "fp8_format") < 0 || read_word(in, "fp8_recipe", "fp8_recipe") < 0 ||
         read_word(in, "fp4_format", "fp4_format") < 0)
         return -1;

@@ -127,6 +127,8 @@ enum attention_kernel attention_choice(const struct plan *p)
     if (p->kernels == KERNELS_TORCH_EAGER || p->kernels == KERNELS_MEGATRON_LOCAL)
         return ATTENTION_EAGER;
     /* Transformer Engine, get_attention_backend(): flash-attn 2 where it is installed, but cuDNN's from Hopper on; neither in fp32. */
+    if (p->kernels == KERNELS_TE && p->megatron.attention_backend)
+        return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
     if (p->kernels == KERNELS_TE)
         return !half ? ATTENTION_EAGER : arch >= 90 ? ATTENTION_CUDNN : ATTENTION_FLASH;
     if (half && cudnn(p, arch))
@@ -149,7 +151,7 @@ enum flash attention_flash(const struct plan *p)
     /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell. */
     if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2013))
         return FLASH_2;
-    return FLASH_CUDNN;
+    return p->kernels == KERNELS_TE && attention_choice(p) == ATTENTION_FLASH ? FLASH_2 : FLASH_CUDNN;
 }
 
 /* FlashAttention-2, mha_bwd(): dQ in fp32 and a row sum, rows rounded up to 128, heads to 32;

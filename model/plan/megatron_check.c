@@ -68,6 +68,8 @@ static int check_kernels(const struct plan *p, const char *where)
                     kernels_name(p->kernels));
     if (p->kernels == KERNELS_TE && p->precision == DT_FP32)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
+    if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
+        return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
     if (attention_masked(p))
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
     if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))

@@ -37,7 +37,7 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
-                 OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
+                 OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_MUON, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
                  OPTIMIZER_PAGED_LION8, NOPTIMIZER };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
@@ -156,6 +156,9 @@ enum fp4_format { FP4_OFF, FP4_E2M1 };
 /* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
 enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 
+/* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
+enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
+
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
 struct megatron_options {
@@ -164,6 +167,7 @@ struct megatron_options {
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    check_for_nan_in_loss_and_grad;
+    enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */

@@ -456,18 +456,19 @@ static int check_ds_offload(const struct plan *p, const char *where)
 
 /* ---- optimizers ---- */
 
-/* Those that dpx has kernels for. */
+/* Those that dpx has kernels for; of whole tensors: rows and columns, blocks of 256. */
 static int check_own_optimizer(const struct plan *p, const char *where, const char *word)
 {
-    bool factored = p->optimizer == OPTIMIZER_ADAFACTOR;
+    bool whole = p->optimizer == OPTIMIZER_ADAFACTOR || p->optimizer == OPTIMIZER_BNB_ADAMW8;
 
-    if (!factored && p->optimizer != OPTIMIZER_SGD && p->optimizer != OPTIMIZER_BNB_LION)
-        return fail("%s: optimizer: kernels \"dpx\" and dialect paper have adamw, sgd, lion_32bit and adafactor, not %s", where, word);
-    if (factored && p->strategy != STRAT_DDP)
-        return fail("%s: optimizer: adafactor needs whole tensors, which %s divides among ranks: take strategy ddp", where,
+    if (!whole && p->optimizer != OPTIMIZER_SGD && p->optimizer != OPTIMIZER_BNB_LION)
+        return fail("%s: optimizer: kernels \"dpx\" and dialect paper have adamw, sgd, lion_32bit, adafactor and adamw_bnb_8bit, not %s",
+                    where, word);
+    if (whole && p->strategy != STRAT_DDP)
+        return fail("%s: optimizer: %s needs whole tensors, which %s divides among ranks: take strategy ddp", where, word,
                     strategy_name(p->strategy));
-    if (factored && !plan_is_data_parallel(p))
-        return fail("%s: optimizer: adafactor needs whole tensors: without tensor, context or pipeline parallelism", where);
+    if (whole && !plan_is_data_parallel(p))
+        return fail("%s: optimizer: %s needs whole tensors: without tensor, context or pipeline parallelism", where, word);
     if (p->dialect == DIALECT_PAPER && p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: optimizer: with deepspeed.offload_optimizer only adamw is modelled", where);
     return 0;
@@ -487,6 +488,9 @@ static int check_optimizer(const struct plan *p, const char *where)
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);
+    if (p->optimizer == OPTIMIZER_MUON && (p->strategy != STRAT_DDP || !plan_is_data_parallel(p)))
+        return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that %s is not modelled: take ddp/torch", where,
+                    p->strategy == STRAT_DDP ? "other ranks have a part of" : "FSDP2 shards (DTensor)");
     if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)

@@ -27,11 +27,16 @@ static int check_own_train(const struct plan *p, const char *where)
 
     if (what)
         return fail("%s: train: kernels \"dpx\" have no adapters and frozen weights beside %s", where, what);
-    if (p->train.base != BASE_PLAIN)
-        return fail("%s: base_dtype: kernels \"dpx\" have no products with weights in %s: take torch-sdpa or torch-eager", where,
-                    training_base_name(p->train.base));
-    if (p->train.dropout > 0)
-        return fail("%s: lora.dropout: kernels \"dpx\" have adapters without dropout", where);
+    if (p->train.base == BASE_INT8)
+        return fail("%s: base_dtype: kernels \"dpx\" have no products of 8-bit integers (LLM.int8()): take torch-sdpa or torch-eager", where);
+    if (p->train.base != BASE_PLAIN && p->strategy != STRAT_DDP)
+        return fail("%s: base_dtype: kernels \"dpx\" have whole weights in %s, which %s divides among ranks: take strategy ddp", where,
+                    training_base_name(p->train.base), strategy_name(p->strategy));
+    if (p->train.base != BASE_PLAIN && p->precision == DT_FP32)
+        for (int t = 0; t < m->ntensors; t++)
+            if (m->tensors[t].packed != BASE_PLAIN && m->tensors[t].is_bias)
+                return fail("%s: base_dtype: %s has a bias, which %s keeps in 16 bits: set precision bf16", where, m->tensors[t].name,
+                            training_base_name(p->train.base));
     return 0;
 }
 
@@ -51,9 +56,9 @@ static int check_base(const struct plan *p, const char *where)
     if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
         return fail("%s: base_dtype: FSDP2 shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
                     "fsdp.model_dtype bf16", where);
-    if (p->precision == DT_FP32)
+    if (p->precision == DT_FP32 && p->kernels != KERNELS_DPX)
         return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
-    if (p->strategy == STRAT_DDP && !plan_recipe(p).autocast)
+    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
     if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE)

@@ -61,6 +61,8 @@ enum kernel_fn {
     FN_ATTENTION_DELTA, FN_ATTENTION_PART_BACK,
     FN_DKEYS_ADD, FN_DKEYS_JOIN,    /* what other ranks added up; and is the rank's own, with dq in fp32 */
     FN_DEAL, FN_COLLECT,            /* tensor `step` (enum dealt) in parts for each rank; and what came */
+    FN_UNPACK,                      /* numbers of a weight's codes */
+    FN_ADAPTER_DROP, FN_ADAPTER_DROP_BACK,  /* what an adapter reads, dropped; its gradient, dropped alike, added to the layer's */
     NKERNEL_FN
 };
 
@@ -88,6 +90,8 @@ enum slot {
     SLOT_DGATHERED_OUT,             /* SLOT_DY_OUT of all positions */
     /* What an adapter's A leaves, scaled, of each layer that may have one; and its gradient. */
     SLOT_LOW_Q, SLOT_LOW_K, SLOT_LOW_V, SLOT_LOW_OUT, SLOT_LOW_GATE, SLOT_LOW_UP, SLOT_LOW_DOWN, SLOT_DLOW,
+    SLOT_DROPPED,                   /* what an adapter's A reads behind its dropout, or the gradient of that */
+    SLOT_WEIGHT,                    /* of a frozen weight that is kept in codes: its numbers, for one product */
     NSLOT
 };
 _Static_assert(NSLOT <= 64, "the executor has a bit for each slot");

@@ -76,6 +76,8 @@ void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t num
 
 struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, enum kernel_class kc, int64_t bytes)
 {
+    dpx_gone(d, &d->weight);
+
     struct kernel *k = tape_kernel(&d->t, name, kc);
 
     k->bytes = bytes;
@@ -97,8 +99,10 @@ void dpx_use(struct dpx *d, enum tensor_role role)
 
 struct kernel *dpx_gemm(struct dpx *d, enum kernel_fn fn, const char *name, int64_t m, int64_t n, int64_t k)
 {
+    int weight = dpx_unpack(d, fn);
     struct kernel *kn = dpx_kernel(d, fn, name, KC_GEMM, (m * k + n * k + m * n) * d->e);
 
+    d->weight = weight;
     kn->m = m, kn->n = n, kn->k = k, kn->batch = 1;
     kn->flops = 2.0 * (double)m * (double)n * (double)k;
     return kn;
@@ -164,6 +168,8 @@ void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_
 
 static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
 {
+    dpx_gone(d, &d->weight);
+
     int to = tape_cut(&d->t);
 
     if (d->t.bad)

@@ -34,6 +34,7 @@ struct dpx {
     int     dx;                 /* gradient of the residual stream */
     int     dn;                 /* of a norm's output that attention and MLP share */
     int     dgathered;          /* the embedding's gradient, all positions */
+    int     weight;             /* what the last product read in place of a weight's codes: it goes before the next kernel */
     enum tensor_role role;      /* of the next kernel */
     enum adapter adapter;       /* likewise */
     struct kept k;
@@ -85,6 +86,8 @@ void dpx_adapter_in(struct dpx *d, enum tensor_role role, int64_t k);
 void dpx_adapter_out(struct dpx *d, enum tensor_role role, int64_t n);
 void dpx_adapter_back(struct dpx *d, enum tensor_role role, int64_t n, int64_t k, int *dlow);
 void dpx_adapter_dx(struct dpx *d, enum tensor_role role, int64_t k, int *dlow);
+/* Before a product `fn` with a weight that is kept in codes (arch/packed.h): the store of all of it as numbers; 0. */
+int  dpx_unpack(struct dpx *d, enum kernel_fn fn);
 /* What follows an adapted layer that adds to the residual stream: its bias, dropout and the residual. */
 void dpx_adapter_residual(struct dpx *d, enum tensor_role role);
 

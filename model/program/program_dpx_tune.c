@@ -6,9 +6,14 @@
  *
  * An adapter of rank r adds s B (A x) to its layer's output, s = alpha / r:
  *     forward    low = s x A^T [N, r], kept;  y += low B^T
- *     backward   dB = dy^T low;  dlow = s dy B;  dA = dlow^T x;  dx += dlow A, behind the layer's own dx */
+ *     backward   dB = dy^T low;  dlow = s dy B;  dA = dlow^T x;  dx += dlow A, behind the layer's own dx
+ * With dropout on x, of which each adapter has its own, x is dropped into a tensor for A's product and once more for dA: the
+ * elements are a function of a counter, and nothing is kept.  dlow A is then dropped likewise before it is added.
+ *
+ * A frozen weight in NF4 is made into numbers before each product that reads it, one layer at a time. */
 #include "model/program/program_dpx.h"
 
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 
 /* ---- what trains ---- */
@@ -95,6 +100,16 @@ static struct kernel *gemm(struct dpx *d, enum kernel_fn fn, const char *name, e
     return dpx_gemm(d, fn, name, m, n, k);
 }
 
+/* What A reads: x[N, k], or a tensor of what is left of it (0: there is no dropout). */
+static int dropped(struct dpx *d, enum tensor_role role, int64_t k)
+{
+    if (d->p->train.dropout <= 0)
+        return 0;
+    use_adapter(d, role, ADAPTER_LORA_A);
+    dpx_kernel(d, FN_ADAPTER_DROP, "adapter dropout", KC_ELEMENTWISE, 2 * d->n * k * d->e);
+    return dpx_temp(d, SLOT_DROPPED, d->n * k, d->e);
+}
+
 void dpx_adapter_in(struct dpx *d, enum tensor_role role, int64_t k)
 {
     int64_t rank = d->p->train.rank;
@@ -102,9 +117,11 @@ void dpx_adapter_in(struct dpx *d, enum tensor_role role, int64_t k)
 
     if (!dpx_is_adapted(d, role))
         return;
+    int x = dropped(d, role, k);
     gemm(d, FN_LINEAR, "adapter A", role, ADAPTER_LORA_A, d->n, rank, k);
     int *low = low_of(d, role, &slot);
     *low = dpx_keep(d, slot, d->n * rank, d->e);
+    dpx_gone(d, &x);
 }
 
 void dpx_adapter_out(struct dpx *d, enum tensor_role role, int64_t n)
@@ -138,13 +155,42 @@ void dpx_adapter_back(struct dpx *d, enum tensor_role role, int64_t n, int64_t k
     dpx_gone(d, low_of(d, role, &slot));
     gemm(d, FN_LINEAR_DX, "adapter B dX", role, ADAPTER_LORA_B, d->n, rank, n);
     *dlow = dpx_temp(d, SLOT_DLOW, d->n * rank, d->e);
+    int x = dropped(d, role, k);
     gemm(d, FN_LINEAR_DW, "adapter A dW", role, ADAPTER_LORA_A, k, rank, d->n);
     dpx_param_grad(d, role, false, rank * k);
+    dpx_gone(d, &x);
 }
 
 void dpx_adapter_dx(struct dpx *d, enum tensor_role role, int64_t k, int *dlow)
 {
-    if (dpx_is_adapted(d, role) && dpx_passes(d, role))
+    bool adds = dpx_is_adapted(d, role) && dpx_passes(d, role);
+
+    if (adds)
         gemm(d, FN_LINEAR_DX, "adapter A dX", role, ADAPTER_LORA_A, d->n, k, d->p->train.rank);
+    if (adds && d->p->train.dropout > 0) {
+        int dx = dpx_temp(d, SLOT_DROPPED, d->n * k, d->e);
+        use_adapter(d, role, ADAPTER_LORA_A);
+        dpx_kernel(d, FN_ADAPTER_DROP_BACK, "adapter dropout backward", KC_ELEMENTWISE, 4 * d->n * k * d->e);
+        dpx_gone(d, &dx);
+    }
     dpx_gone(d, dlow);
+}
+
+/* ---- frozen weights in codes ---- */
+
+int dpx_unpack(struct dpx *d, enum kernel_fn fn)
+{
+    int tensor = torch_piece_part(d->m, d->block, d->role, false, ADAPTER_NONE);
+    bool reads = fn == FN_LINEAR || fn == FN_LINEAR_PART || fn == FN_LINEAR_DX;
+    int module = d->t.module;
+
+    if (!reads || d->adapter != ADAPTER_NONE || d->block < 0 || tensor < 0)
+        return 0;
+    const struct tensor *w = &d->m->tensors[d->m->block0 + tensor];
+    if (w->packed == BASE_PLAIN)
+        return 0;
+    dpx_kernel(d, FN_UNPACK, "dequantise", KC_ELEMENTWISE, packed_codes(w) + w->numel * d->e);
+    int numbers = dpx_temp(d, SLOT_WEIGHT, w->numel, d->e);
+    d->t.module = module;
+    return numbers;
 }

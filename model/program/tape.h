@@ -94,6 +94,7 @@ struct float8_layer {
     uint8_t recipe;                         /* enum float8_recipe */
     bool    gathered;                       /* its weight comes in float8 */
     bool    keeps_cast, cast_gradient;      /* tensor parallelism: its input is kept in float8; its output's gradient comes so */
+    bool    keeps_weight;                   /* a graph keeps its weight in float8 */
     bool    last;                           /* no other layer reads its input */
     bool    row_parallel;                   /* its ranks share the inner dimension of its product */
     int64_t ranks;                          /* that share the layer, and the largest values of what is cast; 1: none */

@@ -205,6 +205,8 @@ var tape_float8_linear(struct tape *t, const struct gemm_names *names, var x, in
     bool ends = t->compiled && t->stop_after == t->nsavers + 1;     /* a recompute, before this product */
     struct cast in = { 0 }, of = { 0 };
 
+    if (how->recipe == FLOAT8_ROWWISE_GW_HP)            /* an operand of a product in 16 bits */
+        tape_need(t, x);
     if (!ends || how->keeps_cast)
         in = cast_input(t, x, rowwise ? rows : 1, how);
     if (ends)
@@ -227,6 +229,10 @@ var tape_float8_linear(struct tape *t, const struct gemm_names *names, var x, in
         tape_save(t, node, in.data);
     else
         tape_save_var(t, node, x);
+    /* A weight whose scale came by a collective is not cast again. */
+    node->float8.keeps_weight = t->compiled && of.data && how->ranks > 1 && !rowwise && !t->caches && !t->cached && !t->forget && !t->unpacked;
+    if (node->float8.keeps_weight)
+        tape_save(t, node, of.data);
     var out = tape_var(t, y, rows * n, tape_var_dtype(t, x), t->nnodes - 1, 0);
     forget(t, in);
     forget(t, of);
@@ -321,7 +327,7 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
 
     if (!wide && !how->cast_gradient)
         turned = turn_in_graph(t, n->grad[0], numel, rowwise, 0, how);
-    w = how->gathered ? copy8(t, n->n * n->k)
+    w = how->gathered || how->keeps_weight ? copy8(t, n->n * n->k)
         : turn_in_graph(t, 0, n->n * n->k, rowwise && !wide, wide ? 1 : rowwise && !how->row_parallel ? n->k : 0, how);
     out[0] = multiply_back(t, n, n->names.dx, 0, n->m, n->k, n->n, SCALED_FP8_TENSOR);
     if (parts) {

@@ -80,7 +80,7 @@ static int products_in(const struct tape *t, int from, int n)
     int products = 0;
 
     for (int i = from; i < from + n; i++)
-        products += t->out[i].kind == KC_GEMM;
+        products += t->out[i].kind == KC_GEMM && t->out[i].m > 0;
     return products;
 }
 
@@ -100,7 +100,7 @@ static void order(struct tape *t, int made)
     }
     memcpy(was, to, (size_t)(made + n - 1) * sizeof *was);
     for (int i = 0; i < made; i++)
-        if (was[i].kind == KC_GEMM)
+        if (was[i].kind == KC_GEMM && was[i].m > 0)
             product[products++] = i;
         else
             to[at++] = was[i];

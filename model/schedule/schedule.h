@@ -180,7 +180,8 @@ static inline bool buf_is_place(const struct buf *b)
 
 /* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
 enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ,
-             HOLDS_ROW_VAR, HOLDS_COL_VAR };    /* Adafactor's: element i is of row, or column, i of the tensor */
+             HOLDS_ROW_VAR, HOLDS_COL_VAR,      /* Adafactor's: element i is of row, or column, i of the tensor */
+             HOLDS_MAX_AVG, HOLDS_MAX_SQ };     /* of moments in 8 bits (DT_UINT8: codes): element i is of block i */
 struct slice {
     int32_t tensor;         /* of model->tensors */
     uint8_t holds, dtype;
@@ -235,7 +236,8 @@ struct op {
         struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
                  int32_t kernels;           /* of so many, 0: one */
                  int32_t narrow0, narrows; } copy;      /* bytes; quant: of quants[]; narrows[narrow0 ..] */
-        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
+        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; double flops; } optimizer;  /* tensors in its list;
+                                                        * of matrix products in 16 bits, beside the passes */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };

@@ -39,7 +39,7 @@ void progress_at(struct progress *p, int64_t done)
 {
     double t = now(), spent = t - p->start;
 
-    if (t < p->next || done >= p->of)
+    if (t < p->next || done <= 0 || done >= p->of)
         return;
     fprintf(stderr, "%s%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go%s", p->terminal ? "\r" : "", done,
             p->of, p->what, spent, spent / (double)done * (double)(p->of - done), p->terminal ? "    " : "\n");

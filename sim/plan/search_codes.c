@@ -143,6 +143,22 @@ static bool find(const struct search_options *o, const struct search_result *r, 
     return found;
 }
 
+/* Transformer Engine's 8-bit floats in linear layers: by tensor, from Blackwell on in blocks of 32. */
+static void consider_megatron(const struct search_options *o, const struct search_result *r, struct candidates *all)
+{
+    for (int s = STRAT_DDP; s <= STRAT_ZERO1; s++) {
+        const struct plan *f = r->nfit > 0 ? fastest(r, (enum strategy)s, DIALECT_MEGATRON) : NULL;
+        if (!f || f->kernels != KERNELS_TE || plan_scaled(f))
+            continue;
+        struct plan p = *f;
+        p.megatron.fp8_format = FP8_HYBRID;
+        p.megatron.fp8_recipe = gpu_lacks_scaled(&p.cluster.gpu, SCALED_MXFP8) ? FP8_DELAYED : FP8_MXFP8;
+        p.megatron.fp8_param_gather = s == STRAT_ZERO1;
+        p.megatron.reuse_grad_buf_for_mxfp8_param_ag = s == STRAT_ZERO1 && p.megatron.fp8_recipe == FP8_MXFP8;
+        consider(o, p, all);
+    }
+}
+
 /* torchao's float8 linear layers, one scale a tensor, with FSDP2's float8 gathers where it has them: of the kernels that were searched. */
 static bool find_float8(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
@@ -157,6 +173,7 @@ static bool find_float8(const struct search_options *o, const struct search_resu
         p.fsdp.float8_all_gather = p.fsdp.float8_precomputed = gathers;
         consider(o, p, &all);
     }
+    consider_megatron(o, r, &all);
     for (int i = 0; i < all.n; i++) {
         double s = crossover_step(all.of[i].slowed, 1);
         if (s > 0 && s < most) {
@@ -175,6 +192,8 @@ const char *search_codes_changes(const struct plan *p)
                                                   [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
+    if (plan_scaled(p))
+        return p->megatron.fp4_format ? "4-bit floats in the products of linear layers" : "8-bit floats in the products of linear layers";
     if (p->float8.recipe != FLOAT8_NONE)
         return p->float8.recipe == FLOAT8_ROWWISE_GW_HP ? "products of linear layers in 8-bit floats, but for weights' gradients"
                                                         : "products of linear layers in 8-bit floats";
@@ -195,7 +214,7 @@ static void words(const struct search_result *r, const struct offer *of, char *t
     knob_label(&of->plan, label, sizeof label);
     if (of->now)
         n = snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
-                     of->plan.float8.recipe != FLOAT8_NONE ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
+                     of->plan.float8.recipe != FLOAT8_NONE || plan_scaled(&of->plan) ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
     else
         n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %.1f %% more); it changes the "
                      "numerics: %s.", label, of->step_s, 100 * (of->step_s / r->found[0].step_s - 1), search_codes_changes(&of->plan));

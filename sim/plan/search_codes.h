@@ -10,7 +10,8 @@
 /* Where there are several nodes: of the fastest DeepSpeed stage 3 that fits, with ZeRO++'s int8 gathers (and secondary partitions, and in
  * fp16 int4 reductions), and the fastest DDP of PyTorch's, with its bf16 or PowerSGD hook, the one that takes least, where that is less than
  * the first plan found; where none does, the first that does as the network slows, down to a 64th of its speed; and the speed between
- * nodes at which both take as long.  On GPUs that multiply 8-bit floats, the fastest FSDP2 with torchao's float8 linear layers, where that takes
+ * nodes at which both take as long.  On GPUs that multiply 8-bit floats, the fastest FSDP2 with torchao's float8 linear layers, or plan of
+ * Megatron-LM's with Transformer Engine's, where that takes
  * less than the first plan found.  In one to three sentences; else "". */
 void    search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size);
 /* The same: {"why", "label", "step_s", "saves_s" (negative: takes longer here), "crossover_bytes_per_s" (0: not known), "changes", "plan"}, or null (new reference). */

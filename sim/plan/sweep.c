@@ -11,6 +11,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
+#include "sim/search/grid.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
@@ -402,6 +403,8 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         model_free(&m);
         return -1;
     }
+    if (!a.grid && !a.no_grid && q.options.dialects == 1ull << DIALECT_MEGATRON)      /* which nobody runs without one */
+        q.options.grid = grid_is_usual(&q.options) ? GRID_BESIDE : GRID_NEXT;
     rc = first_of_answer(s, &q.options, out);
     search_question_free(&q);
     return rc;

@@ -8,6 +8,7 @@
 
 #include "base/room.h"
 #include "model/plan/attention.h"
+#include "sim/price/gemm_cost.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
 #include "sim/price/space_cost.h"
@@ -468,6 +469,14 @@ static void copy(const struct cost_cache *c, const struct schedules *s, const st
     out->variance *= (double)n * n;
 }
 
+/* Products of an optimizer, at the rate of large ones. */
+static void add_products(double s, struct cost *out)
+{
+    out->s += s;
+    out->low_s += s;
+    out->high_s += s;
+}
+
 static void optimizer(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     double bytes = (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
@@ -485,6 +494,10 @@ static void optimizer(const struct cost_cache *c, const struct schedules *s, con
     if (space_cost(c->p, s, o, out))
         return;
     kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
+    if (o->u.optimizer.flops > 0) {
+        struct gemm_device d = gemm_device(&c->p->cluster.gpu, DT_BF16);
+        add_products(o->u.optimizer.flops / d.flops, out);
+    }
 }
 
 void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o,

@@ -153,6 +153,22 @@ static bool shard_more(struct plan *p)
     return true;
 }
 
+/* Within nodes, with as many samples a step; norms on a share of the positions, as torchtitan and Megatron-LM's published runs have them. */
+static bool more_tensor(struct plan *p)
+{
+    int64_t tensor = 2 * (p->parallel.tensor > 1 ? p->parallel.tensor : 1), data = plan_data_ranks(p);
+
+    if (!knob_find("parallel", "tensor", knob_cell(p)) || p->dialect == DIALECT_DEEPSPEED || tensor > p->cluster.gpus_per_node ||
+        plan_batch_ranks(p) % 2 || 2 * p->accumulation > PLAN_MAX_BATCH)
+        return false;
+    p->shard_group = p->shard_group >= data || p->shard_group < 2 ? data / 2 : p->shard_group / 2;
+    p->parallel.tensor = tensor;
+    p->parallel.sequence = true;
+    p->accumulation *= 2;
+    plan_resolve(p);
+    return true;
+}
+
 /* FSDP has no other way than all. */
 static bool optimizer_elsewhere(struct plan *p)
 {
@@ -217,6 +233,7 @@ static const struct change changes[] = {
     { "reshard after forward", reshard },
     { "make every block a unit", unit_block },
     { "shard more", shard_more },
+    { "double parallel.tensor and the accumulation", more_tensor },
     { "offload optimizer states to the CPU", optimizer_elsewhere },
     { "offload optimizer states and parameters to the CPU", all_elsewhere },
     { "keep activations in device memory", activations_here },

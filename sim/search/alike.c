@@ -34,6 +34,7 @@ uint64_t alike_key(const struct schedules *s, int program)
         case OP_OPTIMIZER:
             h = hash_mix(hash_mix(h, (uint64_t)o->u.optimizer.elems), (uint64_t)o->u.optimizer.tensors |
                          (uint64_t)o->u.optimizer.bytes << 32 | (uint64_t)o->u.optimizer.passes << 40 | (uint64_t)o->u.optimizer.each << 48);
+            h = hash_mix(h, (uint64_t)o->u.optimizer.flops);
             break;
         case OP_REPEAT: case OP_END:
             h = hash_mix(h, (uint64_t)o->u.repeat.n);

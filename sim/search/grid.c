@@ -2,6 +2,8 @@
 #include "sim/search/grid.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,8 @@ struct grid {
     int64_t from, end;              /* of the wave */
     struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
     double  best_s;                 /* the fastest that fits, when the wave began */
+    pthread_t   caller;             /* who called grid_search(), and may be asked whether to go on */
+    atomic_bool stopped;
     char    refusal[256];           /* of the first candidate that plan_check() refused */
 };
 
@@ -56,6 +60,16 @@ static bool is_hopeless(const struct grid *g, const struct plan *p, int schedule
     }
     return false;
 }
+
+/* The thread that called asks whether to go on, between plans too: one of them may take a second. */
+static bool may_go_on(struct grid *g, int64_t done, int64_t of)
+{
+    if (g->o->go_on && pthread_equal(g->caller, pthread_self()) && !g->o->go_on(g->o->go_on_of, done, of))
+        g->stopped = true;
+    return !g->stopped;
+}
+
+static int stopped(void) { return fail("search: stopped before all plans were looked at"); }
 
 static int offer(struct grid *g, const struct plan *candidate, int schedule)
 {
@@ -211,7 +225,7 @@ static int take_cell(struct grid *g, struct cell of)
             g->nhopeless = 0;
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
                 if (o->global_batch % b == 0 && (!o->micro_batch || b == o->micro_batch))
-                    rc = take_pipelines(g, of, b, tensor, context);
+                    rc = may_go_on(g, 0, 1) ? take_pipelines(g, of, b, tensor, context) : stopped();
         }
     return rc;
 }
@@ -311,6 +325,8 @@ static int one_of_wave(void *of, int64_t i)
     struct desk *d = &g->desk[i];
     struct found *f = &g->found[g->from + i];
 
+    if (!may_go_on(g, g->from, g->n))
+        return stopped();
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
     return assess(g, f, false, d->cache, &d->memo);
@@ -347,11 +363,13 @@ static int64_t run_all(struct grid *g)
         for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
                 break;
-        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, g->from, g->n))
-            return fail("search: stopped before all plans were looked at");
+        if (!may_go_on(g, g->from, g->n))
+            return stopped();
         struct fail_sink before = fail_divert(why, sizeof why);
         int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
         fail_restore(before);
+        if (g->stopped)
+            return stopped();
         if (rc < 0)
             return fail("a candidate that passed the checks could not be planned: %s", why);
         for (; g->from < g->end; g->from++) {
@@ -381,6 +399,8 @@ static int find_nearest(struct grid *g)
         qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
     for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
         struct found *f = &g->found[i];
+        if (!may_go_on(g, g->n, g->n))
+            return stopped();
         if (f->at_least && assess(g, f, true, NULL, &memo) < 0)
             return -1;
         least = fmin(least, f->over);
@@ -428,7 +448,7 @@ static void grid_free(struct grid *g)
 
 int grid_search(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & (BESIDE_DATA | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED) };
+    struct grid g = { .o = o, .best_s = INFINITY, .caller = pthread_self(), .dialects = o->dialects & (BESIDE_DATA | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED) };
 
     memset(out, 0, sizeof *out);
     if (!g.dialects)
@@ -436,6 +456,12 @@ int grid_search(const struct search_options *o, struct search_result *out)
     int rc = take_cells(&g) < 0 ? -1 : answer(&g, out);
     grid_free(&g);
     return rc;
+}
+
+/* Of two answers in which nothing fits: is the first one's nearest plan nearer? */
+static bool lacks_less(const struct search_result *a, const struct search_result *b)
+{
+    return b->nfit == 0 && a->n > 0 && (b->n == 0 || a->found[0].over < b->found[0].over);
 }
 
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out)
@@ -446,7 +472,7 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
     struct fail_sink before = fail_divert(none, sizeof none);
     bool any = grid_search(o, &grid) == 0;
     fail_restore(before);
-    if (any && (rc < 0 || grid.nfit > 0)) {
+    if (any && (rc < 0 || grid.nfit > 0 || lacks_less(&grid, out))) {
         grid.elsewhere = out->elsewhere;
         grid.nrefused = out->nrefused;
         memcpy(grid.refused, out->refused, sizeof grid.refused);
@@ -515,7 +541,7 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
 
 int grid_search_beside(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .beside = true, .dialects = o->dialects & BESIDE_DATA };
+    struct grid g = { .o = o, .beside = true, .caller = pthread_self(), .dialects = o->dialects & BESIDE_DATA };
     int64_t evaluated = 0;
     int rc = incumbent(out, &g.best_s);
 

@@ -1,9 +1,13 @@
-/* megatron_rows.c -- see megatron_rows.h.  Rows are those of tests/accuracy/megatron.csv, each with its source; dense models in 16 bits.
+/* megatron_rows.c -- see megatron_rows.h.  Rows are those of tests/accuracy/megatron.csv, each with its source; dense models in 16 bits, and in 8
+ * (fp8_hybrid, delayed scaling, fp8_params: NeMo's bf16_with_fp8_mixed() and the configs themselves; fp8_amax_history_len 1024).
  *
  * NVIDIA's benchmarks come with their configs (llama3.1_70b.yaml, gpt3_175b_hydra.yaml, nemotron4-15b-synth.yaml ... of v24.11.1; of v25.04.02
  * pretrain_llama31.py): sequence_parallel, no recompute, grad_sync_dtype bf16 (grad_reduce_in_fp32 False), overlap_grad_sync and
  * overlap_param_sync, ub_tp_comm_overlap with tensor parallelism.  The papers: gradients in fp32 on every rank; sequence parallelism in
- * Korthikanti's selective rows alone.  Clipping at 1.
+ * Korthikanti's selective rows alone.  Clipping at 1.  The config of
+ * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
+ * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's there ran as CUDA graphs, which are not modelled.
+ * Not among the rows, for what they state is too little: fine-tuning (no micro-batch), Grok-1 (experts), MaxText and Pax (XLA).
  * Where layers do not divide by the stages, embedding and head take a layer's place.  A micro-batch that is not stated (Narayanan et al.) is the
  * fastest of 1, 2, 4 and 8 that fits, by dpx.  fp16 is planned as bf16: as many bytes and the same peak on these GPUs.  Kernels are
  * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.
@@ -29,7 +33,7 @@ enum { ROWS = 256, VOCAB = 51200 };
 struct row {
     char    source[96], model[40], gpu[16], skipped[96];
     int64_t hidden, layers, heads, gpus, tp, cp, pp, vp, ep, etp, dp, seq, micro_batch, batch;
-    bool    paper, fp8, full, selective;     /* recompute, with sequence parallelism where selective */
+    bool    paper, fp8, flash, full, selective;     /* recompute, with sequence parallelism where selective */
     double  step_s, gib;                /* published; 0: not stated */
     double  predicted_s, predicted_gib, idle, exposed;
     bool    done, fits;
@@ -47,6 +51,7 @@ static void read_row(const struct table *t, struct row *r)
     r->ep = (int64_t)number(t, "ep"), r->etp = (int64_t)number(t, "etp");
     r->paper = r->hidden > 0;
     r->fp8 = !strcmp(get(t, "precision"), "fp8");
+    r->flash = strstr(r->source, "v24.11.1") && (strstr(r->model, "175B") || strstr(r->model, "340B"));
     r->full = !strncmp(get(t, "recompute"), "full", 4);
     r->selective = strstr(get(t, "recompute"), "selective") != NULL;
     r->step_s = number(t, "step_s");
@@ -129,6 +134,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->kernels = r->paper ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     p->reduce_dtype = r->paper ? DT_FP32 : DT_BF16;
     p->clip = 1;
+    p->megatron.attention_backend = r->flash ? BACKEND_FLASH : BACKEND_AUTO;
     p->dropout = r->paper || strstr(r->model, "175B") ? 0.1 : 0;
     if (r->fp8) {
         p->megatron.fp8_format = FP8_HYBRID;
@@ -194,7 +200,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }

@@ -84,7 +84,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->pipeline = number(t, "pp") > 1 ? (int64_t)number(t, "pp") : 1;
     r->interleaved = strstr(get(t, "notes"), "Interleaved") != NULL;
     if (r->interleaved)
-        TEXT(r->how, "interleaved as torch 2.15, not in lock step");
+        TEXT(r->how, "torch 2.15's interleaved schedule");
     if (r->pipeline > 1) {
         r->accumulation = r->micro_batch;
         r->micro_batch = 1;

@@ -2,10 +2,14 @@
 # each with a name of its own, so that Open MPI takes them for two nodes and sends everything
 # between them over the link, and with half of the cores.  Source it, then
 #
+#     lab_begin WHAT                            lab_up, or WHAT is skipped and the script ends; $B, and the sanitizers' options
 #     lab_up || ...                             0, or 1 with the reason in $lacking
+#     lab_rate MBIT                             the link's speed from here on, in each direction
+#     lab_llama FILE [HIDDEN INTERMEDIATE]      a Llama of four layers: 3.4 million parameters, 13.7 MB in fp32, if not said
+#     lab_figure FILE KEY                       a number of a JSON document
 #     lab_run RANKS_A_NODE dpxrun ARGUMENT...   ranks 0, 1, ... on node a, the others on b; killed
 #                                               after $LAB_SECONDS (90)
-#     lab_sent                                  bytes that node a has sent over the link so far
+#     lab_sent                                  bytes that node a has sent over the link so far, heads of packets left out
 #
 # Needs root.  Whatever ends the script, nothing is left.
 # shellcheck shell=sh
@@ -74,6 +78,32 @@ lab_run() {
         timeout -k 5 "${LAB_SECONDS:-90}" "$program" "$@" --hostfile "$lab_dir/hosts" </dev/null
 }
 
+# A packet as the kernel hands it on (up to 64 KB) has a head of 66 bytes: Ethernet's 14, IPv4's 20, TCP's 20 and 12 of its timestamps;
+# an acknowledgement is nothing else.
 lab_sent() {
-    ip netns exec "$lab-a" cat /sys/class/net/dpx0/statistics/tx_bytes
+    ip netns exec "$lab-a" sh -c 'cd /sys/class/net/dpx0/statistics && echo $(($(cat tx_bytes) - 66 * $(cat tx_packets)))'
+}
+
+lab_rate() {
+    for n in a b; do
+        tc -n "$lab-$n" qdisc change dev dpx0 root tbf rate "$1mbit" burst 128kb latency 50ms || echo "the link stays as fast as it is" >&2
+    done
+}
+
+lab_llama() {
+    cat >"$1" <<MODEL
+{ "model_type": "llama", "vocab_size": 512, "max_position_embeddings": 256, "hidden_size": ${2:-256},
+  "intermediate_size": ${3:-688}, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
+  "hidden_act": "silu", "rms_norm_eps": 1e-05, "tie_word_embeddings": false }
+MODEL
+}
+
+lab_figure() { tr -d ' ,"' <"$1" | sed -n "s/^$2://p" | head -n 1; }
+
+lab_begin() {
+    B=${B:-build}
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+    lab_up && return
+    skip "$1" "$lacking"
+    finish
 }

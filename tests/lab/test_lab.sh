@@ -11,20 +11,8 @@
 . tests/check.sh
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
-B=${B:-build}
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
-
-if ! lab_up; then
-    skip 'the emulated cluster' "$lacking"
-    finish
-fi
-
-# 3.4 million parameters, 13.7 MB.
-cat >"$lab_dir/config.json" <<'MODEL'
-{ "model_type": "llama", "vocab_size": 512, "max_position_embeddings": 256, "hidden_size": 256,
-  "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
-  "hidden_act": "silu", "rms_norm_eps": 1e-05, "tie_word_embeddings": false }
-MODEL
+lab_begin 'the emulated cluster'
+lab_llama "$lab_dir/config.json"
 
 plan() {        # RANKS_A_NODE MICRO_BATCH STRATEGY MORE
     cat >"$lab_dir/plan.json" <<PLAN
@@ -52,7 +40,7 @@ ring_bytes() {  # FILE GROUP RANKS
         END { printf "%d\n", sum }'
 }
 
-median() { tr -d ' ,"' <"$1" | sed -n 's/^median://p'; }
+median() { lab_figure "$1" median; }
 
 # ---- bytes: of the steps that a longer run has more, so that starting does not count ----
 

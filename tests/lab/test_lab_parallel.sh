@@ -10,13 +10,7 @@
 . tests/check.sh
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
-B=${B:-build}
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
-
-if ! lab_up; then
-    skip 'pipelines against tensor parallelism between two nodes' "$lacking"
-    finish
-fi
+lab_begin 'pipelines against tensor parallelism between two nodes'
 
 cat >"$lab_dir/config.json" <<'MODEL'
 { "model_type": "llama", "vocab_size": 512, "max_position_embeddings": 256, "hidden_size": 128,
@@ -34,8 +28,6 @@ plan() {        # RANKS_A_NODE PARALLEL
 PLAN
 }
 
-figure() { tr -d ' ,"' <"$1" | sed -n "s/^$2://p" | head -n 1; }
-
 # A complaint where it does not run; into NAME.json, and the bytes over the link into NAME.sent.
 steps() {       # RANKS_A_NODE NAME PARALLEL
     plan "$1" "$3"
@@ -46,12 +38,12 @@ steps() {       # RANKS_A_NODE NAME PARALLEL
 }
 
 slower() {      # NAME OTHER FIGURE: unless NAME is the faster one
-    awk -v a="$(figure "$lab_dir/$1.json" "$3")" -v b="$(figure "$lab_dir/$2.json" "$3")" -v what="$3" -v one="$1" -v other="$2" '
+    awk -v a="$(lab_figure "$lab_dir/$1.json" "$3")" -v b="$(lab_figure "$lab_dir/$2.json" "$3")" -v what="$3" -v one="$1" -v other="$2" '
         BEGIN { if (!(a > 0 && b > 0 && a < b)) print what ": " one " " a " s, " other " " b " s" }'
 }
 
 say() {         # NAME
-    awk -v name="$1" -v p="$(figure "$lab_dir/$1.json" predicted_step_s)" -v m="$(figure "$lab_dir/$1.json" p10)" \
+    awk -v name="$1" -v p="$(lab_figure "$lab_dir/$1.json" predicted_step_s)" -v m="$(lab_figure "$lab_dir/$1.json" p10)" \
         -v sent="$(cat "$lab_dir/$1.sent")" 'BEGIN {
             printf "#  %-34s predicted %6.3f s, measured %6.3f s, %5.1f MB over the link\n", name, p, m, sent / 1e6 }' >&2
 }

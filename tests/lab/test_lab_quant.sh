@@ -1,26 +1,16 @@
 #!/bin/sh
 # tests/lab/test_lab_quant.sh -- ZeRO++ between two nodes of an emulated cluster (lab.sh): what each of its three parts leaves of ZeRO-3's
-# bytes over the link, counted there, and where the network is slow, of its step.
+# bytes over the link, counted there.  What that does to a step's time is measured by measure_wire.sh.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
-B=${B:-build}
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+lab_begin 'codes between two nodes'
 
-if ! lab_up; then
-    skip 'codes between two nodes' "$lacking"
-    finish
-fi
-
-# 3.4 million parameters P, in 16 bits: 6.9 MB.  Nothing stays whole, one micro-step: two gathers and a reduction of P, a step.
-cat >"$lab_dir/config.json" <<'MODEL'
-{ "model_type": "llama", "vocab_size": 512, "max_position_embeddings": 256, "hidden_size": 256,
-  "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
-  "hidden_act": "silu", "rms_norm_eps": 1e-05, "tie_word_embeddings": false }
-MODEL
-P=$((2 * 512 * 256 + 4 * (4 * 256 * 256 + 3 * 688 * 256 + 2 * 256) + 256))
+# 13.2 million parameters P, in 16 bits: 26.4 MB.  Nothing stays whole, one micro-step: two gathers and a reduction of P, a step.
+lab_llama "$lab_dir/config.json" 512 1376
+P=$((2 * 512 * 512 + 4 * (4 * 512 * 512 + 3 * 1376 * 512 + 2 * 512) + 512))
 
 steps() {       # NAME STEPS KEYS: into NAME.json and NAME.sent; a complaint where it does not run
     cat >"$lab_dir/plan.json" <<PLAN
@@ -28,7 +18,7 @@ steps() {       # NAME STEPS KEYS: into NAME.json and NAME.sent; a complaint whe
   "dialect": "deepspeed", "precision": "bf16", "deepspeed": { "stage3_param_persistence_threshold": 0,
     "stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0, "reduce_bucket_size": 1000000$3 },
   "cluster": { "name": "lab", "host": true, "nodes": 2, "gpus_per_node": 2, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
-    "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": $rate } } }
+    "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 0.125 } } }
 PLAN
     before=$(lab_sent)
     lab_run 2 "$B/dpxrun" "$lab_dir/plan.json" --steps "$2" --no-db --json >"$lab_dir/$1.json" 2>"$lab_dir/said" ||
@@ -46,8 +36,8 @@ planned() {
         END { printf "%d\n", sum }'
 }
 
-# Of the three steps that a longer run has more: complaint, and the bytes of one step into NAME.step.  Up to 350 messages a step have heads
-# of TCP and of Open MPI, of about 140 bytes together, which are 1.4 % where 3.5 MB are left.
+# Of the three steps that a longer run has more: complaint, and the bytes of one step into NAME.step.  What is counted beyond the
+# schedule's are Open MPI's heads of messages and their pieces, and what ranks tell each other after a step: some 20 to 40 KB a step.
 over_the_link() {       # NAME KEYS
     steps "$1-short" 2 "$2"
     steps "$1" 5 "$2"
@@ -55,15 +45,12 @@ over_the_link() {       # NAME KEYS
     got=$(($(cat "$lab_dir/$1.sent") - $(cat "$lab_dir/$1-short.sent")))
     echo $((got / 3)) >"$lab_dir/$1.step"
     echo "# $1: predicted $want bytes from a to b in 3 steps, counted $got" >&2
-    [ "$want" -gt 1000000 ] && [ $((got * 1000)) -ge $((want * 1000)) ] && [ $((got * 1000)) -le $((want * 1020)) ] ||
+    [ "$want" -gt 1000000 ] && [ $((got * 1000)) -ge $((want * 1000)) ] && [ $((got * 1000)) -le $((want * 1005)) ] ||
         echo "predicted $want bytes over the link, counted $got"
 }
 
-figure() { tr -d ' ,"' <"$1" | sed -n "s/^$2://p" | head -n 1; }
-
-rate=0.125
 weights=', "zero_quantized_weights": true' secondary=', "zero_hpz_partition_size": 2' gradients=', "zero_quantized_gradients": true'
-check 'ZeRO-3: bytes over the link are the schedule'\''s' "$(over_the_link plain '')"
+check 'ZeRO-3: bytes over the link are the schedule'\''s within 0.5 %' "$(over_the_link plain '')"
 check 'int8 gathers' "$(over_the_link weights "$weights")"
 check 'secondary partitions' "$(over_the_link secondary "$secondary")"
 check 'int4 reductions' "$(over_the_link gradients "$gradients")"
@@ -83,21 +70,4 @@ check 'one stays in the node' "$(near secondary 2 2.05)"
 check 'a reduction in int4 is a sixth' "$(near gradients 2.16 2.25)"
 check 'with all three less than 0.75 models are left' "$(near three 0.66 0.75)"
 
-# ---- where the network is what counts: 100 Mbit/s ----
-
-for n in a b; do
-    tc -n "$lab-$n" qdisc change dev dpx0 root tbf rate 100mbit burst 128kb latency 50ms || echo 'the link stays as fast as it is' >&2
-done
-rate=0.0125
-for name in plain three; do
-    keys=
-    [ $name = three ] && keys=$weights$secondary$gradients
-    check "$name runs at 100 Mbit/s" "$(steps $name 5 "$keys")"
-    echo "# $name at 100 Mbit/s: predicted $(figure "$lab_dir/$name.json" predicted_step_s) s, measured (10th percentile)" \
-         "$(figure "$lab_dir/$name.json" p10) s" >&2
-done
-for what in predicted_step_s p10; do
-    check "$what: all three are faster there" "$(awk -v a="$(figure "$lab_dir/three.json" $what)" \
-        -v b="$(figure "$lab_dir/plain.json" $what)" 'BEGIN { if (!(a > 0 && b > 0 && a < b)) print a " s of " b " s" }')"
-done
 finish

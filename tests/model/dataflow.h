@@ -108,7 +108,7 @@ static inline bool df_check_slice(struct df *d, int64_t rank, const struct buf *
                        b->bytes, d->m->tensors[x->tensor].name, x->at, end);
     if (end > DF_MOST)
         return df_fail(d, rank, NULL, "%s is more than the test keeps", b->what);
-    if (x->dtype != DT_FP32 && x->dtype != DT_BF16 && x->dtype != DT_FP16 && x->dtype != DT_INT8)
+    if (x->dtype != DT_FP32 && x->dtype != DT_BF16 && x->dtype != DT_FP16 && dtype_bytes(x->dtype) != 1)
         return df_fail(d, rank, NULL, "%s holds %s", b->what, dtype_name(x->dtype));
     return true;
 }
@@ -440,10 +440,11 @@ static inline void df_next(struct df *d, const struct slice *x, enum df_of of)
         d->v[i] = df_state(of, x->tensor, x->from + i, d->step + 1);
 }
 
-/* Moments, or Adafactor's rows, columns and, of a vector, squares. */
+/* Moments, Adafactor's rows, columns and, of a vector, squares; what blocks of moments in 8 bits have beside their codes. */
 static const struct df_states { enum holds holds; enum df_of of; const char *what; } df_states[] = {
     { HOLDS_EXP_AVG, DF_EXP_AVG, "exp_avg" }, { HOLDS_EXP_AVG_SQ, DF_EXP_AVG_SQ, "exp_avg_sq" },
     { HOLDS_ROW_VAR, DF_ROW_VAR, "row_var" }, { HOLDS_COL_VAR, DF_COL_VAR, "col_var" },
+    { HOLDS_MAX_AVG, DF_MAX_AVG, "blocks of exp_avg" }, { HOLDS_MAX_SQ, DF_MAX_SQ, "blocks of exp_avg_sq" },
 };
 enum { DF_NSTATES = sizeof df_states / sizeof *df_states };
 
@@ -485,23 +486,31 @@ static inline bool df_step_weights(struct df *d, int64_t rank, const struct df_e
     return true;
 }
 
+/* Which states are updated with the first one, and how many elements each has. */
+static inline int64_t df_elems(const struct df *d, const struct slice *first, enum holds h)
+{
+    const struct tensor *t = &d->m->tensors[first->tensor];
+    bool factored = d->p->optimizer == OPTIMIZER_ADAFACTOR, bnb = d->p->optimizer == OPTIMIZER_BNB_ADAMW8;
+
+    if (h == first->holds)
+        return first->n;
+    if (factored)
+        return h == HOLDS_COL_VAR && t->ndim == 2 ? t->shape[1] : 0;
+    if (h == HOLDS_EXP_AVG_SQ)
+        return bnb || d->p->optimizer == OPTIMIZER_ADAMW ? first->n : 0;
+    return bnb && first->dtype == DT_UINT8 && (h == HOLDS_MAX_AVG || h == HOLDS_MAX_SQ) ? ceil_div(t->numel, 256) : 0;
+}
+
 /* A first state: all of what it is of.  *elems: how many elements that is. */
 static inline bool df_update(struct df *d, int64_t rank, const struct df_entry *e, struct slice x, bool has_master, int64_t *elems)
 {
-    const struct tensor *t = &d->m->tensors[x.tensor];
-    bool factored = d->p->optimizer == OPTIMIZER_ADAFACTOR, matrix = factored && t->ndim == 2;
-
     for (int k = 0; k < DF_NSTATES; k++) {
         struct slice s = x;
-        if (matrix ? df_states[k].holds < HOLDS_ROW_VAR : df_states[k].holds != x.holds
-            && !(d->p->optimizer == OPTIMIZER_ADAMW && df_states[k].holds == HOLDS_EXP_AVG_SQ))
-            continue;
-        if (df_states[k].holds == HOLDS_COL_VAR)
-            s.n = t->shape[1];
-        if (!df_step_state(d, rank, e, s, &df_states[k]))
+        s.n = df_elems(d, &x, df_states[k].holds);
+        if (s.n > 0 && !df_step_state(d, rank, e, s, &df_states[k]))
             return false;
     }
-    x.n = factored ? t->numel : x.n;
+    x.n = d->p->optimizer == OPTIMIZER_ADAFACTOR ? d->m->tensors[x.tensor].numel : x.n;
     *elems += x.n;
     return df_step_weights(d, rank, e, x, has_master);
 }

@@ -18,7 +18,7 @@
 
 /* ---- what elements must be ---- */
 
-enum df_of { DF_WEIGHT, DF_EXP_AVG, DF_EXP_AVG_SQ, DF_ROW_VAR, DF_COL_VAR };
+enum df_of { DF_WEIGHT, DF_EXP_AVG, DF_EXP_AVG_SQ, DF_ROW_VAR, DF_COL_VAR, DF_MAX_AVG, DF_MAX_SQ };
 
 static inline uint32_t df_hash(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
@@ -96,7 +96,7 @@ static inline double df_get(struct df_inst *x, enum dtype dt, int64_t at, int64_
     uint16_t h;
     float v;
 
-    if (dt == DT_INT8)
+    if (dtype_bytes(dt) == 1)
         return *m ? (double)*m - 128 : NAN;
     if (dt == DT_BF16 || dt == DT_FP16) {
         memcpy(&h, m, sizeof h);
@@ -114,7 +114,7 @@ static inline void df_put(struct df_inst *x, enum dtype dt, int64_t at, int64_t 
     unsigned char *m = df_mem(x) + at + i * dtype_bytes(dt);
     uint32_t u = ~df_float_bits((float)value);
 
-    if (dt == DT_INT8) {
+    if (dtype_bytes(dt) == 1) {
         *m = isnan(value) ? 0 : (unsigned char)(value + 128);
     } else if (dt == DT_BF16 || dt == DT_FP16) {
         uint32_t v = ~u;

@@ -210,6 +210,31 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("- a\n", "mapping");
 }
 
+#define COMPILED(mode) "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_mode: " mode "\n"
+
+static void a_compiled_model_is_planned_so_said_or_refused(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct notes n = { 0 };
+
+    struct model was = gpt2;
+
+    refuses(FSDP1 "  fsdp_version: 2\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", "torch-compile is not modelled for gpt2");
+    assert_int_equal(model_load("llama-3.2-1b", &gpt2), 0);
+    accepts(FSDP1 "  fsdp_version: 2\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
+    assert_int_equal(p.kernels, KERNELS_TORCH_COMPILE);
+    model_free(&gpt2);
+    gpt2 = was;
+    assert_int_equal(import(FSDP1 "  fsdp_version: 2\n" COMPILED("max-autotune-no-cudagraphs"), &p, &n, 0), 0);
+    assert_int_not_equal(p.kernels, KERNELS_TORCH_COMPILE);
+    assert_non_null(strstr(n.text[n.n - 1], "dynamo_config: backend INDUCTOR: planned with kernels"));
+    refuses(FSDP1 COMPILED("reduce-overhead"), "dynamo_config: reduce-overhead: CUDA graphs are not modelled");
+    refuses(FSDP1 COMPILED("max-autotune"), "CUDA graphs are not modelled");
+    refuses(FSDP1 "dynamo_backend: CUDAGRAPHS\n", "CUDAGRAPHS: CUDA graphs are not modelled");
+    accepts(FSDP1 "dynamo_backend: 'NO'\ndynamo_config: {}\n", &p);
+}
+
 /* What accelerate can say comes back; the rest is refused, never dropped. */
 static void export_then_import_is_the_same_plan(void **state)
 {
@@ -283,6 +308,7 @@ int main(void)
         cmocka_unit_test(deepspeed_with_a_file_beside),
         cmocka_unit_test(several_gpus_are_ddp),
         cmocka_unit_test(what_plans_lack_is_refused_by_name),
+        cmocka_unit_test(a_compiled_model_is_planned_so_said_or_refused),
         cmocka_unit_test(export_then_import_is_the_same_plan),
     };
     int rc;

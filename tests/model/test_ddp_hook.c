@@ -71,6 +71,62 @@ static void powersgd_sends_two_narrow_matrices_for_each(void **state)
     plan_free(&p);
 }
 
+/* The first step is one of `start` whole reductions; those behind it send what DDP sends without the hook. */
+static void steps_before_the_start_reduce_whole_buckets(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    struct sent plain = reduced(SCHED_STEADY);
+    assert_int_equal(s.early, 0);
+    assert_int_equal(sched_times(&s, SCHED_STEADY, 10), 9);
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    for (int64_t start = 2; start <= 20; start += 9) {
+        p.ddp.powersgd.start = start;
+        lowered(&p, 0, &s);
+        struct sent early = reduced(SCHED_EARLY);
+        int64_t times[NSCHED] = { 0 };
+        assert_int_equal(s.early, start - 1);
+        assert_memory_equal(&early, &plain, sizeof plain);
+        for (int64_t step = 1; step <= 15; step++)
+            times[sched_of_step(&s, step)]++;
+        assert_int_equal(times[SCHED_FIRST] + times[SCHED_EARLY], start < 15 ? start : 15);
+        for (int id = SCHED_FIRST; id < NSCHED; id++)
+            assert_int_equal(sched_times(&s, (enum sched_id)id, 15), times[id]);
+    }
+    plan_free(&p);
+}
+
+/* What the executor is told: of every element a matrix has, or it is reduced as it is; Ps and Qs are what is sent. */
+static void matrices_and_the_rest_are_the_bucket(void **state)
+{
+    (void)state;
+    struct plan p;
+    int64_t elems = 0, sent = 0, rest = 0;
+
+    plan_of(&p, "gpt2", 2, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    p.ddp.comm_hook = HOOK_POWERSGD;
+    p.ddp.powersgd.rank = 4;
+    s.detailed = true;
+    lowered(&p, 0, &s);
+    for (int i = 0; i < s.nnarrows; i++) {
+        const struct narrow *m = &s.narrows[i];
+        elems += m->rows * m->cols;
+        sent += (m->rows + m->cols) * m->rank;
+    }
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++) {
+        const struct op *o = &s.ops[i];
+        if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_REDUCE && s.bufs[s.acts[o->act0].buf].layout)
+            rest += o->u.coll.elems;
+    }
+    assert_int_equal(elems + rest, p.model.params);
+    assert_int_equal(sent + rest, reduced(SCHED_STEADY).elems);
+    s.detailed = false;
+    plan_free(&p);
+}
+
 /* Between steps: an error for each gradient, Ps and Qs (512-byte roundings: at most one a buffer, 3 buffers a bucket of 13). */
 static void powersgd_keeps_errors_and_matrices(void **state)
 {
@@ -176,6 +232,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compression_halves_the_bytes_and_keeps_the_calls),
         cmocka_unit_test(powersgd_sends_two_narrow_matrices_for_each),
+        cmocka_unit_test(steps_before_the_start_reduce_whole_buckets),
+        cmocka_unit_test(matrices_and_the_rest_are_the_bucket),
         cmocka_unit_test(powersgd_keeps_errors_and_matrices),
         cmocka_unit_test(what_is_not_there_is_refused_by_name),
         cmocka_unit_test(words_that_frameworks_have_are_refused_with_a_reason),

@@ -196,6 +196,9 @@ static void products_multiply_what_the_recipe_says(void **state)
 
 /* ---- memory ---- */
 
+/* Scales of float8 gathers are numbers, 512 bytes each, that are not counted: at most 64. */
+#define SCALES (64 * 512)
+
 /* Peaks within 0.01 %.  With tensor parallelism and tensorwise scales the trackers count less than is there (README.md): not compared. */
 static bool step_agrees(json_t *line, const json_t *models)
 {
@@ -212,7 +215,7 @@ static bool step_agrees(json_t *line, const json_t *models)
     ledger_run(&s, &l);
     double got = (double)l.phase[SCHED_STEADY].bytes;
     double want = (double)json_integer_value(json_object_get(json_object_get(line, "steady"), "peak_total"));
-    if (compares && fabs(got - want) > 1e-4 * want)
+    if (compares && fabs(got - want) > 1e-4 * want + SCALES)
         fail_msg("%s: %.0f bytes, PyTorch counts %.0f (%+.3f %%)", name, got, want, 100 * (got - want) / want);
     schedules_free(&s);
     plan_free(&p);
@@ -268,12 +271,13 @@ static void graph_agrees(json_t *line, const json_t *models, int *n)
     struct schedules s = { 0 };
     struct plan p;
 
-    if (json_integer_value(json_object_get(line, "tensor")) > 1)
+    if (json_is_true(json_object_get(line, "async")))   /* the pass's fused operators are not in the lists */
         return;
-    json_t *plan = json_pack("{s:i, s:O, s:s, s:O, s:O, s:s, s:s, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model",
+    json_t *plan = json_pack("{s:i, s:O, s:s, s:O, s:O, s:s, s:s, s:s, s:s, s:s, s:s, s:{s:O, s:O}}", "dpx_plan", 1, "model",
                              json_object_get(models, json_string_value(json_object_get(line, "model"))), "cluster", "8xh100", "seq",
                              json_object_get(line, "seq"), "micro_batch", json_object_get(line, "batch"), "strategy", "fsdp", "dialect", "torch",
-                             "precision", "bf16", "kernels", "torch-compile", "recompute", recompute, "fp8", recipe);
+                             "precision", "bf16", "kernels", "torch-compile", "recompute", recompute, "fp8", recipe, "parallel", "tensor",
+                             json_object_get(line, "tensor"), "async_tensor", json_object_get(line, "async"));
     assert_int_equal(plan_from_json(plan, "graph", &p), 0);
     json_decref(plan);
     assert_int_equal(lower(&p, 0, &s), 0);

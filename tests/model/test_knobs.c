@@ -251,6 +251,12 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
+        if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
+            plain.kernels = KERNELS_TORCH_SDPA;
+            plain.precision = DT_BF16;
+            plain.float8.recipe = k->offset == offsetof(struct plan, float8.recipe) ? FLOAT8_NONE : FLOAT8_TENSORWISE;
+            plain.fsdp.float8_all_gather = k->offset == offsetof(struct plan, fsdp.float8_precomputed);
+        }
         if (!strcmp(k->object, "ddp.PowerSGDState"))
             plain.ddp.comm_hook = HOOK_POWERSGD;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))

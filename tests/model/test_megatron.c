@@ -424,6 +424,12 @@ static void a_plan_survives_its_command_line(void **state)
         p.megatron.check_for_nan_in_loss_and_grad = k < 3;
         p.recompute = k == 5 ? RECOMPUTE_FULL : k == 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
         p.reduce_dtype = k & 4 ? DT_BF16 : DT_FP32;
+        p.megatron.attention_backend = k < 8 ? (enum attention_backend)(k % 3) : BACKEND_AUTO;
+        p.megatron.fp8_format = k == 4 ? FP8_HYBRID : k == 7 ? FP8_E4M3 : FP8_OFF;
+        p.megatron.fp8_recipe = k == 4 ? FP8_TENSORWISE : FP8_DELAYED;
+        p.megatron.fp8_param_gather = k == 4;
+        p.megatron.tp_only_amax_red = k == 7;
+        p.megatron.fp8_amax_history_len = k == 7 ? 16 : 1;
         if (k >= 8)
             what_is_said_otherwise(&p, k - 8);
         assert_int_equal(plan_check(&p, "t"), 0);
@@ -454,6 +460,9 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --num-layers 7", "txt", "num_layers: 7, but" },
         { "--micro-batch-size 1 --seq-length 512 --num-experts 8", "txt", "num_experts: 8, but" },
         { "--micro-batch-size 1 --seq-length 512 --tensor-modell-parallel-size 2", "txt", "tensor_modell_parallel_size" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-recipe rowwise", "txt", "fp8_recipe: expected one of the words" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-multi-head-attention", "txt", "attention in 8 bits" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfused", "txt", "attention_backend: expected one" },
         { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
         { "8 --micro-batch-size 1", "txt", "expected an option" },
         { "--micro-batch-size 99999999999999999999 --seq-length 512", "txt", "expected a number" },

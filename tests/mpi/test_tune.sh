@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/mpi/test_tune.sh -- dpxrun fine-tunes as PyTorch and PEFT do: sgd, Lion and Adafactor, some tensors, adapters; losses
+# tests/mpi/test_tune.sh -- dpxrun fine-tunes as PyTorch and PEFT do: sgd, Lion, Adafactor, AdamW in 8 bits, some tensors, adapters, NF4; losses
 # of 20 steps against tests/golden/tune/runs, on one rank and on two, and what is predicted.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
@@ -80,6 +80,11 @@ case=adafactor keys='"optimizer": "adafactor"'
 ddp
 case=adafactor-gpt2 model=gpt2
 torch
+case=adamw8 keys='"optimizer": "adamw_bnb_8bit"'
+options='--weight-decay 0.1 --betas 0.9,0.95'
+ddp
+torch
+options=
 
 case=mlp model=llama keys='"train": ["*.mlp.*", "*input_layernorm*"]'
 zero3
@@ -114,7 +119,20 @@ torch
 zero2
 ds zero1
 ds3
-case=lora-conv1d keys='"train": "lora", "optimizer": "adafactor",
+case=lora-dropout model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear", "dropout": 0.2 }'
+ddp
+torch
+zero2
+fsdp
+fsdp2
+ds3
+case=qlora keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4", "precision": "fp32"'
+torch
+whole()   { one 'one rank, checkpointed' 1 12 1 '"strategy": "ddp", "dialect": "torch", "recompute": "full"'; }
+whole
+case=qlora-double keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4-double", "precision": "fp32"'
+torch
+case=lora-conv1d model=gpt2 keys='"train": "lora", "optimizer": "adafactor",
   "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
 ddp
 finish

@@ -119,6 +119,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
         o->u.optimizer.bytes = (uint8_t)w.bytes;
         o->u.optimizer.passes = (uint8_t)w.passes;
         o->u.optimizer.each = w.each;
+        o->u.optimizer.flops = w.flops;
         return;
     }
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
@@ -178,31 +179,70 @@ int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t 
     return sum;
 }
 
-int64_t lower_factored_elems(const struct tensor *t) { return t->ndim == 1 ? t->numel : t->shape[0] + t->shape[1]; }
+/* One of a tensor's states, n numbers of dtype dt. */
+struct state { enum holds holds; enum dtype dt; int64_t n; };
 
-int64_t lower_factored_slices(struct schedules *s, int tensor, const struct tensor *t, int64_t at, int64_t to)
+static int states_of(const struct plan *p, const struct tensor *t, struct state out[4])
 {
-    int64_t rows = round_up(4 * t->shape[0], to);
+    int64_t blocks = ceil_div(t->numel, BNB_BLOCK);
 
-    if (t->frozen)
-        return 0;
-    if (t->ndim == 1) {
-        sched_slice(s, HOLDS_EXP_AVG_SQ, DT_FP32, tensor, 0, t->numel, at);
-        return rows;
+    if (p->optimizer == OPTIMIZER_ADAFACTOR && t->ndim == 1) {
+        out[0] = (struct state){ HOLDS_EXP_AVG_SQ, DT_FP32, t->numel };
+        return 1;
     }
-    sched_slice(s, HOLDS_ROW_VAR, DT_FP32, tensor, 0, t->shape[0], at);
-    sched_slice(s, HOLDS_COL_VAR, DT_FP32, tensor, 0, t->shape[1], at + rows);
-    return rows + round_up(4 * t->shape[1], to);
+    if (p->optimizer == OPTIMIZER_ADAFACTOR) {
+        out[0] = (struct state){ HOLDS_ROW_VAR, DT_FP32, t->shape[0] };
+        out[1] = (struct state){ HOLDS_COL_VAR, DT_FP32, t->shape[1] };
+        return 2;
+    }
+    bool codes = optimizer_in_8_bits(p, t, t->numel);
+    out[0] = (struct state){ HOLDS_EXP_AVG, codes ? DT_UINT8 : DT_FP32, t->numel };
+    out[1] = (struct state){ HOLDS_EXP_AVG_SQ, codes ? DT_UINT8 : DT_FP32, t->numel };
+    out[2] = (struct state){ HOLDS_MAX_AVG, DT_FP32, blocks };
+    out[3] = (struct state){ HOLDS_MAX_SQ, DT_FP32, blocks };
+    return codes ? 4 : 2;
+}
+
+int64_t lower_whole_states(struct schedules *s, const struct plan *p, int tensor, int64_t at, int64_t to)
+{
+    const struct tensor *t = &p->model.tensors[tensor];
+    struct state of[4];
+    int n = t->frozen ? 0 : states_of(p, t, of);
+    int64_t bytes = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (s)
+            sched_slice(s, of[i].holds, of[i].dt, tensor, 0, of[i].n, at + bytes);
+        bytes += round_up(of[i].n * dtype_bytes(of[i].dt), to);
+    }
+    return bytes;
+}
+
+/* AdamW's list beside Muon.  Its bytes; `into`: a part for each. */
+static int64_t list_beside_muon(struct schedules *s, const struct plan *p, int buf, bool into)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        int64_t one = optimizer_beside_muon(p, &p->model.tensors[i]);
+        bytes += one;
+        if (into && one > 0)
+            sched_part(s, buf, one);
+    }
+    return bytes;
 }
 
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
 {
     struct buf *b = &s->bufs[buf];
-    int64_t moment[OPTIMIZER_MOMENT_PARTS];
+    int64_t moment[OPTIMIZER_MOMENT_PARTS], rest = list_beside_muon(s, p, buf, false), sum = 0;
     int n = optimizer_moment(p, moment);
 
     if (optimizer_makes_list(p))
         return;
+    for (int i = 0; i < n; i++)
+        sum += moment[i];
+    n = rest > sum ? 0 : n;
     assert(b->nparts == 0 || b->part0 + b->nparts == s->nparts);
     for (int i = 0; i < b->nparts; i++)
         largest = s->parts[b->part0 + i] > largest ? s->parts[b->part0 + i] : largest;
@@ -215,6 +255,8 @@ void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf,
         b->bytes += moment[i];
         sched_part(s, buf, moment[i]);
     }
+    if (rest > sum)
+        b->bytes += list_beside_muon(s, p, buf, true);
 }
 
 void lower_read_loss(struct schedules *s)

@@ -91,10 +91,9 @@ int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t 
  * (fused); twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient); or optimizer_moment(). */
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);
 
-/* Adafactor's states of a tensor: elements of rows and columns, or of a vector.  Their slices, `at` bytes into the buffer, each
- * rounded up to a multiple of `to` bytes; the bytes of both; 0 of a tensor that is frozen. */
-int64_t lower_factored_elems(const struct tensor *t);
-int64_t lower_factored_slices(struct schedules *s, int tensor, const struct tensor *t, int64_t at, int64_t to);
+/* States of a whole tensor (optimizer_by_tensor()): their slices, `at` bytes into the buffer, each rounded up to a multiple of `to`
+ * bytes; the bytes of all, 0 of a tensor that is frozen.  s NULL: only that. */
+int64_t lower_whole_states(struct schedules *s, const struct plan *p, int tensor, int64_t at, int64_t to);
 
 /* The step ends when the issuing thread reads the loss. */
 void lower_read_loss(struct schedules *s);

@@ -12,6 +12,7 @@ static const struct { const char *title, *states; int moments; } known[NOPTIMIZE
     [OPTIMIZER_AO_ADAMW8]  = { "8-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW4]  = { "4-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW]   = { "AdamW, rounded by chance", "exp_avg, exp_avg_sq", 0 },
+    [OPTIMIZER_MUON]       = { "Muon, AdamW", "optimizer states", 0 },
     [OPTIMIZER_PAGED_ADAMW]  = { "paged AdamW", "optimizer states", 0 },
     [OPTIMIZER_PAGED_ADAMW8] = { "paged 8-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_PAGED_LION]   = { "paged Lion", "optimizer states", 0 },
@@ -19,7 +20,7 @@ static const struct { const char *title, *states; int moments; } known[NOPTIMIZE
 };
 
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
-enum { BNB_LEAST = 4096, BNB_BLOCK = 256 };
+enum { BNB_LEAST = 4096 };
 /* bitsandbytes: states of so many elements lie in managed memory, their blocks' values do not. */
 enum { PAGED_LEAST = 100000 };
 /* torchao: the same, where the block divides the elements; with a table of codes for each state. */
@@ -35,7 +36,7 @@ static int bnb_kinds(enum optimizer o)
 
 static bool is_paged(const struct plan *p, int64_t n) { return p->optimizer >= OPTIMIZER_PAGED_ADAMW && n >= PAGED_LEAST; }
 
-static bool in_8_bits(const struct plan *p, const struct tensor *t, int64_t n)
+bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n)
 {
     bool asked = p->optimizer == OPTIMIZER_BNB_ADAMW8 || p->optimizer == OPTIMIZER_BNB_LION8
               || p->optimizer == OPTIMIZER_PAGED_ADAMW8 || p->optimizer == OPTIMIZER_PAGED_LION8;
@@ -46,7 +47,7 @@ static bool in_8_bits(const struct plan *p, const struct tensor *t, int64_t n)
 static int bnb_states(const struct plan *p, const struct tensor *t, int64_t n, int64_t *bytes)
 {
     int kinds = bnb_kinds(p->optimizer), at = 0;
-    bool narrow = in_8_bits(p, t, n);
+    bool narrow = optimizer_in_8_bits(p, t, n);
 
     for (int i = 0; i < kinds && !is_paged(p, n); i++)
         bytes[at++] = narrow ? n : 4 * n;
@@ -59,7 +60,7 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t)
 {
     if (t->frozen || !is_paged(p, t->numel))
         return 0;
-    return bnb_kinds(p->optimizer) * (in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
+    return bnb_kinds(p->optimizer) * (optimizer_in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
 }
 
 static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64_t *bytes)
@@ -89,6 +90,18 @@ static int factors(const struct tensor *t, int64_t rows, int64_t n, int64_t e, i
     return 2;
 }
 
+bool optimizer_orthogonalises(const struct plan *p, const struct tensor *t)
+{
+    return p->optimizer == OPTIMIZER_MUON && t->ndim == 2 && t->block >= 0 && !t->frozen;
+}
+
+int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t)
+{
+    bool adamw = p->optimizer == OPTIMIZER_MUON && !t->frozen && !optimizer_orthogonalises(p, t);
+
+    return adamw ? round_up(t->numel * dtype_bytes(plan_recipe(p).kept), 512) : 0;
+}
+
 int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows, int64_t bytes[OPTIMIZER_PARTS])
 {
     int64_t n = rows * (t->numel / t->shape[0]), e = dtype_bytes(plan_recipe(p).kept);
@@ -102,6 +115,9 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
     case OPTIMIZER_SGD:
         bytes[0] = n * e;
         return 1;
+    case OPTIMIZER_MUON:
+        bytes[0] = bytes[1] = n * e;
+        return optimizer_orthogonalises(p, t) ? 1 : 2;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
     case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
@@ -148,8 +164,46 @@ static void moment(struct loop *l, int64_t bytes[OPTIMIZER_MOMENT_PARTS], int *n
 
 static int64_t whole_blocks(int64_t bytes) { return round_up(bytes, 512); }
 
+/* ---- Muon's loop ----
+ *
+ * _single_tensor_muon() has the update of the matrix before in `update` until the gradient's mean with the momentum is there.  From the
+ * second iteration of _zeropower_via_newtonschulz() on, X in bf16 stands beside the Gram matrix and its polynomial of the iteration
+ * before, of m x m for the shorter side m: a third of these comes, or the next X. */
+static int muon_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
+{
+    const struct model *m = &p->model;
+    int64_t e = dtype_bytes(plan_recipe(p).kept), most = 0, before = 0;
+    int n = 0;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct tensor *t = &m->tensors[i];
+        if (!optimizer_orthogonalises(p, t))
+            continue;
+        int64_t side = t->shape[0] < t->shape[1] ? t->shape[0] : t->shape[1];
+        int64_t mean = whole_blocks(t->numel * e), x = whole_blocks(2 * t->numel), gram = whole_blocks(2 * side * side);
+        int64_t third = x > gram ? x : gram;
+        const int64_t loop[] = { mean, x, gram, gram, third };
+        int64_t all = mean + x + 2 * gram + third;
+        if (before + mean > most && before + mean > all) {
+            bytes[0] = before;
+            bytes[1] = mean;
+            most = before + mean;
+            n = 2;
+        } else if (all > most) {
+            for (n = 0; n < 5; n++)
+                bytes[n] = loop[n];
+            most = all;
+        }
+        before = x;
+    }
+    return n;
+}
+
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
 {
+    if (p->optimizer == OPTIMIZER_MUON)
+        return muon_moment(p, bytes);
+
     const struct model *m = &p->model;
     int64_t e = dtype_bytes(plan_recipe(p).kept);
     struct loop l = { 0 };
@@ -183,16 +237,41 @@ bool optimizer_makes_list(const struct plan *p)
     return p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FOREACH;
 }
 
+/* Of fp32: lerp_ 3 and lerp 3 elements, the cast and its norm and division 6 and 8 bytes, mul_ 2 and add_ 2.5; AdamW's 20 of the rest.
+ * Products of X[m, k]: five times X X^T, its square, and that times X: 4 m^2 k + 2 m^3. */
+static struct optimizer_work muon_work(const struct plan *p)
+{
+    struct optimizer_work w = { .passes = 23, .each = true };
+    double bytes = 0, elems = 0;
+    int e = (int)dtype_bytes(plan_recipe(p).kept);
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        double a = (double)t->shape[0], b = (double)t->shape[1], m = a < b ? a : b;
+        bool muon = optimizer_orthogonalises(p, t);
+        if (t->frozen)
+            continue;
+        elems += (double)t->numel;
+        bytes += (double)t->numel * (muon ? 11 * e + 10 : 20 * e);
+        w.flops += muon ? 5 * (4 * m * a * b + 2 * m * m * m) : 0;
+    }
+    w.bytes = elems > 0 ? (int)(bytes / elems + 0.5) : 0;
+    return w;
+}
+
 /* One kernel of dpx's: p and its moments in fp32, read and written, the gradient, and a copy in 16 bits where the weights have a
- * master.  Adafactor reads the gradient four times (rows, columns, norm, update) and p twice. */
+ * master.  Adafactor reads the gradient four times (rows, columns, norm, update) and p twice; in 8 bits both codes are read and
+ * written. */
 static struct optimizer_work own_work(const struct plan *p)
 {
     struct recipe r = plan_recipe(p);
     int g = (int)dtype_bytes(r.grad), copy = r.kept == DT_FP32 ? 0 : 2;
 
-    if (optimizer_by_tensor(p->optimizer))
-        return (struct optimizer_work){ 3 * 4 + 4 * g + copy, 4, true };
-    return (struct optimizer_work){ 2 * 4 * (1 + optimizer_moments(p->optimizer)) + g + copy, 1, false };
+    if (p->optimizer == OPTIMIZER_ADAFACTOR)
+        return (struct optimizer_work){ 3 * 4 + 4 * g + copy, 4, true, 0 };
+    if (p->optimizer == OPTIMIZER_BNB_ADAMW8)
+        return (struct optimizer_work){ 2 * 4 + 4 + g + copy, 1, true, 0 };
+    return (struct optimizer_work){ 2 * 4 * (1 + optimizer_moments(p->optimizer)) + g + copy, 1, false, 0 };
 }
 
 /* Of fp32 parameters: p and g are 4 bytes, read, and p is written; what is kept is read and written.
@@ -208,22 +287,23 @@ struct optimizer_work optimizer_work(const struct plan *p)
     if (p->kernels == KERNELS_DPX || p->dialect == DIALECT_PAPER)
         return own_work(p);
     switch (p->optimizer) {
-    case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false } : (struct optimizer_work){ 8 * e, 3, loop };
-    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, true };
-    case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true };
+    case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false, 0 } : (struct optimizer_work){ 8 * e, 3, loop, 0 };
+    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, true, 0 };
+    case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true, 0 };
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
-        return (struct optimizer_work){ 3 * e + 4, 1, true };
+        return (struct optimizer_work){ 3 * e + 4, 1, true, 0 };
     case OPTIMIZER_BNB_LION: case OPTIMIZER_PAGED_LION:
-        return (struct optimizer_work){ 3 * e + 8, 1, true };
+        return (struct optimizer_work){ 3 * e + 8, 1, true, 0 };
     case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION8:
-        return (struct optimizer_work){ 3 * e + 2, 1, true };
-    case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true };
-    case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true };
-    case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true };
+        return (struct optimizer_work){ 3 * e + 2, 1, true, 0 };
+    case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true, 0 };
+    case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true, 0 };
+    case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true, 0 };
+    case OPTIMIZER_MUON:       return muon_work(p);
     case OPTIMIZER_ADAMW:
     case NOPTIMIZER:           break;
     }
-    return (struct optimizer_work){ 0, 0, false };
+    return (struct optimizer_work){ 0, 0, false, 0 };
 }
 
 const char *optimizer_title(const struct plan *p) { return known[p->optimizer].title; }
@@ -232,4 +312,4 @@ const char *optimizer_states_title(const struct plan *p) { return known[p->optim
 
 int optimizer_moments(enum optimizer o) { return known[o].moments; }
 
-bool optimizer_by_tensor(enum optimizer o) { return o == OPTIMIZER_ADAFACTOR; }
+bool optimizer_by_tensor(enum optimizer o) { return o == OPTIMIZER_ADAFACTOR || o == OPTIMIZER_BNB_ADAMW8; }

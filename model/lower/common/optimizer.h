@@ -5,7 +5,9 @@
  *     adamw, sgd, adafactor        torch/optim (2.15); sgd with momentum, without weight decay
  *     adamw_bnb_8bit, lion_*, paged_*  bitsandbytes 0.50.2, optim/optimizer.py: init_state(); a tensor below 4096 elements, and
  *                                  (transformers/trainer.py, create_optimizer) an embedding's, has states in fp32
- *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor */
+ *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor
+ *     muon                         torch.optim.Muon (2.15, optim/_muon.py) of what its documentation gives it, matrices of hidden
+ *                                  layers: it refuses all that is not 2-D; AdamW's default form of the rest, a step of its own after it */
 #ifndef DPX_OPTIMIZER_H
 #define DPX_OPTIMIZER_H
 
@@ -25,11 +27,15 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t);
 /* What the optimizer allocates once, beside that: tables of codes. */
 int64_t optimizer_tables(const struct plan *p);
 
-/* What a step of torch.optim.Adafactor takes for the moment where it is fullest: each allocation, already rounded up to 512
+/* What a step of torch.optim.Adafactor, or Muon, takes for the moment where it is fullest: each allocation, already rounded up to 512
  * bytes.  Returns how many; none of other optimizers.  (A default form is the loop over tensors: `if foreach` of
  * optim/_adafactor.py, 2.15, whatever its documentation says.) */
 enum { OPTIMIZER_MOMENT_PARTS = 8 };
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS]);
+
+/* Is the tensor updated by Muon?  Bytes of another's part of the list that AdamW makes in the step of its own; 0 of other optimizers. */
+bool    optimizer_orthogonalises(const struct plan *p, const struct tensor *t);
+int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t);
 
 /* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */
 bool optimizer_makes_list(const struct plan *p);
@@ -37,13 +43,17 @@ bool optimizer_makes_list(const struct plan *p);
 /* What dpx's own kernel keeps of an element, in fp32: AdamW's two moments, the one of sgd and Lion; 0: it has no such
  * kernel, or one that works tensor by tensor (optimizer_by_tensor()). */
 int  optimizer_moments(enum optimizer o);
-/* Adafactor: what it keeps of a tensor of its own (optimizer_states()) takes all of that tensor to update. */
+/* Adafactor, and AdamW in 8 bits, whose blocks are counted from a tensor's first element: what it keeps of a tensor of its own
+ * (optimizer_states()) takes all of that tensor to update. */
 bool optimizer_by_tensor(enum optimizer o);
+/* bitsandbytes: are the states of a tensor of n elements codes, with the largest value of each block of BNB_BLOCK? */
+enum { BNB_BLOCK = 256 };
+bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n);
 /* Has dpx a kernel for it? */
 static inline bool optimizer_has_kernel(enum optimizer o) { return optimizer_moments(o) > 0 || optimizer_by_tensor(o); }
 
-/* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor. */
-struct optimizer_work { int bytes, passes; bool each; };
+/* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor; floating-point operations of products. */
+struct optimizer_work { int bytes, passes; bool each; double flops; };
 struct optimizer_work optimizer_work(const struct plan *p);
 
 /* Names of the step's entry and of the states' buffer. */

@@ -53,21 +53,23 @@ int paper_state_bytes(const struct paper *z)
     return 4 * optimizer_moments(z->p->optimizer) + (paper_has_master(z) ? 4 : 0);
 }
 
-static int64_t factored_bytes(const struct tensor *t, const void *unused)
+/* States of a unit's whole tensors. */
+static int64_t whole_states(const struct paper *z, enum unit_class c, bool describe)
 {
-    (void)unused;
-    return t->frozen ? 0 : 4 * lower_factored_elems(t);
+    int64_t at = 0;
+
+    for (int i = 0, t; optimizer_by_tensor(z->p->optimizer) && (t = unit_tensor(&z->map, c, i)) >= 0; i++)
+        at += lower_whole_states(describe ? z->s : NULL, z->p, t, at, 4);
+    return at;
 }
 
-/* Of `elems` elements of a unit; rows' and columns' are of whole tensors. */
+/* Of `elems` elements of a unit. */
 static int64_t states_of(const struct paper *z, enum unit_class c, int64_t elems)
 {
-    int64_t whole = optimizer_by_tensor(z->p->optimizer) ? unit_sum(&z->map, c, factored_bytes, NULL) : 0;
-
-    return elems * paper_state_bytes(z) + whole;
+    return elems * paper_state_bytes(z) + whole_states(z, c, false);
 }
 
-/* Moments, or rows and columns tensor by tensor; then the master. */
+/* Moments, or what is kept tensor by tensor; then the master. */
 static void describe_states(struct paper *z, enum unit_class c, int64_t from, int64_t n)
 {
     static const enum holds moment[] = { HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ };
@@ -77,8 +79,7 @@ static void describe_states(struct paper *z, enum unit_class c, int64_t from, in
     sched_holds(z->s, z->optimizer[c], sched_layout(z->s, unit_stride(&z->map, c)));
     for (int i = 0; i < optimizer_moments(o); i++, at += 4 * n)
         paper_slices(z, c, moment[i], DT_FP32, from, n, at);
-    for (int i = 0, t; optimizer_by_tensor(o) && (t = unit_tensor(&z->map, c, i)) >= 0; i++)
-        at += lower_factored_slices(z->s, t, &z->local->model->tensors[t], at, 4);
+    at += whole_states(z, c, true);
     if (paper_has_master(z))
         paper_slices(z, c, HOLDS_MASTER, DT_FP32, from, n, at);
 }

@@ -7,7 +7,11 @@ void ddp_param_slice(struct ddp *d, int tensor)
 {
     const struct tensor *t = &d->m->tensors[tensor];
 
-    if (t->packed == BASE_PLAIN)
+    if (t->packed != BASE_PLAIN && !t->is_bias)     /* its codes; what else is kept of it follows them */
+        sched_slice(d->s, HOLDS_PARAM, DT_UINT8, tensor, 0, packed_codes(t), d->param_at[tensor]);
+    else if (t->packed != BASE_PLAIN)               /* cast at the first forward: kept as it is then */
+        sched_slice(d->s, HOLDS_PARAM, d->p->precision, tensor, 0, t->numel, d->param_at[tensor]);
+    else
         sched_slice(d->s, HOLDS_PARAM, t->frozen ? d->r.frozen : d->r.kept, tensor, 0, t->numel, d->param_at[tensor]);
 }
 
@@ -74,32 +78,64 @@ static int by_first(const void *a, const void *b)
     return ((const struct chunk *)a)->first - ((const struct chunk *)b)->first;
 }
 
-static void broadcast_of(struct ddp *d, const struct chunk *c)
+/* The chunk's tensors side by side, from `buf` on; and where the model has them. */
+static void describe_chunk(struct ddp *d, const struct chunk *c, const int *of, int buf)
+{
+    int64_t at = 0;
+
+    sched_holds(d->s, buf, sched_layout(d->s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        if (of[t] == c->first) {
+            struct chunk one = chunk_of(d, t);
+            sched_slice(d->s, HOLDS_PARAM, c->dt, t, 0, one.elems, at);
+            at += one.elems * dtype_bytes(c->dt);
+        }
+}
+
+static int chunk_where_it_is(struct ddp *d, const struct chunk *c, const int *of)
+{
+    int layout = sched_layout(d->s, 0);
+
+    for (int t = 0; t < d->ntensors; t++)
+        if (of[t] == c->first)
+            ddp_param_slice(d, t);
+    return layout;
+}
+
+/* of[t]: the first tensor of the chunk that tensor t is in. */
+static void broadcast_of(struct ddp *d, const struct chunk *c, const int *of)
 {
     int64_t bytes = c->elems * dtype_bytes(c->dt);
-    int buf = sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(bytes));
+    int buf = sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(bytes)), here = 0;
 
+    if (d->s->detailed) {
+        describe_chunk(d, c, of, buf);
+        here = chunk_where_it_is(d, c, of);
+    }
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
-    sched_act(d->s, ACT_R, d->params, 0, 0);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act_as(d->s, ACT_R, d->params, 0, 0, here);
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
     sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, c->dt, RED_NONE, c->elems)->after = AFTER(STREAM_COMPUTE);
     sched_act(d->s, ACT_RW, buf, 0, 0);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
+    sched_does(d->s, COPY_SET, 1);
     sched_act(d->s, ACT_R | ACT_FREE, buf, 0, 0);
-    sched_act(d->s, ACT_W, d->params, 0, 0);
+    sched_act_as(d->s, ACT_W, d->params, 0, 0, here);
 }
 
 static void broadcast_mixed(struct ddp *d, int64_t limit)
 {
     struct chunk open[NDTYPE] = { 0 }, *all = calloc((size_t)d->ntensors + 1 + NDTYPE, sizeof *all);
-    int n = 0;
+    int n = 0, *of = calloc((size_t)d->ntensors + 1, sizeof *of);
 
-    if (!all)
+    if (!all || !of)
         abort();
     for (int t = 0; t <= d->ntensors; t++) {
         struct chunk c = chunk_of(d, t), *o = &open[c.dt];
         if (o->elems == 0)
             *o = (struct chunk){ t, c.dt, 0 };
+        of[t] = o->first;
         o->elems += c.elems;
         if (o->elems * dtype_bytes(c.dt) >= limit) {
             all[n++] = *o;
@@ -111,8 +147,9 @@ static void broadcast_mixed(struct ddp *d, int64_t limit)
             all[n++] = open[i];
     qsort(all, (size_t)n, sizeof *all, by_first);
     for (int i = 0; i < n; i++)
-        broadcast_of(d, &all[i]);
+        broadcast_of(d, &all[i], of);
     free(all);
+    free(of);
 }
 
 static bool is_mixed(const struct ddp *d)

@@ -65,7 +65,7 @@ static void describe(struct ddp *d)
         moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
     int64_t at = 0;
     for (int t = 0; t < d->ntensors && optimizer_by_tensor(d->p->optimizer); t++)
-        at += lower_factored_slices(s, t, &m->tensors[t], at, 512);
+        at += lower_whole_states(s, d->p, t, at, 512);
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_instance_of(d, t) == 0) {
             sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));

@@ -110,6 +110,7 @@ def attention():
 
         def forward(self, q, k, v, *a, **more):
             c, kind = self.config.context_parallel_size, self.config.cp_comm_type
+            q, k, v = (x.contiguous() for x in (q, k, v))       # as DotProductAttention.forward() hands them on
             group = mpu.get_hierarchical_context_parallel_groups() if kind == "a2a+p2p" else mpu.get_context_parallel_group()
             ranks = mpu.get_context_parallel_global_ranks()
             full = q.shape[0] * c

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 
+import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
@@ -19,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "parity"))
 import make_parity as parity  # noqa: E402
+import blockwise  # noqa: E402
 
 EPS1 = 2.0 ** -23       # Adafactor's None is the dtype's own: fp32's in the fp64 run as well
 
@@ -39,12 +41,43 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(b2).add_(p.grad, alpha=1 - b2)
 
 
+class AdamW8(torch.optim.Optimizer):
+    """bitsandbytes' adamw_bnb_8bit as transformers sets it up: moments of embeddings, and of tensors below 4096 elements, in 32 bits.
+    Weights and gradients are fp32 in it, whatever the model computes in."""
+
+    def __init__(self, named, lr, betas, weight_decay):
+        super().__init__([p for _, p in named], {"lr": lr})
+        self.rates = {"beta1": betas[0], "beta2": betas[1], "eps": 1e-8, "weight_decay": weight_decay}
+        self.narrow = {p: p.numel() >= 4096 and not is_embedding(n) for n, p in named}
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                s = self.state[p] or blockwise.new_states(p.numel(), self.narrow[p])
+                self.state[p] = s
+                value = p.detach().float().flatten().numpy().copy()
+                blockwise.cuda_step(s, value, p.grad.float().flatten().numpy(), dict(self.rates, lr=group["lr"]), self.steps)
+                p.copy_(torch.from_numpy(value).view(p.shape))
+
+
+def is_embedding(name):
+    return "wte" in name or "wpe" in name or "embed_tokens" in name
+
+
+def plain(make):
+    return lambda named, lr: make([p for _, p in named], lr)
+
+
 OPTIMIZERS = {
-    "adamw": lambda p, lr: torch.optim.AdamW(p, lr=lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False),
-    "sgd": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, foreach=False),
-    "sgd-decay": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, weight_decay=0.1, foreach=False),
-    "lion": lambda p, lr: Lion(p, lr=lr, betas=(0.9, 0.99)),
-    "adafactor": lambda p, lr: torch.optim.Adafactor(p, lr=lr, eps=(EPS1, 1e-3), weight_decay=0.0, foreach=False),
+    "adamw8": lambda named, lr: AdamW8(named, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
+    "adamw": plain(lambda p, lr: torch.optim.AdamW(p, lr=lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)),
+    "sgd": plain(lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, foreach=False)),
+    "sgd-decay": plain(lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, weight_decay=0.1, foreach=False)),
+    "lion": plain(lambda p, lr: Lion(p, lr=lr, betas=(0.9, 0.99))),
+    "adafactor": plain(lambda p, lr: torch.optim.Adafactor(p, lr=lr, eps=(EPS1, 1e-3), weight_decay=0.0, foreach=False)),
 }
 
 ALL_GPT2 = ["c_attn", "c_proj", "c_fc"]
@@ -63,6 +96,10 @@ CASES = {
     "lora-head": ("llama", "sgd", 3e-2, {"r": 4, "lora_alpha": 4, "target_modules": ["o_proj", "gate_proj"],
                                          "modules_to_save": ["lm_head"]}),
     "lora-gpt2": ("gpt2", "adamw", 5e-3, {"r": 8, "lora_alpha": 8}),
+    "adamw8": ("gpt2", "adamw8", 1e-3, None),
+    "qlora": ("llama", "adamw", 5e-3, {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "base": "nf4"}),
+    "qlora-double": ("llama", "adamw", 5e-3, {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "base": "nf4-double"}),
+    "lora-dropout": ("llama", "adamw", 5e-3, {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "lora_dropout": 0.2}),
     "lora-conv1d": ("gpt2", "adafactor", 1e-2, {"r": 2, "lora_alpha": 6, "target_modules": ALL_GPT2, "fan_in_fan_out": True}),
 }
 
@@ -75,6 +112,8 @@ def build(model, what, dtype, folder):
         for name, p in base.named_parameters():
             p.requires_grad_(what is None or what(name))
         return base
+    what = dict(what)
+    code_base(base, what.pop("base", None))
     tuned = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **what)).to(dtype)
     adapters = os.path.join(folder, "adapters")
     if not os.path.exists(adapters):
@@ -90,7 +129,68 @@ def build(model, what, dtype, folder):
     with torch.no_grad():
         for name, value in start.items():
             own[full_name(own, name)].copy_(value.to(dtype))
+    count_dropout(tuned)
     return tuned.train()
+
+
+def code_base(model, base):
+    """Linear layers of blocks have what their weights in NF4 are worth; Linear4bit computes with that."""
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if base and isinstance(module, torch.nn.Linear) and "lm_head" not in name:
+                module.weight.copy_(blockwise.nf4(module.weight, base == "nf4-double").to(module.weight.dtype))
+
+
+# ---- dropout: dpx's function of a counter (exec/kernels/rng.c, kernels_simd.h; exec_kernel.c, adapter_dropout()) ----
+
+MASK = (1 << 64) - 1
+RNG_ADAPTER, FOR_KEYS, SEED = 7, 1, 1
+LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def philox(c, key):
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k0, b & 0xFFFFFFFF, (a >> 32) ^ c[3] ^ k1, a & 0xFFFFFFFF]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+def rng_key(index):
+    c = philox([index & 0xFFFFFFFF, index >> 32, RNG_ADAPTER, FOR_KEYS], SEED)
+    return c[0] | c[1] << 32
+
+
+def dropped(p, key, first, shape):
+    """Whether each element is dropped, counted from `first` on."""
+    n = int(np.prod(shape))
+    z = np.arange(first + 1, first + 1 + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    z = z ^ z >> np.uint64(31)
+    return torch.from_numpy((z >> np.uint64(32) < np.uint64(int(p * 2 ** 32))).reshape(shape))
+
+
+class Counted(torch.nn.Module):
+    """In place of an adapter's Dropout; `step` is the run's, from 1."""
+    step = 0
+
+    def __init__(self, p, block, layer):
+        super().__init__()
+        self.p, self.block, self.layer = p, block, layer
+
+    def forward(self, x):
+        key = rng_key((Counted.step * 4096 + self.block + 2) * 8 + self.layer)
+        first = (Counted.step - 1) * parity.BATCH * x.shape[1] * x.shape[2]
+        return torch.where(dropped(self.p, key, first, x.shape), torch.zeros_like(x), x * float(np.float32(1 / (1 - self.p))))
+
+
+def count_dropout(tuned):
+    for name, module in tuned.named_modules():
+        if hasattr(module, "lora_dropout") and isinstance(module.lora_dropout["default"], torch.nn.Dropout):
+            block = int(name.split(".layers.")[1].split(".")[0])
+            module.lora_dropout["default"] = Counted(module.lora_dropout["default"].p, block, LAYERS.index(name.split(".")[-1]))
 
 
 def check_lion():
@@ -120,14 +220,16 @@ def full_name(own, saved):
 
 def run(model, optimizer, lr, what, dtype, folder, tokens):
     tuned = build(model, what, dtype, folder)
-    trains = [p for p in tuned.parameters() if p.requires_grad]
-    steps = OPTIMIZERS[optimizer](trains, lr)
+    named = [(n, p) for n, p in tuned.named_parameters() if p.requires_grad]
+    trains = [p for _, p in named]
+    steps = OPTIMIZERS[optimizer](named, lr)
     parity.LR, parity.MIN_LR = lr, lr / 10
     out = {"loss": [], "grad_norm": []}
     for step in range(parity.STEPS):
         for group in steps.param_groups:
             group["lr"] = parity.lr_of(step)
         steps.zero_grad()
+        Counted.step = step + 1
         loss = parity.loss_of(tuned, *parity.batch_of(tokens, step), False)
         loss.backward()
         out["grad_norm"].append(torch.nn.utils.clip_grad_norm_(trains, parity.CLIP).item())

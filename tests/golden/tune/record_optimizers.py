@@ -55,6 +55,8 @@ OPTIMIZERS = {
     "adamw_torch_4bit": (ao_states, lambda p: AdamW4bit(p)),
     "adamw_stochastic_bf16": (ao_states, lambda p: _AdamW(p, bf16_stochastic_round=True)),
 }
+# torch.optim.Muon takes matrices alone; a vector is AdamW's.
+OPTIMIZERS["muon"] = (torch_states, lambda p: (torch.optim.Muon if p[0].ndim == 2 else torch.optim.AdamW)(p))
 # Of parameters in bf16; torchao's others of those, too, in lines with "kept".
 IN_BF16 = ("adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16")
 
@@ -62,10 +64,14 @@ IN_BF16 = ("adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16")
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("-o", default="optimizers.jsonl")
+    a.add_argument("--only", help="of one optimizer, behind what the file has")
     a = a.parse_args()
-    with open(a.o, "w") as out:
-        print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "torchao": torchao.__version__}), file=out)
+    with open(a.o, "a" if a.only else "w") as out:
+        if not a.only:
+            print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "torchao": torchao.__version__}), file=out)
         for name, (states, make) in OPTIMIZERS.items():
+            if a.only and name != a.only:
+                continue
             for kept in [torch.float32] * (name != "adamw_stochastic_bf16") + [torch.bfloat16] * (name in IN_BF16):
                 for shape in SHAPES:
                     made = [b for x in states(make, torch.nn.Parameter(torch.zeros(shape, dtype=kept))) for b in bytes_of(x)]

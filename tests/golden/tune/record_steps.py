@@ -22,7 +22,26 @@ LISTS = [
     [[8192], [32, 16], [8192], [9000]],
     [[1000, 48], [48], [48, 48], [96, 48], [48, 96], [48], [48, 1000]],
 ]
-OPTIMIZERS = {"adafactor": lambda p: torch.optim.Adafactor(p)}
+
+
+class MuonAndAdamW:
+    """Matrices by torch.optim.Muon, the rest by AdamW in the form that is a GPU's default; every matrix is taken as a hidden layer's."""
+
+    def __init__(self, p):
+        rest = [x for x in p if x.ndim != 2]
+        self.each = [torch.optim.Muon([x for x in p if x.ndim == 2])] if len(rest) < len(p) else []
+        self.each += [torch.optim.AdamW(rest, foreach=True)] if rest else []
+
+    def step(self):
+        for optimizer in self.each:
+            optimizer.step()
+
+    @property
+    def state(self):
+        return {p: s for optimizer in self.each for p, s in optimizer.state.items()}
+
+
+OPTIMIZERS = {"adafactor": lambda p: torch.optim.Adafactor(p), "muon": MuonAndAdamW}
 
 
 class Live(TorchDispatchMode):
@@ -56,10 +75,14 @@ class Live(TorchDispatchMode):
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("-o", default="steps.jsonl")
+    a.add_argument("--only", help="of one optimizer, behind what the file has")
     a = a.parse_args()
-    with open(a.o, "w") as out:
-        print(json.dumps({"torch": torch.__version__}), file=out)
+    with open(a.o, "a" if a.only else "w") as out:
+        if not a.only:
+            print(json.dumps({"torch": torch.__version__}), file=out)
         for name, make in OPTIMIZERS.items():
+            if a.only and name != a.only:
+                continue
             for shapes in LISTS:
                 torch.manual_seed(0)
                 ps = [torch.nn.Parameter(torch.randn(*s)) for s in shapes]

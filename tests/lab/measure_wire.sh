@@ -1,0 +1,84 @@
+#!/bin/sh
+# tests/lab/measure_wire.sh [FOLDER] -- `make lab-wire`: what sending fewer bytes between two nodes of an emulated cluster (lab.sh) brings,
+# predicted and measured, on a link of 4 Gbit/s, 1 Gbit/s and 100 Mbit/s: ZeRO-3 with each of ZeRO++'s parts and with all, DDP with its hooks.
+#
+#     RATES="4000 1000 100"   Mbit/s    STEPS=9   of a run, of which the 10th percentile counts: what else runs comes and goes
+#     SECONDS_CALIBRATION=170           of each link's calibration, at least (dpxcal --quick)
+#
+# For each link: the nodes are calibrated, each plan is predicted from that and then run (dpxrun commits its prediction before the first step).  Then the table: steps, how far
+# predictions are off, whether an option's gain has the sign that was predicted, and the speed at which `dpxplan explain PLAIN WITH` says
+# that both take as long.  FOLDER (build/lab-wire) keeps databases, plans and what was printed; a calibration that is there is used again.
+#
+# Nothing else should run; each node has half of the machine's cores, on which its two ranks and the kernel's copies are.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+# shellcheck source=tests/lab/lab.sh
+. tests/lab/lab.sh
+lab_begin 'fewer bytes between two nodes'
+dir=${1:-$B/lab-wire}
+mkdir -p "$dir" || exit 1
+dir=$(cd "$dir" && pwd)
+lab_llama "$dir/config.json" 384 1024
+
+stage3='"strategy": "zero3", "dialect": "deepspeed", "deepspeed": { "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0,
+    "stage3_max_reuse_distance": 0, "reduce_bucket_size": 1000000'
+weights=', "zero_quantized_weights": true' secondary=', "zero_hpz_partition_size": 2' gradients=', "zero_quantized_gradients": true'
+ddp='"strategy": "ddp", "dialect": "torch", "ddp": { "bucket_cap_mb": 4'
+
+# NAME BESIDE KEYS, a line each; BESIDE: the plan without the option.
+plans() {
+    cat <<END
+zero3 - $(echo $stage3) }
+qwZ zero3 $(echo $stage3$weights) }
+hpZ zero3 $(echo $stage3$secondary) }
+qgZ zero3 $(echo $stage3$gradients) }
+all-three zero3 $(echo $stage3$weights$secondary$gradients) }
+ddp - $ddp }
+ddp-fp16 ddp $ddp, "comm_hook": "fp16_compress_hook" }
+ddp-bf16 ddp $ddp, "comm_hook": "bf16_compress_hook" }
+ddp-powersgd ddp $ddp, "comm_hook": "powerSGD_hook", "PowerSGDState": { "matrix_approximation_rank": 4, "start_powerSGD_iter": 2 } }
+END
+}
+
+write_plan() {  # FILE MBIT KEYS
+    cat >"$1" <<PLAN
+{ "dpx_plan": 1, "model": "$dir/config.json", "kernels": "dpx", "seq": 32, "micro_batch": 1, "precision": "fp32", $3,
+  "cluster": { "name": "lab", "host": true, "nodes": 2, "gpus_per_node": 2, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
+    "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": $(awk -v r="$2" 'BEGIN { print r / 8000 }') } } }
+PLAN
+}
+
+# Each plan's line of $dir/MBIT.tsv: name, the plan beside it, predicted and measured seconds.
+rows() {        # MBIT
+    plans | while read -r name beside keys; do
+        write_plan "$dir/$name-$1.json" "$1" "$keys"
+        LAB_SECONDS=400 lab_run 2 "$B/dpxrun" "$dir/$name-$1.json" --threads 1 --steps "${STEPS:-9}" --db "$dir/$1.db" --json >"$dir/run.json" 2>"$dir/said" ||
+            { cat "$dir/said" >&2; continue; }
+        printf '%s\t%s\t%s\t%s\n' "$name" "$beside" "$(lab_figure "$dir/run.json" predicted_step_s)" "$(lab_figure "$dir/run.json" p10)"
+    done
+}
+
+crossing() {    # MBIT NAME BESIDE: Mbit/s, or "-"
+    "$B/dpxplan" explain "$dir/$3-$1.json" "$dir/$2-$1.json" --db "$dir/$1.db" --json 2>/dev/null | tr -d ' \n' |
+        sed -n 's/.*"crossover":{"bytes_per_s":\([0-9.e+]*\).*/\1/p' | awk '{ printf "%.0f", $1 * 8e-6 } END { if (!NR) printf "-" }'
+}
+
+for rate in ${RATES:-4000 1000 100}; do
+    lab_rate "$rate"
+    [ -s "$dir/$rate.db" ] || LAB_SECONDS=1500 lab_run 2 "$B/dpxcal" run --quick --seconds "${SECONDS_CALIBRATION:-170}" --ranks 4 --threads 1 \
+        --model "$dir/config.json" --seq 32 --micro-batch 1 --precision fp32 --db "$dir/$rate.db"
+    rows "$rate" >"$dir/$rate.tsv"
+    echo "$rate Mbit/s                 predicted    measured   off by    gain predicted, measured    sign   as long at, Mbit/s"
+    while IFS="$(printf '\t')" read -r name beside p m; do
+        echo "$name $beside $p $m $([ "$beside" = - ] && echo - || crossing "$rate" "$name" "$beside")"
+    done <"$dir/$rate.tsv" | awk '
+        { p[$1] = $3; m[$1] = $4; off = $3 / $4 - 1; sum += off < 0 ? -off : off
+          printf "  %-16s %9.3f s %9.3f s %+7.1f %%", $1, $3, $4, 100 * off
+          if ($2 != "-") {
+              gp = 1 - $3 / p[$2]; gm = 1 - $4 / m[$2]; right = gp * gm > 0; n++; good += right
+              printf "   %+6.1f %%  %+6.1f %%            %s   %s", 100 * gp, 100 * gm, right ? "right" : "WRONG", $5
+          }
+          printf "\n" }
+        END { printf "  MAPE %.1f %% of %d, sign right in %d of %d\n", 100 * sum / NR, NR, good, n }'
+done
