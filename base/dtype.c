@@ -29,7 +29,7 @@ const char *scaled_name(enum scaled s)
     return names[s];
 }
 
-int64_t scaled_bytes(enum scaled s, int64_t numel)
+int64_t dtype_scaled_bytes(enum scaled s, int64_t numel)
 {
     switch (s) {
     case SCALED_FP8_BLOCK: return numel + 4 * ceil_div(numel, 128);

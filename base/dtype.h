@@ -24,7 +24,7 @@ enum scaled { SCALED_NONE, SCALED_FP8_TENSOR, SCALED_FP8_ROW, SCALED_FP8_BLOCK, 
 /* "none", "fp8 by tensor", "fp8 by row", "fp8 by block", "mxfp8", "nvfp4". */
 const char *scaled_name(enum scaled s);
 /* Bytes of so many numbers with their scales, those of a whole tensor or row left out: 1; 1 + 4/128; 1 + 1/32; 1/2 + 1/16 each. */
-int64_t     scaled_bytes(enum scaled s, int64_t numel);
+int64_t     dtype_scaled_bytes(enum scaled s, int64_t numel);
 
 /* Largest byte or element count dpx works with: 2^60, so that a sum of a few
  * of them still fits an int64_t. */

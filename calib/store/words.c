@@ -19,7 +19,8 @@ const char *const fn_words[NKERNEL_FN + 1] = {
     [FN_ATTENTION_SUM] = "attention_sum", [FN_ATTENTION_DELTA] = "attention_delta",
     [FN_ATTENTION_PART_BACK] = "attention_part_back", [FN_DKEYS_ADD] = "dkeys_add", [FN_DKEYS_JOIN] = "dkeys_join",
     [FN_DEAL] = "deal", [FN_COLLECT] = "collect",
-    [FN_NORM_BACK_KEPT] = "norm_back_kept", [FN_GRAD_KEPT] = "grad_kept",
+    [FN_NORM_BACK_KEPT] = "norm_back_kept", [FN_GRAD_KEPT] = "grad_kept", [FN_UNPACK] = "unpack",
+    [FN_ADAPTER_DROP] = "adapter_drop", [FN_ADAPTER_DROP_BACK] = "adapter_drop_back",
 };
 
 const char *const class_words[NKERNEL_CLASS + 1] = {

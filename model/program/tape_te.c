@@ -103,12 +103,12 @@ static struct operands operands_of(const struct te_scaled *f, enum dtype dt) { r
 
 static int64_t operand_bytes(struct operands o, int64_t numel)
 {
-    return o.format ? scaled_bytes(o.format, numel) : numel * dtype_bytes(o.dt);
+    return o.format ? dtype_scaled_bytes(o.format, numel) : numel * dtype_bytes(o.dt);
 }
 
 /* As what, and as how many of it, an operand goes over a link. */
 static enum dtype wire(struct operands o) { return o.format ? DT_UINT8 : o.dt; }
-static int64_t wire_elems(struct operands o, int64_t numel) { return o.format ? scaled_bytes(o.format, numel) : numel; }
+static int64_t wire_elems(struct operands o, int64_t numel) { return o.format ? dtype_scaled_bytes(o.format, numel) : numel; }
 
 static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, struct operands o)
 {

@@ -17,7 +17,7 @@ static bool one_serves_both(const struct te_scaled *f) { return f->format == SCA
 
 struct te_codes te_cast(struct tape *t, const struct te_scaled *f, int64_t numel, enum dtype dt, unsigned ways, bool known, int64_t ranks)
 {
-    int64_t each = scaled_bytes((enum scaled)f->format, numel), reads = numel * dtype_bytes(dt);
+    int64_t each = dtype_scaled_bytes((enum scaled)f->format, numel), reads = numel * dtype_bytes(dt);
     bool one = one_serves_both(f);
     struct te_codes c = { 0, 0 };
 

@@ -424,7 +424,7 @@ int64_t te_weight_bytes(const struct local_model *local)
 
     for (int i = 0; i < local->model->ntensors && s; i++)
         if (te_is_cast(&local->model->tensors[i]))
-            sum += ways * round_up(scaled_bytes(s, local->model->tensors[i].numel), 512);
+            sum += ways * round_up(dtype_scaled_bytes(s, local->model->tensors[i].numel), 512);
     return sum;
 }
 

@@ -128,8 +128,10 @@ static bool piped_plan(int order, const struct cell *cell, int on, struct plan *
     p->cluster.nodes = 1;
     p->seq = SEQ;
     plan_defaults(p, cell->s, cell->d, DT_FP32);
-    p->parallel = (struct parallel_options){ .tensor = 1, .context = 1, .pipeline = 2, .virtual_stages = orders[order].chunks,
-                                             .pipeline_schedule = orders[order].kind };
+    p->parallel.pipeline = 2;
+    p->parallel.virtual_stages = orders[order].chunks;
+    p->parallel.pipeline_schedule = orders[order].kind;
+    p->parallel.first_stage_less = p->parallel.last_stage_less = 0;
     p->kernels = KERNELS_DPX;
     p->sync_every_micro_step = false;
     p->shard_group = 2;

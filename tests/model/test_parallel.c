@@ -27,7 +27,7 @@ static void one_rank_of_each_is_what_plans_were(void **state)
     assert_int_equal(p.shard_group, 16);
     doc = plan_to_json(&p);
     parallel = json_object_get(doc, "parallel");
-    assert_int_equal(json_object_size(parallel), 3);        /* tensor, context, pipeline: what they lead to is idle */
+    assert_int_equal(json_object_size(parallel), 4);        /* tensor, context, pipeline, expert: what they lead to is idle */
     json_decref(doc);
     plan_free(&p);
 }

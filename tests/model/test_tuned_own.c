@@ -219,12 +219,12 @@ static void what_dpx_has_no_kernels_for_is_refused(void **state)
     tuned(&p, "gpt2", 2, "", 0, "", STRAT_ZERO1, DT_FP32, 2);
     p.optimizer = OPTIMIZER_ADAFACTOR;
     refused(&p, "needs whole tensors");
-    tuned(&p, "gpt2", 2, "", 0, "", STRAT_DDP, DT_FP32, 2);
+    tuned(&p, "gpt2", 2, "", 0, "", STRAT_ZERO1, DT_FP32, 2);
     p.optimizer = OPTIMIZER_BNB_ADAMW8;
-    refused(&p, "not adamw_bnb_8bit");
-    tuned(&p, "gpt2", 2, "lora", 8, "", STRAT_DDP, DT_FP32, 2);
-    p.train.dropout = 0.05;
-    refused(&p, "adapters without dropout");
+    refused(&p, "needs whole tensors");
+    tuned(&p, "gpt2", 2, "", 0, "", STRAT_DDP, DT_FP32, 2);
+    p.optimizer = OPTIMIZER_BNB_LION8;
+    refused(&p, "not lion_8bit");
     tuned(&p, "phi-3-mini", 2, "lora", 8, "qkv_proj", STRAT_DDP, DT_FP32, 2);
     refused(&p, "gate and up in one matrix");
 }

@@ -21,7 +21,7 @@ void megatron_cast_block(struct mega *z, int block, int by)
 
     if (looks_first(z))
         sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "largest weights", 2 * n, 0);
-    sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "weights to codes", 2 * n, ways * scaled_bytes(format(z), n));
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "weights to codes", 2 * n, ways * dtype_scaled_bytes(format(z), n));
     sched_of(z->s, "block", block, by);
     sched_act(z->s, ACT_R, z->at->params, 0, 0);
     sched_act(z->s, ACT_W, z->weights, 0, 0);
@@ -76,8 +76,8 @@ void megatron_turn(struct mega *z, enum phase phase, int64_t n)
     if (!z->codes || n == 0 || (format(z) != SCALED_MXFP8 && ways == 1))
         return;
     if (format(z) == SCALED_MXFP8)
-        sched_copy(z->s, STREAM_COMPUTE, phase, "parameters to codes", 2 * n, ways * scaled_bytes(format(z), n));
+        sched_copy(z->s, STREAM_COMPUTE, phase, "parameters to codes", 2 * n, ways * dtype_scaled_bytes(format(z), n));
     else
-        sched_copy(z->s, STREAM_COMPUTE, phase, "transposed copies of parameters", n, scaled_bytes(format(z), n));
+        sched_copy(z->s, STREAM_COMPUTE, phase, "transposed copies of parameters", n, dtype_scaled_bytes(format(z), n));
     sched_act(z->s, ACT_W, z->weights, 0, 0);
 }

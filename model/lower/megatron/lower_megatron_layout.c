@@ -179,7 +179,7 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
 
     for (int q = 0; q < c->nparams; q++)
         bytes += round512(c->param[q].numel * e);
-    int64_t codes = plan_scaled(z->p) == SCALED_MXFP8 ? 0 : scaled_bytes(plan_scaled(z->p), c->codes);
+    int64_t codes = plan_scaled(z->p) == SCALED_MXFP8 ? 0 : dtype_scaled_bytes(plan_scaled(z->p), c->codes);
     c->params = sched_buf(z->s, CAT_PARAMS, z->sharded ? "param buffer" : "params", of, index, 1,
                           z->sharded ? round512(codes) + round512((c->numel - c->codes) * e) : bytes);
     for (int q = 0; q < c->nparams && !z->sharded; q++)

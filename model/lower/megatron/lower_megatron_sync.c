@@ -72,7 +72,7 @@ static void gather_bucket(struct mega *z, struct mega_chunk *c, int bucket, enum
     int64_t numel = numel_of(c, bucket);
 
     sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, group_of(c, bucket), codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
-               codes ? scaled_bytes(plan_scaled(z->p), numel) : numel)->after = AFTER(STREAM_COMPUTE);
+               codes ? dtype_scaled_bytes(plan_scaled(z->p), numel) : numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->bucket[bucket].codes && !codes ? c->grads : c->params, 0, 0);
 }
