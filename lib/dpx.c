@@ -29,7 +29,12 @@ _Static_assert((int)DPX_DONE == (int)EXIT_DONE && (int)DPX_FAILED == (int)EXIT_F
                (int)DPX_NO == (int)EXIT_NO, "a status is what the command would exit with");
 
 /* What a request leads to: *doc with DPX_DONE and DPX_NO, else the reason by fail().  `kept` as opts_json() needs it. */
-struct call { json_t *request, *kept; const struct dpx_watch *watch; bool cancelled; };
+struct call {
+    json_t *request, *kept;
+    const struct dpx_watch *watch;
+    int64_t before, done, total;        /* plans of parts of a search that are over; of this part */
+    bool    cancelled;
+};
 typedef int answer_fn(struct call *c, json_t **doc);
 
 /* ---- one function each ---- */
@@ -38,7 +43,12 @@ static bool go_on(void *of, int64_t done, int64_t total)
 {
     struct call *c = of;
 
-    c->cancelled = c->watch->progress(c->watch->data, done, total) != 0;
+    if (total > 0) {
+        c->before += done < c->done ? c->total : 0;
+        c->done = done;
+        c->total = total;
+    }
+    c->cancelled = c->watch->progress(c->watch->data, c->before + c->done, c->before + c->total) != 0;
     return !c->cancelled;
 }
 

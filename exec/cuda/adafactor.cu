@@ -12,7 +12,7 @@ enum { THREADS = 256, COLUMNS = 32, LANES = THREADS / COLUMNS, PARTS = 256, GRID
 struct numbers { double p, row, u, part[PARTS]; };
 static_assert(sizeof(struct numbers) + 9216 <= ELEMENTS_WORKSPACE, "beside what elements_sum_squares() takes of it");
 
-static unsigned grid_for(int64_t blocks) { return (unsigned)(blocks < GRID ? blocks : GRID); }
+static unsigned grid_for(int64_t blocks) { return (unsigned)(blocks < GRID ? blocks : (int64_t)GRID); }
 
 DEVICE float grad_at(const struct cuda_factored &f, enum dtype gt, int64_t i)
 {
@@ -80,7 +80,8 @@ DEVICE float mean_of_rows(const struct cuda_factored &f, const struct numbers *n
 
 DEVICE float direction(const struct cuda_factored &f, enum dtype gt, float mean, int64_t i)
 {
-    float row = f.row[i / f.cols], v = f.col ? __fmul_rn(row, f.col[i % f.cols]) / mean : row;
+    int64_t r = i / f.cols;
+    float row = f.row[r], v = f.col ? __fmul_rn(row, f.col[i - r * f.cols]) / mean : row;
     float least = (float)(ADAFACTOR_EPS1 * ADAFACTOR_EPS1);
 
     return grad_at(f, gt, i) / __fsqrt_rn(v > least ? v : least);
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(THREADS) update(const GRID_CONSTANT struct cud
     }
 }
 
-extern "C" int optim_adafactor(const struct cuda_factored *f, enum dtype gt, enum dtype ot, void *workspace, struct CUstream_st *s)
+extern "C" int adafactor_cuda_update(const struct cuda_factored *f, enum dtype gt, enum dtype ot, void *workspace, struct CUstream_st *s)
 {
     struct numbers *n = (struct numbers *)((char *)workspace + ELEMENTS_WORKSPACE - sizeof *n);
     struct cuda_run p = { f->p, f->rows * f->cols }, row = { f->row, f->rows };

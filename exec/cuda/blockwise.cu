@@ -9,7 +9,7 @@ enum { BLOCK = 256, BLOCK_4 = 64, GRID = 65535 };
 
 struct maps { float of[2][256]; };
 
-static unsigned grid_for(int64_t blocks) { return (unsigned)(blocks < GRID ? blocks : GRID); }
+static unsigned grid_for(int64_t blocks) { return (unsigned)(blocks < GRID ? blocks : (int64_t)GRID); }
 
 /* blockwise.c's code_of() */
 DEVICE uint8_t code_of(const float *map, float x)
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(BLOCK) adamw8(const GRID_CONSTANT struct cuda_
     }
 }
 
-extern "C" int optim_adamw8(const struct cuda_adamw8 *a, const float *map1, const float *map2, enum dtype gt, enum dtype ot,
+extern "C" int blockwise_cuda_adamw8(const struct cuda_adamw8 *a, const float *map1, const float *map2, enum dtype gt, enum dtype ot,
                             struct CUstream_st *s)
 {
     struct maps m;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(BLOCK) unpack(const GRID_CONSTANT struct cuda_
     }
 }
 
-extern "C" int optim_unpack(const struct cuda_packed *w, void *x, enum dtype at, struct CUstream_st *s)
+extern "C" int blockwise_cuda_unpack(const struct cuda_packed *w, void *x, enum dtype at, struct CUstream_st *s)
 {
     if (w->n == 0)
         return 0;

@@ -14,7 +14,7 @@ int cuda_adafactor(struct kernels *k, const struct adamw *a, const struct factor
     struct cuda_factored c = { f->rows, f->cols, f->p, f->row, f->col, g, out, (float)pow(t, ADAFACTOR_BETA2_DECAY),
                                (float)a->grad_scale, (float)(1 - a->lr * a->weight_decay), fmin(a->lr, 1 / sqrt(t)) };
 
-    return CUDA_OK(optim_adafactor(&c, gt, ot, cuda_kernels(k)->sums, cuda_stream_of(k)));
+    return CUDA_OK(adafactor_cuda_update(&c, gt, ot, cuda_kernels(k)->sums, cuda_stream_of(k)));
 }
 
 int cuda_adamw8(struct kernels *k, const struct adamw *a, const struct adamw8 *s, const void *g, enum dtype gt, void *out, enum dtype ot)
@@ -23,7 +23,7 @@ int cuda_adamw8(struct kernels *k, const struct adamw *a, const struct adamw8 *s
     struct cuda_adamw8 c = { s->n, s->p, s->max1, s->max2, s->code1, s->code2, g, out, r.b1, r.keep1, r.b2, r.keep2, r.step_size, r.eps,
                              r.decay, r.scale };
 
-    return CUDA_OK(optim_adamw8(&c, blockwise_map(true), blockwise_map(false), gt, ot, cuda_stream_of(k)));
+    return CUDA_OK(blockwise_cuda_adamw8(&c, blockwise_map(true), blockwise_map(false), gt, ot, cuda_stream_of(k)));
 }
 
 /* Made on the host and uploaded part by part. */
@@ -52,5 +52,5 @@ int cuda_unpack(struct kernels *k, const struct packed_weight *w, void *x, enum 
 {
     struct cuda_packed c = { w->n, w->codes, w->coded, w->maxima, w->map, w->mean, w->values };
 
-    return CUDA_OK(optim_unpack(&c, x, at, cuda_stream_of(k)));
+    return CUDA_OK(blockwise_cuda_unpack(&c, x, at, cuda_stream_of(k)));
 }

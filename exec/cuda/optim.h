@@ -26,7 +26,7 @@ struct cuda_factored {
     double lr;
 };
 /* workspace: ELEMENTS_WORKSPACE bytes. */
-int optim_adafactor(const struct cuda_factored *f, enum dtype gt, enum dtype ot, void *workspace, struct CUstream_st *s);
+int adafactor_cuda_update(const struct cuda_factored *f, enum dtype gt, enum dtype ot, void *workspace, struct CUstream_st *s);
 
 /* struct adamw8 of kernels.h; map1, map2: tables of 256 values, of the host. */
 struct cuda_adamw8 {
@@ -37,11 +37,11 @@ struct cuda_adamw8 {
     void *out;
     float b1, keep1, b2, keep2, step_size, eps, decay, scale;
 };
-int optim_adamw8(const struct cuda_adamw8 *a, const float *map1, const float *map2, enum dtype gt, enum dtype ot, struct CUstream_st *s);
+int blockwise_cuda_adamw8(const struct cuda_adamw8 *a, const float *map1, const float *map2, enum dtype gt, enum dtype ot, struct CUstream_st *s);
 
 /* struct packed_weight of kernels.h: its numbers into x[n]. */
 struct cuda_packed { int64_t n; const uint8_t *codes, *coded; const float *maxima, *map, *mean, *values; };
-int optim_unpack(const struct cuda_packed *w, void *x, enum dtype at, struct CUstream_st *s);
+int blockwise_cuda_unpack(const struct cuda_packed *w, void *x, enum dtype at, struct CUstream_st *s);
 
 #ifdef __cplusplus
 }

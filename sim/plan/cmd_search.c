@@ -195,8 +195,8 @@ static bool go_on(void *of, int64_t done, int64_t total)
 {
     struct progress *p = of;
 
-    p->of = total;
-    if (p->terminal)
+    p->of = total > 0 ? total : p->of;
+    if (p->terminal && total > 0)
         progress_at(p, done);
     return !progress_stopped();
 }

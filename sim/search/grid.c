@@ -225,7 +225,7 @@ static int take_cell(struct grid *g, struct cell of)
             g->nhopeless = 0;
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
                 if (o->global_batch % b == 0 && (!o->micro_batch || b == o->micro_batch))
-                    rc = may_go_on(g, 0, 1) ? take_pipelines(g, of, b, tensor, context) : stopped();
+                    rc = may_go_on(g, 0, 0) ? take_pipelines(g, of, b, tensor, context) : stopped();
         }
     return rc;
 }

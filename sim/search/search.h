@@ -48,7 +48,7 @@ struct search_options {
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
     /* Asked now and then by the thread that called search(): may it go on?  `done` of `total` plans, which grows, were
-     * looked at.  NULL: it goes on. */
+     * looked at; a grid beside data parallelism begins at 0 again; total 0: nothing new is told.  NULL: it goes on. */
     bool       (*go_on)(void *of, int64_t done, int64_t total);
     void        *go_on_of;
 };

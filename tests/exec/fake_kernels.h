@@ -387,6 +387,39 @@ static inline int fake_logits_whole(struct kernels *k, const struct cut_logits *
     FAKE_QUEUE(logits_whole, *l, AT(all), AT(x), AT(labels), AT(losses), scale);
 }
 
+/* ---- codes, and PowerSGD's columns ---- */
+
+FAKE_CALL(quantize, struct quant q; const void *x; void *codes; float *scales;, &a->q, a->x, a->codes, a->scales)
+static inline int fake_quantize(struct kernels *k, const struct quant *q, const void *x, void *codes, float *scales)
+{
+    FAKE_QUEUE(quantize, *q, AT(x), AT(codes), AT(scales));
+}
+
+FAKE_CALL(dequantize, struct quant q; const void *codes; const float *scales; void *x;, &a->q, a->codes, a->scales, a->x)
+static inline int fake_dequantize(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *x)
+{
+    FAKE_QUEUE(dequantize, *q, AT(codes), AT(scales), AT(x));
+}
+
+FAKE_CALL(requantize, struct quant q; const void *codes; const float *scales; void *sum; float *sum_scales;,
+          &a->q, a->codes, a->scales, a->sum, a->sum_scales)
+static inline int fake_requantize(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales)
+{
+    FAKE_QUEUE(requantize, *q, AT(codes), AT(scales), AT(sum), AT(sum_scales));
+}
+
+FAKE_CALL(mean, struct quant q; double scale; const void *x; void *y;, &a->q, a->scale, a->x, a->y)
+static inline int fake_mean(struct kernels *k, const struct quant *q, double scale, const void *x, void *y)
+{
+    FAKE_QUEUE(mean, *q, scale, AT(x), AT(y));
+}
+
+FAKE_CALL(orthonormal, int64_t rows; int64_t cols; float *of;, a->rows, a->cols, a->of)
+static inline int fake_orthonormal(struct kernels *k, int64_t rows, int64_t cols, float *of)
+{
+    FAKE_QUEUE(orthonormal, rows, cols, AT(of));
+}
+
 static inline void fake_close_kernels(struct kernels *k)
 {
     struct fake_kernels *q = fake_of(k);
@@ -412,6 +445,8 @@ static const struct kernel_ops fake_kernel_ops = {
     .linear_db = fake_linear_db, .logits_most = fake_logits_most, .logits_label = fake_logits_label,
     .logits_sum = fake_logits_sum, .logits_loss = fake_logits_loss, .logits_whole = fake_logits_whole,
     .adamw = fake_adamw, .sgd = fake_sgd, .lion = fake_lion, .copy = fake_copy, .sum_squares = fake_sum_squares,
+    .quantize = fake_quantize, .dequantize = fake_dequantize, .requantize = fake_requantize, .mean = fake_mean,
+    .orthonormal = fake_orthonormal,
     .sum = fake_sum, .not_finite = fake_not_finite, .exact_squares = fake_exact_squares, .finish = fake_finish,
     .zero = fake_zero, .upload = fake_upload, .download = fake_download, .load = fake_load,
 };
