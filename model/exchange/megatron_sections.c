@@ -82,6 +82,15 @@ static const struct { const char *key, *option; } same[] = {
     { "normalization", NULL }, { "position_embedding_type", NULL }, { "make_vocab_size_divisible_by", NULL }, { "transformer_impl", NULL },
     { "cross_entropy_fusion_impl", NULL }, { "num_moe_experts", "num_experts" }, { "expert_model_parallel_size", NULL },
     { "expert_tensor_parallel_size", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
+    { "fp4", "fp4_format" },
+};
+
+/* Beside fp8 or fp4 alone: a config that is written whole has them in 16 bits too.  fp8_params is NeMo 2's name, fp8_param Bridge's. */
+static const struct { const char *key, *option; bool is_truth; } of_codes[] = {
+    { "fp8_recipe", "fp8_recipe", false }, { "fp4_recipe", "fp4_recipe", false }, { "fp8_amax_history_len", "fp8_amax_history_len", false },
+    { "fp8_param_gather", "fp8_param_gather", true }, { "fp8_param", "fp8_param_gather", true }, { "fp8_params", "fp8_param_gather", true },
+    { "reuse_grad_buf_for_mxfp8_param_ag", "reuse_grad_buf_for_mxfp8_param_ag", true }, { "tp_only_amax_red", "tp_only_amax_red", true },
+    { "first_last_layers_bf16", "first_last_layers_bf16", true },
 };
 
 /* ---- fields that are true or false ---- */
@@ -123,6 +132,23 @@ static int read_values(struct sections *s)
     return 0;
 }
 
+static int read_codes(struct sections *s)
+{
+    bool fp8 = json_object_get(s->out, "fp8") != NULL, fp4 = json_object_get(s->out, "fp4_format") != NULL;
+    const json_t *v;
+
+    for (size_t i = 0; i < sizeof of_codes / sizeof *of_codes; i++) {
+        bool beside = !strncmp(of_codes[i].key, "fp8", 3) ? fp8 : !strncmp(of_codes[i].key, "fp4", 3) ? fp4 : fp8 || fp4;
+        if (!beside)
+            continue;
+        if (said(s, of_codes[i].key, 0, &v) < 0)
+            return -1;
+        if (v && (!of_codes[i].is_truth || json_is_true(v)))
+            json_object_set(s->out, of_codes[i].option, (json_t *)(uintptr_t)v);
+    }
+    return 0;
+}
+
 static int read_truths(struct sections *s)
 {
     bool stated = json_object_get(s->out, "normalization") && json_object_get(s->out, "position_embedding_type");
@@ -158,8 +184,11 @@ static int read_precision(struct sections *s)
         section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;
         is = is || has_word(name, "bf16") || json_is_true(field(place, "bf16"));
         wide = wide ? wide : field(place, "grad_reduce_in_fp32");
-        if (has_word(name, "fp8") || has_word(name, "fp4") || has_word(name, "fp16"))
-            json_object_set(s->out, has_word(name, "fp16") ? "fp16" : "fp8", (json_t *)(uintptr_t)name);
+        if (has_word(name, "fp16"))
+            json_object_set(s->out, "fp16", (json_t *)(uintptr_t)name);
+        if (has_word(name, "fp8") || has_word(name, "fp4"))
+            return fail("%s: %s: \"%s\": 8- and 4-bit floats are read from fields (bf16, fp8, fp8_recipe, fp8_param_gather, fp4), not by name", s->where,
+                        *places[i] ? places[i] : "precision", json_string_value(name));
     }
     if (said(s, "bf16", section ? PLACES : PRECISION, &bf16) < 0 || said(s, "grad_reduce_in_fp32", section ? PLACES : PRECISION, &v) < 0)
         return -1;
@@ -182,7 +211,7 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     struct sections s = { doc, where, json_object() };
     const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
 
-    if (read_values(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
+    if (read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
         json_decref(s.out);
         return NULL;
     }

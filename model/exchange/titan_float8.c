@@ -16,14 +16,20 @@ static const struct { const char *titan, *ours; } modules[] = {
 #define NMODULES (sizeof modules / sizeof *modules)
 
 static const char *const names[] = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp" };
-static const char *const sections[] = { "float8", "quantize.linear.float8" };
+/* [float8] up to 2025; [quantize.linear.float8] is three objects, one in the other (titan_text.c). */
+static const json_t *section(const json_t *config, int i)
+{
+    const json_t *linear = json_object_get(json_object_get(config, "quantize"), "linear");
+
+    return json_object_get(i ? linear : config, "float8");
+}
 
 /* ---- in ---- */
 
 static const json_t *value(const json_t *config, const char *key)
 {
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        const json_t *v = json_object_get(json_object_get(config, sections[i]), key);
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = json_object_get(section(config, i), key);
         if (v && !json_is_null(v))
             return v;
     }
@@ -71,16 +77,25 @@ static int read_recipe(const json_t *config, const char *where, struct plan *p)
     return v ? fail("%s: float8.recipe_name: expected tensorwise, rowwise, rowwise_with_gw_hp", where) : 0;
 }
 
-/* Beside nothing else the head alone is what a plan leaves out by default. */
-static int read_filter(const json_t *config, const char *where, bool old, struct plan *p)
+/* An option's "attention.wk,output" as the list that a file has (torchtitan's string_list).  Free with json_decref(). */
+static json_t *names_of(const char *text)
 {
-    const json_t *all = value(config, "filter_fqns"), *one;
+    json_t *all = json_array();
+
+    while (*text) {
+        size_t n = strcspn(text, ",");
+        json_array_append_new(all, json_stringn(text, n));
+        text += n + (text[n] == ',');
+    }
+    return all;
+}
+
+/* Beside nothing else the head alone is what a plan leaves out by default. */
+static int read_names(const json_t *all, const char *where, struct plan *p)
+{
+    const json_t *one;
     size_t i, at = 0;
 
-    if (old)                            /* module_filter_fn=lambda mod, fqn: fqn != "output" */
-        return 0;
-    if (all && !json_is_array(all))
-        return fail("%s: float8.filter_fqns: expected a list of names", where);
     if (json_array_size(all) == 0) {
         snprintf(p->float8.filter, sizeof p->float8.filter, "none");
         return 0;
@@ -99,6 +114,20 @@ static int read_filter(const json_t *config, const char *where, bool old, struct
             return fail("%s: float8.filter_fqns: too many names", where);
     }
     return 0;
+}
+
+static int read_filter(const json_t *config, const char *where, bool old, struct plan *p)
+{
+    const json_t *all = value(config, "filter_fqns");
+
+    if (old)                            /* module_filter_fn=lambda mod, fqn: fqn != "output" */
+        return 0;
+    if (all && !json_is_array(all) && !json_is_string(all))
+        return fail("%s: float8.filter_fqns: expected a list of names", where);
+    json_t *split = json_is_string(all) ? names_of(json_string_value(all)) : NULL;
+    int rc = read_names(split ? split : all, where, p);
+    json_decref(split);
+    return rc;
 }
 
 int titan_float8_read(const json_t *config, const char *where, struct plan *p)

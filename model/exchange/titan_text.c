@@ -197,11 +197,22 @@ static int toml_line(struct reader *r, json_t *all, json_t **section)
 
 static size_t word(const char *s) { return strcspn(s, " \t\r\n"); }
 
-/* "--parallelism.no-enable-sequence-parallel": section, key and whether it is denied. */
+/* An option's value, in a shell's quotes where it has them. */
+static json_t *option_value(struct reader *r)
+{
+    if (*r->at == '"' || *r->at == '\'')
+        return quoted(r);
+    size_t n = word(r->at);
+    json_t *v = scalar(r->at, n);
+    r->at += n;
+    return v;
+}
+
+/* "--parallelism.no-enable-sequence-parallel": section, key and whether it is denied.  "--training.seq_len=8192" as well. */
 static int option(struct reader *r, json_t *all)
 {
     const char *name = r->at + 2, *dot = name;
-    size_t n = word(name);
+    size_t n = strcspn(name, "= \t\r\n");
     char key[128];
 
     for (const char *c = name; c < name + n; c++)
@@ -215,12 +226,19 @@ static int option(struct reader *r, json_t *all)
     for (char *c = key; *c; c++)
         *c = *c == '-' ? '_' : *c;
     r->at = name + n;
-    skip(r, true);
+    bool given = *r->at == '=';
+    if (given)
+        r->at++;
+    else
+        skip(r, true);
     n = word(r->at);
-    bool flag = n == 0 || !strncmp(r->at, "--", 2) || memchr(r->at, ':', n);
-    json_object_set_new(section, key, denied ? json_false() : flag ? json_true() : scalar(r->at, n));
-    if (!flag && !denied)
-        r->at += n;
+    bool flag = !given && (n == 0 || !strncmp(r->at, "--", 2) || memchr(r->at, ':', n));
+    if (denied && given)
+        return bad(r, "--section.no-key without a value"), -1;
+    json_t *v = denied ? json_false() : flag ? json_true() : option_value(r);
+    if (!v)
+        return -1;
+    json_object_set_new(section, key, v);
     return 0;
 }
 

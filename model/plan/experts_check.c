@@ -82,6 +82,14 @@ static int check_titan(const struct plan *p, int64_t sharing, const char *where)
     return 0;
 }
 
+/* A token takes each expert once, so a rank gets no more of its rows than it has experts: times the mean, that is this at most. */
+static double most_imbalance(const struct plan *p)
+{
+    double here = (double)p->model.experts / (double)p->parallel.expert, used = (double)p->model.experts_used;
+
+    return (double)p->parallel.expert * (here < used ? here / used : 1);
+}
+
 int experts_check_ranks(const struct plan *p, const char *where)
 {
     struct mesh mesh = plan_mesh(p);
@@ -97,6 +105,9 @@ int experts_check_ranks(const struct plan *p, const char *where)
     if (mesh_ranks(&all) % n)
         return fail("%s: parallel.expert: %" PRId64 " does not divide the %" PRId64 " ranks that share %s", where, n, mesh_ranks(&all),
                     p->dialect == DIALECT_MEGATRON ? "a stage" : "one copy of the states");
+    if (p->parallel.expert_imbalance > most_imbalance(p))
+        return fail("%s: parallel.expert_imbalance: %g is more than %g, where one rank gets as many rows of every token as it has experts", where,
+                    p->parallel.expert_imbalance, most_imbalance(p));
     return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 

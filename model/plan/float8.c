@@ -126,7 +126,7 @@ int float8_check(const struct plan *p, const char *where)
     if (p->float8.recipe == FLOAT8_NONE)
         return 0;
     if (!(p->cluster.gpu.fp8 > 0))
-        return fail("%s: fp8: a %s has no units for 8-bit floats (torchao asks for compute capability 8.9 or more)", where,
+        return fail("%s: fp8: %s: it has no units for 8-bit floats (torchao asks for compute capability 8.9 or more)", where,
                     p->cluster.gpu.name[0] ? p->cluster.gpu.name : "host");
     if (p->kernels == KERNELS_DPX)
         return fail("%s: fp8: kernels \"dpx\" have no products of 8-bit floats: take torch-compile or torch-sdpa", where);

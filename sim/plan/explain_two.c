@@ -2,6 +2,7 @@
 #include "sim/plan/explain.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,10 +180,13 @@ static void print_bytes(const char *what, int64_t a, int64_t b, FILE *to)
                size_text(b > a ? b - a : a - b).s);
 }
 
+/* Sums of the same seconds in another order differ by rounding, which is no difference of plans. */
 static void print_seconds(const char *what, double a, double b, FILE *to)
 {
+    double more = fabs(b - a) > 1e-9 * fmax(a, b) ? b - a : 0;
+
     if (a > 0 || b > 0)
-        fprintf(to, "  %-28s %12.4g s %14.4g s   %+.4g s\n", what, a, b, b - a);
+        fprintf(to, "  %-28s %12.4g s %14.4g s   %+.4g s\n", what, a, b, more);
 }
 
 /* Each part of the step. */

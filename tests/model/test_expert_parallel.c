@@ -247,6 +247,23 @@ static void imbalance_is_the_busiest_ranks(void **state)
     model_free(&p.model);
 }
 
+/* Mixtral's tokens take 2 of 8 experts.  Over 4 ranks both may be one rank's: 4 times the mean.  Over 8 a rank has one expert, so half of
+ * the rows at most: 4 times again. */
+static void no_rank_gets_more_rows_than_there_are(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 4);
+    for (p.parallel.expert = 4; p.parallel.expert <= 8; p.parallel.expert += 4) {
+        p.parallel.expert_imbalance = 4;
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        p.parallel.expert_imbalance = 4.5;
+        refused(&p, "4.5 is more than 4");
+    }
+    model_free(&p.model);
+}
+
 /* Megatron: parameters and gradients of the experts by their own ranks.  Two blocks on 8 ranks, whole experts over 4: a rank has 2 of 8,
  * and shares their fp32 parameters and moments with one other, those of the rest with 3 others.  Buckets end at multiples of 128 and
  * of the ranks, which all of these are. */
@@ -355,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_block_exchanges_its_rows_four_times),
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
+        cmocka_unit_test(no_rank_gets_more_rows_than_there_are),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
         cmocka_unit_test(megatrons_options_come_back),
         cmocka_unit_test(pytorchs_script_is_refused),

@@ -462,6 +462,8 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --tensor-modell-parallel-size 2", "txt", "tensor_modell_parallel_size" },
         { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-recipe rowwise", "txt", "fp8_recipe: expected one of the words" },
         { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-multi-head-attention", "txt", "attention in 8 bits" },
+        { "model:\n  seq_length: 512\ntrain:\n  micro_batch_size: 1\nmixed_precision: bf16_with_fp8_current_scaling_mixed\n", "yaml",
+          "mixed_precision: \"bf16_with_fp8_current_scaling_mixed\": 8- and 4-bit floats are read from fields" },
         { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfused", "txt", "attention_backend: expected one" },
         { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
         { "8 --micro-batch-size 1", "txt", "expected an option" },
@@ -590,11 +592,40 @@ static void recipes_in_sections_are_read(void **state)
     plan_free(&p);
 }
 
+/* What sections say of 8-bit floats is planned as the options of a command line are; in 16 bits what is written beside them says nothing. */
+static void sections_with_8_bit_floats_are_read(void **state)
+{
+#define TRAIN "train:\n  micro_batch_size: 1\n  global_batch_size: 16\nmodel:\n  seq_length: 8192\nddp:\n  use_distributed_optimizer: true\n"
+    static const char *const gathers[] = { "fp8_param_gather", "fp8_param", "fp8_params" };
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof gathers / sizeof *gathers; i++) {
+        snprintf(text, sizeof text, TRAIN "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  fp8_recipe: tensorwise\n  %s: true\n", gathers[i]);
+        struct plan p = read_as(text, "yaml", 8, 8);
+        assert_int_equal(p.megatron.fp8_format, FP8_HYBRID);
+        assert_int_equal(p.megatron.fp8_recipe, FP8_TENSORWISE);
+        assert_true(p.megatron.fp8_param_gather);
+        plan_free(&p);
+    }
+    struct plan p = read_as(TRAIN "mixed_precision:\n  bf16: true\n  fp8: e4m3\n  fp8_recipe: delayed\n  fp8_amax_history_len: 1024\n", "yaml", 8, 8);
+    assert_int_equal(p.megatron.fp8_format, FP8_E4M3);
+    assert_int_equal(p.megatron.fp8_amax_history_len, 1024);
+    assert_false(p.megatron.fp8_param_gather);
+    plan_free(&p);
+    p = read_as(TRAIN "mixed_precision:\n  bf16: true\n  fp8: null\n  fp8_recipe: tensorwise\n  fp8_param_gather: false\n"
+                "  fp8_amax_history_len: 1024\n", "yaml", 8, 8);
+    assert_int_equal(p.megatron.fp8_format, FP8_OFF);
+    plan_free(&p);
+#undef TRAIN
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uneven_stages_become_a_layout),
         cmocka_unit_test(recipes_in_sections_are_read),
+        cmocka_unit_test(sections_with_8_bit_floats_are_read),
         cmocka_unit_test(vocabularies_are_filled_up),
         cmocka_unit_test(a_rank_has_its_part),
         cmocka_unit_test(bytes_of_a_parameter),

@@ -163,6 +163,32 @@ static void float8_layers_are_read(void **state)
     plan_free(&p);
 }
 
+/* torchtitan's docs/float8.md: the section is [quantize.linear.float8] since 2025; of options "--key=value" and quotes are usual, and a list is
+ * a text with commas. */
+static void float8_is_read_however_it_is_written(void **state)
+{
+    static const char *const texts[] = {
+        "[model]\nconverters = [\"quantize.linear.float8\"]\n[training]\nseq_len = 8192\n[quantize.linear.float8]\n"
+        "enable_fsdp_float8_all_gather = true\nprecompute_float8_dynamic_scale_for_fsdp = true\nfilter_fqns = [\"attention.wk\", \"output\"]\n",
+        "--model.converters quantize.linear.float8 --training.seq_len 8192 --quantize.linear.float8.enable_fsdp_float8_all_gather\n"
+        "--quantize.linear.float8.precompute-float8-dynamic-scale-for-fsdp --quantize.linear.float8.filter_fqns attention.wk,output\n",
+        "--model.converters=\"quantize.linear.float8\" --training.seq_len=8192 --quantize.linear.float8.enable_fsdp_float8_all_gather=true\n"
+        "--quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp --quantize.linear.float8.filter_fqns='attention.wk,output'\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        reads(texts[i], "llama-3.1-8b", "8xh100");
+        assert_int_equal(p.seq, 8192);
+        assert_int_equal(p.float8.recipe, FLOAT8_TENSORWISE);
+        assert_true(p.fsdp.float8_all_gather && p.fsdp.float8_precomputed);
+        assert_string_equal(p.float8.filter, "k_proj,lm_head");
+        plan_free(&p);
+    }
+    refuses("--parallelism.no-enable_sequence_parallel=true\n", "without a value");
+    refuses("--model.converters=float8 --quantize.linear.float8.filter_fqns=nosuch\n", "\"nosuch\"");
+}
+
 static void what_no_plan_has_is_refused_by_name(void **state)
 {
     static const struct { const char *text, *because; } row[] = {
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(accumulation_follows_from_the_global_batch),
         cmocka_unit_test(keys_are_found_where_they_were),
         cmocka_unit_test(float8_layers_are_read),
+        cmocka_unit_test(float8_is_read_however_it_is_written),
         cmocka_unit_test(what_no_plan_has_is_refused_by_name),
         cmocka_unit_test(bad_text_is_reported_with_its_line),
         cmocka_unit_test(what_is_exported_is_imported_again),
