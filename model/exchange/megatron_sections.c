@@ -149,19 +149,26 @@ static int read_codes(struct sections *s)
     return 0;
 }
 
+static int read_truth(struct sections *s, const char *key, const json_t **out)
+{
+    if (said(s, key, 0, out) < 0)
+        return -1;
+    return *out && !json_is_boolean(*out) ? fail("%s: %s: expected true or false", s->where, key) : 0;
+}
+
 static int read_truths(struct sections *s)
 {
     bool stated = json_object_get(s->out, "normalization") && json_object_get(s->out, "position_embedding_type");
     const json_t *v;
 
     for (size_t i = 0; i < sizeof truths / sizeof *truths; i++) {
-        if (said(s, truths[i].key, 0, &v) < 0)
+        if (read_truth(s, truths[i].key, &v) < 0)
             return -1;
         if ((v ? json_is_true(v) : truths[i].usual) == truths[i].is)
             json_object_set_new(s->out, truths[i].option ? truths[i].option : truths[i].key, json_true());
     }
     for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++) {
-        if (said(s, of_model[i].key, 0, &v) < 0)
+        if (read_truth(s, of_model[i].key, &v) < 0)
             return -1;
         stated = stated && v;
         if (v && json_is_true(v) == of_model[i].is)
@@ -180,15 +187,17 @@ static int read_precision(struct sections *s)
     bool section = false, is = false;
 
     for (int i = 0; i < PRECISION; i++) {
-        const json_t *place = at(s->doc, places[i]), *name = json_is_string(place) ? place : field(place, "precision");
+        const json_t *place = at(s->doc, places[i]), *name = json_is_object(place) || json_is_array(place) ? field(place, "precision") : json_is_null(place) ? NULL : place;
         section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;
         is = is || has_word(name, "bf16") || json_is_true(field(place, "bf16"));
         wide = wide ? wide : field(place, "grad_reduce_in_fp32");
-        if (has_word(name, "fp16"))
-            json_object_set(s->out, "fp16", (json_t *)(uintptr_t)name);
         if (has_word(name, "fp8") || has_word(name, "fp4"))
             return fail("%s: %s: \"%s\": 8- and 4-bit floats are read from fields (bf16, fp8, fp8_recipe, fp8_param_gather, fp4), not by name", s->where,
                         *places[i] ? places[i] : "precision", json_string_value(name));
+        if (!has_word(name, "bf16") && has_word(name, "16"))
+            json_object_set(s->out, "fp16", (json_t *)(uintptr_t)name);
+        if (name && !has_word(name, "16") && !has_word(name, "32"))
+            return fail("%s: %s: expected the name of a number format, such as bf16_mixed, bf16-mixed", s->where, places[i]);
     }
     if (said(s, "bf16", section ? PLACES : PRECISION, &bf16) < 0 || said(s, "grad_reduce_in_fp32", section ? PLACES : PRECISION, &v) < 0)
         return -1;
@@ -215,8 +224,9 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
         json_decref(s.out);
         return NULL;
     }
-    if (json_is_integer(devices))
-        json_object_set_new(s.out, "world_size", json_integer(json_integer_value(devices) * (json_is_integer(nodes) ? json_integer_value(nodes) : 1)));
+    int64_t each = json_integer_value(devices), n = json_is_integer(nodes) ? json_integer_value(nodes) : 1;
+    if (json_is_integer(devices))       /* 0: refused by its name */
+        json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
     notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;
 }

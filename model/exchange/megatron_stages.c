@@ -56,7 +56,16 @@ static int layout_of(const json_t *options, const char *where, char out[4096])
     return 1;
 }
 
-static int64_t option(const json_t *options, const char *name) { return json_integer_value(json_object_get(options, name)); }
+/* The layers of an end of the pipeline, 0 where it is not said; -1 reported. */
+static int64_t layers_of(const json_t *options, const char *where, const char *name, int64_t most)
+{
+    const json_t *v = json_object_get(options, name);
+    int64_t n = json_integer_value(v);
+
+    if (v && (n < 1 || n > most))
+        return fail("%s: %s: expected a number from 1 to %" PRId64, where, name, most);
+    return n;
+}
 
 int64_t megatron_stages_chunks(const json_t *options, const char *where, int64_t ranks)
 {
@@ -78,13 +87,16 @@ int64_t megatron_stages_chunks(const json_t *options, const char *where, int64_t
 /* The ends have so many blocks, over all their chunks; the other ranks share the rest evenly. */
 static int ends(const json_t *options, const char *where, int64_t ranks, int64_t chunks, const struct plan *p, struct pipeline_layout *out)
 {
-    int64_t first = option(options, "decoder_first_pipeline_num_layers"), last = option(options, "decoder_last_pipeline_num_layers");
+    int64_t first = layers_of(options, where, "decoder_first_pipeline_num_layers", p->model.layers);
+    int64_t last = first < 0 ? -1 : layers_of(options, where, "decoder_last_pipeline_num_layers", p->model.layers);
     int64_t left = ranks - (first > 0) - (last > 0), rest = p->model.layers - first - last;
 
+    if (last < 0)
+        return -1;
     if (p->parallel.first_stage_less || p->parallel.last_stage_less)
         return fail("%s: decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers: not beside account_for_embedding_in_pipeline_split, "
                     "account_for_loss_in_pipeline_split", where);
-    if (first < 0 || last < 0 || rest < 0 || (left > 0 ? rest % left : rest) != 0)
+    if (rest < 0 || (left > 0 ? rest % left : rest) != 0)
         return fail("%s: decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers: the %" PRId64 " other layers of %s do not divide by %" PRId64
                     " other stages", where, rest, p->model.name, left);
     if (ranks * chunks > LAYOUT_STAGES)

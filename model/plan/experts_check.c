@@ -82,12 +82,16 @@ static int check_titan(const struct plan *p, int64_t sharing, const char *where)
     return 0;
 }
 
-/* A token takes each expert once, so a rank gets no more of its rows than it has experts: times the mean, that is this at most. */
-static double most_imbalance(const struct plan *p)
+/* A token sends at most one row to an expert: a rank with `here` experts gets min(used, here) of the `used` rows of every token of all ranks. */
+static int check_imbalance(const struct plan *p, const char *where)
 {
-    double here = (double)p->model.experts / (double)p->parallel.expert, used = (double)p->model.experts_used;
+    int64_t here = p->model.experts / p->parallel.expert, used = p->model.experts_used, rows = here < used ? here : used;
+    double most = (double)(rows * p->parallel.expert) / (double)used;
 
-    return (double)p->parallel.expert * (here < used ? here / used : 1);
+    if (p->parallel.expert_imbalance <= most)
+        return 0;
+    return fail("%s: parallel.expert_imbalance: %g: all tokens together bring one of %" PRId64 " ranks %g times the mean at most: each chooses %" PRId64
+                " experts, of which a rank has %" PRId64, where, p->parallel.expert_imbalance, p->parallel.expert, most, used, here);
 }
 
 int experts_check_ranks(const struct plan *p, const char *where)
@@ -105,9 +109,8 @@ int experts_check_ranks(const struct plan *p, const char *where)
     if (mesh_ranks(&all) % n)
         return fail("%s: parallel.expert: %" PRId64 " does not divide the %" PRId64 " ranks that share %s", where, n, mesh_ranks(&all),
                     p->dialect == DIALECT_MEGATRON ? "a stage" : "one copy of the states");
-    if (p->parallel.expert_imbalance > most_imbalance(p))
-        return fail("%s: parallel.expert_imbalance: %g is more than %g, where one rank gets as many rows of every token as it has experts", where,
-                    p->parallel.expert_imbalance, most_imbalance(p));
+    if (check_imbalance(p, where) < 0)
+        return -1;
     return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 

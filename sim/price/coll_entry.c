@@ -48,8 +48,9 @@ int64_t coll_entry_bytes(const struct plan *p, const struct schedules *s, const 
             received[away] += part->received * size;
         }
     }
-    /* A ring goes as its slowest hop: where it leaves nodes, one rank of each sends to another. */
-    if (peers == 1 && ranks > per_node) {
+    /* A ring goes as its slowest hop: where it leaves nodes, one rank of each sends to another.  And where nodes cut groups unevenly this
+     * rank's may lie within one, while the slowest, which the entry's shape is of, has no two ranks on a node. */
+    if ((peers == 1 || per_node == 1) && ranks > per_node) {
         sent[1] += sent[0];
         received[1] += received[0];
         sent[0] = received[0] = 0;

@@ -347,6 +347,13 @@ static void what_cannot_be_is_refused_by_name(void **state)
     p.unit = UNIT_HALF_BLOCK;
     refused(&p, "unit");
     model_free(&p.model);
+    /* A rank with one expert gets one row of each token at most, of two: of 8 ranks' rows half, four times an eighth. */
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 8);
+    p.parallel.expert_imbalance = 4;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    p.parallel.expert_imbalance = 4.01;
+    refused(&p, "4 times the mean at most");
+    model_free(&p.model);
     plan_of_torch(&p, "mixtral-8x7b", 2, 8, 2);
     p.fsdp.cpu_offload = true;
     refused(&p, "fsdp.cpu_offload");

@@ -362,17 +362,18 @@ static void whatever_fsdp2_can_have_is_sound_beside_it(void **state)
     static const char *const recompute[] = { "none", "full", "selective", "op" };
     static const char *const more[] = { "", "\"accumulation\": 3,", "\"accumulation\": 3, \"sync_every_micro_step\": false,",
         "\"fsdp\": { \"reshard_after_forward\": false },", "\"shard_group\": 2,", "\"fsdp\": { \"reshard_after_forward\": 2 },",
-        "\"framework_version\": \"2.9\",", "\"accumulation\": 2, \"sync_every_micro_step\": false, \"reduce_dtype\": \"bf16\"," };
+        "\"framework_version\": \"2.9\",", "\"accumulation\": 2, \"sync_every_micro_step\": false, \"reduce_dtype\": \"bf16\",",
+        "\"fsdp\": { \"root_reshard_after_forward\": true },", "\"fsdp\": { \"root_reshard_after_forward\": 2 }," };
     static const char *const model = "{ \"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 4, \"intermediate_size\": 160, "
         "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 16, \"vocab_size\": 259, \"tie_word_embeddings\": false }";
     struct schedules s = { 0 };
 
     (void)state;
-    for (int i = 0; i < 4 * 4 * 8 * 2 * 2; i++) {
+    for (int i = 0; i < 4 * 4 * 10 * 2 * 2; i++) {
         int n = i;
         char words[512];
         snprintf(words, sizeof words, "\"seq\": 64, \"unit\": \"%s\", \"recompute\": \"%s\", %s \"parallel\": { \"tensor\": 4, \"sequence\": %s, "
-                 "\"loss_parallel\": %s }", unit[digit(&n, 4)], recompute[digit(&n, 4)], more[digit(&n, 8)],
+                 "\"loss_parallel\": %s }", unit[digit(&n, 4)], recompute[digit(&n, 4)], more[digit(&n, 10)],
                  digit(&n, 2) ? "true" : "false", digit(&n, 2) ? "true" : "false");
         struct plan p = plan_of(model, "2x8xh100", words);
         for (int64_t rank = 0; rank < 16; rank += 15) {     /* the last has fewer rows of the vocabulary */

@@ -5,6 +5,7 @@
 
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
+#include "sim/price/coll_entry.h"
 
 /* Seconds of a transfer of keys and values, 32 MiB, on two nodes of 8 GPUs with adapters of 50 GB/s each. */
 static double hop(const char *words)
@@ -45,9 +46,44 @@ static void a_ring_over_nodes_goes_as_its_slowest_hop(void **state)
     assert_true(within >= bytes / 450e9 && within < bytes / 50e9);
 }
 
+/* Pairs of ranks on nodes of 3 GPUs: {0,1} lie on one, {2,3} do not, and all wait for those.  Each of the two gets half of what the other
+ * sends, and sends half: on whichever rank is asked, it takes as long as an exchange of equal parts of all that the busier way carries. */
+static void pairs_that_share_experts_go_as_the_slowest_pair(void **state)
+{
+    struct plan p = plan_in_words("{ 'dpx_plan': 1, 'model': 'mixtral-8x7b', 'cluster': '2x3xh100', 'strategy': 'zero1', 'dialect': 'megatron',"
+                                  " 'kernels': 'te', 'micro_batch': 1, 'precision': 'bf16', 'seq': 1024,"
+                                  " 'parallel': { 'expert': 2, 'expert_imbalance': 1.5 } }");
+    struct schedules s = { 0 };
+    int64_t ranks, per_node;
+    int n = 0;
+
+    (void)state;
+    for (int64_t rank = 0; rank < 3; rank += 2) {
+        assert_int_equal(lower(&p, rank, &s), 0);
+        for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++) {
+            const struct op *o = &s.ops[i];
+            if (o->kind != OP_COLL || o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
+                continue;
+            const struct coll_part *part = &s.coll_parts[o->u.coll.parts];
+            int64_t sent = part[0].sent + part[1].sent, came = part[0].received + part[1].received;
+            coll_entry_shape(&p, &s, o, &ranks, &per_node);
+            assert_int_equal(ranks, 2);
+            assert_int_equal(per_node, 1);
+            assert_int_equal(coll_entry_bytes(&p, &s, o, ranks, per_node), (sent > came ? sent : came) * dtype_bytes(o->u.coll.dtype));
+            n++;
+        }
+    }
+    assert_true(n > 0);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_ring_over_nodes_goes_as_its_slowest_hop) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_over_nodes_goes_as_its_slowest_hop),
+        cmocka_unit_test(pairs_that_share_experts_go_as_the_slowest_pair),
+    };
 
     return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }

@@ -411,12 +411,14 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, in
 
     enum piece_id run = piece;
     bool begins = k0 == 0, ends = k1 < 0;
+    bool loss = backward ? !ends : !begins;     /* the trainer's, which reads no parameters: they may be resharded */
 
     if (backward && piece == PIECE_HEAD)
         part_of(f, PIECE_HEAD_SPLIT, &run, &k0, &k1);
     sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, run, pass, k0, k1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    sched_act(f->s, ACT_R, f->fam[u.c].unsharded, 0, 0);
+    if (!loss)
+        sched_act(f->s, ACT_R, f->fam[u.c].unsharded, 0, 0);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
     if (backward && f->part == INPUT_PART)
         return;
