@@ -75,7 +75,7 @@ static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
         { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"precompute_float8_dynamic_scale_for_fsdp\": true }", "is false" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true, \"reshard_after_forward\": 4 }", "reshard to a number" },
         { OF_8B ", \"fp8\": \"delayed\"", "tensorwise" },
-        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"fp8\": \"tensorwise\"", "no units for 8-bit floats" },
+        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"fp8\": \"tensorwise\"", "fp8: a100-80gb: it has no units for 8-bit floats" },
         { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"kernels\": \"dpx\", \"fp8\": \"tensorwise\"", "kernels \"dpx\"" },
         { "\"model\": \"gpt2\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"tensorwise\"", "biases" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": [\"lm_head\", \"mlp\"]", "all or none" },

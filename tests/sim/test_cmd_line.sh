@@ -158,6 +158,13 @@ check 'two plans, one of which sends codes: what that does to the numbers' "$(
     sed 's/"seq"/"deepspeed":{"zero_quantized_weights":true,"zero_quantized_gradients":true},"seq"/' "$tmp/plain.json" >"$tmp/codes.json"
     "$B/dpxplan" explain "$tmp/plain.json" "$tmp/codes.json" >"$tmp/said" 2>&1 || cat "$tmp/said"
     grep -q '^  the second plan changes the numerics: int8 parameters, int4 gradients$' "$tmp/said" || cat "$tmp/said")"
+check 'two plans: seconds added up in another order are no difference' "$(
+    echo '{"dpx_plan":1,"model":"llama-3.1-8b","cluster":{"nodes":4,"gpus_per_node":8,"gpu":"a100-80gb","inter":{"gb_per_s":12.5}},"seq":4096,
+        "strategy":"zero3","dialect":"deepspeed","precision":"bf16","recompute":"full"}' >"$tmp/plain.json"
+    sed 's/"seq"/"deepspeed":{"zero_quantized_weights":true,"zero_quantized_gradients":true},"seq"/' "$tmp/plain.json" >"$tmp/codes.json"
+    "$B/dpxplan" explain "$tmp/plain.json" "$tmp/codes.json" >"$tmp/said" 2>&1 || cat "$tmp/said"
+    grep -q '^  optimizer .* +0 s$' "$tmp/said" || cat "$tmp/said"
+    grep 'e-1[0-9] s$' "$tmp/said")"
 
 check 'two plans, one offloaded: memory of the host, its words, and keys within keys' "$(
     sed 's/"precision"/"deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } }, "precision"/' \
