@@ -68,10 +68,10 @@ check 'with a forward and a backward of every micro-step on each' "$(for rank in
     done; done)"
 check 'each entry has its prediction' \
     "$(is "$(ask "SELECT count(*) FROM entry WHERE run = 1 AND step = 3 AND predicted_end_s IS NULL")" 0 'entries without one')"
-# A small message's sender may be through before its receiver has come.
+# When it ends is not asked: a small message's sender may be through before its receiver has come, and ranks' clocks agree as far as the
+# barrier that aligns them is short.
 check 'a message begins when both of its ranks have come' \
-    "$(is "$(ask "SELECT count(*) > 0, min(met_s >= start_s), min(met_s <= end_s OR what LIKE 'send%') FROM entry WHERE run = 1 AND step = 3
-        AND pass = 'message'")" '1|1|1' 'messages')"
+    "$(is "$(ask "SELECT count(*) > 0, min(met_s >= start_s) FROM entry WHERE run = 1 AND step = 3 AND pass = 'message'")" '1|1' 'messages')"
 check 'parts are in the database, too, and predictions of them are final' "$(
     is "$(ask 'SELECT count(*), sum(bubble BETWEEN 0 AND 1), sum(predicted_bubble BETWEEN 0 AND 1) FROM stages WHERE run = 1')" '2|2|2' rows
     ask 'UPDATE stage SET predicted_work_s = 1' | grep -q 'not changed afterwards' || echo 'a prediction was changed')"
