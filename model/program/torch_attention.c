@@ -336,7 +336,13 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
     t->forget = false;
     r->node1 = t->nnodes;
     r->savers = t->nsavers - before;
-    return r->out;
+    var out = r->out;
+    if (!tape_wants_grad(t, out)) {     /* no node holds what it would need: it is gone when attention returns */
+        for (int i = 0; i < TORCH_ARGS; i++)
+            tape_drop(t, r->args[i]);
+        b->nregions--;
+    }
+    return out;
 }
 
 var torch_attention(struct torch_model *b, var x)
