@@ -616,7 +616,7 @@ static void collectives_at_random_are_issued_and_awaited_where_they_stand(void *
     int checked = 0;
 
     (void)state;
-    for (int done = 0; done < 300; done++) {
+    for (int done = 0; done < 500; done++) {
         struct model whole, m;
         struct cluster c;
         struct plan p;
