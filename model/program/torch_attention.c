@@ -304,8 +304,9 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated, or has positions outermost. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
+    /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
+     * concatenated, or partial outputs were. */
+    o = tmp(t, o, op_copy(t, "merge heads", o, (b->style->partial_rotary && !efficient) || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;
