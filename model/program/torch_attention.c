@@ -304,8 +304,9 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated, or has positions outermost. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
+    /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
+     * concatenated, or partial outputs were. */
+    o = tmp(t, o, op_copy(t, "merge heads", o, (b->style->partial_rotary && !efficient) || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;
@@ -336,7 +337,13 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
     t->forget = false;
     r->node1 = t->nnodes;
     r->savers = t->nsavers - before;
-    return r->out;
+    var out = r->out;
+    if (!tape_wants_grad(t, out)) {     /* no node holds what it would need: it is gone when attention returns */
+        for (int i = 0; i < TORCH_ARGS; i++)
+            tape_drop(t, r->args[i]);
+        b->nregions--;
+    }
+    return out;
 }
 
 var torch_attention(struct torch_model *b, var x)
