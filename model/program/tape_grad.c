@@ -10,6 +10,7 @@
 #include "model/program/tape_internal.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
+#include "model/program/tape_put.h"
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
@@ -306,6 +307,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS:
         tape_run_te_context(t, n, out);
+        break;
+    case NODE_PUT:
+        tape_put_backward(t, n, out);
         break;
     case NODE_WEIGH:
         tape_weigh_backward(t, n, out);
