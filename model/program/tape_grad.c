@@ -312,7 +312,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         tape_put_backward(t, n, out);
         break;
     case NODE_WEIGH:
-        tape_weigh_backward(t, n, out);
+        tape_weigh_backward(t, n, out, got);
         break;
     case NODE_EMBEDDING:
         run_embedding(t, n, out);
@@ -330,6 +330,8 @@ void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
                    const enum dtype got[TAPE_EDGES])
 {
     for (int i = 0; i < n->nedges; i++) {
+        if (n->kind == NODE_WEIGH && i == 1)
+            tape_weigh_rows(t, n, out);
         if (!out[i] || got[i] == dt_of(n, i))
             continue;
         back(t, n, "cast")->bytes = n->edges[i].numel * (dtype_bytes(got[i]) + dtype_bytes(dt_of(n, i)));
