@@ -155,7 +155,7 @@ bool search_second_is_plain(const struct ranked *of, int64_t n)
 }
 
 /* What speaks for a less usual plan: the plainer one beside it is tight, and what is plainer and has room takes longer. */
-static void plainer_words(const struct ranked *of, int64_t n, char *to, size_t size)
+static void plainer_words(const struct search_result *r, const struct ranked *of, int64_t n, char *to, size_t size)
 {
     char label[160];
     size_t at;
@@ -165,13 +165,15 @@ static void plainer_words(const struct ranked *of, int64_t n, char *to, size_t s
     knob_label(&of[1].found->plan, label, sizeof label);
     at = (size_t)snprintf(to, size, "  %s is plainer (%d changed), but tight: it needs the headroom, or its allocator gives memory back in the step.", label,
                           of[1].departures);
-    for (int64_t i = 2; i < n && at < size; i++)
-        if (!of[i].tied && !of[i].tight && !of[i].waits && !ranking_deprecated(&of[i].found->plan) && of[i].departures < of[0].departures) {
-            knob_label(&of[i].found->plan, label, sizeof label);
-            snprintf(to + at, size - at, "  %s is plainer and has room, at %.1f %% more time.", label,
-                     100 * (of[i].found->step_s / of[0].found->step_s - 1));
-            return;
-        }
+    for (int64_t i = 0; i < r->nfit && at < size; i++) {
+        const struct found *f = &r->found[i];
+        bool plainer = ranking_departures(&f->plan) < of[0].departures || (plan_is_data_parallel(&f->plan) && !plan_is_data_parallel(&of[0].found->plan));
+        if (f->step_s <= of[0].found->step_s || !f->looked_at || f->tight || f->elsewhere || ranking_deprecated(&f->plan) || !plainer || search_waits(f))
+            continue;
+        knob_label(&f->plan, label, sizeof label);
+        snprintf(to + at, size - at, "  %s is plainer and has room, at %.1f %% more time.", label, 100 * (f->step_s / of[0].found->step_s - 1));
+        return;
+    }
 }
 
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
@@ -189,7 +191,7 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     if (tied > 1)
-        plainer_words(of, n, to + strlen(to), size - strlen(to));
+        plainer_words(r, of, n, to + strlen(to), size - strlen(to));
     else if (next < 0)
         alone_sentence(r, of, n, mine, to, size);
     if (tied > 1 || next < 0)
