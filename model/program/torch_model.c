@@ -60,6 +60,9 @@ static const struct torch_style styles[] = {
     { .family = "qwen3_moe", .attn_dropout = true, .qk_norm_first = true },
     { .family = "granitemoe", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true, .scaled_logits = true,
       .routes_first = true },
+    { .family = "deepseek_v3", .attn_dropout = true, .routes_fp32 = true },
+    { .family = "gpt_oss", .attn_dropout = true, .fp32_weight = true, .routes_first = true, .routes_low = true, .half_tables = true,
+      .sinks = true, .clamped_gate = true },
     { .family = "olmoe", .attn_dropout = true, .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
@@ -248,7 +251,7 @@ static var plain_mlp(struct torch_model *b, var x)
 
 static var mlp(struct torch_model *b, var x)
 {
-    if (b->m->experts)
+    if (b->m->experts && model_has_experts(b->m, b->block))
         return b->p->parallel.expert > 1 ? titan_moe(b, x) : torch_experts(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
@@ -389,7 +392,7 @@ static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
     int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
-    int64_t n = torch_table_rows(b) * width;
+    int64_t n = torch_table_rows(b) * (b->style->half_tables ? width / 2 : width);
     bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
         b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
@@ -455,6 +458,8 @@ var torch_embed(struct torch_model *b)
         b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     }
+    if (m->route_groups > 0)            /* e_score_correction_bias, a buffer of every router */
+        b->lasting[2] = op_new(t, "correction biases", KC_COPY, model_routers(m) * round_up(m->experts * 4, 512) / 4, DT_FP32);
     if (b->style->embed_dropout)
         x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
     return x;

@@ -43,6 +43,10 @@ struct torch_style {
                                    and halves added in place */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
     bool routes_first;          /* a token's experts are those of the largest scores, not probabilities */
+    bool routes_low;            /* ... in the compute dtype throughout */
+    bool half_tables;           /* of cosines and sines hold each angle once; halves are rotated */
+    bool sinks;                 /* beside the scores of each head a number */
+    bool clamped_gate;          /* experts with biases, whose gate and up are clamped (swiglu-oai) */
     bool routes_fp32;           /* ... and their weights stay in fp32 */
 };
 const struct torch_style *torch_style_of(const char *family);
@@ -77,7 +81,8 @@ struct torch_model {
     enum dtype  param_dt;       /* of the parameters that compute reads, */
     enum dtype  frozen_dt;      /* and of those that do not train */
     bool        autocast;
-    int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
+    int         block;          /* of the piece being built: TENSOR_EMBED, TENSOR_HEAD, or */
+    int         traced;         /* the first block of the kind that is traced */
     int64_t     tokens;         /* micro_batch * seq */
     var         ids, labels, positions, mask, other_mask, cos, sin, bias;    /* bias: of every score (mpt) */
     var         lasting[TORCH_BUFFERS];
