@@ -400,3 +400,21 @@ void model_free(struct model *m)
     json_decref(m->rope_scaling);       /* accepts NULL */
     m->rope_scaling = NULL;
 }
+
+int model_next_tensor(const struct model *m, int block, int after)
+{
+    int blocks = model_blocks_differ(m) ? m->block0 : m->block0 + (int)m->layers * m->per_block, i = after + 1;
+
+    if (block >= 0) {
+        i = i < m->block0 ? m->block0 : i;
+        return i < m->block0 + m->per_block && i < m->ntensors ? i : -1;
+    }
+    for (;; i++) {
+        if (i >= m->block0 && i < blocks)
+            i = blocks;
+        if (i >= m->ntensors)
+            return -1;
+        if (m->tensors[i].block == block)
+            return i;
+    }
+}

@@ -194,6 +194,11 @@ int64_t model_windowed_layers(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
 static inline bool model_blocks_differ(const struct model *m) { return m->per_dense > 0; }
 
+/* The tensors of block 0 (`block` >= 0), of the embedding or of the head, one after the other; -1: no more.  However many blocks
+ * there are, they are passed by at once.
+ *     for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) */
+int model_next_tensor(const struct model *m, int block, int after);
+
 /* Sum of numel over tensors [first, first+n). */
 int64_t model_numel(const struct model *m, int first, int n);
 

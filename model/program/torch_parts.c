@@ -17,19 +17,12 @@ static var tmp(struct tape *t, var used, var result)
 
 /* ---- parameters ---- */
 
-static int first_tensor(const struct model *m, int block)
-{
-    return block >= 0 ? m->block0 : 0;
-}
-
 int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
     int at = 0;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
-            continue;
         if (x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
         at++;
@@ -46,10 +39,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
 {
     int at = -1, last = -1;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
-            continue;
         if (x->module != last)
             at++;
         last = x->module;

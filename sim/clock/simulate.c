@@ -339,12 +339,19 @@ static void interval(const struct step *st, const double *ends, int n, struct ti
     out->high_s = step + sqrt(more);
 }
 
-/* Of a pipeline the stage that does it longest.  The device is at rest meanwhile: idle time. */
+double simulate_retries_s(const struct evaluation *e)
+{
+    double s = simulate_retry_s(&e->reserved);
+
+    for (int i = 0; i < e->nstages; i++)
+        s = fmax(s, simulate_retry_s(&e->stage[i].reserved));
+    return s;
+}
+
+/* The device is at rest meanwhile: idle time. */
 static void add_retries(const struct evaluation *e, struct timing *t)
 {
-    t->retry_s = simulate_retry_s(&e->reserved);
-    for (int i = 0; i < e->nstages; i++)
-        t->retry_s = fmax(t->retry_s, simulate_retry_s(&e->stage[i].reserved));
+    t->retry_s = simulate_retries_s(e);
     t->line.step_s += t->retry_s;
     t->line.idle_s += t->retry_s;
     t->low_s += t->retry_s;

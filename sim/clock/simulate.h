@@ -69,6 +69,7 @@ void simulate_priced_free(struct priced *p);
 
 /* Seconds of a steady step in which PyTorch's allocator frees and takes memory of the device, all streams at rest. */
 double simulate_retry_s(const struct reserved *r);
+double simulate_retries_s(const struct evaluation *e);     /* of a pipeline the stage that does it longest */
 
 /* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);
