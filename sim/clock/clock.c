@@ -474,7 +474,7 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
         k->actors[i].index = i;
         k->actors[i].out = &lines[i];
         k->actors[i].whole = whole;
-        clock_pull_open(&k->actors[i], &roles[i], id);
+        clock_pull_open(&k->actors[i], &roles[i], n, id);
         k->next[i] = INFINITY;
         touch(k, &k->actors[i]);
     }
