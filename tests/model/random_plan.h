@@ -220,7 +220,8 @@ static inline void draw_degrees(struct plan *p, uint64_t *rng)
         if (of->tensor * of->context * of->pipeline * (of->expert > 1 ? of->expert : 1) == 1)
             continue;
         if (of->pipeline > 1) {
-            of->pipeline_schedule = (enum pipeline_kind)draw(rng, PIPELINE_DUALPIPEV + 1);
+            if (knob_has(p, "parallel", "pipeline_schedule"))
+                of->pipeline_schedule = (enum pipeline_kind)draw(rng, PIPELINE_DUALPIPEV + 1);
             p->accumulation = of->pipeline * (1 + (int64_t)draw(rng, 3));
         }
         if (of->tensor > 1 && knob_has(p, "parallel", "sequence"))
