@@ -120,6 +120,8 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
         break;
     case KNOB_RESHARD:
         whole = (int64_t)draw(rng, 10) - 1;
+        if (whole < 0)                  /* null is the default, which a pipeline makes false */
+            whole = (int64_t)knob_default(p, k);
         memcpy(at, &whole, sizeof whole);
         break;
     case KNOB_TEXT:
