@@ -84,6 +84,18 @@ static const struct { const char *key, *why; } matters[] = {
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
     { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
+    { "qat", "weights are rounded to a few bits and back in each product" }, { "quantize_moe_experts", "experts' weights packed, too" },
+    { "lora_target_parameters", "adapters of parameters that are no linear layer" }, { "use_muon", "another optimizer" },
+    { "use_adam_mini", "smaller states" }, { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
+    { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
+    { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
+    { "expert_parallel_size", "ranks would share experts" }, { "tensor_model_parallel_size", "ranks would share tensors" },
+    { "pipeline_model_parallel_size", "ranks would share layers" }, { "expert_model_parallel_size", "ranks would share experts" },
+    { "use_kt", "ktransformers computes experts on the host" }, { "use_distributed_optimizer", "Megatron-LM is not followed: import --megatron" },
+    { "use_v1_kernels", "other kernels" }, { "use_kernels", "other kernels" }, { "freeze_vision_tower", "a vision tower is not modelled" },
+    { "full_finetune", "everything trains" }, { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
+    { "ebft", "models beside the one that trains are not modelled" }, { "trl", "models beside the one that trains are not modelled" },
+    { "num_labels", "another head" }, { "process_reward_model", "another head" }, { "adapter_name_or_path", "adapters that are there already" },
     { "use_mora", "other adapters" }, { "lora_on_cpu", "adapters are loaded there first" },
 };
 
@@ -104,6 +116,10 @@ static const char *const silent[] = {
     "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
     "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "liger_kernel_config", "parallelism_config",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
+    "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
+    "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
+    "use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "activation_checkpointing_kwargs", "qlora_sharded_model_loading",
 };
 
