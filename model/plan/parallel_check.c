@@ -204,6 +204,8 @@ static int check_ulysses_sp(const struct plan *p, const char *where)
         return fail("%s: parallel.context: no fused kernel takes %s's attention: not modelled with Ulysses", where, p->model.name);
     if (p->loss != LOSS_FP32)
         return fail("%s: loss: with parallel.context fp32", where);
+    if (p->recompute == RECOMPUTE_SELECTIVE)
+        return fail("%s: recompute: selective would repeat Ulysses' exchanges in backward, which is not modelled: take full, or none", where);
     return check_heads(p, p->parallel.context, true, where);
 }
 
