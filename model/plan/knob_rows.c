@@ -443,7 +443,7 @@ static const struct knob rows[] = {
       .about = "0.19.8: false: no gradient norm, which clipping needs" },
     { "deepspeed", "communication_data_type", WORD(ds.communication_dtype, dtype_words, -1),
       .cells = DS, NULL_IS(-1), .ds = { .cells = DS, "" }, .about = "null: the model's" },
-    { "deepspeed", "partition_method", WORD(ds.partition_method, partition_words, PARTITION_PARAMETERS), .cells = DS, IDLE(pipeline),
+    { "deepspeed", "partition_method", WORD(ds.partition_method, partition_words, PARTITION_PARAMETERS), .cells = DS0 | DS1, IDLE(pipeline),
       .ds = { .cells = DS, "pipeline", "partition" }, .label = ", by %s",
       .about = "what PipelineModule balances over its stages; \"type:block\" is its \"type:\" with the class of the blocks" },
     { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,

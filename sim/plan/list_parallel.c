@@ -18,7 +18,7 @@ static const struct { const char *feature, *keys, *deepspeed; bool experts; } fe
     { "context, ring", "\"context\": 2, \"context_method\": \"ring\"", NULL, false },
     { "context, ulysses", "\"context\": 2, \"context_method\": \"ulysses\"", "\"context\": 2", false },
     { "pipeline, gpipe", "\"pipeline\": 2, \"pipeline_schedule\": \"gpipe\"", NULL, false },
-    { "pipeline, 1f1b", "\"pipeline\": 2, \"pipeline_schedule\": \"1f1b\"", NULL, false },
+    { "pipeline, 1f1b", "\"pipeline\": 2, \"pipeline_schedule\": \"1f1b\"", "\"pipeline\": 2", false },
     { "pipeline, interleaved", "\"pipeline\": 2, \"pipeline_schedule\": \"interleaved\"", NULL, false },
     { "pipeline, looped-bfs", "\"pipeline\": 2, \"pipeline_schedule\": \"looped-bfs\"", NULL, false },
     { "pipeline, zb1p", "\"pipeline\": 2, \"pipeline_schedule\": \"zb1p\"", NULL, false },

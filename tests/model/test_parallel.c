@@ -84,7 +84,7 @@ static void models_that_cannot_be_cut_are_refused(void **state)
 static void other_frameworks_do_not_have_it(void **state)
 {
     (void)state;
-    refused(", \"strategy\": \"zero3\", \"parallel\": { \"pipeline\": 2 }", "it belongs to");
+    refused(", \"strategy\": \"zero3\", \"parallel\": { \"pipeline\": 2 }", "incompatible with pipeline parallelism");
     refused(", \"strategy\": \"fsdp\", \"dialect\": \"torch-fsdp1\", \"parallel\": { \"pipeline\": 2 }", "it belongs to");
     refused(", \"strategy\": \"fsdp\", \"tensor_parallel\": 2", "parallel.tensor");
     refused(", \"strategy\": \"fsdp\", \"parallel\": { \"tensr\": 2 }", "did you mean \"tensor\"?");
