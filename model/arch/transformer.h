@@ -32,6 +32,9 @@ enum norm_kind     { NORM_LAYER, NORM_RMS };
 enum norm_place    { NORM_FIRST, NORM_AROUND, NORM_BEHIND, NORM_OF_SUM };
 enum mlp_kind      { MLP_PLAIN, MLP_GATED };
 enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
+/* How transformers computes it (activations.py): by one kernel, or in Python, a kernel for each operation: tanh of a power ("gelu_new"), of
+ * products ("gelu_fast"), erf ("gelu_python"). */
+enum activation_code { ACT_ONE_KERNEL, ACT_OF_POWER, ACT_OF_PRODUCTS, ACT_OF_ERF };
 enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
 
 enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
@@ -109,6 +112,7 @@ struct model {
     enum norm_kind     norm;
     enum mlp_kind      mlp;
     enum activation    act;
+    enum activation_code act_code;
     enum position_kind position;
     bool    parallel;               /* attention and MLP read the same input (neox, falcon) */
     bool    qk_norm, qk_norm_bias;  /* norms on q and k (qwen3), with biases (phi) */

@@ -140,6 +140,18 @@ int experts_check_ranks(const struct plan *p, const char *where)
     return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 
+/* A rank sends tokens x experts_used rows, and computes as many on average. */
+const char *experts_note(const struct plan *p)
+{
+    int64_t cut = p->parallel.tensor > 1 && p->parallel.sequence ? p->parallel.tensor : 1;
+    int64_t rows = p->micro_batch * plan_rank_seq(p) / cut * p->model.experts_used;
+
+    if (p->model.experts == 0 || rows % p->model.experts == 0)
+        return NULL;
+    return "experts: a rank's tokens x experts of a token do not divide by the experts of a block: no routing can be even, each rank is taken to "
+           "get the mean and each expert's product has that mean's rows, rounded up";
+}
+
 int experts_check(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;

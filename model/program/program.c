@@ -415,14 +415,19 @@ static int build_in_context(const struct plan *whole, const struct plan *p, stru
 int program_build(const struct plan *p, struct program *out)
 {
     struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
+    bool untied = p->dialect == DIALECT_DEEPSPEED && p->parallel.pipeline > 1 && p->model.tied;
 
     one_stage.parallel.pipeline = 1;
     one_stage.seq = plan_rank_seq(p);
     program_free(out);
     if (!fits_64_bits(p))
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out)
-                                                                     : build_for(p, &one_stage, 0, out);
+    if (untied && local_share_untied(&p->model, &one_stage.model) < 0)
+        return -1;
+    int rc = p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out) : build_for(p, &one_stage, 0, out);
+    if (untied)
+        model_free(&one_stage.model);
+    return rc;
 }
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's

@@ -352,9 +352,9 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated, or has positions outermost.  The
-     * memory-efficient kernel's always has positions outermost. */
-    bool concatenated = b->style->partial_rotary || (m->kv_rank > 0 && !efficient);
+    /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
+     * concatenated, or partial outputs were. */
+    bool concatenated = (b->style->partial_rotary || m->kv_rank > 0) && !efficient;
     o = tmp(t, o, op_copy(t, "merge heads", o, concatenated || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
@@ -386,7 +386,13 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
     t->forget = false;
     r->node1 = t->nnodes;
     r->savers = t->nsavers - before;
-    return r->out;
+    var out = r->out;
+    if (!tape_wants_grad(t, out)) {     /* no node holds what it would need: it is gone when attention returns */
+        for (int i = 0; i < TORCH_ARGS; i++)
+            tape_drop(t, r->args[i]);
+        b->nregions--;
+    }
+    return out;
 }
 
 var torch_attention(struct torch_model *b, var x)

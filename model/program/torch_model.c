@@ -20,7 +20,7 @@
 
 static const struct torch_style styles[] = {
     { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
-      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .gelu_new = true },
+      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true },
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
@@ -40,7 +40,7 @@ static const struct torch_style styles[] = {
     { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
       .qk_norm_first = true, .qk_norm_whole = true, .two_tables = true },
     { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
-      .partial_rotary = true, .rotary_names = true, .gelu_new = true },
+      .partial_rotary = true, .rotary_names = true },
     { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
       .scaled_logits = true },
     { .family = "stablelm", .attn_dropout = true, .mlp_dropout = true, .partial_rotary = true,
@@ -129,20 +129,48 @@ bool torch_casts_tables(const struct torch_model *b)
 
 /* ---- MLP ---- */
 
-/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), one kernel per operation: transformers' "gelu_new". */
-static var gelu_new(struct torch_model *b, var x)
+/* The argument of tanh, c * (x + 0.044715 * x^3): "gelu_new", "gelu_accurate", "gelu_python_tanh". */
+static var of_power(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
-    var half = op_mul_const(t, "gelu 0.5x", x, 0);
     var x32 = torch_fp32_if_autocast(b, x);
     var cube = op_pow(t, "gelu x^3", x32);
+
     tape_drop(t, x32);
     cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
     var sum = tmp(t, cube, op_add(t, "gelu sum", x, cube));
-    var scaled = tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
-    var tanh = tmp(t, scaled, op_unary(t, "gelu tanh", KC_ELEMENTWISE, scaled, SAVE_OUT));
-    var one = op_view_add(b, tanh);
-    tape_drop(t, tanh);
+    return tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
+}
+
+/* c * x * (1 + 0.044715 * x * x): "gelu_fast". */
+static var of_products(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var scaled = op_mul_const(t, "gelu scale", x, 0);
+    var small = op_mul_const(t, "gelu scale", x, 0);
+    var square = tmp(t, small, op_mul(t, "gelu square", small, x));
+    var sum = tmp(t, square, op_view_add(b, square));
+    var y = op_mul(t, "gelu argument", scaled, sum);
+
+    tape_drop(t, scaled);
+    tape_drop(t, sum);
+    return y;
+}
+
+/* x / 2 * (1 + tanh(...)) or x / 2 * (1 + erf(x / sqrt 2)), one kernel per operation.  The gradient of erf is made of four (derivatives.yaml). */
+static var gelu_in_steps(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var half = op_mul_const(t, "gelu 0.5x", x, 0), curve;
+
+    if (b->m->act_code == ACT_OF_ERF) {
+        var scaled = op_mul_const(t, "gelu scale", x, 0);
+        curve = tmp(t, scaled, op_function(t, "gelu erf", scaled, 4 * tape_var_bytes(t, scaled)));
+    } else {
+        var argument = b->m->act_code == ACT_OF_POWER ? of_power(b, x) : of_products(b, x);
+        curve = tmp(t, argument, op_unary(t, "gelu tanh", KC_ELEMENTWISE, argument, SAVE_OUT));
+    }
+    var one = tmp(t, curve, op_view_add(b, curve));
     var y = op_mul(t, "gelu product", half, one);
     tape_drop(t, half);
     tape_drop(t, one);
@@ -151,11 +179,9 @@ static var gelu_new(struct torch_model *b, var x)
 
 var torch_activation(struct torch_model *b, var x)
 {
+    if (b->m->act_code != ACT_ONE_KERNEL)
+        return gelu_in_steps(b, x);
     switch (b->m->act) {
-    case ACT_GELU_TANH:
-        if (b->style->gelu_new)
-            return gelu_new(b, x);
-        break;
     case ACT_RELU:
         return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
     case ACT_RELU2: {
@@ -164,7 +190,7 @@ var torch_activation(struct torch_model *b, var x)
     }
     case ACT_SILU:
         return op_unary(b->t, "silu", KC_ELEMENTWISE, x, SAVE_IN);
-    case ACT_GELU:
+    case ACT_GELU: case ACT_GELU_TANH:
         break;
     }
     if (b->style->gelu_function) {

@@ -38,7 +38,6 @@ struct torch_style {
     bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
     bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
-    bool gelu_new;              /* GELU as one kernel per operation */
     bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
     bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
                                    and halves added in place */
