@@ -109,8 +109,8 @@ static bool cudnn(const struct plan *p, int arch)
     return takes_groups(p) && arch >= 90 && arch < 110 && d % 8 == 0 && (d <= 128 || d == 256) && drops_by_sixteenths(p);
 }
 
-/* Keys and values of two widths (latent attention): FlashAttention takes none; cuDNN those of up to 128, and DeepSeek's from Hopper on, where
- * without it comes behind FlashAttention and before the memory-efficient kernel (attention_choices.txt, of 2.15). */
+/* Keys and values of two widths (latent attention): FlashAttention does not take them; cuDNN takes widths up to 128, from Hopper on DeepSeek's
+ * 192 and 128 too; the rest goes to the memory-efficient kernel (attention_choices.txt: A100, H100, B200). */
 static bool cudnn_of_two_widths(const struct plan *p, int arch)
 {
     const struct model *m = &p->model;
