@@ -56,7 +56,7 @@ static const struct tensor *tensor_at(const struct torch_model *b, int block, in
 {
     enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
 
-    return &b->m->tensors[program_tensor(b->p, piece, 0, piece_tensor)];
+    return &b->m->tensors[program_tensor(b->p, piece, block, piece_tensor)];
 }
 
 int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias)
@@ -465,6 +465,11 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
+}
+
+var torch_norm_rows(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
+{
+    return norm_of(b, name, x, width, width, role);
 }
 
 /* A LayerNorm for each head, of a view of it; then the heads are put together again.  Here as
