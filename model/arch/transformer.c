@@ -448,16 +448,17 @@ void model_free(struct model *m)
 
 int model_next_tensor(const struct model *m, int block, int after)
 {
-    int blocks = model_blocks_differ(m) ? m->block0 : m->block0 + (int)m->layers * m->per_block, i = after + 1;
+    int end = model_block_first(m, m->layers), i = after + 1;
 
     if (block >= 0) {
-        int first = model_block_first(m, block), n = model_block_tensors(m, block);
+        int first = model_block_first(m, block);
+
         i = i < first ? first : i;
-        return i < first + n && i < m->ntensors ? i : -1;
+        return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
     }
     for (;; i++) {
-        if (i >= m->block0 && i < blocks)
-            i = blocks;
+        if (i >= m->block0 && i < end)
+            i = end;
         if (i >= m->ntensors)
             return -1;
         if (m->tensors[i].block == block)
