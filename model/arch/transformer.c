@@ -384,6 +384,51 @@ bool model_has_experts(const struct model *m, int64_t layer)
     return m->experts > 0 && layer >= m->dense_first && (layer + 1) % m->moe_every == 0;
 }
 
+/* Blocks before this one that have no experts. */
+static int64_t dense_before(const struct model *m, int64_t block)
+{
+    int64_t first = m->dense_first < block ? m->dense_first : block, rest = block - first;
+
+    return first + rest - (block / m->moe_every - first / m->moe_every);
+}
+
+int model_block_first(const struct model *m, int64_t block)
+{
+    int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
+
+    return m->block0 + (int)(dense * m->per_dense + (block - dense) * m->per_block);
+}
+
+int model_block_tensors(const struct model *m, int64_t block)
+{
+    return model_blocks_differ(m) && !model_has_experts(m, block) ? m->per_dense : m->per_block;
+}
+
+int64_t model_place_in_kind(const struct model *m, int64_t block)
+{
+    int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
+
+    return model_blocks_differ(m) && !model_has_experts(m, block) ? dense : block - dense;
+}
+
+int64_t model_first_alike(const struct model *m, int64_t block)
+{
+    int64_t b = 0;
+
+    while (model_blocks_differ(m) && model_has_experts(m, b) != model_has_experts(m, block))
+        b++;
+    return b;
+}
+
+int64_t model_routers(const struct model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t b = 0; b < m->layers; b++)
+        n += model_has_experts(m, b);
+    return n;
+}
+
 int64_t model_numel(const struct model *m, int first, int n)
 {
     int64_t sum = 0;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/exchange/recipe.h"
+#include "model/exchange/unread.h"
 
 /* transformers, LLaMA-Factory, axolotl. */
 static const char *const keys[NSAYS][RECIPE_TITAN] = {
@@ -122,16 +123,6 @@ static const char *const silent[] = {
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "activation_checkpointing_kwargs", "qlora_sharded_model_loading",
 };
 
-static bool is_silent(const char *key)
-{
-    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
-        size_t n = strlen(silent[i]);
-        if (silent[i][n - 1] == '*' ? !strncmp(key, silent[i], n - 1) : !strcmp(key, silent[i]))
-            return true;
-    }
-    return false;
-}
-
 /* LLaMA-Factory's stages that train one model alone. */
 static bool is_plain_stage(const char *key, const json_t *v)
 {
@@ -156,49 +147,15 @@ static bool is_read(enum recipe_form form, const char *key)
     return false;
 }
 
-/* null, false, 0, "", "none", [] and {}. */
-static bool asks_nothing(const json_t *v)
-{
-    const char *s = json_string_value(v);
-
-    return json_is_null(v) || json_is_false(v) || (json_is_number(v) && !(json_number_value(v) < 0) && !(json_number_value(v) > 0))
-        || (s && (!*s || !strcmp(s, "none"))) || (json_is_array(v) && json_array_size(v) == 0)
-        || (json_is_object(v) && json_object_size(v) == 0);
-}
-
-/* One line of as many names as there is room for. */
-struct line { char text[160]; size_t n; };
-
-static void flush(struct line *l, const char *head, struct notes *notes)
-{
-    if (l->n > 0)
-        notes_add(notes, "%s: %s", head, l->text);
-    l->n = 0;
-}
-
-static void add(struct line *l, const char *key, const char *head, struct notes *notes)
-{
-    if (l->n + strlen(key) + 3 > sizeof l->text - 40)
-        flush(l, head, notes);
-    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%.90s", l->n ? ", " : "", key);
-}
-
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)
 {
-    static const char *const heads[] = { "not known, and may matter to memory or time", "says nothing of a step's memory or time" };
-    struct line lines[2] = { 0 };
-    const char *key, *why;
+    struct unread u = { .notes = notes };
+    const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
-        if (is_read(form, key) || asks_nothing(v))
-            continue;
-        why = is_plain_stage(key, v) ? NULL : why_it_matters(key);
-        if (why)
-            notes_add(notes, "%s matters, and is not followed: %s", key, why);
-        else
-            add(&lines[is_silent(key)], key, heads[is_silent(key)], notes);
-    }
-    for (int i = 0; i < 2; i++)
-        flush(&lines[i], heads[i], notes);
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        if (!is_read(form, key) && !unread_asks_nothing(v))
+            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
+                       unread_is_among(key, silent, sizeof silent / sizeof *silent));
+    unread_end(&u);
 }

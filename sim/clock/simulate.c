@@ -574,6 +574,7 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+    json_object_set_new(doc, "peak_flops", json_real(flops_peak(&p->cluster, p->precision)));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
     exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
     if (t->retry_s > 0)
