@@ -445,3 +445,23 @@ void model_free(struct model *m)
     json_decref(m->rope_scaling);       /* accepts NULL */
     m->rope_scaling = NULL;
 }
+
+int model_next_tensor(const struct model *m, int block, int after)
+{
+    int end = model_block_first(m, m->layers), i = after + 1;
+
+    if (block >= 0) {
+        int first = model_block_first(m, block);
+
+        i = i < first ? first : i;
+        return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
+    }
+    for (;; i++) {
+        if (i >= m->block0 && i < end)
+            i = end;
+        if (i >= m->ntensors)
+            return -1;
+        if (m->tensors[i].block == block)
+            return i;
+    }
+}

@@ -209,6 +209,11 @@ int64_t model_first_alike(const struct model *m, int64_t block);
 /* Blocks with experts. */
 int64_t model_routers(const struct model *m);
 
+/* The tensors of a block (`block` >= 0), of the embedding or of the head, one after the other; -1: no more.  However many blocks
+ * there are, they are passed by at once.
+ *     for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) */
+int model_next_tensor(const struct model *m, int block, int after);
+
 /* Sum of numel over tensors [first, first+n). */
 int64_t model_numel(const struct model *m, int first, int n);
 

@@ -111,8 +111,8 @@ static bool embedding_gets_gradient(const struct plan *p)
 {
     const struct model *m = &p->model;
 
-    for (int i = 0; i < m->ntensors; i++)
-        if (m->tensors[i].block == TENSOR_EMBED && plan_gets_gradient(p, &m->tensors[i]))
+    for (int i = model_next_tensor(m, TENSOR_EMBED, -1); i >= 0; i = model_next_tensor(m, TENSOR_EMBED, i))
+        if (plan_gets_gradient(p, &m->tensors[i]))
             return true;
     return false;
 }
@@ -217,8 +217,8 @@ int program_ntensors(const struct plan *p, enum piece_id piece)
 
     if (block >= 0)
         return piece == PIECE_DENSE || piece == PIECE_DENSE_RECOMPUTED ? p->model.per_dense : p->model.per_block;
-    for (int i = 0; i < p->model.ntensors; i++)
-        n += p->model.tensors[i].block == block;
+    for (int i = model_next_tensor(&p->model, block, -1); i >= 0; i = model_next_tensor(&p->model, block, i))
+        n++;
     return n;
 }
 
@@ -228,8 +228,8 @@ int program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int
 
     if (block_of(piece) >= 0)
         return model_block_first(m, block) + i;
-    for (int j = 0; j < m->ntensors; j++)
-        if (m->tensors[j].block == block_of(piece) && i-- == 0)
+    for (int j = model_next_tensor(m, block_of(piece), -1); j >= 0; j = model_next_tensor(m, block_of(piece), j))
+        if (i-- == 0)
             return j;
     assert(!"no such tensor in this piece");
     return -1;

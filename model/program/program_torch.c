@@ -246,10 +246,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
 /* A number of parameters, with no embedding to reach in backward. */
 static bool is_synthetic(const struct plan *p)
 {
-    for (int t = 0; t < p->model.ntensors; t++)
-        if (p->model.tensors[t].block == TENSOR_EMBED)
-            return false;
-    return true;
+    return model_next_tensor(&p->model, TENSOR_EMBED, -1) < 0;
 }
 
 static void backward(struct run *r)

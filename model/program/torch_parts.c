@@ -17,24 +17,12 @@ static var tmp(struct tape *t, var used, var result)
 
 /* ---- parameters ---- */
 
-static int first_tensor(const struct model *m, int block)
-{
-    return block >= 0 ? model_block_first(m, block) : 0;
-}
-
-static bool is_elsewhere(const struct model *m, int block, int tensor)
-{
-    return block >= 0 ? tensor >= model_block_first(m, block) + model_block_tensors(m, block) : m->tensors[tensor].block != block;
-}
-
 int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
     int at = 0;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (is_elsewhere(m, block, i))
-            continue;
         if (x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
         at++;
@@ -51,10 +39,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
 {
     int at = -1, last = -1;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (is_elsewhere(m, block, i))
-            continue;
         if (x->module != last)
             at++;
         last = x->module;

@@ -99,8 +99,10 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
             out->fits = e.m.fits;
             out->tight = e.verdict == VERDICT_TIGHT;
         }
-        if (out->fits && (rc = simulate_step(&st, &e, &out->t, NULL)) == 0)
-            out->waits = simulate_waits_for_memory(&e, &out->t);
+        if (out->fits) {
+            rc = f->waits_known ? simulate_interval(&st, &e, &out->t) : simulate_step(&st, &e, &out->t, NULL);
+            out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(&e, &out->t));
+        }
         step_close(&st);
     }
     evaluation_free(&e);
