@@ -126,6 +126,7 @@ void bench_list_free(struct bench_list *l);
 
 int bench_own(struct bench *b, double seconds);
 int bench_passes(struct bench *b, enum dtype t, int64_t largest, double seconds);
+int bench_codes(struct bench *b, enum dtype t, int64_t largest, double seconds);
 int bench_program(struct bench *b, const struct plan *p, double seconds);
 int bench_coll(struct bench *b, const struct bench_item *item, double seconds);
 int bench_overlap(struct bench *b, enum dtype t, double seconds);

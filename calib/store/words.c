@@ -32,6 +32,9 @@ const char *const pass_words[NMEASURED_PASS + 1] = {
     [MP_COPY] = "copy", [MP_SCALE] = "scale", [MP_RESCALE] = "rescale", [MP_ADD] = "add", [MP_CAST] = "cast", [MP_ZERO] = "zero",
     [MP_ADAMW] = "adamw", [MP_SQUARES] = "squares", [MP_TO_HOST] = "to_host", [MP_FROM_HOST] = "from_host",
     [MP_HOST_ADAMW] = "host_adamw", [MP_DISK_READ] = "disk_read", [MP_DISK_WRITE] = "disk_write",
+    [MP_CAST_FP16] = "cast_fp16", [MP_QUANTIZE8] = "quantize8", [MP_DEQUANTIZE8] = "dequantize8", [MP_QUANTIZE4] = "quantize4",
+    [MP_DEQUANTIZE4] = "dequantize4", [MP_REQUANTIZE4] = "requantize4", [MP_MEAN_FP16] = "mean_fp16",
+    [MP_NARROW_P] = "narrow_p", [MP_NARROW_Q] = "narrow_q", [MP_NARROW_M] = "narrow_m", [MP_ORTHOGONAL] = "orthogonal",
 };
 
 const char *const own_words[] = { "issue_kernel", "issue_entry", "handover", "wake", "cold", "step", NULL };

@@ -47,8 +47,14 @@ enum measured_pass {
     MP_HOST_ADAMW,              /* by the host's threads beside a device: as MP_ADAMW, of fp32 */
     MP_DISK_READ,               /* files, as the executor reads and writes them (store.h): by the bytes that move */
     MP_DISK_WRITE,
+    MP_CAST_FP16,               /* fp32 to fp16 or back */
+    MP_QUANTIZE8, MP_DEQUANTIZE8, MP_QUANTIZE4, MP_DEQUANTIZE4, MP_REQUANTIZE4,    /* codes of fp16 numbers (enum copy_fn), of so many bits */
+    MP_MEAN_FP16,
+    MP_NARROW_P, MP_NARROW_Q, MP_NARROW_M,      /* PowerSGD's products with matrices of MEASURED_RANK columns: P = M Q, Q = M' P, M = P Q' */
+    MP_ORTHOGONAL,              /* such a matrix's columns: read and written */
     NMEASURED_PASS
 };
+enum { MEASURED_RANK = 4 };
 struct measured_bytes { enum measured_pass pass; int64_t bytes; double s, spread; uint8_t set; };
 
 /* A collective on an idle machine (every rank in it), queued back to back; the slowest rank's time. */

@@ -8,6 +8,7 @@
 
 #include "base/room.h"
 #include "model/plan/attention.h"
+#include "sim/price/coded_cost.h"
 #include "sim/price/gemm_cost.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
@@ -378,14 +379,15 @@ static bool to_host(const struct schedules *s, const struct op *o)
     return sched_crosses(s, o, &from, &to) && from == SPACE_DEVICE;
 }
 
-/* An entry does not say dtypes: half or twice as many bytes out as in, where there are 16-bit copies, is a
- * cast. */
 static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
     if (space_cost_is_file(o))
         return o->stream == STREAM_DISK_READ ? MP_DISK_READ : MP_DISK_WRITE;
     if (space_cost_over_link(c->p, s, o))
         return to_host(s, o) ? MP_TO_HOST : MP_FROM_HOST;
+    enum measured_pass coded = coded_pass(c->p, s, o);
+    if (coded != NMEASURED_PASS)
+        return coded;
     switch ((enum copy_fn)o->u.copy.fn) {
     case COPY_ADD:  return MP_ADD;
     case COPY_ZERO: return MP_ZERO;
@@ -393,9 +395,6 @@ static enum measured_pass pass_of(const struct cost_cache *c, const struct sched
     case COPY_CLIP: return in_place(s, o) ? MP_RESCALE : MP_SCALE;
     default:        break;
     }
-    if (c->p->precision != DT_FP32 &&
-        (o->u.copy.reads == 2 * o->u.copy.writes || o->u.copy.writes == 2 * o->u.copy.reads))
-        return MP_CAST;
     if (o->u.copy.scale == 1)
         return MP_COPY;
     return in_place(s, o) ? MP_RESCALE : MP_SCALE;
@@ -458,7 +457,14 @@ static void copy_once(const struct cost_cache *c, const struct schedules *s, con
 static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     struct op one = *o;
+    struct estimate e;
     int n = o->u.copy.kernels > 1 ? o->u.copy.kernels : 1;
+
+    if (measured_there(c, o) && coded_matrices(c->measured, s, o, &e)) {
+        *out = (struct cost){ .basis = BASIS_MEASURED };
+        add_estimate(&e, out);
+        return;
+    }
 
     one.u.copy.reads /= n;
     one.u.copy.writes /= n;

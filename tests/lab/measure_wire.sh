@@ -2,14 +2,17 @@
 # tests/lab/measure_wire.sh [FOLDER] -- `make lab-wire`: what sending fewer bytes between two nodes of an emulated cluster (lab.sh) brings,
 # predicted and measured, on a link of 4 Gbit/s, 1 Gbit/s and 100 Mbit/s: ZeRO-3 with each of ZeRO++'s parts and with all, DDP with its hooks.
 #
-#     RATES="4000 1000 100"   Mbit/s    STEPS=9   of a run, of which the 10th percentile counts: what else runs comes and goes
+#     RATES="4000 1000 100"   Mbit/s, falling    STEPS=9   of a run, whose median counts, as predictions are made of medians
 #     SECONDS_CALIBRATION=170           of each link's calibration, at least (dpxcal --quick)
 #
 # For each link: the nodes are calibrated, each plan is predicted from that and then run (dpxrun commits its prediction before the first step).  Then the table: steps, how far
 # predictions are off, whether an option's gain has the sign that was predicted, and the speed at which `dpxplan explain PLAIN WITH` says
-# that both take as long.  FOLDER (build/lab-wire) keeps databases, plans and what was printed; a calibration that is there is used again.
+# that both take as long.  At the end, whether measurement puts that speed where each link's calibration does: between two neighbouring
+# links of which the option pays on one and not on the other, or beyond the first or last link where it pays on none or on all.
+# FOLDER (build/lab-wire) keeps databases, plans and what was printed; a calibration that is there is used again.
 #
-# Nothing else should run; each node has half of the machine's cores, on which its two ranks and the kernel's copies are.
+# Nothing else should run; each node has half of the machine's cores, on which its two ranks and the kernel's copies are.  Beside the
+# median of a run is its 10th percentile, by which what else runs shows.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
@@ -49,13 +52,14 @@ write_plan() {  # FILE MBIT KEYS
 PLAN
 }
 
-# Each plan's line of $dir/MBIT.tsv: name, the plan beside it, predicted and measured seconds.
+# Each plan's line of $dir/MBIT.tsv: name, the plan beside it, predicted and measured seconds, their 10th percentile.
 rows() {        # MBIT
     plans | while read -r name beside keys; do
         write_plan "$dir/$name-$1.json" "$1" "$keys"
         LAB_SECONDS=400 lab_run 2 "$B/dpxrun" "$dir/$name-$1.json" --threads 1 --steps "${STEPS:-9}" --db "$dir/$1.db" --json >"$dir/run.json" 2>"$dir/said" ||
             { cat "$dir/said" >&2; continue; }
-        printf '%s\t%s\t%s\t%s\n' "$name" "$beside" "$(lab_figure "$dir/run.json" predicted_step_s)" "$(lab_figure "$dir/run.json" p10)"
+        printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$beside" "$(lab_figure "$dir/run.json" predicted_step_s)" \
+            "$(lab_figure "$dir/run.json" median)" "$(lab_figure "$dir/run.json" p10)"
     done
 }
 
@@ -69,16 +73,46 @@ for rate in ${RATES:-4000 1000 100}; do
     [ -s "$dir/$rate.db" ] || LAB_SECONDS=1500 lab_run 2 "$B/dpxcal" run --quick --seconds "${SECONDS_CALIBRATION:-170}" --ranks 4 --threads 1 \
         --model "$dir/config.json" --seq 32 --micro-batch 1 --precision fp32 --db "$dir/$rate.db"
     rows "$rate" >"$dir/$rate.tsv"
+    while IFS="$(printf '\t')" read -r name beside p m least; do
+        echo "$name $beside $p $m $([ "$beside" = - ] && echo - || crossing "$rate" "$name" "$beside") $least"
+    done <"$dir/$rate.tsv" >"$dir/$rate.rows"
     echo "$rate Mbit/s                 predicted    measured   off by    gain predicted, measured    sign   as long at, Mbit/s"
-    while IFS="$(printf '\t')" read -r name beside p m; do
-        echo "$name $beside $p $m $([ "$beside" = - ] && echo - || crossing "$rate" "$name" "$beside")"
-    done <"$dir/$rate.tsv" | awk '
+    awk '
         { p[$1] = $3; m[$1] = $4; off = $3 / $4 - 1; sum += off < 0 ? -off : off
+          off10 = $3 / $6 - 1; sum10 += off10 < 0 ? -off10 : off10
           printf "  %-16s %9.3f s %9.3f s %+7.1f %%", $1, $3, $4, 100 * off
           if ($2 != "-") {
               gp = 1 - $3 / p[$2]; gm = 1 - $4 / m[$2]; right = gp * gm > 0; n++; good += right
               printf "   %+6.1f %%  %+6.1f %%            %s   %s", 100 * gp, 100 * gm, right ? "right" : "WRONG", $5
           }
           printf "\n" }
-        END { printf "  MAPE %.1f %% of %d, sign right in %d of %d\n", 100 * sum / NR, NR, good, n }'
+        END { printf "  MAPE %.1f %% of %d medians (of 10th percentiles %.1f %%), sign right in %d of %d\n",
+                     100 * sum / NR, NR, 100 * sum10 / NR, good, n }' "$dir/$rate.rows"
 done
+
+# Rates fall: gain[option, i] on link i, said[option, i] by its calibration.  A stated speed is right where the gains on either side of it
+# differ as stated; one beyond all links, or none at all, where they do not differ.
+echo 'As long at, stated by the calibration of each link, and between which links measurement finds it'
+for rate in ${RATES:-4000 1000 100}; do sed "s/^/$rate /" "$dir/$rate.rows"; done | awk '
+    { if ($1 != link[n]) link[++n] = $1
+      m[$2, n] = $5 }
+    $3 != "-" { if (n == 1) option[++k] = $2
+                gain[$2, n] = m[$3, n] - $5; said[$2, n] = $6 }
+    END {
+        for (i = 1; i <= k; i++) {
+            o = option[i]; high = "faster"; low = 0; changes = 0
+            for (j = 1; j < n; j++)
+                if (gain[o, j] * gain[o, j + 1] < 0) { high = link[j]; low = link[j + 1]; changes++ }
+            if (!changes && gain[o, 1] > 0) low = link[1]
+            else if (!changes) { high = link[n]; low = 0 }
+            printf "  %-16s measured: %s", o, changes > 1 ? "changes more than once" : changes ? low " to " high : low ? "above " low : "below " high
+            printf "; stated:"
+            for (j = 1; j <= n; j++) {
+                x = said[o, j]
+                ok = changes <= 1 && (x == "-" ? !changes : x + 0 >= low + 0 && (high == "faster" || x + 0 <= high + 0))
+                printf " %s%s", x, ok ? "" : " (WRONG)"; right += ok; all++
+            }
+            printf "\n"
+        }
+        printf "  stated speeds that lie where measurement finds them: %d of %d\n", right, all
+    }'
