@@ -35,13 +35,45 @@ const char *const fuzz_words[] = {
     "\"deepspeed\": {\"grad_accum_dtype\": \"fp32\"}", "\"deepspeed\": {\"communication_data_type\": \"fp32\"}",
     "\"dp\": {\"gather\": \"logits\"}", "\"num_key_value_heads\": 1", "\"tie_word_embeddings\": true",
     "\"attention_bias\": true", "\"activation_function\": \"relu\"", "\"headroom\": 0", "\"memory_bytes\": 1000000",
+    "\"dialect\": \"megatron\"", "\"kernels\": \"te\"", "\"kernels\": \"megatron-local\"", "\"kernels\": \"torch-compile\"",
+    "\"recompute\": \"op\"", "\"recompute\": \"offload\"", "\"optimizer\": \"adamw_bnb_8bit\"", "\"optimizer\": \"lion_8bit\"",
+    "\"optimizer\": \"sgd\"", "\"optimizer\": \"adafactor\"", "\"optimizer\": \"muon\"", "\"optimizer\": \"adamw_torch_4bit\"",
+    "\"optimizer\": \"paged_adamw_8bit\"", "\"optimizer_form\": \"fused\"", "\"optimizer_form\": \"loop\"", "\"loss\": \"chunked\"",
+    "\"loss\": \"fused-linear\"", "\"loss\": \"fused\"", "\"activation_offload\": \"streams\"", "\"activation_offload\": \"save_on_cpu\"",
+    "\"train\": \"lora\"", "\"train\": \"all\"", "\"train\": [\"*.mlp.*\"]", "\"base_dtype\": \"nf4-double\"", "\"base_dtype\": \"int8\"",
+    "\"lora\": {\"rank\": 4, \"dropout\": 0.1, \"target_modules\": \"all-linear\"}",
+    "\"lora\": {\"target_modules\": [\"c_attn\", \"c_fc\"]}", "\"lora\": {\"modules_to_save\": [\"lm_head\"]}", "\"fp8\": \"tensorwise\"",
+    "\"fp8\": \"rowwise_with_gw_hp\"", "\"fp8_filter\": [\"mlp\"]", "\"fp8_filter\": \"auto_filter_small_kn\"",
+    "\"fsdp\": {\"enable_fsdp_float8_all_gather\": true, \"precompute_float8_dynamic_scale_for_fsdp\": true}",
+    "\"fsdp\": {\"cpu_offload\": true}", "\"ddp\": {\"comm_hook\": \"fp16_compress_hook\"}",
+    "\"ddp\": {\"comm_hook\": \"powerSGD_hook\", \"PowerSGDState\": {\"matrix_approximation_rank\": 2, \"start_powerSGD_iter\": 2}}",
+    "\"PowerSGDState\": {\"min_compression_rate\": 1.0, \"use_error_feedback\": false, \"warm_start\": false}",
+    "\"parallel\": {\"tensor\": 2, \"sequence\": true}",
+    "\"parallel\": {\"context\": 2, \"context_method\": \"ulysses\", \"context_balance\": false}",
+    "\"parallel\": {\"pipeline\": 2, \"pipeline_schedule\": \"zbv\"}",
+    "\"parallel\": {\"pipeline\": 2, \"pipeline_schedule\": \"interleaved\", \"virtual_stages\": 2}",
+    "\"parallel\": {\"expert\": 2, \"expert_imbalance\": 1.5}",
+    "\"parallel\": {\"tensor\": 2, \"sequence\": true, \"expert\": 2, \"expert_tensor\": 1}", "\"pipeline_schedule\": \"dualpipev\"",
+    "\"expert_imbalance\": 3.7", "\"megatron\": {\"overlap_grad_reduce\": true, \"overlap_param_gather\": true}",
+    "\"megatron\": {\"ddp_bucket_size\": 1000}", "\"megatron\": {\"fp8_format\": \"hybrid\"}",
+    "\"megatron\": {\"fp8_format\": \"hybrid\", \"fp8_recipe\": \"mxfp8\", \"fp8_param_gather\": true, \"reuse_grad_buf_for_mxfp8_param_ag\": true}",
+    "\"megatron\": {\"fp4_format\": \"e2m1\"}", "\"fp8_recipe\": \"blockwise\"",
+    "\"megatron\": {\"tp_comm_overlap\": true, \"attention_backend\": \"flash\"}",
+    "\"megatron\": {\"recompute_modules\": [\"mlp\", \"core_attn\"]}", "\"megatron\": {\"recompute_num_layers\": 1}",
+    "\"megatron\": {\"calculate_per_token_loss\": true}", "\"pipeline_model_parallel_layout\": \"Et|tL\"",
+    "\"megatron\": {\"hierarchical_a2a_ranks\": 2}", "\"microbatch_group_size_per_vp_stage\": 3",
+    "\"deepspeed\": {\"zero_quantized_weights\": true, \"zero_hpz_partition_size\": 2}",
+    "\"deepspeed\": {\"zero_quantized_gradients\": true}", "\"deepspeed\": {\"zero_quantized_nontrainable_weights\": true}",
+    "\"deepspeed\": {\"offload_optimizer\": {\"device\": \"cpu\"}}",
+    "\"deepspeed\": {\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\", \"buffer_size\": 100000}}",
+    "\"num_local_experts\": 3", "\"num_experts_per_tok\": 3", "\"activation_function\": \"gelu_fast\"", "\"hidden_act\": \"gelu_python\"",
     NULL
 };
 
 /* In Python, YAML and command lines a name from a plan stays inside the place it was given. */
 static void check_exports(const struct plan *p)
 {
-    static const char *const targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp" };
+    static const char *const targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron" };
 
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         char *text = NULL;
