@@ -10,6 +10,7 @@
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
 # make quant-losses   losses of 200 steps of a model of 10 million parameters with ZeRO++'s codes and without, and their plot (2 minutes)
 # make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 4 Gbit/s to 100 Mbit/s (root, 25 minutes)
+# make lab-overlap    how much communication compute hides on two emulated nodes, and hybrid against flat sharding, in seconds (root, 2 minutes)
 # make bench          speed, as ratios within one run
 # make bench-search   the hardest searches: seconds, memory, instructions (valgrind; COUNT=0 without)
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
@@ -158,7 +159,7 @@ GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 emutests := $(sort $(basename $(wildcard tests/emu/test_*.c tests/emu/test_*.cc)))
 ifdef EMU
 TESTS    := $(addprefix $B/,$(emutests))
-MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/emu/mpi_*.c))
+MPITESTS := $B/tests/mpi/mpi_runs
 SCRIPTS  :=
 FUZZERS  :=
 BENCHES  :=
@@ -245,6 +246,8 @@ $B/$(SONAME): $B/lib/dpx.c.o $B/sim/plan/dpxplan_measured.c.o $(SIM) $(STORE) $(
 $(filter $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $B/libdpx.so
 $(filter-out $B/tests/emu/% $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
 $B/tests/mpi/mpi_bench: $(BENCH)
+# It is dpxrun, with another main().
+$B/tests/mpi/mpi_runs: $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun_*.c))
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $(EXEC) $(SIM) $(STORE) $(MODEL)
 $(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $(SIM) $(MODEL)
 $(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
@@ -414,25 +417,16 @@ test-grid:
 	@$(MAKE) --no-print-directory test-programs
 	@for what in 'grid.sh some' 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all' 'grid_files.sh gpt2 llama' 'parity.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
 
-test-124m:
+# Each is one script.
+script_test-124m    := tests/mpi/strategies_124m.sh
+script_offload-demo := tests/mpi/offload_demo.sh
+script_quant-losses := tests/mpi/quant_losses.sh
+script_lab-wire     := tests/lab/measure_wire.sh
+script_lab-overlap  := tests/lab/test_lab.sh overlap
+test-124m offload-demo quant-losses lab-wire lab-overlap:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all
-	@B=$B tests/mpi/strategies_124m.sh
-
-offload-demo:
-	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory all
-	@B=$B tests/mpi/offload_demo.sh
-
-quant-losses:
-	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory all
-	@B=$B tests/mpi/quant_losses.sh
-
-lab-wire:
-	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory all
-	@B=$B tests/lab/measure_wire.sh
+	@B=$B $(script_$@)
 
 accuracy:
 	@tools/install-deps.sh build
@@ -500,7 +494,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo quant-losses lab-wire demo bench bench-exec bench-search \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-exec bench-search \
         accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:

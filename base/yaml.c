@@ -79,8 +79,25 @@ static bool looks_like_number(const char *s, bool *whole)
     return *s == '\0';
 }
 
+/* YAML 1.1, which PyYAML reads, has 500_000: its digits, 24 at most. */
+static bool without_underscores(const char *s, char out[32])
+{
+    size_t n = 0;
+
+    if (!strchr(s, '_') || s[0] < '1' || s[0] > '9')
+        return false;
+    for (; *s && n < 24; s++)
+        if (*s >= '0' && *s <= '9')
+            out[n++] = *s;
+        else if (*s != '_')
+            return false;
+    out[n] = '\0';
+    return *s == '\0';
+}
+
 static json_t *resolve(const char *s)
 {
+    char digits[32];
     bool whole;
     double real;
     long long n;
@@ -91,6 +108,8 @@ static json_t *resolve(const char *s)
         return json_true();
     if (is_one_of(s, lies))
         return json_false();
+    if (without_underscores(s, digits))
+        s = digits;
     if (!looks_like_number(s, &whole))
         return json_string(s);
     errno = 0;

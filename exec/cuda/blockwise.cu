@@ -4,28 +4,13 @@
 
 #include "exec/cuda/optim.h"
 #include "exec/cuda/pack.cuh"
+#include "exec/kernels/blockwise_code.h"
 
 enum { BLOCK = 256, BLOCK_4 = 64, GRID = 65535 };
 
 struct maps { float of[2][256]; };
 
 static unsigned grid_for(int64_t blocks) { return (unsigned)(blocks < GRID ? blocks : (int64_t)GRID); }
-
-/* blockwise.c's code_of() */
-DEVICE uint8_t code_of(const float *map, float x)
-{
-    int pivot = 127, upper = 255, lower = 0;
-
-    for (int i = 64; i > 0; i >>= 1) {
-        if (x > map[pivot])
-            lower = pivot, pivot += i;
-        else
-            upper = pivot, pivot -= i;
-    }
-    if (x > map[pivot])
-        return (uint8_t)(x > __fmul_rn(map[upper] + map[pivot], 0.5f) ? upper : pivot);
-    return (uint8_t)(x < __fmul_rn(map[lower] + map[pivot], 0.5f) ? lower : pivot);
-}
 
 /* A moment before the step. */
 DEVICE float old_moment(const uint8_t *code, const float *max, const float *map, int64_t i, bool there)
@@ -60,11 +45,11 @@ __global__ void __launch_bounds__(BLOCK) adamw8(const GRID_CONSTANT struct cuda_
                 store_as<1>(ot, a.out, i, 1, p);
         }
         if (there && a.code1) {
-            uint8_t c = code_of(map1, m1 / max1);
+            uint8_t c = blockwise_code(map1, m1 / max1);
             if (signbit(map1[c]) != signbit(m1))
                 c = (uint8_t)(m1 > 0 ? c + 1 : c - 1);
             a.code1[i] = c;
-            a.code2[i] = code_of(map2, m2 / max2);
+            a.code2[i] = blockwise_code(map2, m2 / max2);
             if (threadIdx.x == 0) {
                 a.max1[b] = max1;
                 a.max2[b] = max2;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/kernels/blockwise_code.h"
 #include "exec/kernels/half.h"
 
 enum { MAP = 256, BLOCK_8 = 256, BLOCK_4 = 64 };
@@ -73,23 +74,6 @@ const float *blockwise_map(bool is_signed)
 
 /* ---- codes ---- */
 
-/* quantize_2D() and dQuantize<0>(): which value is nearest to x, by seven steps from the middle; halfway it is the one that the
- * search ended at.  NaN: 0. */
-static uint8_t code_of(const float *map, float x)
-{
-    int pivot = 127, upper = 255, lower = 0;
-
-    for (int i = 64; i > 0; i >>= 1) {
-        if (x > map[pivot])
-            lower = pivot, pivot += i;
-        else
-            upper = pivot, pivot -= i;
-    }
-    if (x > map[pivot])
-        return (uint8_t)(x > (map[upper] + map[pivot]) * 0.5f ? upper : pivot);
-    return (uint8_t)(x < (map[lower] + map[pivot]) * 0.5f ? lower : pivot);
-}
-
 /* The middles of NF4's values: dQuantizeNF4()'s tree compares with them. */
 static uint8_t nf4_of(float x)
 {
@@ -130,8 +114,8 @@ static void code_moments(const struct adamw8 *s, int64_t at, int64_t n, const fl
     float max1 = s->max1[at / BLOCK_8] = magnitude(m, n), max2 = s->max2[at / BLOCK_8] = magnitude(v, n);
 
     for (int64_t i = 0; i < n; i++) {
-        c1[i] = code_of(map1, m[i] / max1);
-        c2[i] = code_of(map2, v[i] / max2);
+        c1[i] = blockwise_code(map1, m[i] / max1);
+        c2[i] = blockwise_code(map2, v[i] / max2);
         if (!signbit(map1[c1[i]]) != !signbit(m[i]))
             c1[i] = (uint8_t)(m[i] > 0 ? c1[i] + 1 : c1[i] - 1);
     }
@@ -207,7 +191,7 @@ static void code_maxima(const struct packed_weight *w, const float *maxima, int6
             rest[j] = maxima[i + j] - *w->mean;
         w->maxima[i / BLOCK_8] = most = magnitude(rest, n);
         for (int64_t j = 0; j < n; j++)
-            w->coded[i + j] = code_of(map, rest[j] * (1 / most));
+            w->coded[i + j] = blockwise_code(map, rest[j] * (1 / most));
     }
     memcpy(w->map, map, MAP * sizeof *map);
 }

@@ -546,9 +546,15 @@ static int launched(const struct dpxrun *r, int argc, char **argv)
     return status;
 }
 
+/* What holds where no option says otherwise. */
+static struct dpxrun unasked(void)
+{
+    return (struct dpxrun){ .o = { .steps = 10, .grads_step = 1, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
+}
+
 int main(int argc, char **argv)
 {
-    struct dpxrun r = { .o = { .steps = 10, .grads_step = 1, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
+    struct dpxrun r = unasked();
     int rc, status;
 
     opts_version_note(build_info());

@@ -42,18 +42,14 @@ static int read_int(const struct hf *c, const struct hf_key *k, const char *key,
     return hf_int(c, key, (int64_t)k->dflt, max, out);
 }
 
-static int read_act(const struct hf *c, const struct hf_key *k, const char *key,
-                    enum activation *out)
+static int read_act(const struct hf *c, const struct hf_key *k, const char *key, struct model *m)
 {
-    const char *name;
-    int act;
+    const char *name, *usual = hf_act_name((enum activation)((int)k->dflt % 16), (enum activation_code)((int)k->dflt / 16));
 
-    if (hf_string(c, key, hf_act_name((enum activation)(int)k->dflt), &name) < 0)
+    if (hf_string(c, key, usual, &name) < 0)
         return -1;
-    act = hf_act_parse(name);
-    if (act < 0)
+    if (hf_act_parse(name, &m->act, &m->act_code) < 0)
         return hf_refuse(c, key, "gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 or silu");
-    *out = (enum activation)act;
     return 0;
 }
 
@@ -85,7 +81,7 @@ static int read_key(const struct hf *c, const struct hf_key *k, struct model *m)
     case HF_INT:  return read_int(c, k, key, field(m, k));
     case HF_BOOL: return hf_bool(c, key, k->dflt != 0, field(m, k));
     case HF_RATE: return hf_real(c, key, k->dflt, 0, 1, field(m, k));
-    case HF_ACT:  return read_act(c, k, key, field(m, k));
+    case HF_ACT:  return read_act(c, k, key, m);
     case HF_REAL:
         *(double *)field(m, k) = 0;
         return hf_is_null(c, key) ? 0 : hf_real(c, key, k->dflt, 0, 0, field(m, k));

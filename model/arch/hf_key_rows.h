@@ -13,6 +13,7 @@
 #define RATE(key, field, dflt)      { key, NULL, HF_RATE, false, AT(field), dflt }
 #define REAL(key, field, dflt)      { key, NULL, HF_REAL, false, AT(field), dflt }
 #define ACT(key, dflt)              { key, NULL, HF_ACT, false, AT(act), dflt }
+#define ACT_BY(key, dflt, code)     ACT(key, HF_ACT_BY(dflt, code))
 #define END                         { 0 }
 
 /* Rows that every family has, with its own defaults. */

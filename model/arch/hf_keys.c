@@ -10,7 +10,7 @@ static const struct hf_key gpt2_keys[] = {
     INT2("n_head", "num_attention_heads", heads, 12),
     INT2("n_positions", "max_position_embeddings", context, 1024),
     INT_NULL("n_inner", ffn, HF_DERIVED),
-    ACT("activation_function", ACT_GELU_TANH),
+    ACT_BY("activation_function", ACT_GELU_TANH, ACT_OF_POWER),
     RATE("resid_pdrop", dropout, 0.1), RATE("embd_pdrop", embed_dropout, 0.1),
     RATE("attn_pdrop", attn_dropout, 0.1),
     NORMS("layer_norm_epsilon", 1e-5), LINEAR_BIASES(true), INIT(0.02), END
@@ -203,8 +203,10 @@ static int mpt_write(const struct model *m, json_t *config)
 static int gemma_read(const struct hf *c, struct model *m)
 {
     (void)c;
-    if (m->act == ACT_GELU)
+    if (m->act == ACT_GELU) {
         m->act = ACT_GELU_TANH;
+        m->act_code = ACT_ONE_KERNEL;
+    }
     return 0;
 }
 
@@ -291,28 +293,31 @@ const struct hf_family *hf_family_find(const char *model_type)
     return f ? f : hf_family_of_experts(model_type);
 }
 
-/* The first name of an activation is the one written. */
-static const struct { const char *name; enum activation act; } acts[] = {
-    { "gelu", ACT_GELU }, { "gelu_python", ACT_GELU },
-    { "gelu_pytorch_tanh", ACT_GELU_TANH }, { "gelu_new", ACT_GELU_TANH },
-    { "gelu_fast", ACT_GELU_TANH }, { "gelu_python_tanh", ACT_GELU_TANH },
-    { "gelu_accurate", ACT_GELU_TANH },
-    { "relu", ACT_RELU }, { "silu", ACT_SILU }, { "swish", ACT_SILU },
-    { "relu2", ACT_RELU2 },
+/* activations.py, ACT2CLS of transformers 5.23.  The first name of an activation is the one written. */
+static const struct { const char *name; enum activation act; enum activation_code code; } acts[] = {
+    { "gelu", ACT_GELU, ACT_ONE_KERNEL }, { "gelu_python", ACT_GELU, ACT_OF_ERF },
+    { "gelu_pytorch_tanh", ACT_GELU_TANH, ACT_ONE_KERNEL }, { "gelu_new", ACT_GELU_TANH, ACT_OF_POWER },
+    { "gelu_fast", ACT_GELU_TANH, ACT_OF_PRODUCTS }, { "gelu_python_tanh", ACT_GELU_TANH, ACT_OF_POWER },
+    { "gelu_accurate", ACT_GELU_TANH, ACT_OF_POWER },
+    { "relu", ACT_RELU, ACT_ONE_KERNEL }, { "silu", ACT_SILU, ACT_ONE_KERNEL }, { "swish", ACT_SILU, ACT_ONE_KERNEL },
+    { "relu2", ACT_RELU2, ACT_ONE_KERNEL },
 };
 
-int hf_act_parse(const char *name)
+int hf_act_parse(const char *name, enum activation *act, enum activation_code *code)
 {
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
-        if (!strcmp(acts[i].name, name))
-            return (int)acts[i].act;
+        if (!strcmp(acts[i].name, name)) {
+            *act = acts[i].act;
+            *code = acts[i].code;
+            return 0;
+        }
     return -1;
 }
 
-const char *hf_act_name(enum activation act)
+const char *hf_act_name(enum activation act, enum activation_code code)
 {
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
-        if (acts[i].act == act)
+        if (acts[i].act == act && acts[i].code == code)
             return acts[i].name;
     return "?";
 }

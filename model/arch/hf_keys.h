@@ -21,6 +21,9 @@ enum hf_kind {
     HF_ACT,         /* an activation by name */
 };
 
+/* Default of an activation: which, and how it is computed. */
+#define HF_ACT_BY(act, code) ((act) + 16 * (code))
+
 /* Default of an integer that follows from the others: key/value heads from
  * heads, the head size and the MLP's width from the hidden size. */
 #define HF_DERIVED 0
@@ -89,8 +92,8 @@ int hf_rope_write(const struct model *m, const struct hf_family *f, json_t *conf
 /* True for model types known to be mixtures of experts that are not read. */
 bool hf_is_moe(const char *model_type);
 
-/* The activation of a Hugging Face name, or -1; and the name of one. */
-int         hf_act_parse(const char *name);
-const char *hf_act_name(enum activation act);
+/* The activation of a Hugging Face name (0, or -1: unknown); and the name of one. */
+int         hf_act_parse(const char *name, enum activation *act, enum activation_code *code);
+const char *hf_act_name(enum activation act, enum activation_code code);
 
 #endif

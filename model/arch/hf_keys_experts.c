@@ -38,6 +38,10 @@ static const struct hf_key deepseek_v3_keys[] = {
     INT("qk_rope_head_dim", rope_dim, 64), INT("v_head_dim", value_dim, 128), ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT,
     NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
+static const struct hf_fixed deepseek_v3_fixed[] = {
+    { NULL, "rope_interleave", "true", "rotation of halves is not supported" },
+    { 0 }
+};
 static const struct hf_key gpt_oss_keys[] = {
     HEADS_AND_FFN(201088, 2880, 36, 64, 131072), TIED(false), INT("intermediate_size", expert_ffn, 2880),
     INT2("num_local_experts", "num_experts", experts, 128), INT("num_experts_per_tok", experts_used, 4), SET(topk_norm, true),
@@ -134,10 +138,13 @@ static int deepseek_v3_read(const struct hf *c, struct model *m)
     int64_t nope, shared;
 
     if (hf_int(c, "qk_nope_head_dim", 128, MODEL_MAX_DIM, &nope) < 0 || hf_int(c, "n_shared_experts", 1, 4096, &shared) < 0
+        || hf_int(c, "n_group", 8, MODEL_MAX_LAYERS, &m->route_groups) < 0
         || read_count(c, "first_k_dense_replace", 3, &m->dense_first) < 0)
         return -1;
     if (m->kv_heads && m->kv_heads != m->heads)
         return hf_refuse(c, "num_key_value_heads", "as \"num_attention_heads\": latent attention has a key for each");
+    if (m->experts % m->route_groups)
+        return hf_refuse(c, "n_group", "a divisor of the number of experts");
     m->head_dim = nope + m->rope_dim;
     m->shared_ffn = shared * m->expert_ffn;
     return 0;
@@ -148,6 +155,7 @@ static int deepseek_v3_write(const struct model *m, json_t *config)
     return json_object_set_new(config, "qk_nope_head_dim", json_integer(m->head_dim - m->rope_dim))
         | json_object_set_new(config, "n_shared_experts", json_integer(m->shared_ffn / m->expert_ffn))
         | json_object_set_new(config, "first_k_dense_replace", json_integer(m->dense_first))
+        | json_object_set_new(config, "n_group", json_integer(m->route_groups))
         | json_object_set_new(config, "q_lora_rank", m->q_rank ? json_integer(m->q_rank) : json_null());
 }
 
@@ -208,7 +216,7 @@ static const struct hf_family families[] = {
     { .name = "mixtral", .keys = mixtral_keys, .experts = true, .theta_key = "rope_theta", .theta = 1e6 },
     { .name = "qwen3_moe", .keys = qwen3_moe_keys, .fixed = qwen3_moe_fixed, .experts = true, .theta_key = "rope_theta",
       .read = qwen3_moe_read, .write = qwen3_moe_write },
-    { .name = "deepseek_v3", .keys = deepseek_v3_keys, .experts = true, .theta_key = "rope_theta",
+    { .name = "deepseek_v3", .keys = deepseek_v3_keys, .fixed = deepseek_v3_fixed, .experts = true, .theta_key = "rope_theta",
       .read = deepseek_v3_read, .write = deepseek_v3_write },
     { .name = "gpt_oss", .keys = gpt_oss_keys, .experts = true, .theta_key = "rope_theta", .theta = 150000,
       .read = gpt_oss_read, .write = hf_windows_write },

@@ -50,7 +50,7 @@ static const struct hf_key olmo2_keys[] = {
 
 static const struct hf_key phi_keys[] = {
     LLAMA_LIKE(51200, 2048, 8192, 24, 32, 2048), SET(tied, false),
-    KV_DERIVED, ACT("hidden_act", ACT_GELU_TANH), LINEAR_BIASES(true),
+    KV_DERIVED, ACT_BY("hidden_act", ACT_GELU_TANH, ACT_OF_POWER), LINEAR_BIASES(true),
     BOOL("qk_layernorm", qk_norm, false),
     RATE("resid_pdrop", dropout, 0), RATE("embd_pdrop", embed_dropout, 0), ATTN_DROPOUT,
     NORMS("layer_norm_eps", 1e-5), INIT(0.02), END

@@ -13,7 +13,7 @@ static json_t *value_of(const struct model *m, const struct hf_key *k)
     case HF_BOOL: return json_boolean(*(const bool *)at);
     case HF_RATE: return json_real(*(const double *)at);
     case HF_REAL: return json_real(*(const double *)at);
-    case HF_ACT:  return json_string(hf_act_name(*(const enum activation *)at));
+    case HF_ACT:  return json_string(hf_act_name(m->act, m->act_code));
     case HF_SET:  break;
     }
     return NULL;

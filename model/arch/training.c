@@ -2,6 +2,7 @@
 #include "model/arch/training.h"
 
 #include <fnmatch.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,10 +63,59 @@ static bool ends_with(const char *module, const char *name, bool anywhere)
     return anywhere || n == all || module[all - n - 1] == '.';
 }
 
+/* ---- PEFT's target_modules as one text: a regular expression of a module's whole name (re.fullmatch()) ---- */
+
+/* Names of modules have none of these. */
+static bool is_expression(const char *name) { return strpbrk(name, "\\[](){}*+?|^$") != NULL; }
+
+/* Python's \d and (?: in POSIX words; false: another of its own, or too long. */
+static bool posix_of(const char *s, char *out, size_t size)
+{
+    bool in_set = false;
+    size_t n = (size_t)snprintf(out, size, "^(");
+
+    for (; *s && n + 8 < size; s++) {
+        if (*s == '\\' && s[1] == 'd')
+            n += (size_t)snprintf(out + n, size - n, in_set ? "0-9" : "[0-9]"), s++;
+        else if (*s == '\\' && s[1] == 'w')
+            n += (size_t)snprintf(out + n, size - n, in_set ? "A-Za-z0-9_" : "[A-Za-z0-9_]"), s++;
+        else if (*s == '\\' && (!s[1] || in_set || strchr("abcefghijklmnopqrstuvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", s[1])))
+            return false;
+        else if (*s == '\\')
+            out[n++] = *s++, out[n++] = *s;
+        else if (*s == '(' && s[1] == '?' && s[2] == ':')
+            out[n++] = '(', s += 2;
+        else if ((*s == '(' || *s == '*' || *s == '+' || *s == '?') && s[1] == '?')
+            return false;                               /* lookahead, non-greedy */
+        else {
+            in_set = *s == '[' || (in_set && *s != ']');
+            out[n++] = *s;
+        }
+    }
+    snprintf(out + n, size - n, ")$");
+    return !*s;
+}
+
+/* < 0: the expression is not understood. */
+static int whole_name_matches(const char *expression, const char *module)
+{
+    char text[4 * TRAINING_LIST];
+    regex_t as;
+    int found;
+
+    if (!posix_of(expression, text, sizeof text) || regcomp(&as, text, REG_EXTENDED | REG_NOSUB) != 0)
+        return -1;
+    found = regexec(&as, module, 0, NULL, 0) == 0;
+    regfree(&as);
+    return found;
+}
+
 static bool listed(const char *list, const char *module, bool anywhere)
 {
     char name[TRAINING_LIST];
 
+    if (!anywhere && is_expression(list))
+        return whole_name_matches(list, module) > 0;
     for (int i = 0; name_at(list, i, name); i++)
         if (ends_with(module, name, anywhere))
             return true;
@@ -109,11 +159,24 @@ static enum fate fate_of(const struct model *m, const struct training *t, const 
     return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
 }
 
+static int check_expression(const struct model *m, const char *expression, const char *where)
+{
+    if (whole_name_matches(expression, "") < 0)
+        return fail("%s: lora.target_modules: \"%s\" is no regular expression that dpx reads: name the modules, or \"all-linear\"", where, expression);
+    for (int k = 0; k < m->nmodules; k++)
+        if (whole_name_matches(expression, m->modules[k].name) > 0)
+            return 0;
+    return fail("%s: lora.target_modules: \"%s\" matches no module with weights of %s, such as %s", where, expression, m->family,
+                m->modules[m->tensors[m->block0].module].name);
+}
+
 /* Every name of a list has to be some module's. */
 static int check_list(const struct model *m, const char *list, bool anywhere, const char *key, const char *where)
 {
     char name[TRAINING_LIST];
 
+    if (!anywhere && is_expression(list))
+        return check_expression(m, list, where);
     for (int i = 0; name_at(list, i, name); i++) {
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
@@ -137,6 +200,17 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
     if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS)
         return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet", where, of->name);
     return 0;
+}
+
+/* The same becomes of a module in every block. */
+static int check_alike(const struct model *m, const struct training *t, const char *targets, const struct module *of, const char *where)
+{
+    if (of->block < 0)
+        return 0;
+    const struct tensor *first = &m->tensors[m->block0 + (of->first - m->block0) % m->per_block];
+
+    return fate_of(m, t, targets, of) == fate_of(m, t, targets, &m->modules[first->module]) ? 0
+         : fail("%s: lora: %s: blocks that differ in what trains are not supported yet", where, of->name);
 }
 
 /* ---- the new tables ---- */
@@ -224,7 +298,8 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
         return -1;
     for (int i = 0; i < m->nmodules; i++)
-        if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0)
+        if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0
+            || check_alike(m, t, targets, &m->modules[i], where) < 0)
             return -1;
     to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = 0;
     to.params = to.trainable = 0;

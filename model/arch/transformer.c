@@ -384,6 +384,51 @@ bool model_has_experts(const struct model *m, int64_t layer)
     return m->experts > 0 && layer >= m->dense_first && (layer + 1) % m->moe_every == 0;
 }
 
+/* Blocks before this one that have no experts. */
+static int64_t dense_before(const struct model *m, int64_t block)
+{
+    int64_t first = m->dense_first < block ? m->dense_first : block, rest = block - first;
+
+    return first + rest - (block / m->moe_every - first / m->moe_every);
+}
+
+int model_block_first(const struct model *m, int64_t block)
+{
+    int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
+
+    return m->block0 + (int)(dense * m->per_dense + (block - dense) * m->per_block);
+}
+
+int model_block_tensors(const struct model *m, int64_t block)
+{
+    return model_blocks_differ(m) && !model_has_experts(m, block) ? m->per_dense : m->per_block;
+}
+
+int64_t model_place_in_kind(const struct model *m, int64_t block)
+{
+    int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
+
+    return model_blocks_differ(m) && !model_has_experts(m, block) ? dense : block - dense;
+}
+
+int64_t model_first_alike(const struct model *m, int64_t block)
+{
+    int64_t b = 0;
+
+    while (model_blocks_differ(m) && model_has_experts(m, b) != model_has_experts(m, block))
+        b++;
+    return b;
+}
+
+int64_t model_routers(const struct model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t b = 0; b < m->layers; b++)
+        n += model_has_experts(m, b);
+    return n;
+}
+
 int64_t model_numel(const struct model *m, int first, int n)
 {
     int64_t sum = 0;
@@ -399,4 +444,24 @@ void model_free(struct model *m)
     drop_tables(m);
     json_decref(m->rope_scaling);       /* accepts NULL */
     m->rope_scaling = NULL;
+}
+
+int model_next_tensor(const struct model *m, int block, int after)
+{
+    int end = model_block_first(m, m->layers), i = after + 1;
+
+    if (block >= 0) {
+        int first = model_block_first(m, block);
+
+        i = i < first ? first : i;
+        return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
+    }
+    for (;; i++) {
+        if (i >= m->block0 && i < end)
+            i = end;
+        if (i >= m->ntensors)
+            return -1;
+        if (m->tensors[i].block == block)
+            return i;
+    }
 }

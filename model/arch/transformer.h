@@ -14,7 +14,7 @@
  *
  * All blocks hold the same tensors, so those of block b are at  block0 + b*per_block
  * ... + per_block-1, but for models that have experts in some blocks only
- * (model_blocks_differ()): of these there is no plan yet.  What is
+ * (model_blocks_differ()): model_block_first() and model_block_tensors() count there.  What is
  * before and after them in registration order belongs to the embedding
  * (block == TENSOR_EMBED) or to the head (block == TENSOR_HEAD): OPT, for
  * instance, registers its final norm, which is TENSOR_HEAD, before its blocks. */
@@ -32,6 +32,9 @@ enum norm_kind     { NORM_LAYER, NORM_RMS };
 enum norm_place    { NORM_FIRST, NORM_AROUND, NORM_BEHIND, NORM_OF_SUM };
 enum mlp_kind      { MLP_PLAIN, MLP_GATED };
 enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
+/* How transformers computes it (activations.py): by one kernel, or in Python, a kernel for each operation: tanh of a power ("gelu_new"), of
+ * products ("gelu_fast"), erf ("gelu_python"). */
+enum activation_code { ACT_ONE_KERNEL, ACT_OF_POWER, ACT_OF_PRODUCTS, ACT_OF_ERF };
 enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
 
 enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
@@ -109,6 +112,7 @@ struct model {
     enum norm_kind     norm;
     enum mlp_kind      mlp;
     enum activation    act;
+    enum activation_code act_code;
     enum position_kind position;
     bool    parallel;               /* attention and MLP read the same input (neox, falcon) */
     bool    qk_norm, qk_norm_bias;  /* norms on q and k (qwen3), with biases (phi) */
@@ -127,6 +131,7 @@ struct model {
     int64_t experts, experts_used;  /* of a block with experts: how many, and how many of them a token takes; 0: none */
     int64_t expert_ffn, shared_ffn; /* widths of one expert, and of what every token takes beside; ffn: of the other blocks */
     int64_t dense_first, moe_every; /* the first so many blocks have no experts, of the others every n-th has */
+    int64_t route_groups;           /* of experts, of which a token's are chosen from the best few (deepseek_v3); 0: none */
     bool    topk_norm;              /* the weights of the experts that a token takes are made to add up to 1 */
     int64_t q_rank, kv_rank;        /* of multi-head latent attention (deepseek_v3); 0: none */
     int64_t rope_dim, value_dim;    /* ... rotated elements of head_dim, and a head's width in values; 0: head_dim */
@@ -193,6 +198,21 @@ int64_t model_windowed_layers(const struct model *m);
 /* Has this layer experts?  Have some layers experts, and others none? */
 bool model_has_experts(const struct model *m, int64_t layer);
 static inline bool model_blocks_differ(const struct model *m) { return m->per_dense > 0; }
+
+/* Of a block: its first tensor, and how many it has. */
+int  model_block_first(const struct model *m, int64_t block);
+int  model_block_tensors(const struct model *m, int64_t block);
+/* Blocks that have experts as this one has, or have none as it has none: so many before it, and the first of them. */
+int64_t model_place_in_kind(const struct model *m, int64_t block);
+int64_t model_first_alike(const struct model *m, int64_t block);
+
+/* Blocks with experts. */
+int64_t model_routers(const struct model *m);
+
+/* The tensors of a block (`block` >= 0), of the embedding or of the head, one after the other; -1: no more.  However many blocks
+ * there are, they are passed by at once.
+ *     for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) */
+int model_next_tensor(const struct model *m, int block, int after);
 
 /* Sum of numel over tensors [first, first+n). */
 int64_t model_numel(const struct model *m, int first, int n);

@@ -453,7 +453,6 @@ static const struct { const char *name, *why; } refused[] = {
     { "compression_training", "compression is not supported" },
     { "weight_quantization", "quantised weights are not supported yet" },
     { "expert_parallel", "expert parallelism is not supported yet" },
-    { "pipeline", "pipeline parallelism is not supported yet" },
     { "msamp", "MS-AMP is not supported" },
 };
 
@@ -490,19 +489,50 @@ static int read_tensor_parallel(const struct import *in, const json_t *j)
     return set(in, "tensor_parallel", "autotp_size", size);
 }
 
+/* runtime/config.py, get_pipeline_config(); the number of stages and the partition are PipelineModule's arguments, which DeepSpeed does
+ * not read from here. */
+static int read_pipeline(const struct import *in, const json_t *j)
+{
+    static const char *const harmless_here[] = { "stages", "partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned",
+                                                 "grad_partitioned", "use_reentrant", NULL };
+    const json_t *stages = json_object_get(j, "stages"), *how = json_object_get(j, "partition");
+    int64_t interval = json_integer_value(json_object_get(j, "activation_checkpoint_interval"));
+    const char *word = json_string_value(how), *name;
+    json_t *v;
+
+    if (!json_is_object(j))
+        return fail("%s: pipeline: expected an object", in->where);
+    json_object_foreach((json_t *)(uintptr_t)j, name, v)
+        if (!listed(harmless_here, name))
+            return fail("%s: pipeline.%s: unknown key", in->where, name);
+    if (json_object_size(j) == 0)
+        return 0;
+    if (!json_is_integer(stages))
+        return fail("%s: pipeline.stages: how many stages there are is PipelineModule's num_stages: write that number here", in->where);
+    if (interval < 0 || interval > 1)
+        return fail("%s: pipeline.activation_checkpoint_interval: 0 or 1: groups of several layers are not modelled yet", in->where);
+    if (interval == 1)
+        in->p->recompute = RECOMPUTE_FULL;
+    if (how && !(word && !strcmp(word, "best")) && set(in, "pipeline", "partition", how) < 0)
+        return -1;
+    return set(in, "pipeline", "stages", stages);
+}
+
 /* Ranks that share a sample count as one in the global batch. */
 static int read_shares(const struct import *in, const json_t *config)
 {
     const json_t *size = json_object_get(config, "sequence_parallel_size");
     const char *word = json_string_value(json_object_get(config, "seq_parallel_communication_data_type"));
 
-    const json_t *tensor = json_object_get(config, "tensor_parallel");
+    const json_t *tensor = json_object_get(config, "tensor_parallel"), *pipeline = json_object_get(config, "pipeline");
 
     if (size && set(in, "", "sequence_parallel_size", size) < 0)
         return -1;
     if (tensor && !json_is_object(tensor))
         return fail("%s: tensor_parallel: expected an object", in->where);
     if (tensor && read_tensor_parallel(in, tensor) < 0)
+        return -1;
+    if (pipeline && read_pipeline(in, pipeline) < 0)
         return -1;
     knob_follow(in->p, NULL, NULL);
     if (in->p->parallel.context > 1 && word && strcmp(word, "fp32"))
@@ -514,7 +544,8 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
 {
     if (!strcmp(name, "gradient_clipping") && is_auto(v))
         return 0;               /* filled in with the defaults */
-    if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type") || !strcmp(name, "tensor_parallel"))
+    if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type") || !strcmp(name, "tensor_parallel") ||
+        !strcmp(name, "pipeline"))
         return 0;               /* read_shares() */
     if (knob_named_cells(KNOB_DS, "", name) && !listed(batch_keys, name))
         return set(in, "", name, v);

@@ -123,7 +123,7 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
             return grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
-                   !(writers[i] == export_deepspeed_file && p->parallel.pipeline <= 1)
+                   !(writers[i] == export_deepspeed_file && (p->parallel.pipeline <= 1 || p->dialect == DIALECT_DEEPSPEED))
                  ? fail("export to %s: %s: its files are written for data parallelism; %s has it", target, grid,
                         p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron" : "torchtitan")
                  : writers[i](p, to);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -78,7 +79,21 @@ static void write_parallel(const struct plan *p, FILE *to)
     write_chunks(p, to);
 }
 
-/* The dispatcher and the experts that our schedules have; no auxiliary loss. */
+/* How tokens spread is no option.  A balancing loss with a coefficient of 0, Megatron-LM's own, is none (router.py,
+ * is_aux_loss_enabled()): which loss the training takes is not the plan's to say. */
+static void say_spread(const struct plan *p)
+{
+    double most = p->parallel.expert > 1 ? p->parallel.expert_imbalance : 1;
+
+    if (most > 1)
+        notes_say("dpx: export to megatron: parallel.expert_imbalance: the plan's busiest rank has %g times the mean of rows, which no option "
+                  "says: the training's own balancing decides", most);
+    else
+        notes_say("dpx: export to megatron: tokens are planned to spread over experts evenly, which no option of a training says; to time the "
+                  "plan: --moe-router-force-load-balancing");
+}
+
+/* The dispatcher and the experts that our schedules have. */
 static void write_experts(const struct plan *p, FILE *to)
 {
     const struct model *m = &p->model;
@@ -88,9 +103,10 @@ static void write_experts(const struct plan *p, FILE *to)
     number(to, "--num-experts", m->experts);
     number(to, "--moe-router-topk", m->experts_used);
     number(to, "--moe-ffn-hidden-size", m->expert_ffn);
-    fprintf(to, "--moe-grouped-gemm\n--moe-token-dispatcher-type alltoall\n--moe-router-load-balancing-type none\n");
+    fprintf(to, "--moe-grouped-gemm\n--moe-token-dispatcher-type alltoall\n");
     number(to, "--expert-model-parallel-size", p->parallel.expert);
     number(to, "--expert-tensor-parallel-size", p->parallel.expert_tensor);
+    say_spread(p);
 }
 
 static void write_data(const struct plan *p, FILE *to)

@@ -50,7 +50,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "cuda_graph_impl", "CUDA graphs are not modelled", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
-    { "empty_unused_memory_level", "PyTorch's cache emptied during a step is not modelled", 0 },
 };
 
 /* Beginnings of options that change nothing that a plan describes. */
@@ -62,6 +61,7 @@ static const char *const beside[] = {
     "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
     "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_aux_loss_coeff", "moe_z_loss_coeff",
+    "moe_router_force",
 };
 
 /* What is applied below. */
@@ -77,7 +77,7 @@ static const char *const known[] = {
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
-    "world_size", "partly_stated", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "world_size", "partly_stated", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
 };
 
@@ -191,7 +191,7 @@ static int check_kind(const struct import *in)
     const struct model *m = &in->p->model;
     const struct { const char *option; bool given, is; } of[] = {
         { "swiglu", has(in, "swiglu"), m->mlp == MLP_GATED },
-        { "normalization RMSNorm", says(in, "normalization", "RMSNorm"), m->norm == NORM_RMS },
+        { has(in, "normalization") ? "normalization RMSNorm" : "normalization RMSNorm (left out it is LayerNorm)", says(in, "normalization", "RMSNorm"), m->norm == NORM_RMS },
         { "position_embedding_type rope", says(in, "position_embedding_type", "rope") || has(in, "use_rotary_position_embeddings"), m->position == POS_ROPE },
         { "untie_embeddings_and_output_weights", has(in, "untie_embeddings_and_output_weights"), !m->tied },
         { "disable_bias_linear", has(in, "disable_bias_linear"), !m->mlp_bias },
@@ -411,6 +411,19 @@ static int read_compute(struct import *in)
     return read_recompute(in);
 }
 
+/* training.py, train_step(): torch.cuda.empty_cache() after the backward passes (1), and after the optimizer as well (2). */
+static int read_emptied(const struct import *in)
+{
+    const json_t *v = json_object_get(in->from, "empty_unused_memory_level");
+
+    if (v && (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 2))
+        return fail("%s: empty_unused_memory_level: expected 0, 1 or 2", in->where);
+    if (json_integer_value(v) > 0)
+        notes_say("%s: empty_unused_memory_level matters, and is not followed: PyTorch's cache is given back before the optimizer's step%s, which "
+                  "waits for the device, and may lower what is reserved", in->where, json_integer_value(v) > 1 ? " and after it" : "");
+    return 0;
+}
+
 static int read_data(struct import *in)
 {
     struct megatron_options *o = &in->p->megatron;
@@ -424,7 +437,7 @@ static int read_data(struct import *in)
     o->check_for_nan_in_loss_and_grad = !has(in, "no_check_for_nan_in_loss_and_grad");
     if (integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
         return -1;
-    return integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
+    return read_emptied(in) < 0 ? -1 : integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
 }
 
 /* A word of a key; no such option: as it is. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -45,6 +46,14 @@ const char *recipe_model(const json_t *config)
     if (form == RECIPE_TITAN)
         return titan_model(config);
     return recipe_key(form, SAYS_MODEL) ? json_string_value(json_object_get(config, recipe_key(form, SAYS_MODEL))) : NULL;
+}
+
+/* LLaMA-Factory's second command line (src/llamafactory/v1) has other keys. */
+static bool is_factorys_second(const json_t *config)
+{
+    return json_is_string(json_object_get(config, "model"))
+        && (json_object_get(config, "train_dataset") || json_object_get(config, "dist_config") || json_object_get(config, "kernel_config")
+            || json_object_get(config, "quant_config") || json_object_get(config, "model_class") || json_object_get(config, "export_dir"));
 }
 
 /* ---- values: scripts take "true" and "2e-4" as well ---- */
@@ -203,7 +212,21 @@ static int read_batch(const struct import *in)
 
 /* ---- who shares what ---- */
 
-/* A document itself, or the file that is named, beside the recipe. */
+/* Where the file is that a recipe names: beside it, or in a folder above it (projects name files from their root, where their users
+ * start them); as it is named where it is in none. */
+static void find_file(const char *recipe, const char *name, size_t folder, char path[512])
+{
+    while (folder > 0) {
+        snprintf(path, 512, "%.*s%s", (int)folder, recipe, name);
+        if (access(path, R_OK) == 0)
+            return;
+        for (folder--; folder > 0 && recipe[folder - 1] != '/'; folder--)
+            ;
+    }
+    snprintf(path, 512, "%s", name);
+}
+
+/* A document itself, or the file that is named. */
 static json_t *section(const struct import *in, enum recipe_word word)
 {
     const json_t *v = value(in, word);
@@ -217,7 +240,7 @@ static json_t *section(const struct import *in, enum recipe_word word)
         expected(in, word, "a mapping or the path of a file");
         return NULL;
     }
-    snprintf(path, sizeof path, "%.*s%s", (int)folder, in->where, name);
+    find_file(in->where, name, folder, path);
     return files_read_json_file(path);
 }
 
@@ -392,6 +415,9 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
         return fail("%s: a recipe is a mapping", where);
     if (in.form == RECIPE_TITAN)
         return titan_read(config, where, p, notes);
+    if (is_factorys_second(config))
+        return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
+                    where);
     fsdp_words(&in, words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);

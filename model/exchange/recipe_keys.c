@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/exchange/recipe.h"
+#include "model/exchange/unread.h"
 
 /* transformers, LLaMA-Factory, axolotl. */
 static const char *const keys[NSAYS][RECIPE_TITAN] = {
@@ -83,6 +84,18 @@ static const struct { const char *key, *why; } matters[] = {
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
     { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
+    { "qat", "weights are rounded to a few bits and back in each product" }, { "quantize_moe_experts", "experts' weights packed, too" },
+    { "lora_target_parameters", "adapters of parameters that are no linear layer" }, { "use_muon", "another optimizer" },
+    { "use_adam_mini", "smaller states" }, { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
+    { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
+    { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
+    { "expert_parallel_size", "ranks would share experts" }, { "tensor_model_parallel_size", "ranks would share tensors" },
+    { "pipeline_model_parallel_size", "ranks would share layers" }, { "expert_model_parallel_size", "ranks would share experts" },
+    { "use_kt", "ktransformers computes experts on the host" }, { "use_distributed_optimizer", "Megatron-LM is not followed: import --megatron" },
+    { "use_v1_kernels", "other kernels" }, { "use_kernels", "other kernels" }, { "freeze_vision_tower", "a vision tower is not modelled" },
+    { "full_finetune", "everything trains" }, { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
+    { "ebft", "models beside the one that trains are not modelled" }, { "trl", "models beside the one that trains are not modelled" },
+    { "num_labels", "another head" }, { "process_reward_model", "another head" }, { "adapter_name_or_path", "adapters that are there already" },
     { "use_mora", "other adapters" }, { "lora_on_cpu", "adapters are loaded there first" },
 };
 
@@ -103,18 +116,12 @@ static const char *const silent[] = {
     "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
     "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "liger_kernel_config", "parallelism_config",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
+    "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
+    "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
+    "use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "activation_checkpointing_kwargs", "qlora_sharded_model_loading",
 };
-
-static bool is_silent(const char *key)
-{
-    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
-        size_t n = strlen(silent[i]);
-        if (silent[i][n - 1] == '*' ? !strncmp(key, silent[i], n - 1) : !strcmp(key, silent[i]))
-            return true;
-    }
-    return false;
-}
 
 /* LLaMA-Factory's stages that train one model alone. */
 static bool is_plain_stage(const char *key, const json_t *v)
@@ -140,49 +147,15 @@ static bool is_read(enum recipe_form form, const char *key)
     return false;
 }
 
-/* null, false, 0, "", "none", [] and {}. */
-static bool asks_nothing(const json_t *v)
-{
-    const char *s = json_string_value(v);
-
-    return json_is_null(v) || json_is_false(v) || (json_is_number(v) && !(json_number_value(v) < 0) && !(json_number_value(v) > 0))
-        || (s && (!*s || !strcmp(s, "none"))) || (json_is_array(v) && json_array_size(v) == 0)
-        || (json_is_object(v) && json_object_size(v) == 0);
-}
-
-/* One line of as many names as there is room for. */
-struct line { char text[160]; size_t n; };
-
-static void flush(struct line *l, const char *head, struct notes *notes)
-{
-    if (l->n > 0)
-        notes_add(notes, "%s: %s", head, l->text);
-    l->n = 0;
-}
-
-static void add(struct line *l, const char *key, const char *head, struct notes *notes)
-{
-    if (l->n + strlen(key) + 3 > sizeof l->text - 40)
-        flush(l, head, notes);
-    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%.90s", l->n ? ", " : "", key);
-}
-
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)
 {
-    static const char *const heads[] = { "not known, and may matter to memory or time", "says nothing of a step's memory or time" };
-    struct line lines[2] = { 0 };
-    const char *key, *why;
+    struct unread u = { .notes = notes };
+    const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
-        if (is_read(form, key) || asks_nothing(v))
-            continue;
-        why = is_plain_stage(key, v) ? NULL : why_it_matters(key);
-        if (why)
-            notes_add(notes, "%s matters, and is not followed: %s", key, why);
-        else
-            add(&lines[is_silent(key)], key, heads[is_silent(key)], notes);
-    }
-    for (int i = 0; i < 2; i++)
-        flush(&lines[i], heads[i], notes);
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        if (!is_read(form, key) && !unread_asks_nothing(v))
+            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
+                       unread_is_among(key, silent, sizeof silent / sizeof *silent));
+    unread_end(&u);
 }

@@ -4,10 +4,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/input.h"
 #include "model/exchange/titan_float8.h"
+#include "model/exchange/titan_keys.h"
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
 
@@ -75,26 +77,12 @@ static int chosen(const struct import *in, const char *section, const char *key,
 
 /* ---- keys that are knobs ---- */
 
-/* "--parallelism.tensor-parallel-degree": section and key. */
-static bool named(const struct knob *k, char section[64], char key[96])
-{
-    const char *name = knob_spelt(k, &k->titan), *dot = strrchr(name, '.');
-
-    if (!k->titan.section || strncmp(name, "--", 2) || !dot)
-        return false;
-    snprintf(section, 64, "%.*s", (int)(dot - name - 2), name + 2);
-    snprintf(key, 96, "%s", dot + 1);
-    for (char *c = key; *c; c++)
-        *c = *c == '-' ? '_' : *c;
-    return true;
-}
-
 static int read_knob(const struct import *in, const struct knob *k)
 {
     char section[64], key[96];
     int word;
 
-    if (!named(k, section, key) || !value(in, section, key))
+    if (!titan_keys_named(k, section, key) || !value(in, section, key))
         return 0;
     const json_t *v = value(in, section, key);
     if (k->titan.words) {
@@ -316,41 +304,13 @@ const char *titan_model(const json_t *config)
     return NULL;
 }
 
-/* Keys of [parallelism] that say nothing of a plan beside the others. */
-static const char *const known[] = {
-    "data_parallel_replicate_degree", "disable_loss_parallel", "enable_async_tensor_parallel", "module_fqns_per_model_part",
-    "pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule_csv", "pipeline_parallel_microbatch_size", "num_pp_microbatches",
-    "pipeline_parallel_expert_parallel_overlap", "context_parallel_degree", "context_parallel_load_balancer",
-    "context_parallel_rotate_method", "expert_parallel_degree", "expert_tensor_parallel_degree", "expert_parallel_comm_backend",
-    "enable_compiled_autograd", "enable_sequence_parallel", "spmd_backend", NULL
-};
-
-static bool is_known(const char *key)
-{
-    char section[64], name[96];
-    const struct knob *k;
-
-    for (int i = 0; known[i]; i++)
-        if (!strcmp(key, known[i]))
-            return true;
-    for (int i = 0; (k = knob_at(i)); i++)
-        if (named(k, section, name) && !strcmp(section, "parallelism") && !strcmp(name, key))
-            return true;
-    return false;
-}
-
 static int check_keys(const struct import *in)
 {
     const json_t *csv = value(in, "parallelism", "pipeline_parallel_schedule_csv");
-    const char *key;
-    json_t *v;
 
-    json_object_foreach(json_object_get(in->config, "parallelism"), key, v)
-        if (!is_known(key))
-            return fail("%s: parallelism.%s: unknown key", in->where, key);
     if (csv && (!json_is_string(csv) || *json_string_value(csv)))
         return fail("%s: parallelism.pipeline_parallel_schedule_csv: schedules of one's own are not modelled", in->where);
-    return 0;
+    return titan_keys_check(in->config, in->where);
 }
 
 int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
@@ -387,6 +347,7 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
         p->ddp.bucket_cap_mb = 100;             /* apply_ddp() */
     if (read_recompute(&in) < 0 || read_knobs(&in) < 0 || read_parallel(&in, &d) < 0 || read_batch(&in, &d) < 0 || read_compute(&in) < 0)
         return -1;
+    titan_keys_list_rest(config, notes);
     plan_resolve(p);
     return plan_check(p, where);
 }
@@ -401,9 +362,11 @@ int titan_import(const json_t *config, const char *where, struct plan *p)
     return rc;
 }
 
+/* ---- files ---- */
+
 enum { LARGEST = 1 << 20 };
 
-json_t *titan_read_file(const char *path)
+static json_t *read_text(const char *path)
 {
     FILE *f = input_open(path);
     char *text = f ? calloc(1, LARGEST + 1) : NULL;
@@ -421,4 +384,36 @@ json_t *titan_read_file(const char *path)
     free(text);
     fclose(f);
     return config;
+}
+
+/* A file that options name, from here or from where they are; its last name beside them, as torchtitan's own paths are of its tree. */
+static json_t *read_named(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/'), *last = strrchr(name, '/');
+    int folder = slash && name[0] != '/' ? (int)(slash - path) + 1 : 0;
+    char beside[2][1024];
+
+    snprintf(beside[0], sizeof beside[0], "%.*s%s", folder, path, name);
+    snprintf(beside[1], sizeof beside[1], "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, last ? last + 1 : name);
+    for (int i = 0; i < 3; i++) {
+        const char *at = i ? beside[i - 1] : name;
+        if (access(at, R_OK) == 0 && strcmp(at, path) != 0)
+            return read_text(at);
+    }
+    fail("%s: job.config_file: %s: found neither here nor beside the options, which say less than all without it", path, name);
+    return NULL;
+}
+
+json_t *titan_read_file(const char *path)
+{
+    json_t *config = read_text(path);
+    const char *name = json_string_value(json_object_get(json_object_get(config, "job"), "config_file"));
+
+    if (!name)
+        return config;
+    json_t *file = read_named(path, name);
+    if (file)
+        json_object_update_recursive(file, config);
+    json_decref(config);
+    return file;
 }

@@ -2,7 +2,8 @@
  *
  * Sections [model], [training], [parallelism], [activation_checkpoint], [optimizer], [compile] of torchtitan 0.2.2's
  * config/job_config.py, and options of 0.3.0's config/configs.py; keys that moved between sections are found where they were
- * (training, experimental: 2024).  What is left out takes 0.2.2's default; what a plan has no word for is refused by name. */
+ * (training, experimental: 2024).  What is left out takes 0.2.2's default; what a plan has no word for is refused by name, and
+ * what nobody reads is listed (titan_keys.h). */
 #ifndef DPX_TITAN_IMPORT_H
 #define DPX_TITAN_IMPORT_H
 
@@ -18,7 +19,8 @@ const char *titan_model(const json_t *config);
 int titan_import(const json_t *config, const char *where, struct plan *p);
 int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 
-/* The config of a file: TOML, or options (titan_text.h).  New reference, or NULL reported. */
+/* The config of a file: TOML, or options (titan_text.h), which go over the file that their job.config_file names.  New reference, or
+ * NULL reported. */
 json_t *titan_read_file(const char *path);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 
-struct reader { const char *at, *where; int line; };
+struct reader { const char *at, *where; int line; bool shell; };
 
 static json_t *bad(const struct reader *r, const char *what)
 {
@@ -19,10 +19,21 @@ static json_t *bad(const struct reader *r, const char *what)
 
 /* ---- words ---- */
 
+/* A shell's line that goes on: the blanks of its end; 0: it does not. */
+static size_t goes_on(const struct reader *r)
+{
+    return !r->shell || *r->at != '\\' ? 0 : r->at[1] == '\n' ? 1 : r->at[1] == '\r' && r->at[2] == '\n' ? 2 : 0;
+}
+
 /* Blanks and comments; with `lines` ends of lines too. */
 static void skip(struct reader *r, bool lines)
 {
     for (;; r->at++) {
+        if (goes_on(r)) {
+            r->at += goes_on(r);
+            r->line++;
+            continue;
+        }
         if (*r->at == '#')
             r->at += strcspn(r->at, "\n");
         if (*r->at == '\n' && lines)
@@ -197,6 +208,9 @@ static int toml_line(struct reader *r, json_t *all, json_t **section)
 
 static size_t word(const char *s) { return strcspn(s, " \t\r\n"); }
 
+/* What a shell does with the output, or next. */
+static bool ends_command(const char *at) { return strchr("|>&;", *at) || (strchr("12", *at) && at[1] == '>'); }
+
 /* An option's value, in a shell's quotes where it has them. */
 static json_t *option_value(struct reader *r)
 {
@@ -232,7 +246,7 @@ static int option(struct reader *r, json_t *all)
     else
         skip(r, true);
     n = word(r->at);
-    bool flag = !given && (n == 0 || !strncmp(r->at, "--", 2) || memchr(r->at, ':', n));
+    bool flag = !given && (n == 0 || !strncmp(r->at, "--", 2) || memchr(r->at, ':', n) || ends_command(r->at));
     if (denied && given)
         return bad(r, "--section.no-key without a value"), -1;
     json_t *v = denied ? json_false() : flag ? json_true() : option_value(r);
@@ -258,17 +272,79 @@ static int subcommand(struct reader *r, json_t *all)
     return 0;
 }
 
+/* ---- commands ---- */
+
+/* Does the word start torchtitan: ./run_train.sh, -m torchtitan.train, torchtitan/train.py? */
+static bool launches(const char *at, size_t n)
+{
+    static const char *const what[] = { "run_train.sh", "torchtitan.train", "torchtitan/train.py" };
+
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
+        size_t m = strlen(what[i]);
+        if (n >= m && !memcmp(at + n - m, what[i], m))
+            return true;
+    }
+    return false;
+}
+
+/* run_train.sh's variables: CONFIG_FILE up to 0.2, MODULE and CONFIG since. */
+static void variable(const struct reader *r, size_t n, json_t *all)
+{
+    static const struct { const char *name, *section, *key; } of[] = {
+        { "CONFIG_FILE=", "job", "config_file" }, { "MODULE=", "", "module" }, { "CONFIG=", "", "config" },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        size_t m = strlen(of[i].name);
+        const char *from = r->at + m, *to = r->at + n;
+        if (n <= m || strncmp(r->at, of[i].name, m))
+            continue;
+        from += strchr("\"'", *from) != NULL;
+        to -= to > from && strchr("\"'", to[-1]) != NULL;
+        json_object_set_new(below(all, of[i].section, strlen(of[i].section)), of[i].key, json_stringn(from, (size_t)(to - from)));
+    }
+}
+
+/* Goes to the options of a command that starts torchtitan; false: the text is none, and nothing was read. */
+static bool command(struct reader *r, json_t *all)
+{
+    struct reader at = *r;
+    bool starts = false;
+
+    at.shell = true;
+    skip(&at, true);
+    if (!strncmp(at.at, "--", 2))                   /* options alone */
+        return false;
+    for (size_t n; *at.at && *at.at != '[' && !starts; skip(&at, true)) {       /* a section: TOML */
+        n = word(at.at);
+        starts = launches(at.at, n);
+        at.at += n;
+    }
+    if (!starts)
+        return false;
+    r->shell = true;
+    for (skip(r, true); r->at < at.at; skip(r, true)) {
+        size_t n = word(r->at);
+        variable(r, n, all);
+        r->at += n;
+    }
+    return true;
+}
+
 json_t *titan_text(const char *text, const char *where)
 {
-    struct reader r = { text, where, 1 };
+    struct reader r = { .at = text, .where = where, .line = 1 };
     json_t *all = json_object(), *section = all;
-    bool options = false, first = true;
+    bool options = command(&r, all), first = !options;
     int rc = 0;
 
+    r.shell = options;
     for (skip(&r, true); *r.at && rc == 0; skip(&r, true)) {
         if (first)
-            options = !strncmp(r.at, "--", 2);
+            r.shell = options = !strncmp(r.at, "--", 2);
         first = false;
+        if (options && ends_command(r.at))
+            break;
         rc = !options ? toml_line(&r, all, &section) : !strncmp(r.at, "--", 2) ? option(&r, all) : subcommand(&r, all);
     }
     if (rc == 0)

@@ -1,5 +1,6 @@
 /* titan_text.h -- torchtitan's configs as text: TOML files (up to 0.2.2), or options one after the other, as people give them on a
- * command line and as `dpxplan export --to torchtitan` prints them (0.3.0).
+ * command line and as `dpxplan export --to torchtitan` prints them (0.3.0); behind ./run_train.sh or -m torchtitan.train too, with
+ * lines that end in a backslash, and CONFIG_FILE=, MODULE= and CONFIG= before it as job.config_file, module and config.
  *
  * Both become one JSON object of sections: "parallelism": { "tensor_parallel_degree": 4 }.  An option --section.key VALUE is key of
  * section with '-' as '_'; without a value it is true, and --section.no-key false.  A word of the form name:choice (a subcommand) is

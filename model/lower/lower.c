@@ -9,6 +9,8 @@
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
 #include "model/plan/elsewhere.h"
+#include "model/plan/experts_check.h"
+#include "model/plan/megatron_check.h"
 #include "model/schedule/schedule_cut.h"
 #include "model/schedule/schedule_offload.h"
 
@@ -81,6 +83,10 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     schedules_cut(s);
     if (attention_note(p))
         sched_note(s, attention_note(p));
+    if (experts_note(p))
+        sched_note(s, experts_note(p));
+    if (megatron_note(p))
+        sched_note(s, megatron_note(p));
     if (elsewhere_note(p))
         sched_note(s, elsewhere_note(p));
     if (s->too_long)

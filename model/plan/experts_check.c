@@ -5,21 +5,47 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/plan/plan_groups.h"
 
 /* Families whose blocks torch_experts.c follows; the others with the reason. */
 static const char *why_not(const struct model *m)
 {
-    static const char *const followed[] = { "mixtral", "qwen3_moe", "granitemoe", "olmoe" };
+    static const char *const followed[] = { "mixtral", "qwen3_moe", "granitemoe", "olmoe", "deepseek_v3", "gpt_oss" };
 
-    if (model_blocks_differ(m))
-        return "blocks with experts beside blocks without are not planned yet";
     for (size_t i = 0; i < sizeof followed / sizeof *followed; i++)
         if (!strcmp(followed[i], m->family))
             return NULL;
-    return m->kv_rank > 0 ? "multi-head latent attention is not planned yet"
-         : !strcmp(m->family, "gpt_oss") ? "its sinks and clamped experts are not planned yet"
-         : "transformers' llama4 has every expert compute every token: it is not planned yet";
+    return "transformers' llama4 has every expert compute every token: it is not planned yet";
+}
+
+/* Latent attention, shared experts, and blocks without experts beside those that have some, are planned where torch_model.c's blocks run
+ * whole: FSDP2's unit is a block or the model. */
+static int check_kinds(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
+                     : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts" : NULL;
+
+    if (!what)
+        return 0;
+    if (p->dialect != DIALECT_TORCH)
+        return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch so far", where, m->family, what);
+    if (p->parallel.expert > 1)
+        return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
+    if (!model_blocks_differ(m))
+        return 0;
+    if (model_routers(m) == 0)
+        return fail("%s: model: none of the %" PRId64 " layers has experts: the first %" PRId64 " are said to have none", where, m->layers, m->dense_first);
+    if (m->dense_first > 0 && m->moe_every > 1)
+        return fail("%s: model: every %" PRId64 "-th layer with experts behind %" PRId64 " without is not planned yet", where, m->moe_every, m->dense_first);
+    if (m->moe_every > 2)
+        return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet: in all of them, or in every second", where, m->moe_every);
+    if (p->strategy == STRAT_FSDP && p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL)
+        return fail("%s: unit: %s: \"block\" or \"model\" so far", where, what);
+    if (!training_is_all(&p->train))
+        return fail("%s: train: %s are planned when everything trains", where, what);
+    return 0;
 }
 
 /* Its experts are Transformer Engine's grouped linear layers. */
@@ -114,6 +140,18 @@ int experts_check_ranks(const struct plan *p, const char *where)
     return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 
+/* A rank sends tokens x experts_used rows, and computes as many on average. */
+const char *experts_note(const struct plan *p)
+{
+    int64_t cut = p->parallel.tensor > 1 && p->parallel.sequence ? p->parallel.tensor : 1;
+    int64_t rows = p->micro_batch * plan_rank_seq(p) / cut * p->model.experts_used;
+
+    if (p->model.experts == 0 || rows % p->model.experts == 0)
+        return NULL;
+    return "experts: a rank's tokens x experts of a token do not divide by the experts of a block: no routing can be even, each rank is taken to "
+           "get the mean and each expert's product has that mean's rows, rounded up";
+}
+
 int experts_check(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
@@ -122,7 +160,7 @@ int experts_check(const struct plan *p, const char *where)
         return 0;
     if (why_not(m))
         return fail("%s: model: %s: %s", where, m->family, why_not(m));
-    if (check_framework(p, where) < 0)
+    if (check_framework(p, where) < 0 || check_kinds(p, where) < 0)
         return -1;
     if (plan_recipe(p).autocast || plan_recipe(p).used != DT_BF16)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "

@@ -10,4 +10,7 @@ int experts_check(const struct plan *p, const char *where);
 /* The same of parallel.expert; the plan's other degrees are known to divide its ranks. */
 int experts_check_ranks(const struct plan *p, const char *where);
 
+/* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */
+const char *experts_note(const struct plan *p);
+
 #endif

@@ -121,6 +121,21 @@ static int check_layers(const struct plan *p, const char *where)
                             where, m->name);
 }
 
+/* A name that is part of no linear layer's leaves out none: a slip, but for the head of models that have none of their own. */
+static int check_filter(const struct plan *p, const char *where)
+{
+    char name[TRAINING_LIST];
+
+    for (int i = 0; name_at(p->float8.filter, i, name); i++) {
+        bool known = !strcmp(name, "none") || !strcmp(name, "auto_filter_small_kn") || !strcmp(name, "lm_head");
+        for (int t = 0; t < p->model.ntensors && !known; t++)
+            known = is_linear(&p->model.tensors[t]) && strstr(p->model.tensors[t].name, name);
+        if (!known)
+            return fail("%s: fp8_filter: \"%s\" is part of no linear layer's name in %s: it leaves out none", where, name, p->model.name);
+    }
+    return 0;
+}
+
 int float8_check(const struct plan *p, const char *where)
 {
     if (p->float8.recipe == FLOAT8_NONE)
@@ -146,5 +161,5 @@ int float8_check(const struct plan *p, const char *where)
         return fail("%s: fp8_filter: \"auto_filter_small_kn\" goes by whole layers: beside parallel.tensor name what stays as it is", where);
     if (p->parallel.tensor > 1 && !p->parallel.sequence)
         return fail("%s: parallel.sequence: beside fp8 tensor parallelism is modelled with it", where);
-    return check_layers(p, where) < 0 ? -1 : check_gather(p, where);
+    return check_filter(p, where) < 0 || check_layers(p, where) < 0 ? -1 : check_gather(p, where);
 }

@@ -61,6 +61,7 @@ static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "ada
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
+static const char *const partition_words[] = { "parameters", "uniform", "type:block", NULL };
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
 static const char *const fp8_words[]       = { "none", "e4m3", "hybrid", NULL };
 static const char *const scaling_words[]   = { "delayed", "tensorwise", "blockwise", "mxfp8", NULL };
@@ -231,9 +232,9 @@ static const struct knob rows[] = {
       .about = "how attention sees the other ranks' positions" },
     { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, FOLLOWS(context_balance, "true; with ulysses false"),
       IDLE(context), .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },
-    { "parallel", "pipeline", INT(parallel.pipeline, 1, 1 << 12, 1), .cells = GRID, .label = ", pipeline %.0f", NOT_ACCELERATE(1),
+    { "parallel", "pipeline", INT(parallel.pipeline, 1, 1 << 12, 1), .cells = SHARES, .ds = { .cells = DS, "pipeline", "stages" }, .label = ", pipeline %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.pipeline-parallel-degree"), .about = "ranks that share the blocks; micro-steps are accumulation" },
-    { "parallel", "pipeline_schedule", WORD(parallel.pipeline_schedule, pipeline_words, PIPELINE_1F1B), .cells = GRID,
+    { "parallel", "pipeline_schedule", WORD(parallel.pipeline_schedule, pipeline_words, PIPELINE_1F1B), .cells = GRID, .everywhere = true,
       IDLE(pipeline), .label = " %s", NOT_ACCELERATE(PIPELINE_1F1B),
       TITAN("--parallelism.pipeline-parallel-schedule", titan_pipeline), .about = "the order of forwards and backwards" },
     { "parallel", "virtual_stages", INT(parallel.virtual_stages, 1, PLAN_MAX_CHUNKS, 1), .cells = GRID,
@@ -442,6 +443,9 @@ static const struct knob rows[] = {
       .about = "0.19.8: false: no gradient norm, which clipping needs" },
     { "deepspeed", "communication_data_type", WORD(ds.communication_dtype, dtype_words, -1),
       .cells = DS, NULL_IS(-1), .ds = { .cells = DS, "" }, .about = "null: the model's" },
+    { "deepspeed", "partition_method", WORD(ds.partition_method, partition_words, PARTITION_PARAMETERS), .cells = DS, IDLE(pipeline),
+      .ds = { .cells = DS, "pipeline", "partition" }, .label = ", by %s",
+      .about = "what PipelineModule balances over its stages; \"type:block\" is its \"type:\" with the class of the blocks" },
     { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,
       .cells = DS, .ds = { .cells = DS, "" }, .about = "gradients are divided by it before the reduction" },
 

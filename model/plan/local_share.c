@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/plan/deepspeed_stages.h"
 #include "model/plan/pipeline_layout.h"
 #include "model/plan/plan_groups.h"
 
@@ -214,6 +215,15 @@ static void add_copy(const struct model *m, int tokens, const struct local_share
     partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
 }
 
+static bool has_copy(const struct model *m, const struct local_share *s) { return m->tied && s->heads && (!s->embeds || s->untied); }
+
+static void add_head(const struct model *m, const struct local_share *s, struct model *out, uint8_t *partial)
+{
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].role == ROLE_TOKENS)
+            add_copy(m, t, s, out, partial);
+}
+
 int local_share_model(const struct model *m, const struct local_share *s, struct model *out, uint8_t *partial)
 {
     const char *why = local_share_refused(m, s->tensor_ranks);
@@ -229,7 +239,7 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->kv_heads = part_of(m->kv_heads, s);
     out->ffn = part_of(m->ffn, s);
     out->vocab = part_of(m->vocab, s);
-    out->tied = m->tied && s->embeds && s->heads;
+    out->tied = m->tied && s->embeds && s->heads && !s->untied;
     out->ntensors = out->nmodules = out->ntrainable = out->block0 = 0;
     out->params = out->trainable = 0;
     out->tensors = calloc((size_t)m->ntensors + 1, sizeof *out->tensors);
@@ -238,6 +248,10 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for a rank's tensor table");
+    }
+    if (s->copy_first && has_copy(m, s)) {
+        add_head(m, s, out, partial);
+        out->block0++;
     }
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
@@ -248,10 +262,20 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
         if (m->tied && x->role == ROLE_TOKENS && s->embeds && !s->heads)
             partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
     }
-    for (int t = 0; m->tied && s->heads && !s->embeds && t < m->ntensors; t++)
-        if (m->tensors[t].role == ROLE_TOKENS)
-            add_copy(m, t, s, out, partial);
+    if (!s->copy_first && has_copy(m, s))
+        add_head(m, s, out, partial);
     return 0;
+}
+
+int local_share_untied(const struct model *m, struct model *out)
+{
+    struct local_share whole = local_share_whole(m);
+    uint8_t *partial = calloc((size_t)m->ntensors + 2, 1);
+
+    whole.copy_first = whole.untied = true;
+    int rc = partial ? local_share_model(m, &whole, out, partial) : fail("out of memory for a model's tensors");
+    free(partial);
+    return rc;
 }
 
 struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
@@ -279,6 +303,8 @@ struct local_stage local_share_stage_of(const struct plan *p, int64_t stages, in
 
     if (stages == 1)
         return (struct local_stage){ 0, p->model.layers };
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return deepspeed_stage(p, stages, stage);
     if (!p->megatron.pipeline_layout[0])
         return local_share_stage(p->model.layers, stages, stage, of->first_stage_less, of->last_stage_less);
     struct fail_sink before = fail_divert(why, sizeof why);
@@ -302,7 +328,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,
-                             .whole_table = p->dialect == DIALECT_DEEPSPEED };
+                             .whole_table = p->dialect == DIALECT_DEEPSPEED, .copy_first = p->dialect == DIALECT_DEEPSPEED };
     struct mesh_group all = mesh_group(&m, plan_expert_axes(p));
     int stages = pipe.ranks * pipe.chunks;
 

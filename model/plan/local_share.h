@@ -27,6 +27,8 @@ struct local_share {
     int64_t expert_ranks, expert_rank;      /* that share out each block's experts, as many for each */
     int64_t expert_cut;                     /* tensor-parallel ranks that cut each expert's width */
     bool    whole_table;                /* the token embedding is not cut (DeepSpeed's AutoTP) */
+    bool    copy_first;                 /* the copy of a tied embedding is before all other tensors (PipelineModule's tied_modules) */
+    bool    untied;                     /* a rank with embedding and head has a copy, too */
 };
 
 /* All of it. */
@@ -67,6 +69,9 @@ struct local_sight local_share_sight(const struct plan *p, const struct local_sh
  * last has a copy.  Bit MESH_AXIS(a) of partial[t] (room for m->ntensors + 1): a rank's gradient of out's
  * tensor t is a part of a sum over axis a.  0, or -1 reported; model_free(out). */
 int local_share_model(const struct model *m, const struct local_share *share, struct model *out, uint8_t *partial);
+
+/* A tied model with a copy of its embedding as head: what the stages of DeepSpeed's pipeline compute.  As local_share_model(). */
+int local_share_untied(const struct model *m, struct model *out);
 
 /* Blocks of one of `stages` stages.  The first and the last have first_less and last_less fewer than an even part,
  * in place of the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1

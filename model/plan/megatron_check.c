@@ -219,3 +219,17 @@ int megatron_check_pipeline(const struct plan *p, const char *where)
         return fail("%s: sync_every_micro_step: megatron reduces gradients after the last backward", where);
     return of->virtual_stages > 1 ? check_groups(p, where) : 0;
 }
+
+/* attention.py: get_query_key_value_tensors() splits the product into views and rotates q and k into tensors of their own;
+ * _checkpointed_attention_forward() saves what it is given (tensor_parallel/random.py, CheckpointFunction). */
+const char *megatron_note(const struct plan *p)
+{
+    if (p->kernels != KERNELS_TE || attention_choice(p) <= ATTENTION_MATH || !plan_recomputes_module(p, "core_attn"))
+        return NULL;
+    if (p->model.position == POS_ROPE)
+        return "recompute of the attention core: Transformer Engine's fused attention keeps no scores, so there is a number for each row and head "
+               "to save; and the checkpoint keeps the values, a view of the whole product of q, k and v, beside q and k as they were rotated: more "
+               "memory than with recompute none";
+    return "recompute of the attention core: Transformer Engine's fused attention keeps no scores: there is a number for each row and head to save, and "
+           "attention is computed twice for it";
+}

@@ -9,4 +9,7 @@
 int megatron_check(const struct plan *p, const char *where);
 int megatron_check_pipeline(const struct plan *p, const char *where);
 
+/* What recompute of the attention core costs with Transformer Engine; NULL: nothing to say. */
+const char *megatron_note(const struct plan *p);
+
 #endif

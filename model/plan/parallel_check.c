@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/plan/attention.h"
+#include "model/plan/deepspeed_pipeline_check.h"
 #include "model/plan/local_share.h"
 #include "model/plan/megatron_check.h"
 
@@ -203,6 +204,8 @@ static int check_ulysses_sp(const struct plan *p, const char *where)
         return fail("%s: parallel.context: no fused kernel takes %s's attention: not modelled with Ulysses", where, p->model.name);
     if (p->loss != LOSS_FP32)
         return fail("%s: loss: with parallel.context fp32", where);
+    if (p->recompute == RECOMPUTE_SELECTIVE)
+        return fail("%s: recompute: selective would repeat Ulysses' exchanges in backward, which is not modelled: take full, or none", where);
     return check_heads(p, p->parallel.context, true, where);
 }
 
@@ -265,12 +268,12 @@ static int check_context(const struct plan *p, const char *where)
     return p->dialect == DIALECT_MEGATRON ? 0 : check_torch_context(p, where);
 }
 
-/* Every stage has a block; Megatron-LM's first and last may have the embedding or the head alone. */
+/* Every stage has a block; Megatron-LM's and DeepSpeed's first and last may have the embedding or the head alone. */
 static int check_stages(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     int64_t stages = of->pipeline * of->virtual_stages;
-    bool alone = p->dialect == DIALECT_MEGATRON;
+    bool alone = p->dialect == DIALECT_MEGATRON || p->dialect == DIALECT_DEEPSPEED;
 
     for (int64_t s = 0; s < stages; s++)
         if (local_share_stage_of(p, stages, s).blocks < (alone && (s == 0 || s == stages - 1) ? 0 : 1))
@@ -357,6 +360,8 @@ static int check_pipeline(const struct plan *p, const char *where)
 {
     if (p->dialect == DIALECT_MEGATRON)
         return megatron_check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return deepspeed_check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);
     if (check_schedule(p, where) < 0 || check_stages(p, where) < 0 || check_stage(p, where) < 0)
         return -1;
     if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)

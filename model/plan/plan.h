@@ -125,6 +125,9 @@ struct ds_aio {                     /* how files are read and written */
     bool    single_submit, overlap_events, use_gds;
 };
 
+/* What PipelineModule balances over its stages (partition_method): trainable parameters, layers, or blocks ("type:" and their class). */
+enum partition_method { PARTITION_PARAMETERS, PARTITION_UNIFORM, PARTITION_BLOCKS };
+
 struct deepspeed_options {          /* zero_optimization and neighbours; element counts */
     int64_t reduce_bucket_size, allgather_bucket_size;
     int     overlap_comm;           /* resolved: 0 or 1 */
@@ -143,6 +146,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
                                      * bf16.check_grad_overflow says */
     int     communication_dtype;    /* enum dtype, or -1: the model's */
     double  prescale;               /* gradient_predivide_factor */
+    enum partition_method partition_method;     /* of a pipeline */
     struct ds_offload_optimizer offload_optimizer;
     struct ds_offload_param     offload_param;
     struct ds_aio               aio;

@@ -496,7 +496,7 @@ static int check_optimizer(const struct plan *p, const char *where)
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
         return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
                     p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
-    if (plan_recipe(p).kept != DT_FP32 && !torchao)
+    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb)
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);

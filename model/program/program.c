@@ -111,8 +111,8 @@ static bool embedding_gets_gradient(const struct plan *p)
 {
     const struct model *m = &p->model;
 
-    for (int i = 0; i < m->ntensors; i++)
-        if (m->tensors[i].block == TENSOR_EMBED && plan_gets_gradient(p, &m->tensors[i]))
+    for (int i = model_next_tensor(m, TENSOR_EMBED, -1); i >= 0; i = model_next_tensor(m, TENSOR_EMBED, i))
+        if (plan_gets_gradient(p, &m->tensors[i]))
             return true;
     return false;
 }
@@ -183,6 +183,8 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
         return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
     if (attention_mixed(p) && model_windowed(&p->model, b))
         return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
+    if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
+        return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
     return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
 }
 
@@ -195,10 +197,14 @@ int program_period(const struct plan *p)
 
     if (attention_mixed(p))
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
+    if (model_blocks_differ(m))
+        every = every / gcd(every, m->moe_every) * m->moe_every;
     if (first_of_chunks(p))
         every = m->layers;
     return (int)(every < m->layers ? every : m->layers);
 }
+
+int program_alone(const struct plan *p) { return model_blocks_differ(&p->model) ? (int)p->model.dense_first : 0; }
 
 static int block_of(enum piece_id piece)
 {
@@ -210,9 +216,9 @@ int program_ntensors(const struct plan *p, enum piece_id piece)
     int block = block_of(piece), n = 0;
 
     if (block >= 0)
-        return p->model.per_block;
-    for (int i = 0; i < p->model.ntensors; i++)
-        n += p->model.tensors[i].block == block;
+        return piece == PIECE_DENSE || piece == PIECE_DENSE_RECOMPUTED ? p->model.per_dense : p->model.per_block;
+    for (int i = model_next_tensor(&p->model, block, -1); i >= 0; i = model_next_tensor(&p->model, block, i))
+        n++;
     return n;
 }
 
@@ -221,9 +227,9 @@ int program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int
     const struct model *m = &p->model;
 
     if (block_of(piece) >= 0)
-        return m->block0 + (int)block * m->per_block + i;
-    for (int j = 0; j < m->ntensors; j++)
-        if (m->tensors[j].block == block_of(piece) && i-- == 0)
+        return model_block_first(m, block) + i;
+    for (int j = model_next_tensor(m, block_of(piece), -1); j >= 0; j = model_next_tensor(m, block_of(piece), j))
+        if (i-- == 0)
             return j;
     assert(!"no such tensor in this piece");
     return -1;
@@ -320,7 +326,7 @@ static bool fits_64_bits(const struct plan *p)
 {
     const struct model *m = &p->model;
     const int64_t width[] = { m->hidden, m->vocab, m->ffn, m->heads * m->head_dim, m->positions,
-                              m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts };
+                              m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts, m->heads * m->value_dim, m->shared_ffn };
     int64_t tokens, scores;
 
     if (!checked_mul(p->micro_batch, p->seq, &tokens) || !checked_mul(tokens, m->heads, &scores) ||
@@ -409,14 +415,19 @@ static int build_in_context(const struct plan *whole, const struct plan *p, stru
 int program_build(const struct plan *p, struct program *out)
 {
     struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
+    bool untied = p->dialect == DIALECT_DEEPSPEED && p->parallel.pipeline > 1 && p->model.tied;
 
     one_stage.parallel.pipeline = 1;
     one_stage.seq = plan_rank_seq(p);
     program_free(out);
     if (!fits_64_bits(p))
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out)
-                                                                     : build_for(p, &one_stage, 0, out);
+    if (untied && local_share_untied(&p->model, &one_stage.model) < 0)
+        return -1;
+    int rc = p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out) : build_for(p, &one_stage, 0, out);
+    if (untied)
+        model_free(&one_stage.model);
+    return rc;
 }
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's

@@ -24,10 +24,11 @@
 
 #include "model/plan/attention.h"
 
-/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED.  PIECE_FIRST is
+/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
+ * without experts where others have some.  PIECE_FIRST is
  * block 0 where its input needs no gradient, as behind an embedding that does not train. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_FIRST, PIECE_FIRST_RECOMPUTED,
+                PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_FIRST, PIECE_FIRST_RECOMPUTED,
                 PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
@@ -265,12 +266,15 @@ bool    program_recomputes_all(const struct plan *p);
  * on so does gradient_checkpointing_enable(), which users of DeepSpeed call (modeling_utils.py). */
 bool program_first_differs(const struct plan *p);
 bool program_input_requires_grad(const struct plan *p);
-/* After so many blocks the pieces repeat, but for the first; the number of layers if they do not. */
+/* After so many blocks the pieces repeat, but for the first ones (program_alone()); the number of layers if they do not. */
 int program_period(const struct plan *p);
+/* So many of the first blocks are not of the pattern: without experts, where the others have some. */
+int program_alone(const struct plan *p);
 static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
 static inline bool piece_is_recomputed(enum piece_id id)
 {
-    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED || id == PIECE_FIRST_RECOMPUTED;
+    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED || id == PIECE_DENSE_RECOMPUTED ||
+           id == PIECE_FIRST_RECOMPUTED;
 }
 
 /* Tensors of a piece: index of the first one in model->tensors of the given

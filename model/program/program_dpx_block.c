@@ -163,8 +163,11 @@ static void mlp_half(struct dpx *d)
         dpx_gone(d, &d->k.stats[1]);
     if (d->recompute || !up_reads(d))
         dpx_gone(d, &d->k.norm2);
-    if (d->again && !dpx_reads(d, ROLE_DOWN))
+    if (d->again && !dpx_reads(d, ROLE_DOWN)) {
+        if (!dpx_reaches(d, DPX_UP))
+            dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
         return;
+    }
     dpx_kernel(d, FN_ACTIVATION, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
     d->k.product = dpx_keep(d, SLOT_PRODUCT, d->n * d->f, d->e);
     if (d->recompute || !dpx_reaches(d, DPX_UP))

@@ -27,7 +27,8 @@ struct run {
     enum recompute     recompute;
     bool               compiles;        /* blocks, each by itself */
     int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
-    struct plan        as;              /* its layers all of the kind that is traced */
+    struct plan        as;              /* its layers all of the kind that is traced, */
+    int                traced;          /* the first of which this is */
     const struct local_model *local;
     bool               megatron, stages;        /* its layers; embedding and head are on different ranks */
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
@@ -67,7 +68,7 @@ static void begin_part(struct run *r, int id)
 {
     struct part *p = &r->part[id];
 
-    r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : 0;
+    r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : r->b.traced;
     r->t.part = section(id, PASS_FORWARD);
     r->t.compiled = r->compiles && id != EMBED && id != HEAD;
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
@@ -153,6 +154,7 @@ static void forward(struct run *r, bool autocast)
     tape_reset(&r->t);
     torch_model_init(&r->b, &r->t, r->local);
     r->b.stages = r->stages;
+    r->b.traced = r->traced;
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
@@ -244,10 +246,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
 /* A number of parameters, with no embedding to reach in backward. */
 static bool is_synthetic(const struct plan *p)
 {
-    for (int t = 0; t < p->model.ntensors; t++)
-        if (p->model.tensors[t].block == TENSOR_EMBED)
-            return false;
-    return true;
+    return model_next_tensor(&p->model, TENSOR_EMBED, -1) < 0;
 }
 
 static void backward(struct run *r)
@@ -260,7 +259,7 @@ static void backward(struct run *r)
         t->part = section(i, PASS_BACKWARD);
         t->compiled = r->compiles && i != EMBED && i != HEAD;
         begin_graph(r, 1);
-        r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
+        r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : r->b.traced;
         if (i == EMBED && (program_first_differs(r->b.p) || program_input_requires_grad(r->b.p) || is_synthetic(r->b.p)))
             tape_kernel(t, "backward ends", KC_COPY);       /* nothing of it trains */
         if (i == HEAD)
@@ -333,14 +332,20 @@ static int take(const struct run *r, int part, struct piece *out)
     return 0;
 }
 
-/* Blocks with a mask, or without, where a plan has both. */
-static void all_of_kind(struct run *r, const struct plan *p, bool windowed)
+static bool is_dense(enum piece_id id) { return id == PIECE_DENSE || id == PIECE_DENSE_RECOMPUTED; }
+
+/* Blocks with a mask, or without, where a plan has both; with experts, or without. */
+static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain)
 {
     r->as = *p;
-    if (attention_mixed(p) && windowed)
+    if (attention_mixed(p) && plain == PIECE_WINDOWED)
         r->as.model.window_from = r->as.model.full_every = 0;
     else if (attention_mixed(p))
         r->as.model.window = 0;
+    const struct model *m = r->local->model;
+    r->traced = 0;
+    while (model_blocks_differ(m) && model_has_experts(m, r->traced) == is_dense(plain))
+        r->traced++;
 }
 
 /* Two passes: the first finds out what outlives its forward. */
@@ -437,7 +442,7 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 {
     bool autocast = plan_recipe(p).autocast, all = program_recomputes_all(p);
 
-    all_of_kind(r, p, plain == PIECE_WINDOWED);
+    all_of_kind(r, p, plain);
     if (p->recompute != RECOMPUTE_NONE)
         if (trace(r, p, autocast, p->recompute) < 0 || take_blocks(r, p, out, again) < 0 ||
             (ends && all && take_ends(r, out) < 0))
@@ -465,7 +470,8 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     r->stages = stages;
     tape_init(&r->t, 512);
     if (build_kind(r, p, out, plain, again, true) == 0 &&
-        (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0)) {
+        (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0) &&
+        (!model_blocks_differ(&p->model) || build_kind(r, p, out, PIECE_DENSE, PIECE_DENSE_RECOMPUTED, false) == 0)) {
         settle_head(p, out, all ? again : plain);
         out->boundary = round_up(p->micro_batch * p->seq / (local->share.sequence ? local->share.tensor_ranks : 1)
                                  * p->model.hidden * dtype_bytes(r->b.dt), 512);

@@ -66,6 +66,7 @@ enum node_kind {
     NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
     NODE_DISPATCH,      /* tape_dispatch.c */
+    NODE_PUT,           /* tape_put.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
 };
 
@@ -277,8 +278,8 @@ var  op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum 
 var  op_scale(struct tape *t, const char *name, var x, var w);
 var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w);
 /* Fused attention: saves q, k, v, the additive mask (0: none), its output, log-sum-exp, and the state of the random generator,
- * a tensor of `seed_numel` and one of a number. */
-var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel, int64_t seed_numel,
+ * a tensor of `seed_numel` and one of a number.  Its output has `numel` elements. */
+var  op_attention(struct tape *t, const char *name, const var in[4], int64_t numel, int64_t lse_numel, int64_t seed_numel,
                   int64_t scratch, double flops);
 /* Mean negative log likelihood of log-probabilities. */
 var  op_nll(struct tape *t, var logp, var labels);

@@ -102,27 +102,32 @@ var tape_weigh(struct tape *t, const char *name, var x, var w)
     return result(t, tape_var_numel(t, x), dt);
 }
 
-/* MulBackward0 makes both products before the engine casts the first and adds up the rows of the second
+/* MulBackward0 makes both products, of x's size; then the engine casts the first and adds up the rows of the second
  * (validate_outputs()). */
-void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
 {
-    const struct edge *x = &n->edges[0], *w = &n->edges[1];
-    int64_t size = dtype_bytes(n->dt);
-    bool casts = x->dt != n->dt;
+    int64_t size = dtype_bytes(n->dt), numel = n->edges[0].numel;
     struct kernel *k = tape_kernel(t, n->name, n->kc);
 
     k->module = n->module;
     k->half = n->half;
-    k->bytes = x->numel * (4 * size + 2 * dtype_bytes(x->dt));
-    int product = tape_alloc(t, x->numel, size, MEM_TEMPORARIES);
-    out[0] = tape_alloc(t, x->numel, size, MEM_TEMPORARIES);
-    if (casts) {
-        int cast = tape_alloc(t, x->numel, dtype_bytes(x->dt), MEM_TEMPORARIES);
-        tape_unref(t, out[0]);
-        out[0] = cast;
-    }
-    out[1] = tape_alloc(t, w->numel, dtype_bytes(w->dt), MEM_TEMPORARIES);
-    tape_unref(t, product);
+    k->bytes = numel * 4 * size;
+    out[1] = tape_alloc(t, numel, size, MEM_TEMPORARIES);
+    out[0] = tape_alloc(t, numel, size, MEM_TEMPORARIES);
+    got[0] = n->dt;
+}
+
+void tape_weigh_rows(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *w = &n->edges[1];
+    struct kernel *k = tape_kernel(t, n->name, n->kc);
+
+    k->module = n->module;
+    k->half = n->half;
+    k->bytes = n->edges[0].numel * dtype_bytes(n->dt);
+    int sums = tape_alloc(t, w->numel, dtype_bytes(w->dt), MEM_TEMPORARIES);
+    tape_unref(t, out[1]);
+    out[1] = sums;
 }
 
 var tape_sum_rows(struct tape *t, const char *name, var x, int64_t n)

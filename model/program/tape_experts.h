@@ -24,7 +24,8 @@ var  tape_weigh(struct tape *t, const char *name, var x, var w);
 /* Every `n` rows of x added up; back, each gradient n times. */
 var  tape_sum_rows(struct tape *t, const char *name, var x, int64_t n);
 
-/* Backward of tape_weigh()'s node. */
-void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+/* Backward of tape_weigh()'s node; and what the engine makes of its second gradient once the node has let go of what it saved. */
+void tape_weigh_backward(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES]);
+void tape_weigh_rows(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 
 #endif

@@ -10,6 +10,7 @@
 #include "model/program/tape_internal.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
+#include "model/program/tape_put.h"
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
@@ -307,8 +308,11 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS:
         tape_run_te_context(t, n, out);
         break;
+    case NODE_PUT:
+        tape_put_backward(t, n, out);
+        break;
     case NODE_WEIGH:
-        tape_weigh_backward(t, n, out);
+        tape_weigh_backward(t, n, out, got);
         break;
     case NODE_EMBEDDING:
         run_embedding(t, n, out);
@@ -326,6 +330,8 @@ void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
                    const enum dtype got[TAPE_EDGES])
 {
     for (int i = 0; i < n->nedges; i++) {
+        if (n->kind == NODE_WEIGH && i == 1)
+            tape_weigh_rows(t, n, out);
         if (!out[i] || got[i] == dt_of(n, i))
             continue;
         back(t, n, "cast")->bytes = n->edges[i].numel * (dtype_bytes(got[i]) + dtype_bytes(dt_of(n, i)));

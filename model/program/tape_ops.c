@@ -423,7 +423,7 @@ var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
     return fresh(t, rows * width, tape_var_dtype(t, w));
 }
 
-var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel, int64_t seed_numel,
+var op_attention(struct tape *t, const char *name, const var in[4], int64_t numel, int64_t lse_numel, int64_t seed_numel,
                  int64_t scratch, double flops)
 {
     for (int i = 0; i < 4; i++)
@@ -431,7 +431,7 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
 
     kernel->flops = flops;
-    kernel->bytes = tape_var_bytes(t, in[0]);        /* the output */
+    kernel->bytes = numel * elem(t, in[0]);         /* the output */
     struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
     for (int i = 0; i < 3; i++)                 /* a mask has no gradient */
         tape_edge(t, n, in[i]);
@@ -445,7 +445,7 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     if (t->cached)
         skip(kernel);
     enum dtype dt = tape_var_dtype(t, in[0]);
-    var y = tape_var(t, result(t, chosen, tape_var_numel(t, in[0]), dt), tape_var_numel(t, in[0]), dt, t->nnodes - 1, 0);
+    var y = tape_var(t, result(t, chosen, numel, dt), numel, dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];
     tape_save_var(t, n, y);
     int lse = result(t, chosen, lse_numel, DT_FP32);

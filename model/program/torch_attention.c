@@ -5,6 +5,9 @@
 #include "model/plan/attention.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
+#include "model/program/tape_experts.h"
+#include "model/program/torch_latent.h"
+#include "model/program/torch_rotary.h"
 #include "model/program/torch_ulysses.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -13,13 +16,30 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
-struct qkv { var q, k, v, all; };     /* all: a fused projection that keeps its name */
+static int64_t value_dim(const struct model *m) { return m->value_dim ? m->value_dim : m->head_dim; }
+
+/* chunk(): one tensor joins the halves' gradients. */
+static var rotate_halves(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t half = tape_var_numel(t, x) / 2;
+    var part[2];
+
+    op_split(t, "rotary halves", x, 2, (int64_t[]){ half, half }, part);
+    var y = torch_rotary(b, part);
+    tape_drop(t, part[0]);
+    tape_drop(t, part[1]);
+    return y;
+}
 
 /* x * cos + cat(-x2, x1) * sin. */
 static var rotate(struct torch_model *b, var x, var cos, var sin)
 {
     struct tape *t = b->t;
     int64_t half = tape_var_numel(t, x) / 2;
+
+    if (b->style->half_tables)
+        return rotate_halves(b, x);
     var a = op_mul_const(t, "rotary cos", x, cos);
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
     var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
@@ -197,6 +217,27 @@ static var mask_scores(struct torch_model *b, var w)
     return w;
 }
 
+/* GPT-OSS: a number for each head beside its scores, the largest taken from all of them before the softmax.  Leaves probabilities
+ * without that of the number; `combined` keeps its name until attention returns. */
+static var softmax_with_sinks(struct torch_model *b, var w, var *combined)
+{
+    struct tape *t = b->t;
+    int64_t s = b->p->seq, heads = b->m->heads, rows = b->p->micro_batch * heads * s;
+    var sinks = torch_param(b, torch_gradient_of(b, ROLE_SINKS, false), heads), index;
+    var wide = op_expand(t, "sinks", sinks, b->p->micro_batch * s);
+    var all = op_cat2(t, "scores and sinks", w, wide);
+    var most = tape_topk(t, all, rows, 1, &index);
+    tape_drop(t, index);
+    var spread = op_expand(t, "largest score", most, s + 1), negated = op_view(t, spread, true);
+
+    *combined = op_add(t, "scores less the largest", all, negated);
+    const var names[] = { sinks, wide, all, most, spread, negated };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    var p = op_unary(t, "softmax", KC_SOFTMAX, *combined, SAVE_OUT);
+    return tmp(t, p, op_slice(t, "scores of keys", p, rows * s));
+}
+
 /* Scores, softmax and weighted sum, each a kernel; the T x T matrices are saved. */
 static var eager_core(struct torch_model *b, const struct qkv *in)
 {
@@ -204,15 +245,16 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     const struct model *m = b->m;
     int64_t s = b->p->seq, d = m->head_dim, batch = b->p->micro_batch * m->heads;
     int64_t group = m->heads / m->kv_heads;
-    bool strided = b->p->micro_batch > 1;       /* a batch of one can be viewed as it lies */
+    bool strided = b->p->micro_batch > 1;       /* a batch of one can be viewed as it lies; */
+    bool concatenated = m->kv_rank > 0;         /* so can q and k that were concatenated by heads */
     bool upcasts = !b->style->low_softmax;
     bool views = group == 1 || m->kv_heads == 1;        /* not copied by repeat_kv() */
     bool in_place = b->style->falcon;           /* scores /= sqrt(d) */
     bool late = b->style->falcon && m->kv_heads == 1;   /* matmul itself broadcasts */
     var k = repeat_kv(b, "repeat k", in->k, group), v = late ? 0 : repeat_kv(b, "repeat v", in->v, group);
 
-    var qc = op_copy(t, "copy q", in->q, strided);
-    var kc = op_copy(t, "copy k", k, strided && views);
+    var qc = op_copy(t, "copy q", in->q, strided && !concatenated);
+    var kc = op_copy(t, "copy k", k, strided && views && !concatenated);
     var k16 = torch_bf16_if_autocast(b, kc), q16 = torch_bf16_if_autocast(b, qc);
     tape_drop(t, qc);
     tape_drop(t, kc);
@@ -227,16 +269,21 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     }
     w = mask_scores(b, w);
     enum dtype dt = tape_var_dtype(t, upcasts ? in->q : in->v);
-    var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
-    var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
-    p = tmp(t, p, op_cast(t, p, dt));
+    var combined = 0, p;
+    if (b->style->sinks) {
+        p = softmax_with_sinks(b, w, &combined);
+    } else {
+        var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
+        p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
+        p = tmp(t, p, op_cast(t, p, dt));
+    }
     tape_drop(t, w);
     p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
     v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
     var vc = op_copy(t, "copy v", v, strided && views);
     var v16 = torch_bf16_if_autocast(b, vc), p16 = torch_bf16_if_autocast(b, p);
     tape_drop(t, vc);
-    var o = op_matmul(t, "attention values", p16, v16, batch, s, d, s);
+    var o = op_matmul(t, "attention values", p16, v16, batch, s, value_dim(m), s);
     tape_drop(t, p16);
     tape_drop(t, v16);
     b->weights = p;                     /* returned beside the output */
@@ -244,6 +291,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     o = tmp(t, o, op_copy(t, "merge heads", o, true));
     tape_drop(t, k);
     tape_drop(t, v);
+    tape_drop(t, combined);
     return o;
 }
 
@@ -294,18 +342,20 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : tape_hold(t, in->v);
     var q = torch_bf16_if_autocast(b, in->q), k = torch_bf16_if_autocast(b, k1), v = torch_bf16_if_autocast(b, v1);
     var mask = additive_mask(b, tape_var_dtype(t, q));
-    double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
+    double flops = 2.0 * (double)heads * (double)s * (double)s * (double)(m->head_dim + value_dim(m));
     int64_t lse = heads * (efficient ? round_up(s, 32) : s);
     var o = b->context > 1 ? ring_core(b, &(struct qkv){ .q = q, .k = k, .v = v }, lse, flops)
-            : op_attention(t, "attention", (const var[]){ q, k, v, mask }, lse, b->kernel == ATTENTION_FLASH ? 2 : 1,
+            : op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * s * value_dim(m), lse, b->kernel == ATTENTION_FLASH ? 2 : 1,
                            attention_scratch(b->as), flops);
 
     tape_drop(t, mask);
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated, or has positions outermost. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
+    /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
+     * concatenated, or partial outputs were. */
+    bool concatenated = (b->style->partial_rotary || m->kv_rank > 0) && !efficient;
+    o = tmp(t, o, op_copy(t, "merge heads", o, concatenated || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;
@@ -336,19 +386,26 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
     t->forget = false;
     r->node1 = t->nnodes;
     r->savers = t->nsavers - before;
-    return r->out;
+    var out = r->out;
+    if (!tape_wants_grad(t, out)) {     /* no node holds what it would need: it is gone when attention returns */
+        for (int i = 0; i < TORCH_ARGS; i++)
+            tape_drop(t, r->args[i]);
+        b->nregions--;
+    }
+    return out;
 }
 
 var torch_attention(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    var all = torch_enter(b, x, ROLE_Q);
-    struct qkv in = project(b, all);
-    tape_parts_gathered(t);
+    bool latent = m->kv_rank > 0;
     var kept[4] = { 0 };
+    var all = torch_enter(b, x, ROLE_Q);
+    struct qkv in = latent ? torch_latent(b, all, kept) : project(b, all);
+    tape_parts_gathered(t);
 
-    if (m->position == POS_ROPE)
+    if (m->position == POS_ROPE && !latent)
         rotate_both(b, (var *const[]){ &in.q, &in.k }, kept);
     if (b->style->scaled_rotated)
         scale_rotated(b, &in.q);
@@ -362,7 +419,7 @@ var torch_attention(struct torch_model *b, var x)
         all = 0;
     }
     t->unneeded = b->ranks > 1 && t->compiled && t->cached && !t->stopped;      /* its sum over the ranks is kept */
-    o = tmp(t, o, torch_linear_leaving(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    o = tmp(t, o, torch_linear_leaving(b, GEMM("attention output"), o, m->hidden, m->heads * value_dim(m), ROLE_ATTN_OUT));
     t->unneeded = false;
     if (b->style->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));

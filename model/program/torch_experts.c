@@ -1,4 +1,4 @@
-/* torch_experts.c -- routers and experts as transformers 5.23 computes them: modeling_{mixtral,qwen3_moe,olmoe,granitemoe}.py and
+/* torch_experts.c -- routers and experts as transformers 5.23 computes them: modeling_{mixtral,qwen3_moe,olmoe,granitemoe,deepseek_v3,gpt_oss}.py and
  * grouped_mm_experts_forward() of integrations/moe.py, which is what it takes by itself. */
 #include "model/program/torch_experts.h"
 
@@ -24,7 +24,8 @@ static struct routes route(struct torch_model *b, var x)
 
     t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
     if (b->style->routes_first) {
-        logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
+        if (!b->style->routes_low)
+            logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
         var scores = tape_topk(t, logits, rows, used, &index);
         values = tmp(t, scores, op_unary(t, "router softmax", KC_ELEMENTWISE, scores, SAVE_OUT));
     } else {
@@ -40,9 +41,105 @@ static struct routes route(struct torch_model *b, var x)
     return (struct routes){ logits, values, index };
 }
 
+/* The experts that a token may choose from: of its best groups.  Nothing of it is differentiated, and all of it goes when the router
+ * returns; so many groups are chosen as DeepSeek-V3 has it, half of them.  Leaves the experts' places. */
+static var choose(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    int64_t rows = b->tokens, n = b->m->experts, groups = b->m->route_groups, used = b->m->experts_used;
+    var biased = op_new(t, "router bias", KC_ELEMENTWISE, rows * n, DT_FP32);
+    var best = op_new(t, "best of groups", KC_ELEMENTWISE, rows * groups * 2, DT_FP32);
+    var places = op_new(t, "best of groups", KC_ELEMENTWISE, rows * groups * 2, DT_INT64);
+    var sums = op_new(t, "scores of groups", KC_ELEMENTWISE, rows * groups, DT_FP32);
+    tape_drop(t, best);
+    var chosen = op_new(t, "best groups", KC_ELEMENTWISE, rows * ceil_div(groups, 2), DT_INT64);
+    var mask = op_new(t, "mask of groups", KC_ELEMENTWISE, rows * groups, DT_FP32);
+    var wide = op_new(t, "mask of experts", KC_ELEMENTWISE, rows * n, DT_FP32);
+    var is = op_new(t, "mask of experts", KC_ELEMENTWISE, rows * n, DT_UINT8), not = op_new(t, "mask of experts", KC_ELEMENTWISE, rows * n, DT_UINT8);
+    tape_drop(t, is);
+    var left = op_new(t, "scores left", KC_ELEMENTWISE, rows * n, DT_FP32);
+    tape_drop(t, biased);
+    var values = op_new(t, "top-k", KC_ELEMENTWISE, rows * used, DT_FP32), index = op_new(t, "top-k", KC_ELEMENTWISE, rows * used, DT_INT64);
+    const var names[] = { values, places, sums, chosen, mask, wide, not, left };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    return index;
+}
+
+/* DeepseekV3TopkRouter: everything in fp32, the weight too; probabilities by themselves, scaled. */
+static struct routes route_groups(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t rows = b->tokens, used = b->m->experts_used, n = b->m->experts, h = b->m->hidden;
+
+    t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
+    var wide = op_cast(t, x, DT_FP32), w = torch_param(b, torch_gradient_of(b, ROLE_ROUTER, false), n * h);
+    w = tmp(t, w, op_cast(t, w, DT_FP32));
+    var logits = op_linear(t, GEMM("router"), wide, n, h, w, 0, true);
+    tape_drop(t, wide);
+    tape_drop(t, w);
+    var scores = op_unary(t, "router sigmoid", KC_ELEMENTWISE, logits, SAVE_OUT);
+    var index = choose(b);
+    var values = tape_pick(t, "router gather", scores, index, rows * used);
+    if (b->m->topk_norm)
+        values = tmp(t, values, tape_normalise(t, values, rows));
+    values = tmp(t, values, op_mul_const(t, "routed scale", values, 0));
+    tape_drop(t, scores);
+    return (struct routes){ logits, values, index };
+}
+
+/* The expert that every token takes beside: DeepseekV3MLP. */
+static var shared_expert(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->shared_ffn;
+    var gate = torch_linear(b, GEMM("shared gate"), x, f, h, ROLE_SHARED_GATE);
+    var act = tmp(t, gate, torch_activation(b, gate));
+    var up = torch_linear(b, GEMM("shared up"), x, f, h, ROLE_SHARED_UP);
+    var y = op_mul(t, "shared product", act, up);
+
+    tape_drop(t, act);
+    tape_drop(t, up);
+    return tmp(t, y, torch_linear(b, GEMM("shared down"), y, h, f, ROLE_SHARED_DOWN));
+}
+
 static var weight(struct torch_model *b, enum tensor_role role, int64_t numel)
 {
     return torch_param(b, torch_gradient_of(b, role, false), numel);
+}
+
+/* The bias of every row's expert, added in place to what their product left; it keeps its name until the next one is there. */
+static var bias_of_rows(struct torch_model *b, enum tensor_role role, int64_t width, var sorted)
+{
+    int64_t rows = b->tokens * b->m->experts_used;
+
+    if (torch_piece_tensor(b->m, b->block, role, true) < 0)
+        return 0;
+    return tape_pick(b->t, "biases of rows", torch_param(b, torch_gradient_of(b, role, true), b->m->experts * width), sorted, rows * width);
+}
+
+static var add_bias(struct torch_model *b, var y, var bias) { return bias ? tmp(b->t, y, op_add_to(b->t, "experts bias", y, bias)) : y; }
+
+/* GptOssExperts._apply_gate(): every second column is the gate's. */
+static var clamped_gate(struct torch_model *b, var both)
+{
+    struct tape *t = b->t;
+    int64_t half = tape_var_numel(t, both) / 2;
+    var gate = op_slice(t, "gate columns", both, half), up = op_slice(t, "up columns", both, half);
+
+    gate = tmp(t, gate, op_unary(t, "clamp gate", KC_ELEMENTWISE, gate, SAVE_IN));
+    up = tmp(t, up, op_unary(t, "clamp up", KC_ELEMENTWISE, up, SAVE_IN));
+    var scaled = op_mul_const(t, "gate scale", gate, 0);
+    var sigmoid = tmp(t, scaled, op_unary(t, "gate sigmoid", KC_ELEMENTWISE, scaled, SAVE_OUT));
+    var glu = tmp(t, sigmoid, op_mul(t, "gate product", gate, sigmoid));
+    var one = op_view_add(b, up);
+    var y = tmp(t, one, op_mul(t, "experts product", one, glu));
+
+    tape_drop(t, gate);
+    tape_drop(t, up);
+    tape_drop(t, glu);
+    return y;
 }
 
 /* silu(gate) * up of halves of one tensor. */
@@ -52,6 +149,8 @@ static var gate(struct torch_model *b, var both)
     int64_t half = tape_var_numel(t, both) / 2;
     var part[2];
 
+    if (b->style->clamped_gate)
+        return clamped_gate(b, both);
     op_split(t, "gate up split", both, 2, (int64_t[]){ half, half }, part);
     var act = torch_activation(b, part[0]);
     var y = op_mul(t, "experts product", act, part[1]);
@@ -68,7 +167,7 @@ var torch_experts(struct torch_model *b, var x)
     enum dtype dt = tape_var_dtype(t, x);
 
     t->half = 1;
-    struct routes r = route(b, x);
+    struct routes r = b->m->route_groups > 0 ? route_groups(b, x) : route(b, x);
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64);
     var token = op_new(t, "token of a row", KC_ELEMENTWISE, rows, DT_INT64);
@@ -78,13 +177,16 @@ var torch_experts(struct torch_model *b, var x)
     var counted = op_new(t, "tokens of experts", KC_ELEMENTWISE, rows, DT_INT32);
     var counts = op_new(t, "tokens of experts", KC_ELEMENTWISE, n, DT_INT32), offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, n, DT_INT32);
 
-    var w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
+    var bias = bias_of_rows(b, ROLE_EXPERTS_IN, 2 * f, sorted), w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
     var y = tape_grouped(t, GEMM("experts gate up"), in, 2 * f, h, n, w, offsets);
     tape_drop(t, w);
+    y = add_bias(b, y, bias);
     y = tmp(t, y, gate(b, y));
+    bias = tmp(t, bias, bias_of_rows(b, ROLE_EXPERTS_OUT, h, sorted));
     w = weight(b, ROLE_EXPERTS_OUT, n * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, n, w, offsets));
     tape_drop(t, w);
+    y = add_bias(b, y, bias);
     var weighed = tape_weigh(t, "experts weigh", y, weights);
     tape_drop(t, y);
     var inverse = op_new(t, "inverse order", KC_ELEMENTWISE, rows, DT_INT64), range = op_new(t, "range", KC_ELEMENTWISE, rows, DT_INT64);
@@ -92,9 +194,17 @@ var torch_experts(struct torch_model *b, var x)
     weighed = tmp(t, weighed, tape_pick(t, "rows of tokens", weighed, inverse, rows * h));
     var out = tape_sum_rows(t, "experts sum", weighed, used);
     out = tmp(t, out, op_cast(t, out, dt));
-    const var names[] = { sorted, order, in, weights, counted, counts, offsets, weighed, inverse, r.logits, r.weights, r.index };
+    const var names[] = { sorted, order, in, weights, counted, counts, offsets, bias, weighed, inverse };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
     t->module = -1;
+    if (b->m->shared_ffn > 0) {
+        var more = shared_expert(b, x), sum = op_add(t, "shared add", out, more);
+        tape_drop(t, more);
+        out = tmp(t, out, sum);
+    }
+    tape_drop(t, r.logits);
+    tape_drop(t, r.weights);
+    tape_drop(t, r.index);
     return out;
 }

@@ -20,7 +20,7 @@
 
 static const struct torch_style styles[] = {
     { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
-      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .gelu_new = true },
+      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true },
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
@@ -40,7 +40,7 @@ static const struct torch_style styles[] = {
     { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
       .qk_norm_first = true, .qk_norm_whole = true, .two_tables = true },
     { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
-      .partial_rotary = true, .rotary_names = true, .gelu_new = true },
+      .partial_rotary = true, .rotary_names = true },
     { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
       .scaled_logits = true },
     { .family = "stablelm", .attn_dropout = true, .mlp_dropout = true, .partial_rotary = true,
@@ -60,6 +60,9 @@ static const struct torch_style styles[] = {
     { .family = "qwen3_moe", .attn_dropout = true, .qk_norm_first = true },
     { .family = "granitemoe", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true, .scaled_logits = true,
       .routes_first = true },
+    { .family = "deepseek_v3", .attn_dropout = true, .routes_fp32 = true },
+    { .family = "gpt_oss", .attn_dropout = true, .fp32_weight = true, .routes_first = true, .routes_low = true, .half_tables = true,
+      .sinks = true, .clamped_gate = true },
     { .family = "olmoe", .attn_dropout = true, .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
@@ -126,20 +129,48 @@ bool torch_casts_tables(const struct torch_model *b)
 
 /* ---- MLP ---- */
 
-/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), one kernel per operation: transformers' "gelu_new". */
-static var gelu_new(struct torch_model *b, var x)
+/* The argument of tanh, c * (x + 0.044715 * x^3): "gelu_new", "gelu_accurate", "gelu_python_tanh". */
+static var of_power(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
-    var half = op_mul_const(t, "gelu 0.5x", x, 0);
     var x32 = torch_fp32_if_autocast(b, x);
     var cube = op_pow(t, "gelu x^3", x32);
+
     tape_drop(t, x32);
     cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
     var sum = tmp(t, cube, op_add(t, "gelu sum", x, cube));
-    var scaled = tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
-    var tanh = tmp(t, scaled, op_unary(t, "gelu tanh", KC_ELEMENTWISE, scaled, SAVE_OUT));
-    var one = op_view_add(b, tanh);
-    tape_drop(t, tanh);
+    return tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
+}
+
+/* c * x * (1 + 0.044715 * x * x): "gelu_fast". */
+static var of_products(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var scaled = op_mul_const(t, "gelu scale", x, 0);
+    var small = op_mul_const(t, "gelu scale", x, 0);
+    var square = tmp(t, small, op_mul(t, "gelu square", small, x));
+    var sum = tmp(t, square, op_view_add(b, square));
+    var y = op_mul(t, "gelu argument", scaled, sum);
+
+    tape_drop(t, scaled);
+    tape_drop(t, sum);
+    return y;
+}
+
+/* x / 2 * (1 + tanh(...)) or x / 2 * (1 + erf(x / sqrt 2)), one kernel per operation.  The gradient of erf is made of four (derivatives.yaml). */
+static var gelu_in_steps(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var half = op_mul_const(t, "gelu 0.5x", x, 0), curve;
+
+    if (b->m->act_code == ACT_OF_ERF) {
+        var scaled = op_mul_const(t, "gelu scale", x, 0);
+        curve = tmp(t, scaled, op_function(t, "gelu erf", scaled, 4 * tape_var_bytes(t, scaled)));
+    } else {
+        var argument = b->m->act_code == ACT_OF_POWER ? of_power(b, x) : of_products(b, x);
+        curve = tmp(t, argument, op_unary(t, "gelu tanh", KC_ELEMENTWISE, argument, SAVE_OUT));
+    }
+    var one = tmp(t, curve, op_view_add(b, curve));
     var y = op_mul(t, "gelu product", half, one);
     tape_drop(t, half);
     tape_drop(t, one);
@@ -148,11 +179,9 @@ static var gelu_new(struct torch_model *b, var x)
 
 var torch_activation(struct torch_model *b, var x)
 {
+    if (b->m->act_code != ACT_ONE_KERNEL)
+        return gelu_in_steps(b, x);
     switch (b->m->act) {
-    case ACT_GELU_TANH:
-        if (b->style->gelu_new)
-            return gelu_new(b, x);
-        break;
     case ACT_RELU:
         return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
     case ACT_RELU2: {
@@ -161,7 +190,7 @@ var torch_activation(struct torch_model *b, var x)
     }
     case ACT_SILU:
         return op_unary(b->t, "silu", KC_ELEMENTWISE, x, SAVE_IN);
-    case ACT_GELU:
+    case ACT_GELU: case ACT_GELU_TANH:
         break;
     }
     if (b->style->gelu_function) {
@@ -222,7 +251,7 @@ static var plain_mlp(struct torch_model *b, var x)
 
 static var mlp(struct torch_model *b, var x)
 {
-    if (b->m->experts)
+    if (b->m->experts && model_has_experts(b->m, b->block))
         return b->p->parallel.expert > 1 ? titan_moe(b, x) : torch_experts(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
@@ -363,7 +392,7 @@ static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
     int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
-    int64_t n = torch_table_rows(b) * width;
+    int64_t n = torch_table_rows(b) * (b->style->half_tables ? width / 2 : width);
     bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
         b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
@@ -429,6 +458,8 @@ var torch_embed(struct torch_model *b)
         b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     }
+    if (m->route_groups > 0)            /* e_score_correction_bias, a buffer of every router */
+        b->lasting[2] = op_new(t, "correction biases", KC_COPY, model_routers(m) * round_up(m->experts * 4, 512) / 4, DT_FP32);
     if (b->style->embed_dropout)
         x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
     return x;

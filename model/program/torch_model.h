@@ -38,12 +38,15 @@ struct torch_style {
     bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
     bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
-    bool gelu_new;              /* GELU as one kernel per operation */
     bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
     bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
                                    and halves added in place */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
     bool routes_first;          /* a token's experts are those of the largest scores, not probabilities */
+    bool routes_low;            /* ... in the compute dtype throughout */
+    bool half_tables;           /* of cosines and sines hold each angle once; halves are rotated */
+    bool sinks;                 /* beside the scores of each head a number */
+    bool clamped_gate;          /* experts with biases, whose gate and up are clamped (swiglu-oai) */
     bool routes_fp32;           /* ... and their weights stay in fp32 */
 };
 const struct torch_style *torch_style_of(const char *family);
@@ -78,7 +81,8 @@ struct torch_model {
     enum dtype  param_dt;       /* of the parameters that compute reads, */
     enum dtype  frozen_dt;      /* and of those that do not train */
     bool        autocast;
-    int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
+    int         block;          /* of the piece being built: TENSOR_EMBED, TENSOR_HEAD, or */
+    int         traced;         /* the first block of the kind that is traced */
     int64_t     tokens;         /* micro_batch * seq */
     var         ids, labels, positions, mask, other_mask, cos, sin, bias;    /* bias: of every score (mpt) */
     var         lasting[TORCH_BUFFERS];

@@ -17,19 +17,12 @@ static var tmp(struct tape *t, var used, var result)
 
 /* ---- parameters ---- */
 
-static int first_tensor(const struct model *m, int block)
-{
-    return block >= 0 ? m->block0 : 0;
-}
-
 int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
     int at = 0;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
-            continue;
         if (x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
         at++;
@@ -46,10 +39,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
 {
     int at = -1, last = -1;
 
-    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
-            continue;
         if (x->module != last)
             at++;
         last = x->module;
@@ -65,7 +56,7 @@ static const struct tensor *tensor_at(const struct torch_model *b, int block, in
 {
     enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
 
-    return &b->m->tensors[program_tensor(b->p, piece, 0, piece_tensor)];
+    return &b->m->tensors[program_tensor(b->p, piece, block, piece_tensor)];
 }
 
 int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias)
@@ -474,6 +465,11 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
+}
+
+var torch_norm_rows(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
+{
+    return norm_of(b, name, x, width, width, role);
 }
 
 /* A LayerNorm for each head, of a view of it; then the heads are put together again.  Here as

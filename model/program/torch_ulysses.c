@@ -62,7 +62,7 @@ static var attend(struct torch_model *b, const var in[3])
     int64_t heads = of.micro_batch * of.model.heads;
     bool efficient = b->kernel == ATTENTION_EFFICIENT;
     double flops = 4.0 * (double)heads * (double)of.seq * (double)of.seq * (double)of.model.head_dim;
-    var o = op_attention(t, "attention", (const var[]){ in[0], in[1], in[2], 0 }, heads * (efficient ? round_up(of.seq, 32) : of.seq),
+    var o = op_attention(t, "attention", (const var[]){ in[0], in[1], in[2], 0 }, tape_var_numel(t, in[0]), heads * (efficient ? round_up(of.seq, 32) : of.seq),
                          b->kernel == ATTENTION_FLASH ? 2 : 1, attention_scratch(&of), flops);
 
     o = tmp(t, o, op_view(t, o, of.micro_batch > 1));

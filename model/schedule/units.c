@@ -45,8 +45,13 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
         m->blocks = p->unit == UNIT_BLOCKS ? (int)p->unit_blocks : 1;
         m->of_class[UC_FULL] = layers / m->blocks;
         m->of_class[UC_TAIL] = layers % m->blocks != 0;
-        m->n = m->of_class[UC_FULL] + m->of_class[UC_TAIL];
+        m->n = m->of_class[UC_FULL] + m->of_class[UC_TAIL];     /* UC_DENSE are among them so far */
         m->period = every / gcd(every, m->blocks);
+        if (model_blocks_differ(m->model)) {        /* whose units are single blocks as well */
+            m->of_class[UC_DENSE] = layers - (int)model_routers(m->model);
+            m->of_class[UC_FULL] -= m->of_class[UC_DENSE];
+            m->alone = program_alone(p);
+        }
         m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? layers : 0;      /* whose units are single blocks */
     }
 }
@@ -57,6 +62,9 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
         return (struct unit_ref){ .cls = UC_ROOT };
     if (m->kind == UNIT_HALF_BLOCK)
         return (struct unit_ref){ position % 2 ? UC_MLP : UC_ATTENTION, position / 2, position / 2, 1 };
+    if (m->of_class[UC_DENSE])
+        return (struct unit_ref){ model_has_experts(m->model, position) ? UC_FULL : UC_DENSE,
+                                  (int)model_place_in_kind(m->model, position), position, 1 };
     if (position < m->of_class[UC_FULL])
         return (struct unit_ref){ UC_FULL, position, position * m->blocks, m->blocks };
     return (struct unit_ref){ UC_TAIL, 0, position * m->blocks,
@@ -65,7 +73,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts" };
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit" };
     return names[c];
 }
 
@@ -88,6 +96,18 @@ static int64_t sum_range(const struct model *m, int first, int n, int half, tens
 /* Is a tensor of a block in a class's unit, where the block's experts are a unit of their own? */
 static bool is_of(const struct tensor *t, enum unit_class c) { return role_is_of_experts(t->role) == (c == UC_EXPERTS); }
 
+/* The first block of a class: its first tensor, and how many it has. */
+static int block_first(const struct unit_map *m, enum unit_class c)
+{
+    int64_t b = 0;
+
+    while (m->of_class[UC_DENSE] && model_has_experts(m->model, b) != (c != UC_DENSE))
+        b++;
+    return model_block_first(m->model, b);
+}
+
+static int per_block(const struct unit_map *m, enum unit_class c) { return c == UC_DENSE ? m->model->per_dense : m->model->per_block; }
+
 static int64_t sum_class(const struct model *m, enum unit_class c, tensor_fn *f, const void *arg)
 {
     int64_t sum = 0;
@@ -101,7 +121,7 @@ static int64_t sum_class(const struct model *m, enum unit_class c, tensor_fn *f,
 int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
 {
     const struct model *model = m->model;
-    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+    int blocks_end = model_block_first(model, model->layers);
     int tail = (int)model->layers % m->blocks;
 
     switch (c) {
@@ -119,7 +139,9 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     case UC_FULL:
         if (m->of_class[UC_EXPERTS])
             return sum_class(model, c, f, arg);
-        return m->blocks * sum_range(model, model->block0, model->per_block, -1, f, arg);
+        return m->blocks * sum_range(model, block_first(m, c), model->per_block, -1, f, arg);
+    case UC_DENSE:
+        return sum_range(model, block_first(m, c), model->per_dense, -1, f, arg);
     case UC_TAIL:
         return tail * sum_range(model, model->block0, model->per_block, -1, f, arg);
     case UC_ATTENTION:
@@ -137,7 +159,7 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
 int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 {
     const struct model *model = m->model;
-    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+    int blocks_end = model_block_first(model, model->layers);
 
     if (c == UC_TIED)
         return i == 0 ? m->tied : -1;
@@ -156,6 +178,8 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
                 return t;
         return -1;
     }
+    if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE))
+        return i < per_block(m, c) ? block_first(m, c) + i : -1;
     if (c == UC_FULL || c == UC_TAIL) {
         int blocks = c == UC_FULL ? m->blocks : (int)model->layers % m->blocks;
         int first = c == UC_FULL ? 0 : m->of_class[UC_FULL] * m->blocks;
@@ -169,9 +193,11 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 
 int unit_stride(const struct unit_map *m, enum unit_class c)
 {
-    int per_block = m->model->per_block;
+    int tensors = m->model->per_block;
 
-    return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP || c == UC_EXPERTS ? per_block : 0;
+    if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE))       /* as far apart as the pattern has them */
+        return per_block(m, c) + (int)(m->model->moe_every - 1) * per_block(m, c == UC_DENSE ? UC_FULL : UC_DENSE);
+    return c == UC_FULL ? m->blocks * tensors : c == UC_ATTENTION || c == UC_MLP || c == UC_EXPERTS ? tensors : 0;
 }
 
 void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
@@ -216,8 +242,8 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
     int tail = m->of_class[UC_TAIL];
     /* The first and the last period stand alone: their neighbours differ.  So
      * does the shorter last unit, and the unit next to it. */
-    int lead = m->period + (backwards && tail ? 1 : 0);
-    int rest = m->period + (!backwards && tail ? 1 : 0);
+    int lead = m->period + (backwards ? tail : m->alone);
+    int rest = m->period + (backwards ? m->alone : tail);
     int reps = m->period > 0 && m->n > lead + rest ? (m->n - lead - rest) / m->period : 0;
     int k = 0;
 
@@ -239,7 +265,9 @@ void units_blocks_emit(const struct local_model *local, struct schedules *s, boo
 {
     /* A first block that differs stands alone: a whole period, so that the pattern goes on behind it. */
     int period = program_period(local->plan), layers = (int)local->model->layers;
-    int alone = !program_first_differs(local->plan) ? 0 : period < layers ? period : layers;
+    int alone = program_alone(local->plan), first = period < layers ? period : layers;
+    if (program_first_differs(local->plan) && alone < first)
+        alone = first;
     int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
 
     for (int k = 0; !backwards && k < alone; k++, at++)

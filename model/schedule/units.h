@@ -12,8 +12,9 @@
  * UC_TIED: the tied embedding of a pipeline's first and last stage.  By itself it is sharded alike on both, so that their shards'
  * gradients can be added up, after each stage has reduced its own (Megatron-LM's param_and_grad_buffer.py gives shared_embedding
  * a bucket of its own for the same reason).
+ * UC_DENSE: a block without experts where others have some, which are UC_FULL.
  * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number. */
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, NUC };
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, NUC };
 
 struct unit_map {
     const struct plan *plan;
@@ -22,7 +23,8 @@ struct unit_map {
     int     n;                  /* units besides the root, in forward order */
     int     blocks;             /* blocks per full unit */
     int     of_class[NUC];      /* how many of each class */
-    int     period;             /* after so many units the pattern of classes and recompute repeats */
+    int     period;             /* after so many units the pattern of classes and recompute repeats, */
+    int     alone;              /* but for so many of the first */
     int     tied;               /* the tensor that is UC_TIED; -1: none */
 };
 

@@ -5,7 +5,7 @@
 #include "sim/clock/clock.h"
 
 /* Depth of repeats; states of one repeat that are compared; items of a role before finished ones are dropped. */
-enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16, MOST_ITEMS = 1 << 20 };
+enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16, LEAST_ITEMS = 1 << 11, MOST_ITEMS = 1 << 20 };
 
 /* ARRIVED: it could start, but another role has not come yet. */
 enum item_state { WAITING, ARRIVED, RUNNING, DONE };
@@ -113,7 +113,7 @@ static inline void bits_clear(struct bits b, int i) { b.word[i / 64] &= ~(UINT64
 static inline bool bits_has(struct bits b, int i)   { return b.word[i / 64] >> i % 64 & 1; }
 
 /* ---- clock_pull.c ---- */
-void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id);
+void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sched_id id);
 void clock_pull_close(struct actor *a);
 /* Unrolls the next entry; false at the end.  The item, or the issuing thread's wait, is items[n-1]. */
 bool clock_pull_next(struct clock *k, struct actor *a);

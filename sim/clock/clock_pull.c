@@ -273,7 +273,7 @@ bool clock_pull_next(struct clock *k, struct actor *a)
 
 /* ---- storage ---- */
 
-void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id)
+void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sched_id id)
 {
     a->role = r;
     a->s = r->s;
@@ -282,7 +282,7 @@ void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id)
     a->end = r->s->end[id];
     a->want = ~0u;
     a->passed = a->blocked = a->issue_cause = -1;
-    a->most = ITEMS;
+    a->most = ITEMS / nroles > LEAST_ITEMS ? ITEMS / nroles : LEAST_ITEMS;
     for (int st = 0; st < NSTREAM; st++)
         a->last_on[st] = a->head[st] = -1;
     for (int g = 0; g < PLAN_GROUPS; g++) {

@@ -339,12 +339,19 @@ static void interval(const struct step *st, const double *ends, int n, struct ti
     out->high_s = step + sqrt(more);
 }
 
-/* Of a pipeline the stage that does it longest.  The device is at rest meanwhile: idle time. */
+double simulate_retries_s(const struct evaluation *e)
+{
+    double s = simulate_retry_s(&e->reserved);
+
+    for (int i = 0; i < e->nstages; i++)
+        s = fmax(s, simulate_retry_s(&e->stage[i].reserved));
+    return s;
+}
+
+/* The device is at rest meanwhile: idle time. */
 static void add_retries(const struct evaluation *e, struct timing *t)
 {
-    t->retry_s = simulate_retry_s(&e->reserved);
-    for (int i = 0; i < e->nstages; i++)
-        t->retry_s = fmax(t->retry_s, simulate_retry_s(&e->stage[i].reserved));
+    t->retry_s = simulate_retries_s(e);
     t->line.step_s += t->retry_s;
     t->line.idle_s += t->retry_s;
     t->low_s += t->retry_s;
@@ -384,6 +391,8 @@ static int run_one(void *of, int64_t i)
         r->ends[i - RUN_VIEWS] = step_seconds(r->st, &r->views[i - RUN_VIEWS]);
         return r->ends[i - RUN_VIEWS] < 0 ? -1 : 0;
     }
+    if (i == RUN_KEPT && !r->kept)
+        return 0;
     own = room_new((size_t)r->st->n, sizeof *own);
     if (i == RUN_KEPT)
         rc = step_run(r->st, NULL, own, r->kept, &r->kept_s);
@@ -403,7 +412,7 @@ static int time_step(const struct step *st, struct timing *out, struct run *kept
         step_parts(st, r.lines, r.makespan_s, &out->line, &out->stages);
         interval(st, r.ends, n, out);
     }
-    for (int i = 0; rc == 0 && i < st->n; i++)
+    for (int i = 0; rc == 0 && kept && i < st->n; i++)
         kept[i].total.step_s = r.kept_s;            /* each stage's step is the whole */
     out->basis = st->basis;
     out->outside = st->outside;
@@ -424,16 +433,23 @@ static int64_t held_by(const struct memory_verdict *m, const struct schedules *s
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
 }
 
+static int time_all(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
+{
+    memset(out, 0, sizeof *out);
+    if (time_step(st, out, kept) < 0)
+        return -1;
+    add_retries(e, out);
+    ratios(st->p, out);
+    return 0;
+}
+
+int simulate_interval(const struct step *st, const struct evaluation *e, struct timing *out) { return time_all(st, e, out, NULL); }
+
 int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
 {
     struct run *runs = kept ? kept : room_new((size_t)st->n, sizeof *runs);
+    int rc = time_all(st, e, out, runs);
 
-    memset(out, 0, sizeof *out);
-    int rc = time_step(st, out, runs);
-    if (rc == 0) {
-        add_retries(e, out);
-        ratios(st->p, out);
-    }
     for (int i = 0; rc == 0 && i < st->n; i++) {
         int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, st->role[i].s, &runs[i]);
         out->stages.stage[i].held_bytes = held;
@@ -574,6 +590,7 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+    json_object_set_new(doc, "peak_flops", json_real(flops_peak(&p->cluster, p->precision)));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
     exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
     if (t->retry_s > 0)

@@ -69,6 +69,7 @@ void simulate_priced_free(struct priced *p);
 
 /* Seconds of a steady step in which PyTorch's allocator frees and takes memory of the device, all streams at rest. */
 double simulate_retry_s(const struct reserved *r);
+double simulate_retries_s(const struct evaluation *e);     /* of a pipeline the stage that does it longest */
 
 /* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);
@@ -87,6 +88,8 @@ int simulate_stages(const struct plan *p, const struct evaluation *e, struct tim
 /* The same of a step that is open (step.h); `kept` may be NULL. */
 struct step;
 int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept);
+/* The same without held memory, for which every entry of every stage would have to be kept. */
+int simulate_interval(const struct step *st, const struct evaluation *e, struct timing *out);
 
 /* Puts time and held memory into a document of evaluation_json(). */
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);

@@ -34,6 +34,16 @@ struct step_role {
     char              name[32];     /* "stage 1" */
 };
 
+/* A step other than predicted. */
+struct step_view {
+    unsigned parts;                 /* their entries take ... */
+    bool     high;                  /* ... the high end of their interval, or the low one */
+    double   slow;                  /* so many times what streams lose to each other; 0: nothing slows anything */
+    double   issue;                 /* so many times the issuing thread's time */
+};
+
+enum { STEP_KNOWN = 16 };
+
 struct step {
     const struct plan *p;
     struct step_role  *role;
@@ -41,6 +51,8 @@ struct step {
     enum basis basis;               /* the worst of any entry */
     bool       outside;             /* an entry is beyond what was measured */
     bool       crowded;             /* ranks share cores */
+    struct { struct step_view as; double s; } known[STEP_KNOWN];       /* what step_views() ran: nothing is run twice */
+    int        nknown;
 };
 
 /* Prices the schedules of one rank of each stage (evaluation_roles), which stay the caller's.  0, or -1 with the reason
@@ -58,14 +70,6 @@ enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_
 #define STEP_ISSUE_LOW  .5
 #define STEP_ISSUE_HIGH 2
 
-/* A step other than predicted. */
-struct step_view {
-    unsigned parts;                 /* their entries take ... */
-    bool     high;                  /* ... the high end of their interval, or the low one */
-    double   slow;                  /* so many times what streams lose to each other; 0: nothing slows anything */
-    double   issue;                 /* so many times the issuing thread's time */
-};
-
 /* Runs every stage from one start: `lines` has room for st->n.  `as` NULL: as predicted.  `kept` NULL, or for each stage
  * every entry as it ran, for run_free(); none where there are more than a million in all.  0, or -1 with a deadlock reported. */
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
@@ -80,7 +84,7 @@ int step_time(const struct plan *p, const struct evaluation *e, struct cost_cach
 double step_seconds(const struct step *st, const struct step_view *as);
 
 /* The same of n views, on all cores: all of `out`, or -1 with a deadlock reported. */
-int step_views(const struct step *st, const struct step_view *views, int n, double *out);
+int step_views(struct step *st, const struct step_view *views, int n, double *out);
 
 /* The busiest stage's line, to the end of the step and with the wait for the slowest rank, and what each stage does. */
 void step_parts(const struct step *st, const struct timeline *lines, double makespan_s, struct timeline *line,

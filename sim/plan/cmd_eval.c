@@ -164,9 +164,11 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
 {
     const struct timeline *l = &t->line;
     double step = l->step_s;
+    char peak[96];
 
-    printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %% (%s)\n", step, t->low_s,
-           t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu,
+    flops_peak_text(p, peak, sizeof peak);
+    printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %%%s (%s)\n", step, t->low_s,
+           t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu, peak,
            flop_convention_of(&p->model, FLOPS_PALM));
     if (t->stages.n > 1)
         printf("  of stage %d, the busiest:\n", t->stages.busiest);

@@ -74,6 +74,8 @@ static int print_row(void *of, const struct limits_row *r)
            r->limit.bytes_per_param, count_text(r->limit.max_params).s);
     if (!a->states_only)
         print_reach(a, &r->limit);
+    if (r->narrow)
+        fputs("; weights and states in bf16 (ddp.model_dtype)", stdout);
     puts(training);
     fflush(stdout);
     return 0;

@@ -65,7 +65,8 @@ static void print_answer(const struct ranked *of, int64_t n, const struct money_
     while (tied < n && of[tied].tied)
         tied++;
     if (tied > 1)
-        fprintf(to, "tied with the fastest, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last\n");
+        fprintf(to, "tied with the fastest, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last%s\n",
+                search_second_is_plain(of, n) ? ", but for the second, which is plainer than the first" : "");
     fprintf(to, "%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && of[i].waits && !of[i - 1].waits)

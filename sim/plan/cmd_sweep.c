@@ -118,7 +118,7 @@ int cmd_sweep(int argc, char **argv)
     };
     struct sweep s;
     int rc = opts_parse("dpxplan sweep", "A plan evaluated, or a question searched, at each of many points.  Efficiency is "
-                        "tokens/s of a GPU\nagainst the first point of its series that fits.  Ctrl-C keeps what is done.",
+                        "tokens/s of a GPU\nagainst the first point of its series that fits, MFU of the GPU's dense peak in the\nplan's precision, also with fp8.  Ctrl-C keeps what is done.",
                         opts, argc, argv);
 
     if (rc != OPTS_OK)

@@ -39,6 +39,8 @@ static int complete(struct limits_asked *a, struct plan *base)
 {
     bool cluster = a->cluster || a->cluster_doc, model = a->model || a->model_doc;
 
+    if (a->framework >= 0 && a->dialect >= 0 && !(search_framework_dialects(a->framework) >> a->dialect & 1))
+        return fail("limits --dialect %s: not one of --framework %s", limits_dialects[a->dialect], search_frameworks[a->framework]);
     if (!cluster && !a->states_only)
         return fail("limits: give --cluster and --model, or --memory, --world and --states-only");
     if (a->world && !a->states_only)
@@ -62,6 +64,9 @@ static int complete(struct limits_asked *a, struct plan *base)
     return search_tune(&a->tuned, &base->model);
 }
 
+/* Of that framework alone, which has kernels of its own. */
+static bool is_megatron(const struct limits_asked *a) { return a->dialect == DIALECT_MEGATRON || a->framework == FRAMEWORK_MEGATRON; }
+
 static int open_question(struct asking *q)
 {
     struct limits_asked *a = &q->a;
@@ -77,7 +82,7 @@ static int open_question(struct asking *q)
         if (a->precision != DT_BF16)
             notes_say("dpx: %s: %s has no bf16", dtype_name((enum dtype)a->precision), q->base.cluster.gpu.title);
     }
-    q->base.kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : a->dialect != DIALECT_MEGATRON ? attention_default(&q->base.model)
+    q->base.kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : !is_megatron(a) ? attention_default(&q->base.model)
                     : a->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     if (a->elsewhere == ELSEWHERE_DISK && (a->dialect < 0 || a->dialect == DIALECT_DEEPSPEED))
         notes_say("dpx: models of thousands of blocks are tried: this can take some minutes");
@@ -89,7 +94,7 @@ static int open_question(struct asking *q)
 /* Megatron-LM's where it is named: it has kernels of its own, and few use it without tensor parallelism. */
 static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect d)
 {
-    bool usual = a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
+    bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
 
     return (a->dialect >= 0 ? (int)d == a->dialect : usual) && dialect_has(d, s) &&
            elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
@@ -106,7 +111,7 @@ static int refuse_dialect(const struct limits_asked *a)
                 n += (size_t)snprintf(cells + n, sizeof cells - n, "%s%s of %s", n ? ", " : "", strategy_name((enum strategy)s),
                                       dialect_name((enum dialect)d));
     return fail("limits --offload %s: no strategy of %s has it; those that have: %s", elsewhere_words[a->elsewhere],
-                dialect_name((enum dialect)a->dialect), cells);
+                a->dialect >= 0 ? dialect_name((enum dialect)a->dialect) : a->framework >= 0 ? search_frameworks[a->framework] : "any dialect", cells);
 }
 
 /* The training with the largest micro-batch, one of them a step on each rank.  0, or -1 reported. */
@@ -151,6 +156,7 @@ static int each_cell(struct asking *q, struct refused *refused, int *nrefused)
                 continue;
             if (ask_cell(q, &r) < 0)
                 return -1;
+            r.narrow = !q->a.states_only && limit_narrow(&q->base.model, r.strategy, r.dialect, (enum dtype)q->a.precision);
             if (r.refused[0]) {
                 struct refused *no = &refused[(*nrefused)++];
                 no->strategy = r.strategy;
@@ -205,6 +211,8 @@ static int add_row(void *of, const struct limits_row *r)
     json_object_set_new(o, "bytes_per_param", json_real(l->bytes_per_param));
     json_object_set_new(o, "max_params", json_integer(l->max_params));
     if (!a->states_only) {
+        if (r->narrow)
+            json_object_set_new(o, "model_dtype", json_string(dtype_name(DT_BF16)));
         json_object_set_new(o, "max_layers", json_integer(l->max_layers));
         json_object_set_new(o, "then_short", l->then_short[0] ? json_string(l->then_short) : json_null());
         json_object_set_new(o, "max_micro_batch", json_integer(l->max_micro_batch));

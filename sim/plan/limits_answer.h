@@ -18,18 +18,19 @@ struct limits_asked {
     const char *cluster, *model;
     const struct json_t *cluster_doc, *model_doc;       /* in the place of names */
     int64_t memory, world, seq;
-    int     dialect, kernels, precision, recompute, elsewhere;      /* -1: not given */
+    int     framework, dialect, kernels, precision, recompute, elsewhere;       /* -1: not given */
     bool    states_only;
     struct search_tuned tuned;
     struct money_question money;
 };
 
-#define LIMITS_ASKED { .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE }
+#define LIMITS_ASKED { .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE }
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
+    { "framework", "only what runs in it: torch, deepspeed, any of these two, megatron", .word = &(a).framework, .words = search_frameworks }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only }, \
     { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
@@ -48,6 +49,7 @@ struct limits_row {
     enum strategy strategy;
     enum dialect  dialect;
     struct limit  limit;
+    bool   narrow;                          /* with weights in bf16 (limit_narrow()) */
     bool   timed;                           /* a training was asked for, and this is its plan's: */
     struct plan   plan;
     struct timing t;

@@ -108,7 +108,71 @@ int plan_source_check_key(const char *key)
                 near ? near : "", near ? "?" : "");
 }
 
+/* The object of a path ("deepspeed.aio", "": the document); NULL: it is not there. */
+static json_t *object_in(json_t *doc, const char *path)
+{
+    char name[KEY];
+
+    for (size_t n; doc && *path; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        doc = json_object_get(doc, name);
+    }
+    return doc;
+}
+
+/* Objects on a path that hold nothing go, the innermost first. */
+static void drop_empty(json_t *in, const char *path)
+{
+    size_t n = strcspn(path, ".");
+    char name[KEY];
+
+    if (!*path)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)n, path);
+    json_t *of = json_object_get(in, name);
+    if (path[n])
+        drop_empty(of, path + n + 1);
+    if (json_is_object(of) && json_object_size(of) == 0)
+        json_object_del(in, name);
+}
+
 /* ---- values ---- */
+
+/* What people type for nothing, as a value of a key that has a word of its own for it: 0 for false, off for none. */
+static bool is_off(const char *text)
+{
+    static const char *const words[] = { "false", "none", "off", "no", "0", NULL };
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(text, words[i]))
+            return true;
+    return false;
+}
+
+static bool is_on(const char *text) { return !strcmp(text, "true") || !strcmp(text, "on") || !strcmp(text, "yes") || !strcmp(text, "1"); }
+
+static bool has_word(const struct knob *k, const char *word)
+{
+    for (int w = 0; k->type == KNOB_WORD && k->words[w]; w++)
+        if (!strcmp(k->words[w], word))
+            return true;
+    return false;
+}
+
+/* The key's own word for a value that asks for nothing; `text` where there is none. */
+static const char *own_word(const struct knob *k, const char *text)
+{
+    bool truth = k && (k->type == KNOB_BOOL || k->type == KNOB_FLAG);
+
+    if (truth && (is_off(text) || is_on(text)))
+        return is_on(text) ? "true" : "false";
+    if (!k || !is_off(text) || has_word(k, text))
+        return text;
+    if (has_word(k, "none"))
+        return "none";
+    return k->null == KNOB_NULL_VALUE && (k->type == KNOB_REAL || k->type == KNOB_WORD) && strcmp(text, "0") ? "null" : text;
+}
 
 static json_t *number(const char *key, const char *text)
 {
@@ -163,6 +227,7 @@ static json_t *value_of(const char *key, const char *text)
         fail("%s: a value is missing", key);
         return NULL;
     }
+    text = own_word(k, text);
     if (is_text(key)) {
         j = strcmp(text, "null") && k && k->type == KNOB_LIST ? names_of(k, text) : strcmp(text, "null") ? json_string(text) : json_null();
         if (!j)
@@ -274,9 +339,10 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
 /* A usual value of a key that says something only beside another: it goes with that one. */
 static bool follows_another(const struct plan *p, const struct knob *k)
 {
-    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL;
+    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL || k->type == KNOB_REAL || k->type == KNOB_WORD;
+    double v = knob_get(p, k), usual = knob_default(p, k);
 
-    return k->idle && k->usual && number && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
+    return k->idle && number && !(v < usual) && !(v > usual);
 }
 
 json_t *plan_source_brief(const struct plan *p)
@@ -295,15 +361,14 @@ json_t *plan_source_brief(const struct plan *p)
     plain.parallel = none;          /* its degrees stay in the document */
     usual = plan_to_json(&plain);
     for (int i = 0; (k = knob_at(i)); i++) {
-        json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
-        const json_t *of = k->object[0] ? json_object_get(usual, k->object) : usual;
+        json_t *in = object_in(doc, k->object);
+        const json_t *of = object_in(usual, k->object);
         if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision"))
             continue;
         v = json_object_get(in, k->name);
         if (v && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
             json_object_del(in, k->name);
-        if (k->object[0] && in && json_object_size(in) == 0)
-            json_object_del(doc, k->object);
+        drop_empty(doc, k->object);
     }
     json_decref(usual);
     return doc;
@@ -354,25 +419,37 @@ static void drop_version(json_t *doc, const struct change *ch)
 
 /* Of a key that the new cell has not, the value that says what all plans of that cell do; NULL: there is none.  A plan that keeps
  * its states on the host, or trains adapters, is not silently one that does not. */
-static const char *value_of_all(const char *key, const json_t *v)
+static const char *value_of_all(const char *key)
 {
-    if (!strcmp(key, "fsdp.cpu_offload"))
-        return json_is_true(v) ? "false" : NULL;
-    return !strcmp(key, "train") && !(json_is_string(v) && !strcmp(json_string_value(v), "all")) ? "all" : NULL;
+    static const struct { const char *key, *all; } of[] = {
+        { "fsdp.cpu_offload", "false" }, { "train", "all" }, { "deepspeed.offload_optimizer.device", "none" },
+        { "deepspeed.offload_param.device", "none" },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(key, of[i].key))
+            return of[i].all;
+    return NULL;
+}
+
+static bool is_value(const json_t *v, const char *text)
+{
+    const char *s = json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : json_string_value(v);
+
+    return s && !strcmp(s, text);
 }
 
 /* A key of the document that the cell has not: 0 left out, or -1 with the reason reported. */
 static int drop_key(json_t *in, const struct knob *k, const char *key, enum strategy s, enum dialect d, struct change *ch)
 {
-    const char *cell = strategy_name(s), *of = dialect_name(d), *value = named(ch, key);
-    const char *all = value_of_all(key, json_object_get(in, k->name));
-    bool says_nothing = value && ((!strcmp(key, "fsdp.cpu_offload") && !strcmp(value, "false")) || (!strcmp(key, "train") && !strcmp(value, "all")));
+    const char *cell = strategy_name(s), *of = dialect_name(d), *value = named(ch, key), *all = value_of_all(key);
+    bool says_nothing = all && is_value(json_object_get(in, k->name), all);
 
     if (value && !says_nothing)
         return fail("%s=%.60s: %s of %s has no such key", key, value, cell, of);
-    if (all)
+    if (all && !says_nothing)
         return fail("%s: %s of %s has no such key: set %s=%s as well", key, cell, of, key, all);
-    if (says_nothing)
+    if (value)
         json_object_del(in, k->name);
     else
         drop(in, k->name, key, ch);
@@ -398,38 +475,52 @@ static int drop_foreign(json_t *doc, struct change *ch)
     if (s < 0 || d < 0 || !dialect_has((enum dialect)d, (enum strategy)s))
         return 0;                       /* refused as a plan */
     for (int i = 0; (k = knob_at(i)); i++) {
-        json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
+        json_t *in = object_in(doc, k->object);
         char key[KEY];
         knob_key_text(k, key, sizeof key);
         if (json_object_get(in, k->name) && !knob_find(k->object, k->name, CELL(s, d)) &&
             drop_key(in, k, key, (enum strategy)s, (enum dialect)d, ch) < 0)
             return -1;
-        if (k->object[0] && in && json_object_size(in) == 0)
-            json_object_del(doc, k->object);
+        drop_empty(doc, k->object);
     }
     if (ch->dropped[0])
         notes_say_once("dpx: %s of %s has no %s: dropped", strategy, dialect_name((enum dialect)d), ch->dropped);
     return 0;
 }
 
-/* Keys that say nothing any more beside the degrees that are named (parallel.tensor=1: parallel.sequence) are left out. */
+/* The plan with what the changes name, as far as its cell has it and the values are such. */
+static void set_named(json_t *doc, const struct change *ch, struct plan *p)
+{
+    char name[KEY], ignored[256];
+    const struct knob *k;
+
+    struct fail_sink before = fail_divert(ignored, sizeof ignored);
+    for (int i = 0; i < ch->n; i++) {
+        plan_source_split(ch->pairs[i], name, sizeof name);
+        if (!(k = row_of(name)) || !(k = knob_find(k->object, k->name, knob_cell(p))))
+            continue;
+        const json_t *v = json_object_get(object_in(doc, k->object), k->name);
+        struct plan q = *p;
+        if (v && knob_read(v, "set", k, &q) == 0)
+            *p = q;
+    }
+    fail_restore(before);
+}
+
+/* Keys that say nothing any more beside what is named (parallel.tensor=1: parallel.sequence; fp8=none: fp8_filter) are left out. */
 static void drop_idle(json_t *doc, const struct plan *was, const struct change *ch)
 {
     struct plan p = *was;               /* shares the model; not freed */
-    const struct { const char *key; int64_t *degree; } of[] = {
-        { "parallel.tensor", &p.parallel.tensor }, { "parallel.context", &p.parallel.context }, { "parallel.pipeline", &p.parallel.pipeline },
-    };
     const struct knob *k;
-    int64_t n;
+    char key[KEY];
 
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (named(ch, of[i].key) && count_parse(of[i].key, named(ch, of[i].key), &n) == 0)
-            *of[i].degree = n;
-    for (int i = 0; (k = knob_at(i)); i++) {
-        char key[KEY];
+    set_named(doc, ch, &p);
+    for (int i = 0; (k = knob_at(i)); i++) {        /* rows come after those that make them idle, but for a few */
         knob_key_text(k, key, sizeof key);
-        if (k->object[0] && k->idle && !k->idle(was) && k->idle(&p) && !named(ch, key))
-            json_object_del(json_object_get(doc, k->object), k->name);
+        if (!(k->cells & knob_cell(was)) || !k->idle || k->idle(was) || !k->idle(&p) || named(ch, key))
+            continue;
+        json_object_del(object_in(doc, k->object), k->name);
+        knob_set(&p, k, knob_default(&p, k));
     }
 }
 

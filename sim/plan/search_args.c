@@ -23,6 +23,8 @@ static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED, 1u << DIALECT_MEGATRON,
 };
 
+uint64_t search_framework_dialects(int framework) { return framework_dialects[framework]; }
+
 static bool can_export(const struct plan *p, const void *target)
 {
     return export_can(p, target);

@@ -45,6 +45,8 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON }
 enum dtype search_precision(const struct gpu *g);
 
 /* Words of the options, ended by NULL. */
+/* The dialects that run in a framework, as bits; any: torch and deepspeed. */
+uint64_t search_framework_dialects(int framework);
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
 

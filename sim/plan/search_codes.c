@@ -20,8 +20,8 @@ struct candidates { struct candidate of[MOST]; int n; };
  * both take as long; 0: not known. */
 struct offer { struct plan plan; double step_s, cross; bool now; };
 
-/* What a plan's step would be; NULL: the framework refuses it, or it does not fit. */
-static struct crossover_plan *fitting(const struct search_options *o, const struct plan *p)
+/* What a plan's step would be; NULL: the framework refuses it. */
+static struct crossover_plan *opened(const struct search_options *o, const struct plan *p)
 {
     struct crossover_plan *s = NULL;
     char why[512];
@@ -29,10 +29,6 @@ static struct crossover_plan *fitting(const struct search_options *o, const stru
     struct fail_sink before = fail_divert(why, sizeof why);
     if (plan_check(p, "search") == 0 && (!o->accept || o->accept(p, o->accept_what)))
         s = crossover_open(p);
-    if (s && !crossover_fits(s)) {
-        crossover_close(s);
-        s = NULL;
-    }
     fail_restore(before);
     return s;
 }
@@ -53,9 +49,22 @@ static const struct plan *fastest(const struct search_result *r, enum strategy s
 static void consider(const struct search_options *o, struct plan p, struct candidates *to)
 {
     plan_resolve(&p);
-    struct crossover_plan *s = to->n < MOST ? fitting(o, &p) : NULL;
+    struct crossover_plan *s = to->n < MOST ? opened(o, &p) : NULL;
     if (s)
         to->of[to->n++] = (struct candidate){ p, s };
+}
+
+/* Only those that fit. */
+static void drop_full(struct candidates *all)
+{
+    int n = 0;
+
+    for (int i = 0; i < all->n; i++)
+        if (crossover_fits(all->of[i].slowed))
+            all->of[n++] = all->of[i];
+        else
+            crossover_close(all->of[i].slowed);
+    all->n = n;
 }
 
 /* ZeRO++; int4 gradients in fp16 alone: of others DeepSpeed's kernels read the bits as fp16. */
@@ -134,10 +143,13 @@ static bool find(const struct search_options *o, const struct search_result *r, 
     if (r->nfit > 0 && o->cluster->nodes > 1) {
         consider_zeropp(o, r, &all);
         consider_hooks(o, r, &all);
+        drop_full(&all);
         first = all.n > 0 ? crossover_open(&r->found[0].plan) : NULL;
     }
-    if (first)
+    if (first) {
+        crossover_fits(first);                  /* it does; where it retries, its step takes longer */
         found = choose(o, &all, first, out);
+    }
     drop(&all);
     crossover_close(first);
     return found;
@@ -159,6 +171,15 @@ static void consider_megatron(const struct search_options *o, const struct searc
     }
 }
 
+static int fastest_of(const double *s, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        best = s[i] < s[best] ? i : best;
+    return best;
+}
+
 /* torchao's float8 linear layers, one scale a tensor, with FSDP2's float8 gathers where it has them: of the kernels that were searched. */
 static bool find_float8(const struct search_options *o, const struct search_result *r, struct offer *out)
 {
@@ -174,13 +195,17 @@ static bool find_float8(const struct search_options *o, const struct search_resu
         consider(o, p, &all);
     }
     consider_megatron(o, r, &all);
-    for (int i = 0; i < all.n; i++) {
-        double s = crossover_step(all.of[i].slowed, 1);
-        if (s > 0 && s < most) {
-            most = s;
-            *out = (struct offer){ .plan = all.of[i].plan, .step_s = s, .now = true };
-            found = true;
+    double step_s[MOST];
+    for (int i = 0; i < all.n; i++)
+        step_s[i] = crossover_step(all.of[i].slowed, 1);
+    for (int left = all.n; left > 0 && !found; left--) {        /* the fastest first: to ask the allocator takes longer than the clock */
+        int best = fastest_of(step_s, all.n);
+        if (step_s[best] > 0 && step_s[best] < most && crossover_fits(all.of[best].slowed)) {
+            double s = crossover_step(all.of[best].slowed, 1);
+            found = s < most;
+            *out = (struct offer){ .plan = all.of[best].plan, .step_s = s, .now = true };
         }
+        step_s[best] = INFINITY;
     }
     drop(&all);
     return found;

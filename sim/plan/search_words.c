@@ -149,6 +149,33 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
                  others_wait ? " without allocator stalls" : "");
 }
 
+bool search_second_is_plain(const struct ranked *of, int64_t n)
+{
+    return n > 1 && of[1].tied && of[1].tight && !of[0].tight && of[1].departures < of[0].departures;
+}
+
+/* What speaks for a less usual plan: the plainer one beside it is tight, and what is plainer and has room takes longer. */
+static void plainer_words(const struct search_result *r, const struct ranked *of, int64_t n, char *to, size_t size)
+{
+    char label[160];
+    size_t at;
+
+    if (!search_second_is_plain(of, n))
+        return;
+    knob_label(&of[1].found->plan, label, sizeof label);
+    at = (size_t)snprintf(to, size, "  %s is plainer (%d changed), but tight: it needs the headroom, or its allocator gives memory back in the step.", label,
+                          of[1].departures);
+    for (int64_t i = 0; i < r->nfit && at < size; i++) {
+        const struct found *f = &r->found[i];
+        bool plainer = ranking_departures(&f->plan) < of[0].departures || (plan_is_data_parallel(&f->plan) && !plan_is_data_parallel(&of[0].found->plan));
+        if (f->step_s <= of[0].found->step_s || !f->looked_at || f->tight || f->elsewhere || ranking_deprecated(&f->plan) || !plainer || search_waits(f))
+            continue;
+        knob_label(&f->plan, label, sizeof label);
+        snprintf(to + at, size - at, "  %s is plainer and has room, at %.1f %% more time.", label, 100 * (f->step_s / of[0].found->step_s - 1));
+        return;
+    }
+}
+
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
 {
     int64_t next = best_other(of, n);
@@ -163,6 +190,8 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
                  "%sit is closest to its framework's defaults (%d option%s changed).", mine, tied,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
+    if (tied > 1)
+        plainer_words(r, of, n, to + strlen(to), size - strlen(to));
     else if (next < 0)
         alone_sentence(r, of, n, mine, to, size);
     if (tied > 1 || next < 0)

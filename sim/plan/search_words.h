@@ -10,7 +10,7 @@
 #include "sim/search/search.h"
 
 /* Bytes that hold any of the sentences. */
-enum { SEARCH_SENTENCE = 720 };
+enum { SEARCH_SENTENCE = 1200 };
 
 /* The fastest fitting plan of each strategy and dialect, of data parallelism alone and with a grid; how many. */
 enum { SEARCH_BESTS = 2 * NSTRATEGY * NDIALECT };
@@ -20,6 +20,9 @@ int search_bests(const struct search_result *r, int64_t best[SEARCH_BESTS]);
 bool search_waits(const struct found *f);
 /* Finds that out for n of the plans found, on all cores. */
 void search_learn_waits(struct search_result *r, const int64_t *of, int64_t n);
+
+/* Is the second of n ranked a plainer, tight plan that the first's room keeps it behind (ranking.h)? */
+bool search_second_is_plain(const struct ranked *of, int64_t n);
 
 /* Why the first of n ranked comes first; "" where n is 0. */
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size);

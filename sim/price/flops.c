@@ -1,6 +1,8 @@
 /* flops.c -- FLOPs of a token by each convention, and the utilisation that they give. */
 #include "sim/price/flops.h"
 
+#include <stdio.h>
+
 #include "model/program/program.h"
 #include "sim/price/gpu_rates.h"
 
@@ -127,6 +129,16 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 double flops_peak(const struct cluster *c, enum dtype precision)
 {
     return c->is_host || gpu_is_host(&c->gpu) ? 0 : gpu_peak(&c->gpu, precision);
+}
+
+void flops_peak_text(const struct plan *p, char *to, size_t size)
+{
+    double peak = flops_peak(&p->cluster, p->precision);
+    bool narrow = p->float8.recipe != FLOAT8_NONE || plan_scaled(p) != SCALED_NONE;
+
+    to[0] = '\0';
+    if (peak > 0)
+        snprintf(to, size, " of the dense %s peak, %.4g TFLOP/s%s", dtype_name(p->precision), peak / 1e12, narrow ? ", as without fp8" : "");
 }
 
 static double share_of_peak(const struct plan *p, double flops_per_s)

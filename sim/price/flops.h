@@ -31,6 +31,9 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f);
 /* The dense datasheet peak that a precision is held against, FLOP/s; 0 on hosts. */
 double flops_peak(const struct cluster *c, enum dtype precision);
 
+/* " of the dense bf16 peak, 989.4 TFLOP/s", what the shares below are of; "" on hosts. */
+void flops_peak_text(const struct plan *p, char *to, size_t size);
+
 /* Shares of the peak, by tokens per second of one GPU.  0 where there is no peak. */
 double flops_mfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu);
 double flops_hfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu);

@@ -16,10 +16,10 @@
 /* What all blocks keep for backward, one micro-step of one sample group. */
 static int64_t of_blocks(const struct plan *p, const struct program *g)
 {
-    int64_t period = program_period(p), sum = 0;
+    int64_t period = program_period(p), alone = program_alone(p), sum = 0;
 
-    for (int64_t b = 0; b < period; b++) {
-        int64_t alike = (p->model.layers - b + period - 1) / period;
+    for (int64_t b = 0; b < alone + period && b < p->model.layers; b++) {
+        int64_t alike = b < alone ? 1 : (p->model.layers - b + period - 1) / period;
         sum += alike * g->whole[program_piece_of_block(p, b)][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS];
     }
     return sum;

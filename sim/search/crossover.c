@@ -9,11 +9,13 @@
 #include "model/memory/evaluate.h"
 #include "model/schedule/measured.h"
 #include "sim/clock/simulate.h"
+#include "sim/clock/step.h"
 
 struct crossover_plan {
     struct plan plan;               /* at the speed that was asked for last */
     double      inter;
     struct evaluation e;
+    bool asked, fits;               /* PyTorch's allocator; what it said */
     const struct measured_device *measured;     /* as it is; NULL */
     struct measured_device        varied;
     struct measured_coll         *coll;         /* of it */
@@ -26,7 +28,7 @@ struct crossover_plan *crossover_open(const struct plan *p)
     s->plan = *p;
     s->inter = p->cluster.inter;
     s->measured = p->cluster.measured;
-    if (evaluate(&s->plan, &s->e) < 0) {
+    if (evaluate_allocated(&s->plan, &s->e) < 0) {
         free(s);
         return NULL;
     }
@@ -48,7 +50,15 @@ void crossover_close(struct crossover_plan *s)
     free(s);
 }
 
-bool crossover_fits(const struct crossover_plan *s) { return s->e.m.fits; }
+bool crossover_fits(struct crossover_plan *s)
+{
+    if (!s->asked) {
+        evaluation_reserve(&s->plan, &s->e, NULL);
+        s->fits = s->e.m.fits;
+    }
+    s->asked = true;
+    return s->fits;
+}
 
 /* Of one sweep: sizes of the same operation among the same ranks. */
 static bool of_one_sweep(const struct measured_coll *a, const struct measured_coll *b)
@@ -71,12 +81,17 @@ static void vary(struct crossover_plan *s, double by)
 
 double crossover_step(struct crossover_plan *s, double by)
 {
-    struct timing t;
+    struct coll_memo memo = { 0 };
+    struct stage_parts parts;
+    struct timeline t;
 
     s->plan.cluster.inter = s->inter * by;
     if (s->measured)
         vary(s, by);
-    return simulate_plan(&s->plan, &s->e, &t, NULL) < 0 ? -1 : t.line.step_s;
+    struct cost_cache *cache = cost_cache_new(&s->plan);
+    int rc = step_time(&s->plan, &s->e, cache, &memo, &t, &parts);
+    cost_cache_free(cache);
+    return rc < 0 ? -1 : t.step_s + simulate_retries_s(&s->e);
 }
 
 /* How much longer a takes than b; NaN where one cannot be timed. */
@@ -129,6 +144,10 @@ double crossover_share(struct crossover_plan *a, struct crossover_plan *b, bool 
 double crossover_find(const struct plan *a, const struct plan *b, bool *slower)
 {
     struct crossover_plan *x = crossover_open(a), *y = x ? crossover_open(b) : NULL;
+    if (x && y) {                   /* where it retries, a step takes longer */
+        crossover_fits(x);
+        crossover_fits(y);
+    }
     double at = x && y ? crossover_share(x, y, slower) * a->cluster.inter : 0;
 
     crossover_close(x);

@@ -16,7 +16,8 @@ struct crossover_plan;
 struct crossover_plan *crossover_open(const struct plan *p);       /* NULL with the reason reported */
 void           crossover_close(struct crossover_plan *s);          /* accepts NULL */
 
-bool           crossover_fits(const struct crossover_plan *s);
+/* By PyTorch's allocator, which is asked the first time; what it does again in every step counts from then on. */
+bool           crossover_fits(struct crossover_plan *s);
 
 /* Seconds of its step on a network of `by` times the speed; negative, reported, where it cannot be said. */
 double crossover_step(struct crossover_plan *s, double by);

@@ -15,6 +15,7 @@
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/found.h"
+#include "sim/search/nearest.h"
 #include "sim/search/programs.h"
 
 /* Frameworks whose plans with tensor, context and pipeline parallelism are searched beside data parallelism alone. */
@@ -430,6 +431,8 @@ static int answer(struct grid *g, struct search_result *out)
     if (g->n > 1)
         qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
+    if (!out->nfit && nearest_first(g->o, g->found, g->n) < 0)
+        return -1;
     out->found = g->found;
     g->found = NULL;
     return 0;

@@ -77,10 +77,19 @@ struct question {
     enum elsewhere how;
 };
 
+bool limit_narrow(const struct model *m, enum strategy s, enum dialect d, enum dtype precision)
+{
+    return m->experts > 0 && s == STRAT_DDP && d == DIALECT_TORCH && precision == DT_BF16;
+}
+
 static int prepare(const struct plan *base, const struct question *q, struct plan *p)
 {
     *p = *base;                         /* shares the model */
     plan_defaults(p, q->s, q->d, q->precision);
+    if (limit_narrow(&base->model, q->s, q->d, q->precision)) {
+        p->ddp.model_dtype = DT_BF16;
+        plan_resolve(p);
+    }
     p->kernels = base->kernels;
     p->recompute = base->recompute;
     p->recompute_interval = base->recompute_interval;

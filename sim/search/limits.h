@@ -31,6 +31,9 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
                struct limit *out);
 
+/* Are weights in bf16 asked about, and the optimizer's states?  Of a mixture under DDP: autocast does not reach its experts (experts_check.c). */
+bool limit_narrow(const struct model *m, enum strategy s, enum dialect d, enum dtype precision);
+
 /* The plan with the largest micro-batch of a limit, accumulation 1, states kept as for it; it shares `base`'s model.  0, or -1 reported. */
 int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, enum elsewhere how, struct plan *out);
 

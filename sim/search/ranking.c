@@ -50,7 +50,7 @@ const char *ranking_deprecated(const struct plan *p)
 
 /* ---- ideas ---- */
 
-static bool same_idea(const struct plan *a, const struct plan *b)
+bool ranking_same_idea(const struct plan *a, const struct plan *b)
 {
     return a->strategy == b->strategy && a->dialect == b->dialect && a->micro_batch == b->micro_batch &&
            a->accumulation == b->accumulation && a->recompute == b->recompute &&
@@ -99,8 +99,10 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
             out->fits = e.m.fits;
             out->tight = e.verdict == VERDICT_TIGHT;
         }
-        if (out->fits && (rc = simulate_step(&st, &e, &out->t, NULL)) == 0)
-            out->waits = simulate_waits_for_memory(&e, &out->t);
+        if (out->fits) {
+            rc = f->waits_known ? simulate_interval(&st, &e, &out->t) : simulate_step(&st, &e, &out->t, NULL);
+            out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(&e, &out->t));
+        }
         step_close(&st);
     }
     evaluation_free(&e);
@@ -138,7 +140,7 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
     for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
         struct ranked candidate = { .found = f };
-        if (!same_idea(&f->plan, &r->found[head].plan))
+        if (!ranking_same_idea(&f->plan, &r->found[head].plan))
             continue;
         if (out->found) {
             out->variants++;
@@ -235,7 +237,7 @@ static bool enough(const struct ideas *all, const struct found *f)
 static bool is_known(const struct ideas *all, const struct found *f)
 {
     for (int64_t k = 0; k < all->nheads; k++)
-        if (same_idea(&all->heads[k]->plan, &f->plan))
+        if (ranking_same_idea(&all->heads[k]->plan, &f->plan))
             return true;
     return false;
 }
@@ -276,6 +278,23 @@ static int collect(struct ideas *all)
     return rc;
 }
 
+/* Where all that are nearer to the defaults than the first are tight, the nearest of these is the second: whoever reads the answer is to
+ * choose between a plain plan with little room and a less usual one with more. */
+static void plain_and_tight_second(struct idea *all, int64_t tied)
+{
+    int64_t at = 0;
+    struct idea plain;
+
+    for (int64_t i = 1; i < tied; i++)
+        if (all[i].r.tight && !ranking_deprecated(&all[i].r.found->plan) && all[i].r.departures < all[at].r.departures)
+            at = i;
+    if (at < 2 || all[0].r.tight)
+        return;
+    plain = all[at];
+    memmove(&all[2], &all[1], (size_t)(at - 1) * sizeof *all);
+    all[1] = plain;
+}
+
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied)
 {
     struct ideas all = { .r = r, .asked = n, .fastest = -1 };
@@ -286,6 +305,7 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     *tied = tie(all.of, all.n, all.fastest < 0 ? 0 : all.fastest);         /* < 0: all wait */
     if (all.n > 1)
         qsort(all.of, (size_t)all.n, sizeof *all.of, by_answer);
+    plain_and_tight_second(all.of, *tied);
     n = rc < 0 ? -1 : all.n < n ? all.n : n;
     for (int64_t i = 0; i < n; i++) {
         out[i] = all.of[i].r;

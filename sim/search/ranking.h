@@ -7,7 +7,8 @@
  * device memory; plans that differ only in
  * buckets, units, prefetch and such are its variants.  An idea is a tie with the fastest where their difference is within
  * the prediction's error (ties.h) and below 5 %.  Ties come first: those with room before tight ones, deprecated
- * wrappers behind, then by the number of departures from their framework's defaults; then the others by time.  A plan
+ * wrappers behind, then by the number of departures from their framework's defaults, but that a tight one which is nearer to them than
+ * the first is the second; then the others by time.  A plan
  * that waits for memory, which its step time leaves out, comes after all that do not.  PyTorch's allocator is
  * replayed for every idea of the answer; a plan that it refuses is not in it.  All ideas within the 5 % are looked
  * at, so that the first does not depend on how many are asked for. */
@@ -32,6 +33,9 @@ struct ranked {
 /* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported.  `tied`: how many of all
  * ideas are a tie.  Whether those of the answer wait for memory is then known of r->found, too. */
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied);
+
+/* Are they variants of one idea? */
+bool ranking_same_idea(const struct plan *a, const struct plan *b);
 
 /* Options of a plan that are not what its framework does when asked for nothing; recompute and sharing
  * states within a part of the ranks count, the split of the batch and the reduction's precision do not. */

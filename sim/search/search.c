@@ -22,6 +22,7 @@
 #include "sim/search/found.h"
 #include "sim/search/programs.h"
 #include "sim/search/grid.h"
+#include "sim/search/nearest.h"
 #include "sim/search/ranking.h"
 
 struct work {
@@ -621,7 +622,10 @@ static int search_data(const struct search_options *o, struct search_result *out
     w.found = NULL;
     while (out->nfit < out->n && out->found[out->nfit].fits)
         out->nfit++;
-    rc = 0;
+    if ((rc = out->nfit > 0 ? 0 : nearest_first(o, out->found, out->n)) < 0) {
+        search_free(out);
+        out->stopped = true;
+    }
 failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);

@@ -27,7 +27,7 @@ int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cac
     return rc;
 }
 
-int ties_views_of(const struct step *st, double step_s[TIES_VIEWS]) { return step_views(st, views, TIES_VIEWS, step_s); }
+int ties_views_of(struct step *st, double step_s[TIES_VIEWS]) { return step_views(st, views, TIES_VIEWS, step_s); }
 
 double ties_unsure_s(const double a[TIES_VIEWS], const double b[TIES_VIEWS])
 {

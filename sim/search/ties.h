@@ -24,7 +24,7 @@ int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cac
                double step_s[TIES_VIEWS]);
 
 /* The same of a step that is open. */
-int ties_views_of(const struct step *st, double step_s[TIES_VIEWS]);
+int ties_views_of(struct step *st, double step_s[TIES_VIEWS]);
 
 /* Half of the 90 % interval of b's step less a's, seconds: the sources' parts, and the difference between repeats
  * of one run on one cluster, 1 % of the shorter step (published benchmarks that state it: 1 to 3 %). */

@@ -26,6 +26,7 @@
 #include "base/fail.h"
 #include "model/arch/builtin.h"
 #include "sim/clock/simulate.h"
+#include "sim/search/ties.h"
 #include "tests/accuracy/csv_table.h"
 
 enum { ROWS = 256, VOCAB = 51200 };
@@ -294,6 +295,73 @@ static void print_row(const struct row *r)
         printf("%8.3f of %8.3f GiB\n", r->predicted_gib, r->gib);
 }
 
+/* ---- which configuration is the best ---- */
+
+/* Configurations of one problem: the same source, model, GPUs and samples of a step. */
+static bool same_problem(const struct row *a, const struct row *b)
+{
+    return a->done && b->done && a->step_s > 0 && b->step_s > 0 && alike(a, b, OF_SOURCE) && a->layers == b->layers && a->hidden == b->hidden &&
+           a->gpus == b->gpus && a->seq == b->seq && a->batch == b->batch;
+}
+
+static int views_of(const struct row *r, double view[TIES_VIEWS])
+{
+    struct coll_memo memo = { 0 };
+    struct evaluation e;
+    struct plan p;
+    int rc = -1;
+
+    if (plan_of(r, r->micro_batch, &p) < 0)
+        return -1;
+    if (evaluate_allocated(&p, &e) == 0) {
+        struct cost_cache *cache = cost_cache_new(&p);
+        rc = ties_views(&p, &e, cache, &memo, view);
+        cost_cache_free(cache);
+        evaluation_free(&e);
+    }
+    plan_free(&p);
+    return rc;
+}
+
+/* Is what was fastest as fast as what is predicted to be, for all that the clock can tell? */
+static bool is_tie(const struct row *best, const struct row *chosen)
+{
+    double a[TIES_VIEWS], b[TIES_VIEWS];
+
+    return views_of(best, a) == 0 && views_of(chosen, b) == 0 && fabs(a[0] - b[0]) <= ties_unsure_s(a, b);
+}
+
+static void print_best(const struct row *row, int n)
+{
+    int problems = 0, first = 0, ties = 0;
+
+    for (int i = 0; i < n; i++) {
+        const struct row *best = &row[i], *chosen = &row[i];
+        bool seen = false, several = false;
+        for (int j = 0; j < n; j++) {
+            if (!same_problem(&row[i], &row[j]))
+                continue;
+            seen |= j < i;
+            several |= !same_plan(&row[i], &row[j]);
+            best = row[j].step_s < best->step_s ? &row[j] : best;
+            chosen = row[j].predicted_s < chosen->predicted_s ? &row[j] : chosen;
+        }
+        if (seen || !several)
+            continue;
+        problems++;
+        if (best == chosen || same_plan(best, chosen))
+            first++;
+        else if (is_tie(best, chosen))
+            ties++;
+        else
+            printf("  not the best: %s, %d GPUs: the fastest of its source is predicted %.1f %% behind another\n", best->model, (int)best->gpus,
+                   100 * (best->predicted_s / chosen->predicted_s - 1));
+    }
+    if (problems)
+        printf("  %d problems of which a source has several configurations: the fastest is ranked first in %d, a tie with the first in %d\n", problems,
+               first, ties);
+}
+
 int megatron_rows_print(const char *path, int rows)
 {
     static struct row row[ROWS];
@@ -320,6 +388,7 @@ int megatron_rows_print(const char *path, int rows)
     print_scores(row, n, true);
     if (!row->ep)
         print_scores(row, n, false);
+    print_best(row, n);
     for (int i = 0; i < n; i++)
         if (row[i].skipped[0] && (i == 0 || strcmp(row[i].skipped, row[i - 1].skipped)))
             printf("  skipped: %s, %d GPUs: %s\n", row[i].model, (int)row[i].gpus, row[i].skipped);

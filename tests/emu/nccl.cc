@@ -184,23 +184,17 @@ template <typename T> struct number {
     static T over(T a, int n) { return (T)(a / (T)n); }
 };
 
-template <> struct number<bf16> {
-    static double in(bf16 x) { return (double)wide(x); }
-    static bf16 add(bf16 a, bf16 b) { return narrow(wide(a) + wide(b)); }
-    static bf16 max(bf16 a, bf16 b) { return wide(a) > wide(b) ? a : b; }
-    static bf16 min(bf16 a, bf16 b) { return wide(a) < wide(b) ? a : b; }
-    static bf16 times(bf16 a, double by) { return narrow(wide(a) * (float)by); }
-    static bf16 over(bf16 a, int n) { return narrow(wide(a) / (float)n); }
+/* 16 bits: computed in fp32, rounded after each operation. */
+template <typename T, T (*rounded)(float)> struct half_number {
+    static double in(T x) { return (double)wide(x); }
+    static T add(T a, T b) { return rounded(wide(a) + wide(b)); }
+    static T max(T a, T b) { return wide(a) > wide(b) ? a : b; }
+    static T min(T a, T b) { return wide(a) < wide(b) ? a : b; }
+    static T times(T a, double by) { return rounded(wide(a) * (float)by); }
+    static T over(T a, int n) { return rounded(wide(a) / (float)n); }
 };
-
-template <> struct number<fp16> {
-    static double in(fp16 x) { return (double)wide(x); }
-    static fp16 add(fp16 a, fp16 b) { return narrow16(wide(a) + wide(b)); }
-    static fp16 max(fp16 a, fp16 b) { return wide(a) > wide(b) ? a : b; }
-    static fp16 min(fp16 a, fp16 b) { return wide(a) < wide(b) ? a : b; }
-    static fp16 times(fp16 a, double by) { return narrow16(wide(a) * (float)by); }
-    static fp16 over(fp16 a, int n) { return narrow16(wide(a) / (float)n); }
-};
+template <> struct number<bf16> : half_number<bf16, narrow> {};
+template <> struct number<fp16> : half_number<fp16, narrow16> {};
 
 struct reduction { ncclRedOp_t op; premul first; };
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/exec/fake_device.h"
 
+#include "tests/exec/lanes_check.h"
 #include "tests/exec/scratch.h"
 #include "tests/mpi/matrix_plans.h"
 
@@ -76,23 +77,6 @@ static struct task task_of(struct note n)
     return (struct task){ .run = launch_work, .self = fake_copy_of(&n, sizeof n), .group = -1, .what = "task",
                           .position = -1 };
 }
-
-static struct when done(enum stream s, int64_t n)
-{
-    struct when w = { { 0 } };
-
-    w.done[s] = n;
-    return w;
-}
-
-static int wait_for(struct lanes *l, enum stream s, int64_t n)
-{
-    struct when w = done(s, n);
-
-    return lanes_wait(l, &w);
-}
-
-static void put(struct lanes *l, enum stream s, struct task t) { lanes_put(l, s, &t); }
 
 /* ---- lanes ---- */
 
@@ -215,13 +199,7 @@ static void a_task_that_fails_stops_all_lanes(void **state)
     never.need = done(STREAM_GATHER, 1);
     put(l, STREAM_REDUCE, never);
     put(l, STREAM_COMPUTE, task_of((struct note){ STREAM_COMPUTE, 1, 0, -1, true }));
-    assert_int_equal(wait_for(l, STREAM_COMPUTE, 1), -1);
-    assert_true(atomic_load(&stopped));
-    put(l, STREAM_COMPUTE, task_of((struct note){ STREAM_COMPUTE, 2, 0, -1, false }));
-    assert_int_equal(wait_for(l, STREAM_COMPUTE, 2), -1);
-    assert_int_equal(atomic_load(&launches), 1);
-    assert_string_equal(lanes_why(l), "task 1 fails");
-    lanes_close(l);
+    lanes_have_stopped(l, &stopped, task_of((struct note){ STREAM_COMPUTE, 2, 0, -1, false }), &launches);
 }
 
 static void closing_drops_what_is_not_launched(void **state)

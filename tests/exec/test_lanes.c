@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "exec/device/lanes.h"
+#include "tests/exec/lanes_check.h"
 
 enum { MANY = 5000 };
 
@@ -60,23 +61,6 @@ static struct lanes *lanes(void)
 
     assert_non_null(l);
     return l;
-}
-
-static struct when done(enum stream s, int64_t n)
-{
-    struct when w = { { 0 } };
-
-    w.done[s] = n;
-    return w;
-}
-
-static void put(struct lanes *l, enum stream s, struct task t) { lanes_put(l, s, &t); }
-
-static int wait_for(struct lanes *l, enum stream s, int64_t n)
-{
-    struct when w = done(s, n);
-
-    return lanes_wait(l, &w);
 }
 
 /* ---- order ---- */
@@ -213,13 +197,7 @@ static void a_task_that_fails_stops_all_lanes(void **state)
     never.need = done(STREAM_GATHER, 1);
     put(l, STREAM_REDUCE, never);
     put(l, STREAM_COMPUTE, failing(1));
-    assert_int_equal(wait_for(l, STREAM_COMPUTE, 1), -1);
-    assert_true(atomic_load(&stopped));
-    put(l, STREAM_COMPUTE, task_of(2, 0));      /* skipped */
-    assert_int_equal(wait_for(l, STREAM_COMPUTE, 2), -1);
-    assert_int_equal(atomic_load(&ran), 1);
-    assert_string_equal(lanes_why(l), "task 1 fails");
-    lanes_close(l);
+    lanes_have_stopped(l, &stopped, task_of(2, 0), &ran);
 }
 
 static void closing_drops_what_is_queued(void **state)

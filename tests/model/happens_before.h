@@ -26,6 +26,10 @@
  *     if (!hb_run(&h)) ... h.why, h.violations
  *     hb_free(&h);
  *
+ * A buffer on whose buckets single entries work (Megatron-LM's of gradients and of parameters) is as many buffers, one for each bucket;
+ * other entries use all of them.  Which of them a pass computes with is not known here: buckets have to come after the passes before them, and
+ * passes are not asked whether the buckets came before.
+ *
  * init, first, and steady twice: a step also follows itself. */
 #ifndef DPX_TEST_HAPPENS_BEFORE_H
 #define DPX_TEST_HAPPENS_BEFORE_H
@@ -44,11 +48,14 @@ struct hb_clock { int64_t done[NSTREAM]; };
  * numbers on that stream (0: none).  `what` is the entry, for messages. */
 struct hb_uses { int64_t number[NSTREAM]; int what[NSTREAM]; };
 
+enum { HB_BUCKETS = 512 };
+
 struct hb {
     const struct schedules *s;
     struct hb_clock tail[NSTREAM], group[PLAN_GROUPS], *event;
     int64_t         issued[NSTREAM];
     int64_t        *base;               /* instance 0 of each family in the arrays below */
+    bool           *cut;                /* it is HB_BUCKETS instances, of its buckets */
     struct hb_uses *writes, *reads;     /* of the present life */
     struct hb_uses *past;               /* of the lives before */
     enum sched_id   sched;
@@ -87,6 +94,27 @@ static inline void hb_join(struct hb_clock *into, const struct hb_clock *c)
             into->done[i] = c->done[i];
 }
 
+static inline bool hb_of_bucket(const struct op *o) { return o->of && !strcmp(o->of, "bucket"); }
+
+static inline void hb_cut(struct hb *h, const struct schedules *s)
+{
+    for (int i = 0; i < s->nops; i++)
+        for (uint32_t k = 0; k < s->ops[i].nacts && hb_of_bucket(&s->ops[i]); k++) {
+            int b = s->acts[s->ops[i].act0 + k].buf;
+            h->cut[b] = s->bufs[b].count == 1;
+        }
+}
+
+/* The instances in the arrays that the entry's work on one of the buffer's is about: [from, to). */
+static inline void hb_instances(const struct hb *h, const struct op *o, int buf, int64_t at, int64_t *from, int64_t *to)
+{
+    int64_t i = h->base[buf] + at;
+    bool one = hb_of_bucket(o) && h->cut[buf];
+
+    *from = one ? i + o->unit % HB_BUCKETS : i;
+    *to = h->cut[buf] && !one ? i + HB_BUCKETS : *from + 1;
+}
+
 static inline void hb_init(struct hb *h, const struct schedules *s)
 {
     int64_t n = 0;
@@ -95,21 +123,25 @@ static inline void hb_init(struct hb *h, const struct schedules *s)
     h->s = s;
     h->reads_only = hb_reads_only;
     h->base = calloc((size_t)s->nbufs + 1, sizeof *h->base);
-    for (int b = 0; h->base && b < s->nbufs; b++) {
+    h->cut = calloc((size_t)s->nbufs + 1, sizeof *h->cut);
+    if (h->cut)
+        hb_cut(h, s);
+    for (int b = 0; h->base && h->cut && b < s->nbufs; b++) {
         h->base[b] = n;
-        n += s->bufs[b].count;
+        n += h->cut[b] ? HB_BUCKETS : s->bufs[b].count;
     }
     h->event = calloc((size_t)s->nevents + 1, sizeof *h->event);
     h->writes = calloc((size_t)n + 1, sizeof *h->writes);
     h->reads = calloc((size_t)n + 1, sizeof *h->reads);
     h->past = calloc((size_t)n + 1, sizeof *h->past);
-    if (!h->base || !h->event || !h->writes || !h->reads || !h->past)
+    if (!h->base || !h->cut || !h->event || !h->writes || !h->reads || !h->past)
         abort();
 }
 
 static inline void hb_free(struct hb *h)
 {
     free(h->base);
+    free(h->cut);
     free(h->event);
     free(h->writes);
     free(h->reads);
@@ -148,21 +180,35 @@ static inline void hb_use(struct hb *h, const struct op *o, int64_t iteration, c
                           const struct act *a)
 {
     const struct buf *b = &h->s->bufs[a->buf];
-    bool reads = h->reads_only(h->s, o, b) && !(a->what & ACT_ALLOC);
+    bool unknown = h->cut[a->buf] && !hb_of_bucket(o) && (o->phase == PHASE_FORWARD || o->phase == PHASE_BACKWARD);
+    bool reads = unknown || (h->reads_only(h->s, o, b) && !(a->what & ACT_ALLOC));
 
     for (int64_t at = sched_instance(h->s, a, iteration), end = at + a->n; at < end; at++) {
-        int64_t i = h->base[a->buf] + at;
+        int64_t i, last;
         if (!hb_works(o) || !(a->what & (ACT_ALLOC | ACT_USE)))
             continue;
-        if (!h->defers)
-            hb_after(h, o, iteration, start, &h->past[i], "reuses", b, at);
-        hb_after(h, o, iteration, start, &h->writes[i], "uses", b, at);
-        if (!reads)
-            hb_after(h, o, iteration, start, &h->reads[i], "overwrites", b, at);
-        struct hb_uses *u = reads ? &h->reads[i] : &h->writes[i];
-        u->number[o->stream] = h->issued[o->stream];
-        u->what[o->stream] = (int)(o - h->s->ops);
+        for (hb_instances(h, o, a->buf, at, &i, &last); i < last; i++) {
+            if (!h->defers)
+                hb_after(h, o, iteration, start, &h->past[i], "reuses", b, at);
+            if (!unknown)
+                hb_after(h, o, iteration, start, &h->writes[i], "uses", b, at);
+            if (!reads)
+                hb_after(h, o, iteration, start, &h->reads[i], "overwrites", b, at);
+            struct hb_uses *u = reads ? &h->reads[i] : &h->writes[i];
+            u->number[o->stream] = h->issued[o->stream];
+            u->what[o->stream] = (int)(o - h->s->ops);
+        }
     }
+}
+
+/* Uses of a life that ends join those of the lives before. */
+static inline void hb_pass_on(struct hb_uses *past, const struct hb_uses *u)
+{
+    for (int st = 0; st < NSTREAM; st++)
+        if (u->number[st] > past->number[st]) {
+            past->number[st] = u->number[st];
+            past->what[st] = u->what[st];
+        }
 }
 
 static inline void hb_let_go(struct hb *h, const struct op *o, int64_t iteration, const struct hb_clock *end,
@@ -171,18 +217,14 @@ static inline void hb_let_go(struct hb *h, const struct op *o, int64_t iteration
     const struct buf *b = &h->s->bufs[a->buf];
 
     for (int64_t at = sched_instance(h->s, a, iteration), last = at + a->n; at < last; at++) {
-        int64_t i = h->base[a->buf] + at;
-        hb_after(h, o, iteration, end, &h->writes[i], "frees", b, at);
-        hb_after(h, o, iteration, end, &h->reads[i], "frees", b, at);
-        for (int st = 0; st < NSTREAM; st++)
-            for (int r = 0; r < 2; r++) {
-                const struct hb_uses *u = r ? &h->reads[i] : &h->writes[i];
-                if (u->number[st] > h->past[i].number[st]) {
-                    h->past[i].number[st] = u->number[st];
-                    h->past[i].what[st] = u->what[st];
-                }
-            }
-        h->writes[i] = h->reads[i] = (struct hb_uses){ 0 };
+        int64_t i, to;
+        for (hb_instances(h, o, a->buf, at, &i, &to); i < to; i++) {
+            hb_after(h, o, iteration, end, &h->writes[i], "frees", b, at);
+            hb_after(h, o, iteration, end, &h->reads[i], "frees", b, at);
+            hb_pass_on(&h->past[i], &h->writes[i]);
+            hb_pass_on(&h->past[i], &h->reads[i]);
+            h->writes[i] = h->reads[i] = (struct hb_uses){ 0 };
+        }
     }
 }
 

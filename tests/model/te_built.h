@@ -2,33 +2,14 @@
 #ifndef DPX_TE_BUILT_H
 #define DPX_TE_BUILT_H
 
-#include <stdlib.h>
-
-#include "tests/model/plans.h"
-#include "base/fail.h"
+#include "tests/model/built.h"
 #include "model/plan/local_model.h"
 #include "model/plan/plan_groups.h"
 #include "model/program/te_model.h"
 
-struct built { struct plan plan; struct program program; };
-
-/* `of` with ' for ". */
 static inline void start(struct built *x, const char *of, enum kernel_set k)
 {
-    char text[600];
-    size_t n = strlen(of);
-
-    memset(x, 0, sizeof *x);
-    for (size_t i = 0; i <= n; i++)
-        text[i] = of[i] == '\'' ? '"' : of[i];
-    json_t *j = json_loads(text, 0, NULL);
-    assert_non_null(j);
-    assert_int_equal(model_from_config(j, "test", &x->plan.model), 0);
-    json_decref(j);
-    world_of(&x->plan.cluster, 8);
-    plan_defaults(&x->plan, STRAT_DDP, DIALECT_MEGATRON, DT_BF16);
-    x->plan.kernels = k;
-    x->plan.recompute_interval = 1;
+    built_start(x, of, STRAT_DDP, DIALECT_MEGATRON, DT_BF16, k);
     x->plan.micro_batch = 1;
     x->plan.parallel.tensor = 8;
     x->plan.parallel.sequence = true;
@@ -49,18 +30,6 @@ static inline void llama70b(struct built *x, enum kernel_set k)
              " 'num_key_value_heads': 8, 'vocab_size': 128256, 'max_position_embeddings': 8192, 'rms_norm_eps': 1e-5,"
              " 'tie_word_embeddings': false}", k);
     x->plan.seq = 8192;
-}
-
-static inline void build(struct built *x)
-{
-    program_free(&x->program);
-    assert_int_equal(program_build(&x->plan, &x->program), 0);
-}
-
-static inline void finish(struct built *x)
-{
-    program_free(&x->program);
-    plan_free(&x->plan);
 }
 
 static inline int64_t saved(struct built *x, enum piece_id piece)

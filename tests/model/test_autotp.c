@@ -1,10 +1,10 @@
 /* DeepSpeed's AutoTP: what a block all-reduces, what is cut, what its config states and what is refused, in numbers that a reader can
  * redo.  Lists that DeepSpeed itself issued are in test_collectives.c (golden/collectives/deepspeed, *_tp*). */
+#include "tests/model/ds_imported.h"
 #include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "model/exchange/ds_config.h"
 #include "model/lower/lower.h"
 #include "model/plan/local_model.h"
 #include "model/schedule/schedule.h"
@@ -90,13 +90,8 @@ static void refuses_by_name(void **state)
 
 static int import(struct plan *p, const char *config)
 {
-    json_t *j = json_loads(config, 0, NULL);
-
-    assert_non_null(j);
     *p = plan_of("\"strategy\": \"zero2\"");
-    int rc = ds_config_import(j, "ds.json", p);
-    json_decref(j);
-    return rc;
+    return ds_imported(p, config);
 }
 
 /* 8 ranks, 2 of which share a model: 4 x 6 samples a step. */

@@ -8,6 +8,7 @@
 #include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
+#include "model/plan/experts_check.h"
 #include "model/program/tape_dispatch.h"
 #include "tests/model/plans.h"
 
@@ -264,6 +265,20 @@ static void no_rank_gets_more_rows_than_there_are(void **state)
     model_free(&p.model);
 }
 
+/* 64 tokens take 2 of 8 experts each: 16 rows an expert; of 63 tokens 15.75, and a product has 16. */
+static void rows_that_do_not_divide_are_said_to_be_rounded(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 4);
+    p.seq = 64;
+    assert_null(experts_note(&p));
+    p.seq = 63;
+    assert_non_null(strstr(experts_note(&p), "rounded up"));
+    plan_free(&p);
+}
+
 /* Megatron: parameters and gradients of the experts by their own ranks.  Two blocks on 8 ranks, whole experts over 4: a rank has 2 of 8,
  * and shares their fp32 parameters and moments with one other, those of the rest with 3 others.  Buckets end at multiples of 128 and
  * of the ranks, which all of these are. */
@@ -380,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
         cmocka_unit_test(no_rank_gets_more_rows_than_there_are),
+        cmocka_unit_test(rows_that_do_not_divide_are_said_to_be_rounded),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
         cmocka_unit_test(megatrons_options_come_back),
         cmocka_unit_test(pytorchs_script_is_refused),

@@ -108,14 +108,13 @@ static void refused(const struct plan *p, const char *word, const char *why_word
 static void what_is_not_planned_is_refused_by_name(void **state)
 {
     static const struct { const char *model, *why; } models[] = {
-        { "deepseek-v3", "blocks with experts beside blocks without" }, { "llama-4-maverick", "blocks with experts beside" },
-        { "llama-4-scout", "every expert compute every token" }, { "gpt-oss-20b", "sinks" },
+        { "llama-4-maverick", "every expert compute every token" }, { "llama-4-scout", "every expert compute every token" },
     };
     struct plan p, q;
 
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        plan_of(&p, models[i].model, strcmp(models[i].model, "deepseek-v3") ? 2 : 4, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        plan_of(&p, models[i].model, 2, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
         refused(&p, models[i].why, "planned yet");
         model_free(&p.model);
     }
@@ -161,6 +160,89 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     p.model.experts_used = p.model.experts = p.model.expert_ffn = 1 << 24;
     p.seq = 1 << 20;
     refused(&p, "seq", "exceeds 2^60");
+    model_free(&p.model);
+}
+
+/* DeepSeek-V3 (three layers without experts first) and gpt-oss where they are not planned. */
+static void where_blocks_of_two_kinds_are_planned(void **state)
+{
+    static const struct { enum strategy strategy; enum dialect dialect; enum kernel_set kernels; const char *word, *why; } list[] = {
+        { STRAT_ZERO3, DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, "fsdp and ddp in dialect torch", "blocks without" },
+        { STRAT_ZERO1, DIALECT_MEGATRON, KERNELS_TE, "fsdp and ddp in dialect torch", "blocks without" },
+    };
+    struct plan p, q;
+
+    (void)state;
+    plan_of(&p, "deepseek-v3", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    q = p;
+    q.unit = UNIT_HALF_BLOCK;
+    refused(&q, "unit", "\"block\" or \"model\"");
+    q = p;
+    q.parallel.expert = 8;
+    refused(&q, "parallel.expert", "not planned yet");
+    q = p;
+    q.model.dense_first = q.model.layers;
+    refused(&q, "none of the 8 layers", "experts");
+    q = p;
+    q.model.moe_every = 2;
+    refused(&q, "behind 3 without", "not planned");
+    model_free(&p.model);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        plan_of(&p, "deepseek-v3", 8, 8, list[i].strategy, list[i].dialect, DT_BF16);
+        p.kernels = list[i].kernels;
+        refused(&p, list[i].word, list[i].why);
+        model_free(&p.model);
+    }
+    plan_of(&p, "gpt-oss-20b", 2, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_EAGER;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "torch-eager", "sinks");
+    model_free(&p.model);
+}
+
+/* Eight layers of DeepSeek-V3: three without experts, hence three pieces of one kind and five of the other, whose tensors begin where
+ * those before them end. */
+static void blocks_of_two_kinds_follow_each_other(void **state)
+{
+    struct plan p;
+    int at;
+
+    (void)state;
+    plan_of(&p, "deepseek-v3", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    at = p.model.block0;
+    for (int64_t b = 0; b < 8; b++) {
+        assert_int_equal(program_piece_of_block(&p, b), b < 3 ? PIECE_DENSE : PIECE_BLOCK);
+        assert_int_equal(model_block_first(&p.model, b), at);
+        assert_int_equal(model_block_tensors(&p.model, b), b < 3 ? 12 : 15);
+        assert_int_equal(model_place_in_kind(&p.model, b), b < 3 ? b : b - 3);
+        for (int i = 0; i < model_block_tensors(&p.model, b); i++)
+            assert_int_equal(p.model.tensors[at + i].block, b);
+        at += model_block_tensors(&p.model, b);
+    }
+    assert_int_equal(model_routers(&p.model), 5);
+    assert_int_equal(program_alone(&p), 3);
+    model_free(&p.model);
+}
+
+/* Latent attention, s tokens of one sequence: scores over 128 heads of 192, values of 128: 2 * 128 s^2 (192 + 128) FLOPs. */
+static void latent_attention_has_its_flops(void **state)
+{
+    struct program g = { 0 };
+    struct plan p;
+    double flops = 0;
+
+    (void)state;
+    plan_of(&p, "deepseek-v3", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    p.seq = 1024;
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int i = 0; i < g.piece[PIECE_DENSE].nkernels[PASS_FORWARD]; i++)
+        flops += g.piece[PIECE_DENSE].kernels[PASS_FORWARD][i].kind == KC_ATTENTION ? g.piece[PIECE_DENSE].kernels[PASS_FORWARD][i].flops : 0;
+    assert_close(flops, 2.0 * 128 * 1024 * 1024 * (192 + 128), 1e-12);
+    program_free(&g);
     model_free(&p.model);
 }
 
@@ -240,6 +322,9 @@ int main(void)
         cmocka_unit_test(experts_of_gpt_oss_have_biases),
         cmocka_unit_test(latent_attention_goes_through_few_dimensions),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
+        cmocka_unit_test(where_blocks_of_two_kinds_are_planned),
+        cmocka_unit_test(blocks_of_two_kinds_follow_each_other),
+        cmocka_unit_test(latent_attention_has_its_flops),
         cmocka_unit_test(adapters_of_experts_are_refused),
         cmocka_unit_test(grouped_products_have_their_flops),
         cmocka_unit_test(a_token_costs_its_active_parameters),

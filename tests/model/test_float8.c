@@ -71,6 +71,7 @@ static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
     static const struct { const char *words, *because; } row[] = {
         { OF_8B ", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "fp8 is \"none\"" },
         { OF_8B ", \"fp8_filter\": [\"mlp\"]", "fp8 is \"none\"" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"fp8_filter\": [\"lm_head\", \"nosuch\"]", "\"nosuch\" is part of no linear layer's name" },
         { OF_8B ", \"fp8\": \"rowwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "only supports tensorwise" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"precompute_float8_dynamic_scale_for_fsdp\": true }", "is false" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true, \"reshard_after_forward\": 4 }", "reshard to a number" },

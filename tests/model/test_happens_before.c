@@ -5,6 +5,9 @@
 
 static struct schedules s;
 
+/* Plans of each cell, and which: argv. */
+static int each = 40, seed = 0;
+
 static bool defers;                 /* the allocator of the lowering under test */
 
 static bool ordered(char *why, size_t size)
@@ -168,51 +171,81 @@ static void reading_on_two_streams_at_once_is_allowed_and_writing_is_not(void **
 
 /* ---- the lowerings ---- */
 
-static const char *const families[] = { "gpt2", "llama-3.2-1b", "opt-125m", "gemma-2-2b", "bloom-560m" };
+static const char *const families[] = { "gpt2", "llama-3.2-1b", "opt-125m", "gemma-2-2b", "bloom-560m", "llama-3.1-8b", "mistral-7b" };
+static const int64_t sizes[] = { 1, 2, 3, 4, 6, 8, 8, 12, 16 };
+
+static const char mixture[] =
+    "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 4, \"hidden_size\": 256, \"intermediate_size\": 512, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"vocab_size\": 1024, \"max_position_embeddings\": 512, \"num_local_experts\": 8, \"num_experts_per_tok\": 2}";
+
+static void load(const char *family, struct model *out)
+{
+    json_t *config = family ? NULL : json_loads(mixture, 0, NULL);
+
+    assert_int_equal(family ? model_load(family, out) : model_from_config(config, "mixtral", out), 0);
+    json_decref(config);
+}
+
+/* A model that the cell may have: of its families, or a mixture; with adapters or frozen tensors where it plans them. */
+static void draw_cell_model(enum strategy st, enum dialect d, uint64_t *rng, struct model *m)
+{
+    bool megatron = d == DIALECT_MEGATRON, mixes = megatron || d == DIALECT_DEEPSPEED || (d == DIALECT_TORCH && st != STRAT_ZERO1);
+    const char *family = mixes && draw(rng, 4) == 0 ? NULL : megatron ? families[draw(rng, 2) * 5] : families[draw(rng, 7)];
+    struct model whole, cut;
+
+    load(family, &whole);
+    assert_int_equal(model_with_layers(&whole, 1 + draw(rng, 8), &cut), 0);
+    if (knob_find("", "train", CELL(st, d)) && family && draw(rng, 2)) {
+        draw_model(&cut, rng, m);
+        model_free(&cut);
+    } else {
+        *m = cut;
+    }
+    model_free(&whole);
+}
+
+static void say_plan(const struct plan *p, int64_t rank, const char *why)
+{
+    json_t *j = plan_to_json(p);
+
+    json_object_del(j, "model");
+    json_object_del(j, "cluster");
+    char *text = json_dumps(j, JSON_COMPACT);
+    print_error("%s of %d, rank %d of %d: %s\n", p->model.name, (int)p->model.layers, (int)rank, (int)p->cluster.world_size, text);
+    free(text);
+    json_decref(j);
+    fail_msg("%s", why);
+}
 
 /* Random plans of one cell. */
 static void check_cell(enum strategy st, enum dialect d, int plans)
 {
-    uint64_t rng = 7 + 10 * (uint64_t)st + (uint64_t)d;
-    char why[512], what[900];
-
+    uint64_t rng = 7 + 10 * (uint64_t)st + (uint64_t)d + 100 * (uint64_t)seed;
+    char why[512];
     int checked = 0;
+
     for (int done = 0; done < plans; done++) {
-        struct model whole, m;
+        struct model m;
         struct cluster c;
         struct plan p;
-        assert_int_equal(model_load(families[draw(&rng, 5)], &whole), 0);
-        assert_int_equal(model_with_layers(&whole, 1 + draw(&rng, 8), &m), 0);
-        world_of(&c, 1 + draw(&rng, 12));
-        for (int tries = 0; tries < 400; tries++) {
-            draw_plan(&m, &c, &rng, &p);
-            if (p.strategy == st && p.dialect == d)
-                break;
-        }
-        if (p.strategy == st && p.dialect == d) {
+        draw_cell_model(st, d, &rng, &m);
+        world_of(&c, sizes[draw(&rng, 9)]);
+        if (draw_plan_of(&m, &c, &rng, st, d, &p)) {
             draw_limits(&p, &rng);
-            p.micro_batch = 1;
-            p.accumulation = 1 + p.accumulation % 4;
+            p.micro_batch = 1 + p.micro_batch % 4;
+            p.accumulation = p.parallel.pipeline > 1 ? p.accumulation : 1 + p.accumulation % 4;
             fail_capture(why, sizeof why);
             int64_t rank = draw(&rng, (uint32_t)c.world_size);
             int rc = plan_check(&p, "plan") < 0 ? -1 : lower(&p, rank, &s);
             fail_capture(NULL, 0);
             checked += rc == 0;
-            if (rc == 0 && (!schedules_check(&s, why, sizeof why) || !ordered(why, sizeof why))) {
-                json_t *j = plan_to_json(&p);
-                json_object_del(j, "model");
-                json_object_del(j, "cluster");
-                char *text = json_dumps(j, JSON_COMPACT);
-                snprintf(what, sizeof what, "%s of %d, world %d: %s", whole.name, (int)m.layers,
-                         (int)c.world_size, text);
-                print_error("%s\n", what);
-                fail_msg("%s", why);
-            }
+            if (rc == 0 && (!schedules_check(&s, why, sizeof why) || !ordered(why, sizeof why)))
+                say_plan(&p, rank, why);
         }
         model_free(&m);
-        model_free(&whole);
     }
-    assert_true(checked >= plans / 2);          /* some draws are of other cells, or refused */
+    if (checked < plans / 2)                    /* some models are not the cell's, or plans refused */
+        fail_msg("%d plans of %d", checked, plans);
 }
 
 #define CELL_TEST(name, st, d) \
@@ -220,7 +253,7 @@ static void check_cell(enum strategy st, enum dialect d, int plans)
     { \
         (void)state; \
         defers = d == DIALECT_TORCH_FSDP1 || d == DIALECT_DEEPSPEED; /* record_stream */ \
-        check_cell(st, d, 40); \
+        check_cell(st, d, each); \
     }
 
 CELL_TEST(fsdp2_waits_for_what_it_uses, STRAT_FSDP, DIALECT_TORCH)
@@ -238,6 +271,76 @@ CELL_TEST(deepspeed_stage_0_waits_for_what_it_uses, STRAT_DDP, DIALECT_DEEPSPEED
 CELL_TEST(deepspeed_stage_1_waits_for_what_it_uses, STRAT_ZERO1, DIALECT_DEEPSPEED)
 CELL_TEST(deepspeed_stage_2_waits_for_what_it_uses, STRAT_ZERO2, DIALECT_DEEPSPEED)
 CELL_TEST(deepspeed_stage_3_waits_for_what_it_uses, STRAT_ZERO3, DIALECT_DEEPSPEED)
+CELL_TEST(megatron_ddp_waits_for_what_it_uses, STRAT_DDP, DIALECT_MEGATRON)
+CELL_TEST(megatrons_distributed_optimizer_waits_for_what_it_uses, STRAT_ZERO1, DIALECT_MEGATRON)
+
+/* A plan of a model with adapters on these layers. */
+static void adapted(struct plan *p, enum strategy st, enum dialect d, const char *targets)
+{
+    plan_of(p, "gpt2", 5, 4, st, d, DT_FP32);
+    p->train = training_default();
+    strcpy(p->train.what, "lora");
+    strcpy(p->train.target_modules, targets);
+    assert_int_equal(training_apply(&p->model, &p->train, "test"), 0);
+}
+
+/* The root does not train, so that it has no gradient buffer to wait with for those of the micro-step before. */
+static void adapters_reduced_each_micro_step_wait_for_their_buffers(void **state)
+{
+    (void)state;
+    defers = false;
+    for (enum strategy st = STRAT_ZERO2; st <= STRAT_FSDP; st++)
+        for (enum unit_kind unit = UNIT_BLOCK; unit <= UNIT_HALF_BLOCK; unit++) {
+            struct plan p;
+            adapted(&p, st, DIALECT_PAPER, "c_attn");
+            p.unit = unit;
+            p.accumulation = 3;
+            p.sync_every_micro_step = true;
+            lowered(&p, 0, &s);
+            must_order(strategy_name(st));
+            plan_free(&p);
+        }
+}
+
+/* A middle stage has no root either. */
+static void stages_without_a_root_wait_for_their_buffers(void **state)
+{
+    (void)state;
+    defers = false;
+    for (enum strategy st = STRAT_ZERO2; st <= STRAT_FSDP; st++) {
+        struct plan p;
+        plan_of(&p, "llama-3.1-8b", 6, 6, st, DIALECT_PAPER, DT_FP32);
+        p.parallel.pipeline = 3;
+        p.accumulation = 6;
+        knob_follow(&p, NULL, NULL);
+        plan_resolve(&p);
+        for (int64_t rank = 0; rank < 6; rank++) {
+            lowered(&p, rank, &s);
+            must_order(strategy_name(st));
+        }
+        plan_free(&p);
+    }
+}
+
+/* One half of each block has adapters: the other's unit has no gradients, hence no reduce-scatter to wait for. */
+static void half_blocks_beside_adapters_wait_for_units_that_train(void **state)
+{
+    static const char *const targets[] = { "c_attn", "c_fc", "c_attn,c_fc" };
+
+    (void)state;
+    defers = false;
+    for (int v = 0; v < 3 * 3 * 2 * 2; v++) {
+        struct plan p;
+        adapted(&p, STRAT_FSDP, DIALECT_TORCH, targets[v % 3]);
+        p.unit = UNIT_HALF_BLOCK;
+        p.accumulation = 1 + v / 3 % 3;
+        p.sync_every_micro_step = v / 9 % 2;
+        p.recompute = v / 18 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        lowered(&p, 0, &s);
+        must_order(targets[v % 3]);
+        plan_free(&p);
+    }
+}
 
 /* Copies of a sharded model in every shape that 8 ranks allow, one rank a copy among them. */
 static void hybrid_sharding_waits_for_what_it_uses(void **state)
@@ -278,8 +381,12 @@ static int end(void **state)
     return 0;
 }
 
-int main(void)
+/* test_happens_before [PLANS [SEED]]: so many plans of each cell. */
+int main(int argc, char **argv)
 {
+    each = argc > 1 ? atoi(argv[1]) : each;
+    seed = argc > 2 ? atoi(argv[2]) : seed;
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_use_that_waits_in_any_way_is_ordered),
         cmocka_unit_test(a_use_that_waits_for_nothing_is_seen),
@@ -304,6 +411,11 @@ int main(void)
         cmocka_unit_test(deepspeed_stage_1_waits_for_what_it_uses),
         cmocka_unit_test(deepspeed_stage_2_waits_for_what_it_uses),
         cmocka_unit_test(deepspeed_stage_3_waits_for_what_it_uses),
+        cmocka_unit_test(megatron_ddp_waits_for_what_it_uses),
+        cmocka_unit_test(megatrons_distributed_optimizer_waits_for_what_it_uses),
+        cmocka_unit_test(adapters_reduced_each_micro_step_wait_for_their_buffers),
+        cmocka_unit_test(stages_without_a_root_wait_for_their_buffers),
+        cmocka_unit_test(half_blocks_beside_adapters_wait_for_units_that_train),
     };
     return cmocka_run_group_tests_name("model/happens_before", tests, NULL, end);
 }

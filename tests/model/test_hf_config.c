@@ -333,6 +333,35 @@ static void a_long_value_is_cut_in_the_message(void **state)
 
 /* ---- Reading ---- */
 
+/* The kernels that an activation takes survive writing: what a plan embeds is what was read. */
+static void a_gelu_is_computed_as_its_name_says(void **state)
+{
+    static const struct { const char *name; enum activation act; enum activation_code code; const char *written; } names[] = {
+        { "gelu", ACT_GELU, ACT_ONE_KERNEL, "gelu" }, { "gelu_python", ACT_GELU, ACT_OF_ERF, "gelu_python" },
+        { "gelu_pytorch_tanh", ACT_GELU_TANH, ACT_ONE_KERNEL, "gelu_pytorch_tanh" }, { "gelu_new", ACT_GELU_TANH, ACT_OF_POWER, "gelu_new" },
+        { "gelu_accurate", ACT_GELU_TANH, ACT_OF_POWER, "gelu_new" }, { "gelu_fast", ACT_GELU_TANH, ACT_OF_PRODUCTS, "gelu_fast" },
+    };
+    struct model m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{'model_type':'phi','num_hidden_layers':1,'hidden_act':'%s'}", names[i].name);
+        read_ok(text, &m);
+        assert_int_equal(m.act, names[i].act);
+        assert_int_equal(m.act_code, names[i].code);
+        json_t *config = model_to_config(&m);
+        assert_string_equal(json_string_value(json_object_get(config, "hidden_act")), names[i].written);
+        json_decref(config);
+        model_free(&m);
+    }
+    for (int i = 0; i < 2; i++) {       /* GPT2Config's and PhiConfig's own */
+        read_ok(i ? "{'model_type':'phi','num_hidden_layers':1}" : "{'model_type':'gpt2','n_layer':1}", &m);
+        assert_int_equal(m.act_code, ACT_OF_POWER);
+        model_free(&m);
+    }
+}
+
 static void what_is_missing_has_the_default_of_the_family(void **state)
 {
     struct model m;
@@ -664,6 +693,7 @@ int main(void)
         cmocka_unit_test(rotary_positions_are_read_in_both_spellings),
         cmocka_unit_test(every_golden_config_reads_back_as_written),
         cmocka_unit_test(windows_are_read_and_written_back),
+        cmocka_unit_test(a_gelu_is_computed_as_its_name_says),
         cmocka_unit_test(a_synthetic_model_reads_back_as_written),
         cmocka_unit_test(a_rotated_share_survives_writing_to_the_element),
     };

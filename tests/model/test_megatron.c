@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/notes.h"
 #include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
@@ -449,6 +450,83 @@ static void a_plan_survives_its_command_line(void **state)
     }
 }
 
+/* What an import says beside the plan. */
+static json_t *said_of(const char *text, const struct plan *like, struct plan *out)
+{
+    json_t *said = json_array(), *before = notes_divert(said);
+
+    assert_int_equal(imported(text, "txt", like, out), 0);
+    notes_divert(before);
+    return said;
+}
+
+static bool has_note(const json_t *said, const char *words)
+{
+    for (size_t i = 0; i < json_array_size(said); i++)
+        if (strstr(json_string_value(json_array_get(said, i)), words))
+            return true;
+    return false;
+}
+
+/* Of a mixture all but how tokens spread, which no option says and the export does.  No balancing loss is written: Megatron-LM's own
+ * coefficient of 0 is none, and the training's own stays. */
+static void a_mixture_survives_its_command_line(void **state)
+{
+    struct plan p = { .seq = 4096, .micro_batch = 1 }, back;
+    char *text = NULL;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(model_load("mixtral-8x7b", &p.model), 0);
+    assert_int_equal(cluster_load("2x8xh100", &p.cluster), 0);
+    plan_defaults(&p, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    p.accumulation = 4;
+    p.parallel.tensor = 2;
+    p.parallel.sequence = true;
+    p.parallel.expert = 4;
+    p.parallel.expert_tensor = 1;
+    knob_follow(&p, NULL, NULL);
+    p.parallel.expert_tensor = 1;
+    for (int k = 0; k < 2; k++) {
+        p.parallel.expert_imbalance = k ? 1.5 : 1;
+        plan_resolve(&p);
+        assert_int_equal(plan_check(&p, "t"), 0);
+        json_t *said = json_array(), *before = notes_divert(said);
+        FILE *to = open_memstream(&text, &size);
+        assert_int_equal(export_plan(&p, "megatron", to), 0);
+        fclose(to);
+        notes_divert(before);
+        assert_true(has_note(said, k ? "expert_imbalance: the plan's busiest rank has 1.5 times" : "evenly"));
+        assert_null(strstr(text, "load-balancing"));
+        json_decref(said);
+        assert_int_equal(imported(text, "txt", &p, &back), 0);
+        assert_close(back.parallel.expert_imbalance, 1, 0);
+        back.parallel.expert_imbalance = p.parallel.expert_imbalance;
+        json_t *a = plan_to_json(&p), *b = plan_to_json(&back);
+        if (!json_equal(a, b))
+            fail_msg("%s\n%s\n%s", text, json_dumps(a, 0), json_dumps(b, 0));
+        json_decref(a);
+        json_decref(b);
+        free(text);
+        plan_free(&back);
+    }
+    plan_free(&p);
+}
+
+/* train_step() empties PyTorch's cache behind the backward passes: that is told, for no plan does. */
+static void an_emptied_cache_is_told(void **state)
+{
+    struct plan model, p;
+
+    (void)state;
+    of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1);
+    json_t *said = said_of("--micro-batch-size 1 --seq-length 512 --bf16 --empty-unused-memory-level 2", &model, &p);
+    assert_true(has_note(said, "empty_unused_memory_level matters, and is not followed"));
+    json_decref(said);
+    plan_free(&p);
+    plan_free(&model);
+}
+
 static void options_are_read_as_yaml_or_refused(void **state)
 {
     static const struct { const char *text, *end, *says; } cases[] = {
@@ -494,7 +572,9 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-last-pipeline-num-layers 9223372036854775807", "txt",
           "decoder_last_pipeline_num_layers: expected a number from 1 to " },
         { "model:\n  seq_length: 512\ntrain:\n  micro_batch_size: 1\ntrainer:\n  devices: 8\n", "yaml", "8 GPUs, but the cluster has 16" },
-        { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 1", "txt", "empty_unused_memory_level" },
+        { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 3", "txt", "empty_unused_memory_level: expected 0, 1 or 2" },
+        { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --empty-unused-memory-level 1", "txt", NULL },
+        { "--micro-batch-size 1 --seq-length 512 --num-layers 8 --swiglu", "txt", "normalization RMSNorm (left out it is LayerNorm): llama-3.1-8b has it" },
         { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4 --empty-unused-memory-level 0 "
           "--expert-model-parallel-size 1", "txt", NULL },
     };
@@ -647,6 +727,8 @@ int main(void)
         cmocka_unit_test(what_it_lacks_is_refused_by_name),
         cmocka_unit_test(every_pipeline_is_sound),
         cmocka_unit_test(a_plan_survives_its_command_line),
+        cmocka_unit_test(a_mixture_survives_its_command_line),
+        cmocka_unit_test(an_emptied_cache_is_told),
         cmocka_unit_test(options_are_read_as_yaml_or_refused),
     };
     return cmocka_run_group_tests_name("model/megatron", tests, NULL, NULL);

@@ -143,34 +143,53 @@ static enum pipeline_kind kind_of(const char *name)
     return NPIPELINE;
 }
 
+/* A line of a recording: the order or a word for it, then messages (empty where there are none).  False at the end. */
+struct recorded { char line[128], what[32], wire[32]; struct pipeline p; };
+
+static bool next_recorded(FILE *f, struct recorded *to)
+{
+    char kind[32];
+
+    *to = (struct recorded){ .wire = "" };
+    if (!fgets(to->line, sizeof to->line, f))
+        return false;
+    assert_true(sscanf(to->line, "%31[^,],%d,%d,%d,%31[^,],%31s", kind, &to->p.ranks, &to->p.chunks, &to->p.steps, to->what, to->wire) >= 5);
+    to->p.kind = kind_of(kind);
+    return true;
+}
+
+static FILE *open_recorded(const char *path)
+{
+    char head[128];
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(f);
+    assert_non_null(fgets(head, sizeof head, f));
+    return f;
+}
+
 /* 3,260 that PyTorch accepts, 3,908 that it refuses. */
 static void every_order_and_every_message_is_pytorchs(void **state)
 {
     (void)state;
-    FILE *f = fopen(RECORDED, "r");
-    char line[128], kind[32], want[32], wire[32];
+    FILE *f = open_recorded(RECORDED);
+    struct recorded of;
     int accepted = 0, refused = 0;
 
-    assert_non_null(f);
-    assert_non_null(fgets(line, sizeof line, f));
-    while (fgets(line, sizeof line, f)) {
-        struct pipeline p = { .rank = 0 };
-        wire[0] = '\0';
-        assert_true(sscanf(line, "%31[^,],%d,%d,%d,%31[^,],%31s", kind, &p.ranks, &p.chunks, &p.steps, want, wire) >= 5);
-        p.kind = kind_of(kind);
-        if (!strncmp(want, "refused", 7)) {
-            if (!pipeline_refused(&p))
-                fail_msg("PyTorch refuses %s", line);
+    while (next_recorded(f, &of)) {
+        if (!strncmp(of.what, "refused", 7)) {
+            if (!pipeline_refused(&of.p))
+                fail_msg("PyTorch refuses %s", of.line);
             refused++;
             continue;
         }
-        if (pipeline_refused(&p))
-            fail_msg("PyTorch accepts %s", line);
-        struct text o = order(&p), c = comms(&p);
-        if (digest(&o) != strtoul(want, NULL, 16))
-            fail_msg("%snot this order:\n%s", line, o.at);
-        if (digest(&c) != strtoul(wire, NULL, 16))
-            fail_msg("%snot these messages:\n%s", line, c.at);
+        if (pipeline_refused(&of.p))
+            fail_msg("PyTorch accepts %s", of.line);
+        struct text o = order(&of.p), c = comms(&of.p);
+        if (digest(&o) != strtoul(of.what, NULL, 16))
+            fail_msg("%snot this order:\n%s", of.line, o.at);
+        if (digest(&c) != strtoul(of.wire, NULL, 16))
+            fail_msg("%snot these messages:\n%s", of.line, c.at);
         free(o.at);
         free(c.at);
         accepted++;
@@ -184,42 +203,37 @@ static void every_order_and_every_message_is_pytorchs(void **state)
 static void in_lock_step_every_message_is_torch_2_9s(void **state)
 {
     (void)state;
-    FILE *f = fopen("tests/golden/grid/lock_step.csv", "r");
-    char line[128], kind[32], what[32], wire[32];
+    FILE *f = open_recorded("tests/golden/grid/lock_step.csv");
+    struct recorded line;
     int equal = 0, left_out = 0;
 
-    assert_non_null(f);
-    assert_non_null(fgets(line, sizeof line, f));
-    while (fgets(line, sizeof line, f)) {
-        struct pipeline p = { .rank = 0 };
-        wire[0] = '\0';
-        assert_true(sscanf(line, "%31[^,],%d,%d,%d,%31[^,],%31s", kind, &p.ranks, &p.chunks, &p.steps, what, wire) >= 5);
-        p.kind = kind_of(kind);
-        if (!strncmp(what, "refused", 7)) {
-            assert_non_null(pipeline_refused(&p));
+    while (next_recorded(f, &line)) {
+        const struct pipeline *p = &line.p;
+        if (!strncmp(line.what, "refused", 7)) {
+            assert_non_null(pipeline_refused(p));
             continue;
         }
-        bool early = !strcmp(what, "early");
-        if (pipeline_refused_in_step(&p)) {
+        bool early = !strcmp(line.what, "early");
+        if (pipeline_refused_in_step(p)) {
             left_out += !early;
             continue;
         }
         if (early)
-            fail_msg("torch 2.9 runs a pass before its input is there: %s", line);
-        struct pipeline_acts *of = pipeline_acts(&p, PIPE_LOCK_STEP_29);
+            fail_msg("torch 2.9 runs a pass before its input is there: %s", line.line);
+        struct pipeline_acts *of = pipeline_acts(p, PIPE_LOCK_STEP_29);
         struct text t = { 0 };
-        for (int r = 0; r < p.ranks; r++) {
+        for (int r = 0; r < p->ranks; r++) {
             int n = 0;
             for (int i = 0; i < of[r].n; i++)
                 if (of[r].act[i].verb != PIPE_REDUCE)
                     of[r].act[n++] = of[r].act[i];
             of[r].n = n;
-            loop_line(&t, &p, r, &of[r]);
+            loop_line(&t, p, r, &of[r]);
         }
-        if (digest(&t) != strtoul(wire, NULL, 16))
-            fail_msg("%snot these messages:\n%s", line, t.at);
+        if (digest(&t) != strtoul(line.wire, NULL, 16))
+            fail_msg("%snot these messages:\n%s", line.line, t.at);
         free(t.at);
-        pipeline_acts_free(of, &p);
+        pipeline_acts_free(of, p);
         equal++;
     }
     fclose(f);

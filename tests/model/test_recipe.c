@@ -3,7 +3,10 @@
 #include "tests/check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/yaml.h"
@@ -178,9 +181,45 @@ static void refuses(const char *text, int64_t seq, const char *because)
     plan_free(&p);
 }
 
+/* Projects name files from their root: beside the recipe, or in a folder above it. */
+static void files_are_found_above_the_recipe(void **state)
+{
+    char root[] = "/tmp/dpx-recipe-XXXXXX", path[96];
+    struct plan p = { .micro_batch = 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    static const char *const folders[] = { "examples", "examples/train", "examples/deepspeed" };
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    json_t *ds = json_pack("{s:{s:i}, s:{s:b}}", "zero_optimization", "stage", 3, "bf16", "enabled", 1);
+    json_t *config = json_pack("{s:s, s:i, s:b, s:s}", "model_name_or_path", "llama-2-7b", "per_device_train_batch_size", 2, "bf16", 1,
+                               "deepspeed", "examples/deepspeed/z3.json");
+    snprintf(path, sizeof path, "%s/examples/deepspeed/z3.json", root);
+    assert_int_equal(json_dump_file(ds, path, 0), 0);
+    assert_int_equal(model_load("llama-2-7b", &p.model), 0);
+    assert_int_equal(cluster_load("8xh100", &p.cluster), 0);
+    snprintf(path, sizeof path, "%s/examples/train/recipe.yaml", root);
+    assert_int_equal(recipe_read(config, path, &p, NULL), 0);
+    assert_int_equal(p.strategy, STRAT_ZERO3);
+    plan_free(&p);
+    json_decref(ds);
+    json_decref(config);
+    snprintf(path, sizeof path, "%s/examples/deepspeed/z3.json", root);
+    unlink(path);
+    for (int i = 2; i >= 0; i--) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        rmdir(path);
+    }
+    rmdir(root);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
+    refuses("model: Qwen/Qwen3-0.6B\nmicro_batch_size: 1\ntrain_dataset: a\n", 512, "second form (USE_V1)");
     refuses("bf16: true\n", 0, "give --seq");
     refuses("base_model: x\nadapter: llama-adapter\n", 0, "adapter: \"llama-adapter\" is not modelled");
     refuses("base_model: x\nadapter: lora\nlora_r: none\n", 0, "lora_r: expected a whole number");
@@ -198,6 +237,7 @@ int main(void)
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
         cmocka_unit_test(torchtitans_sections_are_its_importers),
+        cmocka_unit_test(files_are_found_above_the_recipe),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);

@@ -113,6 +113,8 @@ static void so_do_those_of_random_plans(void **state)
         fail_capture(why, sizeof why);
         /* Lowering finds out what DeepSpeed's buffers on the host do not allow. */
         bool accepted = plan_check(&p, "random") == 0 && p.accumulation < 8 && lower(&p, 0, &s) == 0;
+        if (p.dialect == DIALECT_PAPER && p.parallel.pipeline > 1)
+            accepted = false;               /* what PyTorch's kernels free of tensors that a stage sent is not followed there */
         fail_capture(NULL, 0);
         if (accepted) {
             if (!schedules_check(&s, why, sizeof why))

@@ -2,6 +2,8 @@
  * the collectives and what they run beside, by megatron/core/tensor_parallel/layers.py. */
 #include "tests/model/te_built.h"
 
+#include "model/plan/megatron_check.h"
+
 #define SBH INT64_C(25165824)           /* 2048 * 12288 */
 
 /* Vector 22: 34 + 5as/h = 114 bytes an element of sbh, of which norms, residuals and dropout's masks are 10. */
@@ -52,6 +54,23 @@ static void a_llama_block_keeps(void **state)
     (void)state;
     llama70b(&x, KERNELS_TE);
     is(saved(&x, PIECE_BLOCK), (8 * sbh + 2 * (sbh + sbh / 4) + 2 * sbh + 4 * sbf + 2 * sbf) / 8 + stats(8192 / 8) / 2 + lse(8192 * 64 / 8));
+    finish(&x);
+}
+
+/* The checkpoint of the core keeps q and k, rotated, and values that are a view of the whole product of q, k and v, whose storage stays for
+ * it: 10 h/8 columns beside 9 h/8; without it values have a tensor of their own, of h/8.  It saves the row numbers alone. */
+static void recompute_of_the_core_keeps_more_where_q_and_k_are_rotated(void **state)
+{
+    const int64_t sbh = INT64_C(8192) * 8192, sbf = INT64_C(8192) * 28672, without = 8 * sbh + 2 * sbh + 4 * sbf + 2 * sbf;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), (without + 2 * (sbh + sbh / 8) + 2 * (sbh + sbh / 4)) / 8 + stats(8192 / 8) / 2);
+    assert_non_null(strstr(megatron_note(&x.plan), "more memory than with recompute none"));
+    x.plan.recompute = RECOMPUTE_NONE;
+    assert_null(megatron_note(&x.plan));
     finish(&x);
 }
 
@@ -565,6 +584,7 @@ int main(void)
         cmocka_unit_test(korthikantis_table_2),
         cmocka_unit_test(transformer_engine_keeps_34_bytes),
         cmocka_unit_test(a_llama_block_keeps),
+        cmocka_unit_test(recompute_of_the_core_keeps_more_where_q_and_k_are_rotated),
         cmocka_unit_test(a_block_gathers_six_times),
         cmocka_unit_test(without_shares_of_positions_a_block_sums_four_times),
         cmocka_unit_test(overlapped_products_come_in_eight_parts),

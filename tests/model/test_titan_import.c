@@ -230,6 +230,110 @@ static void bad_text_is_reported_with_its_line(void **state)
         refuses(row[i].text, row[i].because);
 }
 
+/* ---- what is not read ---- */
+
+static bool noted(const struct notes *n, const char *words)
+{
+    for (int i = 0; i < n->n && i < 24; i++)
+        if (strstr(n->text[i], words))
+            return true;
+    return false;
+}
+
+static struct notes notes_of(const char *text)
+{
+    struct notes notes = { 0 };
+    struct plan q = { 0 };
+
+    assert_int_equal(model_load("llama-3.1-8b", &q.model), 0);
+    assert_int_equal(cluster_load("8xh100", &q.cluster), 0);
+    json_t *config = titan_text(text, "t");
+    assert_non_null(config);
+    assert_int_equal(titan_read(config, "t", &q, &notes), 0);
+    json_decref(config);
+    plan_free(&q);
+    return notes;
+}
+
+/* Each key is read, or is in a line: what matters with its reason, what nobody knows, what says nothing of a step. */
+static void what_is_not_read_is_listed_in_every_section(void **state)
+{
+    (void)state;
+    struct notes n = notes_of("[job]\ndump_folder = \"./outputs\"\n[training]\nlocal_batch_sise = 4\nseq_len = 8192\nsteps = 10\n"
+                              "[optimizer]\nlr = 3e-4\nearly_step_in_backward = true\n[compile]\nenable = true\nbackend = \"inductor\"\n"
+                              "[activation_checkpoint]\nmode = \"full\"\nmod = 1\n[mystery]\nkey = 1\n[checkpoint]\ninterval = 500\n"
+                              "[model]\nconverters = [\"quantize.linear.float8\"]\n[quantize.linear.float8]\nfilter_fqns = [\"output\"]\nfilter = 1\n");
+    assert_true(noted(&n, "optimizer.early_step_in_backward matters, and is not followed: the optimizer steps within backward"));
+    assert_true(noted(&n, "not known, and may matter to memory or time: training.local_batch_sise, activation_checkpoint.mod, mystery.key"));
+    assert_true(noted(&n, "quantize.linear.float8.filter"));
+    assert_true(noted(&n, "says nothing of a step's memory or time: job.dump_folder, training.steps, optimizer.lr, compile.backend"));
+    assert_false(noted(&n, "seq_len") || noted(&n, "filter_fqns") || noted(&n, "activation_checkpoint.mode,"));
+    n = notes_of("[training]\nbatch_size = 4\ntensor_parallel_degree = 4\n[experimental]\ncontext_parallel_degree = 1\n");
+    assert_int_equal(n.n, 0);
+    n = notes_of("--compile.backend aot_eager --parallelism.enable-compiled-autograd\n");
+    assert_true(noted(&n, "compile.backend matters") && noted(&n, "enable_compiled_autograd matters"));
+}
+
+/* ---- commands ---- */
+
+/* As its README and benchmarks give them: variables before the script, lines that go on, a pipe behind. */
+static void a_command_is_read_to_its_end(void **state)
+{
+    static const char *const texts[] = {
+        "NGPU=8 ./run_train.sh --training.seq_len 8192 \\\n  --parallelism.tensor_parallel_degree 2 \\\n --training.local_batch_size 4\n",
+        "#!/bin/bash\nset -ex\nexport NCCL_DEBUG=INFO\nLOG_RANK=0,1 NGPU=8 MODULE=llama3 CONFIG=\"llama3_8b\" ./torchtitan/run_train.sh \\\r\n"
+        "--training.seq_len=8192 --parallelism.tensor_parallel_degree=2 --training.local_batch_size=4 2>&1 | tee log.txt\n",
+        "torchrun --nproc_per_node=8 --rdzv_backend c10d -m torchtitan.train --training.seq-len 8192 --parallelism.tensor-parallel-degree 2 "
+        "--training.local-batch-size 4 > log",
+        "--training.seq_len 8192 \\\n --parallelism.tensor_parallel_degree 2 \\\n --training.local_batch_size 4",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        reads(texts[i], "llama-3.1-8b", "8xh100");
+        assert_int_equal(p.seq, 8192);
+        assert_int_equal(p.parallel.tensor, 2);
+        assert_int_equal(p.micro_batch, 4);
+        plan_free(&p);
+    }
+    json_t *config = titan_text(texts[1], "t");
+    assert_string_equal(titan_model(config), "llama-3.1-8b");
+    json_decref(config);
+    refuses("./run_train.sh --training.seq_len 8192 loose\n", "expected --section.key");
+    refuses("./run_train.sh --training.seq_len $SEQ\n", "whole number");
+}
+
+/* CONFIG_FILE is read where it is, or beside the command, under what the options say. */
+static void the_file_of_a_command_is_read_below_its_options(void **state)
+{
+    char folder[] = "/tmp/dpx-titan-XXXXXX", path[2][64];
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path[0], sizeof path[0], "%s/llama3_8b.toml", folder);
+    snprintf(path[1], sizeof path[1], "%s/run.sh", folder);
+    assert_non_null(f = fopen(path[0], "w"));
+    fputs("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n", f);
+    fclose(f);
+    assert_non_null(f = fopen(path[1], "w"));
+    fputs("CONFIG_FILE=\"./torchtitan/models/llama3/train_configs/llama3_8b.toml\" ./run_train.sh --training.local_batch_size 2\n", f);
+    fclose(f);
+    json_t *config = titan_read_file(path[1]);
+    assert_non_null(config);
+    assert_string_equal(titan_model(config), "llama-3.1-8b");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(config, "training"), "seq_len")), 8192);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(config, "training"), "local_batch_size")), 2);
+    json_decref(config);
+    remove(path[0]);
+    fail_capture(why, sizeof why);
+    assert_null(titan_read_file(path[1]));
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "job.config_file"));
+    remove(path[1]);
+    remove(folder);
+}
+
 /* ---- round trips ---- */
 
 /* A plan that torchtitan can say comes back as it was: 0.3.0's options hold all of it. */
@@ -297,6 +401,9 @@ int main(void)
         cmocka_unit_test(float8_is_read_however_it_is_written),
         cmocka_unit_test(what_no_plan_has_is_refused_by_name),
         cmocka_unit_test(bad_text_is_reported_with_its_line),
+        cmocka_unit_test(what_is_not_read_is_listed_in_every_section),
+        cmocka_unit_test(a_command_is_read_to_its_end),
+        cmocka_unit_test(the_file_of_a_command_is_read_below_its_options),
         cmocka_unit_test(what_is_exported_is_imported_again),
         cmocka_unit_test(its_models_have_names_here),
     };

@@ -14,7 +14,8 @@
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl",
                                       "tests/golden/memory/torch_hooks.jsonl", OFFLOAD,
-                                      "tests/golden/memory/torch_experts.jsonl" };
+                                      "tests/golden/memory/torch_experts.jsonl",
+                                      "tests/golden/memory/torch_activations.jsonl" };
 /* The same beside tensor parallelism; test_tensor_parallel.c compares its peaks. */
 #define OFFLOAD_CUT "tests/golden/grid/offload.jsonl"
 #define FOLLOWED 1e-4
@@ -89,7 +90,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     beyond = 0;
-    assert_true(each_step(check_peak) >= 341);
+    assert_true(each_step(check_peak) >= 381);
     assert_true(beyond <= BEYOND);
 }
 

@@ -174,6 +174,12 @@ static void what_is_not_there_is_refused(void **state)
     refuses("phi-3-mini", "lora", "", "", "PEFT has no default for phi3");
     refuses("llama-3.1-8b", "lora", "q_proj,w_proj", "", "lora.target_modules: \"w_proj\" is no module");
     refuses("llama-3.1-8b", "lora", "proj", "", "\"proj\" is no module");
+    refuses("llama-3.1-8b", "lora", ".*\\.self_attn", "", "matches no module");
+    refuses("llama-3.1-8b", "lora", ".*?q_proj", "", "no regular expression");
+    refuses("llama-3.1-8b", "lora", "(?=a).*", "", "no regular expression");
+    refuses("llama-3.1-8b", "lora", ".*(q_proj", "", "no regular expression");
+    refuses("llama-3.1-8b", "lora", ".*\\.(3|7)\\.self_attn\\.q_proj", "", "blocks that differ");
+    refuses("llama-3.1-8b", "lora", "layers.3.self_attn.q_proj", "", "blocks that differ");
     refuses("llama-3.1-8b", "lora", "q_proj", "head_lm", "lora.modules_to_save: \"head_lm\" is no module");
     refuses("llama-3.1-8b", "lora", "embed_tokens", "", "is no linear layer");
     refuses("llama-3.1-8b", "lora", "lm_head", "", "outside of blocks");

@@ -184,6 +184,28 @@ static void block_b_lies_at_block0_plus_b_times_per_block(void **state)
     each_case(check_blocks);
 }
 
+/* As a walk over all tensors finds them. */
+static void check_pieces(const struct model *m)
+{
+    static const int pieces[] = { TENSOR_EMBED, TENSOR_HEAD, 0 };
+
+    for (int k = 0; k < 3; k++) {
+        int at = -1;
+        for (int i = 0; i < m->ntensors; i++)
+            if (pieces[k] == 0 ? i >= m->block0 && i < m->block0 + m->per_block : m->tensors[i].block == pieces[k]) {
+                at = model_next_tensor(m, pieces[k], at);
+                assert_int_equal(at, i);
+            }
+        assert_int_equal(model_next_tensor(m, pieces[k], at), -1);
+    }
+}
+
+static void tensors_of_a_piece_are_found_without_the_blocks_between(void **state)
+{
+    (void)state;
+    each_case(check_pieces);
+}
+
 static void modules_own_contiguous_tensors_in_order(void **state)
 {
     (void)state;
@@ -334,6 +356,7 @@ int main(void)
         cmocka_unit_test(every_config_has_the_tensors_that_transformers_registers),
         cmocka_unit_test(every_family_is_among_the_golden_cases),
         cmocka_unit_test(block_b_lies_at_block0_plus_b_times_per_block),
+        cmocka_unit_test(tensors_of_a_piece_are_found_without_the_blocks_between),
         cmocka_unit_test(modules_own_contiguous_tensors_in_order),
         cmocka_unit_test(every_part_is_found_by_its_role),
         cmocka_unit_test(the_halves_of_a_block_hold_attention_and_mlp),

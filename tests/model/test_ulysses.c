@@ -2,11 +2,11 @@
  * test_collectives.c (golden/collectives/deepspeed, *_sp*), training in tests/mpi/test_grid.sh.
  * A layer of Llama 3.1 8B with 131,072 positions over 8 ranks: a rank's queries, and its output, are 16,384 x 4,096 elements of
  * bf16, 128 MiB; its keys 16,384 x 1,024, 32 MiB, and its values as much. */
+#include "tests/model/ds_imported.h"
 #include "tests/plan_words.h"
 
 #include <string.h>
 
-#include "model/exchange/ds_config.h"
 #include "model/lower/lower.h"
 #include "model/schedule/schedule.h"
 
@@ -111,13 +111,8 @@ static void refuses_by_name(void **state)
 
 static int import(struct plan *p, const char *config)
 {
-    json_t *j = json_loads(config, 0, NULL);
-
-    assert_non_null(j);
     *p = plan_of("8xh100", "\"strategy\": \"zero2\", \"seq\": 8192");
-    int rc = ds_config_import(j, "ds.json", p);
-    json_decref(j);
-    return rc;
+    return ds_imported(p, config);
 }
 
 /* 8 ranks, 4 of which share samples: 2 x 3 x 5 = 30 samples a step. */

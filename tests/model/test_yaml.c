@@ -56,6 +56,7 @@ static void scalars_are_typed_as_yaml_1_1_types_them(void **state)
     same("a: nan\nb: .inf\nc: 0x10\nd: 1.2.3\nf: 1e",
          "{\"a\":\"nan\",\"b\":\".inf\",\"c\":\"0x10\",\"d\":\"1.2.3\",\"f\":\"1e\"}");
     same("a: 99999999999999999999", "{\"a\":1e20}");
+    same("a: 500_000\nb: 1_0\nc: _5\nd: 5_a\ne: 0_1", "{\"a\":500000,\"b\":10,\"c\":\"_5\",\"d\":\"5_a\",\"e\":\"0_1\"}");
 }
 
 static void collections_nest(void **state)

@@ -6,89 +6,76 @@
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
-B=${B:-build}
+# shellcheck source=tests/mpi/runs.sh
+. tests/mpi/runs.sh
 golden=$PWD/tests/golden/parity
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM
+extent=${1:-some}
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI's own leaks.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
-
-# run MODEL RANKS MICRO_BATCH ACCUMULATION KEYS [GRADS_STEP]: the plan into $dir/plan.json, what it prints,
-# gradients and weights beside it.
-run() {
-    model=$1
-    cat >"$dir/plan.json" <<END
-{ "dpx_plan": 1, "model": "$golden/$model", "cluster": "localhost:$2", "kernels": "dpx", "seq": 24,
+plan() {        # MODEL RANKS MICRO_BATCH ACCUMULATION KEYS: into $run.plan
+    cat >"$run.plan" <<END
+{ "dpx_plan": 1, "model": "$golden/$1", "cluster": "localhost:$2", "kernels": "dpx", "seq": 24,
   "micro_batch": $3, "accumulation": $4, "clip": 1.0, $5 }
 END
-    rm -f "$dir/run.json" "$dir/grads" "$dir/final"
-    "$B/dpxrun" "$dir/plan.json" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential \
-        --init "$golden/$model/init.safetensors" --save-grads "$dir/grads" --grads-step "${6:-1}" --save "$dir/final" \
-        --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1 \
-        >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
 }
 
-# The first complaints of the program that compares, unless the run failed already.
-compare() {
-    if [ "$complaints" ]; then
-        echo "$complaints"
-    else
-        { "$B/tests/mpi/mpi_parity" "$@" 2>&1 || echo "exit status $?"; } | head -n 5
-    fi
+# run WHAT MODEL RANKS MICRO_BATCH ACCUMULATION KEYS [GRADS_STEP]: what dpxrun prints, gradients and weights into $run.*
+run() {
+    next_run
+    plan "$2" "$3" "$4" "$5" "$6"
+    later "$1: $2" "$3" "$run.plan" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential \
+        --init "$golden/$2/init.safetensors" --save-grads "$run.grads" --grads-step "${7:-1}" --save "$run.final" \
+        --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1
+    want=$golden/$2
 }
 
-fp32() {        # WHAT, then as run()
-    what=$1
-    shift
-    complaints=$(run "$@")
-    want=$golden/$1
-    check "$what: $1's losses in fp32 are PyTorch's" \
-        "$(compare losses "$want/expected.json" "$dir/run.json" 1e-5)"
-    check "$what: $1's gradients are PyTorch's" \
-        "$(compare tensors "$want/grads.safetensors" "$dir/grads" 1e-5 "$want/expected.json")"
-    check "$what: $1's last weights are PyTorch's" \
-        "$(compare tensors "$want/final.safetensors" "$dir/final" 1e-4)"
+like_torch() {  # WHAT MODEL: of a run that left $run.*
+    judge "$1: $2's losses in fp32 are PyTorch's" "$(compare losses "$want/expected.json" "$run.json" 1e-5)"
+    judge "$1: $2's gradients are PyTorch's" "$(compare tensors "$want/grads.safetensors" "$run.grads" 1e-5 "$want/expected.json")"
+    judge "$1: $2's last weights are PyTorch's" "$(compare tensors "$want/final.safetensors" "$run.final" 1e-4)"
+}
+
+fp32() {        # as run()
+    run "$@"
+    like_torch "$1" "$2"
 }
 
 bf16() {
-    what=$1
-    shift
-    complaints=$(run "$@")
-    check "$what: $1's losses in bf16 are near PyTorch's" \
-        "$(compare losses "$golden/$1/expected.json" "$dir/run.json" 1e-2)"
+    run "$@"
+    judge "$1: $2's losses in bf16 are near PyTorch's" "$(compare losses "$want/expected.json" "$run.json" 1e-2)"
 }
 
 # hook FORMAT TOLERANCE MODEL: two ranks under that compression hook.  Without it the gradients are 1.9e-4 (fp16), 1.7e-3 (bf16) away.
 hook() {
-    complaints=$(run "$3" 2 6 1 "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"ddp\": { \"comm_hook\": \"$1_compress_hook\" }")
-    want=$golden/$3
-    check "two ranks, $1_compress_hook: $3's losses are PyTorch's" "$(compare losses "$want/hook-$1.json" "$dir/run.json" 1e-5)"
-    check "two ranks, $1_compress_hook: $3's gradients are PyTorch's" \
-        "$(compare tensors "$want/hook-$1.safetensors" "$dir/grads" "$2" "$want/hook-$1.json")"
+    what="two ranks, $1_compress_hook"
+    run "$what" "$3" 2 6 1 "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"ddp\": { \"comm_hook\": \"$1_compress_hook\" }"
+    judge "$what: $3's losses are PyTorch's" "$(compare losses "$want/hook-$1.json" "$run.json" 1e-5)"
+    judge "$what: $3's gradients are PyTorch's" "$(compare tensors "$want/hook-$1.safetensors" "$run.grads" "$2" "$want/hook-$1.json")"
 }
 
 # powersgd NAME TOLERANCE MODEL STATE: powerSGD_hook with these arguments, as make_hooks.py has them; gradients of the fifth step.
 powersgd() {
-    complaints=$(run "$3" 2 6 1 "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"ddp\": { \"comm_hook\": \"powerSGD_hook\",
-        \"bucket_cap_mb\": 0.05, \"PowerSGDState\": { $4 } }" 5)
-    want=$golden/$3
-    check "two ranks, $1: $3's losses are PyTorch's" "$(compare losses "$want/hook-$1.json" "$dir/run.json" 1e-5)"
-    check "two ranks, $1: $3's gradients are PyTorch's" "$(compare tensors "$want/hook-$1.safetensors" "$dir/grads" "$2" "$want/hook-$1.json")"
-    check "two ranks, $1: $3's calls, bytes and memory are the schedule's" "$(compare predicted "$dir/run.json")"
+    run "two ranks, $1" "$3" 2 6 1 "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"ddp\": { \"comm_hook\": \"powerSGD_hook\",
+        \"bucket_cap_mb\": 0.05, \"PowerSGDState\": { $4 } }" 5
+    judge "two ranks, $1: $3's losses are PyTorch's" "$(compare losses "$want/hook-$1.json" "$run.json" 1e-5)"
+    judge "two ranks, $1: $3's gradients are PyTorch's" "$(compare tensors "$want/hook-$1.safetensors" "$run.grads" "$2" "$want/hook-$1.json")"
+    judge "two ranks, $1: $3's calls, bytes and memory are the schedule's" "$(compare predicted "$run.json")"
 }
 
-for model in gpt2 llama; do
+cases() {
+    for model in gpt2 llama; do
+        each_model
+    done
+}
+
+each_model() {
     fp32 'one rank' $model 1 12 1 '"strategy": "ddp", "dialect": "paper"'
     fp32 'two ranks, DDP' $model 2 6 1 '"strategy": "ddp", "dialect": "torch"'
     fp32 'two ranks, FSDP2' $model 2 6 1 '"strategy": "fsdp", "dialect": "torch", "unit": "block"'
     fp32 'two ranks, ZeRO-2, two micro-steps' $model 2 3 2 '"strategy": "zero2", "dialect": "deepspeed"'
     fp32 'two ranks, ring' $model 2 12 1 '"strategy": "ddp", "dialect": "paper", "parallel": { "context": 2 }'
-    [ "${1:-some}" = some ] || fp32 'four ranks, ring of four, not balanced, FSDP' $model 4 6 2 \
+    [ "$extent" = some ] || fp32 'four ranks, ring of four, not balanced, FSDP' $model 4 6 2 \
         '"strategy": "fsdp", "dialect": "paper", "parallel": { "context": 4, "context_balance": false }'
-    [ "${1:-some}" = some ] || fp32 'four ranks, all-gather, ZeRO-3, recomputed' $model 4 6 1 \
+    [ "$extent" = some ] || fp32 'four ranks, all-gather, ZeRO-3, recomputed' $model 4 6 1 \
         '"strategy": "zero3", "dialect": "paper", "recompute": "full", "parallel": { "context": 2, "context_method": "all-gather" }'
     fp32 'two ranks, Ulysses, ZeRO-1' $model 2 6 2 \
         '"strategy": "zero1", "dialect": "paper", "parallel": { "context": 2, "context_method": "ulysses" }'
@@ -104,5 +91,17 @@ for model in gpt2 llama; do
     powersgd powersgd4 1e-5 $model '"matrix_approximation_rank": 4, "start_powerSGD_iter": 3, "min_compression_rate": 1'
     powersgd powersgd-cold 1e-5 $model '"matrix_approximation_rank": 3, "start_powerSGD_iter": 2, "min_compression_rate": 1,
         "warm_start": false, "use_error_feedback": false'
-done
+}
+
+all_runs
+
+# The same by the program itself, which starts its ranks and hands them its options.
+next_run
+plan gpt2 2 6 1 '"strategy": "ddp", "dialect": "torch"'
+"$B/dpxrun" "$run.plan" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential --init "$golden/gpt2/init.safetensors" \
+    --save-grads "$run.grads" --save "$run.final" --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1 \
+    >"$run.json" 2>"$run.said" </dev/null
+check 'dpxrun with ranks that it starts' "$([ $? = 0 ] || cat "$run.said")"
+want=$golden/gpt2
+like_torch 'with ranks that dpxrun starts' gpt2
 finish

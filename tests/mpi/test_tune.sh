@@ -4,53 +4,30 @@
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
-B=${B:-build}
+# shellcheck source=tests/mpi/runs.sh
+. tests/mpi/runs.sh
 golden=$PWD/tests/golden/tune/runs
 parity=$PWD/tests/golden/parity
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM
-
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI's own leaks.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
 number() { sed -n "s/^ \"$1\": \([0-9.e-]*\),*\$/\1/p" "$golden/$case/expected.json"; }
 
-# run RANKS MICRO_BATCH ACCUMULATION KEYS: $case, whose model is $model and whose plan has $keys, with $options.
-run() {
-    cat >"$dir/plan.json" <<END
-{ "dpx_plan": 1, "model": "$parity/$model", "cluster": "localhost:$1", "kernels": "dpx", "seq": 24,
-  "micro_batch": $2, "accumulation": $3, "clip": 1.0, $keys, $4 }
-END
-    rm -rf "$dir/run.json" "$dir/out"
-    adapters=
-    [ -d "$golden/$case/adapters" ] && adapters="--adapters $golden/$case/adapters --save $dir/out"
-    # shellcheck disable=SC2086
-    "$B/dpxrun" "$dir/plan.json" --no-db --json --steps 20 --data "$parity/tokens.bin" --sequential \
-        --init "$parity/$model/init.safetensors" $adapters --lr "$(number lr)" --min-lr "$(number min_lr)" --warmup 5 --threads 1 \
-        $options >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
-}
-
-# The first complaints of the program that compares, unless the run failed already.
-compare() {
-    if [ "$complaints" ]; then
-        echo "$complaints"
-    else
-        { "$B/tests/mpi/mpi_parity" "$@" 2>&1 || echo "exit status $?"; } | head -n 5
-    fi
-}
-
-# one WHAT, then as run()
+# one WHAT RANKS MICRO_BATCH ACCUMULATION KEYS: $case, whose model is $model and whose plan has $keys, with $options.
 one() {
-    what=$1
-    shift
-    complaints=$(run "$@")
-    check "$case, $what: losses are PyTorch's" "$(compare losses "$golden/$case/expected.json" "$dir/run.json" 1e-5)"
+    next_run
+    cat >"$run.plan" <<END
+{ "dpx_plan": 1, "model": "$parity/$model", "cluster": "localhost:$2", "kernels": "dpx", "seq": 24,
+  "micro_batch": $3, "accumulation": $4, "clip": 1.0, $keys, $5 }
+END
+    adapters=
+    [ -d "$golden/$case/adapters" ] && adapters="--adapters $golden/$case/adapters --save $run.out"
+    # shellcheck disable=SC2086
+    later "$case, $1" "$2" "$run.plan" --no-db --json --steps 20 --data "$parity/tokens.bin" --sequential \
+        --init "$parity/$model/init.safetensors" $adapters --lr "$(number lr)" --min-lr "$(number min_lr)" --warmup 5 --threads 1 $options
+    judge "$case, $1: losses are PyTorch's" "$(compare losses "$golden/$case/expected.json" "$run.json" 1e-5)"
     [ -d "$golden/$case/adapters" ] &&
-        check "$case, $what: what was trained is PEFT's" \
-            "$(compare tensors "$golden/$case/trained.safetensors" "$dir/out/adapter_model.safetensors" 1e-4)"
-    check "$case, $what: bytes and memory are as predicted" "$(compare predicted "$dir/run.json")"
+        judge "$case, $1: what was trained is PEFT's" \
+            "$(compare tensors "$golden/$case/trained.safetensors" "$run.out/adapter_model.safetensors" 1e-4)"
+    judge "$case, $1: bytes and memory are as predicted" "$(compare predicted "$run.json")"
 }
 
 # Ranks, samples of a micro-step, micro-steps, and the strategy.
@@ -66,73 +43,77 @@ ds()      { stage=$1; one "two ranks, DeepSpeed's $stage" 2 3 2 "\"strategy\": \
 # Stage 3, where every parameter is cut and gathered for each use.
 ds3()     { one "two ranks, DeepSpeed's zero3${1:+, $1}" 2 3 2 '"strategy": "zero3", "dialect": "deepspeed", "recompute": "'"${2:-none}"'",
   "deepspeed": { "stage3_param_persistence_threshold": 40, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 4000 }'; }
-
-case=sgd model=gpt2 keys='"optimizer": "sgd"'
-options='--weight-decay 0.1'
-ddp
-zero1
-fsdp2
-options=
-case=lion model=llama keys='"optimizer": "lion_32bit"'
-torch
-zero2
-case=adafactor keys='"optimizer": "adafactor"'
-ddp
-case=adafactor-gpt2 model=gpt2
-torch
-case=adamw8 keys='"optimizer": "adamw_bnb_8bit"'
-options='--weight-decay 0.1 --betas 0.9,0.95'
-ddp
-torch
-options=
-
-case=mlp model=llama keys='"train": ["*.mlp.*", "*input_layernorm*"]'
-zero3
-ds zero2
-ds3
-case=down keys='"train": ["*.down_proj.*"], "optimizer": "sgd"'
-ddp
-zero2
-case=bias model=gpt2 keys='"train": ["*.bias"]'
-torch
-fsdp
-case=tokens keys='"train": ["*wte*", "*.ln_2.*"]'
-ddp
-zero1
-
-case=lora model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }'
-ddp
-torch
-zero2
-fsdp
-fsdp2
-ds ddp
-ds3
-ds3 recomputed full
-case=lora-attention keys='"train": "lora", "lora": { "rank": 3, "alpha": 5 }, "optimizer": "lion_32bit"'
-zero3
-case=lora-head keys='"train": "lora", "optimizer": "sgd",
-  "lora": { "rank": 4, "alpha": 4, "target_modules": ["o_proj", "gate_proj"], "modules_to_save": ["lm_head"] }'
-zero1
-case=lora-gpt2 model=gpt2 keys='"train": "lora"'
-torch
-zero2
-ds zero1
-ds3
-case=lora-dropout model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear", "dropout": 0.2 }'
-ddp
-torch
-zero2
-fsdp
-fsdp2
-ds3
-case=qlora keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4", "precision": "fp32"'
-torch
 whole()   { one 'one rank, checkpointed' 1 12 1 '"strategy": "ddp", "dialect": "torch", "recompute": "full"'; }
-whole
-case=qlora-double keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4-double", "precision": "fp32"'
-torch
-case=lora-conv1d model=gpt2 keys='"train": "lora", "optimizer": "adafactor",
-  "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
-ddp
+
+cases() {
+    case=sgd model=gpt2 keys='"optimizer": "sgd"'
+    options='--weight-decay 0.1'
+    ddp
+    zero1
+    fsdp2
+    options=
+    case=lion model=llama keys='"optimizer": "lion_32bit"'
+    torch
+    zero2
+    case=adafactor keys='"optimizer": "adafactor"'
+    ddp
+    case=adafactor-gpt2 model=gpt2
+    torch
+    case=adamw8 keys='"optimizer": "adamw_bnb_8bit"'
+    options='--weight-decay 0.1 --betas 0.9,0.95'
+    ddp
+    torch
+    options=
+
+    case=mlp model=llama keys='"train": ["*.mlp.*", "*input_layernorm*"]'
+    zero3
+    ds zero2
+    ds3
+    case=down keys='"train": ["*.down_proj.*"], "optimizer": "sgd"'
+    ddp
+    zero2
+    case=bias model=gpt2 keys='"train": ["*.bias"]'
+    torch
+    fsdp
+    case=tokens keys='"train": ["*wte*", "*.ln_2.*"]'
+    ddp
+    zero1
+
+    case=lora model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }'
+    ddp
+    torch
+    zero2
+    fsdp
+    fsdp2
+    ds ddp
+    ds3
+    ds3 recomputed full
+    case=lora-attention keys='"train": "lora", "lora": { "rank": 3, "alpha": 5 }, "optimizer": "lion_32bit"'
+    zero3
+    case=lora-head keys='"train": "lora", "optimizer": "sgd",
+      "lora": { "rank": 4, "alpha": 4, "target_modules": ["o_proj", "gate_proj"], "modules_to_save": ["lm_head"] }'
+    zero1
+    case=lora-gpt2 model=gpt2 keys='"train": "lora"'
+    torch
+    zero2
+    ds zero1
+    ds3
+    case=lora-dropout model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear", "dropout": 0.2 }'
+    ddp
+    torch
+    zero2
+    fsdp
+    fsdp2
+    ds3
+    case=qlora keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4", "precision": "fp32"'
+    torch
+    whole
+    case=qlora-double keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }, "base_dtype": "nf4-double", "precision": "fp32"'
+    torch
+    case=lora-conv1d model=gpt2 keys='"train": "lora", "optimizer": "adafactor",
+      "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
+    ddp
+}
+
+all_runs
 finish

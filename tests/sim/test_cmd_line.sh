@@ -209,6 +209,24 @@ check 'limits takes fp16 where the GPU has no bf16, and says so' "$(
     grep -q 'fp16: V100.* has no bf16' "$tmp/err" || cat "$tmp/err"
     "$B/dpxplan" limits --cluster dgx-1 --model gpt3-175b --seq 128 --dialect torch-fsdp1 --precision fp16 2>&1 | diff "$tmp/chosen" -)"
 
+check 'limits of one framework alone; a mixture under DDP has its weights in bf16, and says so' "$(
+    "$B/dpxplan" limits --model olmoe-1b-7b --cluster 8xh100 --seq 1k --framework torch --recompute full >"$tmp/out" 2>"$tmp/err"
+    grep -q '^ddp  *torch .*; weights and states in bf16 (ddp.model_dtype)' "$tmp/out" || cat "$tmp/out" "$tmp/err"
+    ! grep '^[a-z0-9]* *deepspeed ' "$tmp/out"
+    says 'not one of --framework megatron' limits --model gpt2 --cluster 8xh100 --seq 1k --framework megatron --dialect torch
+    "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --framework megatron >"$tmp/out" 2>&1
+    [ "$(grep -c '^[a-z0-9]* *megatron ' "$tmp/out")" = 2 ] || cat "$tmp/out")"
+check 'list parallel has a row of experts' "$(
+    "$B/dpxplan" list parallel >"$tmp/out" 2>&1
+    grep -q '^expert  .*fsdp.*torch' "$tmp/out" && grep -q '^expert, and tensor .*zero1.*megatron' "$tmp/out" || cat "$tmp/out")"
+# 312 TFLOP/s: NVIDIA's datasheet of the A100; 989.4 of the H100 SXM5.
+check 'MFU says of which peak it is' "$(
+    "$B/dpxplan" eval "$tmp/plan.json" >"$tmp/out" 2>&1
+    grep -q 'HFU [0-9.]* % of the dense bf16 peak, 312 TFLOP/s (6N' "$tmp/out" || grep MFU "$tmp/out"
+    echo '{"dpx_plan":1,"model":"llama-3.1-8b","cluster":"8xh100","seq":4096,"micro_batch":1,"strategy":"fsdp","precision":"bf16","recompute":"full","fp8":"rowwise"}' >"$tmp/fp8.json"
+    "$B/dpxplan" eval "$tmp/fp8.json" >"$tmp/out" 2>&1
+    grep -q 'of the dense bf16 peak, 989.* TFLOP/s, as without fp8 (' "$tmp/out" || grep MFU "$tmp/out")"
+
 # One limit for one plan, from each command.
 check 'search and eval say the same of what does not fit' "$(
     "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy ddp |

@@ -165,6 +165,68 @@ static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped
 #define CUT "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"strategy\":\"zero1\"," \
             "\"dialect\":\"megatron\",\"precision\":\"bf16\",\"parallel\":{\"tensor\":4,\"sequence\":true},\"megatron\":{\"tp_comm_overlap\":true}}"
 
+#define ON_8B "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"2x8xh100\",\"seq\":1024,\"micro_batch\":1,\"precision\":\"bf16\","
+#define CODES ON_8B "\"strategy\":\"zero3\",\"deepspeed\":{\"zero_quantized_weights\":true,\"zero_quantized_gradients\":true,\"zero_hpz_partition_size\":8}}"
+#define AWAY ON_8B "\"strategy\":\"zero3\",\"deepspeed\":{\"offload_optimizer\":{\"device\":\"cpu\",\"pin_memory\":false}}}"
+#define FLOAT8 ON_8B "\"strategy\":\"fsdp\",\"fp8\":\"tensorwise\",\"fp8_filter\":[\"lm_head\",\"q_proj\"],\"fsdp\":{" \
+    "\"enable_fsdp_float8_all_gather\":true,\"precompute_float8_dynamic_scale_for_fsdp\":true}}"
+
+/* Keys of objects in objects go as well; a plan with its states on the host is not silently one without. */
+static void another_strategy_drops_keys_of_inner_objects(void **state)
+{
+    const char *both[] = { "strategy=fsdp", "deepspeed.offload_optimizer.device=none" };
+    struct plan q;
+
+    (void)state;
+    assert_int_equal(change(AWAY, "strategy=fsdp", &q), -1);
+    assert_string_equal(said, "deepspeed.offload_optimizer.device: fsdp of torch has no such key: set deepspeed.offload_optimizer.device=none as well");
+    assert_int_equal(with(AWAY, both, 2, &q), 0);
+    assert_int_equal(q.strategy, STRAT_FSDP);
+    plan_free(&q);
+    assert_int_equal(change(AWAY, "strategy=zero2", &q), 0);        /* which has both keys */
+    assert_int_equal(q.ds.offload_optimizer.device, OFFLOAD_CPU);
+    assert_false(q.ds.offload_optimizer.pin_memory);
+    plan_free(&q);
+    assert_int_equal(change(CODES, "strategy=fsdp", &q), 0);
+    plan_free(&q);
+}
+
+/* Codes, float8 and clipping are switched off by any word for nothing, and take what depends on them along. */
+static void what_is_on_is_switched_off(void **state)
+{
+    static const char *const off[] = { "false", "none", "0", "off", "no" };
+    char pair[96];
+    struct plan q;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
+        snprintf(pair, sizeof pair, "deepspeed.zero_quantized_weights=%s", off[i]);
+        assert_int_equal(change(CODES, pair, &q), 0);
+        assert_false(q.ds.zero_quantized_weights);
+        assert_true(q.ds.zero_quantized_gradients);
+        plan_free(&q);
+        snprintf(pair, sizeof pair, "fp8=%s", off[i]);
+        if (change(FLOAT8, pair, &q) < 0)
+            fail_msg("%s: %s", pair, said);
+        assert_int_equal(q.float8.recipe, FLOAT8_NONE);
+        assert_false(q.fsdp.float8_all_gather || q.fsdp.float8_precomputed || q.float8.filter[0]);
+        plan_free(&q);
+        snprintf(pair, sizeof pair, "fsdp.enable_fsdp_float8_all_gather=%s", off[i]);
+        assert_int_equal(change(FLOAT8, pair, &q), 0);
+        assert_true(q.float8.recipe == FLOAT8_TENSORWISE && !q.fsdp.float8_precomputed);
+        plan_free(&q);
+        snprintf(pair, sizeof pair, "clip=%s", off[i]);
+        assert_int_equal(change(CODES, pair, &q), 0);
+        assert_close(q.clip, 0, 0);
+        plan_free(&q);
+    }
+    assert_int_equal(change(CODES, "recompute=off", &q), 0);
+    assert_int_equal(q.recompute, RECOMPUTE_NONE);
+    plan_free(&q);
+    assert_int_equal(change(CODES, "deepspeed.zero_quantized_weights=maybe", &q), -1);
+    assert_non_null(strstr(said, "zero_quantized_weights"));
+}
+
 /* What says nothing on one rank goes with the degree that is named. */
 static void a_degree_of_one_takes_its_keys_along(void **state)
 {
@@ -258,6 +320,8 @@ int main(void)
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),
+        cmocka_unit_test(another_strategy_drops_keys_of_inner_objects),
+        cmocka_unit_test(what_is_on_is_switched_off),
         cmocka_unit_test(a_degree_of_one_takes_its_keys_along),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),

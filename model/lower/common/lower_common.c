@@ -42,13 +42,13 @@ void lower_trained_parts(struct schedules *s, const struct model *m, int buf, en
 
 /* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
  * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
- * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */
+ * Gemma's token embedding registers embed_scale, a single number, DeepSeek's routers e_score_correction_bias (transformers 5.23). */
 int lower_model_buffer_elems(const struct model *m)
 {
     bool scaled = torch_style_of(m->family)->one_plus_weight;
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
 
-    return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
+    return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled + (int)(m->route_groups > 0 ? m->experts * model_routers(m) : 0);
 }
 
 uint16_t lower_sum_norm(struct schedules *s, enum stream st, const struct norm_sum *sums, int n, bool exact)

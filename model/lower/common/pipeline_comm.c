@@ -466,7 +466,9 @@ struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code
     struct pipeline_acts *out = lists(p), *todo;
 
     if (code >= PIPE_MEGATRON) {
-        for (int r = 0; r < p->ranks; r++)
+        for (int r = 0; r < p->ranks && code == PIPE_DEEPSPEED; r++)
+            pipeline_deepspeed(p, r, &out[r]);
+        for (int r = 0; r < p->ranks && code != PIPE_DEEPSPEED; r++)
             pipeline_megatron(p, r, code == PIPE_MEGATRON_OVERLAPS, &out[r]);
         return out;
     }

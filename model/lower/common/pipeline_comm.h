@@ -6,7 +6,8 @@
  *     ... of[rank].act[0 .. of[rank].n) ...
  *     pipeline_acts_free(of, &p);
  *
- * Source: torch/distributed/pipelining/schedules.py, PyTorch 2.15.0 and 2.9.1; megatron/core/pipeline_parallel of 0.16.1.  Stages on neighbouring chunks of one
+ * Source: torch/distributed/pipelining/schedules.py, PyTorch 2.15.0 and 2.9.1; megatron/core/pipeline_parallel of 0.16.1;
+ * deepspeed/runtime/pipe of 0.19.6.  Stages on neighbouring chunks of one
  * rank (a V's bottom) hand their tensors over: no messages. */
 #ifndef DPX_PIPELINE_COMM_H
 #define DPX_PIPELINE_COMM_H
@@ -37,6 +38,7 @@ enum pipeline_code {
     PIPE_LOCK_STEP_29,      /* 2.9's PipelineScheduleMulti: after each time step's pass one batch of messages, which is waited for */
     PIPE_MEGATRON,          /* Megatron-LM's, each exchange of messages waited for at once */
     PIPE_MEGATRON_OVERLAPS, /* its interleaved one with overlap_p2p_comm */
+    PIPE_DEEPSPEED,         /* PipelineEngine: each message waited for at once */
 };
 
 /* Appends an act. */
@@ -44,6 +46,9 @@ void pipeline_acts_add(struct pipeline_acts *l, enum pipeline_verb verb, int chu
 
 /* The list of a rank by Megatron-LM's schedules.py: no gathers and no reductions (pipeline_megatron.c). */
 void pipeline_megatron(const struct pipeline *p, int rank, bool overlaps, struct pipeline_acts *out);
+
+/* The same by DeepSpeed's TrainSchedule (pipeline_deepspeed.c). */
+void pipeline_deepspeed(const struct pipeline *p, int rank, struct pipeline_acts *out);
 
 /* One list for each rank of the pipe; never NULL. */
 struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code code);

@@ -52,7 +52,7 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
     *d = (struct ds){ .p = p, .local = local, .m = m, .s = s, .n = local->data_ranks, .rank = local->data_rank,
                       .dt = r.kept, .comm = r.wire_reduce, .e = dtype_bytes(r.kept),
                       .ce = dtype_bytes(r.wire_reduce), .layers = (int)m->layers,
-                      .block0 = m->block0, .per_block = m->per_block };
+                      .block0 = m->block0, .per_block = m->layers > 0 ? m->per_block : 0 };
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
     lower_declare_activations(s, local, d->acts);
@@ -96,6 +96,7 @@ static int instance(const struct ds *d, int tensor)
     return tensor < d->block0 || tensor >= d->blocks_end ? 0 : (tensor - d->block0) / d->per_block;
 }
 
+/* A stage may have no block: per_block is 0 there. */
 static int slots(const struct ds *d) { return d->m->ntensors - (d->layers - 1) * d->per_block; }
 
 /* The first tensor of a family: of block 0, or outside of the blocks. */
@@ -245,11 +246,13 @@ struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_
     return sched_coll(d->s, st, ph, op, GROUP_DATA, t, red, elems);
 }
 
-void ds_among_tensors(const struct ds *d, enum dtype t, enum red_op red)
+void ds_among_model(const struct ds *d, enum dtype t, enum red_op red)
 {
-    if (d->p->parallel.tensor <= 1)
+    bool pipe = d->p->parallel.pipeline > 1;
+
+    if (d->p->parallel.tensor <= 1 && !pipe)
         return;
-    sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, t, red, 1);
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, pipe ? GROUP_PIPE : GROUP_TENSOR, t, red, 1);
     sched_moves(d->s, red == RED_MAX ? OF_OVERFLOW : OF_NORM);
 }
 
@@ -276,6 +279,21 @@ void ds_name(const struct ds *d, enum piece_id piece, int block, int by)
     sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
 }
 
+bool ds_has(const struct ds *d, enum piece_id piece)
+{
+    return piece == PIECE_EMBED ? d->local->share.embeds : piece == PIECE_HEAD ? d->local->share.heads : true;
+}
+
+static int kept_at(const struct ds *d, enum piece_id piece, int block)
+{
+    return block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends);
+}
+
+void ds_free_activations(const struct ds *d, enum piece_id piece, int block)
+{
+    sched_act(d->s, ACT_FREE, d->acts[piece], kept_at(d, piece, block), 0);
+}
+
 void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
               int block, int by, ds_entry *entry, void *arg)
 {
@@ -284,7 +302,7 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
     sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1, fate,
                   CAT_GRADS);
     ds_name(d, piece, block, by);
-    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
+    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], kept_at(d, piece, block), by);
     ds_reads_frozen(d);
     entry(arg, pass, piece, block, by);
 }
@@ -311,11 +329,13 @@ void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry
 
 void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
 {
-    bool forward = pass == PASS_FORWARD;
+    enum piece_id begin = pass == PASS_FORWARD ? PIECE_EMBED : PIECE_HEAD, end = pass == PASS_FORWARD ? PIECE_HEAD : PIECE_EMBED;
 
-    ds_whole(d, pass, fate, forward ? PIECE_EMBED : PIECE_HEAD, 0, 0, entry, arg);
+    if (ds_has(d, begin))
+        ds_whole(d, pass, fate, begin, 0, 0, entry, arg);
     ds_blocks(d, pass, fate, entry, arg);
-    ds_whole(d, pass, fate, forward ? PIECE_HEAD : PIECE_EMBED, 0, 0, entry, arg);
+    if (ds_has(d, end))
+        ds_whole(d, pass, fate, end, 0, 0, entry, arg);
 }
 
 /* ---- passing buffers: an open-addressing table by size and name ---- */

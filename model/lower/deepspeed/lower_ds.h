@@ -7,6 +7,7 @@
 #define DPX_LOWER_DS_H
 
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 
 /* A gradient that becomes ready in the backward pass of a piece. */
 struct ds_ready {
@@ -33,6 +34,8 @@ struct ds {
     int64_t    frozen_bytes;
     struct { const char *what; int64_t bytes; int family; } *scratch;
     int        nscratch, cap_scratch;
+    int        kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
+    struct ds_pipe { int exchange, inputs, outputs; } pipe;     /* families of a pipeline's stage: lower_ds_pipeline.c */
 };
 
 /* 0, or -1 with the reason reported.  ds_free() in any case. */
@@ -92,8 +95,9 @@ int  ds_apart(const struct ds *d, enum holds h, enum dtype t);
 struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_op op, enum dtype t,
                    enum red_op red, int64_t elems);
 /* One buffer comes, goes or is moved; on the compute stream. */
-/* A number that ranks of the data-parallel group have agreed on, among the tensor-parallel ranks, where there are any. */
-void ds_among_tensors(const struct ds *d, enum dtype t, enum red_op red);
+/* A number that ranks of the data-parallel group have agreed on, among those that have the rest of the model: tensor-parallel ranks or a
+ * pipeline's, where there are any. */
+void ds_among_model(const struct ds *d, enum dtype t, enum red_op red);
 void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf);
 /* The issuing thread waits for all streams: torch.cuda.synchronize(). */
 void ds_synchronize(const struct ds *d, enum phase ph, const char *what);
@@ -101,6 +105,11 @@ void ds_synchronize(const struct ds *d, enum phase ph, const char *what);
 enum piece_id ds_piece(const struct ds *d, int block);
 /* Names the piece of the last entry: "block 3", "embedding", "head". */
 void ds_name(const struct ds *d, enum piece_id piece, int block, int by);
+
+/* Has this rank the piece?  A pipeline's stage may lack the embedding or the head. */
+bool ds_has(const struct ds *d, enum piece_id piece);
+/* Frees what a pass of the piece left for its backward: action of the last entry. */
+void ds_free_activations(const struct ds *d, enum piece_id piece, int block);
 
 /* Compute entries where nothing happens inside a pass: one a piece.  `entry` adds
  * actions to each (block and by as in sched_act()).  ds_blocks() folds blocks that
@@ -122,6 +131,21 @@ void ds_broadcast_tensor(const struct ds *d, int t);
 /* The model comes to the device with its first weights, what trains in `params`, a buffer that holds
  * ds_apart(), the rest in d->frozen; engine._broadcast_model: one broadcast a parameter, registration order. */
 void ds_load_model(const struct ds *d, int params);
+/* ---- a stage of a pipeline: lower_ds_pipeline.c ---- */
+
+/* Families; tensors whose gradients another stage has a part of. */
+void ds_pipe_declare(struct ds *d);
+bool ds_is_shared(const struct ds *d, int tensor);
+/* At the begin and at the end of construction. */
+void ds_pipe_construct(const struct ds *d);
+void ds_pipe_greet(const struct ds *d);
+/* All passes of an optimizer step, through `pass`.  0, or -1 reported. */
+int  ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg);
+/* The all-reduce of a tensor's gradient, whose buffer's action follows. */
+void ds_pipe_sum_tied(const struct ds *d, int tensor, enum dtype dt);
+/* The last stage tells the others the loss. */
+void ds_pipe_tell_loss(const struct ds *d);
+
 /* The last entry computes with what does not train. */
 void ds_reads_frozen(const struct ds *d);
 

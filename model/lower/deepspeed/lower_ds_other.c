@@ -10,6 +10,8 @@
 struct other {
     struct ds d;
     bool      bf16;
+    enum dtype sum;                 /* bf16: in which gradients are added up; se: its bytes */
+    int64_t   se;
     int64_t   padded, part;
     int params, clones, flat, clone, master, adam, hp_grads, wide_list, wide_flat, partial, hp_temp, wire;
     int flat_part, master_part, hp_part;    /* layouts: this rank's partition where it lies in `flat`; the
@@ -90,10 +92,15 @@ static void backward(struct other *o)
     if (!o->bf16)
         return;
     /* update_hp_grads: one gradient after the other, through an fp32 copy. */
-    sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to fp32 gradients",
-               grad_bytes(o) + 12 * o->d.m->trainable, 8 * o->d.m->trainable);
-    sched_does(s, COPY_ADD, 1);
-    sched_act(s, ACT_ALLOC | ACT_FREE, o->hp_temp, 0, 0);
+    int64_t trained = o->d.m->trainable;
+    if (o->sum == o->d.dt) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to gradients", grad_bytes(o) + o->se * trained, o->se * trained);
+        sched_does(s, COPY_ADD, 1);
+    } else {
+        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to fp32 gradients", grad_bytes(o) + 12 * trained, 8 * trained);
+        sched_does(s, COPY_ADD, 1);
+        sched_act(s, ACT_ALLOC | ACT_FREE, o->hp_temp, 0, 0);
+    }
     sched_act(s, ACT_A, o->hp_grads, 0, 0);
     ds_act_all(&o->d, &o->grads, ACT_R);
 }
@@ -109,11 +116,30 @@ static void micro_pass(void *arg, const struct micro *m)
         backward(o);
 }
 
-static void micro_steps(struct other *o)
+/* PipelineEngine's ReduceTiedGrads. */
+static void sum_tied(struct other *o)
+{
+    for (int t = 0; t < o->d.m->ntensors; t++)
+        if (ds_is_shared(&o->d, t)) {
+            ds_pipe_sum_tied(&o->d, t, o->bf16 ? o->sum : o->d.dt);
+            if (o->bf16)
+                sched_act(o->d.s, ACT_RW, o->hp_grads, 0, 0);
+            else
+                ds_act(&o->d, &o->grads, ACT_RW, t, 0);
+        }
+}
+
+static int micro_steps(struct other *o, bool first_step)
 {
     struct micro_order order = { .steps = o->d.p->accumulation, .first_differs = true };
 
+    if (o->d.p->parallel.pipeline > 1) {
+        int rc = ds_pipe_passes(&o->d, first_step, micro_pass, o);
+        sum_tied(o);
+        return rc;
+    }
     micro_steps_emit(o->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, o);
+    return 0;
 }
 
 /* ---- reduction: engine.allreduce_bucket ---- */
@@ -186,7 +212,7 @@ static void reduce_in(const struct other *o, const struct bucket *b, int buf)
 static void reduce_once(struct other *o, const struct bucket *b)
 {
     struct ds *d = &o->d;
-    enum dtype have = o->bf16 ? DT_FP32 : d->dt;
+    enum dtype have = o->bf16 ? o->sum : d->dt;
     int64_t bytes = b->elems * dtype_bytes(have), wire = b->elems * d->ce;
     int flat = -1, cast = -1;
 
@@ -262,6 +288,7 @@ static void step_fp32(struct other *o, bool first)
     if (d->p->clip > 0) {
         pass_over(o, "gradient norm", grad_bytes(o), 0, COPY_NORM);
         ds_act_all(d, &o->grads, ACT_R);
+        ds_among_model(d, DT_FP32, RED_SUM);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1);
         sched_moves(d->s, OF_META); /* the average of what all have: it stays what it is */
         pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
@@ -312,11 +339,13 @@ static void step_fp16(struct other *o)
 
     pass_over(o, "look for overflow", grad_bytes(o), 0, COPY_OVERFLOW);
     ds_act_all(d, &o->grads, ACT_R);
+    ds_among_model(d, DT_UINT8, RED_MAX);
     struct op *w = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     w->after = AFTER(STREAM_COMPUTE);
     flat_fp32_gradient(o, guard);
     pass_over(o, "gradient norm", 4 * p, 0, COPY_NORM)->flags = guard;
     sched_act(s, ACT_R, o->wide_flat, 0, 0);
+    ds_among_model(d, DT_FP32, RED_SUM);
     pass_over(o, "unscale and clip", 4 * p, 4 * p, COPY_CLIP)->flags = guard;
     sched_act(s, ACT_RW, o->wide_flat, 0, 0);
     adam(o, p)->flags = guard;
@@ -331,18 +360,27 @@ static void step_bf16(struct other *o, bool first)
 {
     struct ds *d = &o->d;
     struct schedules *s = d->s;
-    int64_t all = 4 * d->m->trainable;
+    int64_t all = o->se * d->m->trainable;
 
     pass_over(o, "gradient norm", all, 0, COPY_NORM);
     sched_act(s, ACT_R, o->hp_grads, 0, 0);
+    ds_among_model(d, DT_FP32, RED_SUM);
     struct op *w = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the norm");
     w->after = AFTER(STREAM_COMPUTE);
     if (d->p->clip > 0) {
         pass_over(o, "clip gradients", all, all, COPY_CLIP);
         sched_act(s, ACT_RW, o->hp_grads, 0, 0);
     }
+    if (o->sum != DT_FP32) {        /* the partition's, widened for the optimizer */
+        pass_over(o, "gradients to fp32", o->se * o->part, 4 * o->part, COPY_SET);
+        sched_act_as(s, ACT_R, o->hp_grads, 0, 0, o->hp_part);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, o->wide_flat, 0, 0);
+    }
     adam(o, o->part);
-    sched_act_as(s, ACT_R, o->hp_grads, 0, 0, o->hp_part);
+    if (o->sum != DT_FP32)
+        sched_act(s, ACT_READ | ACT_FREE, o->wide_flat, 0, 0);
+    else
+        sched_act_as(s, ACT_R, o->hp_grads, 0, 0, o->hp_part);
     sched_act(s, ACT_RW, o->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, o->adam, 0, 0);
     update_parameters(o);
@@ -351,18 +389,18 @@ static void step_bf16(struct other *o, bool first)
         sched_act_as(s, ACT_R, o->flat, 0, 0, o->flat_part);
         sched_act(s, ACT_W, o->flat, 0, 0);
     }
-    pass_over(o, "zero fp32 gradients", 0, 4 * o->padded, COPY_ZERO);
+    pass_over(o, "zero fp32 gradients", 0, o->se * o->padded, COPY_ZERO);
     sched_act(s, ACT_W, o->hp_grads, 0, 0);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");   /* _take_model_step: to None */
     ds_act_all(d, &o->grads, ACT_FREE);
 }
 
-static void whole_step(struct other *o, enum sched_id id)
+static int whole_step(struct other *o, enum sched_id id)
 {
     bool first = id == SCHED_FIRST;
 
     sched_begin(o->d.s, id);
-    micro_steps(o);
+    int rc = micro_steps(o, first);
     reduce(o);
     if (o->bf16)
         step_bf16(o, first);
@@ -370,8 +408,10 @@ static void whole_step(struct other *o, enum sched_id id)
         step_fp32(o, first);
     else
         step_fp16(o);
+    ds_pipe_tell_loss(&o->d);
     lower_read_loss(o->d.s);
     sched_end(o->d.s, id);
+    return rc;
 }
 
 /* ---- init ---- */
@@ -417,6 +457,7 @@ static void init_stage0(struct other *o)
     int64_t bytes = d->m->trainable * d->e;
 
     sched_begin(s, SCHED_INIT);
+    ds_pipe_construct(d);
     ds_load_model(d, o->params);
     if (d->dt != DT_FP32) {
         init_copy(o, "clone parameters", bytes, bytes);
@@ -429,6 +470,7 @@ static void init_stage0(struct other *o)
         widen_master(o, "fp32 parameters");
         born_states(o);
     }
+    ds_pipe_greet(d);
     sched_end(s, SCHED_INIT);
 }
 
@@ -438,6 +480,7 @@ static void init_bf16(struct other *o)
     struct schedules *s = d->s;
 
     sched_begin(s, SCHED_INIT);
+    ds_pipe_construct(d);
     ds_load_model(d, o->params);
     init_copy(o, "flatten parameters", d->m->trainable * d->e, o->padded * d->e);
     sched_act(s, ACT_ALLOC | ACT_WRITE, o->flat, 0, 0);
@@ -445,6 +488,7 @@ static void init_bf16(struct other *o)
     widen_master(o, "fp32 partition");
     ds_memory(d, PHASE_INIT, "fp32 gradients", ACT_ALLOC | ACT_WRITE, o->hp_grads);
     s->ops[s->nops - 1].flags = OPF_LOAD;
+    ds_pipe_greet(d);
     sched_end(s, SCHED_INIT);
 }
 
@@ -503,12 +547,12 @@ static void describe(struct other *o, bool fp32)
     sched_holds(s, o->clones, ds_apart(d, HOLDS_PARAM, d->dt));
     sched_holds(s, o->master, ds_flat(d, NULL, HOLDS_MASTER, DT_FP32, left, o->part, 0));
     sched_holds(s, o->adam, adam_layout(o, fp32));
-    sched_holds(s, o->hp_grads, ds_flat(d, NULL, HOLDS_GRAD, DT_FP32, 0, o->padded, 0));
+    sched_holds(s, o->hp_grads, ds_flat(d, NULL, HOLDS_GRAD, o->sum, 0, o->padded, 0));
     sched_holds(s, o->wide_list, ds_apart(d, HOLDS_GRAD, DT_FP32));
     sched_holds(s, o->wide_flat, ds_flat(d, NULL, HOLDS_GRAD, DT_FP32, 0, o->padded, 0));
     o->flat_part = ds_flat(d, NULL, HOLDS_PARAM, d->dt, left, o->part, left * d->e);
     o->master_part = ds_flat(d, NULL, HOLDS_PARAM, DT_FP32, left, o->part, 0);
-    o->hp_part = ds_flat(d, NULL, HOLDS_GRAD, DT_FP32, left, o->part, left * 4);
+    o->hp_part = ds_flat(d, NULL, HOLDS_GRAD, o->sum, left, o->part, left * o->se);
 }
 
 static void declare(struct other *o)
@@ -527,9 +571,10 @@ static void declare(struct other *o)
     o->master = sched_buf(s, CAT_OPTIMIZER, "fp32 parameters", NULL, 0, 1, round512(o->part * 4));
     o->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
                         fp32 ? ds_sum(d, adam_bytes) : 2 * round512(o->part * 4));
-    o->hp_grads = sched_buf(s, CAT_GRADS, "fp32 gradients", NULL, 0, 1, round512(o->padded * 4));
+    o->hp_grads = sched_buf(s, CAT_GRADS, o->se == 4 ? "fp32 gradients" : "gradients that are added up", NULL, 0, 1,
+                            round512(o->padded * o->se));
     o->wide_list = sched_buf(s, CAT_TEMPORARIES, "gradients in fp32", NULL, 0, 1, ds_sum(d, wide_bytes));
-    o->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512(o->padded * 4));
+    o->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512((o->bf16 ? o->part : o->padded) * 4));
     o->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     o->hp_temp = sched_buf(s, CAT_TEMPORARIES, "one gradient in fp32", NULL, 0, 1, round512(4 * largest(d)));
@@ -547,14 +592,17 @@ static int lower_other(struct other *o, const struct local_model *local, struct 
     if (rc == 0) {
         o->padded = o->bf16 ? round_up(o->d.m->trainable, 2 * o->d.n) : o->d.m->trainable;
         o->part = o->bf16 ? o->padded / o->d.n : o->padded;
+        o->sum = local->plan->ds.grad_accum_fp32 ? DT_FP32 : o->d.dt;
+        o->se = dtype_bytes(o->sum);
         declare(o);
+        ds_pipe_declare(&o->d);
         sched_unit(s, "model", 0, o->d.m->trainable, o->padded, o->part);
         if (o->bf16)
             init_bf16(o);
         else
             init_stage0(o);
-        whole_step(o, SCHED_FIRST);
-        whole_step(o, SCHED_STEADY);
+        if (whole_step(o, SCHED_FIRST) < 0 || whole_step(o, SCHED_STEADY) < 0)
+            rc = -1;
     }
     ds_free(&o->d);
     ds_undeclare(&o->grads);
@@ -572,6 +620,10 @@ int lower_ds_bf16(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = true };
 
-    sched_note(s, "BF16_Optimizer keeps the fp32 gradients of the whole model on every rank");
+    if (local->plan->strategy == STRAT_DDP)
+        sched_note(s, "in bf16 a pipeline at stage 0 takes BF16_Optimizer too: the optimizer's states are cut over the data-parallel ranks, and "
+                      "gradients are added up in bf16");
+    else
+        sched_note(s, "BF16_Optimizer keeps the fp32 gradients of the whole model on every rank");
     return lower_other(&o, local, s);
 }

@@ -50,6 +50,7 @@ static void init(struct z12 *z)
     struct op *o;
 
     sched_begin(s, SCHED_INIT);
+    ds_pipe_construct(d);
     ds_load_model(d, z->params);
     if (!on_device)                 /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
@@ -69,6 +70,7 @@ static void init(struct z12 *z)
         sched_does(s, COPY_ZERO, 0);
         sched_act(s, ACT_ALLOC | ACT_WRITE | ACT_FREE, z->wide_grad, 0, 0);
     }
+    ds_pipe_greet(d);
     sched_end(s, SCHED_INIT);
 }
 
@@ -174,7 +176,7 @@ static void epilogue(struct z12 *z, bool boundary)
         drop_grads(z, PHASE_REDUCE, true);
 }
 
-static void forward(struct z12 *z, bool first, bool boundary)
+static void begin(struct z12 *z, bool first, bool boundary)
 {
     z->first_micro = first;
     z->hooks = z->stage2 || (boundary && z->overlap);
@@ -194,8 +196,9 @@ static void forward(struct z12 *z, bool first, bool boundary)
     if (z->copy)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = Z12_GONE;  /* of copy 1 */
-    ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z);
 }
+
+static void forward(struct z12 *z) { ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z); }
 
 static void backward(struct z12 *z, bool boundary)
 {
@@ -209,10 +212,55 @@ static void backward(struct z12 *z, bool boundary)
 
 static void micro_pass(void *arg, const struct micro *m)
 {
-    if (m->pass == MICRO_FORWARD)
-        forward(arg, m->first, m->last);
-    else
+    if (m->pass == MICRO_FORWARD) {
+        begin(arg, m->first, m->last);
+        forward(arg);
+    } else {
         backward(arg, m->last);
+    }
+}
+
+/* ---- the same of a stage of a pipeline, which reduces after all passes ---- */
+
+static void stage_pass(void *arg, const struct micro *m)
+{
+    struct z12 *z = arg;
+
+    if (m->pass == MICRO_FORWARD) {
+        forward(z);
+        return;
+    }
+    begin(z, m->first, false);
+    z->makes_sums &= m->first;
+    z12_backward(z);
+}
+
+/* PipelineEngine's ReduceTiedGrads, and ReduceGrads: reduce_gradients(pipeline_parallel=True), which appends a bucket that nobody uses. */
+static void reduce_stage(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    int unused = z->contiguous ? ds_scratch(d, CAT_BUCKET, "bucket that is not used", round512(z->bucket_size * z->be)) : -1;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (ds_is_shared(d, t)) {
+            ds_pipe_sum_tied(d, t, d->dt);
+            ds_act(d, &z->grads, ACT_RW, t, 0);
+        }
+    z->boundary = true;
+    if (unused >= 0)
+        ds_memory(d, PHASE_REDUCE, "bucket that is not used", ACT_ALLOC, unused);
+    reduce_after(z);
+    epilogue(z, true);
+    if (unused >= 0)
+        ds_memory(d, PHASE_REDUCE, "bucket that is not used", ACT_FREE, unused);
+}
+
+static int stage_passes(struct z12 *z, bool first_step)
+{
+    if (ds_pipe_passes(&z->d, first_step, stage_pass, z) < 0)
+        return -1;
+    reduce_stage(z);
+    return 0;
 }
 
 /* ---- the step ---- */
@@ -244,7 +292,7 @@ static void overflow_and_norm(struct z12 *z)
         z12_act_own(z, ACT_R);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
         sched_moves(s, OF_OVERFLOW);
-        ds_among_tensors(d, DT_UINT8, RED_MAX);
+        ds_among_model(d, DT_UINT8, RED_MAX);
         struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
         o->after = AFTER(STREAM_COMPUTE);
     }
@@ -260,7 +308,7 @@ static void overflow_and_norm(struct z12 *z)
     ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags =
         guarded ? OPF_GUARDED : 0;
     sched_moves(s, d->p->parallel.tensor > 1 ? OF_META : OF_NORM);
-    ds_among_tensors(d, DT_FP32, RED_SUM);
+    ds_among_model(d, DT_FP32, RED_SUM);
 }
 
 static uint8_t guard(const struct z12 *z)
@@ -371,23 +419,30 @@ static void step(struct z12 *z, bool first)
         drop_grads(z, PHASE_OPTIMIZER, false);
         release_bucket(z, PHASE_OPTIMIZER, true);
     }
+    ds_pipe_tell_loss(&z->d);
     lower_read_loss(z->d.s);
 }
 
-static void optimizer_step(struct z12 *z, enum sched_id id)
+static int optimizer_step(struct z12 *z, enum sched_id id)
 {
+    int rc = 0;
+
     /* The last reduces; stage 2 always does, but adds the padding with the last one only. */
     struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = true };
 
     sched_begin(z->d.s, id);
     z->makes_sums = id == SCHED_FIRST;
     z->copying = false;
-    micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
+    if (z->d.p->parallel.pipeline > 1)
+        rc = stage_passes(z, id == SCHED_FIRST);
+    else
+        micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
     if (z->stage2 && !z->contiguous && !z->compact)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
     step(z, id == SCHED_FIRST);
     sched_end(z->d.s, id);
+    return rc;
 }
 
 /* ---- the whole ---- */
@@ -426,6 +481,7 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z12_flat_order(z, z->late);
     z12_measure(z);
     z12_declare(z);
+    ds_pipe_declare(&z->d);
     sched_unit(s, "model", 0, z->d.m->trainable, z->padded, z->part);
     return 0;
 }
@@ -453,15 +509,15 @@ int lower_zero12(const struct local_model *local, struct schedules *s)
     int rc = -1;
 
     if (p->strategy == STRAT_DDP)
-        return lower_ds_stage0(local, s);
+        return (p->parallel.pipeline > 1 && p->precision == DT_BF16 ? lower_ds_bf16 : lower_ds_stage0)(local, s);
     if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16
         && p->ds.offload_optimizer.device == OFFLOAD_NONE)
         return lower_ds_bf16(local, s);
     if (setup(&z, local, s) < 0)
         goto out;
     init(&z);
-    optimizer_step(&z, SCHED_FIRST);
-    optimizer_step(&z, SCHED_STEADY);
+    if (optimizer_step(&z, SCHED_FIRST) < 0 || optimizer_step(&z, SCHED_STEADY) < 0)
+        goto out;
     notes(&z);
     rc = 0;
 out:

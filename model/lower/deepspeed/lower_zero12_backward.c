@@ -136,7 +136,7 @@ static void entry(struct walk *w, int k1, bool keep)
         tied_part(w);
     leave(w, t, n, keep);
     if (k1 == nkernels(w))
-        sched_act(z->d.s, ACT_FREE, z->d.acts[w->piece], w->block, 0);
+        ds_free_activations(&z->d, w->piece, w->block);
     w->k = k1;
     if (z->wide)
         widen(w, t, n);
@@ -275,16 +275,20 @@ void z12_backward(struct z12 *z)
 {
     enum grad_fate fate = z->mode == Z12_KEEP ? GRADS_KEEP : GRADS_DROP;
 
-    if (z->hooks || z->wide) {
+    bool heads = ds_has(&z->d, PIECE_HEAD), embeds = ds_has(&z->d, PIECE_EMBED);
+
+    if (heads)
         piece(z, PIECE_HEAD, 0);
+    if (z->hooks || z->wide || (!heads && z->contiguous && !z->ipg_live)) {     /* the bucket comes in the first piece's pass */
         for (int b = z->d.layers - 1; b >= 0; b--)
             piece(z, ds_piece(&z->d, b), b);
-        piece(z, PIECE_EMBED, 0);
+        if (embeds)
+            piece(z, PIECE_EMBED, 0);
         return;
     }
-    piece(z, PIECE_HEAD, 0);
     ds_blocks(&z->d, PASS_BACKWARD, fate, whole_entry, z);
-    ds_whole(&z->d, PASS_BACKWARD, fate, PIECE_EMBED, 0, 0, whole_entry, z);
+    if (embeds)
+        ds_whole(&z->d, PASS_BACKWARD, fate, PIECE_EMBED, 0, 0, whole_entry, z);
     if (z->mode == Z12_KEEP)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = z->d.m->tensors[t].frozen ? Z12_GONE : Z12_THERE;

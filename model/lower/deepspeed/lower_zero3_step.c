@@ -17,7 +17,7 @@ static void overflow_check(struct z3 *z)
     struct op *o = ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
     o->after = AFTER(z->reduce_stream);
     sched_moves(d->s, OF_OVERFLOW);
-    ds_among_tensors(d, DT_UINT8, RED_MAX);
+    ds_among_model(d, DT_UINT8, RED_MAX);
     o = sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     o->after = AFTER(STREAM_COMPUTE);
 }
@@ -41,7 +41,7 @@ static void norms(struct z3 *z, uint8_t guard)
                                                          round512(largest * 8)), 0, 0);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags |= guard;
         sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
-        ds_among_tensors(d, DT_FP64, RED_SUM);
+        ds_among_model(d, DT_FP64, RED_SUM);
     }
 }
 

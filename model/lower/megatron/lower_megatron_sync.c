@@ -24,12 +24,14 @@ static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
 
     if (o->check_for_nan_in_loss_and_grad) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "norm of the bucket", bytes, 0);
+        sched_of(z->s, "bucket", bucket, 0);
         read_back(z, PHASE_REDUCE, "is the bucket finite?");
     }
     if (z->local->data_ranks == 1)
         return;
     if (scale != 1 && !o->calculate_per_token_loss) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "scale gradients", bytes, bytes);
+        sched_of(z->s, "bucket", bucket, 0);
         sched_does(z->s, COPY_SET, scale);
         sched_act(z->s, ACT_RW, c->grads, 0, 0);
     }

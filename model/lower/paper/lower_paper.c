@@ -92,7 +92,7 @@ static void sum_partial(struct paper *z, struct at u, int family)
     if (bytes == 0)
         return;
     o = sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "flatten partial gradients", bytes, bytes);
-    o->after = AFTER(STREAM_COMPUTE);
+    o->after = AFTER(STREAM_COMPUTE) | (family == z->grads[UC_ROOT] ? AFTER(STREAM_REDUCE) : 0);    /* a tied embedding's is in the same buffer */
     paper_name(z, u);
     sched_does(z->s, COPY_SET, 1);
     sched_act_as(z->s, ACT_R, family, u.i, u.by, z->partial_grads[u.c]);
@@ -269,9 +269,7 @@ static void alloc_full_grads(struct paper *z, struct at u)
 {
     if (!z->fresh_grads || z->part == OF_INPUTS || !trains(z, u.c))
         return;
-    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
-    if (is_root(z, u))              /* first in backward: the last micro-step's have been reduced */
-        o->after = z->away.states ? AFTER(STREAM_D2H) : AFTER(STREAM_REDUCE);
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
     paper_name(z, u);
     sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
     if (is_root(z, u) && z->ties)
@@ -382,10 +380,13 @@ static void backward(struct paper *z)
 {
     bool root = z->root.c != NUC;
 
-    if (root) {
+    if (root)
         fetch(z, z->root, PHASE_BACKWARD, false, z->unit1 - 1, 0);
+    if (z->fresh_grads && z->part != OF_INPUTS)     /* buffers are those of the last micro-step, which have been reduced then */
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await last gradients")->after =
+            z->away.states ? AFTER(STREAM_D2H) : AFTER(STREAM_REDUCE);
+    if (root)
         alloc_full_grads(z, z->root);
-    }
     if (z->heads)
         root_piece(z, PIECE_HEAD, PASS_BACKWARD);
     all_units(z, true);

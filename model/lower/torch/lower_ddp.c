@@ -24,7 +24,7 @@
 
 int ddp_instance_of(const struct ddp *d, int tensor)
 {
-    return d->m->tensors[tensor].block < 0 ? 0 : d->m->tensors[tensor].block;
+    return d->m->tensors[tensor].block < 0 ? 0 : (int)model_place_in_kind(d->m, d->m->tensors[tensor].block);
 }
 
 bool ddp_has(const struct ddp *d, int tensor)

@@ -68,9 +68,18 @@ static void describe(struct ddp *d)
         at += lower_whole_states(s, d->p, t, at, 512);
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_instance_of(d, t) == 0) {
-            sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
+            sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : model_block_tensors(m, m->tensors[t].block)));
             ddp_grad_slice(d, t, 0);
         }
+}
+
+static int blocks_like(const struct model *m, int block)
+{
+    int n = 0;
+
+    for (int64_t b = 0; b < m->layers; b++)
+        n += !model_blocks_differ(m) || model_has_experts(m, b) == model_has_experts(m, block);
+    return n;
 }
 
 void ddp_declare(struct ddp *d)
@@ -81,9 +90,10 @@ void ddp_declare(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++) {
         if (ddp_instance_of(d, t) == 0)
             d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
-                                          m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(ddp_grad_bytes(d, t)));
+                                          m->tensors[t].block < 0 ? 1 : blocks_like(m, m->tensors[t].block), round512(ddp_grad_bytes(d, t)));
         else
-            d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
+            d->grad_family[t] = d->grad_family[t - model_block_first(m, m->tensors[t].block) +
+                                               model_block_first(m, model_first_alike(m, m->tensors[t].block))];
     }
     d->waiting = d->s->nbufs - first;
     for (int i = 0; i < d->waiting && d->late; i++) {

@@ -199,6 +199,26 @@ static void draw(const struct sgd *g, enum phase phase, int comes)
     sched_op(g->d->s, OP_WAIT, STREAM_ISSUE, phase, "random Qs")->after = AFTER(STREAM_H2D);
 }
 
+/* Half of the power iteration: factors are made orthonormal, and their products with the bucket's matrices are the other factors. */
+static const struct half { const char *makes_orthogonal, *multiplies; int of, gives; enum copy_fn orthogonal, product; } half_of_q = {
+    "orthogonalise Qs", "P = M Q", SGD_Q, SGD_P, COPY_ORTHOGONAL_Q, COPY_P_OF_Q,
+}, half_of_p = {
+    "orthogonalise Ps", "Q = M' P", SGD_P, SGD_Q, COPY_ORTHOGONAL_P, COPY_Q_OF_P,
+};
+
+static void multiply(const struct sgd *g, enum stream stream, const struct half *h)
+{
+    const struct low_rank *l = &g->l;
+    bool q = h->of == SGD_Q;
+
+    matrices(g, stream, h->makes_orthogonal, q ? l->moved_q : l->moved_p, 0, l->kernels, h->orthogonal, 1);
+    use(g, ACT_RW, h->of);
+    matrices(g, stream, h->multiplies, l->elems + (q ? l->q : l->p), q ? l->p : l->q, l->matrices, h->product, 1);
+    use_bucket(g, ACT_R);
+    use(g, ACT_R, h->of);
+    use(g, ACT_W, h->gives);
+}
+
 /* Up to the first collective: on the compute stream. */
 static void project(const struct sgd *g)
 {
@@ -218,12 +238,7 @@ static void project(const struct sgd *g)
     use(g, ACT_ALLOC | ACT_WRITE, SGD_REST);
     if (!o->warm_start)
         draw(g, PHASE_REDUCE, ACT_ALLOC);
-    matrices(g, STREAM_COMPUTE, "orthogonalise Qs", l->moved_q, 0, l->kernels, COPY_ORTHOGONAL_Q, 1);
-    use(g, ACT_RW, SGD_Q);
-    matrices(g, STREAM_COMPUTE, "P = M Q", l->elems + l->q, l->p, l->matrices, COPY_P_OF_Q, 1);
-    use_bucket(g, ACT_R);
-    use(g, ACT_R, SGD_Q);
-    use(g, ACT_W, SGD_P);
+    multiply(g, STREAM_COMPUTE, &half_of_q);
 }
 
 /* The three callbacks. */
@@ -237,12 +252,7 @@ static void exchange(const struct sgd *g)
     use(g, ACT_R, SGD_REST);
     sched_act_as(g->d->s, ACT_W, ddp_bucket_buf(g->d, g->bucket), 0, 0, g->d->at->rest[g->bucket]);
     ddp_all_reduce(g->d, g->bucket, g->buf + SGD_P, l->p, AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE));
-    matrices(g, STREAM_REDUCE, "orthogonalise Ps", l->moved_p, 0, l->kernels, COPY_ORTHOGONAL_P, 1);
-    use(g, ACT_RW, SGD_P);
-    matrices(g, STREAM_REDUCE, "Q = M' P", l->elems + l->p, l->q, l->matrices, COPY_Q_OF_P, 1);
-    use_bucket(g, ACT_R);
-    use(g, ACT_R, SGD_P);
-    use(g, ACT_W, SGD_Q);
+    multiply(g, STREAM_REDUCE, &half_of_p);
     ddp_all_reduce(g->d, g->bucket, g->buf + SGD_Q, l->q, AFTER(STREAM_REDUCE));
     matrices(g, STREAM_REDUCE, "divide Qs", l->q, l->q, 1, COPY_SCALE_Q, average);
     use(g, ACT_RW, SGD_Q);

@@ -204,7 +204,7 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
             sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
         if (pass == PASS_FORWARD && first)
             sched_act(s, ACT_ALLOC, f->acts[kept], f->kept_blocks + b, by_block);
-        if (backward && !f->has_unsharded && k == 0)
+        if (backward && !f->has_unsharded && k == 0 && f->size[u.c].trained > 0)
             sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
         if (backward && !f->has_unsharded && fsdp2_has_experts(f))
             sched_act(s, ACT_ALLOC, f->fam[UC_EXPERTS].grads_full, u.i, u.by);
@@ -370,18 +370,31 @@ void fsdp2_regather(struct fsdp2 *f, struct at u)
         sched_act(f->s, ACT_FREE, f->fam[u.c].post_forward, u.i, u.by);
 }
 
-/* No input of the first unit wants a gradient: autograd does not come to its post_backward; its turn comes in the root's final
+/* First units of which no input wants a gradient: autograd does not come to their post_backward; their turn comes in the root's final
  * callback, behind the root's own. */
-static bool first_is_late(const struct fsdp2 *f)
+static int late_units(const struct fsdp2 *f)
 {
-    return f->map.n > 0 && program_first_differs(f->p);
+    bool frozen_half = f->map.kind == UNIT_HALF_BLOCK && f->size[UC_ATTENTION].trained == 0;
+
+    return f->map.n == 0 || !program_first_differs(f->p) ? 0 : frozen_half ? 2 : 1;
+}
+
+/* Of units from `position` on the one that backward reduced last: a unit without anything that trains reduces nothing.  NULL: there is none. */
+static const struct at *reduced_last(const struct fsdp2 *f, int position, int by, struct at *u)
+{
+    for (; position < f->map.n; position++) {
+        *u = fsdp2_at(f, position, by);
+        if (f->size[u->c].trained > 0)
+            return u;
+    }
+    return NULL;
 }
 
 static void backward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
     struct at u = fsdp2_at(f, st.position, st.by);
-    struct at prev = fsdp2_at(f, st.position + 1, st.by), next = fsdp2_at(f, st.position - 1, st.by);
+    struct at prev, next = fsdp2_at(f, st.position - 1, st.by);
     bool both = needs_attention(f, unit_at(&f->map, st.position).block);
 
     if (fsdp2_has_experts(f)) {
@@ -397,8 +410,8 @@ static void backward_unit(void *arg, struct unit_step st)
             fsdp2_regather(f, next);
     }
     fsdp2_compute(f, u, st.position, st.by_block, PASS_BACKWARD);
-    if (st.position > 0 || !first_is_late(f))
-        fsdp2_post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
+    if (st.position >= late_units(f))
+        fsdp2_post_backward(f, u, reduced_last(f, st.position + 1, st.by, &prev));
 }
 
 /* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end.  The first piece of the root's in backward
@@ -475,9 +488,9 @@ static void forward(struct fsdp2 *f)
 
 static void backward(struct fsdp2 *f)
 {
-    struct op *o;
-    struct at first = fsdp2_at(f, 0, 0), second = fsdp2_at(f, 1, 0);
-    const struct at *reduced = first_is_late(f) ? (f->map.n > 1 ? &second : NULL) : f->map.n > 0 ? &first : NULL;
+    struct at last, late;
+    int nlate = late_units(f);
+    const struct at *reduced = reduced_last(f, nlate, 0, &last);
     int returns = f->s->program.returns[PASS_BACKWARD];
 
     if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
@@ -498,14 +511,20 @@ static void backward(struct fsdp2 *f)
     /* The root's inputs need no gradient: its turn comes in the final callback,
      * after all of backward (_root_post_backward_final_callback). */
     fsdp2_post_backward(f, the_root, reduced);
-    if (first_is_late(f))
-        fsdp2_post_backward(f, first, f->size[UC_ROOT].trained > 0 ? &the_root : reduced);
+    if (f->size[UC_ROOT].trained > 0)
+        reduced = &the_root;
+    for (int i = 0; i < nlate; i++) {
+        fsdp2_post_backward(f, fsdp2_at(f, i, 0), reduced);
+        if (f->size[fsdp2_at(f, i, 0).c].trained > 0) {
+            late = fsdp2_at(f, i, 0);
+            reduced = &late;
+        }
+    }
     if (!f->reduce)
         return;
-    o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
-    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    struct at last = f->size[UC_ROOT].trained > 0 && !first_is_late(f) ? the_root : first;
-    sched_act(f->s, ACT_FREE, f->fam[last.c].rs_in, last.i, 0);
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    if (reduced)
+        sched_act(f->s, ACT_FREE, f->fam[reduced->c].rs_in, reduced->i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
             if (f->map.of_class[c] > 0 && f->size[c].trained > 0)
@@ -659,7 +678,6 @@ static void setup(struct fsdp2 *f)
 int lower_fsdp2(const struct local_model *local, struct schedules *s)
 {
     struct fsdp2 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
-
     int rc = 0;
 
     s->hooks = true;

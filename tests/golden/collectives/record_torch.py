@@ -15,11 +15,9 @@ wrong, but no library decides what to send by looking at values.
 import contextlib
 import copy
 import json
-import multiprocessing
 import os
 import re
 import sys
-import traceback
 import warnings
 
 import torch
@@ -34,6 +32,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from alone import alone
 from families import FAMILIES, block_list, build, load_classes
 
 STEPS = 5
@@ -334,25 +333,6 @@ def run(case, rank):
         dist.destroy_process_group()
 
 
-def run_alone(case, rank):
-    """run() in a child: DTensor caches meshes by value, and a second run would find process groups that are gone."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def child():
-        try:
-            theirs.send((None, run(case, rank)))
-        except Exception:
-            theirs.send((traceback.format_exc(), None))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    error, result = ours.recv()
-    process.join()
-    if error:
-        raise RuntimeError(error)
-    return result
-
-
 def ready_order(names, ready):
     """One line on the order in which gradients became ready; identical blocks are told once."""
     if ready == list(reversed(names)):
@@ -404,7 +384,7 @@ def settled(phases):
 
 def recording(case):
     """The text of one case: comments, plan, lists."""
-    phases, comments = run_alone(case, 0)
+    phases, comments = alone(run, case, 0)
     text = [f"# {case['name']}: {case['what']}"] + ["# " + c for c in comments]
     if settled(phases) > 2:
         text.append(f"# the list settles only at step {settled(phases)}: 'steady' is step 2, " + ("'steady2' is steps 3 and later" if settled(phases) == 3 else
@@ -412,7 +392,7 @@ def recording(case):
     body = sections(0, phases)
     if case["world"] > 1:
         other = case["world"] - 1
-        theirs = run_alone(case, other)[0]
+        theirs = alone(run, case, other)[0]
         if theirs != phases:
             body += sections(other, theirs)
             text.append(f"# rank {other} issues another list")

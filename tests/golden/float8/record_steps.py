@@ -4,9 +4,7 @@
     python record_steps.py [--only SUBSTRING] [-o memory.jsonl]        torch 2.15.0, transformers 5.23.0, torchao 0.18.0, no GPU
 
 As ../grid/record_memory.py, whose trackers, models and lines these are; linear layers are converted before anything wraps them."""
-import argparse
 import importlib.util
-import json
 import os
 import sys
 
@@ -15,8 +13,6 @@ sys.path += [os.path.join(HERE, "..", "memory"), os.path.join(HERE, "..", "grid"
 
 import record_torch_memory as base      # starts this script again, with its library before torch's
 
-import torch
-import transformers
 from torch.distributed.tensor import DTensor
 from torchao.float8.float8_training_tensor import Float8TrainingTensor
 
@@ -122,37 +118,21 @@ def cases():
     yield plan_of("qwen3-few", 4, "tensorwise", batch=2)
 
 
+def run(plan):
+    grid.tensor_plan = STYLES
+    tensor_styles(plan)
+    return plain.run(plan)
+
+
 def main():
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--only", default="")
-    args.add_argument("-o", default="memory.jsonl")
-    args = args.parse_args()
+    import torchao
+    args = plain.options(__doc__, "memory.jsonl")
     base.without_gpu()
     plain.meshes_are_real()
     plain.shapes_are_not_counted()
     scales_are_there()
     converts()
-    plans = [p for p in cases() if args.only in name_of(p)]
-    missing = []
-    with open(args.o, "w") as out:
-        import torchao
-        meta = {"torch": torch.__version__, "torchao": torchao.__version__, "transformers": transformers.__version__,
-                "models": {name: plain.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)}, "optimizer": "AdamW(foreach=True)"}
-        print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in plans:
-            grid.tensor_plan = STYLES
-            tensor_styles(plan)
-            try:
-                steady, saved = plain.run(plan)
-            except Exception as e:
-                import traceback
-                traceback.print_exc()
-                missing.append({"name": name_of(plan), "not recorded": (str(e).strip().splitlines() or [repr(e)])[0][:200]})
-                continue
-            print(name_of(plan), steady["peak_total"], saved, file=sys.stderr, flush=True)
-            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steady, "saved": saved}, separators=(",", ":")), file=out, flush=True)
-        for m in missing:
-            print(json.dumps(m), file=out)
+    plain.record(args.o, [p for p in cases() if args.only in name_of(p)], name_of, run, torchao=torchao.__version__)
 
 
 if __name__ == "__main__":

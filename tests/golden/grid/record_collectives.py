@@ -11,10 +11,8 @@ operator, which has no CPU kernel: the two below stand in, with the right shapes
 import contextlib
 import copy
 import json
-import multiprocessing
 import os
 import sys
-import traceback
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,6 +30,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional as F
 
 import record_torch as base
+from alone import alone
 from families import build
 from grid import Sizes, Stage, blocks_of_stages, meshes_of, stages_of_rank, wrap
 
@@ -272,28 +271,6 @@ def run(case, rank):
     return phases
 
 
-def run_alone(case, rank):
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def child():
-        try:
-            theirs.send((None, run(case, rank)))
-        except Exception:
-            theirs.send((traceback.format_exc(), None))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    theirs.close()
-    try:
-        error, result = ours.recv()
-    except EOFError:
-        error, result = "died", None
-    process.join()
-    if error:
-        raise RuntimeError(error)
-    return result
-
-
 def ranks_of(case):
     """Of each stage the first rank; and the world's last."""
     size = case["world"] // case["plan"].get("parallel", {}).get("pipeline", 1)
@@ -304,7 +281,7 @@ def recording(case):
     """As record_torch.sections(), for several ranks; one that issues what an earlier one does is named in a comment."""
     seen, body, same = {}, [], []
     for rank in ranks_of(case):
-        phases = run_alone(case, rank)
+        phases = alone(run, case, rank)
         key = json.dumps(phases)
         if key in seen:
             same.append(f"# rank {rank} issues rank {seen[key]}'s list")

@@ -5,13 +5,14 @@
 
 record_memory.py's steps, of models with few words and long sequences, followed from the first and from the last rank of a
 context group, each in a process of its own: DTensor keeps process groups that are gone."""
-import argparse
 import json
-import multiprocessing
+import os
 import sys
-import traceback
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "collectives"))
 
 import record_memory as steps
+from alone import alone
 
 import torch
 import transformers
@@ -66,27 +67,8 @@ def shapes_are_not_counted():
     propagator.propagate, steps.base.Peaks.__torch_dispatch__ = propagate, dispatch
 
 
-def alone(plan, rank):
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def child():
-        try:
-            theirs.send((None, steps.run(plan, rank)))
-        except Exception:
-            theirs.send((traceback.format_exc(), None))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    error, result = ours.recv()
-    process.join()
-    return error, result
-
-
 def main():
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--only", default="")
-    args.add_argument("-o", default="context_memory.jsonl")
-    args = args.parse_args()
+    args = steps.options(__doc__, "context_memory.jsonl")
     steps.base.without_gpu()
     steps.meshes_are_real()
     shapes_are_not_counted()
@@ -98,11 +80,11 @@ def main():
                           "optimizer": "AdamW(foreach=True)"}, separators=(",", ":")), file=out)
         for plan in plans:
             for rank in (0, (plan["parallel"]["context"] - 1) * plan["parallel"].get("tensor", 1)):
-                error, result = alone(plan, rank)
-                if error:
-                    print("FAILED", steps.name_of(plan), rank, error, file=sys.stderr, flush=True)
+                try:
+                    steady, saved = alone(steps.run, plan, rank)
+                except RuntimeError as e:
+                    print("FAILED", steps.name_of(plan), rank, e, file=sys.stderr, flush=True)
                     continue
-                steady, saved = result
                 print(steps.name_of(plan), rank, steady["peak_total"], saved, file=sys.stderr, flush=True)
                 print(json.dumps({"name": steps.name_of(plan), "plan": plan, "rank": rank, "steady": steady, "saved": saved},
                                  separators=(",", ":")), file=out, flush=True)

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [os.path.join(HERE, "..", "memory"), HERE]
@@ -280,18 +281,18 @@ def cases():
     yield plan_of("llama-8b-4", 16, tp(8), batch=1, seq=8192, recompute="op")
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__)
+def options(about, to):
+    args = argparse.ArgumentParser(description=about)
     args.add_argument("--only", default="")
-    args.add_argument("-o", default="memory.jsonl")
-    args = args.parse_args()
-    base.without_gpu()
-    meshes_are_real()
-    shapes_are_not_counted()
-    plans = [p for p in cases() if args.only in name_of(p)]
+    args.add_argument("-o", default=to)
+    return args.parse_args()
+
+
+def record(to, plans, name_of, run, **versions):
+    """A line on what recorded, a line for each plan, and at last the plans that could not be."""
     missing = []
-    with open(args.o, "w") as out:
-        meta = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "transformers": transformers.__version__,
+    with open(to, "w") as out:
+        meta = {"torch": torch.__version__, **versions, "transformers": transformers.__version__,
                 "models": {name: MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
                 "optimizer": "AdamW(foreach=True)"}
         print(json.dumps(meta, separators=(",", ":")), file=out)
@@ -299,15 +300,22 @@ def main():
             try:
                 steady, saved = run(plan)
             except Exception as e:
-                import traceback
                 traceback.print_exc()
-                missing.append({"name": name_of(plan), "not recorded": str(e).strip().splitlines()[0][:200]})
+                missing.append({"name": name_of(plan), "not recorded": (str(e).strip().splitlines() or [repr(e)])[0][:200]})
                 continue
             print(name_of(plan), steady["peak_total"], saved, file=sys.stderr, flush=True)
             print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steady, "saved": saved}, separators=(",", ":")),
                   file=out, flush=True)
         for m in missing:
             print(json.dumps(m), file=out)
+
+
+def main():
+    args = options(__doc__, "memory.jsonl")
+    base.without_gpu()
+    meshes_are_real()
+    shapes_are_not_counted()
+    record(args.o, [p for p in cases() if args.only in name_of(p)], name_of, run, cudnn=torch.backends.cudnn.version())
 
 
 if __name__ == "__main__":

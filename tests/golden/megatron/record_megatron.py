@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 import record_context
 import record_torch as base
+from alone import alone
 
 warnings.filterwarnings("ignore")
 
@@ -303,36 +304,12 @@ def run(case, rank):
     return phases
 
 
-def run_alone(case, rank):
-    import multiprocessing
-    import traceback
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def child():
-        try:
-            theirs.send((None, run(case, rank)))
-        except Exception:
-            theirs.send((traceback.format_exc(), None))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    theirs.close()
-    try:
-        error, result = ours.recv()
-    except EOFError:
-        error, result = "died", None
-    process.join()
-    if error:
-        raise RuntimeError(error)
-    return result
-
-
 def recording(case):
     """As record_torch.sections(), for the first rank of each stage and the world's last."""
     size = case["world"] // sizes_of(case)[1]
     seen, body, same = {}, [], []
     for rank in sorted(set(range(0, case["world"], size)) | {case["world"] - 1}):
-        phases = run_alone(case, rank)
+        phases = alone(run, case, rank)
         key = json.dumps(phases)
         if key in seen:
             same.append(f"# rank {rank} issues rank {seen[key]}'s list")

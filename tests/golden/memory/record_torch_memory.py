@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|attention|options|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -60,6 +60,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
+from torch_activations import ACTIVATIONS, activation_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_options import option_cases, recompute_by_operator, replace_loss
@@ -187,7 +188,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES)
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS)
 
 # ---- what stands in for a GPU ----
 
@@ -646,7 +647,8 @@ def choices(gpu):
 
 
 CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of),
-         "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of)}
+         "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
+         "activations": lambda: activation_cases(plan_of)}
 
 
 def record(plans, out):

@@ -15,6 +15,9 @@ SMALL = {
                        residual_multiplier=0.22, attention_multiplier=0.015625, embedding_multiplier=12.0, logits_scaling=6.0),
     "olmoe": dict(EXPERTS, intermediate_size=256, num_experts=16, num_experts_per_tok=4),
 }
+LATENT = dict(EXPERTS, num_key_value_heads=8, q_lora_rank=192, kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64,
+              intermediate_size=1536, moe_intermediate_size=256, n_routed_experts=16, num_experts_per_tok=4, n_group=4, topk_group=2,
+              n_shared_experts=1)
 # Of these there are fewer experts than ranks, as many, and more.
 MIXTURES = {name: {"model_type": name, **shape} for name, shape in SMALL.items()}
 MIXTURES.update({
@@ -27,7 +30,26 @@ MIXTURES.update({
     "qwen3-30b-a3b": dict(model_type="qwen3_moe", hidden_size=2048, moe_intermediate_size=768, num_hidden_layers=48,
                           num_attention_heads=32, num_key_value_heads=4, head_dim=128, vocab_size=151936, num_experts=128,
                           num_experts_per_tok=8, norm_topk_prob=True),
+    "deepseek_v3": dict(LATENT, model_type="deepseek_v3", num_hidden_layers=5, first_k_dense_replace=1),
+    "deepseek_v3-all": dict(LATENT, model_type="deepseek_v3", first_k_dense_replace=0, q_lora_rank=None, n_shared_experts=2,
+                            norm_topk_prob=False),
+    "moonlight-16b-a3b": dict(model_type="deepseek_v3", hidden_size=2048, num_hidden_layers=27, num_attention_heads=16,
+                              num_key_value_heads=16, vocab_size=163840, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
+                              qk_rope_head_dim=64, v_head_dim=128, intermediate_size=11264, moe_intermediate_size=1408,
+                              n_routed_experts=64, num_experts_per_tok=6, n_shared_experts=2, n_group=1, topk_group=1,
+                              first_k_dense_replace=1),
+    "deepseek-v3": dict(model_type="deepseek_v3", hidden_size=7168, num_hidden_layers=61, num_attention_heads=128,
+                        num_key_value_heads=128, vocab_size=129280, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128,
+                        qk_rope_head_dim=64, v_head_dim=128, intermediate_size=18432, moe_intermediate_size=2048,
+                        n_routed_experts=256, num_experts_per_tok=8, n_shared_experts=1, n_group=8, topk_group=4,
+                        first_k_dense_replace=3),
 })
+MIXTURES["gpt_oss"] = dict(EXPERTS, model_type="gpt_oss", head_dim=64, intermediate_size=256, num_local_experts=16, num_experts_per_tok=4,
+                           sliding_window=128)
+MIXTURES["gpt-oss-20b"] = dict(model_type="gpt_oss", hidden_size=2880, num_hidden_layers=24, num_attention_heads=64, num_key_value_heads=8,
+                               head_dim=64, intermediate_size=2880, vocab_size=201088, num_local_experts=32, num_experts_per_tok=4,
+                               sliding_window=128)
+LATENT_CASES = ("deepseek_v3", "deepseek_v3-all")
 
 
 def take_grouped_products():
@@ -38,18 +60,25 @@ def take_grouped_products():
 
 def expert_cases(plan_of):
     """transformers' grouped products are not under autocast: FSDP2's bf16, and models in bf16."""
-    for model in SMALL:
-        yield plan_of(model, world=4, batch=4, seq=256)
+    for model in (*SMALL, *LATENT_CASES, "gpt_oss"):
+        kernels = {"kernels": "torch-eager"} if model == "gpt_oss" else {}      # whose sinks sdpa has not
+        yield plan_of(model, world=4, batch=4, seq=256, **kernels)
         yield plan_of(model, world=4, batch=3, seq=100, kernels="torch-eager")
-        yield plan_of(model, world=4, batch=2, seq=256, recompute="full")
-        yield plan_of(model, world=8, batch=2, seq=256, model_dtype="bf16")
-        yield plan_of(model, world=4, batch=1, seq=64, accumulation=2, reshard=False)
-        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16",
+        yield plan_of(model, world=4, batch=2, seq=256, recompute="full", **kernels)
+        yield plan_of(model, world=8, batch=2, seq=256, model_dtype="bf16", **kernels)
+        yield plan_of(model, world=4, batch=1, seq=64, accumulation=2, reshard=False, **kernels)
+        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", **kernels,
                       ddp={"gradient_as_bucket_view": False, "model_dtype": "bf16"})
-        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="full",
+        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="full", **kernels,
                       ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})
     yield plan_of("mixtral-8x7b", world=64, batch=1, seq=4096, recompute="full")
     yield plan_of("mixtral-8x7b", world=64, group=8, batch=1, seq=2048)
     yield plan_of("olmoe-1b-7b", world=64, batch=1, seq=4096)
     yield plan_of("qwen3-30b-a3b", world=64, batch=1, seq=4096)
     yield plan_of("qwen3-30b-a3b", world=32, batch=1, seq=4096, recompute="full")
+    yield plan_of("moonlight-16b-a3b", world=64, batch=1, seq=4096)
+    yield plan_of("moonlight-16b-a3b", world=32, batch=1, seq=4096, recompute="full")
+    yield plan_of("deepseek-v3", world=256, batch=1, seq=4096, recompute="full")
+    yield plan_of("deepseek-v3", world=256, batch=1, seq=2048, kernels="torch-eager", recompute="full")
+    yield plan_of("gpt-oss-20b", world=32, batch=1, seq=2048, kernels="torch-eager")
+    yield plan_of("gpt-oss-20b", world=32, batch=1, seq=4096, kernels="torch-eager", recompute="full")

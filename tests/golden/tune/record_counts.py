@@ -91,6 +91,9 @@ RECIPES = [
     ("stablelm-3b", {}), ("starcoder2-3b", dict(r=16, target_modules="all-linear")),
     ("starcoder2-3b", dict(r=8, target_modules=["c_fc"], modules_to_save=["input_layernorm"])),
     ("olmo2-1b", dict(r=16, target_modules="all-linear")), ("cohere-small", dict(r=4, target_modules="all-linear")),
+    # One text is a regular expression of a module's whole name.
+    ("llama-3.1-8b", dict(r=8, target_modules=r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj")),
+    ("qwen3-0.6b", dict(r=8, target_modules=r".*\.self_attn\.(?:q|v)_proj")), ("gpt2", dict(r=4, target_modules=r"transformer\.h\.\w+\.mlp\.c_fc")),
 ]
 
 
@@ -117,11 +120,13 @@ def record(name, arguments):
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("-o", default="counts.jsonl")
+    a.add_argument("--from", type=int, default=0, dest="first", help="only recipes from this one on, behind what the file has")
     a = a.parse_args()
-    with open(a.o, "w") as out:
+    with open(a.o, "a" if a.first else "w") as out:
         head = {"peft": peft.__version__, "transformers": transformers.__version__, "torch": torch.__version__, "models": MODELS}
-        print(json.dumps(head), file=out)
-        for name, arguments in RECIPES:
+        if not a.first:
+            print(json.dumps(head), file=out)
+        for name, arguments in RECIPES[a.first:]:
             case = record(name, arguments)
             # Blocks are alike: a count of many lines, the rest by its beginning.
             case["shapes"], case["nshapes"] = case["shapes"][:40], len(case["shapes"])

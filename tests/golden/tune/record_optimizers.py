@@ -57,8 +57,8 @@ OPTIMIZERS = {
 }
 # torch.optim.Muon takes matrices alone; a vector is AdamW's.
 OPTIMIZERS["muon"] = (torch_states, lambda p: (torch.optim.Muon if p[0].ndim == 2 else torch.optim.AdamW)(p))
-# Of parameters in bf16; torchao's others of those, too, in lines with "kept".
-IN_BF16 = ("adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16")
+# Of parameters in bf16: in lines with "kept".
+IN_BF16 = ("adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "adamw_bnb_8bit", "lion_32bit", "lion_8bit")
 
 
 def main():

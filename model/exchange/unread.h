@@ -1,0 +1,32 @@
+/* unread.h -- what an import did not read of a config, told so that nobody takes it for followed.
+ *
+ *     struct unread u = { .notes = notes };
+ *     for each key that was not read and asks for something (!unread_asks_nothing(value))
+ *         unread_add(&u, key, "why it matters, or NULL", it says nothing of a step);
+ *     unread_end(&u);
+ *
+ * What matters has a line of its own; the others share lines: those that nobody knows, and those that say nothing of a step. */
+#ifndef DPX_UNREAD_H
+#define DPX_UNREAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <jansson.h>
+
+#include "base/notes.h"
+
+struct unread {
+    struct notes *notes;
+    struct unread_line { char text[160]; size_t n; } line[2];
+};
+
+/* null, false, 0, "", "none", [] and {}. */
+bool unread_asks_nothing(const json_t *v);
+/* Is the key one of the names, or (with *) does it begin as one does? */
+bool unread_is_among(const char *key, const char *const *names, size_t n);
+
+void unread_add(struct unread *u, const char *key, const char *why, bool silent);
+void unread_end(struct unread *u);
+
+#endif
