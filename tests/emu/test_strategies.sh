@@ -111,6 +111,9 @@ cases() {
     # Casts to fp16 and codes; a device's kernels and NCCL's sums differ in the last bits, which at a tie are a step of a code.
     coded=$(echo "$gpt" | sed 's/"vocab_size": 61/"vocab_size": 64/')
     pair 'DDP, fp16 hook'      "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "fp16_compress_hook" }' 1e-4
+    pair 'DDP, PowerSGD'       "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "powerSGD_hook", "PowerSGDState": { "matrix_approximation_rank": 4, "start_powerSGD_iter": 2 } }' 1e-4
+    pair 'DDP, PowerSGD of rank 1, drawn each step' "$gpt" '"strategy": "ddp", "dialect": "torch", "ddp": { "bucket_cap_mb": 1, "comm_hook": "powerSGD_hook",
+        "PowerSGDState": { "matrix_approximation_rank": 1, "start_powerSGD_iter": 2, "warm_start": false, "use_error_feedback": false } }' 1e-4
     pair 'int8 gathers'        "$coded" '"strategy": "zero3", "dialect": "deepspeed", "deepspeed": { "zero_quantized_weights": true }' 1e-3
     cluster='{ "name": "pair", "host": true, "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
         "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 1 } }'
@@ -118,37 +121,6 @@ cases() {
         "zero_quantized_gradients": true, "reduce_bucket_size": 40000 }' 1e-3
     cluster=
 }
-
-buckets='"deepspeed": { "reduce_bucket_size": 2000, "allgather_bucket_size": 3000, "overlap_comm": true }'
-one 'DDP'                  "$gpt"   '"strategy": "ddp", "dialect": "torch", "clip": 1.0' 1e-5 both
-pair 'DP, paper'           "$gpt"   '"strategy": "dp", "dialect": "paper"' 1e-5
-pair 'ZeRO-1, torch'       "$llama" '"strategy": "zero1", "dialect": "torch"' 1e-5
-pair 'ZeRO-2, DeepSpeed'   "$gpt"   "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"clip\": 1.0, $buckets" 1e-5
-one 'ZeRO-3, DeepSpeed'    "$llama" '"strategy": "zero3", "dialect": "deepspeed", "clip": 1.0' 1e-5
-two 'tensor parallel'      "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": false, "loss_parallel": false }' 1e-5
-two 'sequence parallel'    "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }' 1e-5
-two 'a sequence shared, dropout' "$dropping" '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "context": 2, "context_balance": true }' 1e-5
-# NCCL tells messages of one direction apart by their order: several stages' in a V, of PyTorch's 1F1B on several streams.
-two 'pipeline, zbv'        "$deep" '"strategy": "zero1", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "zbv", "virtual_stages": 2 }' 1e-5
-two 'pipeline, 1f1b'       "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "accumulation": 6, "parallel": { "pipeline": 2 }' 1e-5
-one 'FSDP2'                "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "clip": 1.0' 1e-5 both
-pair 'FSDP1, accumulating' "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
-one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5
-one 'FSDP2, bf16'          "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"' 1e-2
-one 'DDP, bf16 by autocast' "$gpt"  '"strategy": "ddp", "dialect": "torch", "precision": "bf16"' 1e-2
-
-# Casts to fp16 and codes; a device's kernels and NCCL's sums differ in the last bits, which at a tie are a step of a code.
-coded=$(echo "$gpt" | sed 's/"vocab_size": 61/"vocab_size": 64/')
-pair 'DDP, fp16 hook'      "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "fp16_compress_hook" }' 1e-4
-pair 'DDP, PowerSGD'       "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "powerSGD_hook", "PowerSGDState": { "matrix_approximation_rank": 4, "start_powerSGD_iter": 2 } }' 1e-4
-pair 'DDP, PowerSGD of rank 1, drawn each step' "$gpt" '"strategy": "ddp", "dialect": "torch", "ddp": { "bucket_cap_mb": 1, "comm_hook": "powerSGD_hook",
-    "PowerSGDState": { "matrix_approximation_rank": 1, "start_powerSGD_iter": 2, "warm_start": false, "use_error_feedback": false } }' 1e-4
-pair 'int8 gathers'        "$coded" '"strategy": "zero3", "dialect": "deepspeed", "deepspeed": { "zero_quantized_weights": true }' 1e-3
-cluster='{ "name": "pair", "host": true, "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
-    "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 1 } }'
-pair 'int4 reductions, int8 gathers' "$coded" '"strategy": "zero3", "dialect": "deepspeed", "clip": 1.0, "deepspeed": { "zero_quantized_weights": true,
-    "zero_quantized_gradients": true, "reduce_bucket_size": 40000 }' 1e-3
-cluster=
 all_runs
 
 # What a device has not is said, not left out.
