@@ -20,10 +20,18 @@ int64_t linear_cuda_workspace(int64_t widest, int64_t cast)
     return round_up(2 * cast, LINE) + (cast ? round_up(2 * widest, LINE) : 0) + strip;
 }
 
-static int check(const struct kernels *k, const struct linear *l)
+/* Streams other than that of compute have no workspace; cuBLASLt then takes what needs none (PowerSGD's products). */
+static int products_open(struct kernels_cuda *c)
 {
-    if (!cuda_kernels(k)->gemm)
-        return fail("a linear layer on a stream whose kernels have no workspace");
+    if (!c->gemm)
+        c->gemm = gemm_cuda_open(c->stream, NULL, 0);
+    return c->gemm ? 0 : -1;
+}
+
+static int check(struct kernels *k, const struct linear *l)
+{
+    if (products_open(cuda_kernels(k)) < 0)
+        return -1;
     if (l->n < 1 || l->in < 1 || l->out < 1 || l->ldx < l->in || l->ldy < l->out)
         return fail("a linear layer of [%" PRId64 ", %" PRId64 "] in rows of %" PRId64 " and %" PRId64
                     " outputs in rows of %" PRId64, l->n, l->in, l->ldx, l->out, l->ldy);
