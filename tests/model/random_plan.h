@@ -221,6 +221,8 @@ static inline void draw_degrees(struct plan *p, uint64_t *rng)
             continue;
         if (of->pipeline > 1) {
             of->pipeline_schedule = (enum pipeline_kind)draw(rng, PIPELINE_DUALPIPEV + 1);
+            if (p->dialect == DIALECT_DEEPSPEED)        /* it has no other */
+                of->pipeline_schedule = PIPELINE_1F1B;
             p->accumulation = of->pipeline * (1 + (int64_t)draw(rng, 3));
         }
         if (of->tensor > 1 && knob_has(p, "parallel", "sequence"))
