@@ -1,7 +1,8 @@
 # make                the programs, in build/
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
-# make test-matrix    every plan of the executor's matrix in fp32, not a covering set
+# make test-matrix    the executor's matrix: the whole covering set, on 6 and 8 ranks too, every plan in fp32, and the covering set on an
+#                     asynchronous device
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
@@ -410,7 +411,8 @@ test-sanitized:
 test-matrix:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
-	@B=$B tests/mpi/test_matrix.sh plain
+	@for what in 'matrix.sh pairs' 'matrix.sh plain'; do B=$B tests/mpi/test_$$what || bad=1; done; \
+	DPX_DEVICE_ALL=1 B=$B tests/mpi/test_device.sh && test -z "$$bad"
 
 test-grid:
 	@tools/install-deps.sh build test

@@ -9,7 +9,8 @@
 #
 # Two lanes, in each one test after the other: in the first what starts ranks,
 # which wait for each other most of the time, in the second what has one thread, or
-# waits for calibrations and timeouts.  What compares times comes after both.  What
+# waits for calibrations and timeouts.  The longest come first, and a lane that is done takes from the other's
+# end.  The emulated cluster, whose nodes have the cores for themselves, comes after both.  What
 # they say is printed in the order in which they are named.  TEST_LANES=1: all one
 # by one.
 build=$1
@@ -29,8 +30,25 @@ for t in "$@"; do
     tests/mpi/* | tests/emu/test_strategies.sh) lane=ranks ;;
     esac
     [ "${TEST_LANES:-2}" = 1 ] && lane=alone
-    echo "$n $t" >>"$work/$lane"
+    case $t in
+    */test_matrix.sh | */test_grid.sh | */test_device.sh | */test_dpxcal.sh | */test_comm.sh | */test_strategies.sh) long=0 ;;
+    *) long=1 ;;
+    esac
+    echo "$long $n $t" >>"$work/$lane"
 done
+for lane in ranks others alone; do
+    sort -s -n -k1,1 "$work/$lane" | cut -d' ' -f2- >"$work/$lane.sorted"
+    mv "$work/$lane.sorted" "$work/$lane"
+done
+
+# tests_of LANE: its own, then those of the other lane from the end; whoever makes N.taken has test N.
+tests_of() {
+    cat "$work/$1"
+    case $1 in
+    ranks) tac "$work/others" ;;
+    others) tac "$work/ranks" ;;
+    esac
+}
 
 # run_lane LANE [AFTER...].  Result N is the file N.end, "STATUS SECONDS", when N.out is whole.  The shell has
 # what runs in the background ignore SIGINT: tests that send it need it.
@@ -42,14 +60,16 @@ run_lane() {
         until [ -e "$work/$after.done" ]; do sleep 0.1; done
     done
     since=$(date +%s)
+    tests_of "$lane" >"$work/$lane.all"
     while read -r n t; do
+        mkdir "$work/$n.taken" 2>/dev/null || continue
         begun=$(date +%s)
         env --default-signal=INT timeout -k 10 "${TEST_TIMEOUT:-600}" "$t" >"$work/$n.out" 2>&1 </dev/null &
         test=$!
         wait $test
         echo "$? $(($(date +%s) - begun))" >"$work/$n.part"
         mv "$work/$n.part" "$work/$n.end"
-    done <"$work/$lane"
+    done <"$work/$lane.all"
     echo $(($(date +%s) - since)) >"$work/$lane.seconds"
     : >"$work/$lane.done"
 }

@@ -202,7 +202,20 @@ static int merge_kernels(struct measured_kernel *k, int n)
     return n ? to + 1 : 0;
 }
 
-/* A trace's samples are of all places of a step where the kernel is: a step is their sum, hence the mean. */
+/* Threads that had to share a core: what is shorter than a time slice then either waits for one or does not.  All ranks compute at once,
+ * in the calibration as in a step. */
+static bool shares_cores(const struct row *r, const struct measured_device *m)
+{
+    return r->set == KERNELS_DPX && m->cores > 0 && r->threads * r->per_node > m->cores;
+}
+
+/* A step is a sum of kernels.  A trace's samples are of all places of a step where the kernel is, hence the mean; where cores are
+ * shared as well, since the median has no wait; else what disturbs is others' work, which the median leaves out. */
+static double seconds_of(const struct row *r, const struct measured_device *m)
+{
+    return r->set != KERNELS_DPX || shares_cores(r, m) ? r->mean : r->median;
+}
+
 static void fit_kernels(const struct rows *rows, struct measured_device *m, struct measured_kernel *to)
 {
     for (int i = 0; i < rows->n; i++) {
@@ -214,7 +227,7 @@ static void fit_kernels(const struct rows *rows, struct measured_device *m, stru
             .fn = (uint8_t)r->fn, .kind = (uint8_t)r->class, .batch = r->batch, .m = r->m, .n = r->n, .k = r->k,
             .seq = r->seq, .dim = r->dim, .dropout = r->dropout, .bytes = r->bytes, .flops = r->flops,
             .set = (uint8_t)r->set, .what = traced ? measured_word(r->name) : 0,
-            .s = traced ? r->mean : r->median, .spread = r->spread };
+            .s = seconds_of(r, m), .spread = r->spread };
         m->traced[r->set] |= traced;
     }
     qsort(to, (size_t)m->nkernel, sizeof *to, by_kernel);
@@ -249,7 +262,7 @@ static void fit_passes(const struct rows *rows, struct measured_device *m, struc
         const struct row *r = &rows->r[i];
         int pass = r->kind == SERIES_PASS ? word_find(pass_words, r->name) : -1;
         if (pass >= 0 && r->dtype == (has_pass(rows, r, m->precision) ? m->precision : DT_FP32))
-            to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, r->set == KERNELS_DPX ? r->median : r->mean,
+            to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, seconds_of(r, m),
                                                        r->spread, (uint8_t)r->set };
     }
     qsort(to, (size_t)m->nbytes, sizeof *to, by_bytes);

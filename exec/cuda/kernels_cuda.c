@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "exec/cuda/attention.h"
 #include "exec/cuda/codes.h"
+#include "exec/cuda/columns.h"
 #include "exec/cuda/rows.h"
 #include "model/schedule/schedule.h"
 
@@ -319,6 +320,11 @@ static int mean(struct kernels *k, const struct quant *q, double scale, const vo
     return CUDA_OK(codes_cuda_mean(codes_of(q), (float)scale, x, y, cuda_stream_of(k)));
 }
 
+static int orthonormal(struct kernels *k, int64_t rows, int64_t cols, float *a)
+{
+    return CUDA_OK(columns_cuda_orthonormal(rows, cols, a, cuda_stream_of(k)));
+}
+
 /* ---- the table, opening ---- */
 
 static const struct kernel_ops cuda_kernel_ops = {
@@ -336,7 +342,7 @@ static const struct kernel_ops cuda_kernel_ops = {
     .logits_sum = logits_sum, .logits_loss = logits_loss, .logits_whole = logits_whole,
     .adamw = adamw, .sgd = sgd, .lion = lion, .adafactor = cuda_adafactor, .adamw8 = cuda_adamw8, .pack = cuda_pack, .unpack = cuda_unpack,
     .copy = copy,
-    .quantize = quantize, .dequantize = dequantize, .requantize = requantize, .mean = mean,
+    .quantize = quantize, .dequantize = dequantize, .requantize = requantize, .mean = mean, .orthonormal = orthonormal,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,
     .zero = cuda_zero, .upload = cuda_upload, .download = cuda_download, .load = cuda_load,

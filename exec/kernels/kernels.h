@@ -237,7 +237,7 @@ struct kernel_ops {
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);
 
-    /* Blocks of fp16 numbers as codes, and what is done with codes (struct quant; kernels_codes.h); NULL where a device has none.
+    /* Blocks of fp16 numbers as codes, and what is done with codes (struct quant; kernels_codes.h).
      * quantize: x[elems] to codes, parts in the order of struct quant, and a scale for each group; requantize: the sum of q->ranks
      * arrays of codes, coded again; mean: y[elems] = scale * the sum of q->nodes arrays. */
     int (*quantize)(struct kernels *k, const struct quant *q, const void *x, void *codes, float *scales);
@@ -245,8 +245,7 @@ struct kernel_ops {
     int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
     int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
 
-    /* Columns of a[rows][cols], cols <= rows, become orthonormal and span what they spanned (kernels_columns.h); NULL where a device has
-     * no such kernel. */
+    /* Columns of a[rows][cols], cols <= rows, become orthonormal and span what they spanned (kernels_columns.h). */
     int (*orthonormal)(struct kernels *k, int64_t rows, int64_t cols, float *a);
 
     /* Results that are numbers of the host, there after finish(): until then they must not be read,

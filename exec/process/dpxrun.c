@@ -196,8 +196,6 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0)
         return -1;
-    if (o->device == DEVICE_CUDA && can_run_cuda(&r->plan) < 0)
-        return -1;
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)

@@ -11,7 +11,7 @@ int64_t packed_codes(const struct tensor *t)
 {
     if (t->is_bias)
         return t->numel * BIAS_BYTES;
-    return t->packed == BASE_INT8 ? t->numel : ceil_div(t->numel, 2);
+    return t->packed == BASE_INT8 || t->packed == BASE_AO_INT8 ? t->numel : ceil_div(t->numel, 2);
 }
 
 int64_t packed_maxima(const struct tensor *t)
@@ -30,6 +30,10 @@ int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS])
     case BASE_INT8:
         bytes[1] = 4 * t->shape[t->in_out];     /* rows are those of [out, in] */
         return 2;
+    case BASE_AO_INT8:
+        bytes[1] = 4 * t->shape[t->in_out];
+        bytes[2] = t->shape[t->in_out];
+        return 3;
     case BASE_NF4:
         bytes[1] = 4 * blocks(t);
         bytes[2] = 4 * CODES_4;

@@ -10,7 +10,11 @@
  *                     256 codes more
  *     int8            a code a byte, an fp32 maximum a row
  *
- * Biases of such layers are cast to the compute dtype at the first forward and stay so. */
+ * torchao 0.18 (quantization/quantize_/workflows/int8/int8_tensor.py: Int8Tensor.from_hp() of Int8WeightOnlyConfig):
+ *
+ *     int8-torchao    a code a byte, an fp32 scale and a zero point of a byte a row
+ *
+ * In bitsandbytes' layers biases are cast to the compute dtype at the first forward and stay so. */
 #ifndef DPX_PACKED_H
 #define DPX_PACKED_H
 

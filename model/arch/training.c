@@ -30,7 +30,7 @@ const char *training_usual_targets(const char *family)
 
 const char *training_base_name(enum base_dtype base)
 {
-    static const char *const names[NBASE] = { "their own dtype", "NF4", "NF4 (double quantisation)", "int8" };
+    static const char *const names[NBASE] = { "their own dtype", "NF4", "NF4 (double quantisation)", "int8", "torchao's int8" };
 
     return names[base];
 }

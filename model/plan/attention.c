@@ -94,15 +94,30 @@ static bool takes_groups(const struct plan *p)
     return !torch || plan_version(p) >= 2015;
 }
 
+static bool drops_by_sixteenths(const struct plan *p)
+{
+    double steps = p->model.attn_dropout > 0 ? p->dropout * 16 : 0;
+
+    return steps - floor(steps) <= 0;
+}
+
 /* can_use_cudnn_attention() of cuDNN 9.26, first in order on compute capability 9 and 10.
  * Which older releases put it first depends on the cuDNN beside them: taken as none. */
 static bool cudnn(const struct plan *p, int arch)
 {
     int64_t d = p->model.head_dim;
-    double steps = p->model.attn_dropout > 0 ? p->dropout * 16 : 0;
+    return takes_groups(p) && arch >= 90 && arch < 110 && d % 8 == 0 && (d <= 128 || d == 256) && drops_by_sixteenths(p);
+}
 
-    return takes_groups(p) && arch >= 90 && arch < 110 && d % 8 == 0 && (d <= 128 || d == 256) &&
-           steps - floor(steps) <= 0;
+/* Keys and values of two widths (latent attention): FlashAttention does not take them; cuDNN takes widths up to 128, from Hopper on DeepSeek's
+ * 192 and 128 too; the rest goes to the memory-efficient kernel (attention_choices.txt: A100, H100, B200). */
+static bool cudnn_of_two_widths(const struct plan *p, int arch)
+{
+    const struct model *m = &p->model;
+    bool small = m->head_dim <= 128 && m->value_dim <= 128, deepseek = m->head_dim == 192 && m->value_dim == 128 && arch >= 90;
+
+    return takes_groups(p) && arch >= 80 && arch < 110 && m->head_dim % 8 == 0 && m->value_dim % 8 == 0 && (small || deepseek) &&
+           drops_by_sixteenths(p);
 }
 
 /* check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120(). */
@@ -132,9 +147,10 @@ enum attention_kernel attention_choice(const struct plan *p)
         return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
     if (p->kernels == KERNELS_TE)
         return !half ? ATTENTION_EAGER : arch >= 90 ? ATTENTION_CUDNN : ATTENTION_FLASH;
-    if (half && cudnn(p, arch))
+    bool two = m->value_dim > 0 && m->value_dim != m->head_dim;
+    if (half && (two ? cudnn_of_two_widths(p, arch) : cudnn(p, arch)))
         return ATTENTION_CUDNN;
-    if (half && flash(p, arch) && !unknown_heads)
+    if (half && !two && flash(p, arch) && !unknown_heads)
         return ATTENTION_FLASH;
     if (m->head_dim % (half ? 8 : 4) == 0 && !unknown_heads && (!grouped || takes_groups(p)) &&
         (arch >= 80 || p->precision != DT_BF16))

@@ -90,13 +90,6 @@ int can_run_axes(const struct plan *p)
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
-int can_run_cuda(const struct plan *p)
-{
-    if (p->ddp.comm_hook == HOOK_POWERSGD)
-        return fail("ddp.comm_hook powerSGD_hook: dpxrun has no CUDA kernels that make columns orthogonal: take --device cpu");
-    return 0;
-}
-
 int can_run(const struct plan *p)
 {
     if (can_run_axes(p) < 0)

@@ -7,9 +7,6 @@
 /* 0, or -1 with what is missing named. */
 int can_run(const struct plan *p);
 
-/* Of a plan that can_run() passed: 0, or -1 with what only the host has kernels for named. */
-int can_run_cuda(const struct plan *p);
-
 /* 0, or -1 with an axis of the ranks that the executor does not run refused by its key, whatever else the plan asks for. */
 int can_run_axes(const struct plan *p);
 

@@ -27,8 +27,9 @@ static int check_own_train(const struct plan *p, const char *where)
 
     if (what)
         return fail("%s: train: kernels \"dpx\" have no adapters and frozen weights beside %s", where, what);
-    if (p->train.base == BASE_INT8)
-        return fail("%s: base_dtype: kernels \"dpx\" have no products of 8-bit integers (LLM.int8()): take torch-sdpa or torch-eager", where);
+    if (p->train.base == BASE_INT8 || p->train.base == BASE_AO_INT8)
+        return fail("%s: base_dtype: kernels \"dpx\" have no products of 8-bit integers (%s): take torch-sdpa or torch-eager", where,
+                    p->train.base == BASE_INT8 ? "LLM.int8()" : "torchao");
     if (p->train.base != BASE_PLAIN && p->strategy != STRAT_DDP)
         return fail("%s: base_dtype: kernels \"dpx\" have whole weights in %s, which %s divides among ranks: take strategy ddp", where,
                     training_base_name(p->train.base), strategy_name(p->strategy));
@@ -37,6 +38,21 @@ static int check_own_train(const struct plan *p, const char *where)
             if (m->tensors[t].packed != BASE_PLAIN && m->tensors[t].is_bias)
                 return fail("%s: base_dtype: %s has a bias, which %s keeps in 16 bits: set precision bf16", where, m->tensors[t].name,
                             training_base_name(p->train.base));
+    return 0;
+}
+
+/* torchao 0.18's Int8Tensor has neither the views that DDP's broadcast of the model takes nor the splits of FSDP2's shards
+ * (tests/golden/tune/record_packed.py records both errors); prepare_model_for_kbit_training() leaves its models in their 16 bits. */
+static int check_torchao(const struct plan *p, const char *where)
+{
+    const char *base = training_base_name(p->train.base);
+
+    if (p->strategy != STRAT_DDP || p->cluster.world_size > 1)
+        return fail("%s: base_dtype: %s is of one GPU: torchao refuses %s of it (\"Int8Tensor dispatch: attempting to run unimplemented "
+                    "operator/function: aten.%s\"): take nf4 or int8, or one GPU", where, base,
+                    p->strategy == STRAT_DDP ? "DistributedDataParallel's broadcast" : "FSDP2's shards", p->strategy == STRAT_DDP ? "view" : "split");
+    if (p->precision == DT_FP32 || plan_recipe(p).frozen == DT_FP32)
+        return fail("%s: base_dtype: transformers leaves models in %s in their 16 bits: set precision and ddp.model_dtype to bf16", where, base);
     return 0;
 }
 
@@ -53,6 +69,8 @@ static int check_base(const struct plan *p, const char *where)
         return 0;
     if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP))
         return fail("%s: base_dtype: weights in %s are modelled for ddp/torch and fsdp/torch", where, base);
+    if (p->train.base == BASE_AO_INT8)
+        return check_torchao(p, where);
     if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
         return fail("%s: base_dtype: FSDP2 shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
                     "fsdp.model_dtype bf16", where);

@@ -102,6 +102,29 @@ var tape_packed_linear(struct tape *t, const struct gemm_names *names, var x, in
     return tape_var(t, y, as.m * n, dt, at, 0);
 }
 
+/* A tensor without history, made of `reads` bytes. */
+static var made_of(struct tape *t, const char *name, int64_t reads, int64_t numel, enum dtype dt)
+{
+    makes(t, name, reads + numel * dtype_bytes(dt));
+    return tape_var(t, tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS), numel, dt, 0, 0);
+}
+
+var tape_ao_int8_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, bool bias)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    var weight = made_of(t, "cast codes", n * k, n * k, dt);
+    var product = op_linear(t, names, x, n, k, weight, 0, true);
+    tape_drop(t, weight);
+    var scales = made_of(t, "cast scales", 4 * n, n, dt);
+    var y = op_mul_const(t, "scale rows", product, scales);
+
+    tape_drop(t, scales);
+    tape_drop(t, product);
+    if (bias)
+        makes(t, "add bias", 2 * tape_var_bytes(t, y));         /* in place */
+    return y;
+}
+
 void tape_run_packed(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     const struct edge *e = &n->edges[0];

@@ -1,4 +1,4 @@
-/* tape_packed.h -- linear layers whose frozen weight is kept in 4 or 8 bits, by bitsandbytes 0.50.2 (autograd/_functions.py).
+/* tape_packed.h -- linear layers whose frozen weight is kept in 4 or 8 bits, by bitsandbytes 0.50.2 (autograd/_functions.py) and torchao 0.18.
  *
  * NF4 (MatMul4Bit): the whole weight is made in the compute dtype for each product, forward's and that of the input's gradient,
  * and gone after it; with double quantisation its blocks' maxima in fp32 before that, in forward twice (_dequant_linear_fallback:
@@ -13,6 +13,10 @@
 
 #include "model/arch/transformer.h"
 #include "model/program/tape.h"
+
+/* torchao's Int8Tensor as nn.Linear's weight (workflows/int8/int8_tensor.py, linear of whole rows): codes become a tensor of x's dtype, which
+ * the product keeps whole for its input's gradient (autograd saves mm's second operand); then one scale a row, in that dtype, times it. */
+var  tape_ao_int8_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, bool bias);
 
 /* x[rows, k] W: n columns; x is in the compute dtype, `weight` the tensor of W. */
 var  tape_packed_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, const struct tensor *weight);

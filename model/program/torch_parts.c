@@ -213,6 +213,13 @@ static var packed_linear(struct torch_model *b, const struct gemm_names *names, 
                          const struct tensor *weight)
 {
     struct tape *t = b->t;
+
+    if (weight->packed == BASE_AO_INT8) {               /* lora/torchao.py has forward of lora/layer.py */
+        var in = torch_bf16_if_autocast(b, x);
+        var out = tape_ao_int8_linear(t, names, in, n, k, torch_piece_tensor(b->m, b->block, role, true) >= 0);
+        tape_drop(t, in);
+        return add_adapter(b, out, x, n, k, role, false);
+    }
     bool nf4 = weight->packed != BASE_INT8, adapted = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A) >= 0;
     var in = nf4 ? op_cast(t, x, DT_BF16) : tape_hold(t, x);
     var y = tape_packed_linear(t, names, in, n, k, weight);

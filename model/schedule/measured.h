@@ -3,7 +3,8 @@
  * calib/ fits it from its samples, sim/ prices schedules with it; neither knows the other.  One
  * struct is one device, one precision of plans and one number of ranks that were busy at once.
  * Any array may be empty, any single time 0: then the clock falls back on what is published, and
- * says so.  Seconds are medians.  A spread is a share of its time: half of the range in which nine
+ * says so.  Seconds are medians, or means where ranks
+ * shared cores (calib/store/fit.c).  A spread is a share of its time: half of the range in which nine
  * samples in ten lie, divided by the median.
  *
  * Kernels are keyed as block programs have them (model/program/program.h): a point says "this kernel of

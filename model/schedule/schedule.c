@@ -222,15 +222,13 @@ void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, doubl
 
 void sched_narrow(struct schedules *s, const struct narrow *of)
 {
-    if (!s->detailed)
-        return;
     s->narrows = room_for(s->narrows, s->nnarrows, &s->cap_narrows, sizeof *s->narrows);
     s->narrows[s->nnarrows++] = *of;
 }
 
 void sched_narrows(struct schedules *s, enum copy_fn fn, int narrow0, int n, double scale)
 {
-    assert(!s->detailed || narrow0 + n <= s->nnarrows);
+    assert(narrow0 + n <= s->nnarrows);
     sched_does(s, fn, scale);
     last(s)->u.copy.narrow0 = narrow0;
     last(s)->u.copy.narrows = n;

@@ -275,7 +275,7 @@ struct schedules {
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
     struct coll_part *coll_parts; int ncoll_parts; int64_t cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
     struct quant *quants; int nquants; int64_t cap_quants;  /* each but once; [0] is unused */
-    struct narrow *narrows; int nnarrows; int64_t cap_narrows;      /* only where `detailed` */
+    struct narrow *narrows; int nnarrows; int64_t cap_narrows;
     int64_t      early;         /* so many steps behind the first are SCHED_EARLY's */
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices; int64_t cap_slices;
@@ -352,7 +352,7 @@ void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
 /* The last entry, a copy, quantises numbers, or makes numbers of codes; scale: of COPY_MEAN. */
 void sched_quantises(struct schedules *s, enum copy_fn fn, struct quant q, double scale);
-/* Appends a matrix, if `detailed`.  The last entry, a copy, works on the n matrices from number narrow0 on (COPY_LOST: none). */
+/* Appends a matrix.  The last entry, a copy, works on the n matrices from number narrow0 on (COPY_LOST: none). */
 void sched_narrow(struct schedules *s, const struct narrow *of);
 void sched_narrows(struct schedules *s, enum copy_fn fn, int narrow0, int n, double scale);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */

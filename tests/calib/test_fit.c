@@ -100,6 +100,27 @@ static void nothing_measured_is_no_error(void **state)
     db_close(db);
 }
 
+/* Three ranks on two cores: what is shorter than a time slice either waits for its core or does not, so that the mean counts. */
+static void what_shares_cores_counts_by_its_mean(void **state)
+{
+    (void)state;
+    static const double s[] = { 1, 1, 1, 1, 11 };
+    struct series of[] = { kernel("mlp up", FN_LINEAR, 7, s, 5), some_series(SERIES_PASS, "adamw", s, 5) };
+    struct measured_device m;
+
+    for (int shared = 0; shared < 2; shared++) {
+        struct db *db = db_open(in_scratch(shared ? "shared.db" : "apart.db"));
+        for (int i = 0; i < 2; i++)
+            of[i].per_node = 2 + shared;
+        record(db, of, 2);
+        assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+        assert_close(m.kernel[0].s, shared ? 3 : 1, 1e-12);
+        assert_close(m.bytes[0].s, shared ? 3 : 1, 1e-12);
+        measured_device_free(&m);
+        db_close(db);
+    }
+}
+
 static void the_clock_gets_medians_and_spreads(void **state)
 {
     (void)state;
@@ -568,6 +589,7 @@ int main(void)
         cmocka_unit_test(a_summary_is_that_of_its_samples),
         cmocka_unit_test(nothing_measured_is_no_error),
         cmocka_unit_test(the_clock_gets_medians_and_spreads),
+        cmocka_unit_test(what_shares_cores_counts_by_its_mean),
         cmocka_unit_test(a_busy_machine_widens_the_interval_and_says_so),
         cmocka_unit_test(a_newer_series_takes_the_place_of_an_older),
         cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),

@@ -1,9 +1,11 @@
 /* The launchers of codes.cu beside the host's quantisers (kernels_codes.c, which test_kernels_codes.c holds against DeepSpeed's), to the
- * bit: random, constant, zero, denormal, infinite and NaN groups. */
+ * bit: random, constant, zero, denormal, infinite and NaN groups.  That of columns.cu beside the host's columns. */
 #include "tests/emu/launch_check.h"
 
 #include "exec/cuda/codes.h"
+#include "exec/cuda/columns.h"
 #include "exec/kernels/kernels_codes.h"
+#include "exec/kernels/kernels_columns.h"
 #include "model/schedule/schedule.h"
 
 static struct kernels alone = { .threads = 1 };
@@ -142,6 +144,70 @@ static void copies_cast_to_and_from_fp16(void **state)
     }
 }
 
+/* ---- columns ---- */
+
+static double product_of(const float *a, int64_t rows, int64_t cols, int64_t i, int64_t j)
+{
+    double sum = 0;
+
+    for (int64_t r = 0; r < rows; r++)
+        sum += (double)a[r * cols + i] * (double)a[r * cols + j];
+    return sum;
+}
+
+/* Of the host's and the device's columns, which may take their fp64 sums in other orders: some roundings of fp32. */
+static void assert_same_columns(const struct array *got, const struct array *want, int64_t rows, int64_t cols)
+{
+    const float *x = got->x, *y = want->x;
+
+    for (int64_t k = 0; k < rows * cols; k++)
+        if (!(isnan(x[k]) && isnan(y[k])) && !(fabsf(x[k] - y[k]) <= 1e-5f))
+            fail_msg("%" PRId64 " x %" PRId64 ": element %" PRId64 " is %g, not %g", rows, cols, k, (double)x[k], (double)y[k]);
+    for (int64_t i = 0; i < cols && !isnan(x[0]); i++)
+        for (int64_t j = 0; j <= i; j++)
+            assert_true(fabs(product_of(x, rows, cols, i, j) - (i == j)) <= 1e-5);
+}
+
+/* Twice: each rank must have the same bits.  More rows than a block has threads, and fewer; so many more than columns that no
+ * column is nearly in the span of those before it. */
+static void columns_are_the_hosts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        int64_t cols = 1 + i % 7, rows = 40 * cols + random_int(0, i % 2 ? 1500 : 200);
+        struct array a = array_random(rows * cols, DT_FP32, ldexp(1, (int)random_int(-20, 20)));
+        struct there once = to_device(&a, random_int(0, 9)), again = to_device(&a, 0);
+        OK(columns_cuda_orthonormal(rows, cols, once.x, NULL));
+        OK(columns_cuda_orthonormal(rows, cols, again.x, NULL));
+        OK(columns_orthonormal(&alone, rows, cols, a.x));
+        struct array x = look(&once), y = look(&again);
+        assert_same_columns(&x, &a, rows, cols);
+        assert_memory_equal(x.x, y.x, (size_t)(rows * cols) * sizeof(float));
+        gone(&once), gone(&again);
+        array_free(&a), array_free(&x), array_free(&y);
+    }
+}
+
+/* A square matrix, whose last reflection has nothing below it; zeros, which up to two columns become NaN and more become unit vectors. */
+static void square_and_zero_columns_are_the_hosts(void **state)
+{
+    (void)state;
+    for (int64_t cols = 1; cols <= 6; cols++)
+        for (int zero = 0; zero < 2; zero++) {
+            int64_t rows = zero ? 50 : cols;
+            struct array a = array_new(rows * cols, DT_FP32);
+            for (int64_t k = 0; k < rows * cols; k++)       /* diagonally dominant: far from singular */
+                ((float *)a.x)[k] = zero ? 0 : (float)((k / cols == k % cols ? 4 : 0) + random_real());
+            struct there d = to_device(&a, 0);
+            OK(columns_cuda_orthonormal(rows, cols, d.x, NULL));
+            OK(columns_orthonormal(&alone, rows, cols, a.x));
+            struct array x = look(&d);
+            assert_same_columns(&x, &a, rows, cols);
+            gone(&d);
+            array_free(&a), array_free(&x);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +215,8 @@ int main(void)
         cmocka_unit_test(sums_of_codes_are_the_hosts_to_the_bit),
         cmocka_unit_test(means_of_nodes_are_the_hosts),
         cmocka_unit_test(copies_cast_to_and_from_fp16),
+        cmocka_unit_test(columns_are_the_hosts),
+        cmocka_unit_test(square_and_zero_columns_are_the_hosts),
     };
     return cmocka_run_group_tests_name("emu/codes", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * processes; what is queued and what is waited for; ranks that are lost, and waits that end.
  *
  * Rank r's element i is (r + 1) * (i % 7 + 1): sums of four are small enough to be exact in bf16. */
+#define _GNU_SOURCE
 #include "tests/check.h"
 #include "exec/comm/comm_internal.h"
 #include "exec/cuda/comm_nccl.h"

@@ -111,6 +111,9 @@ cases() {
     # Casts to fp16 and codes; a device's kernels and NCCL's sums differ in the last bits, which at a tie are a step of a code.
     coded=$(echo "$gpt" | sed 's/"vocab_size": 61/"vocab_size": 64/')
     pair 'DDP, fp16 hook'      "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "fp16_compress_hook" }' 1e-4
+    pair 'DDP, PowerSGD'       "$gpt"   '"strategy": "ddp", "dialect": "torch", "ddp": { "comm_hook": "powerSGD_hook", "PowerSGDState": { "matrix_approximation_rank": 4, "start_powerSGD_iter": 2 } }' 1e-4
+    pair 'DDP, PowerSGD of rank 1, drawn each step' "$gpt" '"strategy": "ddp", "dialect": "torch", "ddp": { "bucket_cap_mb": 1, "comm_hook": "powerSGD_hook",
+        "PowerSGDState": { "matrix_approximation_rank": 1, "start_powerSGD_iter": 2, "warm_start": false, "use_error_feedback": false } }' 1e-4
     pair 'int8 gathers'        "$coded" '"strategy": "zero3", "dialect": "deepspeed", "deepspeed": { "zero_quantized_weights": true }' 1e-3
     cluster='{ "name": "pair", "host": true, "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
         "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 1 } }'

@@ -120,6 +120,8 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
         break;
     case KNOB_RESHARD:
         whole = (int64_t)draw(rng, 10) - 1;
+        if (whole < 0)                  /* null is the default, which a pipeline makes false */
+            whole = (int64_t)knob_default(p, k);
         memcpy(at, &whole, sizeof whole);
         break;
     case KNOB_TEXT:
@@ -220,9 +222,8 @@ static inline void draw_degrees(struct plan *p, uint64_t *rng)
         if (of->tensor * of->context * of->pipeline * (of->expert > 1 ? of->expert : 1) == 1)
             continue;
         if (of->pipeline > 1) {
-            of->pipeline_schedule = (enum pipeline_kind)draw(rng, PIPELINE_DUALPIPEV + 1);
-            if (p->dialect == DIALECT_DEEPSPEED)        /* it has no other */
-                of->pipeline_schedule = PIPELINE_1F1B;
+            if (knob_has(p, "parallel", "pipeline_schedule"))
+                of->pipeline_schedule = (enum pipeline_kind)draw(rng, PIPELINE_DUALPIPEV + 1);
             p->accumulation = of->pipeline * (1 + (int64_t)draw(rng, 3));
         }
         if (of->tensor > 1 && knob_has(p, "parallel", "sequence"))

@@ -12,16 +12,21 @@
 
 #define CHOICES "tests/golden/memory/attention_choices.txt"
 
-/* 8 heads of `dim` over 64 tokens: grouped without a mask, with a window, falcon's. */
+/* 8 heads of `dim` over 64 tokens: grouped without a mask, with a window, falcon's; latent attention's, whose values have `kv` elements. */
 static int plan_of(const char *gpu, const char *family, const char *precision, int kv, int dim,
                    const char *version, struct plan *p)
 {
-    json_t *model = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i}", "model_type", family, "hidden_size", 8 * dim,
-                              "num_attention_heads", 8, "num_hidden_layers", 2, "vocab_size", 100,
-                              "num_key_value_heads", kv);
+    bool latent = !strcmp(family, "latent");
+    json_t *model = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i}", "model_type", latent ? "deepseek_v3" : family, "hidden_size", 8 * dim,
+                              "num_attention_heads", 8, "num_hidden_layers", 4, "vocab_size", 100,
+                              "num_key_value_heads", latent ? 8 : kv);
     char cluster[64];
 
-    if (!strcmp(family, "falcon"))
+    if (latent) {
+        json_object_set_new(model, "v_head_dim", json_integer(kv));
+        json_object_set_new(model, "qk_rope_head_dim", json_integer(32));
+        json_object_set_new(model, "qk_nope_head_dim", json_integer(dim - 32));
+    } else if (!strcmp(family, "falcon"))
         json_object_set_new(model, "multi_query", json_boolean(kv == 1));
     else
         json_object_set_new(model, "head_dim", json_integer(dim));
@@ -56,7 +61,7 @@ static void every_recorded_choice_is_made(void **state)
         n++;
     }
     fclose(f);
-    assert_int_equal(n, 880);
+    assert_int_equal(n, 889);
 }
 
 /* pytorch#191085 is in 2.15. */

@@ -202,6 +202,32 @@ static void a_buffer_of_rows_is_as_wide_as_the_model(void **state)
     assert_int_equal(tape_rows_received(8192, 1), 8192);
 }
 
+/* Vector 71: 4096 tokens, 7168 wide, that take 8 experts of 64 over 8 ranks.  Each row leaves the rank but for an eighth: 4096 * 8 * 7168 * 2
+ * bytes * 7/8 = 392 MiB; a gather of all tokens would send 7 * 4096 * 7168 * 2, as much: a token takes as many experts as there are ranks. */
+static void eight_ranks_and_eight_experts_a_token_send_what_a_gather_would(void **state)
+{
+    json_t *config = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "model_type", "qwen3_moe", "hidden_size", 7168,
+                               "num_hidden_layers", 1, "num_attention_heads", 56, "num_key_value_heads", 8, "head_dim", 128,
+                               "moe_intermediate_size", 512, "num_experts", 64, "num_experts_per_tok", 8, "vocab_size", 1024);
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t sum;
+
+    (void)state;
+    plan_of_torch(&p, "qwen3-30b-a3b", 2, 8, 8);
+    model_free(&p.model);
+    assert_int_equal(model_from_config(config, "vector 71", &p.model), 0);
+    p.seq = 4096;
+    p.micro_batch = 1;
+    assert_int_equal(lower(&p, 0, &s), 0);
+    assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), 4);
+    assert_int_equal(sum / 4 * 2 / 8 * 7, 392LL << 20);
+    assert_int_equal(7 * 4096 * 7168LL * 2, 392LL << 20);
+    schedules_free(&s);
+    model_free(&p.model);
+    json_decref(config);
+}
+
 static const struct op *first_rows(const struct schedules *s)
 {
     for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
@@ -393,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_rank_has_its_share_of_the_experts),
         cmocka_unit_test(a_block_exchanges_its_rows_four_times),
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
+        cmocka_unit_test(eight_ranks_and_eight_experts_a_token_send_what_a_gather_would),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
         cmocka_unit_test(no_rank_gets_more_rows_than_there_are),
         cmocka_unit_test(rows_that_do_not_divide_are_said_to_be_rounded),

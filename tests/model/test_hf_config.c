@@ -1,5 +1,4 @@
-/* Hugging Face configs: what is read, what is refused and with which words, and
- * that what is written reads back the same. */
+/* Hugging Face configs: what is read, what is refused and with which words, and that what is written reads back the same. */
 #include "tests/check.h"
 
 #include <stdio.h>

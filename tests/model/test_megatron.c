@@ -1,11 +1,10 @@
 /* Dialect megatron by the arithmetic of Megatron-LM's own code: padded vocabularies, bytes a parameter, what a step sends, pipelines
  * of both kinds on every rank, and what is refused.  Numbers "vector N" are those of the research notes on tensor and pipeline parallelism, redone here. */
+#include "tests/model/megatron_text.h"
 #include "tests/model/plans.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/notes.h"
 #include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
@@ -361,29 +360,6 @@ static void every_pipeline_is_sound(void **state)
 
 /* ---- command lines ---- */
 
-static int imported(const char *text, const char *end, const struct plan *of_model, struct plan *out)
-{
-    char path[64] = "";
-    json_t *options;
-    int rc = -1;
-
-    snprintf(path, sizeof path, "/tmp/dpx-test-%ld.%s", (long)getpid(), end);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    *out = (struct plan){ .cluster = of_model->cluster };
-    if ((options = megatron_import_file(path))) {
-        assert_int_equal(model_with_layers(&of_model->model, of_model->model.layers, &out->model), 0);
-        rc = megatron_import(options, "options", out);
-        if (rc < 0)
-            plan_free(out);
-    }
-    json_decref(options);
-    unlink(path);
-    return rc;
-}
-
 /* Options that few command lines have. */
 static void what_is_said_otherwise(struct plan *p, int which)
 {
@@ -448,83 +424,6 @@ static void a_plan_survives_its_command_line(void **state)
         plan_free(&back);
         plan_free(&p);
     }
-}
-
-/* What an import says beside the plan. */
-static json_t *said_of(const char *text, const struct plan *like, struct plan *out)
-{
-    json_t *said = json_array(), *before = notes_divert(said);
-
-    assert_int_equal(imported(text, "txt", like, out), 0);
-    notes_divert(before);
-    return said;
-}
-
-static bool has_note(const json_t *said, const char *words)
-{
-    for (size_t i = 0; i < json_array_size(said); i++)
-        if (strstr(json_string_value(json_array_get(said, i)), words))
-            return true;
-    return false;
-}
-
-/* Of a mixture all but how tokens spread, which no option says and the export does.  No balancing loss is written: Megatron-LM's own
- * coefficient of 0 is none, and the training's own stays. */
-static void a_mixture_survives_its_command_line(void **state)
-{
-    struct plan p = { .seq = 4096, .micro_batch = 1 }, back;
-    char *text = NULL;
-    size_t size;
-
-    (void)state;
-    assert_int_equal(model_load("mixtral-8x7b", &p.model), 0);
-    assert_int_equal(cluster_load("2x8xh100", &p.cluster), 0);
-    plan_defaults(&p, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
-    p.accumulation = 4;
-    p.parallel.tensor = 2;
-    p.parallel.sequence = true;
-    p.parallel.expert = 4;
-    p.parallel.expert_tensor = 1;
-    knob_follow(&p, NULL, NULL);
-    p.parallel.expert_tensor = 1;
-    for (int k = 0; k < 2; k++) {
-        p.parallel.expert_imbalance = k ? 1.5 : 1;
-        plan_resolve(&p);
-        assert_int_equal(plan_check(&p, "t"), 0);
-        json_t *said = json_array(), *before = notes_divert(said);
-        FILE *to = open_memstream(&text, &size);
-        assert_int_equal(export_plan(&p, "megatron", to), 0);
-        fclose(to);
-        notes_divert(before);
-        assert_true(has_note(said, k ? "expert_imbalance: the plan's busiest rank has 1.5 times" : "evenly"));
-        assert_null(strstr(text, "load-balancing"));
-        json_decref(said);
-        assert_int_equal(imported(text, "txt", &p, &back), 0);
-        assert_close(back.parallel.expert_imbalance, 1, 0);
-        back.parallel.expert_imbalance = p.parallel.expert_imbalance;
-        json_t *a = plan_to_json(&p), *b = plan_to_json(&back);
-        if (!json_equal(a, b))
-            fail_msg("%s\n%s\n%s", text, json_dumps(a, 0), json_dumps(b, 0));
-        json_decref(a);
-        json_decref(b);
-        free(text);
-        plan_free(&back);
-    }
-    plan_free(&p);
-}
-
-/* train_step() empties PyTorch's cache behind the backward passes: that is told, for no plan does. */
-static void an_emptied_cache_is_told(void **state)
-{
-    struct plan model, p;
-
-    (void)state;
-    of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1);
-    json_t *said = said_of("--micro-batch-size 1 --seq-length 512 --bf16 --empty-unused-memory-level 2", &model, &p);
-    assert_true(has_note(said, "empty_unused_memory_level matters, and is not followed"));
-    json_decref(said);
-    plan_free(&p);
-    plan_free(&model);
 }
 
 static void options_are_read_as_yaml_or_refused(void **state)
@@ -727,8 +626,6 @@ int main(void)
         cmocka_unit_test(what_it_lacks_is_refused_by_name),
         cmocka_unit_test(every_pipeline_is_sound),
         cmocka_unit_test(a_plan_survives_its_command_line),
-        cmocka_unit_test(a_mixture_survives_its_command_line),
-        cmocka_unit_test(an_emptied_cache_is_told),
         cmocka_unit_test(options_are_read_as_yaml_or_refused),
     };
     return cmocka_run_group_tests_name("model/megatron", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Frozen weights in 4 and 8 bits: bytes of each tensor as bitsandbytes keeps it (tests/golden/tune/packed.jsonl), of whole
+/* Frozen weights in 4 and 8 bits: bytes of each tensor as bitsandbytes and torchao keep it (tests/golden/tune/packed.jsonl), of whole
  * models by arithmetic, and what a step computes with them. */
 #include "tests/check.h"
 
@@ -163,6 +163,35 @@ static void weights_are_made_in_both_passes(void **state)
     plan_free(&p);
 }
 
+/* torchao: one byte an element, and five a row (4096, or 11008 of gate and up).  Its weight is made in forward and kept by the product, so
+ * backward makes none; the first block's q, k and v have an input that wants no gradient and keep none. */
+static void torchaos_weights_are_kept_as_they_are_made(void **state)
+{
+    const int64_t square = 4096 * 4096, wide = 4096 * 11008, rest = 2 * 32000 * 4096 + 65 * 4096, adapters = 32 * 2 * 8 * 8192;
+    struct program g = { 0 }, plain = { 0 };
+    struct plan p, beside;
+    int made[NPASS] = { 0 };
+
+    (void)state;
+    assert_int_equal(persistent("int8-torchao", "bf16", "adamw", CAT_PARAMS),
+                     32 * (4 * square + 3 * wide) + 32 * (5 * (5 * 4096) + 2 * (4 * 11008 + round512(11008))) + 2 * rest + 4 * adapters);
+    plan_of(&p, "int8-torchao", "bf16", "adamw");
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[pass]; i++)
+            made[pass] += !strcmp(g.piece[PIECE_BLOCK].kernels[pass][i].name, "cast codes");
+    assert_int_equal(made[PASS_FORWARD], 7);
+    assert_int_equal(made[PASS_BACKWARD], 0);
+    plan_of(&beside, "plain", "bf16", "adamw");
+    assert_int_equal(program_build(&beside, &plain), 0);
+    assert_int_equal(g.piece[PIECE_BLOCK].saved - plain.piece[PIECE_BLOCK].saved, 2 * (4 * square + 3 * wide + 5 * 4096 + 2 * 11008));
+    assert_int_equal(g.piece[PIECE_FIRST].saved - plain.piece[PIECE_FIRST].saved, 2 * (square + 3 * wide + 2 * 4096 + 2 * 11008));
+    program_free(&plain);
+    program_free(&g);
+    plan_free(&beside);
+    plan_free(&p);
+}
+
 static void refuses(const char *key, json_t *value, const char *because)
 {
     json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
@@ -190,6 +219,7 @@ static void what_is_not_there_is_refused(void **state)
     refuses("train", json_pack("[s]", "*.q_proj.weight"), "weights in int8 do not train");
     refuses("lora", json_pack("{s:[s]}", "modules_to_save", "o_proj"), "do not train");
     refuses("base_dtype", json_string("int4"), "\"nf4-double\"");
+    refuses("base_dtype", json_string("int8-torchao"), "ddp.model_dtype to bf16");
 }
 
 int main(void)
@@ -199,6 +229,7 @@ int main(void)
         cmocka_unit_test(models_are_the_sums_of_their_layers),
         cmocka_unit_test(paged_states_are_the_hosts),
         cmocka_unit_test(weights_are_made_in_both_passes),
+        cmocka_unit_test(torchaos_weights_are_kept_as_they_are_made),
         cmocka_unit_test(what_is_not_there_is_refused),
     };
     return cmocka_run_group_tests_name("model/arch/packed", tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     beyond = 0;
-    assert_true(each_step(check_peak) >= 381);
+    assert_true(each_step(check_peak) >= 381 + 29);
     assert_true(beyond <= BEYOND);
 }
 
@@ -129,7 +129,8 @@ static void compare(const struct step *s, const char *table, const struct pair *
     int64_t uncast = torch_style_of(m->family)->fp32_weight && e < 4 ? m->hidden * (4 - e) : 0;
 
     /* The root's gradients are "Temp" until its own turn comes, behind the blocks: those of the head wait there. */
-    int64_t waiting = gradients(s, TENSOR_HEAD) + tied + gradients(s, 0);
+    int64_t first = gradients(s, 0), last = gradients(s, (int)m->layers - 1);      /* whose kinds may differ */
+    int64_t waiting = gradients(s, TENSOR_HEAD) + tied + (first > last ? first : last);
     /* The tracker's most may be at another moment than that of the sum, when all of the root's are there; and
      * the ledger counts an entry's categories where the entry is fullest, which may be just before the sum. */
     int64_t at_sum = tied + gradients(s, TENSOR_EMBED) + gradients(s, TENSOR_HEAD);

@@ -192,7 +192,7 @@ static void check_pieces(const struct model *m)
     for (int k = 0; k < 3; k++) {
         int at = -1;
         for (int i = 0; i < m->ntensors; i++)
-            if (pieces[k] == 0 ? i >= m->block0 && i < m->block0 + m->per_block : m->tensors[i].block == pieces[k]) {
+            if (pieces[k] == 0 ? i >= m->block0 && i < m->block0 + model_block_tensors(m, 0) : m->tensors[i].block == pieces[k]) {
                 at = model_next_tensor(m, pieces[k], at);
                 assert_int_equal(at, i);
             }

@@ -106,6 +106,13 @@ static bool grid_best(enum grid_axis a, int i, enum grid_axis b, int j, grid_pai
 
 typedef void grid_take(const struct grid_choice *c, const struct plan *p);
 
+static void grid_mark(const struct grid_choice *c, grid_pairs covered)
+{
+    for (int a = 0; a < GRID_AXES; a++)
+        for (int b = a + 1; b < GRID_AXES; b++)
+            covered[a][b][c->at[a]][c->at[b]] = true;
+}
+
 /* Pairs that no plan has. */
 static int64_t grid_cover(grid_take *take)
 {
@@ -125,12 +132,52 @@ static int64_t grid_cover(grid_take *take)
                         none++;
                         continue;
                     }
-                    for (int k = 0; k < GRID_AXES; k++)
-                        for (int l = k + 1; l < GRID_AXES; l++)
-                            covered[k][l][best.at[k]][best.at[l]] = true;
+                    grid_mark(&best, covered);
                     grid_plan(&best, &p, why, sizeof why);
                     take(&best, &p);
                 }
+    return none;
+}
+
+/* ---- fewer of more ranks ---- */
+
+enum { GRID_FEW_RANKS = 4, GRID_FEW = 36, GRID_LISTED = 1024 };
+static struct grid_choice grid_listed[GRID_LISTED];
+static int grid_nlisted;
+
+static void grid_keep(const struct grid_choice *c, const struct plan *p)
+{
+    (void)p;
+    if (grid_nlisted < GRID_LISTED)
+        grid_listed[grid_nlisted++] = *c;
+}
+
+/* The covering set's plans of up to GRID_FEW_RANKS ranks, and those GRID_FEW of the others, which take longest on few cores, that bring
+ * most new pairs.  Pairs that no plan has. */
+static int64_t grid_cover_few(grid_take *take)
+{
+    static grid_pairs covered;
+    struct plan p;
+    char why[512];
+    int64_t none = grid_cover(grid_keep);
+    bool taken[GRID_LISTED] = { false };
+    int n = 0;
+
+    for (int i = 0; i < grid_nlisted; i++)
+        if (grid_degree(&grid_listed[i], GRID_WORLD) <= GRID_FEW_RANKS)
+            grid_mark(&grid_listed[i], covered), taken[i] = true;
+    for (int best = 0; best >= 0 && n < GRID_FEW; n += best >= 0) {
+        int most = 0;
+        best = -1;
+        for (int i = 0; i < grid_nlisted; i++)
+            if (!taken[i] && grid_uncovered(&grid_listed[i], covered) > most)
+                most = grid_uncovered(&grid_listed[i], covered), best = i;
+        if (best >= 0)
+            grid_mark(&grid_listed[best], covered), taken[best] = true;
+    }
+    for (int i = 0; i < grid_nlisted; i++)
+        if (taken[i] && grid_plan(&grid_listed[i], &p, why, sizeof why))
+            take(&grid_listed[i], &p);
     return none;
 }
 

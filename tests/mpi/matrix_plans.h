@@ -511,18 +511,21 @@ static int uncovered(const struct choice *c, pairs covered)
     return n;
 }
 
-/* Greedy: always the plan with most new pairs, of equals the first. */
-static void covering_set(const struct choices *all, struct choices *out)
-{
-    static pairs covered;
+enum { FEW_RANKS = 4 };                 /* more take longest on few cores */
 
-    memset(covered, 0, sizeof covered);
+/* Of plans with as many new pairs: one rank alone sends nothing, and many take long. */
+static int liked(int64_t ranks) { return ranks == 1 || ranks > 7 ? 0 : 7 - (int)ranks; }
+
+/* Greedy: always the plan of that many ranks with most new pairs, of equals the best liked, as long as it brings `least`. */
+static void cover(const struct choices *all, int64_t from_ranks, int64_t to_ranks, int least, pairs covered, struct choices *out)
+{
     for (;;) {
-        int best = -1, most = 0;
+        int best = -1, most = 8 * least - 1;
         for (int i = 0; i < all->n; i++) {
-            int n = uncovered(&all->c[i], covered);
-            if (n > most)
-                most = n, best = i;
+            int64_t ranks = world_sizes[all->c[i].at[AXIS_WORLD]];
+            int n = ranks < from_ranks || ranks > to_ranks ? 0 : uncovered(&all->c[i], covered);
+            if (8 * n + liked(ranks) > most)
+                most = 8 * n + liked(ranks), best = i;
         }
         if (best < 0)
             return;
@@ -533,8 +536,19 @@ static void covering_set(const struct choices *all, struct choices *out)
     }
 }
 
-/* SOME: the covering set; PLAIN: all of the first subject, GPT-2 in fp32; WHOLE: of every subject. */
-enum extent { SOME, PLAIN, WHOLE };
+/* Every pair that plans of up to FEW_RANKS ranks have, then of more ranks what brings `least` new pairs: 1 is all pairs. */
+static void covering_set(const struct choices *all, int least, struct choices *out)
+{
+    static pairs covered;
+
+    memset(covered, 0, sizeof covered);
+    cover(all, 1, FEW_RANKS, 1, covered, out);
+    cover(all, FEW_RANKS + 1, INT64_MAX, least, covered, out);
+}
+
+/* SOME: the covering set, but for single pairs with more than FEW_RANKS ranks; PAIRS: all of it; PLAIN: all of the first subject,
+ * GPT-2 in fp32; WHOLE: of every subject. */
+enum extent { SOME, PAIRS, PLAIN, WHOLE };
 
 /* All of them, whatever their number of ranks. */
 static inline void matrix_choose(enum extent extent, struct choices *out)
@@ -543,9 +557,9 @@ static inline void matrix_choose(enum extent extent, struct choices *out)
         for (int d = 0; d < NDIALECT; d++) {
             struct choices all = { 0 }, some = { 0 };
             whole_cell((enum strategy)s, (enum dialect)d, &all);
-            if (extent == SOME)
-                covering_set(&all, &some);
-            const struct choices *from = extent == SOME ? &some : &all;
+            if (extent <= PAIRS)
+                covering_set(&all, extent == SOME ? 3 : 1, &some);
+            const struct choices *from = extent <= PAIRS ? &some : &all;
             for (int i = 0; i < from->n; i++)
                 if (extent != PLAIN || from->c[i].at[AXIS_SUBJECT] == 0)
                     choices_add(out, &from->c[i]);

@@ -1,6 +1,6 @@
 /* mpi_grid.c -- plans over meshes (grid_plans.h), held against PyTorch and against one rank.
  *
- *     mpi_grid list some|whole|every               the plans, a line each: ranks and values of the axes; on stderr how many were
+ *     mpi_grid list few|some|whole|every           the plans, a line each: ranks and values of the axes; on stderr how many were
  *                                                  refused, and why
  *     mpirun -n N mpi_grid run LIST FOLDER [FROM]  those of the list for N ranks, from number FROM
  *
@@ -29,8 +29,8 @@ static void print_choice(const struct grid_choice *c, const struct plan *p)
 
 static int list(const char *extent)
 {
-    bool some = !strcmp(extent, "some");
-    int64_t none = some ? grid_cover(print_choice) : grid_whole(!strcmp(extent, "whole") ? GRID_PLAINEST : -1, print_choice);
+    bool few = !strcmp(extent, "few"), some = few || !strcmp(extent, "some");
+    int64_t none = few ? grid_cover_few(print_choice) : some ? grid_cover(print_choice) : grid_whole(!strcmp(extent, "whole") ? GRID_PLAINEST : -1, print_choice);
 
     fprintf(stderr, "%lld %s\n", (long long)none, !some ? "plans refused" : "pairs of values without a plan");
     for (int i = 0; i < grid_nreasons; i++)

@@ -1,7 +1,7 @@
 /* mpi_matrix.c -- many plans run one after the other by the ranks of one launch: the same losses
  * as one rank alone, bytes and memory as predicted.
  *
- *     mpi_matrix list some|plain|whole                   the plans, a line each
+ *     mpi_matrix list some|pairs|plain|whole             the plans, a line each
  *     mpirun -n N mpi_matrix run LIST [FROM [WORDS]]     those of the list for N ranks, from number FROM,
  *                                                        those whose names have the words
  *
@@ -28,7 +28,7 @@ static int list(const char *extent)
 {
     struct choices chosen = { 0 };
 
-    matrix_choose(!strcmp(extent, "whole") ? WHOLE : !strcmp(extent, "plain") ? PLAIN : SOME, &chosen);
+    matrix_choose(!strcmp(extent, "whole") ? WHOLE : !strcmp(extent, "plain") ? PLAIN : !strcmp(extent, "pairs") ? PAIRS : SOME, &chosen);
     matrix_print(&chosen);
     free(chosen.c);
     return 0;

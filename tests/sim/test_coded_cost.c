@@ -2,6 +2,11 @@
 #include "sim/price/coded_cost.h"
 #include "tests/check.h"
 
+#include <jansson.h>
+
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+
 enum { MiB = 1 << 20 };
 
 static double per_byte(enum measured_pass pass) { return 1e-9 * (1 + (double)pass); }
@@ -103,6 +108,40 @@ static void what_was_not_timed_is_not_priced(void **state)
     assert_false(coded_matrices(&none, &s, &o, &e));
 }
 
+/* The schedule of a prediction, which has no layouts, has the matrices. */
+static void a_whole_plan_is_priced(void **state)
+{
+    static const char text[] =
+        "{\"dpx_plan\": 1, \"model\": {\"model_type\": \"gpt2\", \"n_layer\": 3, \"n_embd\": 64, \"n_head\": 2, \"n_positions\": 64,"
+        "\"vocab_size\": 256, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}, \"cluster\": \"localhost:2\","
+        "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"kernels\": \"dpx\", \"seq\": 64, \"micro_batch\": 1, \"precision\": \"fp32\","
+        "\"ddp\": {\"comm_hook\": \"powerSGD_hook\", \"PowerSGDState\": {\"matrix_approximation_rank\": 4, \"start_powerSGD_iter\": 2}}}";
+    static struct machine quick, slow;
+    json_t *j = json_loads(text, 0, NULL);
+    struct evaluation e;
+    struct timing t[2];
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(plan_from_json(j, "test", &p), 0);
+    json_decref(j);
+    measure(&quick);
+    measure(&slow);
+    for (int i = 0; i < NMEASURED_PASS; i++)
+        if (slow.bytes[i].pass == MP_NARROW_Q)
+            slow.bytes[i].s = 1;        /* for a MiB */
+    for (int i = 0; i < 2; i++) {
+        p.cluster.measured = i ? &slow.d : &quick.d;
+        assert_int_equal(evaluate(&p, &e), 0);
+        assert_int_equal(simulate_plan(&p, &e, &t[i], NULL), 0);
+        evaluation_free(&e);
+    }
+    /* Every number of the model's 2-D tensors is read once by Q = M' P, at a second for a MiB: 3 blocks of 12 * 64^2, and the embeddings. */
+    double least = 4. * (3 * 12 * 64 * 64 + (256 + 64) * 64) / MiB;
+    assert_true(t[1].line.step_s - t[0].line.step_s > least && t[1].line.step_s - t[0].line.step_s < 1.3 * least);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +149,7 @@ int main(void)
         cmocka_unit_test(casts_go_by_what_is_sent),
         cmocka_unit_test(powersgd_goes_by_its_matrices),
         cmocka_unit_test(what_was_not_timed_is_not_priced),
+        cmocka_unit_test(a_whole_plan_is_priced),
     };
     return cmocka_run_group_tests_name("sim/coded_cost", tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static struct low_rank low_rank_of(const struct ddp *d, const struct buckets *b,
     return all;
 }
 
-/* ---- which matrices and tensors they are, for the executor ---- */
+/* ---- which matrices they are, and for the executor which tensors ---- */
 
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
@@ -148,8 +148,7 @@ void ddp_powersgd_declare(struct ddp *d)
         int64_t elems[NSGD] = { b->numel[i], b->numel[i], b->numel[i], l.rest_elems, l.p, l.q };
         for (int k = 0; k < NSGD; k++)
             sched_buf(d->s, CAT_BUCKET, what[k], "bucket", of->number_steady + i, 1, round512(elems[k] * dtype_bytes(d->r.grad)));
-        if (d->s->detailed)
-            describe(d, b, d->keeps_first_buckets ? of->registered : of->order, i, of->powersgd + NSGD * i);
+        describe(d, b, d->keeps_first_buckets ? of->registered : of->order, i, of->powersgd + NSGD * i);
     }
 }
 

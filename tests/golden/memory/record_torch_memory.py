@@ -644,6 +644,12 @@ def choices(gpu):
                         with Taken() as taken:
                             sdpa(q, k, k, mask, 0.0, mask is None, enable_gqa=mask is None and heads != 8)
                         yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
+        for value, key in ((128, 192), (64, 96), (192, 192)) if gpu in ("h100", "a100-80gb", "b200") else ():     # latent attention's
+            k = torch.zeros(2, 8, 64, key, dtype=torch.bfloat16, requires_grad=True)
+            v = torch.zeros(2, 8, 64, value, dtype=torch.bfloat16, requires_grad=True)
+            with Taken() as taken:
+                sdpa(k, k, v, None, 0.0, True)
+            yield " ".join([gpu, "latent", "bf16", str(value), str(key), taken.kernel])
 
 
 CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of),

@@ -38,17 +38,12 @@ MIXTURES.update({
                               qk_rope_head_dim=64, v_head_dim=128, intermediate_size=11264, moe_intermediate_size=1408,
                               n_routed_experts=64, num_experts_per_tok=6, n_shared_experts=2, n_group=1, topk_group=1,
                               first_k_dense_replace=1),
-    "deepseek-v3": dict(model_type="deepseek_v3", hidden_size=7168, num_hidden_layers=61, num_attention_heads=128,
-                        num_key_value_heads=128, vocab_size=129280, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128,
-                        qk_rope_head_dim=64, v_head_dim=128, intermediate_size=18432, moe_intermediate_size=2048,
-                        n_routed_experts=256, num_experts_per_tok=8, n_shared_experts=1, n_group=8, topk_group=4,
-                        first_k_dense_replace=3),
 })
 MIXTURES["gpt_oss"] = dict(EXPERTS, model_type="gpt_oss", head_dim=64, intermediate_size=256, num_local_experts=16, num_experts_per_tok=4,
                            sliding_window=128)
-MIXTURES["gpt-oss-20b"] = dict(model_type="gpt_oss", hidden_size=2880, num_hidden_layers=24, num_attention_heads=64, num_key_value_heads=8,
-                               head_dim=64, intermediate_size=2880, vocab_size=201088, num_local_experts=32, num_experts_per_tok=4,
-                               sliding_window=128)
+# Blocks of two kinds, by turns and behind each other.
+for name, kinds in (("qwen3_moe-second", dict(decoder_sparse_step=2, num_hidden_layers=8)), ("qwen3_moe-first", dict(mlp_only_layers=[0, 1], num_hidden_layers=7))):
+    MIXTURES[name] = dict(SMALL["qwen3_moe"], model_type="qwen3_moe", intermediate_size=1536, **kinds)
 LATENT_CASES = ("deepseek_v3", "deepseek_v3-all")
 
 
@@ -78,7 +73,8 @@ def expert_cases(plan_of):
     yield plan_of("qwen3-30b-a3b", world=32, batch=1, seq=4096, recompute="full")
     yield plan_of("moonlight-16b-a3b", world=64, batch=1, seq=4096)
     yield plan_of("moonlight-16b-a3b", world=32, batch=1, seq=4096, recompute="full")
-    yield plan_of("deepseek-v3", world=256, batch=1, seq=4096, recompute="full")
-    yield plan_of("deepseek-v3", world=256, batch=1, seq=2048, kernels="torch-eager", recompute="full")
-    yield plan_of("gpt-oss-20b", world=32, batch=1, seq=2048, kernels="torch-eager")
-    yield plan_of("gpt-oss-20b", world=32, batch=1, seq=4096, kernels="torch-eager", recompute="full")
+    for model in ("qwen3_moe-second", "qwen3_moe-first"):
+        yield plan_of(model, world=4, batch=3, seq=100)
+        yield plan_of(model, world=4, batch=2, seq=256, recompute="full")
+        yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="full",
+                      ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})

@@ -22,6 +22,7 @@ from peft import LoraConfig, get_peft_model
 
 WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
 BASES = {"nf4": False, "nf4-double": True}
+WIDE = []                               # the plan's adapters are in fp32 beside a model in 16 bits
 EXTRAS = []                             # what quantised layers keep beside their parameter
 
 
@@ -66,9 +67,25 @@ def quantise(model, double, storage):
     return model
 
 
+def quantise_torchao(model):
+    """The same layers' weights become torchao's Int8Tensor."""
+    from torchao.quantization import Int8Tensor
+    for name, module in list(model.named_modules()):
+        if type(module) is not torch.nn.Linear or module is model.get_output_embeddings():
+            continue
+        rows, columns = module.weight.shape
+        make = lambda width, dtype: torch.empty(rows, width, dtype=dtype, device="cuda")
+        kept = Int8Tensor(make(columns, torch.int8), make(1, torch.float32), [1, columns], torch.bfloat16, zero_point=make(1, torch.int8))
+        module.weight = torch.nn.Parameter(kept, requires_grad=False)
+    return model
+
+
 def tune(model, plan):
     EXTRAS.clear()
-    if plan.get("base_dtype"):
+    WIDE[:] = [True] * (plan["train"] == "lora" and bool(plan.get("ddp", {}).get("model_dtype")))
+    if plan.get("base_dtype") == "int8-torchao":
+        model = quantise_torchao(model)
+    elif plan.get("base_dtype"):
         model = quantise(model, BASES[plan["base_dtype"]], torch.bfloat16 if plan["strategy"] == "fsdp" else torch.uint8)
     if plan["train"] == "lora":
         arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items()}
@@ -104,7 +121,8 @@ micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
 
 
 def with_autocast(model, ids, labels, autocast):
-    """Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
+    """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
+    autocast = autocast or bool(WIDE)
     torch.is_autocast_enabled = lambda *device: autocast
     try:
         return micro_step(model, ids, labels, autocast)
@@ -182,6 +200,13 @@ def cases():
     yield packed_fsdp("llama-8b", "nf4-double", dict(every, rank=64), world=2, batch=1, seq=1024, recompute="full")
     yield packed("llama-10m", "nf4-double", dict(every, dropout=0.05), world=4, batch=2, seq=256)
     yield packed("llama-10m", "nf4", every, world=4, batch=2, seq=256, kernels="torch-eager")
+    ao = dict(narrow=True, world=1, batch=2, seq=256)
+    yield packed("llama-10m", "int8-torchao", {"rank": 8}, **ao)
+    yield packed("llama-10m", "int8-torchao", every, **ao)
+    yield packed("llama-10m", "int8-torchao", dict(every, dropout=0.05), **ao, accumulation=2)
+    yield packed("qwen2", "int8-torchao", every, **ao)
+    yield packed("gemma", "int8-torchao", every, **ao)
+    yield packed("llama-8b", "int8-torchao", dict(every, rank=64), narrow=True, world=1, batch=1, seq=1024)
     for family in ("mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt_neox", "opt", "olmo2", "cohere", "starcoder2"):
         yield plan_of(family, every, world=4, batch=2, seq=256)
     for family in ("gemma2", "bloom", "falcon", "mpt"):
@@ -190,7 +215,7 @@ def cases():
 
 def name_of(plan):
     what = [plan.get("base_dtype", ""), str(plan.get("ddp", {}).get("model_dtype", "")), "lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
-    return steps.name_of(plan) + " " + (" ".join(w for w in what if w) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
+    return steps.name_of(plan).replace(" pure", "") + " " + (" ".join(w for w in what if w) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
 
 
 def main():

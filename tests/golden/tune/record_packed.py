@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Records the bytes of what bitsandbytes keeps of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
+"""Records the bytes of what bitsandbytes and torchao keep of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
+
+torchao's int4 is not among them: Int4Tensor.from_hp() wants mslk, the tiled form a GPU, and neither has a derivative.
 
     python record_packed.py -o packed.jsonl
 
@@ -10,7 +12,9 @@ import json
 
 import bitsandbytes
 import torch
+import torchao
 from bitsandbytes import functional
+from torchao.quantization import Int8Tensor, PerRow
 
 SHAPES = [[16, 16], [64, 48], [63, 65], [128, 384], [768, 768], [768, 3072], [1024, 4096], [4096, 1024], [11008, 4096], [100, 41]]
 
@@ -33,7 +37,13 @@ def eight_bits(weight):
     return bytes_of(codes, maxima)
 
 
-KINDS = {"nf4": lambda w: four_bits(w, False), "nf4-double": lambda w: four_bits(w, True), "int8": eight_bits}
+def torchao_eight_bits(weight):
+    kept = Int8Tensor.from_hp(weight, granularity=PerRow())
+    return bytes_of(kept.qdata, kept.scale, kept.zero_point)
+
+
+KINDS = {"nf4": lambda w: four_bits(w, False), "nf4-double": lambda w: four_bits(w, True), "int8": eight_bits,
+         "int8-torchao": torchao_eight_bits}
 
 
 def main():
@@ -41,7 +51,7 @@ def main():
     a.add_argument("-o", default="packed.jsonl")
     a = a.parse_args()
     with open(a.o, "w") as out:
-        print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__}), file=out)
+        print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "torchao": torchao.__version__}), file=out)
         for name, keep in KINDS.items():
             for shape in SHAPES:
                 weight = torch.randn(shape, dtype=torch.bfloat16)

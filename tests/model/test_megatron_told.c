@@ -1,0 +1,96 @@
+/* What the import from Megatron-LM and the export to it say beside plan and options: what is not followed, and what no option says. */
+#include "tests/model/plans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/notes.h"
+#include "model/exchange/export.h"
+#include "model/plan/knob.h"
+#include "tests/model/megatron_text.h"
+
+/* What an import says beside the plan. */
+static json_t *said_of(const char *text, const struct plan *like, struct plan *out)
+{
+    json_t *said = json_array(), *before = notes_divert(said);
+
+    assert_int_equal(imported(text, "txt", like, out), 0);
+    notes_divert(before);
+    return said;
+}
+
+static bool has_note(const json_t *said, const char *words)
+{
+    for (size_t i = 0; i < json_array_size(said); i++)
+        if (strstr(json_string_value(json_array_get(said, i)), words))
+            return true;
+    return false;
+}
+
+/* Of a mixture all but how tokens spread, which no option says and the export does.  No balancing loss is written: Megatron-LM's own
+ * coefficient of 0 is none, and the training's own stays. */
+static void a_mixture_survives_its_command_line(void **state)
+{
+    struct plan p = { .seq = 4096, .micro_batch = 1 }, back;
+    char *text = NULL;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(model_load("mixtral-8x7b", &p.model), 0);
+    assert_int_equal(cluster_load("2x8xh100", &p.cluster), 0);
+    plan_defaults(&p, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    p.accumulation = 4;
+    p.parallel.tensor = 2;
+    p.parallel.sequence = true;
+    p.parallel.expert = 4;
+    p.parallel.expert_tensor = 1;
+    knob_follow(&p, NULL, NULL);
+    p.parallel.expert_tensor = 1;
+    for (int k = 0; k < 2; k++) {
+        p.parallel.expert_imbalance = k ? 1.5 : 1;
+        plan_resolve(&p);
+        assert_int_equal(plan_check(&p, "t"), 0);
+        json_t *said = json_array(), *before = notes_divert(said);
+        FILE *to = open_memstream(&text, &size);
+        assert_int_equal(export_plan(&p, "megatron", to), 0);
+        fclose(to);
+        notes_divert(before);
+        assert_true(has_note(said, k ? "expert_imbalance: the plan's busiest rank has 1.5 times" : "evenly"));
+        assert_null(strstr(text, "load-balancing"));
+        json_decref(said);
+        assert_int_equal(imported(text, "txt", &p, &back), 0);
+        assert_close(back.parallel.expert_imbalance, 1, 0);
+        back.parallel.expert_imbalance = p.parallel.expert_imbalance;
+        json_t *a = plan_to_json(&p), *b = plan_to_json(&back);
+        if (!json_equal(a, b))
+            fail_msg("%s\n%s\n%s", text, json_dumps(a, 0), json_dumps(b, 0));
+        json_decref(a);
+        json_decref(b);
+        free(text);
+        plan_free(&back);
+    }
+    plan_free(&p);
+}
+
+/* train_step() empties PyTorch's cache behind the backward passes: that is told, for no plan does. */
+static void an_emptied_cache_is_told(void **state)
+{
+    struct plan model, p;
+
+    (void)state;
+    plan_of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    json_t *said = said_of("--micro-batch-size 1 --seq-length 512 --bf16 --empty-unused-memory-level 2", &model, &p);
+    assert_true(has_note(said, "empty_unused_memory_level matters, and is not followed"));
+    json_decref(said);
+    plan_free(&p);
+    plan_free(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mixture_survives_its_command_line),
+        cmocka_unit_test(an_emptied_cache_is_told),
+    };
+    return cmocka_run_group_tests_name("model/megatron_told", tests, NULL, NULL);
+}
