@@ -31,6 +31,8 @@ static int check_framework(const struct plan *p, const char *where)
                     "(stage 0)", where);
     if (p->parallel.tensor > 1 || p->parallel.context > 1)
         return fail("%s: parallel.pipeline: beside parallel.%s it is not modelled yet", where, p->parallel.tensor > 1 ? "tensor" : "context");
+    if (p->parallel.pipeline_schedule != PIPELINE_1F1B || p->parallel.virtual_stages != 1)
+        return fail("%s: parallel.pipeline_schedule: TrainSchedule, DeepSpeed's own, is 1f1b with one stage a rank", where);
     if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: deepspeed.offload_optimizer: under a pipeline it is not modelled yet", where);
     return 0;

@@ -549,7 +549,7 @@ static void describe(struct other *o, bool fp32)
     sched_holds(s, o->adam, adam_layout(o, fp32));
     sched_holds(s, o->hp_grads, ds_flat(d, NULL, HOLDS_GRAD, o->sum, 0, o->padded, 0));
     sched_holds(s, o->wide_list, ds_apart(d, HOLDS_GRAD, DT_FP32));
-    sched_holds(s, o->wide_flat, ds_flat(d, NULL, HOLDS_GRAD, DT_FP32, 0, o->padded, 0));
+    sched_holds(s, o->wide_flat, ds_flat(d, NULL, HOLDS_GRAD, DT_FP32, left, o->part, 0));
     o->flat_part = ds_flat(d, NULL, HOLDS_PARAM, d->dt, left, o->part, left * d->e);
     o->master_part = ds_flat(d, NULL, HOLDS_PARAM, DT_FP32, left, o->part, 0);
     o->hp_part = ds_flat(d, NULL, HOLDS_GRAD, o->sum, left, o->part, left * o->se);
