@@ -108,7 +108,7 @@ class Errors(unittest.TestCase):
             (lambda: dpx.evaluate(PLAN, price=float("nan")), "the request is no JSON"),
             (lambda: dpx.evaluate(PLAN, set={"seq": object()}), "object is nothing that JSON has"),
             (lambda: dpx.search("gpt22", "2xa100", 512, 4), "did you mean gpt2"),
-            (lambda: dpx.search("gpt2", "2xa100", 512, 3), "not a multiple"),
+            (lambda: dpx.search("gpt2", "2xa100", 512, 3, no_grid=True), "not a multiple"),
             (lambda: dpx.export(PLAN, "megatron"), "megatron"),
         ]
         for call, said in wrong:
