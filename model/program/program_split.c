@@ -155,7 +155,7 @@ static void deal(struct halves *h)
             w->bytes = 2 * h->boundary < k->bytes ? 2 * h->boundary : k->bytes;
             input_kernel(h, k, w);
             h->k[h->ninput - 1].bytes -= w->bytes;
-            weight = NULL;
+            weight = w;                 /* an addition behind it may be where its gradients are ready */
         } else {
             bool twin = weight && ends_with(k->name, " dX") && weight->module == k->module;
             input_kernel(h, k, twin || k->ready[0] >= 0 ? weight : NULL);

@@ -573,7 +573,7 @@ static void random_plans_of_every_family_lower_to_sound_schedules(void **state)
                 json_object_del(j, "model");
                 char *text = json_dumps(j, JSON_COMPACT);
                 if (bad[p.strategy][p.dialect]++ == 0)  /* one example of each cell */
-                    print_error("%s of %d, rank %d: %s\n%s\n", families[f], (int)m.layers, (int)rank, why, text);
+                    fprintf(stderr, "%s of %d, rank %d: %s\n%s\n", families[f], (int)m.layers, (int)rank, why, text);
                 json_decref(j);
                 free(text);
             }
