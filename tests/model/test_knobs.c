@@ -36,6 +36,10 @@ static void cut_along(struct plan *p, int axis)
     }
     if (p->dialect == DIALECT_MEGATRON)
         p->parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
+    if (p->dialect == DIALECT_DEEPSPEED && p->parallel.pipeline > 1) {
+        p->parallel.pipeline_schedule = PIPELINE_1F1B;      /* TrainSchedule; partition_method deals the blocks */
+        p->parallel.first_stage_less = p->parallel.last_stage_less = 0;
+    }
     knob_follow(p, NULL, NULL);
     p->parallel.virtual_stages = p->dialect == DIALECT_MEGATRON && axis == 3 ? 2 : 1;
 }
