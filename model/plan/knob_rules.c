@@ -398,7 +398,7 @@ enum knob_tried knob_try_reshard(struct plan *p, int i)
         return KNOB_NO_MORE;
     if (i == 2 && (per_node < 2 || per_node >= p->shard_group || p->shard_group % per_node))
         return KNOB_SKIPPED;
-    p->fsdp.reshard_after_forward = i == 0 ? -1 : i == 1 ? 0 : per_node;
+    p->fsdp.reshard_after_forward = i == 2 ? per_node : i == 1 ? 0 : p->parallel.pipeline > 1 ? 1 : -1;     /* 1: true, said */
     return KNOB_TRIED;
 }
 

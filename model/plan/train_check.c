@@ -42,7 +42,7 @@ static int check_own_train(const struct plan *p, const char *where)
 }
 
 /* torchao 0.18's Int8Tensor has neither the views that DDP's broadcast of the model takes nor the splits of FSDP2's shards
- * (tests/golden/tune/record_packed.py records both errors); prepare_model_for_kbit_training() leaves its models in their 16 bits. */
+ * (both errors were seen with torch 2.15 on two gloo ranks); prepare_model_for_kbit_training() leaves its models in their 16 bits. */
 static int check_torchao(const struct plan *p, const char *where)
 {
     const char *base = training_base_name(p->train.base);

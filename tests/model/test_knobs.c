@@ -433,6 +433,28 @@ static bool survives_json(const struct plan *p, const struct knob *k)
     return true;
 }
 
+/* Of plans without an axis and of plans along each: "null" does not say the same in both. */
+static void what_search_tries_survives_plan_json(void **state)
+{
+    const struct knob *k;
+    struct plan plain, p;
+
+    (void)state;
+    for (int i = 0; (k = knob_at(i)); i++)
+        for (int s = 0; s < NSTRATEGY; s++)
+            for (int d = 0; d < NDIALECT; d++)
+                for (int axis = 0; axis < 4; axis++) {
+                    if (!k->turn || !(k->cells & CELL(s, d)) || !plan_in(&plain, s, d, VARIANT_GRID + axis * VARIANT_AXIS + DT_BF16))
+                        continue;
+                    p = plain;
+                    for (int n = 0; knob_try(&p, k, n) != KNOB_NO_MORE; n++, p = plain) {
+                        plan_resolve(&p);
+                        if (accepted(&p))
+                            survives_json(&p, k);
+                    }
+                }
+}
+
 /* AdamW is the only optimizer, and a cell has the units and groups that it has. */
 static uint32_t cells_with_a_choice(const struct knob *k)
 {
@@ -617,6 +639,7 @@ int main(void)
         cmocka_unit_test(every_row_refuses_by_name_what_it_cannot_be),
         cmocka_unit_test(values_worth_searching_are_in_range_and_take_turns),
         cmocka_unit_test(every_knob_survives_plan_json),
+        cmocka_unit_test(what_search_tries_survives_plan_json),
         cmocka_unit_test(every_key_of_deepspeed_comes_back),
         cmocka_unit_test(every_key_of_accelerate_comes_back),
         cmocka_unit_test(every_option_of_torchtitan_is_printed),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records the bytes of what bitsandbytes and torchao keep of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
 
-torchao's int4 is not among them: Int4Tensor.from_hp() wants mslk, the tiled form a GPU, and neither has a derivative.
+torchao's int4 is not among them: Int4Tensor.from_hp() wants mslk, the tiled form a GPU; neither could be tried here.
 
     python record_packed.py -o packed.jsonl
 
