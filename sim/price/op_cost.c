@@ -198,9 +198,7 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
  * their own. */
 static bool piece_masked(const struct plan *p, enum piece_id id)
 {
-    bool windowed = id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
-
-    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (windowed || !attention_mixed(p));
+    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (program_piece_windowed(p, id) || !attention_mixed(p));
 }
 
 /* As a trace has it, one thing of its kind, however many kernels that is in reality; 0: not known. */

@@ -248,7 +248,7 @@ static void hooks_around_modules_take_the_issuing_thread(void **state)
 }
 
 /* 2048 tokens with a window of 1024: transformers hands sdpa a mask, so all scores are computed, twice what
- * is_causal leaves.  Of Gemma 3's blocks only those with a window. */
+ * is_causal leaves.  Of Gemma 3's blocks only those with a window, of llama4's those in chunks. */
 static void a_mask_as_a_tensor_skips_nothing(void **state)
 {
     (void)state;
@@ -258,6 +258,8 @@ static void a_mask_as_a_tensor_skips_nothing(void **state)
     static const struct { const char *family; int64_t window, full_every; enum piece_id piece; double times; } cases[] = {
         { "mistral", 0, 0, PIECE_BLOCK, 1 }, { "mistral", 4096, 0, PIECE_BLOCK, 1 }, { "mistral", 1024, 0, PIECE_BLOCK, 2 },
         { "gemma3_text", 1024, 2, PIECE_BLOCK, 1 }, { "gemma3_text", 1024, 2, PIECE_WINDOWED, 2 },
+        { "llama4_text", 1024, 2, PIECE_BLOCK, 1 }, { "llama4_text", 1024, 2, PIECE_WINDOWED, 2 },
+        { "llama4_text", 1024, 2, PIECE_DENSE, 2 }, { "llama4_text", 4096, 2, PIECE_WINDOWED, 1 },
     };
     double causal = 0;
 
