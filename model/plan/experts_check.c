@@ -152,6 +152,11 @@ int experts_check_ranks(const struct plan *p, const char *where)
     return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where) : 0;
 }
 
+const char *experts_routing(const struct model *m)
+{
+    return is_llama4(m) ? "every expert computes every token" : "tokens are taken to spread evenly over experts";
+}
+
 /* A rank sends tokens x experts_used rows, and computes as many on average. */
 const char *experts_note(const struct plan *p)
 {
@@ -159,8 +164,8 @@ const char *experts_note(const struct plan *p)
     int64_t rows = p->micro_batch * plan_rank_seq(p) / cut * p->model.experts_used;
 
     if (is_llama4(&p->model))
-        return "experts: transformers' llama4 has every expert compute every token, times its score, which is 0 for the experts that the token "
-               "does not take: the step pays for all experts, and MFU counts the active parameters";
+        return "experts: transformers' llama4 has every expert compute every token, times a score that is 0 for experts that the token does "
+               "not take: the step pays for all experts, and MFU counts the active parameters";
     if (p->model.experts == 0 || rows % p->model.experts == 0)
         return NULL;
     return "experts: a rank's tokens x experts of a token do not divide by the experts of a block: no routing can be even, each rank is taken to "
