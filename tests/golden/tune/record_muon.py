@@ -100,7 +100,7 @@ def lists(path, names):
     add("muon-llama-kept-bf16-w4", r.LLAMA_TINY, 4, precision="bf16", kept="bf16")
     add("muon-llama-keep-unit-2-w4", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": False}, unit="2 blocks")
     add("muon-llama-unit-model-w2", r.LLAMA_TINY, 2, unit="model")
-    add("muon-llama-few-rows-w32", r.LLAMA_TINY, 32, cluster="4x8xh100")
+    add("muon-llama-row-each-w24", r.LLAMA_TINY, 24, cluster="3x8xh100")
     add("muon-gpt2-w2", r.GPT2_TINY, 2, clip=1.0)
     add("muon-gpt2-w4-nodes", r.GPT2_TINY, 4, cluster="2x2xh100")
     add("muon-gpt2-recompute-w4", r.GPT2_TINY, 4, recompute="full")
