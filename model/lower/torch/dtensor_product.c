@@ -109,7 +109,7 @@ int64_t dtensor_padded(const struct dtensor_mesh *mesh, const struct dtensor *x,
 
 struct dtensor_move dtensor_move(const struct dtensor_mesh *mesh, const struct dtensor *x, enum placed to)
 {
-    struct dtensor there = { x->rows, x->columns, to };
+    struct dtensor there = { x->rows, x->columns, to, false };
     struct dtensor_move m = { .op = NCOLL, .result = dtensor_local(mesh, &there) };
     int64_t here = dtensor_local(mesh, x), n = mesh->ranks;
 
@@ -118,12 +118,13 @@ struct dtensor_move dtensor_move(const struct dtensor_mesh *mesh, const struct d
     if (x->at == PLACED_WHOLE) {            /* Shard._replicate_to_shard(): a copy of its part */
         m.copied = m.result;
     } else if (sharded(x->at) && to == PLACED_WHOLE) {
-        /* all_gather_single(): ranks' parts come one behind the other, and columns are put beside each other by a copy. */
-        int64_t padded = dtensor_padded(mesh, x, x->at);
+        /* _maybe_pad_tensor() makes it contiguous.  all_gather_single(): ranks' parts come one behind the other, and columns are put
+         * beside each other by a copy. */
+        int64_t padded = dtensor_padded(mesh, x, x->at), own = x->view || padded > n * here ? padded / n : 0;
         m.op = COLL_ALL_GATHER;
         m.elems = m.result = padded;
-        m.beside = (padded > n * here ? padded / n : 0) + (x->at == PLACED_COLUMNS ? padded : 0);
-        m.copied = x->at == PLACED_COLUMNS ? padded : 0;
+        m.beside = own + (x->at == PLACED_COLUMNS ? padded : 0);
+        m.copied = m.beside;
     } else if (sharded(x->at) && sharded(to)) {
         /* Shard._to_new_shard_dim(): both dimensions are padded; shard_dim_alltoall() copies before and behind. */
         int64_t rows = round_up(x->rows, n), columns = round_up(x->columns, n), padded = rows * columns / n;

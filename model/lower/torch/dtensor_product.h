@@ -11,8 +11,8 @@
 /* Replicate, Shard(0), Shard(1), Partial("sum"). */
 enum placed { PLACED_WHOLE, PLACED_ROWS, PLACED_COLUMNS, PLACED_SUM };
 
-/* A matrix of bf16. */
-struct dtensor { int64_t rows, columns; enum placed at; };
+/* A matrix of bf16; whether its elements lie in the order of its transpose. */
+struct dtensor { int64_t rows, columns; enum placed at; bool view; };
 
 /* The mesh; whether torch.cuda.device_count() is less than its ranks. */
 struct dtensor_mesh { int64_t ranks, rank; bool leaves_node; };
@@ -25,7 +25,7 @@ static inline struct dtensor dtensor_transposed(struct dtensor x)
 {
     enum placed at = x.at == PLACED_ROWS ? PLACED_COLUMNS : x.at == PLACED_COLUMNS ? PLACED_ROWS : x.at;
 
-    return (struct dtensor){ x.columns, x.rows, at };
+    return (struct dtensor){ x.columns, x.rows, at, !x.view };
 }
 
 /* Elements that this rank has of it; those with padding, of all ranks: what a collective counts. */

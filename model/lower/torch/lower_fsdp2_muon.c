@@ -93,8 +93,8 @@ static void move(struct walk *w, const struct dtensor *x, enum placed to, int in
 static struct dtensor multiply(struct walk *w, const struct dtensor x[3], bool added, int into)
 {
     enum placed want[3];
-    struct dtensor product = { x[1].rows, x[2].columns, dtensor_product(&w->mesh, x, added, want) };
-    struct dtensor left = { x[1].rows, x[1].columns, want[1] }, right = { x[2].rows, x[2].columns, want[2] };
+    struct dtensor product = { x[1].rows, x[2].columns, dtensor_product(&w->mesh, x, added, want), false };
+    struct dtensor left = { x[1].rows, x[1].columns, want[1], false }, right = { x[2].rows, x[2].columns, want[2], false };
     int64_t columns = want[2] == PLACED_COLUMNS ? dtensor_local(&w->mesh, &right) / right.rows : right.columns;
 
     for (int i = added ? 0 : 1; i < 3; i++)
@@ -126,7 +126,7 @@ static void step_of(struct walk *w, const struct tensor *t)
 {
     int e = (int)dtype_bytes(w->f->r.kept);
     bool tall = t->shape[0] > t->shape[1];
-    struct dtensor x = { t->shape[0], t->shape[1], w->mesh.ranks > 1 ? PLACED_ROWS : PLACED_WHOLE };
+    struct dtensor x = { t->shape[0], t->shape[1], w->mesh.ranks > 1 ? PLACED_ROWS : PLACED_WHOLE, false };
     int64_t n = dtensor_local(&w->mesh, &x);
 
     hold(w, MEAN, e * n);
