@@ -9,6 +9,7 @@ process groups are those of ../collectives/record_torch.py and ../memory/record_
 
 DTensor asks the device how many GPUs a node has, and prices collectives by that; of a CPU it would hear 1.  The lists' ranks answer what
 the plan's cluster has.  Between two dimensions DTensor exchanges all to all on a GPU, on a CPU it gathers: the lists' ranks do the former.
+PyTorch's fake kernel of that exchange returns a part of the whole tensor's storage (_shard_dim_alltoall_meta); a GPU's returns its own.
 """
 import contextlib
 import os
@@ -135,6 +136,14 @@ def memory(path, only):
         return shard(model, plan, mesh)
     steps.shard = sharded
     steps.without_gpu()
+    import torch.distributed.tensor.placement_types as placements
+
+    def alltoall(tensor, gather_dim, shard_dim, mesh, mesh_dim):
+        sizes = list(tensor.shape)
+        sizes[gather_dim] *= mesh.size(mesh_dim)
+        sizes[shard_dim] //= mesh.size(mesh_dim)
+        return tensor.new_empty(sizes)
+    placements.shard_dim_alltoall = alltoall
 
     def cases():
         for precision in ("fp32", "bf16"):
