@@ -474,13 +474,26 @@ static int check_own_optimizer(const struct plan *p, const char *where, const ch
     return 0;
 }
 
+/* Newton-Schulz's products leave matrices with fewer rows than ranks whole, and DTensor adds nothing whole to a part in place
+ * ("in-place operations that require placement changes are not supported", 2.15). */
+static int check_rows(const struct plan *p, const char *where)
+{
+    int64_t ranks = plan_data_ranks(p);
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        if (plan_orthogonalises(p, t) && t->shape[0] < ranks)
+            return fail("%s: optimizer: muon: %s has %" PRId64 " rows, fewer than %" PRId64 " ranks: PyTorch cannot add the whole update to its "
+                        "parts: take fewer ranks, or another optimizer", where, t->name, t->shape[0], ranks);
+    }
+    return 0;
+}
+
 /* Of whole matrices under DDP, of DTensors whose mesh has one dimension under FSDP2. */
 static int check_muon(const struct plan *p, const char *where)
 {
-    bool fsdp2 = p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH;
+    bool fsdp2 = p->strategy == STRAT_FSDP;
 
-    if (p->strategy != STRAT_DDP && !fsdp2)
-        return fail("%s: optimizer: muon is modelled of strategies ddp and fsdp of dialect torch, not of %s", where, strategy_name(p->strategy));
     if (!plan_is_data_parallel(p) || p->parallel.expert > 1)
         return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that other ranks have a part of by tensor, context, "
                     "pipeline or expert parallelism it is not modelled: leave those out", where);
@@ -488,7 +501,11 @@ static int check_muon(const struct plan *p, const char *where)
         return fail("%s: optimizer: muon of matrices on a mesh of two dimensions (HSDP) is not modelled: leave shard_group out", where);
     if (fsdp2 && p->fsdp.cpu_offload)
         return fail("%s: optimizer: muon of matrices on the host is not modelled: leave fsdp.cpu_offload out", where);
-    return 0;
+    if (fsdp2 && plan_version(p) < 2015)
+        return fail("%s: optimizer: muon of FSDP2's DTensors is known of PyTorch 2.15: leave framework_version out", where);
+    if (fsdp2 && p->float8.recipe != FLOAT8_NONE)
+        return fail("%s: optimizer: muon of weights that FSDP2 gathers in 8 bits is not modelled: leave fp8 out", where);
+    return fsdp2 ? check_rows(p, where) : 0;
 }
 
 static int check_optimizer(const struct plan *p, const char *where)

@@ -241,9 +241,12 @@ static void what_muon_is_not_planned_for_is_refused(void **state)
         { "8xh100", "parallel", "{\"tensor\": 2}", "tensor" },
         { "8xh100", "parallel", "{\"pipeline\": 2}", "pipeline" },
         { "8xh100", "fsdp", "{\"cpu_offload\": true}", "cpu_offload" },
-        { "8xh100", "strategy", "\"zero1\"", "zero1" },
-        { "8xh100", "dialect", "\"torch-fsdp1\"", "optimizer" },
-        { "8xh100", "dialect", "\"deepspeed\"", "optimizer" },
+        { "8xh100", "framework_version", "\"2.9\"", "2.15" },
+        { "8xh100", "fp8", "\"tensorwise\"", "fp8" },
+        { "256x8xh100", "kernels", "\"torch-sdpa\"", "1024 rows, fewer than 2048 ranks" },
+        { "8xh100", "strategy", "\"zero1\"", "ZeroRedundancyOptimizer" },
+        { "8xh100", "dialect", "\"torch-fsdp1\"", "FSDP1" },
+        { "8xh100", "dialect", "\"deepspeed\"", "DeepSpeed's own optimizer" },
     };
     char why[512];
     struct plan p;

@@ -34,8 +34,7 @@ int64_t optimizer_tables(const struct plan *p);
 enum { OPTIMIZER_MOMENT_PARTS = 8 };
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS]);
 
-/* Is the tensor updated by Muon?  Bytes of another's part of the list that AdamW makes in the step of its own; 0 of other optimizers. */
-bool    optimizer_orthogonalises(const struct plan *p, const struct tensor *t);
+/* Bytes that a tensor which is not Muon's has of the list that AdamW makes in the step of its own; 0 of other optimizers. */
 int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t);
 
 /* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */

@@ -156,7 +156,7 @@ static void block(void *arg, int block, int by)
     w->block = block;
     w->by = by;
     for (int i = 0; i < m->ntensors; i++)
-        if (m->tensors[i].block == block && optimizer_orthogonalises(w->f->p, &m->tensors[i]))
+        if (m->tensors[i].block == block && plan_orthogonalises(w->f->p, &m->tensors[i]))
             step_of(w, &m->tensors[i]);
 }
 
@@ -171,7 +171,7 @@ static int64_t beside(const struct fsdp2 *f, int *tensors, int64_t *list)
     *list = 0;
     for (int i = 0; i < f->m->ntensors; i++) {
         const struct tensor *t = &f->m->tensors[i];
-        if (t->frozen || optimizer_orthogonalises(f->p, t))
+        if (t->frozen || plan_orthogonalises(f->p, t))
             continue;
         of = fsdp2_local_share(f, i);
         elems += of;
@@ -219,7 +219,7 @@ void fsdp2_step_temporaries(struct fsdp2 *f)
     b->nparts = 0;
     b->bytes = list > w.most ? list : w.most;
     for (int i = 0; i < f->m->ntensors && list > w.most; i++)
-        if (!f->m->tensors[i].frozen && !optimizer_orthogonalises(f->p, &f->m->tensors[i]) && fsdp2_local_share(f, i) > 0)
+        if (!f->m->tensors[i].frozen && !plan_orthogonalises(f->p, &f->m->tensors[i]) && fsdp2_local_share(f, i) > 0)
             sched_part(f->s, f->foreach_temp, round512(fsdp2_local_share(f, i) * dtype_bytes(f->r.kept)));
     for (int i = 0; i < HELD && list <= w.most; i++)
         if (w.fullest[i] > 0)
