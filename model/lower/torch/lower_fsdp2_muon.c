@@ -73,6 +73,7 @@ static void communicate(struct walk *w, enum coll_op op, int64_t elems)
     struct op *o = sched_coll(w->f->s, STREAM_GROUP, PHASE_OPTIMIZER, op, w->f->group, DT_BF16,
                               op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER ? RED_SUM : RED_NONE, elems);
     o->after = AFTER(STREAM_COMPUTE);
+    o->flags = OPF_DTENSOR;
     sched_of(w->f->s, "block", w->block, w->by);
     w->after = AFTER(STREAM_GROUP);
 }
