@@ -1,6 +1,7 @@
 /* Mixtures of experts: counts by hand, and what is refused. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -194,6 +195,37 @@ static void where_blocks_of_two_kinds_are_planned(void **state)
     p.kernels = KERNELS_TORCH_SDPA;
     refused(&p, "torch-eager", "sinks");
     model_free(&p.model);
+}
+
+/* Chunks are of the layers with positions; a config that has them elsewhere is refused. */
+static void chunks_of_llama4_go_with_positions(void **state)
+{
+    static const struct { const char *config, *word; } refusals[] = {
+        { "{'num_hidden_layers':2,'layer_types':['full_attention','chunked_attention']}", "every n-th" },
+        { "{'num_hidden_layers':2,'layer_types':['chunked_attention','full_attention']}", "in no other" },
+        { "{'attention_chunk_size':null}", "\"attention_chunk_size\"" },
+    };
+    struct model m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        char why[512] = "", text[256];
+        snprintf(text, sizeof text, "%s", refusals[i].config);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        json_t *config = json_loads(text, 0, NULL);
+        json_object_set_new(config, "model_type", json_string("llama4_text"));
+        fail_capture(why, sizeof why);
+        assert_int_equal(model_from_config(config, "config", &m), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, refusals[i].word));
+        json_decref(config);
+    }
+    load("llama-4-scout", &m);
+    assert_int_equal(m.window, 8192);
+    assert_int_equal(model_windowed_layers(&m), 36);
+    assert_true(model_windowed(&m, 0) && !model_windowed(&m, 3) && m.l2_norm && m.tuned);
+    model_free(&m);
 }
 
 /* Llama 4 where it is not planned. */
@@ -391,6 +423,7 @@ int main(void)
         cmocka_unit_test(latent_attention_goes_through_few_dimensions),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
         cmocka_unit_test(where_blocks_of_two_kinds_are_planned),
+        cmocka_unit_test(chunks_of_llama4_go_with_positions),
         cmocka_unit_test(where_llama4_is_planned),
         cmocka_unit_test(blocks_of_llama4_are_of_three_kinds),
         cmocka_unit_test(every_expert_of_llama4_computes_every_token),
