@@ -144,12 +144,16 @@ static int64_t weight(const struct linear *l, int64_t i, int64_t o)
     return l->in_out ? i * l->out + o : o * l->in + i;
 }
 
-/* An operand as the product takes it: rounded to bf16 where activations are. */
+/* An operand as the product takes it: rounded to the activations' 16 bits. */
 static double operand(const void *x, enum dtype t, enum dtype as, int64_t i)
 {
     double value = get(x, t, i);
+    uint16_t rounded;
 
-    return as == DT_BF16 ? (double)half_from_bf16(half_to_bf16((float)value)) : value;
+    if (dtype_bytes(as) != 2)
+        return value;
+    put(&rounded, as, 0, value);
+    return get(&rounded, as, 0);
 }
 
 static int linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
