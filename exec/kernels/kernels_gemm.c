@@ -304,10 +304,12 @@ static bool dense(int64_t rows, int64_t cols, int64_t row, int64_t col)
 /* fp16 everywhere: oneDNN 2.6 has it for GPUs alone, 3.x for CPUs with AVX512-FP16.  A product of two of its numbers is exact in fp32. */
 static bool is_widened(const struct gemm *g, enum dtype as) { return as == DT_FP16 || (as == DT_BF16 && g->widens); }
 
+static bool puts_fp16(const struct product *p) { return p->tc == DT_FP16 || (p->bias && p->tbias == DT_FP16); }
+
 /* The product as one primitive, where its arrays allow that. */
 static bool direct_key(const struct gemm *g, const struct product *p, struct key *key)
 {
-    if (p->ta != p->as || p->tb != p->as || is_widened(g, p->as) || p->drop ||
+    if (p->ta != p->as || p->tb != p->as || is_widened(g, p->as) || puts_fp16(p) || p->drop ||
         !dense(p->m, p->k, p->a_row, p->a_col) || !dense(p->k, p->n, p->b_row, p->b_col) || p->ldc != p->n)
         return false;
     if (p->as == DT_FP32 && p->b_col == 1 && p->k * p->n > TILE_ELEMS)

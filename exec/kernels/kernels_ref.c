@@ -148,12 +148,12 @@ static int64_t weight(const struct linear *l, int64_t i, int64_t o)
 static double operand(const void *x, enum dtype t, enum dtype as, int64_t i)
 {
     double value = get(x, t, i);
-    uint16_t rounded;
 
-    if (dtype_bytes(as) != 2)
-        return value;
-    put(&rounded, as, 0, value);
-    return get(&rounded, as, 0);
+    switch (as) {
+    case DT_BF16: return (double)half_from_bf16(half_to_bf16((float)value));
+    case DT_FP16: return (double)half_from_fp16(half_to_fp16((float)value));
+    default:      return value;
+    }
 }
 
 static int linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,

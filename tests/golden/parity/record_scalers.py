@@ -5,9 +5,13 @@
 
 A line: whose, the first scale, and then N STEPS SCALE: after N more steps, which overflowed (over) or did not (good), it is SCALE.
 """
+import contextlib
+import sys
 import types
 
 import torch
+with contextlib.redirect_stdout(sys.stderr):        # it logs there while it is loaded
+    import deepspeed  # noqa: F401
 from deepspeed.runtime.fp16 import fused_optimizer, loss_scaler
 from deepspeed.runtime.precision_config import DeepSpeedFP16Config
 
