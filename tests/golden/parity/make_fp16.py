@@ -18,7 +18,7 @@ from transformers import AutoConfig
 
 import make_parity as parity
 
-QUIET, FORCED = 2.0**10, 2.0**24
+QUIET, FORCED, ALL = 2.0**10, 2.0**24, 2.0**42
 # NAME: ranks, what gradients are added in, the first scale
 RUNS = {
     "quiet": (1, torch.float16, QUIET),
@@ -26,6 +26,7 @@ RUNS = {
     "forced-2": (2, torch.float16, FORCED),
     "forced-4": (4, torch.float16, FORCED),
     "forced-2-fp32": (2, torch.float32, FORCED),
+    "all-2": (2, torch.float32, ALL),
 }
 
 
