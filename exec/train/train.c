@@ -327,21 +327,13 @@ static int open_all(struct train *t, struct train_refusal *why)
     return train_agree(t, !t->a.allow_nan && weights_check_finite(t->weights) < 0);
 }
 
-/* Of dialects without a scaler of their own torch's. */
-static enum loss_scale_rule scale_rule(const struct plan *p)
-{
-    if (p->dialect != DIALECT_DEEPSPEED)
-        return LOSS_SCALE_TORCH;
-    return p->strategy == STRAT_DDP ? LOSS_SCALE_DEEPSPEED_0 : LOSS_SCALE_DEEPSPEED;
-}
-
 struct train *train_open(const struct train_args *a, struct train_refusal *why)
 {
     struct train *t = room_new(1, sizeof *t);
 
     t->a = *a;
-    t->scale = loss_scale_new(scale_rule(a->plan), a->plan->precision != DT_FP16 ? 1 : a->loss_scale > 0 ? a->loss_scale
-                                                                                                         : LOSS_SCALE_FIRST);
+    t->scale = loss_scale_new(loss_scaling_of(a->plan), a->plan->precision != DT_FP16 ? 1 : a->loss_scale > 0 ? a->loss_scale
+                                                                                                          : LOSS_SCALING_FIRST);
     t->device = a->device ? a->device : device_host();
     t->control = MPI_COMM_NULL;
     capture(t, true);

@@ -8,21 +8,21 @@
 
 #define GOLDEN "tests/golden/parity/scalers.txt"
 
-static enum loss_scale_rule rule_called(const char *name)
+static const struct loss_scaling *rule_called(const char *name)
 {
     static const char *const names[] = { "torch", "deepspeed", "deepspeed-0" };
     int i = 0;
 
-    while (i < NLOSS_SCALE_RULE && strcmp(names[i], name) != 0)
+    while (i < NLOSS_SCALING_RULE && strcmp(names[i], name) != 0)
         i++;
-    assert_true(i < NLOSS_SCALE_RULE);
-    return (enum loss_scale_rule)i;
+    assert_true(i < NLOSS_SCALING_RULE);
+    return loss_scaling_rule((enum loss_scaling_rule)i);
 }
 
 /* "torch 65536 3 over 8192 ..." */
 static void replay(FILE *f, const char *name, double first)
 {
-    struct loss_scale l = loss_scale_new(rule_called(name), LOSS_SCALE_FIRST);
+    struct loss_scale l = loss_scale_new(rule_called(name), LOSS_SCALING_FIRST);
     char kind[8];
     double scale;
     int n, parts = 0;
@@ -58,12 +58,12 @@ static void scales_are_the_frameworks(void **state)
 /* DeepSpeed's raises at its smallest scale, 1; torch's goes on, down to where 1/scale is no number. */
 static void a_scale_that_can_go_no_lower_ends_the_run(void **state)
 {
-    static const struct { enum loss_scale_rule rule; int most; } of[] = { { LOSS_SCALE_TORCH, 16 + 126 }, { LOSS_SCALE_DEEPSPEED, 1 + 16 } };
+    static const struct { enum loss_scaling_rule rule; int most; } of[] = { { LOSS_SCALING_TORCH, 16 + 126 }, { LOSS_SCALING_DEEPSPEED, 1 + 16 } };
     char why[160];
 
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        struct loss_scale l = loss_scale_new(of[i].rule, LOSS_SCALE_FIRST);
+        struct loss_scale l = loss_scale_new(loss_scaling_rule(of[i].rule), LOSS_SCALING_FIRST);
         for (int k = 0; k < of[i].most; k++)
             assert_int_equal(loss_scale_next(&l, true), 0);
         fail_capture(why, sizeof why);
