@@ -42,6 +42,8 @@
 
 VERSION := 0.1.0
 B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
+# Where rooms come from that know no device: the emulator's build has those of the build without it.
+H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B))
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
@@ -228,7 +230,7 @@ $(foreach r,$(BUILT),$(eval $B/$r.a: $(patsubst %,$B/%.o,$(call sources,$r)) $r)
 $B/emu.a:     $(patsubst %,$B/%.o,$(EMULATOR))
 
 # What programs and tests link, users before what they use.
-archives_of = $(patsubst %,$B/%.a,$(filter $1,$(BUILT)))
+archives_of = $(foreach r,$(filter $1,$(BUILT)),$(if $(filter exec/% calib/bench,$r),$B,$H)/$r.a)
 MODEL   := $(call archives_of,base base/% model/%)
 SIM     := $(call archives_of,sim/%)
 STORE   := $(call archives_of,calib/store calib/trace calib/import)
@@ -238,6 +240,10 @@ REPORTS := $(call archives_of,reports/%)
 reverse  = $(if $1,$(call reverse,$(wordlist 2,99,$1)) $(firstword $1))
 LINKED  := $(REPORTS) $(BENCH) $(call reverse,$(EXEC)) $B/emu.a $(call reverse,$(SIM)) $(call reverse,$(STORE)) $(call reverse,$(MODEL))
 archives: $(MODEL) $(SIM) $(EXEC)
+ifneq ($H,$B)
+$(MODEL) $(SIM) $(STORE) $(REPORTS) &: FORCE
+	@$(MAKE) --no-print-directory EMU= B=$H $(MODEL) $(SIM) $(STORE) $(REPORTS)
+endif
 
 $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STORE) $(MODEL)
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
@@ -287,6 +293,7 @@ REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench/%.c.o $B/tests/exec/
            $B/tests/mpi/%.c.o $B/tests/gpu/%.c.o $B/tests/emu/%.c.o $B/tests/bench/exec_%.c.o
 $(REALOBJ): private CC := $(MPICC)
 $(REALOBJ): private FLAGS += $(REALFLAGS)
+$(patsubst %,$B/%.o,$(wildcard exec/*/*.c calib/dpxcal.c calib/bench/*.c $(addprefix tests/,exec/*.c mpi/*.c gpu/*.c emu/*.c bench/exec_*.c))): $B/settings.real
 
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
@@ -306,11 +313,11 @@ $B/libdpx.so: $B/$(SONAME)
 $B/%.c.o: %.c Makefile $B/settings
 	@mkdir -p $(@D)
 	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
-$B/%.cc.o: %.cc Makefile $B/settings
+$B/%.cc.o: %.cc Makefile $B/settings.real
 	@mkdir -p $(@D)
 	$Q$(CXX) $(FLAGSXX) $(CXXFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
 # What the assembler says of each kernel (registers, spills) goes to a file of its own, for cuda-check.
-$B/%.cu.o: %.cu Makefile $B/settings
+$B/%.cu.o: %.cu Makefile $B/settings.real
 	@mkdir -p $(@D)
 ifdef EMU
 	$Q$(CXX) -x c++ $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
@@ -319,10 +326,12 @@ else
 	grep -E '^ptxas info|bytes stack frame' $@.said >$@.ptxas; \
 	grep -vE '^ptxas info|bytes stack frame' $@.said >$@.warn; cat $@.warn >&2
 endif
-# Objects of another choice of libraries are no good.  Rewritten only on change.
-$B/settings: FORCE
+# Objects of another compiler, or of another choice of libraries, are no good.  Rewritten only on change.
+settings      = $(CC) $(CFLAGS) $(FLAGS)
+settings.real = $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(REALFLAGS) $(CUDA_INC) $(NVCC) $(NVCCFLAGS)
+$B/settings $B/settings.real: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(REALFLAGS) $(CUDA_INC) $(NVCC) $(NVCCFLAGS)' >$@.new
+	@echo '$($(@F))' >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $B/%.a:
 	@mkdir -p $(@D)

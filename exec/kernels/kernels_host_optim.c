@@ -75,7 +75,7 @@ struct factors { const struct factored *f; const void *g; enum dtype gt; float w
 
 static float gradient(const struct factors *s, int64_t i)
 {
-    return s->scale * float_at(s->g, s->gt, i);
+    return s->scale * element_at(s->g, s->gt, i);
 }
 
 static void update_rows(const struct kernels *k, const struct factors *s)

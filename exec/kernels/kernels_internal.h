@@ -79,13 +79,13 @@ static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64
 }
 
 /* One element, of 16 or 32 bits. */
-static inline float float_at(const void *x, enum dtype t, int64_t i)
+static inline float element_at(const void *x, enum dtype t, int64_t i)
 {
     return t == DT_FP32 ? ((const float *)x)[i] : t == DT_FP16 ? half_from_fp16(((const uint16_t *)x)[i])
                                                                : half_from_bf16(((const uint16_t *)x)[i]);
 }
 
-static inline void float_put(void *y, enum dtype t, int64_t i, float v)
+static inline void element_put(void *y, enum dtype t, int64_t i, float v)
 {
     if (t == DT_FP32)
         ((float *)y)[i] = v;
