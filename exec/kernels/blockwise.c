@@ -218,14 +218,10 @@ int blockwise_adamw8(struct kernels *k, const struct adamw *a, const struct adam
         int64_t n = s->n - i < BLOCK_8 ? s->n - i : BLOCK_8;
         float grad[BLOCK_8];
         for (int64_t j = 0; j < n; j++)
-            grad[j] = gt == DT_FP32 ? ((const float *)g)[i + j] : half_from_bf16(((const uint16_t *)g)[i + j]);
+            grad[j] = element_at(g, gt, i + j);
         one_block(&r, s, i, n, grad);
-        for (int64_t j = i; out && j < i + n; j++) {
-            if (ot == DT_FP32)
-                ((float *)out)[j] = s->p[j];
-            else
-                ((uint16_t *)out)[j] = half_to_bf16(s->p[j]);
-        }
+        for (int64_t j = i; out && j < i + n; j++)
+            element_put(out, ot, j, s->p[j]);
     }
     return 0;
 }
@@ -294,10 +290,7 @@ int blockwise_unpack(struct kernels *k, const struct packed_weight *w, void *x, 
         float most = maximum(w, b);
         for (int64_t i = b * BLOCK_4; i < w->n && i < (b + 1) * BLOCK_4; i++) {
             float value = w->values[i % 2 ? w->codes[i / 2] & 15 : w->codes[i / 2] >> 4] * most;
-            if (at == DT_FP32)
-                ((float *)x)[i] = value;
-            else
-                ((uint16_t *)x)[i] = half_to_bf16(value);
+            element_put(x, at, i, value);
         }
     }
     return 0;
