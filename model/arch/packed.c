@@ -3,14 +3,26 @@
 
 #include "base/dtype.h"
 
-enum { BLOCK_4 = 64, BLOCK_MAXIMA = 256, CODES_4 = 16, CODES_8 = 256, BIAS_BYTES = 2 };
+enum { BLOCK_4 = 64, BLOCK_MAXIMA = 256, CODES_4 = 16, CODES_8 = 256, BIAS_BYTES = 2, GROUP = 128, TILE_ROWS = 8, TILE_COLUMNS = 1024 };
 
 static int64_t blocks(const struct tensor *t) { return ceil_div(t->numel, BLOCK_4); }
+
+/* torchao's int4: elements with those that fill up tiles; 0: rows do not divide into groups, and the weight stays as it is. */
+static int64_t grouped(const struct tensor *t)
+{
+    int64_t rows = t->shape[t->in_out], columns = t->shape[!t->in_out];
+
+    if (columns % GROUP)
+        return 0;
+    return t->packed == BASE_AO_INT4 ? rows * columns : ceil_div(rows, TILE_ROWS) * TILE_ROWS * ceil_div(columns, TILE_COLUMNS) * TILE_COLUMNS;
+}
 
 int64_t packed_codes(const struct tensor *t)
 {
     if (t->is_bias)
         return t->numel * BIAS_BYTES;
+    if (t->packed == BASE_AO_INT4 || t->packed == BASE_AO_INT4_TILED)
+        return grouped(t) ? grouped(t) / 2 : 2 * t->numel;
     return t->packed == BASE_INT8 || t->packed == BASE_AO_INT8 ? t->numel : ceil_div(t->numel, 2);
 }
 
@@ -34,6 +46,12 @@ int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS])
         bytes[1] = 4 * t->shape[t->in_out];
         bytes[2] = t->shape[t->in_out];
         return 3;
+    case BASE_AO_INT4:
+        bytes[1] = bytes[2] = 2 * grouped(t) / GROUP;
+        return grouped(t) ? 3 : 0;
+    case BASE_AO_INT4_TILED:
+        bytes[1] = 2 * 2 * grouped(t) / GROUP;      /* scales beside zero points */
+        return grouped(t) ? 2 : 0;
     case BASE_NF4:
         bytes[1] = 4 * blocks(t);
         bytes[2] = 4 * CODES_4;
@@ -49,4 +67,22 @@ int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS])
         break;
     }
     return 0;
+}
+
+int64_t packed_weights(const struct model *m, enum base_dtype base)
+{
+    int64_t all = 0;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        struct tensor t = m->tensors[i];
+        int64_t bytes[PACKED_PARTS];
+        if (t.packed == BASE_PLAIN || t.is_bias)
+            continue;
+        t.packed = base;
+        int n = packed_parts(&t, bytes);
+        all += n ? 0 : 2 * t.numel;
+        while (n > 0)
+            all += bytes[--n];
+    }
+    return all;
 }

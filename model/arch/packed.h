@@ -14,6 +14,11 @@
  *
  *     int8-torchao    a code a byte, an fp32 scale and a zero point of a byte a row
  *
+ * and of Int4WeightOnlyConfig (workflows/int4), groups of 128 along a row; a weight whose rows do not divide so stays as it is:
+ *
+ *     int4-torchao    packing "plain", the default: two codes a byte, a scale and a zero point of 16 bits a group
+ *     int4-torchao-tiled    "tile_packed_to_4d": the same of rows made 1024 k long, of 8 k rows
+ *
  * In bitsandbytes' layers biases are cast to the compute dtype at the first forward and stay so. */
 #ifndef DPX_PACKED_H
 #define DPX_PACKED_H
@@ -32,5 +37,8 @@ int64_t packed_codes(const struct tensor *t);
 
 /* Bytes of the maxima in fp32, which a layer with double quantisation makes each time; 0 where they are kept. */
 int64_t packed_maxima(const struct tensor *t);
+
+/* Bytes of all weights that the model packs, if they were kept so; 16 bits an element of those that such a base leaves as they are. */
+int64_t packed_weights(const struct model *m, enum base_dtype base);
 
 #endif

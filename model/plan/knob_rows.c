@@ -58,7 +58,7 @@ static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
                                                "paged_lion_32bit", "paged_lion_8bit", NULL };
-static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", NULL };
+static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const partition_words[] = { "parameters", "uniform", "type:block", NULL };
@@ -200,7 +200,7 @@ static const struct knob rows[] = {
     { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
       .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
-      .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8" },
+      .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 (its int4 is refused: nothing trains with it)" },
     { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",
       ACCELERATE_HAS(FLOAT8_NONE, "its FP8RecipeKwargs are not written or read"),
       .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },

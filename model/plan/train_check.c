@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/size.h"
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
@@ -56,6 +58,18 @@ static int check_torchao(const struct plan *p, const char *where)
     return 0;
 }
 
+/* With torchao 0.18's int4 nothing trains that has one of its layers above it (tests/golden/tune/int4.jsonl, recorded with torch 2.15, PEFT 0.21). */
+static int refuse_int4(const struct plan *p, const char *where)
+{
+    const char *why = p->train.base == BASE_AO_INT4_TILED ? "autograd stops at it (\"derivative for aten::_weight_int4pack_mm is not implemented\")"
+                    : training_is_lora(&p->train) ? "PEFT refuses it (\"TorchaoLoraLinear only supports int8 weights for now.\")"
+                    : "its product has no derivative, torch warns (\"an autograd kernel was not registered\") and tensors below get no gradients";
+
+    return fail("%s: base_dtype: %s does not train: %s: take nf4-double, which keeps these weights in %s where int4 takes %s, or on one GPU "
+                "int8-torchao", where, training_base_name(p->train.base), why, size_text(packed_weights(&p->model, BASE_NF4_DOUBLE)).s,
+                size_text(packed_weights(&p->model, p->train.base)).s);
+}
+
 /* transformers' quantised models under autocast; embeddings, norms and the head are in fp32 as
  * prepare_model_for_kbit_training() leaves them, or (model_dtype) in 16 bits as they were loaded. */
 static int check_base(const struct plan *p, const char *where)
@@ -67,6 +81,8 @@ static int check_base(const struct plan *p, const char *where)
                     "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
+    if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)
+        return refuse_int4(p, where);
     if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP))
         return fail("%s: base_dtype: weights in %s are modelled for ddp/torch and fsdp/torch", where, base);
     if (p->train.base == BASE_AO_INT8)

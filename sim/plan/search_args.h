@@ -53,7 +53,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
 #define SEARCH_TUNED_OPTS(a) \
     { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
     { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES" }, \
-    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao", .word = &(a).base, .words = knob_words("base_dtype") }
+    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao (with torchao's int4 nothing trains)", .word = &(a).base, .words = knob_words("base_dtype") }
 
 #define SEARCH_OPTS(a, must) \
     { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must }, \

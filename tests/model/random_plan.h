@@ -187,7 +187,7 @@ static inline void draw_model(const struct model *m, uint64_t *rng, struct model
             snprintf(t.target_modules, sizeof t.target_modules, "%s", draw(rng, 4) ? module : "all-linear");
         t.rank = 1 + (int64_t)draw(rng, 16);
         t.dropout = kind > 1 && draw(rng, 2) ? 0.1 : 0;
-        t.base = kind > 1 && draw(rng, 3) == 0 ? (enum base_dtype)draw(rng, NBASE) : BASE_PLAIN;
+        t.base = kind > 1 && draw(rng, 3) == 0 ? (enum base_dtype)draw(rng, BASE_AO_INT4) : BASE_PLAIN;
         rc = training_apply(out, &t, "random");
     }
     fail_capture(NULL, 0);

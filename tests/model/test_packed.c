@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "base/fail.h"
+#include "base/size.h"
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/lower/lower.h"
@@ -192,6 +193,51 @@ static void torchaos_weights_are_kept_as_they_are_made(void **state)
     plan_free(&p);
 }
 
+/* Blocks' weights in each of torchao's packings and in nf4-double, whose sums a refusal names: n/2 and 4 bytes a group of 128; tiled, rows of
+ * 11008 are made 11264 long. */
+static void four_bits_of_torchao_are_refused_in_the_frameworks_words(void **state)
+{
+    static const char *const word[] = { "int4-torchao", "int4-torchao-tiled" }, *const packing[] = { "plain", "tile_packed_to_4d" };
+    const int64_t square = 4096 * 4096, wide = 4096 * 11008, padded = 4096 * 11264;
+    const int64_t want[] = { 32 * (4 * (square / 2 + square / 32) + 3 * (wide / 2 + wide / 32)),
+                             32 * (4 * (square / 2 + square / 32) + 2 * (wide / 2 + wide / 32) + padded / 2 + padded / 32) };
+    FILE *f = fopen("tests/golden/tune/int4.jsonl", "r");
+    json_t *c = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+    int held = 0;
+    struct plan p;
+
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(c, "torchao")), "0.18.0");
+    plan_of(&p, "nf4", NULL, "adamw");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(packed_weights(&p.model, base_of(word[i])), want[i]);
+    plan_free(&p);
+    for (json_decref(c); (c = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); json_decref(c)) {
+        const char *what = json_string_value(json_object_get(c, "case")), *says = json_string_value(json_object_get(c, "says"));
+        bool lora = !strcmp(what, "a step");
+        if (!lora && strcmp(what, "a step of norms") != 0)
+            continue;
+        for (int i = 0; i < 2; i++)
+            if (!strcmp(json_string_value(json_object_get(c, "packing")), packing[i])) {
+                json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:o, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
+                                      "2xa100-80gb", "strategy", i ? "fsdp" : "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512,
+                                      "precision", "bf16", "train", lora ? json_string("lora") : json_pack("[s]", "*layernorm*"), "base_dtype",
+                                      word[i]);
+                char why[768], quoted[256];
+                fail_capture(why, sizeof why);
+                assert_int_equal(plan_from_json(j, "plan", &p), -1);
+                fail_capture(NULL, 0);
+                json_decref(j);
+                assert_int_equal(sscanf(why, "%*[^\"]\"%255[^\"]", quoted), 1);
+                if (!strstr(says, quoted) || !strstr(why, size_text(want[i]).s))
+                    fail_msg("\"%s\" is not what was recorded: %s", why, says);
+                held++;
+            }
+    }
+    assert_int_equal(held, 4);
+    fclose(f);
+}
+
 static void refuses(const char *key, json_t *value, const char *because)
 {
     json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
@@ -230,6 +276,7 @@ int main(void)
         cmocka_unit_test(paged_states_are_the_hosts),
         cmocka_unit_test(weights_are_made_in_both_passes),
         cmocka_unit_test(torchaos_weights_are_kept_as_they_are_made),
+        cmocka_unit_test(four_bits_of_torchao_are_refused_in_the_frameworks_words),
         cmocka_unit_test(what_is_not_there_is_refused),
     };
     return cmocka_run_group_tests_name("model/arch/packed", tests, NULL, NULL);

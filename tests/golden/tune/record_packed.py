@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records the bytes of what bitsandbytes and torchao keep of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
 
-torchao's int4 is not among them: Int4Tensor.from_hp() wants mslk, the tiled form a GPU; neither could be tried here.
+torchao's int4 is made on the meta device (Int4Tensor with mslk, of whose CUDA library there is no need; the tiled form wants a GPU's capability
+but no kernel of it); no bytes: the weight stays as it is.
 
     python record_packed.py -o packed.jsonl
 
@@ -9,12 +10,15 @@ Each line: {"as", "shape" ([out, in]), "bytes" (of each tensor)}.
 """
 import argparse
 import json
+import os
+
+os.environ["MSLK_PYTHON_ONLY"] = "1"
 
 import bitsandbytes
 import torch
 import torchao
 from bitsandbytes import functional
-from torchao.quantization import Int8Tensor, PerRow
+from torchao.quantization import Int4WeightOnlyConfig, Int8Tensor, PerRow, quantize_
 
 SHAPES = [[16, 16], [64, 48], [63, 65], [128, 384], [768, 768], [768, 3072], [1024, 4096], [4096, 1024], [11008, 4096], [100, 41]]
 
@@ -42,8 +46,17 @@ def torchao_eight_bits(weight):
     return bytes_of(kept.qdata, kept.scale, kept.zero_point)
 
 
+def torchao_four_bits(weight, packing):
+    torch.cuda.get_device_capability = lambda *device: (8, 0)
+    layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
+    quantize_(layer, Int4WeightOnlyConfig(int4_packing_format=packing))
+    kept = layer.weight
+    return [] if type(kept) is torch.nn.Parameter else bytes_of(*(getattr(kept, name) for name in kept.tensor_data_names))
+
+
 KINDS = {"nf4": lambda w: four_bits(w, False), "nf4-double": lambda w: four_bits(w, True), "int8": eight_bits,
-         "int8-torchao": torchao_eight_bits}
+         "int8-torchao": torchao_eight_bits, "int4-torchao": lambda w: torchao_four_bits(w, "plain"),
+         "int4-torchao-tiled": lambda w: torchao_four_bits(w, "tile_packed_to_4d")}
 
 
 def main():
