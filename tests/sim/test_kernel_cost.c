@@ -352,22 +352,23 @@ static void waiting_and_memory_take_no_time_on_a_stream(void **state)
     }
 }
 
-static void hooks_cost_the_issuing_thread_more_than_a_reducer(void **state)
+static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer(void **state)
 {
     (void)state;
     struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
     struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_DDP, DT_FP32);
     struct schedules s = { 0 };
-    const struct plan *of[] = { &torch, &torch, &ours };
-    double cost[3];
+    const struct plan *of[] = { &torch, &torch, &torch, &ours };
+    const uint8_t flags[] = { OPF_HOOK, OPF_DTENSOR, 0, 0 };
+    double cost[4];
 
-    for (int i = 0; i < 3; i++) {
-        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = i == 0 ? OPF_HOOK : 0 };
+    for (int i = 0; i < 4; i++) {
+        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = flags[i] };
         struct cost_cache *c = cost_cache_new(of[i]);
         cost[i] = op_issue_cost(c, &s, &o);
         cost_cache_free(c);
     }
-    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > 0);
+    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > cost[3] && cost[3] > 0);
 }
 
 static void a_cache_serves_plans_with_the_same_kernels(void **state)
@@ -625,7 +626,7 @@ int main(void)
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_takes_the_bytes_of_its_entry),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
-        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_a_reducer),
+        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
         cmocka_unit_test(a_cache_serves_plans_with_the_same_kernels),
         cmocka_unit_test(a_cache_costs_the_kernels_of_another_program_anew),
         cmocka_unit_test(the_program_says_which_attention_runs),

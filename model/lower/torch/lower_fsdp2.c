@@ -593,7 +593,7 @@ static void optimizer(struct fsdp2 *f, bool first)
                                { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
                            4, false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
-    lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
+    fsdp2_step(f, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
@@ -665,7 +665,7 @@ static void setup(struct fsdp2 *f)
     } else {
         f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
         fsdp2_foreach_parts(f);
-        lower_adamw_temporaries(f->s, p, f->foreach_temp, 0);
+        fsdp2_step_temporaries(f);
     }
     f->ev_gather = sched_event(f->s);
     f->ev_gather_experts = sched_event(f->s);
