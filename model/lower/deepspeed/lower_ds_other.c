@@ -13,7 +13,7 @@ struct other {
     enum dtype sum;                 /* bf16: in which gradients are added up; se: its bytes */
     int64_t   se;
     int64_t   padded, part;
-    int params, clones, flat, clone, master, adam, hp_grads, wide_list, wide_flat, partial, hp_temp, wire;
+    int params, clones, flat, clone, master, adam, hp_grads, wide_list, wide_flat, partial, hp_temp, wire, mask, masked;
     int flat_part, master_part, hp_part;    /* layouts: this rank's partition where it lies in `flat`; the
                                              * master as parameters; the partition in the fp32 gradients */
     struct ds_families grads;
@@ -302,6 +302,34 @@ static void step_fp32(struct other *o, bool first)
     ds_act_all(d, &o->grads, ACT_FREE);
 }
 
+/* Has this rank tensors that another one counts in the norm?  _require_avoid_recompute_norm(): of tensor-parallel ranks behind the first
+ * what all have whole, of a pipeline's last stage what is tied. */
+static bool leaves_out_of_the_norm(const struct ds *d)
+{
+    bool tied = false;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        tied |= ds_is_shared(d, t);
+    return d->local->share.tensor_rank > 0 || (tied && !d->local->share.embeds);
+}
+
+/* get_flattened_grad_norm(): such a rank makes a mask of the flat gradient's length: zeros, their cumulative sum (fp32 both), the mask; then
+ * a copy of the gradient without what it hides. */
+static void norm_of_flat_gradient(struct other *o, uint8_t guard)
+{
+    struct schedules *s = o->d.s;
+    int64_t p = o->d.m->trainable;
+
+    if (leaves_out_of_the_norm(&o->d)) {
+        pass_over(o, "mask of what other ranks count", 12 * p, 9 * p, COPY_NOTHING)->flags = guard;
+        sched_act(s, ACT_ALLOC | ACT_FREE, o->mask, 0, 0);
+        pass_over(o, "masked gradients", 5 * p, 4 * p, COPY_NOTHING)->flags = guard;
+        sched_act(s, ACT_ALLOC | ACT_FREE, o->masked, 0, 0);
+    }
+    pass_over(o, "gradient norm", 4 * p, 0, COPY_NORM)->flags = guard;
+    sched_act(s, ACT_R, o->wide_flat, 0, 0);
+}
+
 /* FP16_Optimizer.step: fp32 copies of all gradients, then their concatenation. */
 static void flat_fp32_gradient(struct other *o, uint8_t guard)
 {
@@ -343,8 +371,7 @@ static void step_fp16(struct other *o)
     struct op *w = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     w->after = AFTER(STREAM_COMPUTE);
     flat_fp32_gradient(o, guard);
-    pass_over(o, "gradient norm", 4 * p, 0, COPY_NORM)->flags = guard;
-    sched_act(s, ACT_R, o->wide_flat, 0, 0);
+    norm_of_flat_gradient(o, guard);
     ds_among_model(d, DT_FP32, RED_SUM);
     pass_over(o, "unscale and clip", 4 * p, 4 * p, COPY_CLIP)->flags = guard;
     sched_act(s, ACT_RW, o->wide_flat, 0, 0);
@@ -575,6 +602,8 @@ static void declare(struct other *o)
                             round512(o->padded * o->se));
     o->wide_list = sched_buf(s, CAT_TEMPORARIES, "gradients in fp32", NULL, 0, 1, ds_sum(d, wide_bytes));
     o->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512((o->bf16 ? o->part : o->padded) * 4));
+    o->mask = sched_buf(s, CAT_TEMPORARIES, "mask, and two sums it is made of", NULL, 0, 1, 2 * round512(4 * (o->padded + 1)) + round512(o->padded + 1));
+    o->masked = sched_buf(s, CAT_TEMPORARIES, "gradients without what is masked", NULL, 0, 1, round512(4 * o->padded) + round512(o->padded + 1));
     o->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     o->hp_temp = sched_buf(s, CAT_TEMPORARIES, "one gradient in fp32", NULL, 0, 1, round512(4 * largest(d)));
@@ -613,6 +642,8 @@ int lower_ds_stage0(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = false };
 
+    if (local->plan->parallel.context > 1)      /* _reduce_non_expert_gradients() divides by world / sequence_parallel_size */
+        sched_note(s, "with parallel.context stage 0 of DeepSpeed leaves gradients context times as large as the mean; the schedule has the mean");
     return lower_other(&o, local, s);
 }
 
