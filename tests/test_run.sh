@@ -58,14 +58,14 @@ check 'what was not built is one failure' \
 check 'a broken build is one failure' \
     "$(counts '4 passed, 1 failed' 2 ./good)"
 
-# Each holds a folder that only one can make, the first until another test has run.
+# Each makes a folder that can be made once, the first waits for another test: a lane that is done takes from the other.
 mkdir -p "$dir/tests/mpi"
 for name in first second; do
-    test_of tests/mpi/$name 'mkdir held || exit 1' "[ $name = second ] || until [ -e beside ]; do sleep 0.1; done" 'rmdir held' \
+    test_of tests/mpi/$name "mkdir ran_$name || exit 1" "[ $name = second ] || until [ -e beside ]; do sleep 0.1; done" \
         'echo "[  PASSED  ] 1 test(s)."'
 done
 test_of beside_them 'echo "[  PASSED  ] 1 test(s)."' ': >beside'
-check 'tests that start ranks go one after the other, beside all others' \
+check 'tests that start ranks run beside all others, each once' \
     "$(limit=30; counts '3 passed, 0 failed' 0 tests/mpi/first tests/mpi/second ./beside_them)"
 check 'what they say is in the order in which they were named' \
     "$(cd "$dir" && "$run" 0 tests/mpi/first ./good 2>&1 | grep "^==" | tr -d "\n" | grep -vxF "== tests/mpi/first== ./good")"

@@ -17,7 +17,8 @@ static inline void fake_close(struct device *d)
 
     pthread_mutex_lock(&f->lock);
     f->closing = true;
-    pthread_cond_broadcast(&f->change);
+    for (int s = 0; s < NSTREAM; s++)
+        pthread_cond_signal(&f->stream[s].work);
     pthread_mutex_unlock(&f->lock);
     for (int s = 0; s < NSTREAM; s++)
         pthread_join(f->stream[s].thread, NULL);
@@ -43,6 +44,7 @@ static inline struct device *fake_open(unsigned seed)
     for (int s = 0; s < NSTREAM; s++) {
         f->stream[s] = (struct CUstream_st){ .f = f, .dawdles = seed * NSTREAM + (unsigned)s };
         f->stream[s].last = &f->stream[s].first;
+        pthread_cond_init(&f->stream[s].work, NULL);
         if (pthread_create(&f->stream[s].thread, NULL, fake_work, &f->stream[s]) != 0)
             fake_bug("no thread");
     }

@@ -18,6 +18,7 @@ struct fake_result {
 struct fake_kernels {
     struct CUstream_st *s;
     struct kernels *inner;              /* the host's, used by the stream's thread */
+    void *own;                          /* its workspace where the stream has none: cuBLASLt multiplies without, oneDNN does not */
     struct fake_result *results, **last;
 };
 
@@ -430,6 +431,7 @@ static inline void fake_close_kernels(struct kernels *k)
         free(r);
     }
     kernels_close(q->inner);
+    free(q->own);
     free(q);
 }
 
@@ -458,7 +460,8 @@ static inline struct kernels *fake_kernels(struct device *d, enum stream s, int 
     struct fake_kernels *q = calloc(1, sizeof *q);
 
     q->s = fake_stream(d, s);
-    q->inner = kernels_open(threads, fake_real(d->self, workspace), bytes, reference);
+    q->own = workspace ? NULL : malloc((size_t)gemm_workspace(threads));
+    q->inner = kernels_open(threads, q->own ? q->own : fake_real(d->self, workspace), q->own ? gemm_workspace(threads) : bytes, reference);
     q->last = &q->results;
     k->ops = fake_kernel_ops;
     k->self = q;

@@ -28,6 +28,7 @@ struct CUstream_st {
     struct fake *f;
     pthread_t thread;
     bool started;
+    pthread_cond_t work;                /* an item came, or the device closes */
     unsigned dawdles;                   /* state of its random numbers */
     struct fake_item *first, **last;
     int64_t queued, done;               /* items */
@@ -43,7 +44,7 @@ enum { FAKE_MAPS = 64, FAKE_DAWDLE = 16 };      /* one item in so many waits up 
 struct fake {
     struct device d;
     pthread_mutex_t lock;
-    pthread_cond_t change;
+    pthread_cond_t change;          /* a mark was made, or a stream is empty */
     bool closing;
     struct CUstream_st stream[NSTREAM];
     struct fake_map map[FAKE_MAPS];
@@ -141,7 +142,7 @@ static inline void *fake_work(void *arg)
     pthread_mutex_lock(&f->lock);
     for (;;) {
         while (!s->first && !f->closing)
-            pthread_cond_wait(&f->change, &f->lock);
+            pthread_cond_wait(&s->work, &f->lock);
         if (!s->first)
             break;
         struct fake_item *i = s->first;
@@ -156,8 +157,8 @@ static inline void *fake_work(void *arg)
         s->clock += i->takes;
         free(i->arg);
         free(i);
-        s->done++;
-        pthread_cond_broadcast(&f->change);
+        if (++s->done == s->queued)
+            pthread_cond_broadcast(&f->change);
     }
     pthread_mutex_unlock(&f->lock);
     return NULL;
@@ -173,7 +174,7 @@ static inline int fake_queue_for(struct CUstream_st *s, double takes, int (*run)
     *s->last = i;
     s->last = &i->next;
     s->queued++;
-    pthread_cond_broadcast(&s->f->change);
+    pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->f->lock);
     return 0;
 }
@@ -230,6 +231,7 @@ static inline int fake_make_mark(void *arg, void *device)
     pthread_mutex_lock(&m->s->f->lock);
     m->s->marked = m->number;
     m->s->end[m->number % DEVICE_MARKS] = fake_now(m->s);
+    pthread_cond_broadcast(&m->s->f->change);
     pthread_mutex_unlock(&m->s->f->lock);
     return 0;
 }
