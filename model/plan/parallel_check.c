@@ -207,21 +207,6 @@ static int check_ulysses_sp(const struct plan *p, const char *where)
     return check_heads(p, p->parallel.context, true, where);
 }
 
-/* What stage 0 asks of the mpu that register_with_transformers() returns, parallel_state_sp.py, which has groups for positions alone; the
- * other stages look for that (runtime/fp16/fused_optimizer.py and utils.py: CheckOverflow, clip_grad_norm_()). */
-static int check_ulysses_stage0(const struct plan *p, const char *where)
-{
-    if (p->precision != DT_FP32)
-        return fail("%s: precision: with parallel.context stage 0 of DeepSpeed steps in fp32 alone: its optimizer of 16 bits fails (\"module "
-                    "'deepspeed.runtime.sequence_parallel.parallel_state_sp' has no attribute 'get_model_parallel_group'\"): zero1, zero2 or "
-                    "zero3, or fp32", where);
-    if (p->clip > 0)
-        return fail("%s: clip: with parallel.context stage 0 of DeepSpeed fails where it clips (\"module "
-                    "'deepspeed.runtime.sequence_parallel.parallel_state_sp' has no attribute 'get_model_parallel_rank'\"): null, or zero1, "
-                    "zero2 or zero3", where);
-    return 0;
-}
-
 /* DeepSpeed-Ulysses: engine.py, runtime/zero/, bf16_optimizer.py of 0.19.6 and 0.19.8. */
 static int check_deepspeed_context(const struct plan *p, const char *where)
 {
@@ -230,8 +215,6 @@ static int check_deepspeed_context(const struct plan *p, const char *where)
     if (plan_version(p) < 19)
         return fail("%s: parallel.context: Ulysses is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set one of "
                     "them", where);
-    if (p->strategy == STRAT_DDP && check_ulysses_stage0(p, where) < 0)
-        return -1;
     if (of->context_method != CONTEXT_ULYSSES || of->context_balance)
         return fail("%s: parallel.context_%s: DeepSpeed has ulysses alone, where every rank has all positions of its heads: %s", where,
                     of->context_balance ? "balance" : "method", of->context_balance ? "false" : "\"ulysses\"");

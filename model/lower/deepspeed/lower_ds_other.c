@@ -280,6 +280,20 @@ static struct op *pass_over(struct other *o, const char *what, int64_t reads, in
     return c;
 }
 
+/* What a model's ranks agree on; under Ulysses the ranks that share positions.  They have the same gradients, of which only the first rank's
+ * count in the sum: it stays what it is. */
+static void among_model(const struct other *o, enum dtype t, enum red_op red)
+{
+    const struct ds *d = &o->d;
+
+    if (d->p->parallel.context <= 1) {
+        ds_among_model(d, t, red);
+        return;
+    }
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_CONTEXT, t, red, 1);
+    sched_moves(d->s, red == RED_MAX ? OF_OVERFLOW : OF_META);
+}
+
 /* FusedAdam alone; utils.clip_grad_norm_, called by the engine. */
 static void step_fp32(struct other *o, bool first)
 {
@@ -288,7 +302,7 @@ static void step_fp32(struct other *o, bool first)
     if (d->p->clip > 0) {
         pass_over(o, "gradient norm", grad_bytes(o), 0, COPY_NORM);
         ds_act_all(d, &o->grads, ACT_R);
-        ds_among_model(d, DT_FP32, RED_SUM);
+        among_model(o, DT_FP32, RED_SUM);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1);
         sched_moves(d->s, OF_META); /* the average of what all have: it stays what it is */
         pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
@@ -303,14 +317,15 @@ static void step_fp32(struct other *o, bool first)
 }
 
 /* Has this rank tensors that another one counts in the norm?  _require_avoid_recompute_norm(): of tensor-parallel ranks behind the first
- * what all have whole, of a pipeline's last stage what is tied. */
+ * what all have whole, of a pipeline's last stage what is tied.  Ranks that share positions are such ranks to it, and have all whole
+ * (parallel_state_sp.py: get_model_parallel_rank is get_sequence_parallel_rank). */
 static bool leaves_out_of_the_norm(const struct ds *d)
 {
     bool tied = false;
 
     for (int t = 0; t < d->m->ntensors; t++)
         tied |= ds_is_shared(d, t);
-    return d->local->share.tensor_rank > 0 || (tied && !d->local->share.embeds);
+    return d->local->share.tensor_rank > 0 || d->local->share.context_rank > 0 || (tied && !d->local->share.embeds);
 }
 
 /* get_flattened_grad_norm(): such a rank makes a mask of the flat gradient's length: zeros, their cumulative sum (fp32 both), the mask; then
@@ -367,12 +382,12 @@ static void step_fp16(struct other *o)
 
     pass_over(o, "look for overflow", grad_bytes(o), 0, COPY_OVERFLOW);
     ds_act_all(d, &o->grads, ACT_R);
-    ds_among_model(d, DT_UINT8, RED_MAX);
+    among_model(o, DT_UINT8, RED_MAX);
     struct op *w = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     w->after = AFTER(STREAM_COMPUTE);
     flat_fp32_gradient(o, guard);
     norm_of_flat_gradient(o, guard);
-    ds_among_model(d, DT_FP32, RED_SUM);
+    among_model(o, DT_FP32, RED_SUM);
     pass_over(o, "unscale and clip", 4 * p, 4 * p, COPY_CLIP)->flags = guard;
     sched_act(s, ACT_RW, o->wide_flat, 0, 0);
     adam(o, p)->flags = guard;

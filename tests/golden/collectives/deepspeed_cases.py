@@ -217,6 +217,10 @@ CASES = {
     "s1_llama_fp32_sp2_w4_gas2":   case("llama", 1, "fp32", 2, world=4, sp=2, clip=1.0, **SMALL),
     "s0_llama_fp32_sp2":           case("llama", 0, "fp32", sp=2),
     "s0_llama_fp32_sp2_w4_gas2":   case("llama", 0, "fp32", 2, world=4, sp=2),
+    "s0_llama_fp32_sp2_clip":      case("llama", 0, "fp32", sp=2, clip=1.0),
+    "s0_llama_bf16_sp2":           case("llama", 0, "bf16", sp=2),
+    "s0_llama_fp16_sp2":           case("llama", 0, "fp16", sp=2),
+    "s0_llama_bf16_sp2_w4_gas2":   case("llama", 0, "bf16", 2, world=4, sp=2, clip=1.0),
     # AutoTP: tp ranks share each block's tensors.
     "s0_llamaeven_bf16_tp2":           case("llamaeven", 0, "bf16", tp=2),
     "s0_llamaeven_bf16_tp2_w4_recompute": case("llamaeven", 0, "bf16", world=4, tp=2, recompute="full"),
@@ -248,14 +252,6 @@ CASES = {
                                         stage3_param_persistence_threshold=100, stage3_max_reuse_distance=0, **SMALL),
 }
 
-
-# What stage 0 does not survive beside Ulysses; run by name they fail: CheckOverflow.has_overflow() and clip_grad_norm_() ask the mpu of Ulysses
-# for what parallel_state_sp.py does not have.
-FAIL = {
-    "s0_llama_bf16_sp2":           case("llama", 0, "bf16", sp=2),
-    "s0_llama_fp16_sp2":           case("llama", 0, "fp16", sp=2),
-    "s0_llama_fp32_sp2_clip":      case("llama", 0, "fp32", sp=2, clip=1.0),
-}
 
 # compute_grad_norm came with 0.19.8.
 if deepspeed.__version__ == "0.19.8":
