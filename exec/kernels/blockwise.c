@@ -1,6 +1,7 @@
 /* blockwise.c -- see blockwise.h.  Blocks are independent: threads share them. */
 #include "exec/kernels/blockwise.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,6 +22,13 @@ const float blockwise_nf4[16] = {
 };
 
 static float maps[2][MAP];
+
+/* blockwise_code() without its seven steps, which a processor cannot foresee: codes never fall while x grows, so a code is how
+ * many thresholds x has reached, counted from the code of the least number with the same upper 16 bits. */
+static struct codes {
+    float threshold[MAP + 1];           /* [k]: the least x whose code is k or more */
+    uint8_t least[1 << 16];
+} codes[2];
 
 static int ascending(const void *a, const void *b)
 {
@@ -58,10 +66,44 @@ static void make_map(float *map, bool is_signed)
     qsort(map, MAP, sizeof *map, ascending);
 }
 
+/* Integers in the order of the floats that they stand for, 0 for 0: to halve an interval of floats. */
+static float float_at(int32_t i)
+{
+    float x;
+
+    i = i < 0 ? -i | INT32_MIN : i;
+    memcpy(&x, &i, sizeof x);
+    return x;
+}
+
+static void make_codes(struct codes *c, const float *map)
+{
+    for (int k = 1; k < MAP; k++) {
+        int32_t below = -0x7f800000, from = 0x7f800000;         /* of -infinity the code is 0, of infinity 255 */
+        while ((int64_t)from - below > 1) {
+            int32_t middle = (int32_t)(((int64_t)from + below) >> 1);
+            if (blockwise_code(map, float_at(middle)) < k)
+                below = middle;
+            else
+                from = middle;
+        }
+        c->threshold[k] = float_at(from);
+    }
+    c->threshold[MAP] = NAN;            /* which no x reaches */
+    for (uint32_t upper = 0; upper < 1 << 16; upper++) {
+        uint32_t bits = upper << 16 | (upper >> 15 ? 0xffff : 0);       /* of negative ones the largest is the least */
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        c->least[upper] = blockwise_code(map, x);
+    }
+}
+
 static void make_maps(void)
 {
-    make_map(maps[0], false);
-    make_map(maps[1], true);
+    for (int is_signed = 0; is_signed < 2; is_signed++) {
+        make_map(maps[is_signed], is_signed);
+        make_codes(&codes[is_signed], maps[is_signed]);
+    }
 }
 
 const float *blockwise_map(bool is_signed)
@@ -73,6 +115,21 @@ const float *blockwise_map(bool is_signed)
 }
 
 /* ---- codes ---- */
+
+static uint8_t code_in(const struct codes *c, const float *map, float x)
+{
+    uint32_t bits;
+
+    if (!(fabsf(x) <= FLT_MAX))
+        return blockwise_code(map, x);
+    memcpy(&bits, &x, sizeof bits);
+    int k = c->least[bits >> 16];
+    while (x >= c->threshold[k + 1])
+        k++;
+    return (uint8_t)k;
+}
+
+uint8_t blockwise_code_of(bool is_signed, float x) { return code_in(&codes[is_signed], blockwise_map(is_signed), x); }
 
 /* The middles of NF4's values: dQuantizeNF4()'s tree compares with them. */
 static uint8_t nf4_of(float x)
@@ -114,8 +171,8 @@ static void code_moments(const struct adamw8 *s, int64_t at, int64_t n, const fl
     float max1 = s->max1[at / BLOCK_8] = magnitude(m, n), max2 = s->max2[at / BLOCK_8] = magnitude(v, n);
 
     for (int64_t i = 0; i < n; i++) {
-        c1[i] = blockwise_code(map1, m[i] / max1);
-        c2[i] = blockwise_code(map2, v[i] / max2);
+        c1[i] = code_in(&codes[1], map1, m[i] / max1);
+        c2[i] = code_in(&codes[0], map2, v[i] / max2);
         if (!signbit(map1[c1[i]]) != !signbit(m[i]))
             c1[i] = (uint8_t)(m[i] > 0 ? c1[i] + 1 : c1[i] - 1);
     }
@@ -161,14 +218,10 @@ int blockwise_adamw8(struct kernels *k, const struct adamw *a, const struct adam
         int64_t n = s->n - i < BLOCK_8 ? s->n - i : BLOCK_8;
         float grad[BLOCK_8];
         for (int64_t j = 0; j < n; j++)
-            grad[j] = gt == DT_FP32 ? ((const float *)g)[i + j] : half_from_bf16(((const uint16_t *)g)[i + j]);
+            grad[j] = element_at(g, gt, i + j);
         one_block(&r, s, i, n, grad);
-        for (int64_t j = i; out && j < i + n; j++) {
-            if (ot == DT_FP32)
-                ((float *)out)[j] = s->p[j];
-            else
-                ((uint16_t *)out)[j] = half_to_bf16(s->p[j]);
-        }
+        for (int64_t j = i; out && j < i + n; j++)
+            element_put(out, ot, j, s->p[j]);
     }
     return 0;
 }
@@ -191,7 +244,7 @@ static void code_maxima(const struct packed_weight *w, const float *maxima, int6
             rest[j] = maxima[i + j] - *w->mean;
         w->maxima[i / BLOCK_8] = most = magnitude(rest, n);
         for (int64_t j = 0; j < n; j++)
-            w->coded[i + j] = blockwise_code(map, rest[j] * (1 / most));
+            w->coded[i + j] = code_in(&codes[1], map, rest[j] * (1 / most));
     }
     memcpy(w->map, map, MAP * sizeof *map);
 }
@@ -237,10 +290,7 @@ int blockwise_unpack(struct kernels *k, const struct packed_weight *w, void *x, 
         float most = maximum(w, b);
         for (int64_t i = b * BLOCK_4; i < w->n && i < (b + 1) * BLOCK_4; i++) {
             float value = w->values[i % 2 ? w->codes[i / 2] & 15 : w->codes[i / 2] >> 4] * most;
-            if (at == DT_FP32)
-                ((float *)x)[i] = value;
-            else
-                ((uint16_t *)x)[i] = half_to_bf16(value);
+            element_put(x, at, i, value);
         }
     }
     return 0;

@@ -17,6 +17,9 @@ extern const float blockwise_nf4[16];
 /* The 256 values, ascending. */
 const float *blockwise_map(bool is_signed);
 
+/* The code of x in that table: blockwise_code()'s (blockwise_code.h), by a table of thresholds. */
+uint8_t blockwise_code_of(bool is_signed, float x);
+
 /* What a step makes of AdamW's rates. */
 struct adamw8_rates { float b1, keep1, b2, keep2, step_size, eps, decay, scale; };
 struct adamw8_rates blockwise_rates(const struct adamw *a);

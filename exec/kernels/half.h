@@ -1,7 +1,7 @@
 /* half.h -- the 16-bit formats, one number at a time.
  *
- * bf16 is the upper half of fp32; fp16 is IEEE 754's binary16.  For files, collectives and casts of fp16; what the
- * kernels compute with is theirs. */
+ * bf16 is the upper half of fp32; fp16 is IEEE 754's binary16.  For files, collectives and all of fp16; what the
+ * kernels widen and narrow bf16 with is theirs. */
 #ifndef DPX_HALF_H
 #define DPX_HALF_H
 

@@ -4,7 +4,7 @@
  * copied, widened or narrowed into dense tiles, products of tiles summed in an fp32 tile that
  * stays in cache, and what follows (bias, dropout, residual, narrowing) done on the way out.
  * Tiles serve what oneDNN cannot do (strided rows, operands of two dtypes, dropout, bf16
- * where the CPU has none) and what it does slowly: 2.6 does not block for the second-level
+ * where the CPU has none, fp16) and what it does slowly: 2.6 does not block for the second-level
  * cache, and loses half its speed where b is larger than that.
  *
  * Primitives are made once for each shape and kept.  Their scratchpads are the user's, that
@@ -301,10 +301,15 @@ static bool dense(int64_t rows, int64_t cols, int64_t row, int64_t col)
     return (row == cols && col == 1) || (row == 1 && col == rows);
 }
 
+/* fp16 everywhere: oneDNN 2.6 has it for GPUs alone, 3.x for CPUs with AVX512-FP16.  A product of two of its numbers is exact in fp32. */
+static bool is_widened(const struct gemm *g, enum dtype as) { return as == DT_FP16 || (as == DT_BF16 && g->widens); }
+
+static bool puts_fp16(const struct product *p) { return p->tc == DT_FP16 || (p->bias && p->tbias == DT_FP16); }
+
 /* The product as one primitive, where its arrays allow that. */
 static bool direct_key(const struct gemm *g, const struct product *p, struct key *key)
 {
-    if (p->ta != p->as || p->tb != p->as || (p->as == DT_BF16 && g->widens) || p->drop ||
+    if (p->ta != p->as || p->tb != p->as || is_widened(g, p->as) || puts_fp16(p) || p->drop ||
         !dense(p->m, p->k, p->a_row, p->a_col) || !dense(p->k, p->n, p->b_row, p->b_col) || p->ldc != p->n)
         return false;
     if (p->as == DT_FP32 && p->b_col == 1 && p->k * p->n > TILE_ELEMS)
@@ -374,14 +379,14 @@ static struct slice slice_of(const void *x, enum dtype t, int64_t row_stride, in
                            by_rows ? cols : rows, row * row_stride + col * col_stride };
 }
 
-/* fp32 numbers as bf16 has them. */
-static void round_line(const struct simd *s, int64_t n, const float *x, float *to)
+/* fp32 numbers as the 16-bit format `as` has them. */
+static void round_line(const struct simd *s, enum dtype as, int64_t n, const float *x, float *to)
 {
     uint16_t rounded[DEEPEST];
 
     assert(n <= DEEPEST);
-    s->narrow(n, x, rounded);
-    s->widen(n, rounded, to);
+    floats_put(s, rounded, as, 0, n, x);
+    floats(s, rounded, as, 0, n, to);
 }
 
 static void copy_line(const struct simd *s, const struct slice *from, int64_t at, const struct tiles *t,
@@ -393,9 +398,9 @@ static void copy_line(const struct simd *s, const struct slice *from, int64_t at
     if (from->t == t->type && from->t == t->p->as)
         memcpy((char *)to + into * e, x + at * e, (size_t)(from->length * e));
     else if (from->t == t->type)
-        round_line(s, from->length, (const float *)from->x + at, (float *)to + into);
-    else if (from->t == DT_BF16)
-        s->widen(from->length, (const uint16_t *)from->x + at, (float *)to + into);
+        round_line(s, t->p->as, from->length, (const float *)from->x + at, (float *)to + into);
+    else if (t->type == DT_FP32)
+        floats(s, from->x, from->t, at, from->length, (float *)to + into);
     else
         s->narrow(from->length, (const float *)from->x + at, (uint16_t *)to + into);
 }
@@ -472,7 +477,7 @@ static int tile_product(struct kernels *k, const struct tiles *t, int64_t i, int
 
 static int tiled_product(struct kernels *k, const struct product *p)
 {
-    struct tiles t = { .p = p, .type = k->gemm->widens ? DT_FP32 : p->as, .space = kernels_cut(k),
+    struct tiles t = { .p = p, .type = is_widened(k->gemm, p->as) ? DT_FP32 : p->as, .space = kernels_cut(k),
                        .drop = dropout_rule(p->drop) };
 
     choose_tiles(&t);

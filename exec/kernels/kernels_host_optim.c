@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#include "exec/kernels/half.h"
-
 int host_adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
                const void *g, enum dtype gt, void *out, enum dtype ot)
 {
@@ -77,7 +75,7 @@ struct factors { const struct factored *f; const void *g; enum dtype gt; float w
 
 static float gradient(const struct factors *s, int64_t i)
 {
-    return s->scale * (s->gt == DT_FP32 ? ((const float *)s->g)[i] : half_from_bf16(((const uint16_t *)s->g)[i]));
+    return s->scale * element_at(s->g, s->gt, i);
 }
 
 static void update_rows(const struct kernels *k, const struct factors *s)

@@ -78,6 +78,21 @@ static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64
         memcpy((float *)y + at, from, (size_t)n * sizeof *from);
 }
 
+/* One element, of 16 or 32 bits. */
+static inline float element_at(const void *x, enum dtype t, int64_t i)
+{
+    return t == DT_FP32 ? ((const float *)x)[i] : t == DT_FP16 ? half_from_fp16(((const uint16_t *)x)[i])
+                                                               : half_from_bf16(((const uint16_t *)x)[i]);
+}
+
+static inline void element_put(void *y, enum dtype t, int64_t i, float v)
+{
+    if (t == DT_FP32)
+        ((float *)y)[i] = v;
+    else
+        ((uint16_t *)y)[i] = t == DT_FP16 ? half_to_fp16(v) : half_to_bf16(v);
+}
+
 /* ---- kernels_host_rows.c, kernels_host_loss.c, kernels_attention.c, kernels_linear.c ---- */
 
 int host_embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,

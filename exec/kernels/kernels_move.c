@@ -55,6 +55,8 @@ int move_not_finite(struct kernels *k, int64_t n, const void *x, enum dtype dt, 
         found += (wide[i] & 0x7f800000u) == 0x7f800000u;
     for (int64_t i = 0; i < n && dt == DT_BF16; i++)
         found += (narrow[i] & 0x7f80u) == 0x7f80u;
+    for (int64_t i = 0; i < n && dt == DT_FP16; i++)
+        found += (narrow[i] & 0x7c00u) == 0x7c00u;
     *count += (double)found;
     return 0;
 }

@@ -144,12 +144,16 @@ static int64_t weight(const struct linear *l, int64_t i, int64_t o)
     return l->in_out ? i * l->out + o : o * l->in + i;
 }
 
-/* An operand as the product takes it: rounded to bf16 where activations are. */
+/* An operand as the product takes it: rounded to the activations' 16 bits. */
 static double operand(const void *x, enum dtype t, enum dtype as, int64_t i)
 {
     double value = get(x, t, i);
 
-    return as == DT_BF16 ? (double)half_from_bf16(half_to_bf16((float)value)) : value;
+    switch (as) {
+    case DT_BF16: return (double)half_from_bf16(half_to_bf16((float)value));
+    case DT_FP16: return (double)half_from_fp16(half_to_fp16((float)value));
+    default:      return value;
+    }
 }
 
 static int linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,

@@ -1,7 +1,7 @@
 /* kernels_gemm.c -- matrix products of our own, where oneDNN is not built in (`make DNNL=0`).
  *
  * For machines whose GPU computes: the host must be able to, not to be fast.  Operands are copied as
- * fp32 (rounded to bf16 first where they are multiplied as bf16) into tiles, those of b for all threads,
+ * fp32 (rounded first where they are multiplied in 16 bits) into tiles, those of b for all threads,
  * those of a for each thread; tiles are multiplied by simd.multiply() and summed in an fp32 tile. */
 #include "exec/kernels/kernels_internal.h"
 
@@ -32,14 +32,10 @@ static float element(const struct simd *s, const void *x, enum dtype t, int64_t 
     float v;
     uint16_t half;
 
-    if (t == DT_BF16) {
-        s->widen(1, (const uint16_t *)x + at, &v);
-        return v;
-    }
-    v = ((const float *)x)[at];
-    if (as == DT_BF16) {
-        s->narrow(1, &v, &half);
-        s->widen(1, &half, &v);
+    v = *floats(s, x, t, at, 1, &v);
+    if (t == DT_FP32 && as != DT_FP32) {
+        floats_put(s, &half, as, 0, 1, &v);
+        floats(s, &half, as, 0, 1, &v);
     }
     return v;
 }
@@ -48,8 +44,8 @@ static float element(const struct simd *s, const void *x, enum dtype t, int64_t 
 static void copy_line(const struct simd *s, const void *x, enum dtype t, int64_t at, int64_t step, int64_t n,
                       int64_t room, enum dtype as, float *to)
 {
-    if (step == 1 && t == DT_BF16)
-        s->widen(n, (const uint16_t *)x + at, to);
+    if (step == 1 && t != DT_FP32)
+        floats(s, x, t, at, n, to);
     else if (step == 1 && as == DT_FP32)
         memcpy(to, (const float *)x + at, (size_t)n * sizeof *to);
     else

@@ -57,6 +57,8 @@ static int parse(int argc, char **argv, struct options *o)
         { "betas", "AdamW's and Lion's; the first is sgd's momentum", .str = &o->betas, .value = "B1,B2" },
         { "weight-decay", "on all parameters that train, decoupled but of sgd (default of adamw 0.1, else 0)", .num = &o->weight_decay },
         { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
+        { "loss-scale", "what the loss is multiplied with in the first steps in fp16; halved with each overflow (default 65536)",
+          .num = &o->loss_scale },
         { "memory", "bytes of device memory a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
         { "device", "where it computes", .word = &o->device, .words = devices },
         { "comm", "who carries collectives (default nccl where each rank has a GPU of its own, else mpi); null: "
@@ -189,13 +191,28 @@ static int check_device(const struct options *o)
     return 0;
 }
 
+static int check_fp16(const struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    if (r->plan.precision != DT_FP16)
+        return o->loss_scale > 0 ? fail("--loss-scale: is for plans in fp16: this one is in %s", dtype_name(r->plan.precision)) : 0;
+    if (o->device == DEVICE_CUDA)
+        return fail("--device cuda: computes in fp32 and bf16: the plan's precision is fp16, which --device cpu has");
+    if (o->save_grads)
+        return fail("--save-grads: in fp16 the optimizer reads gradients of the scaled loss: not written");
+    return 0;
+}
+
 /* What this build and this machine cannot do is refused, by name. */
 static int check(struct dpxrun *r)
 {
     const struct options *o = &r->o;
 
-    if (check_device(o) < 0)
+    if (check_device(o) < 0 || check_fp16(r) < 0)
         return -1;
+    if (!(o->loss_scale >= 0 && o->loss_scale <= 0x1p100))
+        return fail("--loss-scale %g: a number above 0, up to 2^100", o->loss_scale);
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -270,6 +287,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .plan = &r->here, .data = o->data, .init = o->init, .adapters = o->adapters, .sequential = o->sequential, .seed = (uint64_t)o->seed,
         .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1,
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
+        .loss_scale = o->loss_scale,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
         .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,

@@ -152,6 +152,29 @@ static void print_brief(const struct dpxrun *r)
         printf(", predicted %s\n", size_text(predicted).s);
 }
 
+static bool is_fp16(const struct dpxrun *r) { return r->here.precision == DT_FP16; }
+
+static int64_t skipped_steps(const struct measured *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->n; i++)
+        n += m->report[i].skipped;
+    return n;
+}
+
+static void print_loss_scale(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    int64_t skipped = skipped_steps(m);
+
+    printf("fp16: loss scale %.10g at first, %.10g at last; ", m->report[0].loss_scale, m->report[m->n - 1].loss_scale);
+    if (skipped)
+        printf("%" PRId64 " of %" PRId64 " steps skipped, whose gradients overflowed\n", skipped, m->n);
+    else
+        printf("no step skipped\n");
+}
+
 static void print_table(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
@@ -169,7 +192,10 @@ static void print_table(const struct dpxrun *r)
         printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
     if (!isnan(entropy) && !elsewhere)
         printf(" (the data's entropy, its floor: %.4f)", entropy);
-    printf("; %.0f tokens/s\n\n  %-28s %14s %14s\n", (double)last->tokens / m->median_s, "", "predicted", "measured");
+    printf("; %.0f tokens/s\n", (double)last->tokens / m->median_s);
+    if (is_fp16(r))
+        print_loss_scale(r);
+    printf("\n  %-28s %14s %14s\n", "", "predicted", "measured");
     print_memory(r);
     print_comm(r);
     print_moved(r);
@@ -255,6 +281,16 @@ static json_t *losses_json(const struct measured *m)
     return list;
 }
 
+/* Of each step, what its loss was multiplied with. */
+static json_t *loss_scales_json(const struct measured *m)
+{
+    json_t *list = json_array();
+
+    for (int64_t i = 0; i < m->n; i++)
+        json_array_append_new(list, json_real(m->report[i].loss_scale));
+    return list;
+}
+
 /* What there is beyond device memory; NULL: nothing. */
 static json_t *elsewhere_json(const struct dpxrun *r)
 {
@@ -299,6 +335,10 @@ static json_t *result_json(const struct dpxrun *r)
     json_object_set_new(doc, "world_size", json_integer(r->here.cluster.world_size));
     json_object_set_new(doc, "steps", json_integer(m->n));
     json_object_set_new(doc, "loss", losses_json(m));
+    if (is_fp16(r)) {
+        json_object_set_new(doc, "loss_scale", loss_scales_json(m));
+        json_object_set_new(doc, "skipped_steps", json_integer(skipped_steps(m)));
+    }
     json_object_set_new(doc, "step_s", json_pack("{s:o, s:o, s:o}", "median", real(m->median_s), "p10",
                                                  real(m->p10_s), "p90", real(m->p90_s)));
     json_object_set_new(doc, "predicted_step_s", real(t->line.step_s));

@@ -15,13 +15,13 @@
  * machine (memory, threads, cores), and what rank 0 does alone (trace, database, printing). */
 static json_t *options(const struct options *o)
 {
-    return json_pack("{s:I, s:I, s:f, s:f, s:I, s:[f,f], s:f, s:f, s:b, s:b, s:b, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:b}",
+    return json_pack("{s:I, s:I, s:f, s:f, s:I, s:[f,f], s:f, s:f, s:b, s:b, s:b, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:f}",
                      "--steps", (json_int_t)o->steps, "--seed", (json_int_t)o->seed, "--lr", o->lr, "--min-lr", o->min_lr,
                      "--warmup", (json_int_t)o->warmup, "--betas", o->beta1, o->beta2, "--weight-decay", o->weight_decay,
                      "--clip", o->clip, "--sequential", o->sequential, "--save", o->save != NULL, "--save-grads",
                      o->save_grads != NULL, "--grads-step", (json_int_t)o->grads_step, "--device", o->device, "--comm", o->comm, "--algorithm", o->algorithm,
                      "--bf16-sum", o->sum, "--reference", o->reference, "--no-compute", o->no_compute,
-                     "--no-check-for-nan", o->allow_nan);
+                     "--no-check-for-nan", o->allow_nan, "--loss-scale", o->loss_scale);
 }
 
 /* The plan as it is written, and what it names: a model's config may be another file's. */

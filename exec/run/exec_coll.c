@@ -58,12 +58,13 @@ static int run_exact_norm(struct coll_task *c)
 static int run_overflow(struct coll_task *c)
 {
     uint8_t flag = c->x->overflow;
+    float number = flag;
     int rc;
 
-    c->call.send = c->call.recv = &flag;
+    c->call.send = c->call.recv = c->call.dtype == DT_FP32 ? (void *)&number : &flag;
     c->call.host = true;
     rc = comm_call(c->comm, &c->call);
-    c->x->overflow = flag;
+    c->x->overflow = c->call.dtype == DT_FP32 ? number > 0 : flag;
     return rc;
 }
 

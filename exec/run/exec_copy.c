@@ -197,6 +197,7 @@ static void keep(const struct copy_task *c, const struct run *r, double number)
         x->overflow |= number > 0;
         return;
     }
+    number /= loss_scale_of(x->step) * loss_scale_of(x->step);
     x->norm_local += number;
     x->norm_of[r->tensor] += number;
 }

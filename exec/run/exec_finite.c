@@ -16,7 +16,9 @@ bool executor_finite_suspect(const struct executor *x)
 
 static float element(const void *v, enum dtype t, int64_t i)
 {
-    return t == DT_FP32 ? ((const float *)v)[i] : half_from_bf16(((const uint16_t *)v)[i]);
+    const uint16_t *half = v;
+
+    return t == DT_FP32 ? ((const float *)v)[i] : t == DT_FP16 ? half_from_fp16(half[i]) : half_from_bf16(half[i]);
 }
 
 /* The first element that is not finite; -1. */

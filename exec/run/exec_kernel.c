@@ -527,7 +527,7 @@ static int positions_back(const struct kernel_call *c, struct kernels *k)
                                                 c->grad[0].p, c->grad[0].dt, c->grad[0].into);
 }
 
-static double loss_scale(const struct kernel_call *c) { return c->x->s->seed / (double)tokens(c); }
+static double loss_scale(const struct kernel_call *c) { return loss_scale_of(c->step) * c->x->s->seed / (double)tokens(c); }
 
 static int sum_losses(const struct kernel_call *c, struct kernels *k)
 {

@@ -63,6 +63,7 @@ struct exec_step {
     const int32_t *ids, *labels;    /* [accumulation][micro_batch * seq] */
     const int64_t *samples;         /* [accumulation]: number of the first sample of each micro-batch */
     struct adamw   adamw;
+    double  loss_scale;             /* fp16: what the loss is multiplied with before backward, and adamw.grad_scale takes away again; 0: 1 */
     /* Called for runs of gradients as the optimizer reads them; g is the host's.  NULL: not called. */
     void (*on_grad)(void *arg, int tensor, int64_t from, int64_t n, const void *g, enum dtype t);
     void  *on_grad_arg;

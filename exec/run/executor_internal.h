@@ -226,6 +226,9 @@ bool executor_finite_suspect(const struct executor *x);
 /* Notes in x->step->bad what of a run is not finite, if the step is suspect or the first gradient is. */
 void executor_finite_look(struct executor *x, bool suspect, const struct finite_run *r);
 
+/* What the step's gradients are multiplied with, up to its optimizer. */
+static inline double loss_scale_of(const struct exec_step *s) { return s && s->loss_scale > 0 ? s->loss_scale : 1; }
+
 /* What run() of a task begins with: the entry is skipped. */
 static inline bool guarded_off(struct executor *x, const struct op *o)
 {

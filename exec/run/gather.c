@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "exec/data/safetensors.h"
+#include "exec/kernels/half.h"
 
 struct part { int tensor; int64_t from, n; float *values; };
 
@@ -46,12 +47,9 @@ void gather_grad_file_free(struct grad_file *f)
 
 static float widened(const void *p, enum dtype t, int64_t i)
 {
-    union { uint32_t u; float f; } w;
+    const uint16_t *half = p;
 
-    if (t == DT_FP32)
-        return ((const float *)p)[i];
-    w.u = (uint32_t)((const uint16_t *)p)[i] << 16;
-    return w.f;
+    return t == DT_FP32 ? ((const float *)p)[i] : t == DT_FP16 ? half_from_fp16(half[i]) : half_from_bf16(half[i]);
 }
 
 static void add(struct grad_file *f, const struct own_run *at, const char *values, enum dtype t)

@@ -17,6 +17,7 @@
 #include "exec/run/gather.h"
 #include "exec/run/order_check.h"
 #include "exec/run/watchdog.h"
+#include "exec/train/loss_scale.h"
 #include "exec/train/train_finite.h"
 #include "model/arch/training.h"
 #include "model/lower/lower.h"
@@ -42,6 +43,7 @@ struct train {
     int32_t *ids, *labels;          /* of one step */
     int32_t *sample;                /* tokens and labels of one, whole */
     int64_t *samples;
+    struct loss_scale scale;        /* fp16 */
     int64_t  step, resident;        /* resident: before anything was allocated, on an asynchronous device there */
     struct device *device;
 };
@@ -330,6 +332,8 @@ struct train *train_open(const struct train_args *a, struct train_refusal *why)
     struct train *t = room_new(1, sizeof *t);
 
     t->a = *a;
+    t->scale = loss_scale_new(loss_scaling_of(a->plan), a->plan->precision != DT_FP16 ? 1 : a->loss_scale > 0 ? a->loss_scale
+                                                                                                          : LOSS_SCALING_FIRST);
     t->device = a->device ? a->device : device_host();
     t->control = MPI_COMM_NULL;
     capture(t, true);
@@ -397,17 +401,22 @@ static int fetch(struct train *t)
     return 0;
 }
 
-/* Sums of losses, of which tensor-parallel ranks have the same, and the slowest rank. */
+/* Sums of losses, of which tensor-parallel ranks have the same, and the slowest rank; all skip a step, or none does. */
 static int share(struct train *t, const struct exec_step *s, double seconds, struct train_report *out)
 {
     bool counts = t->local.share.tensor_rank == 0;
-    double sum[2] = { counts ? s->loss_sum : 0, counts ? (double)s->loss_tokens : 0 }, all[2] = { sum[0], sum[1] };
+    double sum[3] = { counts ? s->loss_sum : 0, counts ? (double)s->loss_tokens : 0, s->skipped }, all[3] = { sum[0], sum[1], sum[2] };
+    int ranks = 1;
 
     out->seconds = seconds;
+    if (t->control != MPI_COMM_NULL)
+        MPI_Comm_size(t->control, &ranks);
     if (t->control != MPI_COMM_NULL &&
-        (mpi_ok(MPI_Allreduce(sum, all, 2, MPI_DOUBLE, MPI_SUM, t->control), "MPI_Allreduce") < 0 ||
+        (mpi_ok(MPI_Allreduce(sum, all, 3, MPI_DOUBLE, MPI_SUM, t->control), "MPI_Allreduce") < 0 ||
          mpi_ok(MPI_Allreduce(&seconds, &out->seconds, 1, MPI_DOUBLE, MPI_MAX, t->control), "MPI_Allreduce") < 0))
         return -1;
+    if (all[2] > 0 && all[2] < ranks)
+        return fail("step %lld: %.0f of %d ranks saw the gradient overflow", (long long)s->number, all[2], ranks);
     out->loss = all[1] > 0 ? all[0] / all[1] : NAN;
     return 0;
 }
@@ -441,12 +450,14 @@ static int check_step(struct train *t, const struct exec_step *s, const struct t
 static int step(struct train *t, bool record, struct train_report *out)
 {
     const struct plan *p = t->a.plan;
-    struct exec_step s = { .number = t->step + 1, .ids = t->ids, .labels = t->labels, .samples = t->samples };
+    struct exec_step s = { .number = t->step + 1, .ids = t->ids, .labels = t->labels, .samples = t->samples,
+                           .loss_scale = t->scale.scale };
+    int64_t update = s.number - t->scale.skipped;
     enum sched_id id = sched_of_step(&t->s, t->step + 1);
 
-    s.adamw = (struct adamw){ .lr = train_lr(&t->a, s.number), .beta1 = t->a.beta1, .beta2 = t->a.beta2,
-                              .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
-                              .grad_scale = 1 };
+    s.adamw = (struct adamw){ .lr = train_lr(&t->a, update), .beta1 = t->a.beta1, .beta2 = t->a.beta2,
+                              .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = update,
+                              .grad_scale = 1 / t->scale.scale };
     bool saves = t->a.save_grads && s.number == t->a.grads_step;
     if (saves)
         t->grads = gather_grad_file_new(&p->model, t->own, true);
@@ -464,7 +475,7 @@ static int step(struct train *t, bool record, struct train_report *out)
         return alone(t);
     *out = (struct train_report){ .step = s.number, .lr = s.adamw.lr, .grad_norm = s.grad_norm,
                                   .tokens = plan_global_batch(p) * p->seq, .norm_taken = s.norm_taken,
-                                  .skipped = s.skipped };
+                                  .skipped = s.skipped, .loss_scale = t->scale.scale };
     if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
@@ -473,6 +484,8 @@ static int step(struct train *t, bool record, struct train_report *out)
         t->grads = NULL;
     }
     t->step++;
+    if (p->precision == DT_FP16 && loss_scale_next(&t->scale, s.skipped) < 0)
+        rc = -1;
     return train_agree(t, rc < 0 || check_step(t, &s, out) < 0);
 }
 

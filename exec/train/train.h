@@ -22,6 +22,7 @@ struct train_args {
     bool        sequential;             /* data in order */
     uint64_t    seed;
     int64_t     steps, warmup;
+    double      loss_scale;             /* fp16: of the first step; 0: LOSS_SCALING_FIRST */
     double      lr, min_lr, beta1, beta2, eps, weight_decay;
     int64_t     limit;                  /* bytes of memory, INT64_MAX: none */
     int         rank;                   /* played with `null`; else MPI's */
@@ -47,6 +48,7 @@ struct train_report {
     int64_t tokens;                     /* of the global batch */
     bool    norm_taken;                 /* else grad_norm is NaN */
     bool    skipped;                    /* the gradient overflowed */
+    double  loss_scale;                 /* 1 but in fp16 */
 };
 
 struct train;
@@ -61,7 +63,8 @@ void train_close(struct train *t);      /* accepts NULL */
 /* The next step; `record`: keep when every entry ran (train_executor(), executor_ran()).  0, or -1. */
 int train_step(struct train *t, bool record, struct train_report *out);
 
-/* Linear over `warmup` steps to lr, then half a cosine to min_lr at the last step. */
+/* Linear over `warmup` steps to lr, then half a cosine to min_lr at the last step.  Steps that overflow skips are not counted: as
+ * accelerate and DeepSpeed have it, the scheduler goes on with the optimizer. */
 double train_lr(const struct train_args *a, int64_t step);
 
 /* All parameters, in Hugging Face's names, written by rank 0; of a model with adapters these, as a folder of PEFT's

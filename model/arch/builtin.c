@@ -280,7 +280,7 @@ static const struct builtin builtins[] = {
       "{'model_type':'llama4_text','max_position_embeddings':10485760,'rope_scaling':{'rope_type':'llama3','factor':16.0,"
       "'high_freq_factor':1.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192}}" },
     { "llama-4-maverick", "Llama 4 Maverick, its text model, 17.2B active: experts in every second layer",
-      "{'model_type':'llama4_text','max_position_embeddings':1048576,'num_local_experts':128,'interleave_moe_layer_step':2}" },
+      "{'model_type':'llama4_text','max_position_embeddings':1048576,'num_local_experts':128,'interleave_moe_layer_step':2,'use_qk_norm':false}" },
     { "granite-3.0-1b-a400m", "Granite 3.0 1B, tied, 0.4B active: 32 experts, 8 used", GRANITE_MOE(24, 1024, 16, 32) },
     { "granite-3.0-3b-a800m", "Granite 3.0 3B, tied, 0.9B active: 40 experts, 8 used", GRANITE_MOE(32, 1536, 24, 40) },
     { "olmoe-1b-7b", "OLMoE 7B, 1.3B active: 64 experts, 8 used",

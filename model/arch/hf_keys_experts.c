@@ -54,7 +54,8 @@ static const struct hf_key llama4_keys[] = {
     INT("intermediate_size", expert_ffn, 8192), INT("intermediate_size", shared_ffn, 8192),
     INT("num_local_experts", experts, 16), INT("num_experts_per_tok", experts_used, 1),
     INT("interleave_moe_layer_step", moe_every, 1), INT_NULL("num_key_value_heads", kv_heads, 8),
-    INT_NULL("head_dim", head_dim, 128), ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT, NORMS("rms_norm_eps", 1e-5), INIT(0.02), END
+    INT_NULL("head_dim", head_dim, 128), INT("attention_chunk_size", window, 8192), BOOL("use_qk_norm", l2_norm, true),
+    BOOL("attn_temperature_tuning", tuned, true), ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT, NORMS("rms_norm_eps", 1e-5), INIT(0.02), END
 };
 static const struct hf_key granitemoe_keys[] = {
     HEADS_AND_FFN(32000, 4096, 32, 32, 2048), TIED(false), INT("intermediate_size", expert_ffn, 11008),
@@ -177,7 +178,16 @@ static bool has_no_rope(const json_t *v, bool *known)
     return *known && json_integer_value(v) == 0;
 }
 
-/* Llama4TextConfig: "moe_layers" wins over the step; an empty list of layers without positions is as none. */
+static bool is_unchunked(const json_t *v, bool *known)
+{
+    const char *s = json_is_string(v) ? json_string_value(v) : "";
+
+    *known = !strcmp(s, "full_attention") || !strcmp(s, "chunked_attention");
+    return !strcmp(s, "full_attention");
+}
+
+/* Llama4TextConfig: "moe_layers" wins over the step; an empty list of layers without positions is as none.  Layers with
+ * positions attend within chunks. */
 static int llama4_read(const struct hf *c, struct model *m)
 {
     bool has[MODEL_MAX_LAYERS] = { false };
@@ -187,6 +197,13 @@ static int llama4_read(const struct hf *c, struct model *m)
             return -1;
     } else if (hf_int(c, "no_rope_layer_interval", 4, MODEL_MAX_LAYERS, &m->nope_every) < 0) {
         return -1;
+    }
+    m->full_every = m->nope_every;
+    if (hf_given(c, "layer_types")) {
+        if (hf_layer_list(c, "layer_types", m, is_unchunked, &m->full_every) < 0)
+            return -1;
+        if (m->full_every != m->nope_every)
+            return hf_refuse(c, "layer_types", "chunked attention in the layers with positions and in no other");
     }
     if (!hf_given(c, "moe_layers"))
         return 0;

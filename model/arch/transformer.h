@@ -128,6 +128,8 @@ struct model {
     int64_t window_from;            /* layers before this one have no window (qwen2, qwen3), else 0 */
     int64_t full_every;             /* nor has every n-th layer; 0: all have it */
     int64_t nope_every;             /* every n-th layer has no rotary positions (smollm3), 0: none */
+    bool    l2_norm, tuned;         /* llama4: q and k are normed without weights in layers with rotary positions; q is scaled by its
+                                       position in the others.  Its window is a chunk, of the layers with rotary positions */
     int64_t experts, experts_used;  /* of a block with experts: how many, and how many of them a token takes; 0: none */
     int64_t expert_ffn, shared_ffn; /* widths of one expert, and of what every token takes beside; ffn: of the other blocks */
     int64_t dense_first, moe_every; /* the first so many blocks have no experts, of the others every n-th has */

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/room.h"
 #include "base/size.h"
+#include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
 
 /* ---- collectives ---- */
@@ -420,7 +421,7 @@ json_t *evaluation_model_json(const struct model *m)
         json_object_set_new(j, "trainable_params", json_integer(m->trainable));
     if (m->experts) {
         json_object_set_new(j, "active_params", json_integer(m->active));
-        json_object_set_new(j, "routing", json_string("tokens are taken to spread evenly over experts"));
+        json_object_set_new(j, "routing", json_string(experts_routing(m)));
     }
     return j;
 }

@@ -23,6 +23,7 @@ static const struct habits habits[] = {
     { .family = "gemma2", .no_sdpa = "sdpa cannot cap scores", .both_masks = true },
     { .family = "gpt_oss", .no_sdpa = "sdpa has no sinks", .both_masks = true },
     { .family = "gemma3_text", .both_masks = true },
+    { .family = "llama4_text", .both_masks = true },
     { .family = "ministral", .both_masks = true },
     { .family = "olmo3", .both_masks = true },
     { .family = "cohere2", .both_masks = true },

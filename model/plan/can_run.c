@@ -90,6 +90,40 @@ int can_run_axes(const struct plan *p)
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
+/* What its loss scaling has not been tried with. */
+static const char *beside_fp16(const struct plan *p)
+{
+    const struct deepspeed_options *ds = &p->ds;
+
+    if (!plan_is_data_parallel(p))
+        return "tensor, context or pipeline parallelism";
+    if (p->strategy == STRAT_DP)
+        return "strategy dp";
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        return "dialect torch-fsdp1 (FSDP2, dialect torch, has it)";
+    if (p->deterministic)
+        return "\"deterministic\"";
+    if (ds->offload_optimizer.device != OFFLOAD_NONE || ds->offload_param.device != OFFLOAD_NONE || p->fsdp.cpu_offload ||
+        p->activation_offload != OFFLOAD_NOTHING)
+        return "states or activations in other memories than the device's";
+    if (ds->zero_quantized_weights || ds->zero_quantized_gradients || ds->zero_quantized_nontrainable_weights)
+        return "ZeRO++'s codes";
+    if (p->ddp.comm_hook == HOOK_POWERSGD)
+        return "powerSGD_hook, which would keep an overflow in its error feedback";
+    return NULL;
+}
+
+static int check_fp16(const struct plan *p)
+{
+    const char *beside = p->precision == DT_FP16 ? beside_fp16(p) : NULL;
+
+    if (beside)
+        return fail("precision fp16: dpxrun does not train in it with %s; bf16 and fp32 do", beside);
+    if (p->reduce_dtype == DT_FP16 && p->precision != DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
+        return fail("reduce_dtype fp16: dpxrun reduces in it with precision fp16 alone");
+    return 0;
+}
+
 int can_run(const struct plan *p)
 {
     if (can_run_axes(p) < 0)
@@ -99,10 +133,8 @@ int can_run(const struct plan *p)
     if (p->kernels != KERNELS_DPX)
         return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));
-    if (p->precision == DT_FP16)
-        return fail("precision fp16: dpxrun runs fp32 and bf16");
-    if (p->reduce_dtype == DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
-        return fail("reduce_dtype fp16: dpxrun reduces in fp32 and bf16");
+    if (check_fp16(p) < 0)
+        return -1;
     if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)
         return fail("model_dtype bf16: dpxrun updates weights in fp32 only");
     if (p->dialect == DIALECT_TORCH_FSDP1 && p->shard_group == 1 && p->cluster.world_size > 1 &&

@@ -10,6 +10,9 @@ int experts_check(const struct plan *p, const char *where);
 /* The same of parallel.expert; the plan's other degrees are known to divide its ranks. */
 int experts_check_ranks(const struct plan *p, const char *where);
 
+/* Which experts compute a token, for people. */
+const char *experts_routing(const struct model *m);
+
 /* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */
 const char *experts_note(const struct plan *p);
 

@@ -432,7 +432,7 @@ static const struct knob rows[] = {
     { "deepspeed", "zero_quantized_gradients", BOOL(ds.zero_quantized_gradients, false), .cells = DS3, ZERO, .label = ", qgZ",
       .about = "ZeRO++: gradients are reduced in int4, in the node and then across nodes, which rounds them" },
     { "deepspeed", "zero_quantized_nontrainable_weights", BOOL(ds.zero_quantized_nontrainable_weights, false), .cells = DS3, ZERO,
-      .label = ", frozen int8", .about = "frozen parameters are kept and gathered in int8" },
+      .label = ", frozen int8", .about = "refused where anything is frozen: DeepSpeed 0.19 loses such weights; else it does nothing" },
     { "deepspeed", "grad_accum_dtype", .type = KNOB_GRAD_ACCUM, AT(ds.grad_accum_fp32), .words = dtype_words,
       .cells = DS123, NULL_IS(0), .ds = { .cells = DS, "data_types" },
       .about = "null: the model's; stage 2 has it from 0.19.8 on" },

@@ -358,6 +358,11 @@ bool plan_is_data_parallel(const struct plan *p)
     return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;
 }
 
+bool plan_orthogonalises(const struct plan *p, const struct tensor *t)
+{
+    return p->optimizer == OPTIMIZER_MUON && t->ndim == 2 && t->block >= 0 && !t->frozen;
+}
+
 void plan_free(struct plan *p)
 {
     model_free(&p->model);

@@ -339,6 +339,9 @@ int64_t plan_global_batch(const struct plan *p);
 /* Does every rank have the whole model and whole samples? */
 bool plan_is_data_parallel(const struct plan *p);
 
+/* Is the tensor updated by Muon? */
+bool plan_orthogonalises(const struct plan *p, const struct tensor *t);
+
 /* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
  * 0.19.6: 19): what a lowering compares to follow a framework's changes. */
 int plan_version(const struct plan *p);

@@ -474,6 +474,40 @@ static int check_own_optimizer(const struct plan *p, const char *where, const ch
     return 0;
 }
 
+/* Newton-Schulz's products leave matrices with fewer rows than ranks whole, and DTensor adds nothing whole to a part in place
+ * ("in-place operations that require placement changes are not supported", 2.15). */
+static int check_rows(const struct plan *p, const char *where)
+{
+    int64_t ranks = plan_data_ranks(p);
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        if (plan_orthogonalises(p, t) && t->shape[0] < ranks)
+            return fail("%s: optimizer: muon: %s has %" PRId64 " rows, fewer than %" PRId64 " ranks: PyTorch cannot add the whole update to its "
+                        "parts: take fewer ranks, or another optimizer", where, t->name, t->shape[0], ranks);
+    }
+    return 0;
+}
+
+/* Of whole matrices under DDP, of DTensors whose mesh has one dimension under FSDP2. */
+static int check_muon(const struct plan *p, const char *where)
+{
+    bool fsdp2 = p->strategy == STRAT_FSDP;
+
+    if (!plan_is_data_parallel(p) || p->parallel.expert > 1)
+        return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that other ranks have a part of by tensor, context, "
+                    "pipeline or expert parallelism it is not modelled: leave those out", where);
+    if (fsdp2 && p->shard_group != plan_data_ranks(p))
+        return fail("%s: optimizer: muon of matrices on a mesh of two dimensions (HSDP) is not modelled: leave shard_group out", where);
+    if (fsdp2 && p->fsdp.cpu_offload)
+        return fail("%s: optimizer: muon of matrices on the host is not modelled: leave fsdp.cpu_offload out", where);
+    if (fsdp2 && plan_version(p) < 2015)
+        return fail("%s: optimizer: muon of FSDP2's DTensors is known of PyTorch 2.15: leave framework_version out", where);
+    if (fsdp2 && p->float8.recipe != FLOAT8_NONE)
+        return fail("%s: optimizer: muon of weights that FSDP2 gathers in 8 bits is not modelled: leave fp8 out", where);
+    return fsdp2 ? check_rows(p, where) : 0;
+}
+
 static int check_optimizer(const struct plan *p, const char *where)
 {
     bool bnb = (p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8) || p->optimizer >= OPTIMIZER_PAGED_ADAMW;
@@ -488,15 +522,14 @@ static int check_optimizer(const struct plan *p, const char *where)
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);
-    if (p->optimizer == OPTIMIZER_MUON && (p->strategy != STRAT_DDP || !plan_is_data_parallel(p)))
-        return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that %s is not modelled: take ddp/torch", where,
-                    p->strategy == STRAT_DDP ? "other ranks have a part of" : "FSDP2 shards (DTensor)");
+    if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
+        return -1;
     if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
         return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
                     p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
-    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb)
+    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb && !(p->optimizer == OPTIMIZER_MUON && p->strategy == STRAT_FSDP))
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);

@@ -169,6 +169,25 @@ int64_t program_recomputed_blocks(const struct plan *p)
     return n;
 }
 
+bool program_attends_twice(const struct plan *p)
+{
+    int64_t windowed = model_windowed_layers(&p->model);
+
+    return attention_mixed(p) || (!strcmp(p->model.family, "llama4_text") && windowed > 0 && windowed < p->model.layers);
+}
+
+/* Blocks without experts are alike (experts_check.c). */
+bool program_piece_windowed(const struct plan *p, enum piece_id id)
+{
+    int64_t first = 0;
+
+    if (id != PIECE_DENSE && id != PIECE_DENSE_RECOMPUTED)
+        return id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
+    while (first < p->model.layers - 1 && model_has_experts(&p->model, first))
+        first++;
+    return model_windowed(&p->model, first);
+}
+
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
     return program_piece_in_chunk(p, b, first_of_chunks(p) ? place_in_chunk(p, b) : b);
@@ -181,10 +200,10 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
 
     if (b == 0 && program_first_differs(p))
         return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
-    if (attention_mixed(p) && model_windowed(&p->model, b))
-        return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
+    if (program_attends_twice(p) && model_windowed(&p->model, b))
+        return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
     return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
 }
 
@@ -195,7 +214,7 @@ int program_period(const struct plan *p)
     const struct model *m = &p->model;
     int64_t every = p->recompute == RECOMPUTE_NONE ? 1 : p->recompute_interval;
 
-    if (attention_mixed(p))
+    if (program_attends_twice(p))
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
     if (model_blocks_differ(m))
         every = every / gcd(every, m->moe_every) * m->moe_every;

@@ -24,7 +24,7 @@
 
 #include "model/plan/attention.h"
 
-/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
+/* Where some layers have a mask and others none (program_attends_twice()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
  * without experts where others have some.  PIECE_FIRST is
  * block 0 where its input needs no gradient, as behind an embedding that does not train. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
@@ -252,6 +252,11 @@ void program_span(const struct program *g, enum piece_id piece, enum pass pass,
 /* The first kernel of the given half of a block's pass (0 attention, 1 MLP):
  * where half-block units are cut.  Forward runs 0 then 1, backward 1 then 0. */
 int  program_half(const struct program *g, enum piece_id piece, enum pass pass, int half);
+
+/* Is attention of two kinds, each with pieces of its own: with a mask and without (attention_mixed()), or of llama4 with rotary
+ * positions and without?  Has a piece's attention the window then? */
+bool program_attends_twice(const struct plan *p);
+bool program_piece_windowed(const struct plan *p, enum piece_id id);
 
 /* Piece of block b of the model under the plan's recompute and recompute_interval: block b is
  * recomputed when b is a multiple of the interval; with megatron.recompute_num_layers where it is among the first of its chunk. */

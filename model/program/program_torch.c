@@ -338,9 +338,9 @@ static bool is_dense(enum piece_id id) { return id == PIECE_DENSE || id == PIECE
 static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain)
 {
     r->as = *p;
-    if (attention_mixed(p) && plain == PIECE_WINDOWED)
+    if (program_attends_twice(p) && program_piece_windowed(p, plain))
         r->as.model.window_from = r->as.model.full_every = 0;
-    else if (attention_mixed(p))
+    else if (program_attends_twice(p))
         r->as.model.window = 0;
     const struct model *m = r->local->model;
     r->traced = 0;
@@ -457,7 +457,7 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
     const struct plan *p = local->plan;
-    bool all = program_recomputes_all(p), mixed = attention_mixed(p);
+    bool all = program_recomputes_all(p), mixed = program_attends_twice(p);
     enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
     enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
     struct run *r = calloc(1, sizeof *r);

@@ -54,6 +54,18 @@ var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
     return result(t, numel, tape_var_dtype(t, x));
 }
 
+var tape_scatter(struct tape *t, const char *name, var into, var index, var x)
+{
+    int store = t->vars[into].store;
+
+    tape_begin_reading(t, name, KC_COPY)->bytes = 2 * tape_var_bytes(t, x) + tape_var_bytes(t, index);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    tape_edge(t, n, x);
+    tape_save_var(t, n, index);
+    t->stores[store].refs++;
+    return tape_var(t, store, tape_var_numel(t, into), tape_var_dtype(t, into), t->nnodes - 1, 0);
+}
+
 var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets)
 {
     int64_t rows = tape_var_numel(t, x) / k, each = ceil_div(rows, experts);

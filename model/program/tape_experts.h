@@ -15,6 +15,8 @@ var  tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, i
 var  tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index);
 /* x /= x.sum(-1), in place: its rows, and a copy of x, are saved. */
 var  tape_normalise(struct tape *t, var x, int64_t rows);
+/* into.scatter_(-1, index, x), of a tensor that needs no gradient: back, what is picked by index. */
+var  tape_scatter(struct tape *t, const char *name, var into, var index, var x);
 /* x[index]: so many elements; back into zeros of x's size. */
 var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* y[rows, n] = x[rows, k] W[expert of the row], `experts` products in one kernel; saves `offsets` beside x and w. */

@@ -176,7 +176,9 @@ static struct qkv project(struct torch_model *b, var x)
     const int64_t width[3] = { q, kv, kv };
     /* The ring's lie by heads; Ulysses' by positions, then by sequences. */
     bool moved = torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && m->kv_heads > 1;
-    const bool copies[3] = { rope || eager, rope, eager || moved };
+    bool late = b->style->complex_rotary;           /* rotated as they were projected, transposed afterwards */
+    bool turns = eager && !model_windowed(&b->as->model, b->traced);
+    const bool copies[3] = { late ? turns : rope || eager, late ? turns : rope, eager || moved };
     var made[3];
     for (int i = 0; i < 3; i++) {
         made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
@@ -405,7 +407,9 @@ var torch_attention(struct torch_model *b, var x)
     struct qkv in = latent ? torch_latent(b, all, kept) : project(b, all);
     tape_parts_gathered(t);
 
-    if (m->position == POS_ROPE && !latent)
+    if (b->style->complex_rotary)
+        torch_llama4_positions(b, (var *const[]){ &in.q, &in.k }, kept);
+    else if (m->position == POS_ROPE && !latent)
         rotate_both(b, (var *const[]){ &in.q, &in.k }, kept);
     if (b->style->scaled_rotated)
         scale_rotated(b, &in.q);

@@ -1,4 +1,4 @@
-/* torch_experts.c -- routers and experts as transformers 5.23 computes them: modeling_{mixtral,qwen3_moe,olmoe,granitemoe,deepseek_v3,gpt_oss}.py and
+/* torch_experts.c -- routers and experts as transformers 5.23 computes them: modeling_{mixtral,qwen3_moe,olmoe,granitemoe,deepseek_v3,gpt_oss,llama4}.py and
  * grouped_mm_experts_forward() of integrations/moe.py, which is what it takes by itself. */
 #include "model/program/torch_experts.h"
 
@@ -89,7 +89,7 @@ static struct routes route_groups(struct torch_model *b, var x)
     return (struct routes){ logits, values, index };
 }
 
-/* The expert that every token takes beside: DeepseekV3MLP. */
+/* The expert that every token takes beside: DeepseekV3MLP, Llama4TextMLP. */
 static var shared_expert(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -206,5 +206,72 @@ var torch_experts(struct torch_model *b, var x)
     tape_drop(t, r.logits);
     tape_drop(t, r.weights);
     tape_drop(t, r.index);
+    return out;
+}
+
+/* Llama4Router: scores of the experts that a token takes; of the others sigmoid(-inf), which is 0. */
+static var route_by_sigmoid(struct torch_model *b, var x, var *logits)
+{
+    struct tape *t = b->t;
+    int64_t rows = b->tokens, n = b->m->experts;
+    enum dtype dt = tape_var_dtype(t, x);
+    var index;
+
+    *logits = torch_linear(b, GEMM("router"), x, n, b->m->hidden, ROLE_ROUTER);
+    t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
+    var values = tape_topk(t, *logits, rows, b->m->experts_used, &index);
+    var all = op_new(t, "router scores", KC_ELEMENTWISE, rows * n, dt);
+    var scores = tmp(t, all, tape_scatter(t, "router scatter", all, index, values));
+    scores = tmp(t, scores, op_cast(t, scores, DT_FP32));
+    scores = tmp(t, scores, op_unary(t, "router sigmoid", KC_ELEMENTWISE, scores, SAVE_OUT));
+    scores = tmp(t, scores, op_cast(t, scores, dt));
+    tape_drop(t, values);
+    tape_drop(t, index);
+    t->module = -1;
+    return scores;
+}
+
+/* Llama4TextExperts: names last until it returns. */
+static var every_expert(struct torch_model *b, var in)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->expert_ffn, n = b->m->experts, half = b->tokens * n * f;
+    var part[2], w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
+
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
+    var both = tape_grouped(t, GEMM("experts gate up"), in, 2 * f, h, n, w, 0);
+    tape_drop(t, w);
+    op_split(t, "gate up split", both, 2, (int64_t[]){ half, half }, part);
+    var act = torch_activation(b, part[0]);
+    var y = tmp(t, act, op_mul(t, "experts product", part[1], act));
+    w = weight(b, ROLE_EXPERTS_OUT, n * f * h);
+    y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, n, w, 0));
+    tape_drop(t, w);
+    tape_drop(t, both);
+    tape_drop(t, part[0]);
+    tape_drop(t, part[1]);
+    t->module = -1;
+    return y;
+}
+
+/* Llama4TextMoe: every expert gets every token, times the token's score for it.  The block has a name for the logits, where it had one for
+ * attention's probabilities. */
+var torch_every_expert(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t n = b->m->experts;
+    var logits, scores;
+
+    t->half = 1;
+    scores = route_by_sigmoid(b, x, &logits);
+    var in = op_repeat(t, "tokens of experts", x, n), column = op_copy(t, "scores of experts", scores, true);
+    in = tmp(t, in, tape_weigh(t, "experts weigh", in, column));
+    tape_drop(t, column);
+    var routed = every_expert(b, in), out = shared_expert(b, x), sum = tape_sum_rows(t, "experts sum", routed, n);
+    out = tmp(t, out, op_add_to(t, "shared add", out, sum));
+    const var names[] = { sum, routed, in, scores, b->weights };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    b->weights = logits;
     return out;
 }

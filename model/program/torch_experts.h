@@ -7,4 +7,7 @@
 /* What the experts that each token takes add to x. */
 var torch_experts(struct torch_model *b, var x);
 
+/* The same of llama4. */
+var torch_every_expert(struct torch_model *b, var x);
+
 #endif

@@ -13,6 +13,7 @@
 #include "model/program/tape_collective.h"
 #include "model/program/tape_parts.h"
 #include "model/program/titan_moe.h"
+#include "model/program/torch_rotary.h"
 #include "model/program/torch_experts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
@@ -63,6 +64,7 @@ static const struct torch_style styles[] = {
     { .family = "deepseek_v3", .attn_dropout = true, .routes_fp32 = true },
     { .family = "gpt_oss", .attn_dropout = true, .fp32_weight = true, .routes_first = true, .routes_low = true, .half_tables = true,
       .sinks = true, .clamped_gate = true },
+    { .family = "llama4_text", .attn_dropout = true, .low_softmax = true, .attention_named = true, .complex_rotary = true, .every_expert = true },
     { .family = "olmoe", .attn_dropout = true, .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
@@ -252,7 +254,7 @@ static var plain_mlp(struct torch_model *b, var x)
 static var mlp(struct torch_model *b, var x)
 {
     if (b->m->experts && model_has_experts(b->m, b->block))
-        return b->p->parallel.expert > 1 ? titan_moe(b, x) : torch_experts(b, x);
+        return b->p->parallel.expert > 1 ? titan_moe(b, x) : b->style->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
@@ -305,7 +307,7 @@ var torch_block(struct torch_model *b, var x)
 
     /* GPT-2's hidden_states names the norm's output until the residual is added, and
      * attn_output lives as long as the block; elsewhere one name serves for all. */
-    bool named = b->style->keeps_names;
+    bool named = b->style->keeps_names, attn_named = named || b->style->attention_named;
     enum norm_place place = b->m->norm_place;
     bool first = place == NORM_FIRST || place == NORM_AROUND;
     bool behind = place == NORM_AROUND || place == NORM_BEHIND;
@@ -319,7 +321,7 @@ var torch_block(struct torch_model *b, var x)
     attn = tmp(t, attn, scale_residual(b, attn));
     var mid = op_add(t, "residual add", attn, x);
     tape_drop(t, n);
-    attn = named ? attn : tmp(t, attn, 0);
+    attn = attn_named ? attn : tmp(t, attn, 0);
     if (place == NORM_OF_SUM)
         mid = tmp(t, mid, torch_norm(b, "norm", mid, ROLE_NORM_ATTN));
 
@@ -361,7 +363,8 @@ static var causal_mask(struct torch_model *b)
     if (b->style->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
         return op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * b->m->heads * s * s, b->dt);
     if (b->kernel > ATTENTION_MATH && attention_masked(b->p))
-        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
+        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s * (b->style->complex_rotary ? b->p->micro_batch : 1), DT_UINT8);   /* chunks begin
+                                       where a sequence of the batch does */
     if (b->p->kernels != KERNELS_TORCH_EAGER)
         return 0;
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
@@ -396,6 +399,10 @@ static void rotary_tables(struct torch_model *b, int first)
     bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
         b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
+    if (b->style->complex_rotary) {
+        b->cos = torch_angles(b);
+        return;
+    }
     var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
     var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
     var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);

@@ -47,6 +47,10 @@ struct torch_style {
     bool half_tables;           /* of cosines and sines hold each angle once; halves are rotated */
     bool sinks;                 /* beside the scores of each head a number */
     bool clamped_gate;          /* experts with biases, whose gate and up are clamped (swiglu-oai) */
+    bool attention_named;       /* the block holds attention's output to its end */
+    bool complex_rotary;        /* llama4: pairs are rotated as complex numbers in fp32, in layers with a window alone; behind it a norm
+                                   without weights; in the others q is scaled by its position */
+    bool every_expert;          /* computes every token, times its score for it */
     bool routes_fp32;           /* ... and their weights stay in fp32 */
 };
 const struct torch_style *torch_style_of(const char *family);

@@ -404,6 +404,18 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
     return out;
 }
 
+var torch_l2_norm(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var x32 = op_cast(t, x, DT_FP32);
+    var r = op_rms(t, x32, tape_var_numel(t, x) / b->m->head_dim);
+    var y = op_mul_rows(t, "qk norm", x32, r);
+
+    tape_drop(t, x32);
+    tape_drop(t, r);
+    return tmp(t, y, op_cast(t, y, tape_var_dtype(t, x)));
+}
+
 /* x32 = x.float(); (x32 - mean) * rsqrt(mean((x32 - mean)^2)): the difference is taken twice. */
 static var centred_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
 {

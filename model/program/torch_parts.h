@@ -16,6 +16,8 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
 /* The same over rows of `width`. */
 var torch_norm_rows(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role);
+/* Llama4TextL2Norm: over heads, without weights. */
+var torch_l2_norm(struct torch_model *b, var x);
 /* The norm of q or k, whose heads are `width` elements together. */
 var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
 /* What norms and residuals have, as the products of a block need it: all positions; and back, what each rank has a part

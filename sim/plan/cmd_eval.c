@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "base/terminal.h"
 #include "model/plan/elsewhere.h"
+#include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/eval.h"
 #include "sim/price/gpu_rates.h"
@@ -31,8 +32,7 @@ static void print_model(const struct plan *p)
         printf("%s of them used by a token, ", count_text(m->active).s);
     printf("%" PRId64 " blocks of %" PRId64 "\n", m->layers, m->hidden);
     if (m->experts)
-        printf("%" PRId64 " experts a block, %" PRId64 " for each token: tokens are taken to spread evenly over them\n", m->experts,
-               m->experts_used);
+        printf("%" PRId64 " experts a block, %" PRId64 " for each token: %s\n", m->experts, m->experts_used, experts_routing(m));
     if (p->parallel.expert > 1)
         print_expert_ranks(p);
     else if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)

@@ -9,6 +9,7 @@
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
+#include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
 
@@ -134,7 +135,7 @@ void search_question_print(const struct question *q, FILE *to)
 
     fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
     if (q->model.experts)
-        fprintf(to, ", %s used by a token; tokens are taken to spread evenly over experts", count_text(q->model.active).s);
+        fprintf(to, ", %s used by a token; %s", count_text(q->model.active).s, experts_routing(&q->model));
     fprintf(to, ") on %" PRId64 " %s of %s (%s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
     if (c->gpus_per_node > 1 && !c->is_host)
         fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);

@@ -27,6 +27,9 @@
 /* With the Python of a hook around it, which picks the unit, its streams and buffers.  1 ms each has been seen
  * (pytorch/pytorch#173680, many small modules).  FSDP1's and DeepSpeed's hooks are taken to be as dear. */
 #define ISSUE_HOOK      (70 * ISSUE_INFERENCE)
+/* A collective with which DTensor brings an operator's input to its place (Muon under FSDP2), with what the operator itself takes more on
+ * DTensors: the same script, 2026-11, 24.7 for tall matrices and 25.7 for wide ones. */
+#define ISSUE_DTENSOR   (25 * ISSUE_INFERENCE)
 /* A hook of DeepSpeed's stage 3 before or after a module, which finds all it needs there: half of what a module takes more
  * than without DeepSpeed, 10.3 and 8.2 (0.19.6; the same script and way of counting, `deepspeed`; its work on gradients is in the
  * latter).  0.13 and 0.1 ms; 0.12 were counted back from GPTlite's rows (sim/notebook.md). */
@@ -198,9 +201,7 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
  * their own. */
 static bool piece_masked(const struct plan *p, enum piece_id id)
 {
-    bool windowed = id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
-
-    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (windowed || !attention_mixed(p));
+    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (program_piece_windowed(p, id) || !attention_mixed(p));
 }
 
 /* As a trace has it, one thing of its kind, however many kernels that is in reality; 0: not known. */
@@ -559,6 +560,8 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
             return traced_issue(c, TRACED_COLL);
         if (own)
             return entry;
+        if (o->flags & OPF_DTENSOR)
+            return ISSUE_DTENSOR;
         return coll_is_message((enum coll_op)o->u.coll.op) ? ISSUE_MESSAGE : o->flags & OPF_HOOK ? ISSUE_HOOK : ISSUE_COLL;
     case OP_COPY:
         if (traced_issue(c, TRACED_FORWARD) > 0)

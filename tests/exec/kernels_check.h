@@ -109,6 +109,15 @@ static inline void array_free(struct array *a)
     free(a->base);
 }
 
+/* fp32, or 16 bits. */
+static inline enum dtype host_dtype(void) { return coin() ? DT_FP32 : coin() ? DT_BF16 : DT_FP16; }
+
+/* How far apart neighbours are: bf16's up to 2^-7 of their size, fp16's 2^-10; fp32 is given what its sums may differ. */
+static inline double half_tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : t == DT_FP16 ? 1.01 * 0x1p-10 : fp32; }
+
+/* assert_same()'s size: in fp16 that which lets sums differ by as much as bf16's does, and numbers below 2^-14 by 2^-24. */
+static inline double half_size(enum dtype t, double bf16, double fp32) { return t == DT_BF16 ? bf16 : t == DT_FP16 ? 8 * bf16 + 0x1p-14 : fp32; }
+
 /* ---- kernels ---- */
 
 struct opened { struct kernels *k; const struct kernel_ops *ops; struct array workspace; };

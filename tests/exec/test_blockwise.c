@@ -1,9 +1,12 @@
 /* Codes in blocks against bitsandbytes' (tests/golden/tune/codes.jsonl): its tables, weights in NF4, AdamW with moments in 8 bits; and what
  * rounding may cost, by arithmetic. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "exec/kernels/blockwise.h"
+#include "exec/kernels/blockwise_code.h"
 #include "tests/exec/kernels_check.h"
 
 #define GOLDEN "tests/golden/tune/codes.jsonl"
@@ -215,6 +218,39 @@ static void zeros_stay_zeros(void **state)
     close_both(&b);
 }
 
+static void same_code(bool is_signed, float x)
+{
+    int got = blockwise_code_of(is_signed, x), want = blockwise_code(blockwise_map(is_signed), x);
+
+    if (got != want)
+        fail_msg("%s table: the code of %.9g is %d, by the search %d", is_signed ? "signed" : "unsigned", (double)x, got, want);
+}
+
+/* Every 997th float, NaN and infinities among them, and those beside each value and beside each middle of two values. */
+static void thresholds_give_the_codes_of_the_search(void **state)
+{
+    (void)state;
+    for (int is_signed = 0; is_signed < 2; is_signed++) {
+        const float *map = blockwise_map(is_signed);
+        for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 997) {
+            uint32_t b = (uint32_t)bits;
+            float x;
+            memcpy(&x, &b, sizeof x);
+            same_code(is_signed, x);
+        }
+        for (int i = 0; i < 255; i++) {
+            float at[] = { map[i], (map[i] + map[i + 1]) * 0.5f, map[i + 1] };
+            for (int j = 0; j < 3; j++) {
+                same_code(is_signed, nextafterf(at[j], -2));
+                same_code(is_signed, at[j]);
+                same_code(is_signed, nextafterf(at[j], 2));
+            }
+        }
+        for (int i = 0; i < 6; i++)
+            same_code(is_signed, ((const float[]){ 0.0f, -0.0f, 1e-45f, -1e-45f, INFINITY, -INFINITY })[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +258,7 @@ int main(void)
         cmocka_unit_test(small_tensors_keep_moments_in_32_bits),
         cmocka_unit_test(a_weight_comes_back_within_half_a_gap),
         cmocka_unit_test(zeros_stay_zeros),
+        cmocka_unit_test(thresholds_give_the_codes_of_the_search),
     };
 
     return cmocka_run_group_tests_name("exec/blockwise", tests, NULL, NULL);

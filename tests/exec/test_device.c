@@ -370,18 +370,22 @@ static void kernels_count_what_is_not_finite(void **state)
 {
     (void)state;
     const float x[6] = { NAN, 1, INFINITY, 3.4e38f, -INFINITY, 0 };
-    uint16_t narrow[6];
+    uint16_t narrow[6], fp16[6];
 
     for (int i = 0; i < 6; i++)
         narrow[i] = half_to_bf16(i == 3 ? 3e38f : x[i]);
+    for (int i = 0; i < 6; i++)
+        fp16[i] = half_to_fp16(i == 3 ? 65519.0f : i == 1 ? 65520.0f : x[i]);        /* the largest is 65504 */
     for (int ref = 0; ref < 2; ref++) {
         struct kernels *k = host_kernels(ref);
-        double wide = 1, half = 2;
+        double wide = 1, half = 2, other_half = 0;
+        assert_int_equal(kernels_ops(k)->not_finite(k, 6, fp16, DT_FP16, &other_half), 0);
         assert_int_equal(kernels_ops(k)->not_finite(k, 6, x, DT_FP32, &wide), 0);
         assert_int_equal(kernels_ops(k)->not_finite(k, 6, narrow, DT_BF16, &half), 0);
         assert_int_equal(kernels_ops(k)->finish(k), 0);
         assert_close(wide, 4, 0);               /* added to what was there */
         assert_close(half, 5, 0);
+        assert_close(other_half, 4, 0);
         kernels_close(k);
     }
 }

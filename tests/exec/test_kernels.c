@@ -1,11 +1,6 @@
 /* Every kernel but products and attention beside the reference, on random shapes. */
 #include "tests/exec/kernels_check.h"
 
-/* bf16: neighbours are up to 2^-7 apart. */
-static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
-
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 static struct both open_for(int64_t n, int64_t h, int64_t vocab)
 {
     struct kernels_need need = { .n = n, .widest_in = h, .widest_out = h, .vocab = vocab, .seq = 1, .dim = 1,
@@ -52,7 +47,7 @@ static void embeddings_equal_the_reference(void **state)
     for (int i = 0; i < 40; i++) {
         int64_t seq = random_int(1, 30), n = seq * random_int(1, 5), h = random_int(1, i < 35 ? 80 : 2100);
         int64_t vocab = random_int(1, 60);
-        enum dtype at = any_dtype(), wt = any_dtype();
+        enum dtype at = host_dtype(), wt = host_dtype();
         struct dropout d = { .p = coin() ? 0.3 : 0, .key = random_bits(), .first = random_int(0, 1000) };
         struct both b = open_for(n, h, vocab);
         struct array table = array_random(vocab * h, wt, 1), positions = array_random(seq * h, wt, 1);
@@ -65,10 +60,10 @@ static void embeddings_equal_the_reference(void **state)
         const void *p = coin() ? positions.x : NULL;
         b.host.ops->embed_positions(b.host.k, n, h, seq, p, wt, got.x, at, &d);
         b.ref.ops->embed_positions(b.ref.k, n, h, seq, p, wt, want.x, at, &d);
-        assert_same("embed positions", &got, &want, tol(at, 3e-7), 0);
+        assert_same("embed positions", &got, &want, half_tol(at, 3e-7), 0);
         b.host.ops->dropout_back(b.host.k, n * h, got.x, at, &d);
         b.ref.ops->dropout_back(b.ref.k, n * h, want.x, at, &d);
-        assert_same("dropout backward", &got, &want, 2 * tol(at, 3e-7), 0);
+        assert_same("dropout backward", &got, &want, 2 * half_tol(at, 3e-7), 0);
         free(ids);
         array_free(&table), array_free(&positions), array_free(&got), array_free(&want);
         close_both(&b);
@@ -81,7 +76,7 @@ static void embedding_gradients_equal_the_reference(void **state)
     for (int i = 0; i < 40; i++) {
         int64_t seq = random_int(1, 30), n = seq * random_int(1, 5), h = random_int(1, i < 35 ? 50 : 1100);
         int64_t vocab = random_int(1, 60), rows = seq + random_int(0, 5);
-        enum dtype at = any_dtype(), gt = any_dtype();
+        enum dtype at = host_dtype(), gt = host_dtype();
         bool add = coin();
         enum grad_into into = add ? GRAD_ADD : GRAD_SET;
         struct both b = open_for(n, h, vocab);
@@ -92,10 +87,10 @@ static void embedding_gradients_equal_the_reference(void **state)
 
         assert_int_equal(b.host.ops->embed_back(b.host.k, n, h, vocab, ids, dx.x, at, got.x, gt, into), 0);
         b.ref.ops->embed_back(b.ref.k, n, h, vocab, ids, dx.x, at, want.x, gt, into);
-        assert_same("embed backward", &got, &want, tol(gt, 1e-6), gt == DT_BF16 ? 0.01 : 1);
+        assert_same("embed backward", &got, &want, half_tol(gt, 1e-6), half_size(gt, 0.01, 1));
         b.host.ops->embed_positions_back(b.host.k, n, h, seq, rows, dx.x, at, pos.x, gt, into);
         b.ref.ops->embed_positions_back(b.ref.k, n, h, seq, rows, dx.x, at, want_pos.x, gt, into);
-        assert_same("embed positions backward", &pos, &want_pos, tol(gt, 1e-6), gt == DT_BF16 ? 0.01 : 1);
+        assert_same("embed positions backward", &pos, &want_pos, half_tol(gt, 1e-6), half_size(gt, 0.01, 1));
         free(ids);
         array_free(&dx), array_free(&got), array_free(&want), array_free(&pos), array_free(&want_pos);
         close_both(&b);
@@ -132,8 +127,8 @@ struct norm_case {
 static struct norm_case random_norm(int i)
 {
     struct norm_case c = { .kind = coin() ? NORM_LAYER : NORM_RMS, .n = random_int(1, 50),
-                           .h = random_int(2, i < 30 ? 90 : 1500), .at = any_dtype(), .wt = any_dtype(),
-                           .gt = any_dtype(), .w = coin(), .b = coin(), .add = coin() };
+                           .h = random_int(2, i < 30 ? 90 : 1500), .at = host_dtype(), .wt = host_dtype(),
+                           .gt = host_dtype(), .w = coin(), .b = coin(), .add = coin() };
 
     c.nstats = c.kind == NORM_LAYER ? 2 * c.n : c.n;
     c.in_place = !c.add && coin();
@@ -149,7 +144,7 @@ static void check_norm_back(struct both *b, const struct norm_case *c, const str
     struct array dw = output(c->h, c->gt, c->add), want_dw = array_like(&dw);
     struct array db = output(c->h, c->gt, c->add), want_db = array_like(&db);
     struct array *dx = c->in_place ? &dy2 : &got;
-    double size = c->gt == DT_BF16 ? 0.02 : sqrt((double)c->n);
+    double size = half_size(c->gt, 0.02, sqrt((double)c->n));
 
     assert_int_equal(b->host.ops->norm_back(b->host.k, c->kind, c->n, c->h, c->in_place ? dy2.x : dy.x, x->x,
                                             c->w ? w->x : NULL, c->wt, stats->x, c->at, dx->x, c->add,
@@ -157,9 +152,9 @@ static void check_norm_back(struct both *b, const struct norm_case *c, const str
     b->ref.ops->norm_back(b->ref.k, c->kind, c->n, c->h, dy.x, x->x, c->w ? w->x : NULL, c->wt, stats->x,
                           c->at, want.x, c->add, c->w ? want_dw.x : NULL, c->b ? want_db.x : NULL, c->gt,
                           into);
-    assert_same("norm backward", dx, &want, tol(c->at, 5e-6), c->at == DT_BF16 ? 0.02 : 1);
-    assert_same("norm weight gradient", &dw, &want_dw, tol(c->gt, 4e-6), size);
-    assert_same("norm bias gradient", &db, &want_db, tol(c->gt, 4e-6), size);
+    assert_same("norm backward", dx, &want, half_tol(c->at, 5e-6), half_size(c->at, 0.02, 1));
+    assert_same("norm weight gradient", &dw, &want_dw, half_tol(c->gt, 4e-6), size);
+    assert_same("norm bias gradient", &db, &want_db, half_tol(c->gt, 4e-6), size);
     array_free(&dy), array_free(&dy2), array_free(&got), array_free(&want);
     array_free(&dw), array_free(&want_dw), array_free(&db), array_free(&want_db);
 }
@@ -179,7 +174,7 @@ static void norms_equal_the_reference(void **state)
                                           c.b ? bias.x : NULL, c.wt, got.x, c.at, stats.x), 0);
         b.ref.ops->norm(b.ref.k, c.kind, c.n, c.h, 1e-5, x.x, c.w ? w.x : NULL, c.b ? bias.x : NULL, c.wt,
                         want.x, c.at, want_stats.x);
-        assert_same("norm", &got, &want, tol(c.at, 3e-6), c.at == DT_BF16 ? 0.02 : 1);
+        assert_same("norm", &got, &want, half_tol(c.at, 3e-6), half_size(c.at, 0.02, 1));
         assert_same("norm statistics", &stats, &want_stats, 3e-6, 1);
         check_norm_back(&b, &c, &x, &w, &want_stats);
         array_free(&x), array_free(&w), array_free(&bias), array_free(&got), array_free(&want);
@@ -194,7 +189,7 @@ static void activations_equal_the_reference(void **state)
     for (int i = 0; i < 64; i++) {
         enum activation act = (enum activation)(i % 4);
         int64_t n = random_int(1, 3000);
-        enum dtype at = any_dtype();
+        enum dtype at = host_dtype();
         bool gated = i / 4 % 2;
         struct both b = open_for(1, 1, 1);
         struct array gate = array_random(n, at, 6), up = array_random(n, at, 6);
@@ -202,15 +197,15 @@ static void activations_equal_the_reference(void **state)
         struct array du = array_random(n, at, 1), want_du = array_like(&du);
         struct array dgate = array_new(n, at), want_dgate = array_new(n, at);
         const void *g = gated ? gate.x : NULL;
-        double size = at == DT_BF16 ? 1e-3 : 1;
+        double size = half_size(at, 1e-3, 1);
 
         b.host.ops->activation(b.host.k, act, n, g, up.x, got.x, at);
         b.ref.ops->activation(b.ref.k, act, n, g, up.x, want.x, at);
-        assert_same("activation", &got, &want, tol(at, 1.5e-6), size);
+        assert_same("activation", &got, &want, half_tol(at, 1.5e-6), size);
         b.host.ops->activation_back(b.host.k, act, n, g, up.x, du.x, gated ? dgate.x : NULL, at);
         b.ref.ops->activation_back(b.ref.k, act, n, g, up.x, want_du.x, gated ? want_dgate.x : NULL, at);
-        assert_same("activation backward", &du, &want_du, tol(at, 1.5e-6), size);
-        assert_same("activation backward, gate", &dgate, &want_dgate, tol(at, 3e-6), size);
+        assert_same("activation backward", &du, &want_du, half_tol(at, 1.5e-6), size);
+        assert_same("activation backward, gate", &dgate, &want_dgate, half_tol(at, 3e-6), size);
         array_free(&gate), array_free(&up), array_free(&got), array_free(&want);
         array_free(&du), array_free(&want_du), array_free(&dgate), array_free(&want_dgate);
         close_both(&b);
@@ -222,7 +217,7 @@ static void the_loss_equals_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 40; i++) {
         int64_t n = random_int(1, 20), vocab = i == 39 ? 50257 : random_int(1, 3000);
-        enum dtype at = any_dtype();
+        enum dtype at = host_dtype();
         double size = i % 3 ? 5 : 100;
         struct both b = open_for(n, 1, vocab);
         struct array got = array_random(n * vocab, at, size), want = array_like(&got);
@@ -232,7 +227,7 @@ static void the_loss_equals_the_reference(void **state)
         assert_int_equal(b.host.ops->cross_entropy(b.host.k, n, vocab, got.x, at, labels, losses.x, 0.37), 0);
         b.ref.ops->cross_entropy(b.ref.k, n, vocab, want.x, at, labels, want_losses.x, 0.37);
         assert_same("losses", &losses, &want_losses, 1e-6, 1);
-        assert_same("gradients of the logits", &got, &want, tol(at, 2e-6), at == DT_BF16 ? 1e-6 : 0.05);
+        assert_same("gradients of the logits", &got, &want, half_tol(at, 2e-6), half_size(at, 1e-6, 0.05));
         free(labels);
         array_free(&got), array_free(&want), array_free(&losses), array_free(&want_losses);
         close_both(&b);
@@ -244,7 +239,7 @@ static void adamw_equals_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 30; i++) {
         int64_t n = random_int(1, 5000);
-        enum dtype gt = any_dtype(), ot = any_dtype();
+        enum dtype gt = host_dtype(), ot = host_dtype();
         struct adamw a = { 0.01, 0.9, 0.95, 1e-8, coin() ? 0.1 : 0, random_int(1, 50), 0.5 };
         struct both b = open_for(1, 1, 1);
         struct array p = array_random(n, DT_FP32, 1), want_p = array_like(&p);
@@ -261,7 +256,7 @@ static void adamw_equals_the_reference(void **state)
         assert_same("m", &m, &want_m, 3e-7, 1);
         assert_same("v", &v, &want_v, 3e-7, 1);
         assert_same("p", &p, &want_p, 1e-6, 1);
-        assert_same("p cast", &out, &want_out, tol(ot, 1e-6), ot == DT_BF16 ? 1e-3 : 1);
+        assert_same("p cast", &out, &want_out, half_tol(ot, 1e-6), half_size(ot, 1e-3, 1));
         array_free(&p), array_free(&m), array_free(&v), array_free(&g), array_free(&out);
         array_free(&want_p), array_free(&want_m), array_free(&want_v), array_free(&want_out);
         close_both(&b);
@@ -318,7 +313,7 @@ static void copies_equal_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 60; i++) {
         int64_t n = random_int(1, 3000);
-        enum dtype dt = any_dtype(), st = any_dtype();
+        enum dtype dt = host_dtype(), st = host_dtype();
         bool add = coin(), own = dt == st && coin();
         double scale = coin() ? 1 : 0.3;
         struct both b = open_for(1, 1, 1);
@@ -327,7 +322,7 @@ static void copies_equal_the_reference(void **state)
 
         b.host.ops->copy(b.host.k, n, got.x, dt, own ? got.x : src.x, st, scale, add);
         b.ref.ops->copy(b.ref.k, n, want.x, dt, own ? want.x : src.x, st, scale, add);
-        assert_same("copy", &got, &want, add || scale != 1 ? tol(dt, 2e-7) : 0, add ? 0.5 : 0);
+        assert_same("copy", &got, &want, add || scale != 1 ? half_tol(dt, 2e-7) : 0, add ? 0.5 : 0);
         array_free(&src), array_free(&got), array_free(&want);
         close_both(&b);
     }

@@ -12,7 +12,7 @@ static struct attention random_attention(int64_t most_seq)
 {
     struct attention a = { .batch = random_int(1, 3), .seq = random_int(1, most_seq),
                            .kv_heads = random_int(1, 3), .dim = random_int(1, 40) * 2,
-                           .at = coin() ? DT_FP32 : DT_BF16 };
+                           .at = host_dtype() };
 
     a.heads = a.kv_heads * random_int(1, 3);
     a.ld = (a.heads + 2 * a.kv_heads) * a.dim + (coin() ? random_int(1, 7) : 0);
@@ -53,14 +53,14 @@ static void check_attention(const struct attention *a, int threads, double size)
     struct results want = attend(&b.ref, a, &qkv, NULL, NULL, &dout);
     struct results got = attend(&b.host, a, &qkv, &want.o, &want.lse, &dout);
     /* A score's rounding is a probability's relative error, and scores grow as size^2. */
-    double tol = a->at == DT_BF16 ? 1.01 * 0x1p-7 : 4e-6 * size * size;
+    double far = half_tol(a->at, 4e-6 * size * size);
 
-    assert_same("attention", &got.o, &want.o, tol, size > 1 ? size : 0.05);
+    assert_same("attention", &got.o, &want.o, far, size > 1 ? size : 0.05);
     assert_same("log-sum-exp", &got.lse, &want.lse, 1e-6, size * size);
     assert_same("attention delta", &got.delta, &want.delta, 4e-6, 1);
     /* A gradient is a sum of p * (dO . v) * q. */
-    assert_same("attention backward", &got.dqkv, &want.dqkv, tol,
-                a->at == DT_BF16 ? 0.05 : size * size * size);
+    assert_same("attention backward", &got.dqkv, &want.dqkv, far,
+                half_size(a->at, 0.05, size * size * size));
     free_results(&got), free_results(&want);
     array_free(&qkv), array_free(&dout);
     close_both(&b);
@@ -137,13 +137,13 @@ static void rotary_equals_the_reference_and_its_inverse_undoes_it(void **state)
         struct array freq = array_random(rot / 2, DT_FP32, 1);
         struct array x = array_random(a.batch * a.seq * a.ld, a.at, 1);
         struct array got = array_like(&x), want = array_like(&x);
-        double tol = a.at == DT_BF16 ? 0x1p-7 : 1e-6;
+        double far = half_tol(a.at, 1e-6);
 
         assert_int_equal(b.host.ops->rotary(b.host.k, &a, rot, freq.x, got.x, false), 0);
         assert_int_equal(b.ref.ops->rotary(b.ref.k, &a, rot, freq.x, want.x, false), 0);
-        assert_same("rotary", &got, &want, tol, a.at == DT_BF16 ? 0.02 : 1);
+        assert_same("rotary", &got, &want, far, half_size(a.at, 0.02, 1));
         assert_int_equal(b.host.ops->rotary(b.host.k, &a, rot, freq.x, got.x, true), 0);
-        assert_same("rotary and back", &got, &x, 2 * tol, 1);
+        assert_same("rotary and back", &got, &x, 2 * far, 1);
         array_free(&freq), array_free(&x), array_free(&got), array_free(&want);
         close_both(&b);
     }
@@ -179,7 +179,7 @@ static void parts_equal_the_reference(void **state)
         struct array qkv = array_random(n * a.ld, a.at, 1), dout = array_random(n * a.heads * a.dim, a.at, 1);
         struct array o = array_new(n * a.heads * a.dim, DT_FP32), lse = array_new(n * a.heads, DT_FP32);
         struct array dq = array_new(n * pitch, DT_FP32), delta = array_random(n * a.heads, DT_FP32, 1);
-        double tol = a.at == DT_BF16 ? 1.01 * 0x1p-7 : 8e-6;
+        double far = half_tol(a.at, 8e-6);
         for (int part = 0; part < 4; part++) {
             struct array kv = array_random(n * wide, a.at, 1), dkv = array_new(n * wide, a.at), dkv_ref = array_new(n * wide, a.at);
             struct array o_ref = array_like(&o), lse_ref = array_like(&lse), dq_ref = array_like(&dq);
@@ -194,7 +194,7 @@ static void parts_equal_the_reference(void **state)
             assert_int_equal(b.ref.ops->attention_part_back(b.ref.k, &a, &p, qkv.x, lse.x, dout.x, delta.x, dq_ref.x, pitch,
                                                             dkv_ref.x, wide), 0);
             assert_same("dq of parts", &dq, &dq_ref, 8e-6, 4);
-            assert_same("dk, dv of a part", &dkv, &dkv_ref, tol, a.at == DT_BF16 ? 0.1 : 4);
+            assert_same("dk, dv of a part", &dkv, &dkv_ref, far, half_size(a.at, 0.1, 4));
             array_free(&kv), array_free(&dkv), array_free(&dkv_ref), array_free(&o_ref), array_free(&lse_ref), array_free(&dq_ref);
         }
         array_free(&qkv), array_free(&dout), array_free(&o), array_free(&lse), array_free(&dq), array_free(&delta);
@@ -249,7 +249,7 @@ static void runs_are_copied_as_the_reference_does(void **state)
     (void)state;
     for (int i = 0; i < 60; i++) {
         struct runs r = { .n = { random_int(1, 5), random_int(1, 5) }, .run = random_int(1, i < 50 ? 40 : 2000),
-                          .dt = coin() ? DT_FP32 : DT_BF16, .st = coin() ? DT_FP32 : DT_BF16, .add = coin() };
+                          .dt = host_dtype(), .st = host_dtype(), .add = coin() };
         struct kernels_need need = { .n = 1, .widest_in = 1, .widest_out = 1, .vocab = 1, .seq = 1, .dim = 1, .threads = 1 + i % 2,
                                      .at = DT_FP32, .wt = DT_FP32 };
         struct both b = open_both(&need);

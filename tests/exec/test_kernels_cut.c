@@ -2,10 +2,6 @@
  * have adds up to it. */
 #include "tests/exec/kernels_check.h"
 
-static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
-
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 static struct both open_for(int64_t n, int64_t h, int64_t vocab)
 {
     struct kernels_need need = { .n = n, .widest_in = h, .widest_out = h, .vocab = vocab, .seq = 1, .dim = 1,
@@ -32,7 +28,7 @@ static void ranks_lookups_add_up_to_the_whole(void **state)
     for (int i = 0; i < 40; i++) {
         int64_t n = random_int(1, 60), h = random_int(1, i < 35 ? 60 : 2100), vocab = random_int(2, 60);
         int64_t cut = random_int(1, vocab - 1);
-        enum dtype wt = any_dtype();
+        enum dtype wt = host_dtype();
         struct both b = open_for(n, h, vocab);
         struct array table = array_random(vocab * h, wt, 1), whole = array_new(n * h, DT_FP32);
         struct array low = array_new(n * h, DT_FP32), high = array_new(n * h, DT_FP32), want = array_new(n * h, DT_FP32);
@@ -58,7 +54,7 @@ static void a_ranks_rows_have_the_wholes_gradient(void **state)
     for (int i = 0; i < 40; i++) {
         int64_t n = random_int(1, 60), h = random_int(1, 60), vocab = random_int(3, 60);
         int64_t first = random_int(0, vocab - 2), rows = random_int(1, vocab - first);
-        enum dtype at = any_dtype(), gt = any_dtype();
+        enum dtype at = host_dtype(), gt = host_dtype();
         enum grad_into into = coin() ? GRAD_ADD : GRAD_SET;
         struct both b = open_for(n, h, vocab);
         struct array dx = array_random(n * h, at, 1), whole = array_random(vocab * h, gt, 1);
@@ -71,7 +67,7 @@ static void a_ranks_rows_have_the_wholes_gradient(void **state)
         b.host.ops->embed_back(b.host.k, n, h, vocab, ids, dx.x, at, whole.x, gt, into);
         b.host.ops->embed_rows_back(b.host.k, n, h, first, rows, ids, dx.x, at, got.x, gt, into);
         b.ref.ops->embed_rows_back(b.ref.k, n, h, first, rows, ids, dx.x, at, want.x, gt, into);
-        assert_same("gradient of rows", &got, &want, tol(gt, 1e-6), gt == DT_BF16 ? 0.01 : 1);
+        assert_same("gradient of rows", &got, &want, half_tol(gt, 1e-6), half_size(gt, 0.01, 1));
         assert_memory_equal(got.x, (char *)whole.x + first * h * e, (size_t)(rows * h * e));
         free(ids);
         array_free(&dx), array_free(&whole), array_free(&got), array_free(&want);
@@ -86,7 +82,7 @@ static void what_follows_the_sum_equals_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 40; i++) {
         int64_t n = random_int(1, 40), h = random_int(1, i < 35 ? 60 : 2100);
-        enum dtype at = any_dtype(), wt = any_dtype();
+        enum dtype at = host_dtype(), wt = host_dtype();
         struct dropout d = { .p = coin() ? 0.3 : 0, .key = random_bits(), .first = random_int(0, 1000) };
         struct both b = open_for(n, h, 1);
         struct array y = array_random(n * h, at, 1), want = array_like(&y), more = array_random(n * h, at, 1);
@@ -95,7 +91,7 @@ static void what_follows_the_sum_equals_the_reference(void **state)
 
         b.host.ops->residual(b.host.k, n, h, y.x, at, with, wt, more.x, &d);
         b.ref.ops->residual(b.ref.k, n, h, want.x, at, with, wt, more.x, &d);
-        assert_same("residual", &y, &want, tol(at, 4e-7), 1);
+        assert_same("residual", &y, &want, half_tol(at, 4e-7), 1);
         array_free(&y), array_free(&want), array_free(&more), array_free(&bias);
         close_both(&b);
     }
@@ -122,8 +118,8 @@ static void a_bias_has_the_gradient_that_the_product_gives_it(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) {
-        struct linear l = { .n = random_int(1, 100), .in = 3, .out = random_int(1, 300), .at = any_dtype(), .wt = DT_FP32,
-                            .gt = any_dtype(), .ldx = 3 };
+        struct linear l = { .n = random_int(1, 100), .in = 3, .out = random_int(1, 300), .at = host_dtype(), .wt = DT_FP32,
+                            .gt = host_dtype(), .ldx = 3 };
         enum grad_into into = coin() ? GRAD_ADD : GRAD_SET;
         l.ldy = l.out + random_int(0, 9);
         struct both b = open_for(l.n, l.out, 1);
@@ -135,7 +131,7 @@ static void a_bias_has_the_gradient_that_the_product_gives_it(void **state)
         b.host.ops->linear_db(b.host.k, &l, dy.x, alone.x, into);
         b.ref.ops->linear_db(b.ref.k, &l, dy.x, want.x, into);
         assert_memory_equal(alone.x, db.x, (size_t)(l.out * dtype_bytes(l.gt)));
-        assert_same("bias alone", &alone, &want, tol(l.gt, 1e-6), l.gt == DT_BF16 ? 0.01 : 10);
+        assert_same("bias alone", &alone, &want, half_tol(l.gt, 1e-6), half_size(l.gt, 0.01, 10));
         array_free(&x), array_free(&dy), array_free(&dw), array_free(&db), array_free(&alone), array_free(&want);
         close_both(&b);
     }
@@ -187,7 +183,7 @@ static void check_loss(const struct opened *k, int64_t n, int64_t vocab, int64_t
     struct array all = array_random(n * part * ranks, at, 1);
     struct array mine[MOST_RANKS], most[MOST_RANKS], label[MOST_RANKS], sum[MOST_RANKS];
     struct cut_logits l = { n, vocab, part, 0, at };
-    double scale = 0.5, t = tol(at, 2e-6);
+    double scale = 0.5, t = half_tol(at, 2e-6);
     int32_t *labels = random_ids(n, vocab);
 
     for (l.rank = 0; l.rank < ranks; l.rank++) {
@@ -228,7 +224,7 @@ static void columns_of_logits_have_the_wholes_loss_and_gradient(void **state)
         while ((vocab + ranks - 1) / ranks * (ranks - 1) >= vocab)
             ranks--;                    /* each has a column, as local_share_refused() has it */
         struct both b = open_for(n, 8, vocab);
-        enum dtype at = any_dtype();
+        enum dtype at = host_dtype();
         check_loss(&b.host, n, vocab, ranks, at);
         check_loss(&b.ref, n, vocab, ranks, at);
         close_both(&b);

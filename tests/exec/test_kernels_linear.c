@@ -15,17 +15,15 @@ static struct kernels_need need_of(const struct layer *y)
                                   .threads = y->threads, .at = y->l.at, .wt = y->l.wt };
 }
 
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 static struct layer random_layer(int64_t most)
 {
     struct layer y = { .bias = coin(), .residual = coin(), .own = coin(), .add = coin(),
                        .threads = 1 + (int)coin() };
 
     y.l = (struct linear){ .n = random_int(1, most), .in = random_int(1, most), .out = random_int(1, most),
-                           .in_out = coin(), .at = any_dtype() };
-    y.l.wt = y.l.at == DT_BF16 ? any_dtype() : DT_FP32;
-    y.l.gt = any_dtype();
+                           .in_out = coin(), .at = host_dtype() };
+    y.l.wt = coin() ? y.l.at : DT_FP32;
+    y.l.gt = host_dtype();
     y.l.ldx = y.l.in + (coin() ? random_int(1, 9) : 0);
     y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
     if (random_int(0, 3) == 0)
@@ -33,11 +31,11 @@ static struct layer random_layer(int64_t most)
     return y;
 }
 
-/* bf16: sums that differ a little may round to neighbours, 2^-7 apart.  fp32: rounding of a
+/* 16 bits: sums that differ a little may round to neighbours.  fp32: rounding of a
  * sum of products of numbers up to 1, which grows with the sum's own size. */
-static double tolerance(enum dtype to) { return to == DT_BF16 ? 1.01 * 0x1p-7 : 1e-6; }
+static double tolerance(enum dtype to) { return half_tol(to, 1e-6); }
 
-static double size_of_sum(enum dtype to, int64_t terms) { return to == DT_BF16 ? 0.02 : sqrt((double)terms); }
+static double size_of_sum(enum dtype to, int64_t terms) { return half_size(to, 0.02, sqrt((double)terms)); }
 
 static struct array random_w(const struct layer *y) { return array_random(y->l.in * y->l.out, y->l.wt, 1); }
 

@@ -1,10 +1,6 @@
 /* sgd, Lion and Adafactor: the host's beside the reference, first steps by hand, and what must not depend on how work is cut. */
 #include "tests/exec/kernels_check.h"
 
-static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
-
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 static struct both open_for(int threads)
 {
     return open_both(&(struct kernels_need){ .n = 1, .widest_in = 1, .widest_out = 1, .vocab = 1, .seq = 1, .dim = 1,
@@ -25,15 +21,15 @@ static void one_moment_equals_the_reference(void **state)
         bool lion = coin();
         struct adamw a = { 0.01, 0.9, 0.99, 0, coin() ? 0.1 : 0, random_int(1, 50), 0.5 };
         struct both b = open_for(1 + (int)coin());
-        struct array p = array_random(n, DT_FP32, 1), m = array_random(n, DT_FP32, 1), g = array_random(n, any_dtype(), 1);
+        struct array p = array_random(n, DT_FP32, 1), m = array_random(n, DT_FP32, 1), g = array_random(n, host_dtype(), 1);
         struct array want_p = array_like(&p), want_m = array_like(&m);
-        struct array out = array_new(n, any_dtype()), want_out = array_new(n, out.t);
+        struct array out = array_new(n, host_dtype()), want_out = array_new(n, out.t);
 
         assert_int_equal(momentum(b.host.ops, lion, b.host.k, &a, n, p.x, m.x, &g, &out), 0);
         assert_int_equal(momentum(b.ref.ops, lion, b.ref.k, &a, n, want_p.x, want_m.x, &g, &want_out), 0);
         assert_same("m", &m, &want_m, 3e-7, 1);
         assert_same("p", &p, &want_p, 1e-6, 1);
-        assert_same("p cast", &out, &want_out, tol(out.t, 1e-6), out.t == DT_BF16 ? 1e-3 : 1);
+        assert_same("p cast", &out, &want_out, half_tol(out.t, 1e-6), half_size(out.t, 1e-3, 1));
         array_free(&p), array_free(&m), array_free(&g), array_free(&out);
         array_free(&want_p), array_free(&want_m), array_free(&want_out);
         close_both(&b);
@@ -111,7 +107,7 @@ struct tensor_at { struct array p, row, col, g, out; int64_t rows, cols; };
 static struct tensor_at tensor_random(int64_t rows, int64_t cols)
 {
     struct tensor_at t = { array_random(rows * cols, DT_FP32, 1), array_random(rows, DT_FP32, 1), array_random(cols, DT_FP32, 1),
-                           array_random(rows * cols, any_dtype(), coin() ? 1 : 1e-4), array_new(rows * cols, any_dtype()), rows, cols };
+                           array_random(rows * cols, host_dtype(), coin() ? 1 : 1e-4), array_new(rows * cols, host_dtype()), rows, cols };
 
     for (int64_t i = 0; i < rows; i++)
         array_set(&t.row, i, fabs(array_get(&t.row, i)));
@@ -152,7 +148,7 @@ static void adafactor_equals_the_reference(void **state)
         assert_same("rows", &got.row, &want.row, 1e-6, 1);
         assert_same("columns", &got.col, &want.col, 1e-6, 1);
         assert_same("p", &got.p, &want.p, 3e-6, 1);
-        assert_same("p cast", &got.out, &want.out, tol(got.out.t, 3e-6), got.out.t == DT_BF16 ? 1e-3 : 1);
+        assert_same("p cast", &got.out, &want.out, half_tol(got.out.t, 3e-6), half_size(got.out.t, 1e-3, 1));
         tensor_free(&got), tensor_free(&want);
         close_both(&b);
     }

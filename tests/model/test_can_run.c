@@ -158,6 +158,52 @@ static void tensor_parallel_ranks_run(void **state)
         }
 }
 
+static void fp16_runs_where_overflow_is_looked_for(void **state)
+{
+    static const struct { enum strategy s; enum dialect d; } runs[] = {
+        { STRAT_DDP, DIALECT_PAPER }, { STRAT_ZERO1, DIALECT_PAPER }, { STRAT_ZERO2, DIALECT_PAPER }, { STRAT_ZERO3, DIALECT_PAPER },
+        { STRAT_FSDP, DIALECT_PAPER }, { STRAT_DDP, DIALECT_TORCH }, { STRAT_ZERO1, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH },
+        { STRAT_DDP, DIALECT_DEEPSPEED }, { STRAT_ZERO1, DIALECT_DEEPSPEED }, { STRAT_ZERO2, DIALECT_DEEPSPEED },
+        { STRAT_ZERO3, DIALECT_DEEPSPEED } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct plan p;
+        plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
+        plan_defaults(&p, runs[i].s, runs[i].d, DT_FP16);
+        p.kernels = KERNELS_DPX;
+        assert_int_equal(can_run(&p), 0);
+        plan_free(&p);
+    }
+}
+
+static void fp16_is_refused_by_what_is_beside_it(void **state)
+{
+    static const struct { enum strategy s; enum dialect d; const char *words; } list[] = {
+        { STRAT_DDP, DIALECT_PAPER, "parallelism" }, { STRAT_DP, DIALECT_TORCH, "strategy dp" }, { STRAT_FSDP, DIALECT_TORCH_FSDP1, "torch-fsdp1" },
+        { STRAT_ZERO1, DIALECT_PAPER, "deterministic" }, { STRAT_ZERO2, DIALECT_DEEPSPEED, "other memories" },
+        { STRAT_ZERO3, DIALECT_DEEPSPEED, "codes" }, { STRAT_DDP, DIALECT_TORCH, "powerSGD_hook" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct plan p;
+        plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
+        plan_defaults(&p, list[i].s, list[i].d, DT_FP16);
+        p.kernels = KERNELS_DPX;
+        p.parallel.tensor = i == 0 ? 2 : 1;
+        p.deterministic = i == 3;
+        p.ds.offload_optimizer.device = i == 4 ? OFFLOAD_CPU : OFFLOAD_NONE;
+        p.ds.zero_quantized_weights = i == 5;
+        p.ddp.comm_hook = i == 6 ? HOOK_POWERSGD : HOOK_NONE;
+        fail_capture(why, sizeof why);
+        assert_int_equal(can_run(&p), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, "precision fp16: dpxrun does not train in it with") || !strstr(why, list[i].words))
+            fail_msg("no \"%s\" in: %s", list[i].words, why);
+        plan_free(&p);
+    }
+}
+
 static void pipelines_run(void **state)
 {
     (void)state;
@@ -185,6 +231,8 @@ int main(void)
         cmocka_unit_test(axes_that_are_only_planned_are_refused_by_their_key),
         cmocka_unit_test(megatrons_plans_are_for_the_planner),
         cmocka_unit_test(tensor_parallel_ranks_run),
+        cmocka_unit_test(fp16_runs_where_overflow_is_looked_for),
+        cmocka_unit_test(fp16_is_refused_by_what_is_beside_it),
         cmocka_unit_test(pipelines_run),
         cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),
     };

@@ -1,12 +1,14 @@
 /* Mixtures of experts: counts by hand, and what is refused. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "model/arch/family.h"
 #include "model/arch/training.h"
 #include "model/arch/transformer.h"
+#include "model/plan/experts_check.h"
 #include "model/plan/plan.h"
 #include "model/program/program.h"
 #include "tests/model/plans.h"
@@ -107,17 +109,9 @@ static void refused(const struct plan *p, const char *word, const char *why_word
 
 static void what_is_not_planned_is_refused_by_name(void **state)
 {
-    static const struct { const char *model, *why; } models[] = {
-        { "llama-4-maverick", "every expert compute every token" }, { "llama-4-scout", "every expert compute every token" },
-    };
     struct plan p, q;
 
     (void)state;
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        plan_of(&p, models[i].model, 2, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
-        refused(&p, models[i].why, "planned yet");
-        model_free(&p.model);
-    }
     plan_moe(&p, "qwen3-30b-a3b", 8);
     assert_int_equal(plan_check(&p, "plan"), 0);
     q = p;
@@ -200,6 +194,112 @@ static void where_blocks_of_two_kinds_are_planned(void **state)
     assert_int_equal(plan_check(&p, "plan"), 0);
     p.kernels = KERNELS_TORCH_SDPA;
     refused(&p, "torch-eager", "sinks");
+    model_free(&p.model);
+}
+
+/* Chunks are of the layers with positions; a config that has them elsewhere is refused. */
+static void chunks_of_llama4_go_with_positions(void **state)
+{
+    static const struct { const char *config, *word; } refusals[] = {
+        { "{'num_hidden_layers':2,'layer_types':['full_attention','chunked_attention']}", "every n-th" },
+        { "{'num_hidden_layers':2,'layer_types':['chunked_attention','full_attention']}", "in no other" },
+        { "{'attention_chunk_size':null}", "\"attention_chunk_size\"" },
+    };
+    struct model m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        char why[512] = "", text[256];
+        snprintf(text, sizeof text, "%s", refusals[i].config);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        json_t *config = json_loads(text, 0, NULL);
+        json_object_set_new(config, "model_type", json_string("llama4_text"));
+        fail_capture(why, sizeof why);
+        assert_int_equal(model_from_config(config, "config", &m), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, refusals[i].word));
+        json_decref(config);
+    }
+    load("llama-4-scout", &m);
+    assert_int_equal(m.window, 8192);
+    assert_int_equal(model_windowed_layers(&m), 36);
+    assert_true(model_windowed(&m, 0) && !model_windowed(&m, 3) && m.l2_norm && m.tuned);
+    model_free(&m);
+}
+
+/* Llama 4 where it is not planned. */
+static void where_llama4_is_planned(void **state)
+{
+    struct plan p, q;
+
+    (void)state;
+    plan_of(&p, "llama-4-scout", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    assert_non_null(strstr(experts_note(&p), "every expert compute every token"));
+    q = p;
+    q.parallel.expert = 8;
+    refused(&q, "parallel.expert", "compute every token");
+    q = p;
+    strcpy(q.train.what, "*.router.*");
+    refused(&q, "train", "when everything trains");
+    model_free(&p.model);
+    plan_of(&p, "llama-4-scout", 8, 8, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "fsdp and ddp in dialect torch", "compute every token");
+    model_free(&p.model);
+    plan_of(&p, "llama-4-maverick", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_EAGER;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    q = p;
+    q.unit = UNIT_HALF_BLOCK;
+    refused(&q, "unit", "\"block\" or \"model\"");
+    q = p;
+    q.model.full_every = 3;                     /* layers 0 and 4 have positions, layer 2 has none */
+    refused(&q, "without experts", "some have none");
+    model_free(&p.model);
+}
+
+/* Maverick: experts in every second layer, no positions in every fourth, which has experts. */
+static void blocks_of_llama4_are_of_three_kinds(void **state)
+{
+    static const enum piece_id kinds[4] = { PIECE_DENSE, PIECE_WINDOWED, PIECE_DENSE, PIECE_BLOCK };
+    struct plan p;
+
+    (void)state;
+    plan_of(&p, "llama-4-maverick", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    for (int64_t b = 0; b < 8; b++)
+        assert_int_equal(program_piece_of_block(&p, b), kinds[b % 4]);
+    assert_int_equal(program_period(&p), 4);
+    assert_true(program_piece_windowed(&p, PIECE_DENSE) && !program_piece_windowed(&p, PIECE_BLOCK));
+    model_free(&p.model);
+}
+
+/* Products of Scout's experts, 1024 tokens each in all 16, not in the one that a token takes: 16 * 3 * 2 * 1024 * 5120 * 8192 FLOPs
+ * forward.  Attention counts all scores, in chunks (from 8192 on by a mask) or not. */
+static void every_expert_of_llama4_computes_every_token(void **state)
+{
+    struct program g = { 0 };
+    struct plan p;
+    double experts = 0, scores = 0;
+
+    (void)state;
+    plan_of(&p, "llama-4-scout", 4, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    p.seq = 1024;
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int i = 0; i < g.piece[PIECE_WINDOWED].nkernels[PASS_FORWARD]; i++) {
+        const struct kernel *k = &g.piece[PIECE_WINDOWED].kernels[PASS_FORWARD][i];
+        experts += k->kind == KC_GEMM && !strncmp(k->name, "experts", 7) ? k->flops : 0;
+        scores += k->kind == KC_ATTENTION ? k->flops : 0;
+    }
+    assert_close(experts, 16 * 3 * 2.0 * 1024 * 5120 * 8192, 1e-12);
+    assert_close(scores, 2.0 * 40 * 1024 * 1024 * (128 + 128), 1e-12);
+    /* Rotation and norms in fp32 leave q and k twice as wide: layers without positions save less. */
+    assert_true(g.piece[PIECE_WINDOWED].saved > g.piece[PIECE_BLOCK].saved);
+    program_free(&g);
     model_free(&p.model);
 }
 
@@ -323,6 +423,10 @@ int main(void)
         cmocka_unit_test(latent_attention_goes_through_few_dimensions),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
         cmocka_unit_test(where_blocks_of_two_kinds_are_planned),
+        cmocka_unit_test(chunks_of_llama4_go_with_positions),
+        cmocka_unit_test(where_llama4_is_planned),
+        cmocka_unit_test(blocks_of_llama4_are_of_three_kinds),
+        cmocka_unit_test(every_expert_of_llama4_computes_every_token),
         cmocka_unit_test(blocks_of_two_kinds_follow_each_other),
         cmocka_unit_test(latent_attention_has_its_flops),
         cmocka_unit_test(adapters_of_experts_are_refused),

@@ -190,6 +190,82 @@ static void rounding_by_chance_needs_parameters_in_bf16(void **state)
     }
 }
 
+/* ---- Muon of what FSDP2 shards ---- */
+
+static json_t *muon(const char *model, const char *cluster)
+{
+    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", model, "cluster", cluster, "seq", 64,
+                     "strategy", "fsdp", "dialect", "torch", "optimizer", "muon");
+}
+
+static int add_flops(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_OPTIMIZER)
+        *(double *)arg += o->u.optimizer.flops;
+    return 0;
+}
+
+static double flops_of(const char *cluster)
+{
+    json_t *j = muon("gpt2", cluster);
+    struct schedules s = { 0 };
+    struct plan p;
+    double flops = 0;
+
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    sched_walk(&s, SCHED_STEADY, add_flops, &flops);
+    schedules_free(&s);
+    plan_free(&p);
+    return flops;
+}
+
+/* GPT-2's blocks have matrices of 768 x 2304, 768 x 768, 768 x 3072 and 3072 x 768.  On 2 GPUs DTensor gathers for the three wide ones,
+ * and each rank takes half of 4 m^2 k + 2 m^3, 5 times; of the tall one the Gram matrix is a sum, and its square is each rank's whole. */
+static void products_are_divided_among_ranks(void **state)
+{
+    const double m = 768, all = m * m * m, wide = 4 * (3 + 1 + 4) * all + 3 * 2 * all, tall = 4 * 4 * all;
+
+    (void)state;
+    assert_true(flops_of("1xh100") == 12 * 5 * (wide + tall + 2 * all));
+    assert_true(flops_of("2xh100") == 12 * 5 * (wide / 2 + tall / 2 + 2 * all));
+}
+
+static void what_muon_is_not_planned_for_is_refused(void **state)
+{
+    static const struct { const char *cluster, *key, *value, *says; } cases[] = {
+        { "2x8xh100", "shard_group", "8", "HSDP" },
+        { "8xh100", "parallel", "{\"tensor\": 2}", "tensor" },
+        { "8xh100", "parallel", "{\"pipeline\": 2}", "pipeline" },
+        { "8xh100", "fsdp", "{\"cpu_offload\": true}", "cpu_offload" },
+        { "8xh100", "framework_version", "\"2.9\"", "2.15" },
+        { "8xh100", "fp8", "\"tensorwise\"", "fp8" },
+        { "256x8xh100", "kernels", "\"torch-sdpa\"", "1024 rows, fewer than 2048 ranks" },
+        { "8xh100", "strategy", "\"zero1\"", "ZeroRedundancyOptimizer" },
+        { "8xh100", "dialect", "\"torch-fsdp1\"", "FSDP1" },
+        { "8xh100", "dialect", "\"deepspeed\"", "DeepSpeed's own optimizer" },
+    };
+    char why[512];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *j = muon("llama-3.1-8b", cases[i].cluster);
+        json_object_set_new(j, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        if (!strcmp(cases[i].value, "\"deepspeed\""))
+            json_object_set_new(j, "strategy", json_string("zero2"));
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        if (rc == 0 || !strstr(why, cases[i].says))
+            fail_msg("%s %s: %s", cases[i].key, cases[i].value, rc == 0 ? "is taken" : why);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +274,8 @@ int main(void)
         cmocka_unit_test(plans_hold_what_tensors_need),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
         cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
+        cmocka_unit_test(products_are_divided_among_ranks),
+        cmocka_unit_test(what_muon_is_not_planned_for_is_refused),
     };
     return cmocka_run_group_tests_name("model/optimizers", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "model/schedule/units.h"
 
 #define GOLDEN "tests/golden/tune/memory.jsonl"
+#define MUON "tests/golden/tune/muon.jsonl"      /* by record_muon.py: under FSDP2 */
 #define FOLLOWED 1e-4
 
 static int steps, lora, frozen, wrong;
@@ -97,12 +98,39 @@ static void entries_use_what_is_there(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_entries);
+    each_line(MUON, check_entries);
 }
 
 static void what_persists_agrees_to_the_byte(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_persistent);
+    each_line(MUON, check_persistent);
+}
+
+static void muon_peaks_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(MUON, check_peak) >= 16);
+    assert_int_equal(wrong, 0);
+}
+
+/* What the step of an optimizer takes beside its states, which is seldom the peak of a whole step. */
+static void check_moment(const struct step *s)
+{
+    int64_t want = recorded(s, "max_by_category", "OptState") - recorded(s, "after", "OptState"), got = 0;
+
+    for (int i = 0; i < s->schedules.nbufs; i++)
+        if (!strcmp(s->schedules.bufs[i].what, "AdamW's temporaries"))
+            got = s->schedules.bufs[i].bytes;
+    same(s, "the optimizer's temporaries", got, want);
+}
+
+static void muon_takes_what_it_takes_for_the_moment(void **state)
+{
+    (void)state;
+    each_line(MUON, check_moment);
 }
 
 int main(void)
@@ -111,6 +139,8 @@ int main(void)
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
+        cmocka_unit_test(muon_peaks_agree),
+        cmocka_unit_test(muon_takes_what_it_takes_for_the_moment),
     };
     return cmocka_run_group_tests_name("model/tuned memory", tests, NULL, NULL);
 }

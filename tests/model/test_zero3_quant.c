@@ -2,6 +2,9 @@
  * in memory, what is refused.  DeepSpeed's own lists, recorded with its quantiser in Python, are in test_collectives.c. */
 #include "tests/model/zero.h"
 
+#include <jansson.h>
+
+#include "model/arch/training.h"
 #include "model/lower/deepspeed/lower_zero3.h"
 
 /* Each use is a gather. */
@@ -251,6 +254,70 @@ static void what_deepspeed_does_not_take_is_refused(void **state)
     plan_free(&p);
 }
 
+static const char *of(json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+
+    return text ? text : "";
+}
+
+static int64_t count(json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
+
+/* What DeepSpeed does then, run: weights that PEFT froze before initialize() are codes of 0; a base of zero.Init is not quantised; the call
+ * asserts fp16, and what it quantises can only be gathered tensor by tensor. */
+static void frozen_rows_lose_or_do_nothing(const char *version)
+{
+    FILE *f = fopen("tests/golden/tune/frozen_int8.jsonl", "r");
+    int rows[4] = { 0 };
+    json_t *row;
+
+    assert_non_null(f);
+    for (; (row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL; json_decref(row)) {
+        bool call = !strcmp(of(row, "way"), "zero.Init, call"), half = !strcmp(of(row, "precision"), "fp16");
+        if (strcmp(of(row, "deepspeed"), version))
+            continue;
+        if (!strcmp(of(row, "way"), "frozen first")) {
+            assert_int_equal(count(row, "int8"), count(row, "frozen"));
+            assert_true(json_is_false(json_object_get(row, "whole")) && json_real_value(json_object_get(row, "zeros")) == 1.0);
+            rows[0]++;
+        } else if (!call) {
+            assert_int_equal(count(row, "int8"), 0);
+            assert_true(json_is_true(json_object_get(row, "whole")) && json_is_null(json_object_get(row, "says")));
+            rows[1]++;
+        } else if (!half) {
+            assert_non_null(strstr(of(row, "says"), "expects tensor.dtype == torch.float16, got torch.bfloat16"));
+            rows[2]++;
+        } else {
+            assert_true(count(row, "int8") > 0 && json_is_true(json_object_get(row, "whole")));
+            assert_int_equal(strstr(of(row, "says"), "Half != signed char") != NULL, count(row, "prefetch") > 0);
+            rows[3]++;
+        }
+    }
+    fclose(f);
+    assert_true(rows[0] == 2 && rows[1] == 1 && rows[2] == 1 && rows[3] == 2);
+}
+
+static void frozen_partitions_in_int8_are_refused(void **state)
+{
+    struct plan p;
+    static const char *const says[2] = { "whole numbers", "\"expects tensor.dtype == torch.float16\"" };
+
+    (void)state;
+    frozen_rows_lose_or_do_nothing("0.19.6");
+    frozen_rows_lose_or_do_nothing("0.19.8");
+    deepspeed(&p, "llama-2-7b", 2, 4, STRAT_ZERO3, DT_BF16);
+    p.ds.zero_quantized_nontrainable_weights = true;
+    assert_int_equal(lower(&p, 0, &s), 0);      /* everything trains */
+    p.train = training_default();
+    strcpy(p.train.what, "lora");
+    assert_int_equal(training_apply(&p.model, &p.train, "test"), 0);
+    for (int i = 0; i < 4; i++) {
+        p.ds.zero_quantized_weights = i >= 2;
+        lowering_refuses(&p, says[i % 2]);
+    }
+    plan_free(&p);
+}
+
 static int end(void **state)
 {
     (void)state;
@@ -269,6 +336,7 @@ int main(void)
         cmocka_unit_test(a_reduction_goes_by_the_node_first),
         cmocka_unit_test(one_node_reduces_as_without),
         cmocka_unit_test(what_deepspeed_does_not_take_is_refused),
+        cmocka_unit_test(frozen_partitions_in_int8_are_refused),
     };
     return cmocka_run_group_tests_name("model/zero3_quant", tests, NULL, end);
 }

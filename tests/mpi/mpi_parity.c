@@ -2,11 +2,12 @@
  *
  *     mpi_parity losses EXPECTED.json RUN.json TOLERANCE
  *     mpi_parity tensors WANT.safetensors GOT.safetensors TOLERANCE [EXPECTED.json]
+ *     mpi_parity scales EXPECTED.json RUN.json
  *     mpi_parity predicted RUN.json
  *
  * Losses: each within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
  * EXPECTED.json they are gradients of the first step, which PyTorch wrote down before clipping and
- * dpxrun after.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
+ * dpxrun after.  Scales: each step's loss scale, and how many steps were skipped.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
  * further off, and exits with 1.  No rank of its own: dpxrun started those. */
 #include <jansson.h>
 #include <math.h>
@@ -62,6 +63,24 @@ static void as_predicted(const json_t *of, const char *what, const char *got, co
         wrong += printf("%s: %s %.0f, %s %.0f\n", what, got, figure(of, got), want, figure(of, want));
 }
 
+static void scales(const char *expected, const char *run)
+{
+    json_t *torch = document(expected), *ours = document(run);
+    json_t *want = json_object_get(torch, "loss_scale"), *got = json_object_get(ours, "loss_scale");
+
+    if (json_array_size(want) == 0 || json_array_size(want) != json_array_size(got))
+        wrong += printf("%zu loss scales, not %zu\n", json_array_size(got), json_array_size(want));
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        double a = json_number_value(json_array_get(want, i)), b = json_number_value(json_array_get(got, i));
+        if (!(a > 0 && a == b))
+            wrong += printf("step %zu: loss scale %.9g, not %.9g\n", i + 1, b, a);
+    }
+    if (figure(torch, "skipped_steps") != figure(ours, "skipped_steps"))
+        wrong += printf("%.0f steps skipped, not %.0f\n", figure(ours, "skipped_steps"), figure(torch, "skipped_steps"));
+    json_decref(torch);
+    json_decref(ours);
+}
+
 /* What rank 0 called and sent, and what it allocated at most. */
 static void predicted(const char *run)
 {
@@ -105,6 +124,8 @@ int main(int argc, char **argv)
         losses(argv[2], argv[3], atof(argv[4]));
     else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
         wrong = tensors_differ(argv[2], argv[3], &(struct tolerance){ .most = atof(argv[4]) }, argc == 6 ? clip_factor(argv[5]) : 1, say);
+    else if (argc == 4 && !strcmp(argv[1], "scales"))
+        scales(argv[2], argv[3]);
     else if (argc == 3 && !strcmp(argv[1], "predicted"))
         predicted(argv[2]);
     else

@@ -44,6 +44,44 @@ bf16() {
     judge "$1: $2's losses in bf16 are near PyTorch's" "$(compare losses "$want/expected.json" "$run.json" 1e-2)"
 }
 
+# half WHAT MODEL RANKS MICRO_BATCH ACCUMULATION KEYS RUN FIRST: fp16 with that first loss scale, against a run of make_fp16.py or of
+# make_fp16_deepspeed.py.  PyTorch's fp16 is 3e-5 from fp64 in its losses: two that round in other places may be 1e-4 apart.
+half() {
+    next_run
+    plan "$2" "$3" "$4" "$5" "\"precision\": \"fp16\", $6"
+    later "$1: $2 in fp16" "$3" "$run.plan" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential --loss-scale "$8" \
+        --init "$golden/$2/init.safetensors" --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1
+    judge "$1: $2's losses in fp16 are near PyTorch's, $7" "$(compare losses "$golden/$2/fp16/$7.json" "$run.json" 1e-4)"
+    judge "$1: $2's loss scales in fp16 are PyTorch's, $7" "$(compare scales "$golden/$2/fp16/$7.json" "$run.json")"
+    [ "$7" != quiet ] || judge "$1: $2's calls, bytes and memory in fp16 are the schedule's" "$(compare predicted "$run.json")"
+}
+
+# First scales so large that the first steps are skipped, by every strategy once; where none is, what is predicted is what runs.  Of DDP, whose
+# gradients are fp32, all steps are skipped: dpx's kernels leave fp32, autocast's fp16, which overflows at half the scale.
+halves() {      # MODEL
+    forced=16777216
+    case $1 in
+    gpt2)
+        half 'one rank' $1 1 12 1 '"strategy": "ddp", "dialect": "paper"' forced-1 $forced
+        half 'two ranks, FSDP' $1 2 6 1 '"strategy": "fsdp", "dialect": "paper"' forced-2 $forced
+        half 'two ranks, ZeRO-2' $1 2 6 1 '"strategy": "zero2", "dialect": "paper"' forced-2 $forced
+        half 'two ranks, DDP' $1 2 6 1 '"strategy": "ddp", "dialect": "torch"' all-2 4398046511104
+        half 'two ranks, DDP' $1 2 3 2 '"strategy": "ddp", "dialect": "torch"' quiet 1024
+        half 'two ranks, DeepSpeed' $1 2 6 1 '"strategy": "ddp", "dialect": "deepspeed"' forced-2 $forced
+        half 'two ranks, ZeRO-2 of DeepSpeed' $1 2 6 1 '"strategy": "zero2", "dialect": "deepspeed"' deepspeed-2 $forced
+        half 'two ranks, ZeRO-3 of DeepSpeed' $1 2 3 2 '"strategy": "zero3", "dialect": "deepspeed"' quiet 1024 ;;
+    llama)
+        half 'four ranks, ZeRO-1' $1 4 3 1 '"strategy": "zero1", "dialect": "paper"' forced-4 $forced
+        half 'two ranks, DDP of the papers' $1 2 6 1 '"strategy": "ddp", "dialect": "paper"' forced-2 $forced
+        half 'two ranks, ZeroRedundancyOptimizer' $1 2 6 1 '"strategy": "zero1", "dialect": "torch"' quiet 1024
+        half 'two ranks, ZeRO-3' $1 2 3 2 '"strategy": "zero3", "dialect": "paper"' quiet 1024
+        half 'two ranks, ZeroRedundancyOptimizer' $1 2 6 1 '"strategy": "zero1", "dialect": "torch"' all-2 4398046511104
+        half 'two ranks, FSDP2' $1 2 6 1 '"strategy": "fsdp", "dialect": "torch", "unit": "block"' forced-2-fp32 $forced
+        half 'two ranks, ZeRO-1 of DeepSpeed' $1 2 6 1 '"strategy": "zero1", "dialect": "deepspeed"' deepspeed-1 $forced
+        half 'two ranks, ZeRO-3 of DeepSpeed' $1 2 6 1 '"strategy": "zero3", "dialect": "deepspeed"' deepspeed-3 $forced ;;
+    esac
+}
+
 # hook FORMAT TOLERANCE MODEL: two ranks under that compression hook.  Without it the gradients are 1.9e-4 (fp16), 1.7e-3 (bf16) away.
 hook() {
     what="two ranks, $1_compress_hook"
@@ -85,6 +123,7 @@ each_model() {
         '"strategy": "ddp", "dialect": "torch", "precision": "bf16"'
     bf16 'two ranks, FSDP2' $model 2 6 1 \
         '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"'
+    halves $model
     hook bf16 5e-4 $model
     hook fp16 1.5e-4 $model
     powersgd powersgd 1e-5 $model '"matrix_approximation_rank": 2, "start_powerSGD_iter": 2'

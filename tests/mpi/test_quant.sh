@@ -82,6 +82,16 @@ cases() {
         done
     done
 
+    # Adapters beside frozen weights, of which the last key leaves a brace open.
+    lora='}, "train": "lora", "lora": { "rank": 8, "target_modules": "all-linear"'
+    run 'adapters without codes' 6 bf16 "$lora"
+    without=$(loss)
+    for keys in "$weights" "$weights$gradients$secondary"; do
+        run "adapters$keys" 6 bf16 "$keys$lora"
+        judge "adapters$keys: calls, bytes and memory are the schedule's" "$(as_predicted)"
+        judge "adapters$keys: losses are those without, nearly" "$(near changed)"
+    done
+
     run 'int4 reductions' 6 fp32 "$gradients"
 }
 

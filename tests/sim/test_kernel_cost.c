@@ -248,7 +248,7 @@ static void hooks_around_modules_take_the_issuing_thread(void **state)
 }
 
 /* 2048 tokens with a window of 1024: transformers hands sdpa a mask, so all scores are computed, twice what
- * is_causal leaves.  Of Gemma 3's blocks only those with a window. */
+ * is_causal leaves.  Of Gemma 3's blocks only those with a window, of llama4's those in chunks. */
 static void a_mask_as_a_tensor_skips_nothing(void **state)
 {
     (void)state;
@@ -258,6 +258,8 @@ static void a_mask_as_a_tensor_skips_nothing(void **state)
     static const struct { const char *family; int64_t window, full_every; enum piece_id piece; double times; } cases[] = {
         { "mistral", 0, 0, PIECE_BLOCK, 1 }, { "mistral", 4096, 0, PIECE_BLOCK, 1 }, { "mistral", 1024, 0, PIECE_BLOCK, 2 },
         { "gemma3_text", 1024, 2, PIECE_BLOCK, 1 }, { "gemma3_text", 1024, 2, PIECE_WINDOWED, 2 },
+        { "llama4_text", 1024, 2, PIECE_BLOCK, 1 }, { "llama4_text", 1024, 2, PIECE_WINDOWED, 2 },
+        { "llama4_text", 1024, 2, PIECE_DENSE, 2 }, { "llama4_text", 4096, 2, PIECE_WINDOWED, 1 },
     };
     double causal = 0;
 
@@ -352,22 +354,23 @@ static void waiting_and_memory_take_no_time_on_a_stream(void **state)
     }
 }
 
-static void hooks_cost_the_issuing_thread_more_than_a_reducer(void **state)
+static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer(void **state)
 {
     (void)state;
     struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
     struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_DDP, DT_FP32);
     struct schedules s = { 0 };
-    const struct plan *of[] = { &torch, &torch, &ours };
-    double cost[3];
+    const struct plan *of[] = { &torch, &torch, &torch, &ours };
+    const uint8_t flags[] = { OPF_HOOK, OPF_DTENSOR, 0, 0 };
+    double cost[4];
 
-    for (int i = 0; i < 3; i++) {
-        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = i == 0 ? OPF_HOOK : 0 };
+    for (int i = 0; i < 4; i++) {
+        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = flags[i] };
         struct cost_cache *c = cost_cache_new(of[i]);
         cost[i] = op_issue_cost(c, &s, &o);
         cost_cache_free(c);
     }
-    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > 0);
+    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > cost[3] && cost[3] > 0);
 }
 
 static void a_cache_serves_plans_with_the_same_kernels(void **state)
@@ -625,7 +628,7 @@ int main(void)
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_takes_the_bytes_of_its_entry),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
-        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_a_reducer),
+        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
         cmocka_unit_test(a_cache_serves_plans_with_the_same_kernels),
         cmocka_unit_test(a_cache_costs_the_kernels_of_another_program_anew),
         cmocka_unit_test(the_program_says_which_attention_runs),

@@ -47,6 +47,15 @@ void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, cons
 /* Its all-reduces alone, after the norm of local gradients was taken on `st`.  What scaling waits for, AFTER() bits. */
 uint16_t lower_sum_norm(struct schedules *s, enum stream st, const struct norm_sum *sums, int n, bool exact);
 
+/* All gradients that this rank will give to its optimizer: `bytes` of them, worked on on stream st, and the groups whose ranks have
+ * different ones, each with how many numbers their norm is summed of. */
+struct step_gradients { const struct plan *p; enum stream st; int64_t bytes; const struct norm_sum *sums; int n; act_fn *act; void *arg; };
+
+/* In fp16 the look for overflow, where the plan clips lower_clip_by_norm(), and then the wait for what was found:
+ * the flags of what a step with overflow leaves out are lower_guard(). */
+void    lower_before_step(struct schedules *s, const struct step_gradients *g);
+uint8_t lower_guard(const struct plan *p);
+
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
  * DDP broadcasts before a forward. */
 int lower_model_buffer_elems(const struct model *m);

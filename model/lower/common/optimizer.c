@@ -90,14 +90,9 @@ static int factors(const struct tensor *t, int64_t rows, int64_t n, int64_t e, i
     return 2;
 }
 
-bool optimizer_orthogonalises(const struct plan *p, const struct tensor *t)
-{
-    return p->optimizer == OPTIMIZER_MUON && t->ndim == 2 && t->block >= 0 && !t->frozen;
-}
-
 int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t)
 {
-    bool adamw = p->optimizer == OPTIMIZER_MUON && !t->frozen && !optimizer_orthogonalises(p, t);
+    bool adamw = p->optimizer == OPTIMIZER_MUON && !t->frozen && !plan_orthogonalises(p, t);
 
     return adamw ? round_up(t->numel * dtype_bytes(plan_recipe(p).kept), 512) : 0;
 }
@@ -117,7 +112,7 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
         return 1;
     case OPTIMIZER_MUON:
         bytes[0] = bytes[1] = n * e;
-        return optimizer_orthogonalises(p, t) ? 1 : 2;
+        return plan_orthogonalises(p, t) ? 1 : 2;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
     case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
@@ -177,7 +172,7 @@ static int muon_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PART
 
     for (int i = 0; i < m->ntensors; i++) {
         const struct tensor *t = &m->tensors[i];
-        if (!optimizer_orthogonalises(p, t))
+        if (!plan_orthogonalises(p, t))
             continue;
         int64_t side = t->shape[0] < t->shape[1] ? t->shape[0] : t->shape[1];
         int64_t mean = whole_blocks(t->numel * e), x = whole_blocks(2 * t->numel), gram = whole_blocks(2 * side * side);
@@ -248,7 +243,7 @@ static struct optimizer_work muon_work(const struct plan *p)
     for (int i = 0; i < p->model.ntensors; i++) {
         const struct tensor *t = &p->model.tensors[i];
         double a = (double)t->shape[0], b = (double)t->shape[1], m = a < b ? a : b;
-        bool muon = optimizer_orthogonalises(p, t);
+        bool muon = plan_orthogonalises(p, t);
         if (t->frozen)
             continue;
         elems += (double)t->numel;

@@ -7,7 +7,8 @@
  *                                  (transformers/trainer.py, create_optimizer) an embedding's, has states in fp32
  *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor
  *     muon                         torch.optim.Muon (2.15, optim/_muon.py) of what its documentation gives it, matrices of hidden
- *                                  layers: it refuses all that is not 2-D; AdamW's default form of the rest, a step of its own after it */
+ *                                  layers: it refuses all that is not 2-D; AdamW's default form of the rest, a step of its own after it;
+ *                                  of FSDP2's DTensors: model/lower/torch/lower_fsdp2_muon.c */
 #ifndef DPX_OPTIMIZER_H
 #define DPX_OPTIMIZER_H
 
@@ -33,8 +34,7 @@ int64_t optimizer_tables(const struct plan *p);
 enum { OPTIMIZER_MOMENT_PARTS = 8 };
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS]);
 
-/* Is the tensor updated by Muon?  Bytes of another's part of the list that AdamW makes in the step of its own; 0 of other optimizers. */
-bool    optimizer_orthogonalises(const struct plan *p, const struct tensor *t);
+/* Bytes that a tensor which is not Muon's has of the list that AdamW makes in the step of its own; 0 of other optimizers. */
 int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t);
 
 /* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */

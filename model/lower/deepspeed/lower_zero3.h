@@ -327,6 +327,8 @@ int  z3_mine(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtyp
 /* A record of a gather, of the flat buffer's family (-1: none). */
 int  z3_take_record(struct z3 *z, int family, const int *tensors, int n);
 enum phase z3_phase(const struct z3 *z);
+/* Action of the last entry on this rank's parts of tensors, which are always there: named only to those who move them. */
+void z3_own_parts(struct z3 *z, int what, const int *tensors, int n);
 /* An all-gather among the ranks of a cut; its entry. */
 struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems);
 void z3_gather(void *arg, const int *tensors, int n);

@@ -116,8 +116,7 @@ static bool own_frozen(struct z3 *z, int what, const int *tensors, int n)
     return trains;
 }
 
-/* This rank's parts, which are always there: named only to those who move them. */
-static void own(struct z3 *z, int what, const int *tensors, int n)
+void z3_own_parts(struct z3 *z, int what, const int *tensors, int n)
 {
     if (own_frozen(z, what, tensors, n) && z->d.s->detailed)
         sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0));
@@ -133,7 +132,7 @@ void z3_use(struct z3 *z, int what, int t)
     const struct z3_gather *g;
 
     if (z->d.n < 2 && !z->away.params) {
-        own(z, what, &t, 1);
+        z3_own_parts(z, what, &t, 1);
         return;
     }
     if (z->held[t] != Z3_VIEW) {
@@ -149,7 +148,7 @@ void z3_fill(struct z3 *z, int what, int t)
     if (z->away.params)
         z3_use_here(z, ACT_R, t);
     else
-        own(z, ACT_R, &t, 1);
+        z3_own_parts(z, ACT_R, &t, 1);
     ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
 }
 

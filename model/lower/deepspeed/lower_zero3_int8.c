@@ -107,7 +107,7 @@ static struct op *copy(struct z3 *z, const char *what, int64_t reads, int64_t wr
 static void read_parts(struct z3 *z, const struct z3_gather *g)
 {
     if (g->cut != &z->second.cut)
-        sched_act_as(z->d.s, ACT_R, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, g->tensors, g->n, 0));
+        z3_own_parts(z, ACT_R, g->tensors, g->n);
     for (int i = 0; i < g->n && g->cut == &z->second.cut; i++)
         z3_second_act(z, ACT_R, g->tensors[i]);
 }

@@ -591,20 +591,20 @@ static void micro_steps(struct paper *z)
         average_own(z, paper_own_elems(z) * dtype_bytes(z->r.grad));
 }
 
-static void clip(struct paper *z, int64_t bytes)
+static void before_step(struct paper *z, int64_t bytes)
 {
     const struct norm_sum sums[] = { { z->group, z->shards_optimizer && z->n > 1 },
                                      { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } };
 
-    if (z->away.grads_in == SPACE_DISK)
+    if (z->away.grads_in != SPACE_DISK)
+        lower_before_step(z->s, &(struct step_gradients){ z->p, own_stream(z), bytes, sums, 2, own_gradients, z });
+    else if (z->p->clip > 0)
         paper_away_norm(z, sums, 2);
-    else
-        lower_clip_by_norm(z->s, own_stream(z), bytes, sums, 2, z->p->deterministic, own_gradients, z);
 }
 
 static void update(struct paper *z, int64_t elems)
 {
-    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
+    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems)->flags |= lower_guard(z->p);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);
     use_all(z, ACT_RW, z->params);
@@ -618,6 +618,7 @@ static void gather_updated(struct paper *z)
             struct op *o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group, z->r.wire_gather,
                                       RED_NONE, z->padded[c]);
             o->after = z->away.states ? AFTER(STREAM_H2D) : AFTER(STREAM_COMPUTE);
+            o->flags |= lower_guard(z->p);
             sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
             sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
             sched_act(z->s, ACT_W, z->params[c], i, 0);
@@ -638,8 +639,7 @@ static int step(struct paper *z, enum sched_id id)
         micro_steps(z);
     sched_op(z->s, OP_MEMORY, own_stream(z), PHASE_REDUCE, "await reductions")->after =
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE) | (z->away.states ? AFTER(STREAM_D2H) : 0);
-    if (z->p->clip > 0)
-        clip(z, elems * e);
+    before_step(z, elems * e);
     if (z->away.states)
         paper_away_step(z);
     else

@@ -347,8 +347,10 @@ static void micro_steps(struct ddp *d, bool first_step)
 /* Of the parameters whose slices are appended next. */
 static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
 {
-    sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE,
-               elems)->after = AFTER(STREAM_COMPUTE);
+    struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE, elems);
+
+    o->after = AFTER(STREAM_COMPUTE);
+    o->flags |= lower_guard(d->p);
     sched_root(d->s, (int)rank);
     sched_of(d->s, "rank", (int)rank, 0);
     sched_act_as(d->s, ACT_RW, d->params, 0, 0, sched_layout(d->s, 0));
@@ -408,9 +410,9 @@ static int step(struct ddp *d, enum sched_id id)
         rc = ddp_pipeline(d, id == SCHED_FIRST);
     else
         micro_steps(d, id == SCHED_FIRST);
-    if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
-    lower_torch_adamw(d->s, d->p, d->own_numel);
+    lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0,
+                                                      own_gradients, d });      /* every rank has all of them */
+    lower_torch_adamw(d->s, d->p, d->own_numel)->flags |= lower_guard(d->p);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
     sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);

@@ -585,15 +585,15 @@ static void optimizer(struct fsdp2 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].stepped * f->map.of_class[c];
     int experts = fsdp2_expert_tensors(f);
-    if (f->p->clip > 0)
-        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
-                           (const struct norm_sum[]){            /* the norms of all, stacked; experts' apart */
-                               { GROUP_EXPERT_DATA, fsdp2_ranks(f, UC_EXPERTS) > 1 ? experts : 0 }, { GROUP_EXPERT, experts },
-                               { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
-                               { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
-                           4, false, own_gradients, f);
+    const struct norm_sum sums[] = {                /* the norms of all, stacked; experts' apart */
+        { GROUP_EXPERT_DATA, fsdp2_ranks(f, UC_EXPERTS) > 1 ? experts : 0 }, { GROUP_EXPERT, experts },
+        { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
+        { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } };
+    lower_before_step(f->s, &(struct step_gradients){ f->p, st, elems * dtype_bytes(f->r.kept), sums, 4, own_gradients, f });
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
-    lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
+    struct op *o = fsdp2_step(f, elems);
+    o->stream = (uint8_t)st;
+    o->flags |= lower_guard(f->p);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
@@ -665,7 +665,7 @@ static void setup(struct fsdp2 *f)
     } else {
         f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
         fsdp2_foreach_parts(f);
-        lower_adamw_temporaries(f->s, p, f->foreach_temp, 0);
+        fsdp2_step_temporaries(f);
     }
     f->ev_gather = sched_event(f->s);
     f->ev_gather_experts = sched_event(f->s);

@@ -5,6 +5,7 @@
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
  *     lower_fsdp2_float8.c   weights that are cast to 8-bit floats before they are gathered
+ *     lower_fsdp2_muon.c     optimizers: Muon's entries and what a step takes
  *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share
  *     lower_fsdp2_experts.c  blocks whose experts other ranks share */
 #ifndef DPX_LOWER_FSDP2_H
@@ -157,6 +158,11 @@ enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c);
 bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after);
 /* Behind the optimizer: precompute_float8_dynamic_scale_for_fsdp(). */
 void fsdp2_precompute_scales(struct fsdp2 *f);
+
+/* The optimizer's entries, of `elems` elements on this rank: returns the last.  The parts of f->foreach_temp, which has those of the
+ * list of all tensors. */
+struct op *fsdp2_step(struct fsdp2 *f, int64_t elems);
+void fsdp2_step_temporaries(struct fsdp2 *f);
 
 /* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
 bool fsdp2_is_partial(const struct fsdp2 *f, int t);

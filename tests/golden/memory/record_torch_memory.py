@@ -314,6 +314,7 @@ class DDPPeaks(Peaks, MemTracker):
 
 def blocks_of(model):
     body = model.base_model
+    body = getattr(body, "model", body)         # Llama4ForCausalLM's prefix is not its own
     body = getattr(body, "decoder", body)
     return next(getattr(body, name) for name in ("h", "layers", "blocks") if hasattr(body, name))
 

@@ -41,6 +41,16 @@ MIXTURES.update({
 })
 MIXTURES["gpt_oss"] = dict(EXPERTS, model_type="gpt_oss", head_dim=64, intermediate_size=256, num_local_experts=16, num_experts_per_tok=4,
                            sliding_window=128)
+# Of llama4 every fourth layer has no positions: chunks not reached; experts in every second layer, chunks shorter than the sequence.
+LLAMA4 = dict(EXPERTS, model_type="llama4_text", head_dim=64, intermediate_size=256, intermediate_size_mlp=1536, num_local_experts=8)
+MIXTURES["llama4"] = LLAMA4
+MIXTURES["llama4-second"] = dict(LLAMA4, num_hidden_layers=8, interleave_moe_layer_step=2, use_qk_norm=False, attention_chunk_size=128)
+SCOUT = dict(model_type="llama4_text", hidden_size=5120, intermediate_size=8192, intermediate_size_mlp=16384, num_hidden_layers=8,
+             num_attention_heads=40, num_key_value_heads=8, head_dim=128, vocab_size=202048, num_local_experts=16,
+             max_position_embeddings=10485760)
+MIXTURES["llama-4-scout-8-layers"] = SCOUT
+MIXTURES["llama-4-maverick-8-layers"] = dict(SCOUT, num_local_experts=128, interleave_moe_layer_step=2, use_qk_norm=False,
+                                    max_position_embeddings=1048576)
 # Blocks of two kinds, by turns and behind each other.
 for name, kinds in (("qwen3_moe-second", dict(decoder_sparse_step=2, num_hidden_layers=8)), ("qwen3_moe-first", dict(mlp_only_layers=[0, 1], num_hidden_layers=7))):
     MIXTURES[name] = dict(SMALL["qwen3_moe"], model_type="qwen3_moe", intermediate_size=1536, **kinds)
@@ -55,7 +65,7 @@ def take_grouped_products():
 
 def expert_cases(plan_of):
     """transformers' grouped products are not under autocast: FSDP2's bf16, and models in bf16."""
-    for model in (*SMALL, *LATENT_CASES, "gpt_oss"):
+    for model in (*SMALL, *LATENT_CASES, "gpt_oss", "llama4", "llama4-second"):
         kernels = {"kernels": "torch-eager"} if model == "gpt_oss" else {}      # whose sinks sdpa has not
         yield plan_of(model, world=4, batch=4, seq=256, **kernels)
         yield plan_of(model, world=4, batch=3, seq=100, kernels="torch-eager")
@@ -73,6 +83,9 @@ def expert_cases(plan_of):
     yield plan_of("qwen3-30b-a3b", world=32, batch=1, seq=4096, recompute="full")
     yield plan_of("moonlight-16b-a3b", world=64, batch=1, seq=4096)
     yield plan_of("moonlight-16b-a3b", world=32, batch=1, seq=4096, recompute="full")
+    yield plan_of("llama-4-scout-8-layers", world=16, batch=1, seq=4096)
+    yield plan_of("llama-4-scout-8-layers", world=16, batch=1, seq=16384, recompute="full")
+    yield plan_of("llama-4-maverick-8-layers", world=128, batch=1, seq=2048, recompute="full")
     for model in ("qwen3_moe-second", "qwen3_moe-first"):
         yield plan_of(model, world=4, batch=3, seq=100)
         yield plan_of(model, world=4, batch=2, seq=256, recompute="full")

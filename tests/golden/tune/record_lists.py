@@ -149,6 +149,17 @@ def deepspeed_lists(path, names):
     add("s3_gpt2_usual_recompute_short_gas3", USUAL, "gpt2", 3, "bf16", 3, recompute="full", **short)
     add("s3_gpt2_biases_recompute_ahead", BIASES, "gpt2", 3, "bf16", recompute="full", **ahead)
     add("s3_llama_lora_hpz2_w4", LORA, "llama", 3, "bf16", 2, world=4, zero_hpz_partition_size=2, **ahead)
+    # ZeRO++'s codes: frozen tensors are gathered in int8 as those that train.
+    qwz = dict(zero_quantized_weights=True)
+    add("s3_llamaq_lora_qwz_w4", LORA, "llamaq", 3, "bf16", 2, world=4, **qwz, **ahead)
+    add("s3_llamaq_saved_qwz_fp16", SAVED, "llamaq", 3, "fp16", **qwz, **short)
+    add("s3_gpt2q_biases_qwz_apart", BIASES, "gpt2q", 3, "bf16", **qwz, **apart)
+    add("s3_llamaq_lora_qwz_recompute", LORA, "llamaq", 3, "bf16", recompute="full", **qwz, **ahead)
+    add("s3_llamaq_usual_qwz_hpz2_w4", USUAL, "llamaq", 3, "fp16", 2, world=4, zero_hpz_partition_size=2, **qwz, **ahead)
+    add("s3_llamaq_usual_qgz_2x2", USUAL, "llamaq", 3, "bf16", 2, world=4, node=2, zero_quantized_gradients=True, **apart)
+    # Adapters of rank 4 would be groups of 4 elements, which DeepSpeed's kernels do not take and ds_quantizer.py does.
+    add("s3_llamaq_rank8_three_2x2", {"train": "lora", "lora": dict(EVERY, rank=8)}, "llamaq", 3, "fp16", 2, world=4, node=2,
+        zero_quantized_gradients=True, zero_hpz_partition_size=2, **qwz, **ahead)
     out = ["# recorded by record_lists.py: deepspeed %s, torch %s, transformers %s, peft" % (r.deepspeed.__version__, r.torch.__version__,
                                                                                          r.transformers.__version__)]
     import peft                         # before ranks are forked
