@@ -133,6 +133,12 @@ static int data_ranks(const struct local_model *local, int64_t ranks[LOWER_KINDS
     return 1;
 }
 
+/* FP16_Optimizer masks the flat gradient on ranks behind the first of those that share tensors, or positions (lower_ds_other.c). */
+static bool masks_differ(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->parallel.tensor * p->parallel.context > 1 && p->precision != DT_FP32;
+}
+
 int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
 {
     struct plan_groups groups;
@@ -146,5 +152,7 @@ int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
     local_model_free(&first);
     for (int i = 0; i < n; i++)
         ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_DATA)].of, 0, ranks[i]);
+    if (masks_differ(p))
+        ranks[n++] = mesh_member(&groups.group[plan_groups_find(&groups, p->parallel.tensor > 1 ? GROUP_TENSOR : GROUP_CONTEXT)].of, 0, 1);
     return n;
 }

@@ -90,8 +90,6 @@ static int check_autotp(const struct plan *p, const char *where)
     if (plan_version(p) < 19)
         return fail("%s: parallel.tensor: AutoTP is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set one of them",
                     where);
-    if (p->strategy == STRAT_DDP)
-        return fail("%s: parallel.tensor: AutoTP with stage 0 is not modelled yet: take zero1, zero2 or zero3", where);
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: AutoTP is modelled for torch-sdpa, not \"%s\"", where, kernels_name(p->kernels));
     if ((strcmp(m->family, "llama") && strcmp(m->family, "mistral")) || biased || m->tied)
@@ -217,8 +215,6 @@ static int check_deepspeed_context(const struct plan *p, const char *where)
     if (plan_version(p) < 19)
         return fail("%s: parallel.context: Ulysses is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set one of "
                     "them", where);
-    if (p->strategy == STRAT_DDP)
-        return fail("%s: parallel.context: with stage 0 it is not modelled yet: take zero1, zero2 or zero3", where);
     if (of->context_method != CONTEXT_ULYSSES || of->context_balance)
         return fail("%s: parallel.context_%s: DeepSpeed has ulysses alone, where every rank has all positions of its heads: %s", where,
                     of->context_balance ? "balance" : "method", of->context_balance ? "false" : "\"ulysses\"");

@@ -7,6 +7,7 @@
 
 #include "model/lower/lower.h"
 #include "model/plan/local_model.h"
+#include "model/schedule/ledger.h"
 #include "model/schedule/schedule.h"
 
 #define PLAN "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '8xh100', 'dialect': 'deepspeed', 'micro_batch': 1," \
@@ -42,10 +43,10 @@ static struct calls calls_of(const struct schedules *s, enum phase phase, enum c
  * logits are gathered: 4,096 x 128,256. */
 static void a_block_sums_two_outputs_and_five_gradients(void **state)
 {
-    static const char *const stages[] = { "zero1", "zero2", "zero3" };
+    static const char *const stages[] = { "ddp", "zero1", "zero2", "zero3" };
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct schedules s = { 0 };
         char words[128];
         snprintf(words, sizeof words, "\"strategy\": \"%s\", \"parallel\": { \"tensor\": 4 }", stages[i]);
@@ -76,10 +77,64 @@ static void the_embedding_is_whole(void **state)
     plan_free(&p);
 }
 
+static int64_t numbers_agreed_on(const struct schedules *s, enum group over)
+{
+    struct sent_over c = sent_over(s, over, PHASE_OPTIMIZER, COLL_ALL_REDUCE);
+
+    return c.calls;
+}
+
+/* FP16_Optimizer agrees among tensor-parallel ranks on overflow and on the norm, clip_grad_norm_() of fp32 on the norm, which the data-parallel
+ * ranks then average; without clip there is none. */
+static void stage_0_agrees_on_the_norm(void **state)
+{
+    static const struct { const char *words; int64_t tensor, data; } of[] = {
+        { "\"clip\": 1", 2, 0 }, { "\"precision\": \"fp16\", \"clip\": 0", 2, 0 },
+        { "\"precision\": \"fp32\", \"clip\": 1", 1, 1 }, { "\"precision\": \"fp32\", \"clip\": 0", 0, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct schedules s = { 0 };
+        char words[200];
+        snprintf(words, sizeof words, "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }, %s", of[i].words);
+        struct plan p = plan_of(words);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        assert_int_equal(numbers_agreed_on(&s, GROUP_TENSOR), of[i].tensor);
+        assert_int_equal(numbers_agreed_on(&s, GROUP_DATA), of[i].data);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* All ranks have the embedding and the norms, and the first one counts them: the others mask them in a gradient of P numbers, by zeros, their
+ * sum and the mask itself.  At the first rank the peak is where gradients are joined (24 bytes a parameter), at the others here:
+ * 2 + 4 + 8 + 4 and 4 + 4 + 1. */
+static void stage_0_masks_what_others_count(void **state)
+{
+    int64_t ranks[LOWER_KINDS];
+
+    (void)state;
+    struct plan p = plan_of("\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }, \"seq\": 16");
+    assert_int_equal(lower_ranks(&p, ranks), 2);
+    assert_int_equal(ranks[1], 1);
+    for (int i = 0; i < 2; i++) {
+        struct schedules s = { 0 };
+        struct ledger l;
+        struct local_model local;
+        assert_int_equal(local_model_of(&p, ranks[i], &local), 0);
+        assert_int_equal(lower(&p, ranks[i], &s), 0);
+        ledger_run(&s, &l);
+        assert_close((double)l.phase[SCHED_STEADY].bytes / (double)local.model->params, i ? 27 : 24, 0.01);
+        schedules_free(&s);
+        local_model_free(&local);
+    }
+    plan_free(&p);
+}
+
 static void refuses_by_name(void **state)
 {
     (void)state;
-    refused("\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "AutoTP with stage 0 is not modelled yet");
     refused("\"strategy\": \"zero2\", \"parallel\": { \"tensor\": 3 }", "does not divide the world of 8 ranks");
     refused("\"strategy\": \"zero2\", \"kernels\": \"dpx\", \"parallel\": { \"tensor\": 4 }", "modelled for torch-sdpa");
     refused("\"strategy\": \"zero2\", \"model\": \"gpt2\", \"parallel\": { \"tensor\": 4 }", "llama's and mistral's layers");
@@ -124,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_sums_two_outputs_and_five_gradients), cmocka_unit_test(the_embedding_is_whole),
+        cmocka_unit_test(stage_0_agrees_on_the_norm), cmocka_unit_test(stage_0_masks_what_others_count),
         cmocka_unit_test(refuses_by_name), cmocka_unit_test(its_config_states_the_ranks_that_share_tensors),
     };
 

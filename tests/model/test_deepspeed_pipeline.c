@@ -65,13 +65,108 @@ static void stages_are_those_of_its_own_functions(void **state)
     assert_int_equal(n, 90);
 }
 
-/* ---- order: parallel.md, vector 54: 4 stages, 8 micro-steps ---- */
+/* ---- order: 4 stages, 8 micro-steps (the research notes' vector 54: 22 steps; 4, 3, 2 and 2 buffers) ---- */
+
+enum { STAGES = 4, MICRO_STEPS = 8 };
+static const struct pipeline four = { PIPELINE_1F1B, .ranks = STAGES, .chunks = 1, .steps = MICRO_STEPS };
+
+/* Two sides of a message: who sends it on which verb. */
+static bool meets(const struct pipeline_act *send, const struct pipeline_act *recv)
+{
+    return recv->verb == send->verb + PIPE_RECV_F - PIPE_SEND_F && recv->step == send->step;
+}
+
+/* One time step: each stage's messages, which take no time and wait for their other side, then at most one pass. */
+static bool time_step(const struct pipeline_acts *of, int at[STAGES])
+{
+    bool passed[STAGES] = { false }, any = false, moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < STAGES; r++) {
+            if (at[r] == of[r].n)
+                continue;
+            const struct pipeline_act *a = &of[r].act[at[r]];
+            int peer = a->verb == PIPE_SEND_F ? r + 1 : r - 1;
+            if (a->verb >= PIPE_WAIT_SEND_F) {
+                at[r]++;
+                moved = true;
+            } else if (a->verb <= PIPE_BACKWARD && !passed[r]) {
+                at[r]++;
+                passed[r] = any = moved = true;
+            } else if ((a->verb == PIPE_SEND_F || a->verb == PIPE_SEND_B) && at[peer] < of[peer].n && !passed[r] && !passed[peer]
+                       && meets(a, &of[peer].act[at[peer]])) {
+                at[r]++;
+                at[peer]++;
+                moved = true;
+            }
+        }
+    }
+    return any;
+}
+
+/* What TrainSchedule.steps() yields: 2 (m + p - 1), a pass or nothing on each stage in each. */
+static void vector_54_takes_22_steps(void **state)
+{
+    struct pipeline_acts *of = pipeline_acts(&four, PIPE_DEEPSPEED);
+    int at[STAGES] = { 0 }, steps = 0;
+
+    (void)state;
+    while (time_step(of, at))
+        steps++;
+    assert_int_equal(steps, 22);
+    for (int r = 0; r < STAGES; r++)
+        assert_int_equal(at[r], of[r].n);
+    pipeline_acts_free(of, &four);
+}
+
+/* How many instances of a family of buffers are there at once. */
+struct living { int family, now, most; };
+
+static int count_living(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct living *l = arg;
+
+    (void)iteration;
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+        if (s->acts[k].buf == l->family)
+            l->now += (s->acts[k].what & ACT_ALLOC ? 1 : 0) - (s->acts[k].what & ACT_FREE ? 1 : 0);
+    l->most = l->now > l->most ? l->now : l->most;
+    return 0;
+}
+
+static int most_of(const struct schedules *s, const char *what)
+{
+    struct living l = { .family = -1 };
+
+    for (int i = 0; i < s->nbufs; i++)
+        if (!strcmp(s->bufs[i].what, what))
+            l.family = i;
+    assert_true(l.family >= 0);
+    sched_walk(s, SCHED_FIRST, count_living, &l);
+    return l.most;
+}
+
+/* num_pipe_buffers() is max(2, min(p - r, m)).  A stage keeps an input for each micro-step in flight, 4 - r; the first one has token ids
+ * instead.  The last one has one in flight, but its second buffer keeps the logits of the micro-step before. */
+static void vector_54_has_4_3_2_and_2_buffers(void **state)
+{
+    (void)state;
+    for (int r = 0; r < STAGES; r++) {
+        struct schedules s = { 0 };
+        struct plan p = plan_of("\"strategy\": \"zero1\", \"model\": \"llama-3.1-8b\", \"parallel\": { \"pipeline\": 4 }, \"accumulation\": 8");
+        assert_int_equal(lower(&p, 4 * r, &s), 0);
+        assert_int_equal(most_of(&s, "clone of the stage's input"), r ? STAGES - r : 0);
+        assert_int_equal(most_of(&s, "output that is kept"), r == STAGES - 1 ? 2 : 0);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
 
 /* At most 4, 3, 2, 1 micro-steps wait for their backward; what stage 1 does last is to send a gradient. */
 static void in_flight_as_1f1b(void **state)
 {
-    struct pipeline p = { PIPELINE_1F1B, .ranks = 4, .chunks = 1, .steps = 8 };
-    struct pipeline_acts *of = pipeline_acts(&p, PIPE_DEEPSPEED);
+    struct pipeline_acts *of = pipeline_acts(&four, PIPE_DEEPSPEED);
 
     (void)state;
     for (int r = 0; r < 4; r++) {
@@ -86,7 +181,7 @@ static void in_flight_as_1f1b(void **state)
         assert_int_equal(messages, 8 * (r % 3 ? 4 : 2));
     }
     assert_int_equal(of[1].act[of[1].n - 1].verb, PIPE_WAIT_SEND_B);
-    pipeline_acts_free(of, &p);
+    pipeline_acts_free(of, &four);
 }
 
 /* ---- memory that the engine keeps beside ---- */
@@ -215,7 +310,8 @@ static void its_config_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_are_those_of_its_own_functions), cmocka_unit_test(in_flight_as_1f1b), cmocka_unit_test(what_the_engine_keeps),
+        cmocka_unit_test(stages_are_those_of_its_own_functions), cmocka_unit_test(vector_54_takes_22_steps),
+        cmocka_unit_test(vector_54_has_4_3_2_and_2_buffers), cmocka_unit_test(in_flight_as_1f1b), cmocka_unit_test(what_the_engine_keeps),
         cmocka_unit_test(stage_0_in_bf16_cuts_the_states), cmocka_unit_test(refuses_by_name), cmocka_unit_test(its_config_there_and_back),
         cmocka_unit_test(its_config_is_refused_by_name),
     };

@@ -215,7 +215,7 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("{'train_batch_size':8,'optimizer':{'type':'OneBitAdam'}}", "optimizer.type: DeepSpeed's 1-bit Adam");
     refuses("{'train_batch_size':8,'optimizer':{'type':'OnebitLamb'}}", "optimizer.type: DeepSpeed's 1-bit LAMB");
     refuses("{'train_batch_size':8,'optimizer':{'type':'ZeroOneAdam'}}", "optimizer.type: DeepSpeed's 0/1 Adam");
-    refuses("{'train_batch_size':8,'tensor_parallel':{'autotp_size':4}}", "parallel.tensor: AutoTP with stage 0");
+    refuses("{'train_batch_size':8,'tensor_parallel':{'autotp_size':4}}", "AutoTP is modelled for llama's and mistral's layers");
     refuses("{'train_batch_size':8,'bf16':{'enabled':true},'fp16':{'enabled':true}}", "both");
     refuses("{'train_batch_size':8,'prescale_gradients':true}", "prescale_gradients");
     refuses("{'train_batch_size':8,'communication_data_type':'int8'}", "communication_data_type");

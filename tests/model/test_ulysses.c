@@ -29,10 +29,10 @@ static void sends(const struct schedules *s, enum phase phase, int64_t calls, do
 /* q, k, v and the output, of which 7 of 8 parts go to others: 280 MiB a layer, and their gradients as much. */
 static void sends_what_the_paper_says(void **state)
 {
-    static const char *const stages[] = { "zero1", "zero2", "zero3" };
+    static const char *const stages[] = { "zero1", "zero2", "zero3", "ddp" };
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct schedules s = { 0 };
         char words[200];
         snprintf(words, sizeof words, "\"strategy\": \"%s\", \"seq\": 131072, \"parallel\": { \"context\": 8 }", stages[i]);
@@ -89,10 +89,66 @@ static void reduces_over_all_ranks_in_fp32(void **state)
     plan_free(&p);
 }
 
+/* Stage 0: all gradients once, over all ranks. */
+static void stage_0_sums_over_all_ranks(void **state)
+{
+    struct schedules s = { 0 };
+
+    (void)state;
+    struct plan p = plan_of("2x8xh100", "\"strategy\": \"ddp\", \"seq\": 8192, \"parallel\": { \"context\": 8 }");
+    assert_int_equal(lower(&p, 0, &s), 0);
+    struct sent_over c = sent_over(&s, GROUP_DATA, PHASE_REDUCE, COLL_ALL_REDUCE);
+    assert_close((double)c.bytes, 4.0 * (double)p.model.params * 2 * 15 / 16, 1e-6);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Stage 0 takes ranks that share positions for model-parallel ones: they agree on overflow and on the norm, in fp32 with clip on the norm,
+ * without it on nothing. */
+static void stage_0_agrees_on_the_norm(void **state)
+{
+    static const struct { const char *words; int64_t calls; } of[] = {
+        { "\"clip\": 1", 2 }, { "\"precision\": \"fp16\", \"clip\": 0", 2 },
+        { "\"precision\": \"fp32\", \"clip\": 1", 1 }, { "\"precision\": \"fp32\", \"clip\": 0", 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct schedules s = { 0 };
+        char words[200];
+        snprintf(words, sizeof words, "\"strategy\": \"ddp\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, %s", of[i].words);
+        struct plan p = plan_of("2x8xh100", words);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        assert_int_equal(sent_over(&s, GROUP_CONTEXT, PHASE_OPTIMIZER, COLL_ALL_REDUCE).calls, of[i].calls);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* And masks all of the gradient on ranks behind the first of them: such a rank is lowered by itself. */
+static void stage_0_masks_behind_the_first(void **state)
+{
+    int64_t ranks[LOWER_KINDS];
+
+    (void)state;
+    struct plan p = plan_of("2x8xh100", "\"strategy\": \"ddp\", \"seq\": 8192, \"parallel\": { \"context\": 8 }");
+    assert_int_equal(lower_ranks(&p, ranks), 2);
+    assert_int_equal(ranks[1], 1);
+    for (int i = 0; i < 2; i++) {
+        struct schedules s = { 0 };
+        int masks = 0;
+        assert_int_equal(lower(&p, ranks[i], &s), 0);
+        for (int o = 0; o < s.nops; o++)
+            masks += s.ops[o].kind == OP_COPY && !strcmp(s.ops[o].what, "masked gradients");
+        assert_int_equal(masks > 0, i);
+        schedules_free(&s);
+    }
+    plan_free(&p);
+}
+
 static void refuses_by_name(void **state)
 {
     (void)state;
-    refused("\"strategy\": \"ddp\", \"seq\": 8192, \"parallel\": { \"context\": 8 }", "with stage 0 it is not modelled yet");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }", "parallel.context_method: ");
     refused("\"strategy\": \"zero2\", \"seq\": 8191, \"parallel\": { \"context\": 8 }", "seq 8191 does not divide");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }",
@@ -161,7 +217,6 @@ static void its_config_is_refused_by_name(void **state)
                    "context 3 x pipeline 1 does not divide the world of 8 ranks");
     import_refused("{ \"sequence_parallel_size\": 16, \"train_batch_size\": 8, \"zero_optimization\": { \"stage\": 2 } }",
                    "does not divide the world of 8 ranks");
-    import_refused("{ \"sequence_parallel_size\": 2, \"train_batch_size\": 8 }", "with stage 0 it is not modelled yet");
     import_refused("{ \"sequence_parallel_size\": 2, \"train_batch_size\": 8, \"seq_parallel_communication_data_type\": \"bf16\","
                    " \"bf16\": { \"enabled\": true }, \"zero_optimization\": { \"stage\": 2 } }", "only fp32, the default");
 }
@@ -170,7 +225,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(repeats_heads_of_keys),
-        cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(stage_0_sums_over_all_ranks),
+        cmocka_unit_test(stage_0_agrees_on_the_norm), cmocka_unit_test(stage_0_masks_behind_the_first),
+        cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(its_config_states_the_ranks_that_share_positions), cmocka_unit_test(its_config_is_refused_by_name),
     };
 

@@ -13,7 +13,7 @@ struct other {
     enum dtype sum;                 /* bf16: in which gradients are added up; se: its bytes */
     int64_t   se;
     int64_t   padded, part;
-    int params, clones, flat, clone, master, adam, hp_grads, wide_list, wide_flat, partial, hp_temp, wire;
+    int params, clones, flat, clone, master, adam, hp_grads, wide_list, wide_flat, partial, hp_temp, wire, mask, masked;
     int flat_part, master_part, hp_part;    /* layouts: this rank's partition where it lies in `flat`; the
                                              * master as parameters; the partition in the fp32 gradients */
     struct ds_families grads;
@@ -280,6 +280,20 @@ static struct op *pass_over(struct other *o, const char *what, int64_t reads, in
     return c;
 }
 
+/* What a model's ranks agree on; under Ulysses the ranks that share positions.  They have the same gradients, of which only the first rank's
+ * count in the sum: it stays what it is. */
+static void among_model(const struct other *o, enum dtype t, enum red_op red)
+{
+    const struct ds *d = &o->d;
+
+    if (d->p->parallel.context <= 1) {
+        ds_among_model(d, t, red);
+        return;
+    }
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_CONTEXT, t, red, 1);
+    sched_moves(d->s, red == RED_MAX ? OF_OVERFLOW : OF_META);
+}
+
 /* FusedAdam alone; utils.clip_grad_norm_, called by the engine. */
 static void step_fp32(struct other *o, bool first)
 {
@@ -288,7 +302,7 @@ static void step_fp32(struct other *o, bool first)
     if (d->p->clip > 0) {
         pass_over(o, "gradient norm", grad_bytes(o), 0, COPY_NORM);
         ds_act_all(d, &o->grads, ACT_R);
-        ds_among_model(d, DT_FP32, RED_SUM);
+        among_model(o, DT_FP32, RED_SUM);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1);
         sched_moves(d->s, OF_META); /* the average of what all have: it stays what it is */
         pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
@@ -300,6 +314,35 @@ static void step_fp32(struct other *o, bool first)
     sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, o->adam, 0, 0);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     ds_act_all(d, &o->grads, ACT_FREE);
+}
+
+/* Has this rank tensors that another one counts in the norm?  _require_avoid_recompute_norm(): of tensor-parallel ranks behind the first
+ * what all have whole, of a pipeline's last stage what is tied.  Ranks that share positions are such ranks to it, and have all whole
+ * (parallel_state_sp.py: get_model_parallel_rank is get_sequence_parallel_rank). */
+static bool leaves_out_of_the_norm(const struct ds *d)
+{
+    bool tied = false;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        tied |= ds_is_shared(d, t);
+    return d->local->share.tensor_rank > 0 || d->local->share.context_rank > 0 || (tied && !d->local->share.embeds);
+}
+
+/* get_flattened_grad_norm(): such a rank makes a mask of the flat gradient's length: zeros, their cumulative sum (fp32 both), the mask; then
+ * a copy of the gradient without what it hides. */
+static void norm_of_flat_gradient(struct other *o, uint8_t guard)
+{
+    struct schedules *s = o->d.s;
+    int64_t p = o->d.m->trainable;
+
+    if (leaves_out_of_the_norm(&o->d)) {
+        pass_over(o, "mask of what other ranks count", 12 * p, 9 * p, COPY_NOTHING)->flags = guard;
+        sched_act(s, ACT_ALLOC | ACT_FREE, o->mask, 0, 0);
+        pass_over(o, "masked gradients", 5 * p, 4 * p, COPY_NOTHING)->flags = guard;
+        sched_act(s, ACT_ALLOC | ACT_FREE, o->masked, 0, 0);
+    }
+    pass_over(o, "gradient norm", 4 * p, 0, COPY_NORM)->flags = guard;
+    sched_act(s, ACT_R, o->wide_flat, 0, 0);
 }
 
 /* FP16_Optimizer.step: fp32 copies of all gradients, then their concatenation. */
@@ -339,13 +382,12 @@ static void step_fp16(struct other *o)
 
     pass_over(o, "look for overflow", grad_bytes(o), 0, COPY_OVERFLOW);
     ds_act_all(d, &o->grads, ACT_R);
-    ds_among_model(d, DT_UINT8, RED_MAX);
+    among_model(o, DT_UINT8, RED_MAX);
     struct op *w = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     w->after = AFTER(STREAM_COMPUTE);
     flat_fp32_gradient(o, guard);
-    pass_over(o, "gradient norm", 4 * p, 0, COPY_NORM)->flags = guard;
-    sched_act(s, ACT_R, o->wide_flat, 0, 0);
-    ds_among_model(d, DT_FP32, RED_SUM);
+    norm_of_flat_gradient(o, guard);
+    among_model(o, DT_FP32, RED_SUM);
     pass_over(o, "unscale and clip", 4 * p, 4 * p, COPY_CLIP)->flags = guard;
     sched_act(s, ACT_RW, o->wide_flat, 0, 0);
     adam(o, p)->flags = guard;
@@ -575,6 +617,8 @@ static void declare(struct other *o)
                             round512(o->padded * o->se));
     o->wide_list = sched_buf(s, CAT_TEMPORARIES, "gradients in fp32", NULL, 0, 1, ds_sum(d, wide_bytes));
     o->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512((o->bf16 ? o->part : o->padded) * 4));
+    o->mask = sched_buf(s, CAT_TEMPORARIES, "mask, and two sums it is made of", NULL, 0, 1, 2 * round512(4 * (o->padded + 1)) + round512(o->padded + 1));
+    o->masked = sched_buf(s, CAT_TEMPORARIES, "gradients without what is masked", NULL, 0, 1, round512(4 * o->padded) + round512(o->padded + 1));
     o->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     o->hp_temp = sched_buf(s, CAT_TEMPORARIES, "one gradient in fp32", NULL, 0, 1, round512(4 * largest(d)));
@@ -613,6 +657,8 @@ int lower_ds_stage0(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = false };
 
+    if (local->plan->parallel.context > 1)      /* _reduce_non_expert_gradients() divides by world / sequence_parallel_size */
+        sched_note(s, "with parallel.context stage 0 of DeepSpeed leaves gradients context times as large as the mean; the schedule has the mean");
     return lower_other(&o, local, s);
 }
 

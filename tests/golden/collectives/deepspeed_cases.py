@@ -215,7 +215,18 @@ CASES = {
     # Ulysses: sp ranks share each sample's positions.  With 4 ranks the 2 heads of keys are repeated.
     "s1_llama_bf16_sp2":           case("llama", 1, "bf16", sp=2, **SMALL),
     "s1_llama_fp32_sp2_w4_gas2":   case("llama", 1, "fp32", 2, world=4, sp=2, clip=1.0, **SMALL),
+    "s0_llama_fp32_sp2":           case("llama", 0, "fp32", sp=2),
+    "s0_llama_fp32_sp2_w4_gas2":   case("llama", 0, "fp32", 2, world=4, sp=2),
+    "s0_llama_fp32_sp2_clip":      case("llama", 0, "fp32", sp=2, clip=1.0),
+    "s0_llama_bf16_sp2":           case("llama", 0, "bf16", sp=2),
+    "s0_llama_fp16_sp2":           case("llama", 0, "fp16", sp=2),
+    "s0_llama_bf16_sp2_w4_gas2":   case("llama", 0, "bf16", 2, world=4, sp=2, clip=1.0),
     # AutoTP: tp ranks share each block's tensors.
+    "s0_llamaeven_bf16_tp2":           case("llamaeven", 0, "bf16", tp=2),
+    "s0_llamaeven_bf16_tp2_w4_recompute": case("llamaeven", 0, "bf16", world=4, tp=2, recompute="full"),
+    "s0_llamaeven_fp16_tp2_w4_clip":   case("llamaeven", 0, "fp16", world=4, tp=2, clip=1.0),
+    "s0_llamaeven_fp32_tp2_w4_gas2":   case("llamaeven", 0, "fp32", 2, world=4, tp=2),
+    "s0_llamaeven_fp32_tp2_w4_clip":   case("llamaeven", 0, "fp32", world=4, tp=2, clip=1.0),
     "s1_llamaeven_bf16_tp2":           case("llamaeven", 1, "bf16", tp=2, **SMALL),
     "s1_llamaeven_fp32_tp2_w4_gas2":   case("llamaeven", 1, "fp32", 2, world=4, tp=2, clip=1.0, **SMALL),
     "s2_llamaeven_bf16_tp2_w4_gas2":   case("llamaeven", 2, "bf16", 2, world=4, tp=2, **SMALL),
