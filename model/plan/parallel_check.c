@@ -222,9 +222,10 @@ static int check_deepspeed_context(const struct plan *p, const char *where)
         return fail("%s: deepspeed.communication_data_type: with parallel.context DeepSpeed reduces in fp32 all the same "
                     "(seq_parallel_communication_data_type)", where);
     if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32)
-        return fail("%s: deepspeed.grad_accum_dtype: with it stage 1 takes BF16_Optimizer, whose gradient norm fails with parallel.context "
-                    "(\"list index out of range\": a rank's place among those that share positions is taken for a tensor-parallel one)",
-                    where);
+        return fail("%s: deepspeed.grad_accum_dtype: fp32 makes stage 1 BF16_Optimizer, whose first step fails with parallel.context in "
+                    "get_global_norm_of_tensors(): \"%s\" (it takes ranks that share positions for tensor-parallel ones, of which all "
+                    "but the first have nothing to add): leave it out", where,
+                    plan_has_deepspeed_0_19_8(p) ? "RuntimeError: stack expects a non-empty TensorList" : "IndexError: list index out of range");
     if (p->kernels == KERNELS_DPX)
         return check_heads(p, of->context, false, where);
     return check_ulysses_sp(p, where);

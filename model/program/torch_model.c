@@ -121,6 +121,9 @@ bool torch_has_two_tables(const struct model *m)
     return torch_style_of(m->family)->two_tables && windowed > 0 && windowed < m->layers;
 }
 
+/* PipelineModule hands a layer's output to the next one and forgets it: no forward() of a model holds it. */
+static bool is_layer_by_layer(const struct torch_model *b) { return b->stages && b->p->dialect == DIALECT_DEEPSPEED; }
+
 bool torch_is_autotp(const struct torch_model *b) { return b->ranks > 1 && b->p->dialect == DIALECT_DEEPSPEED; }
 
 bool torch_casts_tables(const struct torch_model *b)
@@ -441,10 +444,15 @@ var torch_embed(struct torch_model *b)
     }
     if (width != h)                     /* OPT's, behind its positions: backward comes to it first */
         x = tmp(t, x, torch_linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
-    b->held[0] = tape_hold(t, x);            /* inputs_embeds */
+    if (!is_layer_by_layer(b))
+        b->held[0] = tape_hold(t, x);        /* inputs_embeds */
     if (m->position == POS_LEARNED) {
         var pos = b->held[1];
         x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
+        if (is_layer_by_layer(b)) {          /* a slice of the table */
+            tape_drop(t, pos);
+            b->held[1] = 0;
+        }
     }
     b->bias = score_bias(b);
     b->mask = causal_mask(b);

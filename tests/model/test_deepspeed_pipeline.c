@@ -156,7 +156,7 @@ static void vector_54_has_4_3_2_and_2_buffers(void **state)
         struct schedules s = { 0 };
         struct plan p = plan_of("\"strategy\": \"zero1\", \"model\": \"llama-3.1-8b\", \"parallel\": { \"pipeline\": 4 }, \"accumulation\": 8");
         assert_int_equal(lower(&p, 4 * r, &s), 0);
-        assert_int_equal(most_of(&s, "clone of the stage's input"), r ? STAGES - r : 0);
+        assert_int_equal(most_of(&s, "stage's input"), r ? STAGES - r : 0);
         assert_int_equal(most_of(&s, "output that is kept"), r == STAGES - 1 ? 2 : 0);
         schedules_free(&s);
         plan_free(&p);
@@ -205,7 +205,8 @@ static void what_the_engine_keeps(void **state)
     assert_int_equal(lower(&p, 8, &s), 0);
     assert_int_equal(buffer(&s, "receive buffer")->bytes, 1024 * 768 * 2);
     assert_int_equal(buffer(&s, "receive buffer")->count, 1);
-    assert_int_equal(buffer(&s, "clone of the stage's input")->bytes, 1024 * 768 * 2);
+    assert_int_equal(buffer(&s, "stage's input")->bytes, 1024 * 768 * 2);
+    assert_int_equal(buffer(&s, "input and gradient of its graph")->bytes, 2 * 1024 * 768 * 2);
     assert_int_equal(buffer(&s, "output that is kept")->bytes, (1024 * 50257 * 2 + 511) / 512 * 512);
     assert_int_equal(buffer(&s, "output that is kept")->count, 2);
     assert_int_equal(buffer(&s, "bucket that is not used")->bytes, 1000000000);

@@ -158,6 +158,8 @@ static void refuses_by_name(void **state)
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"framework_version\": \"0.16.4\", \"parallel\": { \"context\": 8 }", "known of DeepSpeed 0.19.6");
     refused("\"strategy\": \"zero1\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, \"deepspeed\": { \"grad_accum_dtype\": \"fp32\" }",
             "list index out of range");
+    refused("\"strategy\": \"zero1\", \"seq\": 8192, \"framework_version\": \"0.19.8\", \"parallel\": { \"context\": 8 }, \"deepspeed\": { "
+            "\"grad_accum_dtype\": \"fp32\" }", "stack expects a non-empty TensorList");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, \"deepspeed\": { \"communication_data_type\": \"bf16\" }",
             "reduces in fp32 all the same");
     refused("\"strategy\": \"zero2\", \"seq\": 8190, \"parallel\": { \"context\": 3 }", "does not divide the world of 8 ranks");

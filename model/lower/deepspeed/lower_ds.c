@@ -299,25 +299,30 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
 {
     bool forward = pass == PASS_FORWARD;
 
+    ds_pipe_before(d, pass, piece);
     sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1, fate,
                   CAT_GRADS);
     ds_name(d, piece, block, by);
     sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], kept_at(d, piece, block), by);
     ds_reads_frozen(d);
     entry(arg, pass, piece, block, by);
+    ds_pipe_after(d, pass, piece, block);
 }
 
 void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
 {
     int step = pass == PASS_FORWARD ? 1 : -1, first = pass == PASS_FORWARD ? 0 : d->layers - 1;
-    bool alike = program_period(d->p) == 1, apart = program_first_differs(d->p);
-    int n = d->layers - apart, forward = pass == PASS_FORWARD;      /* `apart`: the first block stands alone */
+    bool alike = program_period(d->p) == 1, forward = pass == PASS_FORWARD;
+    bool apart = program_first_differs(d->p), returned = !forward && ds_pipe_returns(d);    /* the first block stands alone; the last one */
+    int n = d->layers - apart - returned;
 
     if (alike && n > 1) {
         if (apart && forward)
             ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);
+        if (returned)
+            ds_whole(d, pass, fate, ds_piece(d, first), first, 0, entry, arg);
         sched_repeat(d->s, n);
-        ds_whole(d, pass, fate, ds_piece(d, apart), forward ? apart : first, step, entry, arg);
+        ds_whole(d, pass, fate, ds_piece(d, apart), forward ? apart : first - returned, step, entry, arg);
         sched_repeat_end(d->s);
         if (apart && !forward)
             ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);

@@ -35,7 +35,11 @@ struct ds {
     struct { const char *what; int64_t bytes; int family; } *scratch;
     int        nscratch, cap_scratch;
     int        kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
-    struct ds_pipe { int exchange, inputs, outputs; } pipe;     /* families of a pipeline's stage: lower_ds_pipeline.c */
+    struct ds_pipe {                /* a pipeline's stage: lower_ds_pipeline.c */
+        int exchange, inputs, frame, outputs, graphs;   /* families */
+        int slot;                   /* pipe buffer whose last output goes in the next head's forward; -1: none */
+        bool keeps_graph;           /* what that output's graph holds stays until the loss is there */
+    } pipe;
 };
 
 /* 0, or -1 with the reason reported.  ds_free() in any case. */
@@ -139,6 +143,11 @@ bool ds_is_shared(const struct ds *d, int tensor);
 /* At the begin and at the end of construction. */
 void ds_pipe_construct(const struct ds *d);
 void ds_pipe_greet(const struct ds *d);
+/* Whether another stage sends the gradient that this one's backward begins with. */
+bool ds_pipe_returns(const struct ds *d);
+/* Around each piece's pass, of any plan. */
+void ds_pipe_before(const struct ds *d, enum pass pass, enum piece_id piece);
+void ds_pipe_after(const struct ds *d, enum pass pass, enum piece_id piece, int block);
 /* All passes of an optimizer step, through `pass`.  0, or -1 reported. */
 int  ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg);
 /* The all-reduce of a tensor's gradient, whose buffer's action follows. */

@@ -1,9 +1,11 @@
 /* lower_ds_pipeline.c -- a stage of DeepSpeed's PipelineEngine, around the passes of stage 0, stage 1 and BF16_Optimizer.
  *
- * Source: deepspeed/runtime/pipe/engine.py and module.py of 0.19.6 and 0.19.8.  One buffer of a boundary tensor's size is made at the
- * first message that comes, and kept: activations and gradients are both received there (_allocate_or_extend_buffers(0, ...)), the former
- * cloned out of it, and cloned once more by the forward pass.  A stage's output stays until its backward is done; the last stage's, the
- * logits, until a later micro-step of the same pipe buffer has its own. */
+ * Source: deepspeed/runtime/pipe/engine.py and module.py of 0.19.6 and 0.19.8; the names below are its own.
+ * One buffer of a boundary tensor's size is made at the first message that comes, and kept: activations and gradients are both received
+ * there (_allocate_or_extend_buffers(0, ...)).  Activations are cloned out of it (`recvd`, a leaf, until its gradient was sent) and cloned
+ * again by _exec_forward_pass(), whose variable holds that until it returns, and autograd longer if the first block saves its input.
+ * A stage's output stays until its backward is done.  The last stage's, the logits, stay until a later micro-step of the same pipe buffer
+ * has its own, and with them their graph, whose leaf is `recvd` with its .grad; self.loss holds the last graph too. */
 #include "model/lower/common/stage_ports.h"
 #include "model/lower/deepspeed/lower_ds.h"
 
@@ -33,8 +35,25 @@ void ds_pipe_declare(struct ds *d)
     if (!is_stage(d))
         return;
     d->pipe.exchange = sched_buf(s, CAT_BUCKET, "receive buffer", NULL, 0, 1, boundary);
-    d->pipe.inputs = sched_buf(s, CAT_ACTIVATIONS, "clone of the stage's input", "micro-step", 0, (int)d->p->accumulation, boundary);
+    d->pipe.inputs = sched_buf(s, CAT_BUCKET, "stage's input", "micro-step", 0, (int)d->p->accumulation, boundary);
+    d->pipe.frame = sched_buf(s, CAT_BUCKET, "clone that forward holds", NULL, 0, 1, boundary);
     d->pipe.outputs = sched_buf(s, CAT_BUCKET, "output that is kept", "pipe buffer", 0, LAST_BUFFERS, round_up(logits, 512));
+    d->pipe.graphs = sched_buf(s, CAT_BUCKET, "input and gradient of its graph", "pipe buffer", 0, LAST_BUFFERS, 2 * boundary);
+    d->pipe.slot = -1;
+}
+
+/* Whether blocks keep their input for backward: then one of theirs frees what another piece made in forward. */
+static bool saves_input(const struct ds *d)
+{
+    const struct piece *p = &d->s->program.piece[ds_piece(d, 0)];
+
+    for (int i = 0; i < p->nkernels[PASS_BACKWARD]; i++)
+        for (int j = 0; j < p->kernels[PASS_BACKWARD][i].nmoves; j++) {
+            const struct move *m = &p->moves[PASS_BACKWARD][p->kernels[PASS_BACKWARD][i].move0 + j];
+            if (m->kind == MOVE_FREE_OTHERS && m->pass == PASS_FORWARD && m->bytes == d->s->program.boundary)
+                return true;
+        }
+    return false;
 }
 
 bool ds_is_shared(const struct ds *d, int tensor)
@@ -113,29 +132,94 @@ static void before_message(struct stage *o, const struct pipeline_act *a)
         ds_memory(o->d, PHASE_BACKWARD, "into the receive buffer", ACT_FREE, o->d->pipe.exchange);
 }
 
+static void after_message(struct stage *o, const struct pipeline_act *a)
+{
+    const struct ds_pipe *p = &o->d->pipe;
+
+    if (a->verb == PIPE_WAIT_RECV_F)
+        clone(o, "clone what was received");
+    if (a->verb != PIPE_WAIT_SEND_B)
+        return;
+    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "drop the stage's input");
+    sched_act(o->d->s, ACT_FREE, p->inputs, a->step, 0);
+    if (!is_last(o))
+        return;
+    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "its graph keeps the input");
+    sched_act(o->d->s, ACT_ALLOC, p->graphs, a->step % LAST_BUFFERS, 0);
+}
+
+bool ds_pipe_returns(const struct ds *d) { return is_stage(d) && !d->local->share.heads; }
+
+static void drop_graph(const struct ds *d)
+{
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "drop the graph before");
+    sched_act(d->s, ACT_FREE, d->pipe.graphs, d->pipe.slot, 0);
+}
+
+/* The logits are there, the loss is not. */
+void ds_pipe_before(const struct ds *d, enum pass pass, enum piece_id piece)
+{
+    if (!is_stage(d) || pass != PASS_FORWARD || piece != PIECE_HEAD || d->pipe.slot < 0)
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "drop the output before");
+    sched_act(d->s, ACT_FREE, d->pipe.outputs, d->pipe.slot, 0);
+    if (!d->pipe.keeps_graph)
+        drop_graph(d);
+}
+
+/* What took the gradient that came does not free it: it is the receive buffer. */
+static void gradient_stays(const struct ds *d)
+{
+    if (ds_pipe_returns(d))
+        ds_memory(d, PHASE_BACKWARD, "receive buffer stays", ACT_ALLOC, d->pipe.exchange);
+}
+
+void ds_pipe_after(const struct ds *d, enum pass pass, enum piece_id piece, int block)
+{
+    if (pass == PASS_BACKWARD && piece_is_block(piece) && block == d->layers - 1)
+        gradient_stays(d);
+}
+
 static void keep_output(struct stage *o)
 {
-    int at = o->forwards % LAST_BUFFERS;
+    const struct ds *d = o->d;
 
-    if (!o->first_step || o->forwards >= LAST_BUFFERS) {
-        sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "drop the output before");
-        sched_act(o->d->s, ACT_FREE, o->d->pipe.outputs, at, 0);
-    }
-    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "keep the output");
-    sched_act(o->d->s, ACT_ALLOC, o->d->pipe.outputs, at, 0);
+    if (d->pipe.slot >= 0 && d->pipe.keeps_graph)
+        drop_graph(d);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "keep the output");
+    sched_act(d->s, ACT_ALLOC, d->pipe.outputs, o->forwards % LAST_BUFFERS, 0);
+}
+
+/* Which output of a pipe buffer the next one follows; self.loss is the last micro-step's. */
+static void find_output(struct stage *o)
+{
+    struct ds_pipe *p = &o->d->pipe;
+    int slots = o->ports.pipe.steps < LAST_BUFFERS ? o->ports.pipe.steps : LAST_BUFFERS;
+    bool any = is_last(o) && (!o->first_step || o->forwards >= slots);
+
+    p->slot = any ? o->forwards % LAST_BUFFERS : -1;
+    p->keeps_graph = o->forwards == 0 && (o->ports.pipe.steps - 1) % LAST_BUFFERS == 0;
 }
 
 static void one_forward(struct stage *o, const struct pipeline_act *a, void (*pass)(void *arg, const struct micro *m), void *arg)
 {
+    struct ds *d = o->d;
+    bool holds = !is_first(o) && !saves_input(d);
+
     if (!is_first(o)) {
         clone(o, "clone the input");
-        sched_act(o->d->s, ACT_ALLOC, o->d->pipe.inputs, a->step, 0);
+        sched_act(d->s, ACT_ALLOC, d->pipe.inputs, a->step, 0);
     }
+    if (holds)
+        sched_act(d->s, ACT_ALLOC, d->pipe.frame, 0, 0);
+    find_output(o);
     stage_ports_begin(&o->ports, a);
     pass(arg, &(struct micro){ .pass = MICRO_FORWARD, .at = a->step });
     stage_ports_end(&o->ports, a);
     if (is_last(o))
         keep_output(o);
+    if (holds)
+        ds_memory(d, PHASE_FORWARD, "forward returns", ACT_FREE, d->pipe.frame);
     o->forwards++;
 }
 
@@ -144,15 +228,10 @@ static void one_backward(struct stage *o, const struct pipeline_act *a, void (*p
     stage_ports_begin(&o->ports, a);
     pass(arg, &(struct micro){ .pass = MICRO_BACKWARD, .at = a->step, .first = o->backwards == 0,
                                .last = o->backwards == o->ports.pipe.steps - 1 });
+    if (o->d->layers == 0)          /* the embedding alone */
+        gradient_stays(o->d);
     stage_ports_end(&o->ports, a);
     o->backwards++;
-    if (is_first(o) && is_last(o))
-        return;
-    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "backward is done");
-    if (!is_first(o))
-        sched_act(o->d->s, ACT_FREE, o->d->pipe.inputs, a->step, 0);
-    if (!is_last(o))
-        sched_act(o->d->s, ACT_ALLOC, o->d->pipe.exchange, 0, 0);
 }
 
 int ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg)
@@ -167,8 +246,7 @@ int ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const 
         const struct pipeline_act *a = &o.ports.acts->act[i];
         before_message(&o, a);
         if (stage_ports_does(&o.ports, a)) {
-            if (a->verb == PIPE_WAIT_RECV_F)
-                clone(&o, "clone what was received");
+            after_message(&o, a);
             continue;
         }
         d->kept_blocks = d->layers * a->step;

@@ -250,6 +250,7 @@ static void piece(struct z12 *z, enum piece_id id, int block)
     copy_pending(&w);
     if (tied_done && z->mode == Z12_ADD)
         ds_memory(d, PHASE_BACKWARD, "drop first part", ACT_FREE, z->partial);
+    ds_pipe_after(d, PASS_BACKWARD, id, block);
 }
 
 /* ---- where nothing acts inside a pass ---- */

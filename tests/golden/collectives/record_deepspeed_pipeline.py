@@ -200,6 +200,11 @@ def batches(c, rank):
         yield ids, ids
 
 
+def prepare_checkpointing():
+    """DeepSpeed's makes a stream for copies, which the CPU's accelerator has none of."""
+    type(deepspeed.accelerator.get_accelerator()).Stream = property(lambda self: lambda **words: None)
+
+
 def rank_main(rank, c, folder):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
     torch.set_num_threads(1)
@@ -207,8 +212,7 @@ def rank_main(rank, c, folder):
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     base.prepare()
-    # Its checkpointing makes a stream for copies, which the CPU's accelerator has none of.
-    type(deepspeed.accelerator.get_accelerator()).Stream = property(lambda self: lambda **words: None)
+    prepare_checkpointing()
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=c["world"],
                                init_method="file://%s/store" % folder)

@@ -22,17 +22,19 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../col
 import record_deepspeed_pipeline as pipeline
 from record_cpu_ranks import deepspeed, dist, mp, torch, transformers
 from deepspeed.pipe import PipelineModule
-from deepspeed.runtime.pipe import engine as pipe_engine, schedule
+from deepspeed.runtime.pipe import engine as pipe_engine
 
 SEQ, MICRO_BATCH, STEPS = 128, 2, 3
 MODELS = {"gpt2": dict(base.GPT2, architectures=["GPT2LMHeadModel"], use_cache=False),
           "llama": dict(base.LLAMA, num_key_value_heads=8, architectures=["LlamaForCausalLM"], use_cache=False)}
 
 
-def case(model, stage, precision="bf16", parallel=None, world=2, accumulation=4, clip=1.0, **ds):
+def case(model, stage, precision="bf16", parallel=None, world=2, accumulation=4, clip=1.0, recompute="none", **ds):
     plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1"][stage], "dialect": "deepspeed",
             "kernels": "torch-sdpa", "seq": SEQ, "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": precision,
             "clip": clip, "parallel": parallel or {"pipeline": 2}, "deepspeed": ds}
+    if recompute != "none":
+        plan["recompute"] = recompute
     if deepspeed.__version__ != "0.19.6":
         plan["framework_version"] = deepspeed.__version__
     return plan
@@ -52,6 +54,10 @@ CASES = {
     "s1_gpt2_bf16_pp2": case("gpt2", 1, **BLOCKS, **SMALL),
     "s1_llama_bf16_pp2_w4": case("llama", 1, world=4, **SMALL),
     "s1_llama_bf16_pp4_gas6": case("llama", 1, accumulation=6, **PIPE4, **BLOCKS, **SMALL),
+    "s1_gpt2_fp32_pp2_gas3": case("gpt2", 1, "fp32", accumulation=3, **BLOCKS, **SMALL),
+    "s0_llama_fp16_pp2_gas1": case("llama", 0, "fp16", accumulation=1),
+    "s1_llama_bf16_pp2_recompute": case("llama", 1, recompute="full", **SMALL),
+    "s1_gpt2_bf16_pp3_gas5": case("gpt2", 1, parallel={"pipeline": 3}, world=3, accumulation=5, **BLOCKS, **SMALL),
     "s0_llama_bf16_tp2": case("llama", 0, parallel={"tensor": 2}, accumulation=1),
     "s0_llama_fp32_tp2": case("llama", 0, "fp32", parallel={"tensor": 2}, accumulation=2),
 }
@@ -90,7 +96,7 @@ def build(plan):
         config._attn_implementation = "sdpa"
         return cast(transformers.LlamaForCausalLM(config), plan)
     return cast(PipelineModule(shared_tables(plan), num_stages=plan["parallel"]["pipeline"], loss_fn=pipeline.loss_of,
-                               partition_method=plan["deepspeed"].get("partition_method", "parameters")), plan)
+                               partition_method=plan["deepspeed"].get("partition_method", "parameters"), checkpointable_layers=["Block"]), plan)
 
 
 def ds_config(plan):
@@ -99,6 +105,8 @@ def ds_config(plan):
     config["train_micro_batch_size_per_gpu"] = MICRO_BATCH
     if "tensor" in plan["parallel"]:
         config["tensor_parallel"] = {"autotp_size": plan["parallel"]["tensor"]}
+    if plan.get("recompute") == "full":
+        config["pipeline"] = {"activation_checkpoint_interval": 1}
     return config
 
 
@@ -109,6 +117,21 @@ def batches(plan, rank):
         ids = torch.randint(MODELS[plan["model"]]["vocab_size"], (MICRO_BATCH, SEQ))
         base.account.counted(was)
         yield ids, ids
+
+
+def random_states_are_the_hosts():
+    """Checkpoints keep them, on a GPU in the host's memory too."""
+    def uncounted(real):
+        def state(*args, **kwargs):
+            was = base.account.counted(False)
+            try:
+                return real(*args, **kwargs)
+            finally:
+                base.account.counted(was)
+        return state
+    torch.get_rng_state = uncounted(torch.get_rng_state)
+    accelerator = deepspeed.accelerator.get_accelerator()
+    type(accelerator).get_rng_state = uncounted(type(accelerator).get_rng_state)
 
 
 def listen_to_messages():
@@ -126,17 +149,25 @@ def listen_to_messages():
 
 
 before_step = [0]
+instructions = []           # of a step: name, what is live when it is done, the most within it
 
 
-def mark_the_step():
-    """What was the peak when the optimizer's turn came."""
-    step = pipe_engine.PipelineEngine._INSTRUCTION_MAP[schedule.OptimizerStep]
-
-    def marked(self, *args, **kwargs):
-        base.account.drain()
-        before_step[0] = base.account.peak
-        return step(self, *args, **kwargs)
-    pipe_engine.PipelineEngine._INSTRUCTION_MAP[schedule.OptimizerStep] = marked
+def watch_instructions():
+    """What each of PipelineEngine's instructions takes and leaves, and the peak when the optimizer's turn came."""
+    def watched(name, real):
+        def run(self, *args, **kwargs):
+            account = base.account
+            account.drain()
+            if name == "OptimizerStep":
+                before_step[0] = account.peak
+            before, account.peak = account.peak, account.sum
+            real(self, *args, **kwargs)
+            account.drain()
+            instructions.append([name, account.sum, account.peak])
+            account.peak = max(before, account.peak)
+        return run
+    table = pipe_engine.PipelineEngine._INSTRUCTION_MAP
+    table.update({kind: watched(kind.__name__, real) for kind, real in table.items()})
 
 
 def optimizer_step(engine, plan, data):
@@ -162,6 +193,7 @@ def rank_main(rank, name, folder):
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     pipeline.base.prepare()
+    pipeline.prepare_checkpointing()
     # FusedAdam is CUDA; which optimizer is around it goes by its class.
     importlib.import_module("deepspeed.runtime.engine").FusedAdam = torch.optim.AdamW
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=world,
@@ -174,7 +206,8 @@ def rank_main(rank, name, folder):
     gc.collect()
     base.listen()
     listen_to_messages()
-    mark_the_step()
+    random_states_are_the_hosts()
+    watch_instructions()
     account.mark()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     engine, optimizer = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(plan))[:2]
@@ -184,8 +217,11 @@ def rank_main(rank, name, folder):
     phases = {"init": base.phase(engine, optimizer, plan)}
     data = batches(plan, rank % (world // cut) if "pipeline" in plan["parallel"] else rank // cut)
     for step in ("first", "second", "steady"):
+        instructions.clear()
         optimizer_step(engine, plan, data)
         phases[step] = dict(base.phase(engine, optimizer, plan), peak_before_step=before_step[0])
+    if "pipeline" in plan["parallel"]:
+        phases["instructions"] = instructions[:]        # of the steady step
     assert engine.skipped_steps == 0, "a step overflowed"
     phases["optimizer"] = type(optimizer).__name__
     with open(os.path.join(folder, "out%d" % rank), "w") as f:
