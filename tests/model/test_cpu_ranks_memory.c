@@ -405,19 +405,19 @@ static void check_instructions(const struct rank *r)
 static void stages_of_deepspeeds_pipeline_take_what_was_counted(void **state)
 {
     (void)state;
-    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_stage), 37);
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_stage), 42);
 }
 
 static void stages_keep_what_was_counted_to_the_byte(void **state)
 {
     (void)state;
-    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_what_stages_keep), 37);
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_what_stages_keep), 42);
 }
 
 static void stages_hold_what_was_counted_after_each_message(void **state)
 {
     (void)state;
-    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_instructions), 37);
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_instructions), 42);
 }
 
 int main(void)

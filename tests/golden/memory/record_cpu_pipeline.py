@@ -26,12 +26,14 @@ from deepspeed.runtime.pipe import engine as pipe_engine
 
 SEQ, MICRO_BATCH, STEPS = 128, 2, 3
 MODELS = {"gpt2": dict(base.GPT2, architectures=["GPT2LMHeadModel"], use_cache=False),
-          "llama": dict(base.LLAMA, num_key_value_heads=8, architectures=["LlamaForCausalLM"], use_cache=False)}
+          "llama": dict(base.LLAMA, num_key_value_heads=8, architectures=["LlamaForCausalLM"], use_cache=False),
+          "gpt2-124m": dict(base.GPT2, n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024,
+                            architectures=["GPT2LMHeadModel"], use_cache=False)}
 
 
-def case(model, stage, precision="bf16", parallel=None, world=2, accumulation=4, clip=1.0, recompute="none", **ds):
+def case(model, stage, precision="bf16", parallel=None, world=2, accumulation=4, clip=1.0, recompute="none", seq=SEQ, **ds):
     plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1"][stage], "dialect": "deepspeed",
-            "kernels": "torch-sdpa", "seq": SEQ, "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": precision,
+            "kernels": "torch-sdpa", "seq": seq, "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": precision,
             "clip": clip, "parallel": parallel or {"pipeline": 2}, "deepspeed": ds}
     if recompute != "none":
         plan["recompute"] = recompute
@@ -58,6 +60,8 @@ CASES = {
     "s0_llama_fp16_pp2_gas1": case("llama", 0, "fp16", accumulation=1),
     "s1_llama_bf16_pp2_recompute": case("llama", 1, recompute="full", **SMALL),
     "s1_gpt2_bf16_pp3_gas5": case("gpt2", 1, parallel={"pipeline": 3}, world=3, accumulation=5, **BLOCKS, **SMALL),
+    "s1_gpt2-124m_bf16_pp2_gas3": case("gpt2-124m", 1, accumulation=3, seq=64, **BLOCKS),
+    "s0_gpt2-124m_fp32_pp3": case("gpt2-124m", 0, "fp32", parallel={"pipeline": 3}, world=3, seq=256, **BLOCKS),
     "s0_llama_bf16_tp2": case("llama", 0, parallel={"tensor": 2}, accumulation=1),
     "s0_llama_fp32_tp2": case("llama", 0, "fp32", parallel={"tensor": 2}, accumulation=2),
 }
@@ -114,7 +118,7 @@ def batches(plan, rank):
     torch.manual_seed(100 + rank)
     while True:
         was = base.account.counted(False)
-        ids = torch.randint(MODELS[plan["model"]]["vocab_size"], (MICRO_BATCH, SEQ))
+        ids = torch.randint(MODELS[plan["model"]]["vocab_size"], (MICRO_BATCH, plan["seq"]))
         base.account.counted(was)
         yield ids, ids
 
@@ -236,7 +240,7 @@ def run(name):
         for p in ranks:
             p.start()
         for p in ranks:
-            p.join(240)
+            p.join(1200)
         if any(p.exitcode != 0 for p in ranks):
             for p in ranks:
                 p.kill()
