@@ -34,15 +34,16 @@ static int check_llama4(const struct plan *p, const char *where)
 static int check_kinds(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
+    bool megatron = !megatron_model_refused(m) || m->kv_rank > 0;       /* megatron_check() has the rest */
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
                      : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
                      : is_llama4(m) ? "experts that all compute every token" : NULL;
 
     if (!what)
         return 0;
-    if (p->dialect != DIALECT_TORCH && !(p->dialect == DIALECT_MEGATRON && !megatron_model_refused(m)))
+    if (p->dialect != DIALECT_TORCH && !(p->dialect == DIALECT_MEGATRON && megatron))
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
-                    megatron_model_refused(m) ? "" : " and in dialect megatron");
+                    megatron ? " and in dialect megatron" : "");
     if (p->dialect != DIALECT_MEGATRON && p->parallel.expert > 1)
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)

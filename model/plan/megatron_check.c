@@ -34,7 +34,7 @@ static int check_modules(const struct plan *p, const char *where)
         for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
             later |= strlen(experts[i]) == n && !strncmp(at, experts[i], n);
         if (later)
-            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, which are not planned in dialect megatron yet",
+            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, whose recompute by parts is not modelled yet",
                         where, (int)n, at);
         if (!known)
             return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm", where, (int)n, at);

@@ -33,6 +33,12 @@ const char *megatron_model_refused(const struct model *m)
     return NULL;
 }
 
+const char *megatron_model_unsaid(const struct model *m)
+{
+    return m->kv_rank > 0 ? "latent attention" : m->shared_ffn > 0 ? "shared experts"
+           : model_blocks_differ(m) ? "blocks with experts beside blocks without" : NULL;
+}
+
 /* ---- the table ---- */
 
 /* One tensor of GPTModel: rows and columns (0: a vector). */

@@ -151,6 +151,18 @@ def model_of(config, layer, *args, vp_stage=None, **more):
 rm.GPTModel = model_of
 
 
+class Run(rm.Run):
+    """Its list says how many parameters the rank has."""
+
+    def __init__(self, case, rank):
+        super().__init__(case, rank)
+        if case["plan"]["model"]["model_type"] == "deepseek_v3":
+            rm.base.log.append(f"# {sum(p.numel() for m in self.model for p in m.parameters())} parameters")
+
+
+rm.Run = Run
+
+
 mpu.initialize_model_parallel = with_experts
 rm.config_of = config
 rm.specs.get_gpt_layer_local_spec = lambda **more: spec(**more) if "num_experts" in more else moe_spec(**more)
