@@ -75,7 +75,7 @@ static bool in_mlp_half(enum tensor_role role)
     case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
     case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
-    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
+    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN:
         return true;
     default:
         return false;

@@ -52,7 +52,7 @@ enum tensor_role {
     ROLE_SINKS, ROLE_Q_A, ROLE_Q_A_NORM, ROLE_Q_B, ROLE_KV_A, ROLE_KV_A_NORM, ROLE_KV_B,
     /* Of a mixture of experts: all experts' gate and up projections in one tensor, and their down projections; the
      * expert that every token takes. */
-    ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_UP, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN,
+    ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_UP, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_GATE_UP, ROLE_SHARED_DOWN,
 };
 
 /* All experts' weights of one kind. */

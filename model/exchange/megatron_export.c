@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/plan/megatron_model.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -174,6 +175,8 @@ int megatron_export(const struct plan *p, FILE *to)
         return fail("export to megatron: dialect: the plan is for %s", dialect_name(p->dialect));
     if (p->parallel.first_stage_less > 1 || p->parallel.last_stage_less > 1)
         return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
+    if (megatron_model_unsaid(&p->model))
+        return fail("export to megatron: model: %s: %s: not written as options yet", p->model.name, megatron_model_unsaid(&p->model));
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

@@ -11,6 +11,7 @@
 #include "base/opts.h"
 #include "model/exchange/megatron_stages.h"
 #include "model/plan/knob.h"
+#include "model/plan/megatron_model.h"
 
 struct import { const json_t *from; const char *where; struct plan *p; };
 
@@ -27,13 +28,13 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
     { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
     { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
-    { "moe_shared_expert_intermediate_size", "shared experts are not planned in dialect megatron yet", 0 },
-    { "moe_layer_freq", "blocks with experts beside blocks without are not planned yet", 1 },
+    { "moe_shared_expert_intermediate_size", "shared experts are not read from options yet: write the plan", 0 },
+    { "moe_layer_freq", "blocks with experts beside blocks without are not read from options yet: write the plan", 1 },
     { "moe_expert_capacity_factor", "experts of a fixed capacity are not modelled yet", 0 },
     { "moe_pad_expert_input_to_capacity", "experts of a fixed capacity are not modelled yet", 0 },
     { "moe_permute_fusion", "fused permutation of tokens is not modelled yet", 0 },
     { "moe_use_legacy_grouped_gemm", "other grouped products than Transformer Engine's are not modelled", 0 },
-    { "multi_latent_attention", "latent attention is not planned in dialect megatron yet", 0 },
+    { "multi_latent_attention", "latent attention is not read from options yet: write the plan", 0 },
     { "mtp_num_layers", "multi-token prediction is not planned", 0 },
     { "distribute_saved_activations", "it is not modelled yet", 0 },
     { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
@@ -252,6 +253,8 @@ static int read_experts(struct import *in)
         return -1;
     if (p->model.experts == 0)
         return 0;
+    if (megatron_model_unsaid(&p->model))
+        return fail("%s: model: %s: %s: not read from options yet: write the plan", in->where, p->model.name, megatron_model_unsaid(&p->model));
     if (integer(in, "expert_tensor_parallel_size", p->parallel.tensor, &p->parallel.expert_tensor) < 0)
         return -1;
     if (!says(in, "moe_token_dispatcher_type", "alltoall"))

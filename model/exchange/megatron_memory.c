@@ -78,6 +78,8 @@ int megatron_report_of(const struct plan *p, struct megatron_report *out)
 
     if (p->dialect != DIALECT_MEGATRON)
         return fail("Megatron-LM's report is of plans in dialect megatron, not %s", dialect_name(p->dialect));
+    if (p->model.experts > 0)
+        return fail("Megatron-LM's report is reproduced for models without experts; %s has %lld in a block", p->model.name, (long long)p->model.experts);
     out->by_positions = p->parallel.sequence && p->parallel.tensor > 1 && p->recompute == RECOMPUTE_SELECTIVE;
     out->weights = weights(&a);
     out->activations = out->by_positions ? activations(&a) : activations_without_sp(&a);

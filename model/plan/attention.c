@@ -144,11 +144,13 @@ enum attention_kernel attention_choice(const struct plan *p)
     if (p->kernels == KERNELS_TORCH_EAGER || p->kernels == KERNELS_MEGATRON_LOCAL)
         return ATTENTION_EAGER;
     /* Transformer Engine, get_attention_backend(): flash-attn 2 where it is installed, but cuDNN's from Hopper on; neither in fp32. */
+    bool two = m->value_dim > 0 && m->value_dim != m->head_dim;
+    if (p->kernels == KERNELS_TE && two)        /* flash-attn 2 has one width */
+        return half && p->megatron.attention_backend != BACKEND_FLASH && cudnn_of_two_widths(p, arch) ? ATTENTION_CUDNN : ATTENTION_EAGER;
     if (p->kernels == KERNELS_TE && p->megatron.attention_backend)
         return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
     if (p->kernels == KERNELS_TE)
         return !half ? ATTENTION_EAGER : arch >= 90 ? ATTENTION_CUDNN : ATTENTION_FLASH;
-    bool two = m->value_dim > 0 && m->value_dim != m->head_dim;
     if (half && (two ? cudnn_of_two_widths(p, arch) : cudnn(p, arch)))
         return ATTENTION_CUDNN;
     if (half && !two && flash(p, arch) && !unknown_heads)

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/plan/megatron_model.h"
 #include "model/plan/plan_groups.h"
 
 static bool is_llama4(const struct model *m) { return !strcmp(m->family, "llama4_text"); }
@@ -33,15 +34,17 @@ static int check_llama4(const struct plan *p, const char *where)
 static int check_kinds(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
+    bool megatron = !megatron_model_refused(m) || m->kv_rank > 0;       /* megatron_check() has the rest */
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
                      : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
                      : is_llama4(m) ? "experts that all compute every token" : NULL;
 
     if (!what)
         return 0;
-    if (p->dialect != DIALECT_TORCH)
-        return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch so far", where, m->family, what);
-    if (p->parallel.expert > 1)
+    if (p->dialect != DIALECT_TORCH && !(p->dialect == DIALECT_MEGATRON && megatron))
+        return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
+                    megatron ? " and in dialect megatron" : "");
+    if (p->dialect != DIALECT_MEGATRON && p->parallel.expert > 1)
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)
         return -1;
@@ -51,6 +54,9 @@ static int check_kinds(const struct plan *p, const char *where)
         return fail("%s: model: none of the %" PRId64 " layers has experts: the first %" PRId64 " are said to have none", where, m->layers, m->dense_first);
     if (m->dense_first > 0 && m->moe_every > 1)
         return fail("%s: model: every %" PRId64 "-th layer with experts behind %" PRId64 " without is not planned yet", where, m->moe_every, m->dense_first);
+    if (p->dialect == DIALECT_MEGATRON && m->moe_every > 1)
+        return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet in dialect megatron: in all layers behind the first ones",
+                    where, m->moe_every);
     if (m->moe_every > 2)
         return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet: in all of them, or in every second", where, m->moe_every);
     if (p->strategy == STRAT_FSDP && p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL)
@@ -69,6 +75,10 @@ static int check_megatron(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
     if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
         return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
+    if (p->model.kv_rank > 0 && p->parallel.context > 1)
+        return fail("%s: parallel.context: with latent attention it is not modelled yet in dialect megatron: 1", where);
+    if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
+        return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
     if (plan_scaled(p) != SCALED_NONE)
         return fail("%s: megatron: experts in 8 or 4 bits are not modelled yet", where);
     if (p->strategy != STRAT_ZERO1 && of->expert > 1)

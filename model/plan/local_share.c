@@ -19,16 +19,16 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_TOKENS: case ROLE_HEAD:
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP:
+    case ROLE_Q_B: case ROLE_KV_B: case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_GATE_UP:
         return CUT_OUT;
-    case ROLE_ATTN_OUT: case ROLE_DOWN:
+    case ROLE_ATTN_OUT: case ROLE_DOWN: case ROLE_SHARED_DOWN:
         return t->is_bias ? CUT_NOT : CUT_IN;
     case ROLE_POSITIONS: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_EMBED_NORM:
     case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST: case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
     case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
         return CUT_NOT;
-    case ROLE_SINKS: case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_A_NORM: case ROLE_KV_B:
+    case ROLE_SINKS: case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_KV_A: case ROLE_KV_A_NORM:
     case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
-    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
         return CUT_NOT;                 /* experts are dealt out: local_share_cut() */
     }
     assert(!"unknown role");
@@ -55,6 +55,8 @@ const char *local_share_refused(const struct model *m, int64_t ranks)
         return "its key/value heads do not divide by the tensor-parallel ranks";
     if (m->ffn % ranks)
         return "the width of its MLP does not divide by the tensor-parallel ranks";
+    if (m->shared_ffn % ranks)
+        return "the width of its shared experts does not divide by the tensor-parallel ranks";
     if ((m->vocab + ranks - 1) / ranks * (ranks - 1) >= m->vocab)
         return "its vocabulary leaves a tensor-parallel rank without a row";
     for (int t = m->block0; t < m->block0 + m->per_block; t++) {
@@ -100,9 +102,10 @@ struct local_cut local_share_cut(const struct model *m, const struct tensor *t, 
         add_run(&c, 0, q, s);
         add_run(&c, q, kv, s);
         add_run(&c, q + kv, kv, s);
-    } else if (t->role == ROLE_GATE_UP) {
-        add_run(&c, 0, m->ffn, s);
-        add_run(&c, m->ffn, m->ffn, s);
+    } else if (t->role == ROLE_GATE_UP || t->role == ROLE_SHARED_GATE_UP) {
+        int64_t width = t->shape[0] / 2;
+        add_run(&c, 0, width, s);
+        add_run(&c, width, width, s);
     } else {
         add_run(&c, 0, t->shape[c.dim], s);
     }
@@ -148,6 +151,18 @@ int64_t local_share_block(const struct local_share *s, int64_t own)
     }
     assert(!"a rank's block is in one of its chunks");
     return -1;
+}
+
+/* Blocks of the rank that are among the model's first, without experts: its chunks lie in the model's order. */
+static int64_t dense_of(const struct model *m, const struct local_share *s)
+{
+    int64_t n = 0;
+
+    for (int c = 0; c < s->nchunks; c++) {
+        int64_t left = m->dense_first - s->chunk[c].first;
+        n += left < 0 ? 0 : left < s->chunk[c].blocks ? left : s->chunk[c].blocks;
+    }
+    return n;
 }
 
 /* In the rank's own numbers. */
@@ -238,6 +253,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->heads = part_of(m->heads, s);
     out->kv_heads = part_of(m->kv_heads, s);
     out->ffn = part_of(m->ffn, s);
+    out->shared_ffn = part_of(m->shared_ffn, s);
+    out->dense_first = dense_of(m, s);
     out->vocab = part_of(m->vocab, s);
     out->tied = m->tied && s->embeds && s->heads && !s->untied;
     out->ntensors = out->nmodules = out->ntrainable = out->block0 = 0;

@@ -34,7 +34,7 @@ static int check_modules(const struct plan *p, const char *where)
         for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
             later |= strlen(experts[i]) == n && !strncmp(at, experts[i], n);
         if (later)
-            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, which are not planned in dialect megatron yet",
+            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, whose recompute by parts is not modelled yet",
                         where, (int)n, at);
         if (!known)
             return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm", where, (int)n, at);
@@ -70,6 +70,10 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
     if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
         return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
+    if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN)
+        return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
+                    "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,
+                    p->megatron.attention_backend == BACKEND_FLASH ? "not from flash-attn 2 (megatron.attention_backend)" : "and not on this GPU");
     if (attention_masked(p))
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
     if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))
@@ -226,7 +230,7 @@ const char *megatron_note(const struct plan *p)
 {
     if (p->kernels != KERNELS_TE || attention_choice(p) <= ATTENTION_MATH || !plan_recomputes_module(p, "core_attn"))
         return NULL;
-    if (p->model.position == POS_ROPE)
+    if (p->model.position == POS_ROPE && p->model.kv_rank == 0)
         return "recompute of the attention core: Transformer Engine's fused attention keeps no scores, so there is a number for each row and head "
                "to save; and the checkpoint keeps the values, a view of the whole product of q, k and v, beside q and k as they were rotated: more "
                "memory than with recompute none";

@@ -14,7 +14,8 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
 
 /* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
  * SwiGLU or squared ReLU, norms of q and k. */
-static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe" };
+static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe",
+                                        "deepseek_v3" };
 
 const char *megatron_model_refused(const struct model *m)
 {
@@ -24,10 +25,18 @@ const char *megatron_model_refused(const struct model *m)
         known |= !strcmp(m->family, families[i]);
     if (!known)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
-               "nemotron, arcee, mixtral, qwen3_moe";
+               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3";
+    if (m->kv_rank > 0 && (m->qkv_bias || m->out_bias || m->mlp_bias))
+        return "Megatron-LM's latent attention has no biases";
     if (m->out_bias != m->mlp_bias || (m->out_bias && !m->qkv_bias))
         return "its linear layers have other biases than --disable-bias-linear and --add-qkv-bias leave";
     return NULL;
+}
+
+const char *megatron_model_unsaid(const struct model *m)
+{
+    return m->kv_rank > 0 ? "latent attention" : m->shared_ffn > 0 ? "shared experts"
+           : model_blocks_differ(m) ? "blocks with experts beside blocks without" : NULL;
 }
 
 /* ---- the table ---- */
@@ -67,7 +76,8 @@ static void add_all(struct model *m, int block, const struct row *r, int64_t exp
     t->numel = r->rows * (r->columns ? r->columns : 1) * (experts ? experts : 1);
     t->block = block >= 0 ? block : r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
     t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN ||
-                                 r->role == ROLE_ROUTER || role_is_of_experts(r->role));
+                                 r->role == ROLE_ROUTER || r->role == ROLE_SHARED_GATE_UP || r->role == ROLE_SHARED_DOWN ||
+                                 role_is_of_experts(r->role));
     snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 24), module, r->name);
     m->modules[t->module].ntensors++;
     m->modules[t->module].block = t->block;
@@ -95,7 +105,8 @@ static void add_norm(struct model *m, int block, const char *module, enum tensor
         add(m, block, &(struct row){ module, bias, role, m->hidden, 0, true });
 }
 
-/* MoELayer's: the router, then all experts' first matrices, then their second ones (TEGroupedMLP); the norm is a module of its own. */
+/* MoELayer's: the router, then all experts' first matrices, then their second ones (TEGroupedMLP); then what every token takes
+ * (SharedExpertMLP).  The norm is a module of its own. */
 static void add_experts(struct model *m, int b)
 {
     int64_t f = (m->mlp == MLP_GATED ? 2 : 1) * m->expert_ffn;
@@ -104,13 +115,34 @@ static void add_experts(struct model *m, int b)
     add(m, b, &(struct row){ "mlp.router", "weight", ROLE_ROUTER, m->experts, m->hidden, false });
     add_all(m, b, &(struct row){ "mlp.experts.linear_fc1", "weight", ROLE_EXPERTS_IN, f, m->hidden, false }, m->experts);
     add_all(m, b, &(struct row){ "mlp.experts.linear_fc2", "weight", ROLE_EXPERTS_OUT, m->hidden, m->expert_ffn, false }, m->experts);
+    if (m->shared_ffn > 0) {
+        add(m, b, &(struct row){ "mlp.shared_experts.linear_fc1", "weight", ROLE_SHARED_GATE_UP, 2 * m->shared_ffn, m->hidden, false });
+        add(m, b, &(struct row){ "mlp.shared_experts.linear_fc2", "weight", ROLE_SHARED_DOWN, m->hidden, m->shared_ffn, false });
+    }
 }
 
-/* Transformer Engine's layers own the norm before them; megatron-core's have it as a module of its own, registered first. */
-static void add_block(struct model *m, int b, bool local)
+/* MLASelfAttention with Transformer Engine's layers: down-projections (TELinear) and, with the norm before them, up-projections. */
+static void add_latent(struct model *m, int b)
+{
+    int64_t heads = m->heads, plain = m->head_dim - m->rope_dim;
+
+    add(m, b, &(struct row){ "input_layernorm", "weight", ROLE_NORM_ATTN, m->hidden, 0, false });
+    add(m, b, &(struct row){ "self_attention.linear_proj", "weight", ROLE_ATTN_OUT, m->hidden, heads * m->value_dim, false });
+    if (m->q_rank > 0) {
+        add(m, b, &(struct row){ "self_attention.linear_q_down_proj", "weight", ROLE_Q_A, m->q_rank, m->hidden, false });
+        add(m, b, &(struct row){ "self_attention.linear_q_up_proj", "layer_norm_weight", ROLE_Q_A_NORM, m->q_rank, 0, false });
+        add(m, b, &(struct row){ "self_attention.linear_q_up_proj", "weight", ROLE_Q_B, heads * m->head_dim, m->q_rank, false });
+    } else {
+        add(m, b, &(struct row){ "self_attention.linear_q_proj", "weight", ROLE_Q, heads * m->head_dim, m->hidden, false });
+    }
+    add(m, b, &(struct row){ "self_attention.linear_kv_down_proj", "weight", ROLE_KV_A, m->kv_rank + m->rope_dim, m->hidden, false });
+    add(m, b, &(struct row){ "self_attention.linear_kv_up_proj", "layer_norm_weight", ROLE_KV_A_NORM, m->kv_rank, 0, false });
+    add(m, b, &(struct row){ "self_attention.linear_kv_up_proj", "weight", ROLE_KV_B, heads * (plain + m->value_dim), m->kv_rank, false });
+}
+
+static void add_attention(struct model *m, int b, bool local)
 {
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-    bool gated = m->mlp == MLP_GATED;
 
     if (local)
         add_norm(m, b, "input_layernorm", ROLE_NORM_ATTN, "weight", "bias");
@@ -122,7 +154,18 @@ static void add_block(struct model *m, int b, bool local)
         add(m, b, &(struct row){ "self_attention.q_layernorm", "weight", ROLE_Q_NORM, m->head_dim, 0, false });
         add(m, b, &(struct row){ "self_attention.k_layernorm", "weight", ROLE_K_NORM, m->head_dim, 0, false });
     }
-    if (m->experts) {
+}
+
+/* Transformer Engine's layers own the norm before them; megatron-core's have it as a module of its own, registered first. */
+static void add_block(struct model *m, int b, bool local)
+{
+    bool gated = m->mlp == MLP_GATED;
+
+    if (m->kv_rank > 0)
+        add_latent(m, b);
+    else
+        add_attention(m, b, local);
+    if (model_has_experts(m, b)) {
         add_experts(m, b);
         return;
     }
@@ -143,7 +186,7 @@ int megatron_model(const struct plan *p, struct model *out)
     out->vocab = megatron_vocab(p->model.vocab, p->megatron.make_vocab_size_divisible_by, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
     out->fused_qkv = out->qkv_grouped = true;
     out->fused_gate_up = out->mlp == MLP_GATED;
-    out->ntensors = out->nmodules = out->ntrainable = out->block0 = out->per_block = 0;
+    out->ntensors = out->nmodules = out->ntrainable = out->block0 = out->per_block = out->per_dense = 0;
     out->params = out->trainable = 0;
     out->tensors = calloc(room, sizeof *out->tensors);
     out->modules = calloc(room, sizeof *out->modules);
@@ -157,9 +200,9 @@ int megatron_model(const struct plan *p, struct model *out)
         add_linear(out, -1, "embedding.position_embeddings", ROLE_POSITIONS, out->positions, out->hidden, false);
     out->block0 = out->ntensors;
     for (int b = 0; b < (int)out->layers; b++) {
+        int before = out->ntensors;
         add_block(out, b, p->kernels == KERNELS_MEGATRON_LOCAL);
-        if (b == 0)
-            out->per_block = out->ntensors - out->block0;
+        *(out->experts > 0 && !model_has_experts(out, b) ? &out->per_dense : &out->per_block) = out->ntensors - before;
     }
     add_norm(out, -1, "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
     if (!out->tied)

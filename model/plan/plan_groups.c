@@ -186,12 +186,13 @@ static void of_experts(const struct plan *p, const struct mesh *m, struct plan_g
                                                                           .run = (p->parallel.expert > 1 ? p->parallel.expert : 1) * p->parallel.expert_tensor });
 }
 
-/* With tensor-parallel ranks (else it is GROUP_DATA) and delayed scaling, unless tp_only_amax_red. */
-static void of_the_largest(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+/* With tensor-parallel ranks (else it is GROUP_DATA) and delayed scaling, unless tp_only_amax_red; or routers that have a bias. */
+static void of_a_stage(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
-    bool delayed = plan_scaled(p) == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_DELAYED;
+    bool delayed = plan_scaled(p) == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_DELAYED && !p->megatron.tp_only_amax_red;
+    bool biased = p->dialect == DIALECT_MEGATRON && p->model.route_groups > 0;
 
-    if (delayed && !p->megatron.tp_only_amax_red && m->size[AXIS_TENSOR] > 1)
+    if ((delayed || biased) && m->size[AXIS_TENSOR] > 1)
         plan_groups_add(out, m, GROUP_STAGE, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED | MESH_AXIS(AXIS_TENSOR) });
 }
 
@@ -209,7 +210,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     hierarchy(p, &m, out);
     of_the_norm(p, &m, out);
     of_experts(p, &m, out);
-    of_the_largest(p, &m, out);
+    of_a_stage(p, &m, out);
 }
 
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g)

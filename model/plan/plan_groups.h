@@ -17,7 +17,7 @@
  * together, DeepSpeed's hpZ; GROUP_NODE and GROUP_ACROSS: the ranks of a node, and those with equal places on the nodes, of its qgZ;
  * GROUP_TIED: the pipeline's first and last rank, where each has the embedding; GROUP_MODEL, GROUP_WORLD: Megatron-LM's ranks that
  * compute one copy of the model together, and all of them, where neither is another group; GROUP_STAGE: those of a stage of its pipeline, over
- * which the largest numbers of 8-bit floats are reduced (get_amax_reduction_group()); GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P: of its
+ * which the largest numbers of 8-bit floats are reduced (get_amax_reduction_group()), and the tokens of experts counted; GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P: of its
  * hierarchical context parallelism the ranks that exchange heads, and those that pass keys on; GROUP_EXPERT: ranks that share out the
  * experts of a block; GROUP_EXPERT_DATA: those that have the same of them, over which their gradients are reduced;
  * GROUP_EXPERT_TENSOR: both the former and the tensor-parallel ranks, where these cut experts. */

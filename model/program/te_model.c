@@ -4,9 +4,9 @@
 #include "model/program/te_model.h"
 
 #include "model/plan/plan_groups.h"
-#include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
+#include "model/program/te_latent.h"
 #include "model/program/te_moe.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -44,7 +44,7 @@ static struct te_scaled scaled_of(const struct torch_model *b)
     return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
 }
 
-static var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
+var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
     struct te_scaled f = role == ROLE_NORM_ATTN || role == ROLE_NORM_MLP ? scaled_of(b) : (struct te_scaled){ 0 };
@@ -55,8 +55,7 @@ static var norm(struct torch_model *b, const char *name, var x, enum tensor_role
     return y;
 }
 
-/* A linear layer of one fused weight, or of up to three that are kept apart. */
-static struct te_linear linear(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
+struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
 {
     struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
                            .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
@@ -87,10 +86,12 @@ static var unfused_core(struct torch_model *b, var q, var k, var v)
     return tmp(t, p, o);
 }
 
-/* Products of every query with every key. */
+static int64_t value_dim(const struct model *m) { return m->value_dim > 0 ? m->value_dim : m->head_dim; }
+
+/* Products of every query with every key, and with every value. */
 static double all_scores(const struct plan *p)
 {
-    return 4.0 * (double)(p->micro_batch * p->model.heads) * (double)p->seq * (double)p->seq * (double)p->model.head_dim;
+    return 2.0 * (double)(p->micro_batch * p->model.heads) * (double)p->seq * (double)p->seq * (double)(p->model.head_dim + value_dim(&p->model));
 }
 
 /* attn_forward_func_with_cp(): all-gather; all-to-all; ring; or a ring of runs of ranks that exchange heads, which have more positions of
@@ -134,12 +135,12 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
     var in[3] = { tape_hold(t, q), tape_hold(t, k), tape_hold(t, v) };
 
     for (int i = 0; i < 3; i++) {
-        bool packed = !k, lies = i < 2 && m->position == POS_ROPE;      /* rotated: a tensor of its own */
+        bool packed = !k, lies = (i < 2 && m->position == POS_ROPE) || m->kv_rank > 0;   /* rotated: a tensor of its own */
         if (in[i] && (packed ? flash : turns || !lies))
             in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
     }
     var o = b->context > 1 ? among_ranks(b, in, turns)
-            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * m->head_dim, heads * s, attention_scratch(b->as), all_scores(b->as));
+            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * value_dim(m), heads * s, attention_scratch(b->as), all_scores(b->as));
     for (int i = 0; i < 3; i++)
         tape_drop(t, in[i]);
     return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
@@ -185,31 +186,45 @@ static void split(struct torch_model *b, var all, var out[3])
     tape_drop(t, out[0]);
     op_split(t, "qkv split", all, 3, (int64_t[]){ q, kv, kv }, out);
     for (int i = 0; i < 2 && m->qk_norm; i++)
-        out[i] = tmp(t, out[i], norm(b, "qk norm", out[i], i ? ROLE_K_NORM : ROLE_Q_NORM));
+        out[i] = tmp(t, out[i], te_norm_of(b, "qk norm", out[i], i ? ROLE_K_NORM : ROLE_Q_NORM));
     for (int i = 0; i < 2 && m->position == POS_ROPE; i++)
         out[i] = tmp(t, out[i], te_rotate(t, i ? "rotary k" : "rotary q", out[i]));
 }
 
+/* One product of queries, keys and values, split; leaves its name. */
+static var project(struct torch_model *b, var n, var qkv[3])
+{
+    static const enum tensor_role into[] = { ROLE_QKV, ROLE_Q, ROLE_K, ROLE_V };
+    const struct model *m = b->m;
+    int64_t width = (m->heads + 2 * m->kv_heads) * m->head_dim;
+    bool fused = tensor_of(b, ROLE_QKV, false) != NULL;
+    struct te_linear l = te_linear_of(b, GEMM("qkv"), width, m->hidden, fused ? into : into + 1, fused ? 1 : 3);
+    var all = te_column(b->t, &l, n);
+
+    b->t->module = -1;
+    split(b, all, qkv);
+    return all;
+}
+
 static var attention(struct torch_model *b, var n)
 {
-    static const enum tensor_role into[] = { ROLE_QKV, ROLE_Q, ROLE_K, ROLE_V }, out[] = { ROLE_ATTN_OUT };
+    static const enum tensor_role out[] = { ROLE_ATTN_OUT };
     struct tape *t = b->t;
     const struct model *m = b->m;
-    int64_t d = m->head_dim, width = (m->heads + 2 * m->kv_heads) * d;
-    bool fused = tensor_of(b, ROLE_QKV, false) != NULL;
-    struct te_linear l = linear(b, GEMM("qkv"), width, m->hidden, fused ? into : into + 1, fused ? 1 : 3);
-    var all = te_column(t, &l, n), qkv[3];
+    var qkv[3], named;
 
-    t->module = -1;
-    split(b, all, qkv);
+    if (m->kv_rank > 0)
+        te_latent(b, n, qkv, &named);
+    else
+        named = project(b, n, qkv);
     var o = again(b, "core_attn") ? checkpointed(b, false, qkv[0], qkv[1], qkv[2]) : te_core(b, qkv[0], qkv[1], qkv[2]);
-    l = linear(b, GEMM("attention output"), m->hidden, m->heads * d, out, 1);
+    struct te_linear l = te_linear_of(b, GEMM("attention output"), m->hidden, m->heads * value_dim(m), out, 1);
     l.bias[0] = 0;                      /* skip_bias_add */
     o = tmp(t, o, te_row(t, &l, o));
     t->module = -1;
     for (int i = 0; i < 3; i++)
         tape_drop(t, qkv[i]);
-    tape_drop(t, all);
+    tape_drop(t, named);
     return o;
 }
 
@@ -221,7 +236,7 @@ static var mlp_of(struct torch_model *b, var n)
     struct tape *t = b->t;
     const struct model *m = b->m;
     bool two = m->mlp == MLP_GATED, one = tensor_of(b, ROLE_GATE_UP, false) != NULL;
-    struct te_linear l = linear(b, two ? GEMM("mlp gate up") : GEMM("mlp up"), (two ? 2 : 1) * m->ffn, m->hidden, one ? fused : two ? gated : plain,
+    struct te_linear l = te_linear_of(b, two ? GEMM("mlp gate up") : GEMM("mlp up"), (two ? 2 : 1) * m->ffn, m->hidden, one ? fused : two ? gated : plain,
                                 two && !one ? 2 : 1);
     var bias = l.bias[0];               /* of the only one: a gated layer has none here */
 
@@ -229,7 +244,7 @@ static var mlp_of(struct torch_model *b, var n)
     var y = te_column(t, &l, n);
     t->module = -1;
     y = tmp(t, y, te_activation(t, two ? "gated activation" : "activation", y, bias, two));
-    l = linear(b, GEMM("mlp down"), m->hidden, m->ffn, out, 1);
+    l = te_linear_of(b, GEMM("mlp down"), m->hidden, m->ffn, out, 1);
     l.bias[0] = 0;
     y = tmp(t, y, te_row(t, &l, y));
     t->module = -1;
@@ -245,7 +260,7 @@ var te_mlp(struct torch_model *b, var x)
     b->t->half = 1;
     if (local_kernels(b))
         return mlp_of(b, x);
-    var n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
+    var n = te_norm_of(b, "mlp norm", x, ROLE_NORM_MLP);
     return tmp(b->t, last_use(b, n), mlp_of(b, n));
 }
 
@@ -260,15 +275,15 @@ var te_block(struct torch_model *b, var x)
 
     t->half = 0;
     t->module = -1;
-    var n = norm(b, "norm", x, ROLE_NORM_ATTN);
+    var n = te_norm_of(b, "norm", x, ROLE_NORM_ATTN);
     var y = tmp(t, last_use(b, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    if (b->m->experts) {
-        n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
+    if (model_has_experts(b->m, b->block)) {
+        n = te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP);
         y = tmp(t, n, te_moe(b, n));
     } else {
-        var in = local_kernels(b) ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
+        var in = local_kernels(b) ? te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
         y = tmp(t, in, again(b, "mlp") ? checkpointed(b, true, in, 0, 0) : te_mlp(b, in));
     }
     var out = add(b, "mlp bias dropout add", y, ROLE_DOWN, mid);
@@ -338,8 +353,8 @@ var te_head(struct torch_model *b, var x)
 
     t->half = 0;
     t->module = -1;
-    var n = tmp(t, x, norm(b, "final norm", x, ROLE_NORM_FINAL));
-    struct te_linear l = linear(b, GEMM("logits"), m->vocab, m->hidden, role, 1);
+    var n = tmp(t, x, te_norm_of(b, "final norm", x, ROLE_NORM_FINAL));
+    struct te_linear l = te_linear_of(b, GEMM("logits"), m->vocab, m->hidden, role, 1);
     l.buffered = true;
     if (!own) {
         int tied = b->stages ? -1 : torch_gradient_of(b, ROLE_HEAD, false);
@@ -360,23 +375,50 @@ var te_head(struct torch_model *b, var x)
 
 static int64_t kept(int64_t elems) { return round_up(2 * elems, 512); }
 
-/* Shapes of weights that have one dummy together are alike: of a layer's, all but where two agree. */
+/* Weights whose gradients kernels add to main_grad: those of Transformer Engine's layers, and the head's. */
+static bool has_dummy(const struct model *m, const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
+    case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD:
+        return !t->is_bias;
+    case ROLE_TOKENS:
+        return m->tied;
+    default:
+        return false;
+    }
+}
+
+/* The layer's weight: of experts that of one. */
+static const int64_t *shape_of(const struct tensor *t) { return t->shape + (t->ndim == 3); }
+
+/* Weights of one shape have one dummy together. */
+static int64_t dummies(const struct model *m)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const int64_t *of = shape_of(&m->tensors[i]);
+        bool had = !has_dummy(m, &m->tensors[i]);
+        for (int k = 0; k < i && !had; k++)
+            had = has_dummy(m, &m->tensors[k]) && shape_of(&m->tensors[k])[0] == of[0] && shape_of(&m->tensors[k])[1] == of[1];
+        sum += had ? 0 : kept(of[0] * of[1]);
+    }
+    return sum;
+}
+
+/* expert_bias and local_tokens_per_expert of each router that has them, in fp32 and in the model's 16 bits. */
+static int64_t router_buffers(const struct model *m)
+{
+    return m->route_groups > 0 ? model_routers(m) * (round_up(4 * m->experts, 512) + round_up(2 * m->experts, 512)) : 0;
+}
+
 int64_t te_buffer_bytes(const struct local_model *local)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
-    int64_t d = m->head_dim, two = m->mlp == MLP_GATED ? 2 : 1, sum = 0;
-    int64_t f = m->experts ? m->expert_ffn / local->share.expert_cut : m->ffn;
-    const int64_t shape[][2] = { { (m->heads + 2 * m->kv_heads) * d, m->hidden }, { m->hidden, m->heads * d }, { two * f, m->hidden },
-                                 { m->hidden, f }, { m->vocab, m->hidden } };
-    int n = (int)(sizeof shape / sizeof *shape) - (local->share.heads ? 0 : 1);
+    int64_t sum = dummies(m) + router_buffers(m);
 
-    for (int i = 0; i < n; i++) {
-        bool had = false;
-        for (int k = 0; k < i; k++)
-            had |= shape[k][0] == shape[i][0] && shape[k][1] == shape[i][1];
-        sum += had ? 0 : kept(shape[i][0] * shape[i][1]);
-    }
     if (local->share.sequence && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
         sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */

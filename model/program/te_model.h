@@ -7,6 +7,7 @@
 #ifndef DPX_TE_MODEL_H
 #define DPX_TE_MODEL_H
 
+#include "model/program/tape_te.h"
 #include "model/program/torch_model.h"
 
 var te_embed(struct torch_model *b);
@@ -17,6 +18,10 @@ var te_head(struct torch_model *b, var x);
 var te_core(struct torch_model *b, var q, var k, var v);
 /* The MLP, with Transformer Engine's layers the norm before it, too: what recompute of "mlp" runs again. */
 var te_mlp(struct torch_model *b, var x);
+
+/* Parts of blocks: a linear layer of one fused weight, or of up to three that are kept apart (tape_te.h); a norm. */
+struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles);
+var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role);
 
 /* Bytes that these kernels take once and keep for ever, on the rank of a local model: Megatron's buffer "mpu", into which
  * the head's input is gathered (and `megatron-local` every input), and a gradient in bf16 of each shape of weight, which Transformer

@@ -1,5 +1,6 @@
 /* te_moe.c -- see te_moe.h.  megatron-core 0.16.1, core/transformer/moe/: router.py (TopKRouter), moe_utils.py (permute, sort_chunks_by_idxs,
- * unpermute: not fused), token_dispatcher.py (MoEAlltoAllTokenDispatcher), experts.py (TEGroupedMLP).
+ * unpermute: not fused), token_dispatcher.py (MoEAlltoAllTokenDispatcher), experts.py (TEGroupedMLP), shared_experts.py (SharedExpertMLP, whose
+ * layers are the MLP's, before the router).
  *
  * T tokens of a rank (with sequence parallelism its share of the positions) choose k experts each: N = T k rows go out, R = N x imbalance
  * come in at the busiest rank, and where tensor-parallel ranks cut experts it gathers what the others got.  Probabilities travel beside
@@ -9,7 +10,8 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
-#include "model/program/tape_te.h"
+#include "model/program/te_model.h"
+#include "model/program/torch_experts.h"
 #include "model/program/torch_parts.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -26,19 +28,42 @@ static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
 
 struct moe { int64_t tokens, rows, came, all, ranks, cut, here; };
 
+/* topk_routing_with_score_function(): scores of the experts that a token takes, and their places: the largest logits' softmax; */
+static var by_softmax(struct torch_model *b, var logits, const struct moe *s, var *index)
+{
+    struct tape *t = b->t;
+    enum dtype dt = tape_var_dtype(t, logits);
+    var scores = tape_topk(t, logits, s->tokens, b->m->experts_used, index);
+
+    scores = tmp(t, scores, op_cast(t, scores, DT_FP32));
+    scores = tmp(t, scores, op_unary(t, "router softmax", KC_ELEMENTWISE, scores, SAVE_OUT));
+    return tmp(t, scores, op_cast(t, scores, dt));
+}
+
+/* or sigmoids, chosen with a bias from the best groups, made to add up to one and scaled. */
+static var by_sigmoid(struct torch_model *b, var logits, const struct moe *s, var *index)
+{
+    struct tape *t = b->t;
+    enum dtype dt = tape_var_dtype(t, logits);
+    var all = op_cast(t, logits, DT_FP32);
+
+    all = tmp(t, all, op_unary(t, "router sigmoid", KC_ELEMENTWISE, all, SAVE_OUT));
+    all = tmp(t, all, op_cast(t, all, dt));
+    *index = torch_choose_experts(b, s->tokens);
+    var scores = tmp(t, all, tape_pick(t, "router gather", all, *index, s->rows));
+    scores = tmp(t, scores, tape_normalise(t, scores, s->tokens));
+    return tmp(t, scores, op_mul_const(t, "routed scale", scores, 0));
+}
+
 /* Probabilities and a map, tokens by experts. */
 static void route(struct torch_model *b, var x, const struct moe *s, var *probs, var *map)
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
     var w = param(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, 0, true), index;
-    enum dtype dt = tape_var_dtype(t, logits);
 
     tape_drop(t, w);
-    var scores = tape_topk(t, logits, s->tokens, b->m->experts_used, &index);
-    scores = tmp(t, scores, op_cast(t, scores, DT_FP32));
-    scores = tmp(t, scores, op_unary(t, "router softmax", KC_ELEMENTWISE, scores, SAVE_OUT));
-    scores = tmp(t, scores, op_cast(t, scores, dt));
+    var scores = b->m->route_groups > 0 ? by_sigmoid(b, logits, s, &index) : by_softmax(b, logits, s, &index);
     *probs = tape_pick(t, "probabilities by expert", scores, index, all);
     var ones = op_new(t, "routing map", KC_ELEMENTWISE, all, DT_INT32);
     *map = op_new(t, "routing map", KC_ELEMENTWISE, all, DT_UINT8);
@@ -66,6 +91,24 @@ static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
     return y;
 }
 
+static var shared_experts(struct torch_model *b, var x)
+{
+    static const enum tensor_role in[] = { ROLE_SHARED_GATE_UP }, out[] = { ROLE_SHARED_DOWN };
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->shared_ffn;
+
+    if (f == 0)
+        return 0;
+    struct te_linear l = te_linear_of(b, GEMM("shared gate up"), 2 * f, h, in, 1);
+    var y = te_column(t, &l, x);
+    t->module = -1;
+    y = tmp(t, y, te_activation(t, "gated activation", y, 0, true));
+    l = te_linear_of(b, GEMM("shared down"), h, f, out, 1);
+    y = tmp(t, y, te_row(t, &l, y));
+    t->module = -1;
+    return y;
+}
+
 var te_moe(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -78,6 +121,7 @@ var te_moe(struct torch_model *b, var x)
     s.came = s.ranks > 1 ? tape_rows_received(s.rows, of->expert_imbalance) : s.rows;
     s.all = s.came * s.cut;
     s.here = e / s.ranks;
+    var shared = shared_experts(b, x);
     route(b, x, &s, &probs, &map);
     t->module = -1;
 
@@ -120,5 +164,9 @@ var te_moe(struct torch_model *b, var x)
     const var names[] = { y, numbers, others, counts, probs, map };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
+    if (shared) {
+        out = tmp(t, out, op_add(t, "shared add", out, shared));
+        tape_drop(t, shared);
+    }
     return out;
 }

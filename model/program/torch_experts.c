@@ -41,12 +41,11 @@ static struct routes route(struct torch_model *b, var x)
     return (struct routes){ logits, values, index };
 }
 
-/* The experts that a token may choose from: of its best groups.  Nothing of it is differentiated, and all of it goes when the router
- * returns; so many groups are chosen as DeepSeek-V3 has it, half of them.  Leaves the experts' places. */
-static var choose(struct torch_model *b)
+/* So many groups are chosen as DeepSeek-V3 has it, half of them. */
+var torch_choose_experts(struct torch_model *b, int64_t rows)
 {
     struct tape *t = b->t;
-    int64_t rows = b->tokens, n = b->m->experts, groups = b->m->route_groups, used = b->m->experts_used;
+    int64_t n = b->m->experts, groups = b->m->route_groups, used = b->m->experts_used;
     var biased = op_new(t, "router bias", KC_ELEMENTWISE, rows * n, DT_FP32);
     var best = op_new(t, "best of groups", KC_ELEMENTWISE, rows * groups * 2, DT_FP32);
     var places = op_new(t, "best of groups", KC_ELEMENTWISE, rows * groups * 2, DT_INT64);
@@ -80,7 +79,7 @@ static struct routes route_groups(struct torch_model *b, var x)
     tape_drop(t, wide);
     tape_drop(t, w);
     var scores = op_unary(t, "router sigmoid", KC_ELEMENTWISE, logits, SAVE_OUT);
-    var index = choose(b);
+    var index = torch_choose_experts(b, rows);
     var values = tape_pick(t, "router gather", scores, index, rows * used);
     if (b->m->topk_norm)
         values = tmp(t, values, tape_normalise(t, values, rows));

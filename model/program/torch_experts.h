@@ -7,7 +7,11 @@
 /* What the experts that each token takes add to x. */
 var torch_experts(struct torch_model *b, var x);
 
-/* The same of llama4. */
+/* The experts that each of `rows` tokens may choose from: of its best groups.  Nothing of it is differentiated, and all of it goes when the
+ * router returns.  Leaves the experts' places. */
+var torch_choose_experts(struct torch_model *b, int64_t rows);
+
+/* torch_experts() of llama4. */
 var torch_every_expert(struct torch_model *b, var x);
 
 #endif

@@ -8,6 +8,8 @@
  * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
  * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's there ran as CUDA graphs, which are not modelled.
  * Not among the rows, for what they state is too little: fine-tuning (no micro-batch), Grok-1 (experts), MaxText and Pax (XLA).
+ * Nor DeepSeek-V3's own run (arXiv 2412.19437): 8-bit experts, DualPipe, multi-token prediction and kernels of its own, none of which this
+ * dialect has: a plan of it in 16 bits under 1F1B would be of another program.
  * Where layers do not divide by the stages, embedding and head take a layer's place.  A micro-batch that is not stated (Narayanan et al.) is the
  * fastest of 1, 2, 4 and 8 that fits, by dpx.  fp16 is planned as bf16: as many bytes and the same peak on these GPUs.  Kernels are
  * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.

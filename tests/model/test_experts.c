@@ -162,7 +162,7 @@ static void where_blocks_of_two_kinds_are_planned(void **state)
 {
     static const struct { enum strategy strategy; enum dialect dialect; enum kernel_set kernels; const char *word, *why; } list[] = {
         { STRAT_ZERO3, DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, "fsdp and ddp in dialect torch", "blocks without" },
-        { STRAT_ZERO1, DIALECT_MEGATRON, KERNELS_TE, "fsdp and ddp in dialect torch", "blocks without" },
+        { STRAT_ZERO1, DIALECT_MEGATRON, KERNELS_MEGATRON_LOCAL, "kernels", "TEGroupedMLP" },
     };
     struct plan p, q;
 

@@ -271,9 +271,10 @@ static void norm(struct mega *z)
     }
 }
 
-/* Experts that are shared out have an optimizer of their own, and each gathers all of the model's buckets when it has stepped
- * (step_with_ready_grads(): model_chunk.start_param_sync()): recorded. */
-static int optimizers(const struct mega *z) { return z->p->parallel.expert > 1 ? 2 : 1; }
+/* Experts that are shared out have an optimizer of their own, where the rank has some, and each gathers all of the model's buckets when it
+ * has stepped (step_with_ready_grads(): model_chunk.start_param_sync()): recorded. */
+static int optimizers(const struct mega *z) { return z->p->parallel.expert > 1 && model_routers(z->m) > 0 ? 2 : 1; }
+
 static void turn_params(struct mega *z)
 {
     for (int c = 0; c < z->nchunks; c++)

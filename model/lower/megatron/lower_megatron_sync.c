@@ -168,10 +168,27 @@ static void divide_by_tokens(struct mega *z)
     }
 }
 
+/* _update_router_expert_bias(): the tokens that came to each expert of each router, in the model's 16 bits (Float16Module); then the biases go
+ * up or down by a step. */
+static void update_routers(struct mega *z)
+{
+    enum group over = sched_group_ranks(z->s, GROUP_STAGE) > 0 ? GROUP_STAGE : GROUP_DATA;
+    int64_t n = z->m->route_groups > 0 ? model_routers(z->m) * z->m->experts : 0;
+
+    if (n == 0)
+        return;
+    if (sched_group_ranks(z->s, over) > 1) {
+        sched_coll(z->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, over, z->r.used, RED_SUM, n)->after = AFTER(STREAM_COMPUTE);
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await the tokens of experts")->after = AFTER(STREAM_GROUP);
+    }
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "router biases", 6 * n, 4 * n);
+}
+
 void megatron_finalize(struct mega *z)
 {
     megatron_finish_reductions(z);
     sum_partial(z);
     sum_tied(z);
+    update_routers(z);
     divide_by_tokens(z);
 }

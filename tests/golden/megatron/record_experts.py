@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Records the collectives of megatron-core's mixtures of experts: MoELayer with the all-to-all dispatcher, expert parallelism, experts that
-tensor-parallel ranks cut or have whole.
+tensor-parallel ranks cut or have whole; DeepSeek-V3's latent attention, shared experts and first layers without experts.
 
-    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt
+    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt, latent.txt
     PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR NAME ...    these lists, printed
 
 With record_megatron.py beside it.  The CPU has no grouped products: experts are SequentialMLP, whose collectives are TEGroupedMLP's, and the
 plans have kernels te.  Tokens go to experts in turn, so that every rank gets as many rows.  CUDA's streams are stood in by objects that
-do nothing."""
+do nothing.
+
+Latent attention's down-projections are Transformer Engine's TELinear with parallel_mode "duplicated", whole on every tensor-parallel rank
+(extensions/transformer_engine.py); local layers would cut them.  `Duplicated` stands in, with TELinear's attributes.  Local attention has
+one width for keys and values: `attention` stands in, which has no collectives."""
 import contextlib
 import os
 import sys
@@ -18,7 +22,9 @@ import torch
 
 import record_megatron as rm
 from megatron.core import parallel_state as mpu
+from megatron.core.transformer import multi_latent_attention as latent
 from megatron.core.transformer.moe import moe_utils, router
+from megatron.core.transformer.transformer_config import MLATransformerConfig
 
 case_now = {}
 
@@ -68,11 +74,14 @@ rm.Recorder = Recorder                                   # what "megatron" makes
 initialize, spec, config_of = mpu.initialize_model_parallel, rm.specs.get_gpt_layer_local_spec, rm.config_of
 
 
-def with_experts(tensor, pipe, virtual):
+def with_experts(tensor, pipe, virtual, **more):
     grid = case_now["plan"]["parallel"]
-    initialize(tensor, pipe, virtual, expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1))
+    initialize(tensor, pipe, virtual, **more, expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1))
     for name, group in (("expert_data", mpu.get_expert_data_parallel_group()), ("tensor", mpu.get_expert_tensor_parallel_group()),
-                        ("expert", mpu.get_expert_model_parallel_group()), ("expert_tensor", mpu.get_expert_tensor_and_model_parallel_group())):
+                        ("expert", mpu.get_expert_model_parallel_group()), ("stage", mpu.get_tensor_and_data_parallel_group(with_context_parallel=True)),
+                        ("expert_tensor", mpu.get_expert_tensor_and_model_parallel_group())):
+        if name == "stage" and tensor == 1:
+            name = "world" if group.size() == case_now["world"] else "data"
         rm.names[group] = "expert" if name == "expert_tensor" and grid.get("expert_tensor", 1) == 1 else name
 
 
@@ -80,33 +89,100 @@ def config(case):
     model, grid = case["plan"]["model"], case["plan"]["parallel"]
     made = config_of(case)
     fields = {f: getattr(made, f) for f in made.__dataclass_fields__}
-    fields.update(num_moe_experts=model.get("num_local_experts", model.get("num_experts")), moe_router_topk=model["num_experts_per_tok"],
+    fields.update(num_moe_experts=experts_of(model), moe_router_topk=model["num_experts_per_tok"],
                   moe_ffn_hidden_size=model.get("moe_intermediate_size", model["intermediate_size"]), moe_token_dispatcher_type="alltoall",
                   expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1),
                   moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe")
-    return type(made)(**fields)
+    if model["model_type"] != "deepseek_v3":
+        return type(made)(**fields)
+    dense = model["first_k_dense_replace"]
+    fields.update(multi_latent_attention=True, q_lora_rank=model["q_lora_rank"], kv_lora_rank=model["kv_lora_rank"], qk_head_dim=model["qk_nope_head_dim"],
+                  qk_pos_emb_head_dim=model["qk_rope_head_dim"], v_head_dim=model["v_head_dim"], qk_layernorm=True,
+                  moe_layer_freq=[0] * dense + [1] * (made.num_layers - dense), moe_router_score_function="sigmoid", moe_router_enable_expert_bias=True,
+                  moe_router_num_groups=model["n_group"], moe_router_group_topk=model["topk_group"],
+                  moe_shared_expert_intermediate_size=model["n_shared_experts"] * model["moe_intermediate_size"])
+    return MLATransformerConfig(**fields)
+
+
+def experts_of(model):
+    return model.get("num_local_experts", model.get("num_experts", model.get("n_routed_experts")))
 
 
 def moe_spec(**more):
-    model = case_now["plan"]["model"]
-    return spec(num_experts=model.get("num_local_experts", model.get("num_experts")), moe_grouped_gemm=False, **more)
+    return spec(num_experts=experts_of(case_now["plan"]["model"]), moe_grouped_gemm=False, **more)
+
+
+class Duplicated(torch.nn.Module):
+    """TELinear, parallel_mode "duplicated": the gradient of a share of the positions is summed over the tensor-parallel ranks."""
+
+    def __init__(self, input_size, output_size, config, parallel_mode=None, **more):
+        super().__init__()
+        assert parallel_mode == "duplicated"
+        self.weight = torch.nn.Parameter(torch.zeros(output_size, input_size, dtype=config.params_dtype))
+        self.weight.allreduce, self.weight.sequence_parallel = True, config.sequence_parallel
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight), None
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, **more):
+        super().__init__()
+
+    def forward(self, q, k, v, mask, **more):
+        scores = torch.einsum("sbhd,tbhd->bhst", q, k).masked_fill(mask, float("-inf"))
+        return torch.einsum("bhst,tbhd->sbhd", scores.softmax(-1), v).flatten(2)
+
+
+latent.TELinear = Duplicated
+GPTModel = rm.GPTModel
+
+
+def model_of(config, layer, *args, vp_stage=None, **more):
+    if isinstance(config, MLATransformerConfig):
+        layer = rm.specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=vp_stage)
+        for one in layer.layer_specs:
+            parts = one.submodules.self_attention.submodules
+            parts.linear_q_down_proj = parts.linear_kv_down_proj = Duplicated
+            parts.core_attention = Attention
+    return GPTModel(config, layer, *args, vp_stage=vp_stage, **more)
+
+
+rm.GPTModel = model_of
+
+
+class Run(rm.Run):
+    """Its list says how many parameters the rank has."""
+
+    def __init__(self, case, rank):
+        super().__init__(case, rank)
+        if case["plan"]["model"]["model_type"] == "deepseek_v3":
+            rm.base.log.append(f"# {sum(p.numel() for m in self.model for p in m.parameters())} parameters")
+
+
+rm.Run = Run
 
 
 mpu.initialize_model_parallel = with_experts
 rm.config_of = config
-rm.specs.get_gpt_layer_local_spec = moe_spec
+rm.specs.get_gpt_layer_local_spec = lambda **more: spec(**more) if "num_experts" in more else moe_spec(**more)
 
 MIXTRAL = dict(rm.LLAMA, model_type="mixtral", architectures=["MixtralForCausalLM"], num_local_experts=8, num_experts_per_tok=2)
 QWEN3 = dict(rm.LLAMA, model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], head_dim=16, num_experts=8, num_experts_per_tok=4,
              moe_intermediate_size=96, norm_topk_prob=True)
+DEEPSEEK = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4,
+            "num_key_value_heads": 4, "intermediate_size": 160, "max_position_embeddings": 64, "vocab_size": 250, "tie_word_embeddings": False,
+            "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "first_k_dense_replace": 1,
+            "n_routed_experts": 8, "num_experts_per_tok": 4, "n_shared_experts": 1, "moe_intermediate_size": 96, "n_group": 4, "topk_group": 2}
+
+
+def make(name, what, world, grid, model=MIXTRAL, **more):
+    case = rm.make(name, what, world, model=model, grid=grid, **dict(rm.REDUCED, **more))
+    case["plan"]["kernels"] = "te"
+    return case
 
 
 def cases():
-    def make(name, what, world, grid, model=MIXTRAL, **more):
-        case = rm.make(name, what, world, model=model, grid=grid, **dict(rm.REDUCED, **more))
-        case["plan"]["kernels"] = "te"
-        return case
-
     yield make("d4", "no expert parallelism: experts are reduced with the rest", 4, {})
     yield make("e2-d4", "experts over 2 of 4 ranks", 4, {"expert": 2})
     yield make("e4-d4", "experts over all ranks: theirs are not reduced", 4, {"expert": 4})
@@ -125,14 +201,37 @@ def cases():
     yield make("e2-interleaved-p2-v2-m4-d2", "interleaved", 4, dict(rm.pp(2, 2), expert=2), layers=8, accumulation=4)
 
 
-def main():
+def latent_cases():
+    def deepseek(name, what, world, grid, **more):
+        return make(name, what, world, grid, model=dict(DEEPSEEK, **more.pop("model", {})), layers=more.pop("layers", 3), **more)
+
+    yield deepseek("d2", "one layer without experts, two with", 2, {})
+    yield deepseek("e4-d4", "experts over all ranks", 4, {"expert": 4})
+    yield deepseek("e2-d4-acc2", "2 micro-steps", 4, {"expert": 2}, accumulation=2)
+    yield deepseek("e2-d4-full", "every layer recomputed", 4, {"expert": 2}, recompute="full")
+    yield deepseek("e4-t2-sp-whole", "tensor and sequence parallelism, whole experts", 8, {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1})
+    yield deepseek("e2-t2-sp-cut-d4", "experts that tensor-parallel ranks cut", 8, {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 2})
+    yield deepseek("e4-t4-sp-whole", "4 tensor-parallel ranks, experts over them", 4, {"tensor": 4, "sequence": True, "expert": 4, "expert_tensor": 1})
+    yield deepseek("t2-sp-cut-d2-shared2", "two shared experts, one matrix", 4, {"tensor": 2, "sequence": True, "expert_tensor": 2}, model={"n_shared_experts": 2})
+    yield deepseek("t2-sp-cut-d2-noqrank", "queries from the hidden width", 4, {"tensor": 2, "sequence": True, "expert_tensor": 2}, model={"q_lora_rank": None})
+    yield deepseek("e2-1f1b-p2-m4-d2", "1F1B, the first stage with both kinds of layers", 4, dict(rm.pp(2), expert=2), layers=4, accumulation=4)
+    yield deepseek("e2-1f1b-p2-m4-d2-dense", "1F1B, the first stage without experts", 4, dict(rm.pp(2), expert=2), layers=4, accumulation=4,
+                   model={"first_k_dense_replace": 2})
+    yield deepseek("e2-interleaved-p2-v2-m4-d2", "interleaved: a rank's first chunk without experts", 4, dict(rm.pp(2, 2), expert=2), layers=8, accumulation=4,
+                   model={"first_k_dense_replace": 3})
+    yield deepseek("e2-t2-sp-1f1b-p2-m4-d2", "tensor, sequence, expert and pipeline parallelism", 8,
+                   dict(rm.pp(2), tensor=2, sequence=True, expert=2, expert_tensor=1), layers=4, accumulation=4)
+
+
+FILES = {"experts": cases, "latent": latent_cases}
+
+
+def record(outdir, file, wanted):
     global case_now
-    outdir, wanted = sys.argv[1], sys.argv[2:]
-    torch.set_num_threads(1)
     text = [f"# recorded from megatron-core {rm.megatron.core.__version__}, torch {torch.__version__.split('+')[0]}, CPU, by record_experts.py"]
     missing, failed = [], 0
-    for case in cases():
-        if wanted and case["name"] not in wanted:
+    for case in FILES[file]():
+        if wanted and file + ":" + case["name"] not in wanted and case["name"] not in wanted:
             continue
         case_now = case
         try:
@@ -146,9 +245,16 @@ def main():
     if wanted:
         print(text)
     else:
-        with open(os.path.join(outdir, "experts.txt"), "w") as f:
+        with open(os.path.join(outdir, file + ".txt"), "w") as f:
             f.write(text + "\n")
-    return failed > 0
+    return failed
+
+
+def main():
+    outdir, wanted = sys.argv[1], sys.argv[2:]
+    torch.set_num_threads(1)
+    files = [w for w in wanted if w in FILES] or list(FILES)
+    return sum(record(outdir, file, [w for w in wanted if w not in FILES]) for file in files) > 0
 
 
 if __name__ == "__main__":
