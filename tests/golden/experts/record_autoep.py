@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records the collectives that DeepSpeed issues with AutoEP (expert parallelism), as golden lists for dpx.
 
-    python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep.txt
+    python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep.txt and, of stage 0,
+                                                   which no lowering has, into autoep_stage0.list
 
 As ../collectives/record_deepspeed.py, whose ranks (CPU, gloo, four of them), phases and format these are.  `expert` is the group that
 shares out a block's experts, `expert_data` the ranks that have the same.  The router's choice is balanced: its top-k names experts one
@@ -164,19 +165,21 @@ def record(name):
 
 def main():
     outdir, chosen = sys.argv[1], sys.argv[2:]
-    out = ["# recorded by record_autoep.py: deepspeed %s, torch %s, transformers %s"
-           % (deepspeed.__version__, torch.__version__, base.transformers.__version__)]
+    head = "# recorded by record_autoep.py: deepspeed %s, torch %s, transformers %s" % (
+        deepspeed.__version__, torch.__version__, base.transformers.__version__)
+    lists = {"autoep.txt": [head], "autoep_stage0.list": [head]}
     for model in MODELS.values():
         families.load_classes(model)
     for name in chosen or CASES:
-        out += record(name)
-    if chosen:
-        print("\n".join(out))
-        return
-    path = os.path.join(outdir, "autoep.txt")
-    with open(path + ".new", "w") as f:
-        f.write("\n".join(out) + "\n")
-    os.replace(path + ".new", path)
+        lists["autoep.txt" if CASES[name]["stage"] else "autoep_stage0.list"] += record(name)
+    for name, out in lists.items():
+        if chosen:
+            print("\n".join(out))
+            continue
+        path = os.path.join(outdir, name)
+        with open(path + ".new", "w") as f:
+            f.write("\n".join(out) + "\n")
+        os.replace(path + ".new", path)
 
 
 if __name__ == "__main__":
