@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Records the collectives that DeepSpeed issues with AutoEP (expert parallelism), as golden lists for dpx.
 
-    python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep.txt and, of stage 0,
-                                                   which no lowering has, into autoep_stage0.list
+    python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep-VERSION.txt and, of
+                                                   stage 0, which no lowering has, into autoep-VERSION-stage0.list
 
 As ../collectives/record_deepspeed.py, whose ranks (CPU, gloo, four of them), phases and format these are.  `expert` is the group that
 shares out a block's experts, `expert_data` the ranks that have the same.  The router's choice is balanced: its top-k names experts one
@@ -118,7 +118,7 @@ def rank_main(rank, c, folder):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
     base.take()
-    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=ds_config(c))
+    engine, _, _, _ = deepspeed.initialize(model=model, config=ds_config(c))
     names = {id(p): n for n, p in engine.module.named_parameters()}
     sizes = [(n, p.numel()) for n, p in engine.module.named_parameters()]
     phases, events, comments = [("init", base.take())], [], []
@@ -167,11 +167,12 @@ def main():
     outdir, chosen = sys.argv[1], sys.argv[2:]
     head = "# recorded by record_autoep.py: deepspeed %s, torch %s, transformers %s" % (
         deepspeed.__version__, torch.__version__, base.transformers.__version__)
-    lists = {"autoep.txt": [head], "autoep_stage0.list": [head]}
+    planned, stage0 = ("autoep-%s%s" % (deepspeed.__version__, end) for end in (".txt", "-stage0.list"))
+    lists = {planned: [head], stage0: [head]}
     for model in MODELS.values():
         families.load_classes(model)
     for name in chosen or CASES:
-        lists["autoep.txt" if CASES[name]["stage"] else "autoep_stage0.list"] += record(name)
+        lists[planned if CASES[name]["stage"] else stage0] += record(name)
     for name, out in lists.items():
         if chosen:
             print("\n".join(out))
