@@ -25,7 +25,7 @@ static const struct { const char *feature, *keys, *deepspeed; bool experts; } fe
     { "pipeline, zbv", "\"pipeline\": 2, \"pipeline_schedule\": \"zbv\"", NULL, false },
     { "pipeline, dualpipev", "\"pipeline\": 2, \"pipeline_schedule\": \"dualpipev\"", NULL, false },
     { "all three", "\"tensor\": 2, \"context\": 2, \"pipeline\": 2", NULL, false },
-    { "expert", "\"expert\": 2", "\"expert\": 4", true },
+    { "expert", "\"expert\": 2", "\"expert\": 2", true },
     { "expert, and tensor", "\"expert\": 2, \"tensor\": 2, \"sequence\": true", NULL, true },
 };
 

@@ -199,7 +199,7 @@ static void with_experts(struct plan *p, const struct knob *k)
     p->kernels = p->dialect == DIALECT_MEGATRON ? KERNELS_TE : KERNELS_TORCH_SDPA;
     p->precision = DT_BF16;
     if (k->offset != offsetof(struct plan, parallel.expert))
-        p->parallel.expert = p->dialect == DIALECT_DEEPSPEED ? 4 : 2;      /* 2 have too large tensors for its parameter groups */
+        p->parallel.expert = 2;
     p->parallel.sequence |= cut;
     p->parallel.tensor = cut ? 2 : p->parallel.tensor;
     p->parallel.expert_tensor = p->parallel.tensor;

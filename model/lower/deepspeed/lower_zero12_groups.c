@@ -1,15 +1,15 @@
 /* lower_zero12_groups.c -- the parameter groups of stages 1 and 2, and what a rank has of each.
  *
  * One of all that trains.  With AutoEP the experts' tensors are taken out of it, in registration order, into groups of their own of at
- * most EXPERTS_DEEPSPEED_GROUP elements (split_params_into_different_moe_groups_for_optimizer, deepspeed/moe/utils.py of 0.19.6 and 0.19.8);
- * each is cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py).  The flat parameters of all
+ * most Z12_EXPERT_GROUP elements (split_params_into_different_moe_groups_for_optimizer, deepspeed/moe/utils.py of 0.19.6 and 0.19.8);
+ * a larger tensor is one by itself, and the empty group before the first such is dropped
+ * (engine._configure_optimizer); each is cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py).  The flat parameters of all
  * groups are one buffer here, each group from a multiple of 512 bytes on, as its own allocation would be. */
 #include "model/lower/deepspeed/lower_zero12.h"
 
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "model/plan/experts_check.h"
 
 static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
@@ -29,7 +29,7 @@ static int assign(struct z12 *z)
         z->belongs[t] = 0;
         if (!apart(z, t))
             continue;
-        if (n == 1 || in + numel(z, t) > EXPERTS_DEEPSPEED_GROUP) {
+        if (n == 1 || in + numel(z, t) > Z12_EXPERT_GROUP) {
             n++;
             in = 0;
         }
