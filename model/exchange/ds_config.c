@@ -452,7 +452,6 @@ static const struct { const char *name, *why; } refused[] = {
     { "quantize_training", "quantised training is not supported yet" },
     { "compression_training", "compression is not supported" },
     { "weight_quantization", "quantised weights are not supported yet" },
-    { "expert_parallel", "expert parallelism is not supported yet" },
     { "msamp", "MS-AMP is not supported" },
 };
 
@@ -487,6 +486,41 @@ static int read_tensor_parallel(const struct import *in, const json_t *j)
     if (!size || (json_is_integer(size) && json_integer_value(size) == 0))
         return 0;
     return set(in, "tensor_parallel", "autotp_size", size);
+}
+
+/* module_inject/auto_ep_config.py, parse_autoep_config(): keys that say what is modelled, which is their default, or nothing of it. */
+static int read_expert_parallel(const struct import *in, const json_t *j)
+{
+    static const struct { const char *name; bool on; const char *word; } as_modelled[] = {
+        { "validate_folding_routing", false, NULL }, { "async_split_plan", false, NULL }, { "use_grouped_mm", true, NULL },
+        { "combine_impl", false, "weighted_sum" }, { "row_weighting_impl", false, "eager" }, { "gate_up_impl", false, "separate" },
+        { "comm_backend", false, "comm" }, { "score_apply", false, "post" }, { "score_func", false, "softmax" },
+    };
+    static const char *const harmless_here[] = { "enabled", "autoep_size", "preset_model", "disable_triton_grouped_mm", "comm_num_sm", "comm_qp_margin",
+                                                 "comm_max_tokens_per_rank", NULL };
+    const json_t *size = json_object_get(j, "autoep_size");
+    const char *name, *word;
+    json_t *v;
+
+    if (!json_is_object(j))
+        return fail("%s: expert_parallel: expected an object", in->where);
+    if (!json_is_true(json_object_get(j, "enabled")))
+        return 0;
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        size_t i = 0, n = sizeof as_modelled / sizeof *as_modelled;
+        for (; i < n && strcmp(as_modelled[i].name, name); i++)
+            ;
+        word = json_string_value(v);
+        if (listed(harmless_here, name) || json_is_null(v) || (word && !strcmp(word, "auto"))
+            || (i < n && (as_modelled[i].word ? word && !strcmp(word, as_modelled[i].word) : json_is_boolean(v) && json_is_true(v) == as_modelled[i].on))
+            || (!strcmp(name, "expert_tensor_parallel_size") && json_integer_value(v) == 1))
+            continue;
+        return fail("%s: expert_parallel.%s: not modelled yet at another value than AutoEP's default", in->where, name);
+    }
+    if (!json_is_integer(size) || json_integer_value(size) <= 1)
+        return fail("%s: expert_parallel.autoep_size: with 1, its default, AutoEP replaces the experts' modules and every rank has all of them: "
+                    "not modelled yet: more than 1, or enabled false", in->where);
+    return set(in, "expert_parallel", "autoep_size", size);
 }
 
 /* runtime/config.py, get_pipeline_config(); the number of stages and the partition are PipelineModule's arguments, which DeepSpeed does
@@ -525,6 +559,7 @@ static int read_shares(const struct import *in, const json_t *config)
     const char *word = json_string_value(json_object_get(config, "seq_parallel_communication_data_type"));
 
     const json_t *tensor = json_object_get(config, "tensor_parallel"), *pipeline = json_object_get(config, "pipeline");
+    const json_t *expert = json_object_get(config, "expert_parallel");
 
     if (size && set(in, "", "sequence_parallel_size", size) < 0)
         return -1;
@@ -533,6 +568,8 @@ static int read_shares(const struct import *in, const json_t *config)
     if (tensor && read_tensor_parallel(in, tensor) < 0)
         return -1;
     if (pipeline && read_pipeline(in, pipeline) < 0)
+        return -1;
+    if (expert && read_expert_parallel(in, expert) < 0)
         return -1;
     knob_follow(in->p, NULL, NULL);
     if (in->p->parallel.context > 1 && word && strcmp(word, "fp32"))
@@ -545,7 +582,7 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
     if (!strcmp(name, "gradient_clipping") && is_auto(v))
         return 0;               /* filled in with the defaults */
     if (!strcmp(name, "sequence_parallel_size") || !strcmp(name, "seq_parallel_communication_data_type") || !strcmp(name, "tensor_parallel") ||
-        !strcmp(name, "pipeline"))
+        !strcmp(name, "pipeline") || !strcmp(name, "expert_parallel"))
         return 0;               /* read_shares() */
     if (knob_named_cells(KNOB_DS, "", name) && !listed(batch_keys, name))
         return set(in, "", name, v);

@@ -94,6 +94,10 @@ json_t *ds_config_export(const struct plan *p)
     put(doc, "fp16", "enabled", json_boolean(p->precision == DT_FP16));
     put(doc, "zero_optimization", "stage", json_integer(stage_of[p->strategy]));
     export_rows(p, false, doc);
+    if (p->parallel.expert > 1) {
+        put(doc, "expert_parallel", "enabled", json_true());
+        put(doc, "expert_parallel", "preset_model", json_string(p->model.family));
+    }
     if (p->parallel.pipeline > 1)
         put(doc, "pipeline", "activation_checkpoint_interval", json_integer(p->recompute == RECOMPUTE_FULL));
     export_ours(p, doc);

@@ -246,11 +246,11 @@ static const struct knob rows[] = {
     { "parallel", "last_stage_less_layers", INT(parallel.last_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
       USUAL(stage_less, "1; in paper and megatron 0"), IDLE(pipeline), .label = ", last stage -%.0f", NOT_ACCELERATE(0),
       TITAN("--parallelism.pipeline-parallel-last-stage-less-layers"), .about = "blocks fewer in place of the head" },
-    { "parallel", "expert", INT(parallel.expert, 1, 1 << 12, 1), .cells = FSDP2 | MEGATRON, .label = ", expert %.0f", NOT_ACCELERATE(1),
+    { "parallel", "expert", INT(parallel.expert, 1, 1 << 12, 1), .cells = FSDP2 | MEGATRON | DS12, .ds = { .cells = DS12, "expert_parallel", "autoep_size" }, .label = ", expert %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.expert-parallel-degree"), .about = "ranks that share out each block's experts: data-, context- and tensor-parallel ones" },
     { "parallel", "expert_tensor", INT(parallel.expert_tensor, 1, 1 << 12, 1), .cells = MEGATRON, .everywhere = true,
       USUAL(expert_tensor, "parallel.tensor"), IDLE(whole_experts), .label = ", experts' tensor %.0f", .about = "tensor-parallel ranks that cut each expert: 1, or parallel.tensor" },
-    { "parallel", "expert_imbalance", REAL(parallel.expert_imbalance, 1, 1 << 10, 1), .cells = FSDP2 | MEGATRON, IDLE(expert),
+    { "parallel", "expert_imbalance", REAL(parallel.expert_imbalance, 1, 1 << 10, 1), .cells = FSDP2 | MEGATRON | DS12, .ds = { .cells = DS12, "dpx" }, IDLE(expert),
       .label = " x %g rows", NOT_ACCELERATE(1), TITAN_HAS(1, "how tokens spread over experts is no option of it"),
       .about = "with expert: rows of the busiest rank, times the mean" },
 

@@ -171,7 +171,8 @@ static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_
 
 /* Experts are shared out over runs of ranks that are others' data-, context- and tensor-parallel ones: torchtitan's sparse mesh
  * (distributed/parallel_dims.py: efsdp, ep; its replicas stay), Megatron-LM's expert grid (core/parallel_state.py: expt_tp, which is one
- * rank or all tensor-parallel ones, ep, expt_dp). */
+ * rank or all tensor-parallel ones, ep, expt_dp); DeepSpeed's _create_expert_and_data_parallel() (utils/groups.py), which has a group of
+ * expert-data ranks where that is one rank, too. */
 static void of_experts(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
     unsigned all = plan_expert_axes(p);
@@ -179,7 +180,7 @@ static void of_experts(const struct plan *p, const struct mesh *m, struct plan_g
 
     if (p->parallel.expert > 1)
         plan_groups_add(out, m, GROUP_EXPERT, (struct group_rule){ .axes = all, .run = p->parallel.expert });
-    if (p->parallel.expert > 1 && mesh_ranks(&of) > p->parallel.expert)
+    if (p->parallel.expert > 1 && (mesh_ranks(&of) > p->parallel.expert || p->dialect == DIALECT_DEEPSPEED))
         plan_groups_add(out, m, GROUP_EXPERT_DATA, (struct group_rule){ .axes = all, .over = p->parallel.expert });
     if (p->parallel.expert_tensor > 1)
         plan_groups_add(out, m, GROUP_EXPERT_TENSOR, (struct group_rule){ .axes = all | MESH_AXIS(AXIS_TENSOR),

@@ -19,6 +19,21 @@ static void add(struct model *m, const struct tensor *like, const char *name, en
     m->ntrainable++;
 }
 
+/* AutoEPMoELayer registers its router, one tensor, before its experts, which qwen3_moe has the other way round. */
+static bool goes_ahead(const struct plan *p, int t)
+{
+    const struct model *m = &p->model;
+
+    return p->dialect == DIALECT_DEEPSPEED && t >= 2 && t < m->ntensors && m->tensors[t].role == ROLE_ROUTER && m->tensors[t - 2].role == ROLE_EXPERTS_IN;
+}
+
+static void keep(struct model *m, const struct tensor *x)
+{
+    m->modules[x->module].first = m->ntensors;
+    m->tensors[m->ntensors++] = *x;
+    m->ntrainable++;
+}
+
 int titan_experts_model(const struct plan *p, struct model *out)
 {
     const struct model *m = &p->model;
@@ -38,6 +53,10 @@ int titan_experts_model(const struct plan *p, struct model *out)
         out->modules[i] = m->modules[i];
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
+        if (x->role == ROLE_ROUTER && goes_ahead(p, t))
+            continue;
+        if (x->role == ROLE_EXPERTS_IN && goes_ahead(p, t + 2))
+            keep(out, &m->tensors[t + 2]);
         if (t == m->modules[x->module].first)
             out->modules[x->module].first = out->ntensors;
         if (x->role == ROLE_EXPERTS_IN) {

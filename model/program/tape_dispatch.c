@@ -42,10 +42,10 @@ var tape_dispatch(struct tape *t, const char *name, var x, int64_t numel)
     return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
 }
 
-var tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel)
+var tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel, enum dtype dt)
 {
-    exchange(t, name, DT_INT64, numel, numel);
-    return tape_var(t, make(t, numel, DT_INT64), numel, DT_INT64, 0, 0);
+    exchange(t, name, dt, numel, numel);
+    return tape_var(t, make(t, numel, dt), numel, dt, 0, 0);
 }
 
 var tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group)

@@ -13,7 +13,7 @@ int64_t tape_rows_received(int64_t rows, double imbalance);
 /* x sent in parts; `numel` elements come in, a tensor of their own.  Back: the other way round. */
 var  tape_dispatch(struct tape *t, const char *name, var x, int64_t numel);
 /* Whole numbers, which have no gradient: as many from each rank. */
-var  tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel);
+var  tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel, enum dtype dt);
 
 /* Numbers of `ranks` ranks, `numel` of each: of those that share out the experts, or that cut them too (a group's purpose). */
 var  tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group);

@@ -102,7 +102,7 @@ static var dispatch(struct torch_model *b, var x, const struct routed *r, struct
     s->scores = tape_pick(t, "scores of rows", r->chosen, order, n);
     s->token = tmp(t, order, op_new(t, "token of a row", KC_ELEMENTWISE, n, DT_INT64));
     var out = tape_pick(t, "rows of experts", x, s->token, n * b->m->hidden);
-    var counts = tape_dispatch_numbers(t, "counts to ranks", b->m->experts), sums = op_new(t, "rows of ranks", KC_ELEMENTWISE, 2 * ranks, DT_INT64);
+    var counts = tape_dispatch_numbers(t, "counts to ranks", b->m->experts, DT_INT64), sums = op_new(t, "rows of ranks", KC_ELEMENTWISE, 2 * ranks, DT_INT64);
     tape_await_host(t, "rows of ranks to the host");
     tape_drop(t, sums);
     var came = tape_dispatch(t, "rows to experts", out, s->rows * b->m->hidden);

@@ -29,6 +29,13 @@ static void plan_of_megatron(struct plan *p, int64_t world, int64_t tensor, int6
     p->parallel.expert_tensor = cut;
 }
 
+static void plan_of_deepspeed(struct plan *p, enum strategy stage, int64_t layers, int64_t world, int64_t expert)
+{
+    plan_of(p, "mixtral-8x7b", layers, world, stage, DIALECT_DEEPSPEED, DT_BF16);
+    p->kernels = KERNELS_TORCH_SDPA;
+    p->parallel.expert = expert;
+}
+
 static void refused(const struct plan *p, const char *word)
 {
     char why[512] = "";
@@ -328,6 +335,111 @@ static void megatron_shards_states_by_the_ranks_that_have_them(void **state)
     model_free(&p.model);
 }
 
+/* DeepSpeed makes the group of a rank's experts' sisters also where it is one rank (utils/groups.py). */
+static void deepspeed_shares_experts_out_over_runs_of_ranks(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 16, 4);
+    has_ranks(&p, GROUP_EXPERT, 6, (const int64_t[]){ 4, 5, 6, 7 }, 4);
+    has_ranks(&p, GROUP_EXPERT_DATA, 6, (const int64_t[]){ 2, 6, 10, 14 }, 4);
+    model_free(&p.model);
+    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 8);
+    has_ranks(&p, GROUP_EXPERT_DATA, 6, (const int64_t[]){ 6 }, 1);
+    model_free(&p.model);
+}
+
+/* Experts over 4 of 16 ranks: a rank has 2 of 8, three tensors of 2 x 14336 x 4096 = 117,440,512 elements a block.  Two are more than the
+ * 178,956,971 of a parameter group, so each of 3 x 6 tensors is a group, cut over the 4 ranks that have the same and gathered by them; all
+ * else, cut over 16.  The norms: one of each group over the world, each of the experts' once more among those 4. */
+static void deepspeed_makes_groups_of_experts(void **state)
+{
+    const int64_t layers = 6, tensor = 2 * 14336 * 4096LL, rest = layers * (41943040 + 32768 + 8192) + 2 * 32000 * 4096LL + 4096;
+    struct schedules s = { 0 };
+    int64_t sum, optimizer = 0;
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(tensor, 117440512);
+    assert_true(2 * tensor > 178956971);
+    for (int stage = STRAT_ZERO1; stage <= STRAT_ZERO2; stage++) {
+        plan_of_deepspeed(&p, (enum strategy)stage, layers, 16, 4);
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        assert_int_equal(lower(&p, 5, &s), 0);
+        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT_DATA, DT_BF16, &sum), 3 * layers);
+        assert_int_equal(sum, 3 * layers * tensor);
+        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_DATA, DT_BF16, &sum), 1);
+        assert_true(sum >= rest && sum < rest + 32);
+        count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_BF16, &sum);
+        assert_int_equal(sum, 3 * layers * tensor);
+        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 1 + 3 * layers);
+        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_FP32, &sum), 3 * layers);
+        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_INT32, &sum), layers);
+        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), 4 * layers);
+        assert_int_equal(sum, 4 * layers * p.micro_batch * p.seq * 2 * 4096);
+        assert_int_equal(waits(&s), layers);
+        optimizer = 0;
+        for (int i = 0; i < s.nbufs; i++)
+            optimizer += s.bufs[i].category == CAT_OPTIMIZER ? s.bufs[i].bytes * s.bufs[i].count : 0;
+        /* fp32 weights and two moments; each is rounded up to 512 bytes */
+        sum = 12 * (3 * layers * tensor / 4 + (rest + 31) / 32 * 32 / 16);
+        assert_true(optimizer >= sum && optimizer < sum + 4096);
+        schedules_free(&s);
+        model_free(&p.model);
+    }
+}
+
+/* Over 2 of 4 ranks a tensor of 234,881,024 elements is a group by itself, the first too; over 8 of 16 the three of a block, 176,160,768
+ * elements, are one.  A group's norm goes over the world. */
+static void a_group_of_experts_has_as_many_tensors_as_fit(void **state)
+{
+    const struct { int64_t world, expert, groups; } of[] = { { 4, 2, 3 * 2 }, { 16, 8, 2 } };
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t sum;
+
+    (void)state;
+    assert_int_equal(4 * 14336 * 4096LL, 234881024);
+    assert_true(3 * 14336 * 4096LL < 178956971);
+    for (int i = 0; i < 2; i++) {
+        plan_of_deepspeed(&p, STRAT_ZERO2, 2, of[i].world, of[i].expert);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT_DATA, DT_BF16, &sum), of[i].groups);
+        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 1 + of[i].groups);
+        schedules_free(&s);
+        model_free(&p.model);
+    }
+}
+
+/* DeepSpeed's own words where it has some. */
+static void what_autoep_has_not_is_refused(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 4);
+    p.ds.contiguous_gradients = false;
+    refused(&p, "Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE");
+    p.ds.contiguous_gradients = true;
+    p.ds.reduce_scatter = false;
+    refused(&p, "Reduce Scatter in ZeRO Stage 2 must be set to True for MoE");
+    p.ds.reduce_scatter = true;
+    p.ds.round_robin_gradients = true;
+    refused(&p, "round_robin_gradients");
+    p.ds.round_robin_gradients = false;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    model_free(&p.model);
+    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 3);
+    refused(&p, "8 experts of a block do not divide by 3 ranks");
+    model_free(&p.model);
+    plan_of(&p, "olmoe-1b-7b", 2, 8, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    p.parallel.expert = 4;
+    refused(&p, "no preset for olmoe");
+    model_free(&p.model);
+}
+
 /* As Megatron-LM's options and back. */
 static void megatrons_options_come_back(void **state)
 {
@@ -424,6 +536,10 @@ int main(void)
         cmocka_unit_test(no_rank_gets_more_rows_than_there_are),
         cmocka_unit_test(rows_that_do_not_divide_are_said_to_be_rounded),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
+        cmocka_unit_test(deepspeed_shares_experts_out_over_runs_of_ranks),
+        cmocka_unit_test(deepspeed_makes_groups_of_experts),
+        cmocka_unit_test(a_group_of_experts_has_as_many_tensors_as_fit),
+        cmocka_unit_test(what_autoep_has_not_is_refused),
         cmocka_unit_test(megatrons_options_come_back),
         cmocka_unit_test(pytorchs_script_is_refused),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),

@@ -396,7 +396,9 @@ void ds_broadcast_tensor(const struct ds *d, int t)
     bool bytes = plan_has_deepspeed_0_19_8(d->p);
     int64_t n = d->m->tensors[t].numel;
 
-    ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
+    bool experts = d->p->parallel.expert > 1 && role_is_of_experts(d->m->tensors[t].role);
+
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, experts ? GROUP_EXPERT_DATA : GROUP_DATA, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
     sched_root(d->s, 0);
 }
 

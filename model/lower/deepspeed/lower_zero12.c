@@ -25,18 +25,25 @@ static void fp32_partition(struct z12 *z)
     bool widens = d->dt != DT_FP32;
 
     if (widens) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->part * d->e, z->part * d->e);
+        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->of->part * d->e, z->of->part * d->e);
         sched_does(s, COPY_SET, 1);
-        sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
-        sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->flat_grad, 0, 0, z->lone_part);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+        sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0, z->of->lone_part);
     }
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->part * d->e, z->part * 4);
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->of->part * d->e, z->of->part * 4);
     sched_does(s, COPY_SET, 1);
     if (!widens)
-        sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
-    sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->master, 0, 0, z->master_part);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->master, 0, 0, z->of->master_part);
     if (widens)
-        sched_act_as(s, ACT_READ | ACT_FREE, z->flat_grad, 0, 0, z->lone_part);
+        sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
+}
+
+static void zero_gradient(struct z12 *z, const struct z12_group *g)
+{
+    sched_copy(z->d.s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, g->part * 4);
+    sched_does(z->d.s, COPY_ZERO, 0);
+    sched_act(z->d.s, ACT_ALLOC | ACT_WRITE | ACT_FREE, g->wide_grad, 0, 0);
 }
 
 /* The constructor: flatten, fp32 partition, and a zero gradient that
@@ -55,21 +62,22 @@ static void init(struct z12 *z)
     if (!on_device)                 /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
-                   z->padded * d->e);
+                   z->flat_numel * d->e);
     sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);
     if (on_device) {
         sched_does(s, COPY_SET, 1);
         sched_act(s, ACT_READ | ACT_FREE, z->params, 0, 0);
     } else
         o->flags = OPF_LOAD;        /* what the host has: the same weights */
-    if (z->host) {
+    if (z->host)
         z12_offload_init(z);
-    } else {
+    for (int g = 0; g < z->ngroups && !z->host; g++) {
+        z->of = &z->group[g];
         fp32_partition(z);
-        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->part * 4);
-        sched_does(s, COPY_ZERO, 0);
-        sched_act(s, ACT_ALLOC | ACT_WRITE | ACT_FREE, z->wide_grad, 0, 0);
     }
+    for (int g = 0; g < z->ngroups && !z->host; g++)
+        zero_gradient(z, &z->group[g]);
+    z->of = z->group;
     ds_pipe_greet(d);
     sched_end(s, SCHED_INIT);
 }
@@ -84,13 +92,14 @@ static void use_flat(void *arg, enum pass pass, enum piece_id piece, int block, 
     sched_act(z->d.s, ACT_R, z->flat, 0, 0);
 }
 
-/* reduce_gradients, stage 1 without overlap_comm: after backward, registration order. */
+/* reduce_gradients, stage 1 without overlap_comm: after backward, one parameter group after the other, each in registration order. */
 static void reduce_after(struct z12 *z)
 {
-    int n = 0;
+    int n = 0, all = z->d.m->ntensors;
 
-    for (int t = 0; t < z->d.m->ntensors; t++) {
-        if (z->d.m->tensors[t].frozen)
+    for (int i = 0; i < all * z->ngroups; i++) {
+        int t = i % all;
+        if (z->d.m->tensors[t].frozen || z->belongs[t] != i / all)
             continue;
         if (z12_acts(z, &t, 1)) {
             z12_copy_in(z, z->pending, n);
@@ -144,7 +153,7 @@ static void drop_grads(struct z12 *z, enum phase ph, bool own)
     bool any = false;
 
     for (int t = 0; t < z->d.m->ntensors; t++) {
-        if (!z->live[t] || z12_owns(z, t) != own)
+        if (!z->live[t] || z12_owns(z, t) != own || (ph == PHASE_OPTIMIZER && z12_group_of(z, t) != z->of))
             continue;
         if (!any)
             sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "drop gradients");
@@ -167,8 +176,9 @@ static void epilogue(struct z12 *z, bool boundary)
         accumulate_own(z);
     if (boundary && z->compact && !z->own_live && !z->host)
         z12_build_partition(z, STREAM_COMPUTE);
-    if (boundary && z->own_pad > 0 && !z->compact && !z->host)  /* get_flat_partition */
-        ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->pad);
+    for (int g = 0; g < z->ngroups && boundary && !z->compact && !z->host; g++)     /* get_flat_partition */
+        if (z->group[g].own_pad > 0)
+            ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->group[g].pad);
     if (z->ipg_live)
         release_bucket(z, PHASE_REDUCE, false);
     z->ipg_live = false;
@@ -265,50 +275,77 @@ static int stage_passes(struct z12 *z, bool first_step)
 
 /* ---- the step ---- */
 
+static bool last_group(const struct z12 *z) { return z->of == &z->group[z->ngroups - 1]; }
+
+/* The buffer is one for all groups. */
 static void drop_own(struct z12 *z)
 {
-    bool buffer = z->compact || (z->contiguous && z->own_numel > 0);
+    bool buffer = z->compact || (z->contiguous && z->own_numel > 0 && last_group(z));
 
     drop_grads(z, PHASE_OPTIMIZER, true);
     if (buffer) {
         sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop own gradients");
         sched_act(z->d.s, ACT_FREE, z->own, 0, 0);
     }
-    if (z->own_pad > 0 && !z->compact)
-        ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->pad);
+    if (z->of->own_pad > 0 && !z->compact)
+        ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->of->pad);
 }
 
-/* check_overflow and scaled_global_norm. */
-static void overflow_and_norm(struct z12 *z)
+static int64_t own_bytes(const struct z12 *z) { return z->of->part * (z->wide || z->compact ? 4 : z->d.e); }
+
+static void overflow(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t bytes = z->part * (z->wide || z->compact ? 4 : d->e);
-    bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
 
-    if (guarded) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "look for overflow", bytes, 0);
+    for (int g = 0; g < z->ngroups; g++) {
+        z->of = &z->group[g];
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "look for overflow", own_bytes(z), 0);
         sched_does(s, COPY_OVERFLOW, 1);
         z12_act_own(z, ACT_R);
-        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
-        sched_moves(s, OF_OVERFLOW);
-        ds_among_model(d, DT_UINT8, RED_MAX);
-        struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
-        o->after = AFTER(STREAM_COMPUTE);
     }
-    if (!d->p->ds.compute_grad_norm)
-        return;
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0)->flags =
-        guarded ? OPF_GUARDED : 0;
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
+    sched_moves(s, OF_OVERFLOW);
+    ds_among_model(d, DT_UINT8, RED_MAX);
+    struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
+    o->after = AFTER(STREAM_COMPUTE);
+}
+
+/* get_grad_norm_direct() of a group: over all ranks, of experts too. */
+static void norm(struct z12 *z, uint8_t flags)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", own_bytes(z), 0)->flags = flags;
     sched_does(s, COPY_NORM, 1);
     z12_act_own(z, ACT_R);
     /* One gradient at a time, in fp64. */
     sched_act(s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
-                                                  round512(z->own_largest * 8)), 0, 0);
-    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags =
-        guarded ? OPF_GUARDED : 0;
-    sched_moves(s, d->p->parallel.tensor > 1 ? OF_META : OF_NORM);
+                                                  round512(z->of->own_largest * 8)), 0, 0);
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags = flags;
+    sched_moves(s, d->p->parallel.tensor > 1 || z->ngroups > 1 ? OF_META : OF_NORM);
     ds_among_model(d, DT_FP32, RED_SUM);
+}
+
+/* check_overflow and scaled_global_norm, which averages the experts' norms once more (_average_expert_grad_norms). */
+static void overflow_and_norm(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
+    uint8_t flags = guarded ? OPF_GUARDED : 0;
+
+    if (guarded)
+        overflow(z);
+    for (int g = 0; g < z->ngroups && d->p->ds.compute_grad_norm; g++) {
+        z->of = &z->group[g];
+        norm(z, flags);
+    }
+    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm; g++) {
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, z->group[g].among, DT_FP32, RED_SUM, 1)->flags = flags;
+        sched_moves(d->s, OF_META);
+    }
+    z->of = z->group;
 }
 
 static uint8_t guard(const struct z12 *z)
@@ -322,26 +359,26 @@ static int flat_fp32_gradient(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t e = z->wide || z->compact ? 4 : d->e, bytes = z->part * e;
-    bool flattens = z->nown + (z->own_pad > 0) > 1 && !z->compact, casts = e != 4;
+    int64_t e = z->wide || z->compact ? 4 : d->e, bytes = z->of->part * e;
+    bool flattens = z->of->nown + (z->of->own_pad > 0) > 1 && !z->compact, casts = e != 4;
 
     if (flattens) {
         sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard(z);
         sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat_grad, 0, 0);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0);
         z12_act_own(z, ACT_R);
     }
     if (casts) {
         sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes,
-                   z->part * 4)->flags = guard(z);
+                   z->of->part * 4)->flags = guard(z);
         sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_ALLOC | ACT_WRITE, z->wide_grad, 0, 0);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->wide_grad, 0, 0);
         if (flattens)
-            sched_act(s, ACT_READ | ACT_FREE, z->flat_grad, 0, 0);
+            sched_act(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0);
         else
             z12_act_own(z, ACT_R);
     }
-    return casts ? z->wide_grad : flattens ? z->flat_grad : -1;
+    return casts ? z->of->wide_grad : flattens ? z->of->flat_grad : -1;
 }
 
 static void act_gradient(const struct z12 *z, int what, int grad)
@@ -357,54 +394,68 @@ static void update_partition(struct z12 *z)
     struct ds *d = &z->d;
     struct schedules *s = d->s;
 
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->part * 4,
-               z->part * d->e)->flags = guard(z);
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->of->part * 4,
+               z->of->part * d->e)->flags = guard(z);
     sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_R, z->master, 0, 0, z->master_part);
-    sched_act_as(s, ACT_W, z->flat, 0, 0, z->flat_part);
+    sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
+    sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
 }
 
-/* Everybody's new partition: all_gather_dp_groups, all in one call. */
+/* Everybody's new partition: all_gather_dp_groups, each group's in one call. */
 static void gather_parameters(struct z12 *z)
 {
-    struct ds *d = &z->d;
-    struct schedules *s = d->s;
+    struct schedules *s = z->d.s;
 
-    if (d->n < 2)
-        return;
-    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
-            z->padded)->flags = guard(z);
-    sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
-    sched_act(s, ACT_W, z->flat, 0, 0);
+    for (int i = 0; i < z->ngroups; i++) {
+        const struct z12_group *g = &z->group[i];
+        if (g->n < 2)
+            continue;
+        sched_coll(s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, g->among, z->d.dt, RED_NONE, g->padded)->flags = guard(z);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, g->flat_part);
+        if (z->ngroups > 1)
+            sched_act_as(s, ACT_W, z->flat, 0, 0, g->flat_all);
+        else
+            sched_act(s, ACT_W, z->flat, 0, 0);
+    }
 }
 
-/* DeepSpeedZeroOptimizer.step, up to this rank's share of the updated parameters. */
-static void step_on_device(struct z12 *z, bool first)
+static void step_group(struct z12 *z, bool first)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
 
-    overflow_and_norm(z);
     drop_grads(z, PHASE_OPTIMIZER, false);
-    release_bucket(z, PHASE_OPTIMIZER, true);
+    if (last_group(z))
+        release_bucket(z, PHASE_OPTIMIZER, true);
     int grad = flat_fp32_gradient(z);
     if (grad >= 0)
         drop_own(z);
     else if (z->compact)
         drop_grads(z, PHASE_OPTIMIZER, true);
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->part * 4,
-               z->part * 4)->flags = guard(z);
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4,
+               z->of->part * 4)->flags = guard(z);
     sched_does(s, COPY_CLIP, 1);
     act_gradient(z, ACT_RW, grad);
-    lower_adamw(s, d->p, ADAMW_THEN_CAST, z->part)->flags = guard(z);
+    lower_adamw(s, d->p, ADAMW_THEN_CAST, z->of->part)->flags = guard(z);
     act_gradient(z, ACT_R, grad);
-    sched_act(s, ACT_RW, z->master, 0, 0);
-    sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->adam, 0, 0);
+    sched_act(s, ACT_RW, z->of->master, 0, 0);
+    sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
     if (grad >= 0)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
     else
         drop_own(z);
     update_partition(z);
+}
+
+/* DeepSpeedZeroOptimizer.step, up to this rank's share of the updated parameters. */
+static void step_on_device(struct z12 *z, bool first)
+{
+    overflow_and_norm(z);
+    for (int g = 0; g < z->ngroups; g++) {
+        z->of = &z->group[g];
+        step_group(z, first);
+    }
+    z->of = z->group;
 }
 
 /* What others' gradients keep goes before the update; where that is the host's, with the next forward. */
@@ -451,6 +502,7 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
 {
     const struct plan *p = local->plan;
     size_t n = (size_t)local->model->ntensors + 1;
+    int64_t experts = 0, part = 0;
 
     z->start = calloc(n, sizeof *z->start);
     z->live = calloc(n, 1);
@@ -461,7 +513,7 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->at = calloc(n, sizeof *z->at);
     z->own_at = calloc(n, sizeof *z->own_at);
     if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
-        z->owner_last = calloc((size_t)local->data_ranks, sizeof *z->owner_last);
+        z->owner_last = calloc(2 * (size_t)local->data_ranks, sizeof *z->owner_last);
     if (ds_init(&z->d, local, s) < 0)
         return -1;
     z->stage2 = p->strategy == STRAT_ZERO2;
@@ -475,14 +527,15 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->bt = z->wide && z->compact ? DT_FP32 : z->d.dt;
     z->be = dtype_bytes(z->bt);
     z->bucket_size = p->ds.reduce_bucket_size;
-    z->padded = round_up(z->d.m->trainable, 2 * z->d.n);
-    z->part = z->padded / z->d.n;
     z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
-    z12_flat_order(z, z->late);
+    if (z12_make_groups(z, z->late) < 0)
+        return -1;
     z12_measure(z);
     z12_declare(z);
     ds_pipe_declare(&z->d);
-    sched_unit(s, "model", 0, z->d.m->trainable, z->padded, z->part);
+    for (int g = 1; g < z->ngroups; g++)
+        experts += z->group[g].padded, part += z->group[g].part;
+    sched_unit(s, "model", 0, z->d.m->trainable, z->group->padded + experts, z->group->part + part);
     return 0;
 }
 
@@ -534,39 +587,59 @@ out:
     free(z.at);
     free(z.own_at);
     free(z.slices);
+    free(z.group);
+    free(z.belongs);
     free(z.owner_last);
     return rc;
 }
 
-/* Whole tensors stay on every rank whose partition they touch, so the rank with
- * the most is one next to a large tensor.  Two fingers over tensors and ranks. */
+/* Elements of whole tensors that touch a rank's partitions, for each rank in turn: two fingers over a group's tensors, which `order` has
+ * from `first` on, and its ranks. */
+static void add_touching(struct z12 *z, const int *order, int first, int n, const struct z12_group *g, int64_t world, int64_t *sum)
+{
+    int64_t inside = 0, each = world / g->n;        /* so many ranks have each place */
+    int lo = first, hi = first;
+
+    for (int64_t r = 0; r < g->n; r++) {
+        int64_t left = g->base + r * g->part;
+        for (; hi < n && z->start[order[hi]] < left + g->part; hi++)
+            inside += numel(z, order[hi]);
+        for (; lo < hi && z->start[order[lo]] + numel(z, order[lo]) <= left; lo++)
+            inside -= numel(z, order[lo]);
+        for (int64_t k = 0; k < each; k++)
+            sum[each * r + k] += inside;
+    }
+}
+
+/* Whole tensors stay on every rank whose partition they touch, so the rank with the most is one next to a large tensor.  Experts' places
+ * are of runs of parallel.expert ranks. */
 int zero12_ranks(const struct local_model *local, int64_t ranks[4])
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
-    struct z12 z = { .d = { .p = p, .m = m, .n = local->data_ranks } };
-    int64_t part = round_up(m->trainable, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
-    int lo = 0, hi = 0, n = m->ntrainable;
+    struct z12 z = { .d = { .p = p, .m = m, .local = local, .n = local->data_ranks } };
+    int64_t best = 0;
     int *order = calloc((size_t)m->ntensors + 1, sizeof *order);
+    int64_t *sum = calloc((size_t)z.d.n + 1, sizeof *sum);
 
     ranks[0] = 0;
     z.start = calloc((size_t)m->ntensors + 1, sizeof *z.start);
-    if (p->strategy == STRAT_DDP || !z.start || !order)
+    if (p->strategy == STRAT_DDP || !z.start || !order || !sum || z12_make_groups(&z, order) < 0)
         goto out;
-    z12_flat_order(&z, order);
-    for (int64_t r = 0; r < z.d.n && r * part < m->trainable; r++) {
-        for (; hi < n && z.start[order[hi]] < (r + 1) * part; hi++)
-            inside += numel(&z, order[hi]);
-        for (; lo < hi && z.start[order[lo]] + numel(&z, order[lo]) <= r * part; lo++)
-            inside -= numel(&z, order[lo]);
-        if (inside > most) {
-            most = inside;
-            best = r;
-        }
+    for (int i = 0, first = 0, n; i < z.ngroups; i++, first = n) {
+        for (n = first; n < m->ntrainable && z.belongs[order[n]] == i; n++)
+            ;
+        add_touching(&z, order, first, n, &z.group[i], z.d.n, sum);
     }
+    for (int64_t r = 1; r < z.d.n; r++)
+        if (sum[r] > sum[best])
+            best = r;
 out:
     free(z.start);
+    free(z.group);
+    free(z.belongs);
     free(order);
+    free(sum);
     ranks[1] = best;
     return best ? 2 : 1;
 }

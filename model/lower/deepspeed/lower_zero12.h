@@ -2,7 +2,7 @@
  *
  * Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.6, and of 0.19.8
  * where a plan names it; functions are named at the entries.  lower_zero12.c is init, micro-steps and the step,
- * lower_zero12_layout.c the buffers and which elements lie where in them,
+ * lower_zero12_groups.c the parameter groups, lower_zero12_layout.c the buffers and which elements lie where in them,
  * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
  * pass cut where the bucket acts, lower_zero12_offload.c what is different where the optimizer is offloaded. */
 #ifndef DPX_LOWER_ZERO12_H
@@ -17,8 +17,28 @@ enum z12_mode {
     Z12_ADD,                        /* each is added to the .grad that exists */
 };
 
-/* Elements [at, at+elems) of the bucket belong to one rank; next, later: of that owner. */
-struct z12_slice { int64_t owner, at, elems; int next; bool later; };
+/* Elements [at, at+elems) of the bucket belong to one rank of a group; next, later: of that owner. */
+struct z12_slice { int64_t owner, at, elems; int next; bool later; enum group among; };
+
+/* Elements of a parameter group of experts, at most, unless one tensor has more: max_group_size of
+ * split_params_into_different_moe_groups_for_optimizer(), deepspeed/moe/utils.py of 0.19.6 and 0.19.8. */
+#define Z12_EXPERT_GROUP INT64_C(178956971)
+
+/* A parameter group: the only one; with AutoEP one of what is no expert, and those of experts
+ * (split_params_into_different_moe_groups_for_optimizer).  Its flat parameters, A elements, are cut over the ranks that have the same. */
+struct z12_group {
+    enum group among;               /* over which it is cut */
+    int64_t    n, rank;             /* ranks; this one */
+    int64_t    base;                /* where it begins in the flat order of all groups */
+    int64_t    padded, part;        /* A and A/N */
+    int64_t    own_largest;         /* elements of the largest slice in this rank's partition */
+    int64_t    own_pad;             /* elements of the partition beyond the last tensor */
+    int        nown;
+    int        master, adam, pad, flat_grad, wide_grad;
+    /* Layouts: this rank's partition where it lies in `flat`; all of the group there; the partition alone, as parameters in the
+     * model's dtype and in fp32; and in `own`. */
+    int        flat_part, flat_all, lone_part, master_part, own_part;
+};
 
 /* Of a gradient: the program keeps its first part (a tied weight's), it is there. */
 enum z12_live { Z12_GONE, Z12_PART, Z12_THERE };
@@ -34,30 +54,26 @@ struct z12 {
     enum dtype bt;                  /* the bucket's; be: its bytes */
     int64_t    be;
     int64_t    bucket_size;         /* elements */
-    int64_t    padded, part;        /* A and A/N */
+    struct z12_group *group, *of;   /* all; that of which entries are being made */
+    int        ngroups;
+    int       *belongs;             /* each tensor to one of them */
+    int64_t    flat_numel;          /* of all */
     int64_t   *start;               /* of each tensor in the flat order */
     int64_t    own_numel;           /* whole tensors that touch this rank's partition */
     int64_t   *own_at;              /* where such a tensor begins among them, in bytes */
-    int64_t    own_largest;         /* elements of the largest slice in it */
-    int64_t    own_pad;             /* elements of the partition beyond the last tensor */
-    int        nown;
     enum stream stream;             /* of the reduction */
 
-    int params, flat, master, adam, ipg, own, pad, flat_grad, wide_grad, partial;
+    int params, flat, ipg, own, partial;
     struct ds_families grads;       /* .grad of each tensor; copy 1: of a later micro-step that keeps them.
                                      * `wide`: its fp32 sum, and .grad is `narrow` */
     struct ds_families narrow;
 
-    /* `host`: see z12_declare_offload().  `master` is there, and `adam` is `moment`. */
+    /* `host`: see z12_declare_offload().  `master` is there, and `adam` is `moment`; there is one group. */
     int        staging, host_grad, unused, moment[2], temp;
     struct ds_families sums;        /* of each tensor's gradients, of earlier micro-steps */
     uint16_t   copied;              /* event: of the last gradient on its way down */
     bool       copying;             /* somebody has to wait for it */
     bool       boundary, makes_sums;    /* the micro-step is the last; it is the first of a run */
-
-    /* Layouts: this rank's partition where it lies in `flat`; alone, as parameters in the model's
-     * dtype and in fp32; and of `own`. */
-    int        flat_part, lone_part, master_part, own_part;
 
     /* The micro-step being emitted. */
     enum z12_mode mode;
@@ -84,19 +100,17 @@ struct z12 {
 
 /* ---- buffers ---- */
 
-/* Sets part, padded, start and what follows from them. */
+/* The groups: which tensor belongs to which, where each begins and what this rank has of it; start[], and the tensors in that order. */
+int  z12_make_groups(struct z12 *z, int *order);
 void z12_measure(struct z12 *z);
 void z12_declare(struct z12 *z);
-/* The flat order of parameters: start[] of each tensor. */
-void z12_flat_order(struct z12 *z, int *order);
 /* A layout of those of n tensors (NULL: the model's) that `own` has, whole. */
 int  z12_own_layout(const struct z12 *z, const int *tensors, int n);
 /* Elements of a tensor that are in this rank's partition: [*from, *to); false: none. */
 bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to);
-/* A layout of the partition alone. */
+/* A layout of the partition of z->of alone. */
 int  z12_partition(const struct z12 *z, enum holds h, enum dtype t);
-/* Act of the last entry on this rank's averaged gradients: the elements in its partition, wherever
- * they are. */
+/* Act of the last entry on this rank's averaged gradients of z->of: the elements in its partition, wherever they are. */
 void z12_act_own(const struct z12 *z, int what);
 
 /* Elements of a tensor in the flat parameters: what does not train is not among them. */
@@ -105,12 +119,18 @@ static inline int64_t z12_numel(const struct z12 *z, int t)
     return z->d.m->tensors[t].frozen ? 0 : z->d.m->tensors[t].numel;
 }
 
+static inline const struct z12_group *z12_group_of(const struct z12 *z, int t) { return &z->group[z->belongs[t]]; }
+
+/* Where this rank's partition of a group begins in the flat order. */
+static inline int64_t z12_left(const struct z12_group *g) { return g->base + g->rank * g->part; }
+
 /* The tensor touches this rank's partition. */
 static inline bool z12_owns(const struct z12 *z, int t)
 {
-    int64_t left = z->d.rank * z->part;
+    const struct z12_group *g = z12_group_of(z, t);
+    int64_t left = z12_left(g);
 
-    return z->start[t] < left + z->part && z->start[t] + z12_numel(z, t) > left && z12_numel(z, t) > 0;
+    return z->start[t] < left + g->part && z->start[t] + z12_numel(z, t) > left && z12_numel(z, t) > 0;
 }
 
 /* ---- the bucket ---- */

@@ -1,5 +1,5 @@
 /* lower_zero12_layout.c -- the buffers of stages 1 and 2: how large they are and which elements lie
- * where.
+ * where (of each parameter group: lower_zero12_groups.c).
  *
  *     flat               all parameters in flat order, A elements
  *     partition          flat [r A/N, (r+1) A/N): master, Adam's states, the gradient of the step
@@ -10,53 +10,6 @@
 
 static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
-/* ---- sizes ---- */
-
-/* _round_robin_reorder: parameters 0, N, 2N, ...; 1, N+1, ... */
-void z12_flat_order(struct z12 *z, int *order)
-{
-    int64_t step = z->d.p->ds.round_robin_gradients ? z->d.n : 1, at = 0;
-    int n = z->d.m->ntensors, k = 0;
-
-    for (int64_t first = 0; first < step && first < n; first++)
-        for (int64_t t = 0, i = 0; t < n; t++) {
-            if (z->d.m->tensors[t].frozen || i++ % step != first)
-                continue;
-            z->start[t] = at;
-            at += numel(z, (int)t);
-            order[k++] = (int)t;
-        }
-}
-
-bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
-{
-    int64_t left = z->d.rank * z->part - z->start[t], right = left + z->part;
-
-    *from = left > 0 ? left : 0;
-    *to = right < numel(z, t) ? right : numel(z, t);
-    return *from < *to;
-}
-
-void z12_measure(struct z12 *z)
-{
-    int64_t left = z->d.rank * z->part, right = left + z->part;
-    int64_t filled = z->d.m->trainable < right ? z->d.m->trainable : right;
-
-    z->own_pad = filled < left ? z->part : right - filled;
-    for (int t = 0; t < z->d.m->ntensors; t++) {
-        int64_t from, to;
-        if (!z12_in_partition(z, t, &from, &to))
-            continue;
-        z->nown++;
-        z->own_at[t] = z->own_numel * z->d.e;
-        z->own_numel += numel(z, t);
-        if (to - from > z->own_largest)
-            z->own_largest = to - from;
-    }
-    if (z->own_pad > z->own_largest && !z->compact)     /* there it is marked, and the norm leaves it out */
-        z->own_largest = z->own_pad;
-}
-
 /* ---- what they hold ---- */
 
 /* The buffer `own`: only what is in the partition, where it lies in whole tensors. */
@@ -66,7 +19,7 @@ static int own_part(const struct z12 *z)
     int64_t from, to;
 
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (z12_in_partition(z, t, &from, &to))
+        if (z12_group_of(z, t) == z->of && z12_in_partition(z, t, &from, &to))
             sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, from, to - from, z->own_at[t] + from * z->d.e);
     return layout;
 }
@@ -85,34 +38,48 @@ int z12_own_layout(const struct z12 *z, const int *tensors, int n)
 
 int z12_partition(const struct z12 *z, enum holds h, enum dtype t)
 {
-    return ds_flat(&z->d, z->start, h, t, z->d.rank * z->part, z->part, 0);
+    return ds_flat(&z->d, z->start, h, t, z12_left(z->of), z->of->part, 0);
+}
+
+static void describe_group(struct z12 *z)
+{
+    struct schedules *s = z->d.s;
+    struct z12_group *g = z->of;
+    enum dtype dt = z->d.dt;
+    int64_t left = z12_left(g);
+
+    g->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, g->part, left * z->d.e);
+    g->flat_all = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, g->base, g->padded, g->base * z->d.e);
+    g->lone_part = z12_partition(z, HOLDS_PARAM, dt);
+    g->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
+    sched_holds(s, g->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
+    if (!z->host) {
+        sched_holds(s, g->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
+        ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, g->part, round512(g->part * 4));
+    }
+    sched_holds(s, g->flat_grad, z12_partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
+    sched_holds(s, g->wide_grad, z12_partition(z, HOLDS_GRAD, DT_FP32));
+    if (z->compact) {
+        g->own_part = z12_partition(z, HOLDS_GRAD, DT_FP32);
+        sched_holds(s, z->own, g->own_part);
+        return;
+    }
+    g->own_part = own_part(z);
 }
 
 static void describe(struct z12 *z)
 {
     struct schedules *s = z->d.s;
     enum dtype dt = z->d.dt;
-    int64_t left = z->d.rank * z->part;
 
     sched_holds(s, z->params, ds_apart(&z->d, HOLDS_PARAM, dt));
-    sched_holds(s, z->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, 0, z->padded, 0));
-    z->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, z->part, left * z->d.e);
-    z->lone_part = z12_partition(z, HOLDS_PARAM, dt);
-    z->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
-    sched_holds(s, z->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
-    if (!z->host) {
-        sched_holds(s, z->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
-        ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, z->part, round512(z->part * 4));
+    sched_holds(s, z->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, 0, z->flat_numel, 0));
+    for (int g = z->ngroups - 1; g >= 0; g--) {
+        z->of = &z->group[g];
+        describe_group(z);
     }
-    sched_holds(s, z->flat_grad, z12_partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
-    sched_holds(s, z->wide_grad, z12_partition(z, HOLDS_GRAD, DT_FP32));
-    if (z->compact) {
-        z->own_part = z12_partition(z, HOLDS_GRAD, DT_FP32);
-        sched_holds(s, z->own, z->own_part);
-        return;
-    }
-    sched_holds(s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
-    z->own_part = own_part(z);
+    if (!z->compact)
+        sched_holds(s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
 }
 
 void z12_act_own(const struct z12 *z, int what)
@@ -120,12 +87,12 @@ void z12_act_own(const struct z12 *z, int what)
     int64_t from, to;
 
     if (z->contiguous || z->compact) {
-        if (z->own_numel > 0 || z->compact)
-            sched_act_as(z->d.s, what, z->own, 0, 0, z->own_part);
+        if (z->of->nown > 0 || z->compact)
+            sched_act_as(z->d.s, what, z->own, 0, 0, z->of->own_part);
         return;
     }
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (z12_in_partition(z, t, &from, &to))
+        if (z12_group_of(z, t) == z->of && z12_in_partition(z, t, &from, &to))
             ds_act_part(&z->d, &z->grads, what, t, from, to - from, from * dtype_bytes(z->grads.dtype));
 }
 
@@ -137,12 +104,18 @@ static int64_t wide_bytes(const struct ds *d, const struct tensor *t)
     return round512(t->numel * 4);
 }
 
-static void declare_optimizer(struct z12 *z)
+static void declare_group(struct z12 *z, int64_t e)
 {
     struct schedules *s = z->d.s;
+    struct z12_group *g = z->of;
 
-    z->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(z->part * 4));
-    z->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(z->part * 4));
+    if (!z->host) {
+        g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(g->part * 4));
+        g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(g->part * 4));
+    }
+    g->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(g->own_pad * e));
+    g->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1, round512(g->part * e));
+    g->wide_grad = sched_buf(s, CAT_TEMPORARIES, "fp32 gradient partition", NULL, 0, 1, round512(g->part * 4));
 }
 
 void z12_declare(struct z12 *z)
@@ -154,22 +127,19 @@ void z12_declare(struct z12 *z)
 
     z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
                           ds_sum(d, ds_tensor_bytes));
-    z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->padded * d->e));
+    z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->flat_numel * d->e));
     if (z->host)
         z12_declare_offload(z);
-    else
-        declare_optimizer(z);
+    for (int g = z->ngroups - 1; g >= 0; g--) {
+        z->of = &z->group[g];
+        declare_group(z, e);
+    }
     z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", "bucket", 0, z->overlap ? 2 : 1,
                        round512(z->bucket_size * z->be));
     z->own = z->compact ? sched_buf(s, CAT_GRADS, "fp32 gradients of the partition", NULL, 0, 1,
-                                    round512(z->part * 4))
+                                    round512(z->of->part * 4))
                         : sched_buf(s, CAT_GRADS, "gradients that touch the partition", NULL, 0, twice ? 2 : 1,
                                     round512(z->own_numel * d->e));
-    z->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(z->own_pad * e));
-    z->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1,
-                             round512(z->part * e));
-    z->wide_grad = sched_buf(s, CAT_TEMPORARIES, "fp32 gradient partition", NULL, 0, 1,
-                             round512(z->part * 4));
     z->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     ds_declare(d, &z->grads, CAT_GRADS, "gradient", twice && !z->contiguous ? 2 : 1,

@@ -47,12 +47,12 @@ void z12_declare_offload(struct z12 *z)
     struct ds *d = &z->d;
     struct schedules *s = d->s;
 
-    z->master = kept(z, CAT_OPTIMIZER, "fp32 partition", z->part * 4);
-    z->staging = kept(z, CAT_PARAMS, "updated partition on its way up", z->part * d->e);
-    z->host_grad = kept(z, CAT_GRADS, "fp32 gradient of the partition", z->part * 4);
+    z->of->master = kept(z, CAT_OPTIMIZER, "fp32 partition", z->of->part * 4);
+    z->staging = kept(z, CAT_PARAMS, "updated partition on its way up", z->of->part * d->e);
+    z->host_grad = kept(z, CAT_GRADS, "fp32 gradient of the partition", z->of->part * 4);
     z->unused = kept(z, CAT_OVERHEAD, "temp_grad_buffer_for_cpu_offload", largest(z) * d->e);
-    z->moment[0] = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "exp_avg", NULL, 0, 1, z->part * 4);
-    z->moment[1] = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "exp_avg_sq", NULL, 0, 1, z->part * 4);
+    z->moment[0] = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "exp_avg", NULL, 0, 1, z->of->part * 4);
+    z->moment[1] = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "exp_avg_sq", NULL, 0, 1, z->of->part * 4);
     z->temp = sched_buf(s, CAT_OVERHEAD, "sum of earlier micro-steps", NULL, 0, 1, round512(largest(z) * d->e));
     z->sums.in = pins(z) ? SPACE_PINNED : SPACE_HOST;
     ds_declare(d, &z->sums, CAT_GRADS, "sum of gradients", 1, sum_bytes);
@@ -112,29 +112,29 @@ static void master(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t bytes = z->part * d->e, wide = z->part * 4;
+    int64_t bytes = z->of->part * d->e, wide = z->of->part * 4;
     bool widens = d->dt != DT_FP32;
-    int fp32 = pins(z) ? pageable(z, "fp32 partition, not pinned yet", wide) : z->master;
+    int fp32 = pins(z) ? pageable(z, "fp32 partition, not pinned yet", wide) : z->of->master;
     int down = widens ? pageable(z, "partition as it came", bytes) : fp32;
 
     sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", bytes, bytes);
     sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
-    sched_act_as(s, ACT_ALLOC | ACT_W, z->flat_grad, 0, 0, z->lone_part);
+    sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_ALLOC | ACT_W, z->of->flat_grad, 0, 0, z->of->lone_part);
     sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "partition to the host", bytes, bytes);
     sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_READ | ACT_FREE, z->flat_grad, 0, 0, z->lone_part);
-    sched_act_as(s, ACT_ALLOC | ACT_W, down, 0, 0, z->lone_part);
+    sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
+    sched_act_as(s, ACT_ALLOC | ACT_W, down, 0, 0, z->of->lone_part);
     await(z, PHASE_INIT, "partition to the host", AFTER(STREAM_COMPUTE));
     if (widens) {
         on_host(z, "widen partition", COPY_SET, bytes, wide);
-        sched_act_as(s, ACT_READ | ACT_FREE, down, 0, 0, z->lone_part);
-        sched_act_as(s, ACT_ALLOC | ACT_W, fp32, 0, 0, z->master_part);
+        sched_act_as(s, ACT_READ | ACT_FREE, down, 0, 0, z->of->lone_part);
+        sched_act_as(s, ACT_ALLOC | ACT_W, fp32, 0, 0, z->of->master_part);
     }
     if (pins(z)) {
         on_host(z, "pin", COPY_SET, wide, wide);
-        sched_act_as(s, ACT_READ | ACT_FREE, fp32, 0, 0, z->master_part);
-        sched_act_as(s, ACT_ALLOC | ACT_W, z->master, 0, 0, z->master_part);
+        sched_act_as(s, ACT_READ | ACT_FREE, fp32, 0, 0, z->of->master_part);
+        sched_act_as(s, ACT_ALLOC | ACT_W, z->of->master, 0, 0, z->of->master_part);
     }
 }
 
@@ -145,11 +145,11 @@ void z12_offload_init(struct z12 *z)
     int held;
 
     master(z);
-    held = zeros(z, "staging", z->staging, z->part * d->e, false);
+    held = zeros(z, "staging", z->staging, z->of->part * d->e, false);
     zeros(z, "temporary gradient", z->unused, most, true);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "zero temporary gradient", 0, most);
     sched_act(d->s, ACT_ALLOC | ACT_USE, z->temp, 0, 0);
-    zeros(z, "gradient of the partition", z->host_grad, z->part * 4, true);
+    zeros(z, "gradient of the partition", z->host_grad, z->of->part * 4, true);
     await(z, PHASE_INIT, "constructed", AFTER(STREAM_HOST));
     if (held >= 0)
         ds_memory(d, PHASE_INIT, "the constructor's locals go", ACT_FREE, held);
@@ -162,7 +162,7 @@ void z12_offload_init(struct z12 *z)
 static void act_reduced(struct z12 *z, int what, int t, int64_t from, int64_t n)
 {
     struct schedules *s = z->d.s;
-    int64_t left = z->d.rank * z->part;
+    int64_t left = z12_left(z->of);
     int layout = sched_layout(s, 0);
 
     if (z->compact) {
@@ -280,7 +280,7 @@ static void to_host(struct z12 *z, int t, int64_t from, int64_t n)
         sched_act_as(s, ACT_ALLOC | ACT_W, wide, 0, 0, alone);
     }
     there = sched_layout(s, 0);
-    sched_slice(s, HOLDS_GRAD, DT_FP32, t, from, n, (z->start[t] + from - d->rank * z->part) * 4);
+    sched_slice(s, HOLDS_GRAD, DT_FP32, t, from, n, (z->start[t] + from - z12_left(z->of)) * 4);
     copy(z, "gradient down", COPY_SET, n * 4, n * 4);
     if (casts)
         sched_act_as(s, ACT_READ | ACT_FREE, wide, 0, 0, alone);
@@ -323,8 +323,8 @@ static void overflow_and_norm(struct z12 *z)
         sched_moves(s, OF_OVERFLOW);
         await(z, PHASE_OPTIMIZER, "read overflow", AFTER(STREAM_COMPUTE));
     }
-    if (z->nown > 0) {
-        sched_repeat(s, z->nown);
+    if (z->of->nown > 0) {
+        sched_repeat(s, z->of->nown);
         await(z, PHASE_OPTIMIZER, "read the norm of a gradient", AFTER(STREAM_COMPUTE));
         sched_repeat_end(s);
     }
@@ -342,20 +342,20 @@ static void step_on_host(struct z12 *z, bool first)
     struct op *o;
 
     if (d->p->clip > 0 || d->dt == DT_FP16) {
-        sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "unscale and clip", z->part * 4, z->part * 4)->flags = guard(z);
+        sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4, z->of->part * 4)->flags = guard(z);
         sched_does(s, COPY_CLIP, 1);
         sched_act(s, ACT_RW, z->host_grad, 0, 0);
     }
-    o = lower_adamw(s, d->p, ADAMW_ON_HOST, z->part);
+    o = lower_adamw(s, d->p, ADAMW_ON_HOST, z->of->part);
     o->flags = guard(z);
     sched_act(s, ACT_R, z->host_grad, 0, 0);
-    sched_act(s, ACT_RW, z->master, 0, 0);
+    sched_act(s, ACT_RW, z->of->master, 0, 0);
     for (int i = 0; i < 2; i++)
         sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, z->moment[i], 0, 0);
-    sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "cast partition", z->part * 4, z->part * d->e)->flags = guard(z);
+    sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "cast partition", z->of->part * 4, z->of->part * d->e)->flags = guard(z);
     sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_R, z->master, 0, 0, z->master_part);
-    sched_act_as(s, ACT_W, z->staging, 0, 0, z->lone_part);
+    sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
+    sched_act_as(s, ACT_W, z->staging, 0, 0, z->of->lone_part);
     await(z, PHASE_OPTIMIZER, "CPU Adam", AFTER(STREAM_HOST));
 }
 
@@ -363,14 +363,14 @@ void z12_offload_step(struct z12 *z, bool first)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t bytes = z->part * d->e;
+    int64_t bytes = z->of->part * d->e;
 
     overflow_and_norm(z);
     step_on_host(z, first);
     sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", bytes, bytes)->flags = guard(z);
     sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_R, z->staging, 0, 0, z->lone_part);
-    sched_act_as(s, ACT_W, z->flat, 0, 0, z->flat_part);
+    sched_act_as(s, ACT_R, z->staging, 0, 0, z->of->lone_part);
+    sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
     await_pageable(z, PHASE_OPTIMIZER, STREAM_COMPUTE);
     if (z->compact && z->own_live)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, z->own);

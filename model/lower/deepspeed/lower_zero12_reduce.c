@@ -114,11 +114,21 @@ void z12_hook(struct z12 *z, int t)
 /* Slices of the bucket that are reduced together: from `first` on, one after the other or those of one
  * owner; `own` elements of them return to where they came from; `kept` are in this rank's partition, in
  * slices of one tensor of which the largest is largest_kept. */
-struct chunk { int first, slices; bool by_owner; int64_t elems, own, kept, largest_kept; };
+struct chunk { int first, slices; bool by_owner; enum group among; int64_t elems, own, kept, largest_kept; };
+
+/* The rank's own place among those that a slice is reduced over. */
+static bool mine(const struct z12 *z, const struct z12_slice *x)
+{
+    return x->owner == (x->among == GROUP_EXPERT_DATA ? z->d.local->expert_data_rank : z->d.rank);
+}
 
 static int next_slice(const struct z12 *z, const struct chunk *c, int k)
 {
-    return c->by_owner ? z->slices[k].next : k + 1;
+    if (c->by_owner)
+        return z->slices[k].next;
+    for (k++; k < z->nslices && z->slices[k].among != c->among; k++)
+        ;
+    return k;
 }
 
 /* Slices of elements [from, from+n) of the bucket's gradients, the first of them `at` bytes into the
@@ -142,7 +152,7 @@ static int chunk_layout(struct z12 *z, const struct chunk *c, enum dtype dt, boo
 
     for (int i = 0, k = c->first; i < c->slices && layout; i++, k = next_slice(z, c, k)) {
         const struct z12_slice *x = &z->slices[k];
-        if (!only_own || x->owner == z->d.rank)
+        if (!only_own || mine(z, x))
             bucket_slices(z, dt, x->at, x->elems, (packed ? at : x->at) * dtype_bytes(dt));
         at += x->elems;
     }
@@ -203,8 +213,7 @@ static void reduce_in(struct z12 *z, const struct journey *j, int buf)
     struct ds *d = &z->d;
 
     scale(z, j->c, buf, j->before);
-    ds_coll(d, z->stream, PHASE_REDUCE, j->root < 0 ? COLL_ALL_REDUCE : COLL_REDUCE, d->comm, RED_SUM,
-            j->c->elems);
+    sched_coll(d->s, z->stream, PHASE_REDUCE, j->root < 0 ? COLL_ALL_REDUCE : COLL_REDUCE, j->c->among, d->comm, RED_SUM, j->c->elems);
     if (j->root >= 0)
         sched_root(d->s, (int)j->root);
     sched_of(d->s, "bucket", z->nth, 0);
@@ -237,7 +246,7 @@ static bool reduces_copy(const struct z12 *z)
 
 void z12_build_partition(struct z12 *z, enum stream stream)
 {
-    sched_copy(z->d.s, stream, PHASE_REDUCE, "zero fp32 partition", 0, z->part * 4);
+    sched_copy(z->d.s, stream, PHASE_REDUCE, "zero fp32 partition", 0, z->of->part * 4);
     sched_does(z->d.s, COPY_ZERO, 0);
     sched_act(z->d.s, ACT_ALLOC | ACT_WRITE, z->own, 0, 0);
     z->own_live = true;
@@ -247,7 +256,7 @@ void z12_build_partition(struct z12 *z, enum stream stream)
 static int kept_layout(struct z12 *z, const struct chunk *c)
 {
     int layout = sched_layout(z->d.s, 0);
-    int64_t left = z->d.rank * z->part, from, to;
+    int64_t left = z12_left(z->of), from, to;
 
     for (int i = 0, k = c->first; i < c->slices && layout; i++, k = next_slice(z, c, k))
         for (int b = 0; b < z->nbucket && z->slices[k].owner == z->d.rank; b++) {
@@ -340,7 +349,7 @@ static void send(struct z12 *z, struct chunk *c)
         ds_synchronize(&z->d, PHASE_REDUCE, "synchronize");
     reduce_once(z, (struct journey){ c, 1, 1, c->by_owner ? z->slices[c->first].owner : -1 },
                 c->slices == 1);
-    *c = (struct chunk){ .by_owner = c->by_owner };
+    *c = (struct chunk){ .by_owner = c->by_owner, .among = c->among };
 }
 
 static void add_slice(struct z12 *z, struct chunk *c, int k)
@@ -350,7 +359,7 @@ static void add_slice(struct z12 *z, struct chunk *c, int k)
     if (c->slices++ == 0)
         c->first = k;
     c->elems += s->elems;
-    if (s->owner == z->d.rank) {
+    if (mine(z, s)) {
         c->own += s->elems;
         c->kept += s->elems;
         c->largest_kept = s->elems > c->largest_kept ? s->elems : c->largest_kept;
@@ -359,16 +368,17 @@ static void add_slice(struct z12 *z, struct chunk *c, int k)
         send(z, c);
 }
 
-static void push_slice(struct z12 *z, int64_t owner, int64_t at, int64_t elems)
+static void push_slice(struct z12 *z, enum group among, int64_t owner, int64_t at, int64_t elems)
 {
     bool apart = z->compact && owner == z->d.rank;
+    struct z12_slice *last = z->nslices > 0 ? &z->slices[z->nslices - 1] : NULL;
 
-    if (z->nslices > 0 && z->slices[z->nslices - 1].owner == owner && !apart) {
-        z->slices[z->nslices - 1].elems += elems;
+    if (last && last->owner == owner && last->among == among && !apart) {
+        last->elems += elems;
         return;
     }
     z->slices = room_for(z->slices, z->nslices, &z->cap_slices, sizeof *z->slices);
-    z->slices[z->nslices++] = (struct z12_slice){ .owner = owner, .at = at, .elems = elems, .next = -1 };
+    z->slices[z->nslices++] = (struct z12_slice){ .owner = owner, .at = at, .elems = elems, .next = -1, .among = among };
 }
 
 /* The bucket's gradients cut at the partition boundaries; neighbours in the bucket that have one owner
@@ -378,10 +388,11 @@ static void find_slices(struct z12 *z)
     z->nslices = 0;
     for (int i = 0; i < z->nbucket; i++) {
         int t = z->bucket[i];
+        const struct z12_group *g = z12_group_of(z, t);
         int64_t at = z->start[t], end = at + numel(z, t), shift = z->at[t] - at;
         while (at < end) {
-            int64_t r = at / z->part, to = (r + 1) * z->part < end ? (r + 1) * z->part : end;
-            push_slice(z, r, at + shift, to - at);
+            int64_t r = (at - g->base) / g->part, next = g->base + (r + 1) * g->part, to = next < end ? next : end;
+            push_slice(z, g->among, r, at + shift, to - at);
             at = to;
         }
     }
@@ -394,7 +405,7 @@ static struct chunk whole_bucket(struct z12 *z, bool own)
     int64_t from, to;
 
     z->nslices = 0;
-    push_slice(z, z->d.rank, 0, z->elements);
+    push_slice(z, GROUP_DATA, z->d.rank, 0, z->elements);
     for (int i = 0; i < z->nbucket && z->compact; i++)
         if (z12_in_partition(z, z->bucket[i], &from, &to)) {
             c.kept += to - from;
@@ -403,25 +414,41 @@ static struct chunk whole_bucket(struct z12 *z, bool own)
     return c;
 }
 
-/* Owners in the order of their first appearance, each with all its slices. */
+static int32_t *last_of_owner(struct z12 *z, const struct z12_slice *x)
+{
+    return &z->owner_last[x->owner + (x->among == GROUP_EXPERT_DATA ? z->d.n : 0)];
+}
+
+/* Owners in the order of their first appearance, each with all its slices; those of experts behind the others' places. */
 static void reduce_by_owner(struct z12 *z)
 {
     for (int i = 0; i < z->nslices; i++) {          /* owner_last: its last slice + 1 */
-        int32_t *last = &z->owner_last[z->slices[i].owner];
+        int32_t *last = last_of_owner(z, &z->slices[i]);
         z->slices[i].later = *last > 0;
         if (*last > 0)
             z->slices[*last - 1].next = i;
         *last = i + 1;
     }
     for (int i = 0; i < z->nslices; i++) {
-        struct chunk c = { .by_owner = true };
+        struct chunk c = { .by_owner = true, .among = z->slices[i].among };
         if (z->slices[i].later)
             continue;
         for (int k = i; k >= 0; k = z->slices[k].next)
             add_slice(z, &c, k);
         send(z, &c);
-        z->owner_last[z->slices[i].owner] = 0;
+        *last_of_owner(z, &z->slices[i]) = 0;
     }
+}
+
+/* Slices of all that is reduced over one group, which are the buckets of average_tensor. */
+static void reduce_among(struct z12 *z, enum group among)
+{
+    struct chunk c = { .among = among };
+
+    for (int i = 0; i < z->nslices; i++)
+        if (z->slices[i].among == among)
+            add_slice(z, &c, i);
+    send(z, &c);
 }
 
 /* average_tensor with reduce_scatter: the bucket is divided in place, then its
@@ -429,7 +456,7 @@ static void reduce_by_owner(struct z12 *z)
 static void reduce_slices(struct z12 *z)
 {
     int64_t bytes = z->elements * z->be;
-    struct chunk whole = whole_bucket(z, false), c = { 0 };
+    struct chunk whole = whole_bucket(z, false);
 
     if (z->compact && whole.kept > 0 && !z->own_live)
         z12_build_partition(z, z->stream);
@@ -440,9 +467,10 @@ static void reduce_slices(struct z12 *z)
         reduce_by_owner(z);
         return;
     }
-    for (int i = 0; i < z->nslices; i++)
-        add_slice(z, &c, i);
-    send(z, &c);
+    enum group first = z->slices[0].among;
+    reduce_among(z, first);
+    if (z->ngroups > 1)
+        reduce_among(z, first == GROUP_DATA ? GROUP_EXPERT_DATA : GROUP_DATA);
 }
 
 /* ---- the flush ---- */
