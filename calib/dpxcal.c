@@ -279,7 +279,7 @@ static int run_item(struct cal *c, const struct bench_item *item, double seconds
         struct cpu_use before;
         int64_t last = c->b.rank == 0 ? series_last(c->b.db) : 0;
         double begun = lanes_now(), waited = 0;
-        cpu_use_now(&before);
+        cpu_use_now(c->b.cpus, &before);
         if (last < 0 || bench_run(&c->b, item, seconds) < 0)
             return -1;
         double crowd = bench_crowd(&c->b, &before), took = bench_max(lanes_now() - begun);

@@ -193,7 +193,7 @@ static int open_comm(struct bench *b)
     return b->comm ? 0 : -1;
 }
 
-/* Ranks of one machine: how many, and which this is. */
+/* Ranks of one machine: how many, which this is, and what they compute on: two emulated machines have halves of one's processors. */
 static int neighbours(struct bench *b)
 {
     MPI_Comm node;
@@ -202,8 +202,10 @@ static int neighbours(struct bench *b)
         return -1;
     MPI_Comm_size(node, &b->per_node);
     MPI_Comm_rank(node, &b->local);
+    cores_mask(b->cpus);
+    int rc = MPI_OK(MPI_Allreduce(MPI_IN_PLACE, b->cpus, CORES_MASK, MPI_BYTE, MPI_BOR, node));
     MPI_Comm_free(&node);
-    return 0;
+    return rc;
 }
 
 static int open_probe(struct bench *b)

@@ -25,6 +25,7 @@
 #include "exec/device/cpu_use.h"
 #include "exec/device/device.h"
 #include "exec/kernels/kernels.h"
+#include "exec/device/cores.h"
 #include "exec/train/probe.h"
 #include "model/plan/plan.h"
 
@@ -66,6 +67,7 @@ struct bench_timer {
 struct bench {
     bool     cuda;                      /* else the host */
     int      rank, nranks, local, per_node, threads;
+    unsigned char cpus[CORES_MASK];     /* on which the ranks of this node compute (cores.h) */
     struct db *db;                      /* rank 0's */
     int64_t  calibration;
     atomic_bool *stop;
@@ -125,6 +127,7 @@ void bench_list_free(struct bench_list *l);
 /* ---- for bench_*.c ---- */
 
 int bench_own(struct bench *b, double seconds);
+int bench_alone(struct bench *b);       /* part of it: a product while the other ranks sleep, and while they compute; one machine's ranks */
 int bench_passes(struct bench *b, enum dtype t, int64_t largest, double seconds);
 int bench_codes(struct bench *b, enum dtype t, int64_t largest, double seconds);
 int bench_program(struct bench *b, const struct plan *p, double seconds);

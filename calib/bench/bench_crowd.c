@@ -23,7 +23,7 @@ double bench_crowd(struct bench *b, const struct cpu_use *since)
     double own, all = 0;
     MPI_Comm node;
 
-    cpu_use_now(&now);
+    cpu_use_now(b->cpus, &now);
     own = now.own_s - since->own_s;
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS)
         return bench_max((double)NAN);
@@ -40,7 +40,7 @@ double bench_wait_until_quiet(struct bench *b, double at_most_s, double *waited)
 
     do {
         struct cpu_use before;
-        cpu_use_now(&before);
+        cpu_use_now(b->cpus, &before);
         nanosleep(&half, NULL);
         crowd = bench_crowd(b, &before);
         longest = bench_max(lanes_now() - from);

@@ -20,9 +20,8 @@
 #include "model/lower/lower.h"
 
 enum { MOST = 400, TASKS = 200 };
-enum own { OWN_ISSUE_KERNEL, OWN_ISSUE_ENTRY, OWN_HANDOVER, OWN_WAKE, OWN_COLD, OWN_STEP };
 
-static struct series series_of(const struct bench *b, enum own what)
+static struct series series_of(const struct bench *b, enum own_word what)
 {
     return (struct series){ .kind = SERIES_OWN, .name = own_words[what], .dtype = DT_FP32, .ranks = b->nranks,
                             .per_node = b->per_node, .threads = b->threads, .started = bench_wall_clock() };
@@ -342,7 +341,7 @@ static int issuing(struct bench *b)
     static const struct { enum strategy strategy; int64_t accumulation; } plans[3] = {
         { STRAT_DDP, 1 }, { STRAT_DDP, 9 }, { STRAT_FSDP, 1 },
     };
-    static const enum own whats[3] = { OWN_ISSUE_KERNEL, OWN_ISSUE_ENTRY, OWN_STEP };
+    static const enum own_word whats[3] = { OWN_ISSUE_KERNEL, OWN_ISSUE_ENTRY, OWN_STEP };
     double t[3][N], each[3][N], launch;
     int64_t counts[3][2];
 
@@ -370,10 +369,10 @@ int bench_own(struct bench *b, double seconds)
     struct series last = series_of(b, OWN_STEP);
     int known = bench_known(b, &last);
 
-    (void)seconds;                      /* a second in all */
+    (void)seconds;                      /* two seconds in all */
     if (known)
         return known < 0 ? -1 : 0;
-    if (time_lanes(b) < 0 || cold(b) < 0 || issuing(b) < 0)
+    if (bench_alone(b) < 0 || time_lanes(b) < 0 || cold(b) < 0 || issuing(b) < 0)
         return -1;
     return bench_flush(b);
 }

@@ -424,8 +424,10 @@ static void fit_overlap(const struct rows *rows, struct measured_device *m, stru
 static void fit_own(const struct rows *rows, struct measured_device *m)
 {
     struct measured_overheads *o = &m->own;
-    struct measured_time *const to[] = { &o->issue_kernel, &o->issue_entry, &o->handover, &o->wake, &o->cold,
-                                         &o->step };
+    struct measured_time *const to[NOWN_WORD] = {
+        [OWN_ISSUE_KERNEL] = &o->issue_kernel, [OWN_ISSUE_ENTRY] = &o->issue_entry, [OWN_HANDOVER] = &o->handover,
+        [OWN_WAKE] = &o->wake, [OWN_COLD] = &o->cold, [OWN_STEP] = &o->step, [OWN_ALONE] = &m->alone, [OWN_TOGETHER] = &m->together,
+    };
 
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];

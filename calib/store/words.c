@@ -37,7 +37,10 @@ const char *const pass_words[NMEASURED_PASS + 1] = {
     [MP_NARROW_P] = "narrow_p", [MP_NARROW_Q] = "narrow_q", [MP_NARROW_M] = "narrow_m", [MP_ORTHOGONAL] = "orthogonal",
 };
 
-const char *const own_words[] = { "issue_kernel", "issue_entry", "handover", "wake", "cold", "step", NULL };
+const char *const own_words[NOWN_WORD + 1] = {
+    [OWN_ISSUE_KERNEL] = "issue_kernel", [OWN_ISSUE_ENTRY] = "issue_entry", [OWN_HANDOVER] = "handover", [OWN_WAKE] = "wake",
+    [OWN_COLD] = "cold", [OWN_STEP] = "step", [OWN_ALONE] = "alone", [OWN_TOGETHER] = "together",
+};
 
 const char *const traced_words[] = { "issue_forward", "issue_backward", "issue_coll", NULL };
 

@@ -4,7 +4,10 @@
 
 /* Ended by NULL; in the order of enum kernel_fn, kernel_class, measured_pass. */
 extern const char *const fn_words[], *const class_words[], *const pass_words[];
-/* In the order of struct measured_overheads. */
+/* What the executor itself takes: struct measured_overheads, and measured_device's alone and together. */
+enum own_word {
+    OWN_ISSUE_KERNEL, OWN_ISSUE_ENTRY, OWN_HANDOVER, OWN_WAKE, OWN_COLD, OWN_STEP, OWN_ALONE, OWN_TOGETHER, NOWN_WORD
+};
 extern const char *const own_words[];
 /* In the order of enum traced_issue. */
 extern const char *const traced_words[];

@@ -17,8 +17,6 @@
 #include "exec/device/host_info.h"
 #include "model/cluster/cluster.h"
 
-enum { MASK = CORES_MOST / 8 };
-
 /* How many runs of neighbours, all equally long and of one kind, the CPUs are by package or by core; 0:
  * they are not alike. */
 static int alike(const struct core *cores, int n, bool by_core)
@@ -84,14 +82,12 @@ static int by_place(const void *pa, const void *pb)
     return a->cpu < b->cpu ? -1 : a->cpu > b->cpu;
 }
 
-static bool has(const unsigned char *mask, int cpu) { return mask[cpu / 8] >> cpu % 8 & 1; }
-
 int cores_in(const char *root, const unsigned char *mask, struct core out[CORES_MOST])
 {
     int n = 0;
 
     for (int cpu = 0; cpu < CORES_MOST; cpu++)
-        if (has(mask, cpu)) {
+        if (cores_has(mask, cpu)) {
             int first = number_of(root, cpu, "topology/thread_siblings_list");
             out[n++] = (struct core){ number_of(root, cpu, "topology/physical_package_id"), first < 0 ? cpu : first, cpu,
                                       number_of(root, cpu, "cpu_capacity") };
@@ -102,8 +98,7 @@ int cores_in(const char *root, const unsigned char *mask, struct core out[CORES_
 
 /* ---- this rank's ---- */
 
-/* What the calling thread may use. */
-static bool get_mask(unsigned char mask[MASK])
+bool cores_mask(unsigned char mask[CORES_MASK])
 {
     cpu_set_t *set = CPU_ALLOC(CORES_MOST);
     size_t size = CPU_ALLOC_SIZE(CORES_MOST);
@@ -111,7 +106,7 @@ static bool get_mask(unsigned char mask[MASK])
     if (!set)
         abort();
     bool known = sched_getaffinity(0, size, set) == 0;
-    memset(mask, 0, MASK);
+    memset(mask, 0, CORES_MASK);
     for (int cpu = 0; known && cpu < CORES_MOST; cpu++)
         if (CPU_ISSET_S((size_t)cpu, size, set))
             mask[cpu / 8] |= (unsigned char)(1 << cpu % 8);
@@ -136,19 +131,19 @@ static void keep_to(const struct core *cores, int n)
 }
 
 /* Of the machine's ranks with the very same CPUs: how many, and which one this is. */
-static int sharers(MPI_Comm machine, const unsigned char mask[MASK], int *me)
+static int sharers(MPI_Comm machine, const unsigned char mask[CORES_MASK], int *me)
 {
     int n, rank, ranks = 0;
 
     MPI_Comm_size(machine, &n);
     MPI_Comm_rank(machine, &rank);
-    unsigned char *all = malloc((size_t)n * MASK);
+    unsigned char *all = malloc((size_t)n * CORES_MASK);
     if (!all)
         abort();
-    if (MPI_Allgather(mask, MASK, MPI_BYTE, all, MASK, MPI_BYTE, machine) != MPI_SUCCESS)
+    if (MPI_Allgather(mask, CORES_MASK, MPI_BYTE, all, CORES_MASK, MPI_BYTE, machine) != MPI_SUCCESS)
         ranks = fail("MPI_Allgather failed while ranks compared their cores");
     for (int i = 0; ranks >= 0 && i < n; i++)
-        if (!memcmp(all + (size_t)i * MASK, mask, MASK)) {
+        if (!memcmp(all + (size_t)i * CORES_MASK, mask, CORES_MASK)) {
             if (i == rank)
                 *me = ranks;
             ranks++;
@@ -159,7 +154,7 @@ static int sharers(MPI_Comm machine, const unsigned char mask[MASK], int *me)
 
 int cores_keep_apart(void)
 {
-    unsigned char mask[MASK];
+    unsigned char mask[CORES_MASK];
     struct core *cores;
     MPI_Comm machine;
     int me = 0, ranks, count;
@@ -167,7 +162,7 @@ int cores_keep_apart(void)
     host_cores();                   /* counts what the machine has while it is all there */
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) != MPI_SUCCESS)
         return fail("MPI_Comm_split_type failed");
-    bool known = get_mask(mask);    /* more than CORES_MOST: all zero, and no rank is bound */
+    bool known = cores_mask(mask);    /* more than CORES_MOST: all zero, and no rank is bound */
     ranks = sharers(machine, mask, &me);
     MPI_Comm_free(&machine);
     if (ranks < 2 || !known)

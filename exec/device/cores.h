@@ -12,7 +12,15 @@
 #ifndef DPX_CORES_H
 #define DPX_CORES_H
 
+#include <stdbool.h>
+
 enum { CORES_MOST = 8192 };         /* as many CPUs as Linux can have (NR_CPUS of x86-64) */
+enum { CORES_MASK = CORES_MOST / 8 };   /* bytes of a set of them; bit c % 8 of byte c / 8 */
+
+static inline bool cores_has(const unsigned char *mask, int cpu) { return mask[cpu / 8] >> cpu % 8 & 1; }
+
+/* The CPUs that the calling thread may use.  False, and none, where the kernel does not say. */
+bool cores_mask(unsigned char mask[CORES_MASK]);
 
 /* One logical CPU; those of a package, and of a core in it, are neighbours in this order. */
 struct core {

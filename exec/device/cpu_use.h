@@ -1,7 +1,7 @@
 /* cpu_use.h -- how much of a machine's processors all processes use, and how much of that is this process's.
  *
  *     struct cpu_use before, now;
- *     cpu_use_now(&before); ... cpu_use_now(&now);
+ *     cpu_use_now(NULL, &before); ... cpu_use_now(NULL, &now);
  *     processors that others used = ((now.all_s - before.all_s) - (now.own_s - before.own_s)) / (now.wall_s - before.wall_s)
  *
  * Source: proc(5), /proc/stat: time in units of 1/sysconf(_SC_CLK_TCK) s.  Steal, what a hypervisor gave to other
@@ -13,15 +13,15 @@
 
 struct cpu_use {
     double wall_s;              /* of a monotonic clock */
-    double all_s;               /* processor seconds of all processes since the machine began */
+    double all_s;               /* seconds of these processors for all processes since the machine began */
     double own_s;               /* of this process, all its threads */
-    int    cpus;                /* logical processors that are on line */
+    int    cpus;                /* these processors: logical ones that are on line */
 };
 
-/* False where the kernel does not say; then *out is zeroed. */
-bool cpu_use_now(struct cpu_use *out);
+/* Of the processors in `only` (CORES_MASK bytes, cores.h), NULL: of all.  False where the kernel does not say; then *out is zeroed. */
+bool cpu_use_now(const unsigned char *only, struct cpu_use *out);
 
 /* The same of the file `path` in the format of /proc/stat: only all_s and cpus. */
-bool cpu_use_of(const char *path, struct cpu_use *out);
+bool cpu_use_of(const char *path, const unsigned char *only, struct cpu_use *out);
 
 #endif

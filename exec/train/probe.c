@@ -100,8 +100,8 @@ static int products(struct probe *p)
     return f->finish(p->k);
 }
 
-/* This rank's median; NaN reported. */
-static double take(struct probe *p, double seconds)
+/* This rank's products, timed one by one into p->s; how many, -1 reported. */
+static int repeat(struct probe *p, double seconds)
 {
     double begun = lanes_now();
     int n = 0;
@@ -109,12 +109,32 @@ static double take(struct probe *p, double seconds)
     for (int i = -1; n < PROBES_MOST && (n < PROBES || lanes_now() - begun < seconds); i++) {
         double from = lanes_now();
         if (products(p) < 0)
-            return NAN;
+            return -1;
         if (i >= 0)                     /* the first makes the primitive */
             p->s[n++] = (lanes_now() - from) / p->of.in_a_row;
     }
+    return n;
+}
+
+/* This rank's median; NaN reported. */
+static double take(struct probe *p, double seconds)
+{
+    int n = repeat(p, seconds);
+
+    if (n < 0)
+        return NAN;
     qsort(p->s, (size_t)n, sizeof *p->s, by_value);
     return n % 2 ? p->s[n / 2] : (p->s[n / 2 - 1] + p->s[n / 2]) / 2;
+}
+
+double probe_mean(struct probe *p, double seconds)
+{
+    int n = repeat(p, seconds);
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += p->s[i];
+    return n < 0 ? (double)NAN : sum / n;
 }
 
 double probe_take(struct probe *p, double seconds)

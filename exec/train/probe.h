@@ -21,6 +21,9 @@ struct probe *probe_open(struct device *d, int threads);
 /* Repeated for `seconds`, but at least 5 times: the slowest rank's median, in seconds; NaN reported.  All
  * ranks of MPI_COMM_WORLD together. */
 double probe_take(struct probe *p, double seconds);
+/* The same without meeting the other ranks: this rank's mean, since one that shares its core waits in some of
+ * the products; NaN reported. */
+double probe_mean(struct probe *p, double seconds);
 void   probe_close(struct probe *p);            /* accepts NULL */
 
 #endif

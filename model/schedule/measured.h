@@ -109,6 +109,7 @@ struct measured_device {
     int64_t    ranks;           /* busy at once; 0: not known (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */
     int64_t    cores;           /* of the machine; 0: not known */
+    struct measured_time alone, together;   /* a product on one rank: while the others sleep, and while all compute; 0: not known */
     double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
     double     unsteady;        /* how much it changes between one probe and the next, likewise */

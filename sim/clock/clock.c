@@ -310,7 +310,7 @@ static void look_forward(struct clock *k, struct actor *a)
         struct item *it = running[r];
         double slow = n > 1 && a->role->slow ? contention_slow(a->role->slow, a->s, ops, n, r) : 1;
         if (a->role->crowd && computes(a, it->op))
-            slow *= crowd_pace(a->role->crowd, a->asked);
+            slow *= crowd_pace(a->role->crowd, a->asked, a->beside);
         if (it->meet >= 0) {
             meet_slow(k, a, it->meet, slow);
             continue;
@@ -351,12 +351,17 @@ static void share_cores(struct clock *k)
     for (int i = 0; i < k->n; i++)
         k->actors[i].computes = any_computes(&k->actors[i]);
     for (int i = 0; i < k->n; i++) {
-        double asked = 0;
+        struct actor *a = &k->actors[i];
+        double asked = 0, beside = 0;
         for (int j = 0; j < k->n; j++)
-            asked += k->actors[j].computes ? k->actors[i].role->crowd->by[j] : 0;
-        if (asked != k->actors[i].asked)
+            if (k->actors[j].computes) {
+                asked += a->role->crowd->by[j];
+                beside += a->role->crowd->beside[j];
+            }
+        if (asked != a->asked || beside != a->beside)
             bits_set(k->touched, i);
-        k->actors[i].asked = asked;
+        a->asked = asked;
+        a->beside = beside;
     }
 }
 

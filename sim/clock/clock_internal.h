@@ -57,7 +57,7 @@ struct actor {
     int issue_cause;                /* the item that blocked it last, until charged; -1 */
     int64_t wins;                   /* starts that it decided */
     bool computes;                  /* as cores were last shared out, */
-    double asked;                   /* and what was asked for then of its own (crowd.h) */
+    double asked, beside;           /* and what was asked for then of its own, and on other cores (crowd.h) */
     /* running */
     int head[NSTREAM];              /* first item of each stream that is not done, -1 */
     unsigned pending;               /* streams that have a head */

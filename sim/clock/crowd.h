@@ -1,4 +1,4 @@
-/* crowd.h -- ranks that share a machine's cores.
+/* crowd.h -- ranks that share a machine's cores, and what the cores share.
  *
  * What was timed on the machine itself was timed on all its ranks at once: `timed` threads had to share a core (1: each had its
  * own).  A rank that waits sleeps (exec/comm), and leaves its core to those that share it.  So while these ask for `asked` times that
@@ -7,9 +7,18 @@
  *     t max(1, asked) / timed
  *
  * since the operating system deals out a core evenly.  Which ranks share one is known: they divide the cores by their numbers
- * (cluster_first_core(), by which dpxrun binds them), so neighbours share.  Ranks of one stage compute at once, and nothing changes
- * among them; stages of a pipeline wait for each other.  Not in it: caches and memory bandwidth, which fewer ranks share as
- * well, and the little that threads which communicate take. */
+ * (cluster_first_core(), by which dpxrun binds them), so neighbours share.
+ *
+ * Cores share, too: two of a virtual machine may be two threads of one, and clocks fall where all work.  dpxcal times a product on one
+ * rank while the others sleep, and while all compute (calib/bench/bench_alone.c); the quotient, times `timed` for the core that it then
+ * had to itself, is `alone`, at most 1.  While a share `beside` of the ranks on other cores computes, what t is left of takes
+ *
+ *     t (alone + (1 - alone) beside)
+ *
+ * which is exact where none or all of them do, and a line between.
+ *
+ * Ranks of one stage compute at once, and nothing changes among them; stages of a pipeline wait for each other.  Not in it: kernels that
+ * share more or less than a product does, and the little that threads which communicate take. */
 #ifndef DPX_CROWD_H
 #define DPX_CROWD_H
 
@@ -18,16 +27,19 @@
 
 struct crowd {
     double timed;                       /* threads to a core in the calibration, at least 1 */
+    double alone;                       /* how long a product takes while no other core computes, of what it takes while all do */
     double by[EVALUATION_STAGES];       /* what the ranks of each role ask for, while they compute, of the cores of this role's rank */
+    double beside[EVALUATION_STAGES];   /* of the ranks on other cores the share that each role has; in all 1 */
 };
 
-/* For `rank`, which one of a step's roles stands for.  False where cores are not shared: on GPUs, without a calibration of this machine,
- * where it gave each thread a core, on several nodes. */
+/* For `rank`, which one of a step's roles stands for.  False where a rank that waits changes nothing for the others: on GPUs, without a
+ * calibration of this machine, on several nodes, where each thread had a core and cores share nothing. */
 bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out);
 
-static inline double crowd_pace(const struct crowd *c, double asked)
+/* What t becomes, as a share of it.  asked: of its own cores; beside: the share of the ranks on other cores that compute. */
+static inline double crowd_pace(const struct crowd *c, double asked, double beside)
 {
-    return (asked > 1 ? asked : 1) / c->timed;
+    return (asked > 1 ? asked : 1) / c->timed * (c->alone + (1 - c->alone) * beside);
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "model/lower/common/pipeline_order.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
+#include "sim/clock/crowd.h"
 #include "sim/clock/jitter.h"
 #include "sim/price/coll_cost.h"
 #include "sim/search/enumerate.h"
@@ -242,6 +243,14 @@ static void stages_s(const struct timed *timed, struct passes *stage, int64_t n)
     add(&stage[n - 1], of[PIECE_HEAD]);
 }
 
+/* Ranks that share cores go at most so much faster than they were timed. */
+static double least_pace(const struct plan *p)
+{
+    struct crowd c;
+
+    return crowd_of(p, 0, &c) ? crowd_pace(&c, 1, 0) : 1;
+}
+
 double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache)
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0,
@@ -266,5 +275,5 @@ double bounds_step_s(const struct plan *p, const struct program *g, struct cost_
         ahead += stage[r].s[PASS_FORWARD] + (timed.halves ? 0 : stage[r].s[PASS_BACKWARD]);
     }
     free(stage);
-    return most + (p->cluster.measured ? 0 : jitter_slowest_s(&p->cluster, (double)p->accumulation * least));
+    return most * least_pace(p) + (p->cluster.measured ? 0 : jitter_slowest_s(&p->cluster, (double)p->accumulation * least));
 }

@@ -127,11 +127,12 @@ static void the_clock_gets_medians_and_spreads(void **state)
     static const double s[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 };
     struct db *db = db_open(in_scratch("medians.db"));
     struct series of[] = { kernel("mlp up", FN_LINEAR, 7, s, 21), some_series(SERIES_PASS, "adamw", s, 21),
-                           some_series(SERIES_COLL, "all_gather", s, 21), some_series(SERIES_OWN, "handover", s, 21) };
+                           some_series(SERIES_COLL, "all_gather", s, 21), some_series(SERIES_OWN, "handover", s, 21),
+                           some_series(SERIES_OWN, "alone", s, 3), some_series(SERIES_OWN, "together", s, 5) };
     struct measured_device m;
 
     of[2].algorithm = "ring";
-    record(db, of, 4);
+    record(db, of, 6);
     assert_int_equal(fit_read(db, &two_ranks, &m), 1);
     assert_int_equal(m.nkernel, 1);
     assert_int_equal(m.kernel[0].fn, FN_LINEAR);
@@ -145,6 +146,8 @@ static void the_clock_gets_medians_and_spreads(void **state)
     assert_false(m.coll[0].star);
     assert_close(m.own.handover.s, 11, 0);
     assert_close(m.own.wake.s, 0, 0);
+    assert_close(m.alone.s, 2, 0);
+    assert_close(m.together.s, 3, 0);
     assert_int_equal(m.ranks, 2);
     assert_close(m.probe_s, 2e-3, 0);
     assert_close(m.drift, 1 - 1 / 11.0, 1e-12);         /* medians of 11 where the least is 1: others used the cores */

@@ -5,7 +5,11 @@
 #include "tests/sim/pipeline_beds.h"
 
 /* Four ranks on two cores, which were timed together: 0 and 1 have one, 2 and 3 the other. */
-static const struct crowd four_on_two[2] = { { .timed = 2, .by = { 1, 1 } }, { .timed = 2, .by = { 0, 0, 1, 1 } } };
+static const struct crowd four_on_two[2] = {
+    { .timed = 2, .alone = 1, .by = { 1, 1 } }, { .timed = 2, .alone = 1, .by = { 0, 0, 1, 1 } } };
+/* Two ranks, each on a core of its own: two threads of one core, on which either takes .6 of the time while the other sleeps. */
+static const struct crowd two_threads[2] = {
+    { .timed = 1, .alone = .6, .by = { 1 }, .beside = { 0, 1 } }, { .timed = 1, .alone = .6, .by = { 0, 1 }, .beside = { 1 } } };
 
 static void share(struct pipe *b)
 {
@@ -62,6 +66,32 @@ static void those_that_are_left_go_faster(void **state)
     pipe_close(&b);
 }
 
+/* Of 2 and 4 s by the calibration: 2 s both compute, and the 2 s that are left of the longer one take 1.2. */
+static void a_core_that_sleeps_leaves_its_share(void **state)
+{
+    (void)state;
+    struct pace t[2] = { { 1, 2, 0 }, { 1, 2, 0 } };
+    struct timeline lines[2];
+    struct pipe b;
+
+    pipe_open(&b, 2);
+    for (int r = 0; r < 2; r++) {
+        stage_work(&b.stage[r], STREAM_COMPUTE, PHASE_FORWARD, r ? 4 : 2);
+        b.role[r].crowd = &two_threads[r];
+    }
+    pipe_end(&b);
+    assert_true(near(run(&b, lines), 3.2));
+    assert_true(near(lines[0].step_s, 2) && near(lines[1].step_s, 3.2));
+    pipe_close(&b);
+    pipe_open(&b, 2);                   /* one stage at a time: 2 x (1 + 2) s */
+    pipe_gpipe(&b, t, 1);
+    pipe_end(&b);
+    for (int r = 0; r < 2; r++)
+        b.role[r].crowd = &two_threads[r];
+    assert_true(near(run(&b, lines), .6 * 6));
+    pipe_close(&b);
+}
+
 /* Messages keep their time: one stage at a time, four times 0.5 + 1 s, and six messages of 0.25 s. */
 static void messages_keep_their_time(void **state)
 {
@@ -112,7 +142,8 @@ static void what_a_role_asks_for(void **state)
 
     assert_true(crowd_of(&p, 0, &c));
     assert_true(near(c.timed, 2) && near(c.by[0], 2) && near(c.by[1], 0));
-    assert_true(near(crowd_pace(&c, 2), 1) && near(crowd_pace(&c, 1), .5) && near(crowd_pace(&c, .5), .5));
+    assert_true(near(crowd_pace(&c, 2, 1), 1) && near(crowd_pace(&c, 1, 1), .5) && near(crowd_pace(&c, .5, 0), .5));
+    assert_true(near(c.beside[0], 0) && near(c.beside[1], 1));
     assert_true(crowd_of(&p, 2, &c));
     assert_true(near(c.by[0], 0) && near(c.by[1], 2));
     p.parallel.pipeline = 4;
@@ -125,6 +156,21 @@ static void what_a_role_asks_for(void **state)
     assert_true(near(c.timed, 4. / 3) && near(c.by[0], 1. / 3) && near(c.by[3], 1. / 3));
     m.cores = 4;                        /* each had a core of its own */
     assert_false(crowd_of(&p, 0, &c));
+    m.alone.s = 3e-3;                   /* and they share what cores share: a third less where the others sleep */
+    m.together.s = 4.5e-3;
+    assert_true(crowd_of(&p, 0, &c));
+    assert_true(near(c.timed, 1) && near(c.by[0], 1) && near(c.beside[0], 0) && near(c.beside[3], 1. / 3));
+    assert_true(near(c.alone, 2. / 3) && near(crowd_pace(&c, 1, .5), 5. / 6));
+    p.parallel.pipeline = 1;            /* ranks of one stage compute at once */
+    assert_false(crowd_of(&p, 0, &c));
+    p.parallel.pipeline = 4;
+    m.cores = 2;                        /* alone it has a core for which two ask else: 1.5 ms of 4.5 are that, the rest is what cores share */
+    m.alone.s = 1.5e-3;
+    assert_true(crowd_of(&p, 0, &c));
+    assert_true(near(c.timed, 2) && near(c.alone, 2. / 3) && near(c.beside[1], 0) && near(c.beside[2], .5));
+    m.alone.s = 2.5e-3;                 /* no faster than the core explains */
+    assert_true(crowd_of(&p, 0, &c));
+    assert_true(near(c.alone, 1));
     m.cores = 2;
     p.kernels = KERNELS_TORCH_SDPA;
     assert_false(crowd_of(&p, 0, &c));
@@ -138,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_that_waits_leaves_its_core),
         cmocka_unit_test(those_that_are_left_go_faster),
+        cmocka_unit_test(a_core_that_sleeps_leaves_its_share),
         cmocka_unit_test(messages_keep_their_time),
         cmocka_unit_test(jumps_are_exact),
         cmocka_unit_test(what_a_role_asks_for),
