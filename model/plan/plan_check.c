@@ -489,16 +489,11 @@ static int check_rows(const struct plan *p, const char *where)
     return 0;
 }
 
-/* MuonWithAuxAdam of 0.19.8 under stages 1 and 2; of stage 3 stage3.py (__init__). */
+/* MuonWithAuxAdam of 0.19.8 under stages 1 and 2. */
 static int check_deepspeed_muon(const struct plan *p, const char *where)
 {
     const struct deepspeed_options *ds = &p->ds;
 
-    if (p->strategy == STRAT_ZERO3 && ds->reduce_scatter)
-        return fail("%s: optimizer: \"Muon and reduce scatter cannot be used together\" (DeepSpeed's stage 3), and without deepspeed.reduce_scatter "
-                    "it is not modelled yet: take zero1 or zero2", where);
-    if (p->strategy != STRAT_ZERO1 && p->strategy != STRAT_ZERO2)
-        return fail("%s: optimizer: DeepSpeed's muon is modelled for stages 1 and 2: take zero1 or zero2", where);
     if (!plan_has_deepspeed_0_19_8(p))
         return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
     if (ds->offload_optimizer.device != OFFLOAD_NONE)

@@ -3,6 +3,7 @@
 
 #include "model/lower/deepspeed/lower_zero12.h"
 #include "model/lower/lower.h"
+#include "model/plan/optimizer_choice.h"
 
 #define GOLDEN "tests/golden/tune/muon_update.jsonl"
 
@@ -158,20 +159,17 @@ static void an_update_takes_what_deepspeeds_takes(void **state)
 
 /* ---- refusals ---- */
 
-static void without_scatter(struct plan *p)  { p->ds.reduce_scatter = false; }
 static void old_version(struct plan *p)      { p->framework_version[0] = '\0'; }
 static void on_the_host(struct plan *p)      { p->ds.offload_optimizer.device = OFFLOAD_CPU; }
 static void wide_sums(struct plan *p)        { p->ds.grad_accum_fp32 = true; }
 static void by_owner(struct plan *p)         { p->ds.use_multi_rank_bucket_allreduce = false; }
 static void in_8_bits(struct plan *p)        { p->optimizer = OPTIMIZER_BNB_ADAMW8; }
-static void as_it_is(struct plan *p)         { (void)p; }
+static void beside_others(struct plan *p)    { p->parallel.tensor = 2; }
 
 static void what_is_not_modelled_is_refused_by_name(void **state)
 {
     static const struct { enum strategy st; void (*set)(struct plan *p); const char *says; } cases[] = {
-        { STRAT_ZERO3, as_it_is, "\"Muon and reduce scatter cannot be used together\"" },
-        { STRAT_ZERO3, without_scatter, "stages 1 and 2" },
-        { STRAT_DDP, as_it_is, "stages 1 and 2" },
+        { STRAT_ZERO2, beside_others, "tensor" },
         { STRAT_ZERO2, old_version, "0.19.8" },
         { STRAT_ZERO2, on_the_host, "offload_optimizer" },
         { STRAT_ZERO2, wide_sums, "grad_accum_dtype" },
@@ -194,6 +192,36 @@ static void what_is_not_modelled_is_refused_by_name(void **state)
     }
 }
 
+/* A question's choice is taken by cells that have it, with DeepSpeed's version that has it; others say why not. */
+static void a_choice_is_taken_or_refused(void **state)
+{
+    static const struct { enum strategy st; int optimizer, form; const char *says; } cases[] = {
+        { STRAT_ZERO1, OPTIMIZER_MUON, -1, NULL },
+        { STRAT_ZERO2, OPTIMIZER_MUON, -1, NULL },
+        { STRAT_ZERO2, OPTIMIZER_ADAMW, -1, NULL },
+        { STRAT_ZERO3, OPTIMIZER_ADAMW, -1, NULL },
+        { STRAT_ZERO3, OPTIMIZER_MUON, -1, "\"Muon and reduce scatter cannot be used together\"" },
+        { STRAT_DDP, OPTIMIZER_MUON, -1, "DeepSpeed's own (zero1, zero2)" },
+        { STRAT_DDP, OPTIMIZER_SGD, -1, "planned with adamw alone so far, not with sgd" },
+        { STRAT_ZERO1, -1, OPTIMIZER_FUSED, "optimizer_form" },
+    };
+    char why[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct optimizer_choice c = { cases[i].optimizer, cases[i].form };
+        struct plan p;
+        deepspeed(&p, "gpt2", 2, 2, cases[i].st, DT_BF16);
+        fail_capture(why, sizeof why);
+        int rc = optimizer_choose(&p, &c, "plan") < 0 || plan_check(&p, "plan") < 0 ? -1 : 0;
+        fail_capture(NULL, 0);
+        if ((rc == 0) != !cases[i].says || (rc < 0 && !strstr(why, cases[i].says)))
+            fail_msg("case %zu: %s", i, rc == 0 ? "is taken" : why);
+        assert_true(rc < 0 || (int)p.optimizer == cases[i].optimizer);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +229,7 @@ int main(void)
         cmocka_unit_test(nothing_more_is_sent),
         cmocka_unit_test(an_update_takes_what_deepspeeds_takes),
         cmocka_unit_test(what_is_not_modelled_is_refused_by_name),
+        cmocka_unit_test(a_choice_is_taken_or_refused),
     };
     return cmocka_run_group_tests_name("model/zero muon", tests, NULL, NULL);
 }

@@ -120,9 +120,9 @@ void z12_muon_orthogonalise(struct z12 *z, bool first)
     if (g->nown == 0)
         return;
     stage_momentum(z, g, first);
-    for (int t = 0; t < z->d.m->ntensors; t++)
-        if (z12_group_of(z, t) == g && z12_owns(z, t))
-            orthogonalise(z, t);
+    for (int i = 0, n = z12_members(z, 0, z->members); i < n; i++)
+        if (z12_owns(z, z->members[i]))
+            orthogonalise(z, z->members[i]);
 }
 
 /* _commit_muon_momentum(), after the norm. */
