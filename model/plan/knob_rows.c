@@ -150,7 +150,7 @@ static const struct knob rows[] = {
     { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS12),
       .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
-      TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .label = ", AdamW %s", TITAN("--optimizer.implementation", titan_form),
+      TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .say = knob_say_form, TITAN("--optimizer.implementation", titan_form),
       .about = "torch.optim.AdamW's: a kernel for each operation on all tensors, one for all, or one for each tensor" },
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),

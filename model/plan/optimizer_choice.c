@@ -26,6 +26,8 @@ static int choose_name(struct plan *p, int optimizer, const char *where)
     const char *word = knob_words("optimizer")[optimizer];
     char cells[256];
 
+    if (!k)
+        return fail("%s: dialect: %s has no %s", where, dialect_name(p->dialect), strategy_name(p->strategy));
     if (k->type == KNOB_WORD) {
         knob_set(p, k, optimizer);
         if (optimizer == OPTIMIZER_MUON && p->dialect == DIALECT_DEEPSPEED && !p->framework_version[0])
