@@ -28,6 +28,17 @@ static void note_prediction_layers(const json_t *config, const char *path)
     }
 }
 
+/* load_balancing_loss_func() of MixtralForCausalLM and those like it, which a coefficient above 0 alone does not switch on. */
+static void note_balancing_loss(const json_t *config, const char *path, const struct model *m)
+{
+    const json_t *text = hf_has_text(config) ? json_object_get(config, "text_config") : config;
+
+    if (json_is_true(json_object_get(text, "output_router_logits")))
+        notes_say("dpx: %s: note: \"output_router_logits\" is true: transformers then adds the load-balancing loss of all routers "
+                  "(\"router_aux_loss_coef\"); the logits and probabilities that it keeps, %lld numbers a token, are not counted", path,
+                  (long long)(2 * (m->layers - m->dense_first) / (m->moe_every > 0 ? m->moe_every : 1) * m->experts));
+}
+
 static int load_file(const char *path, struct model *out)
 {
     json_t *config = files_read_json_python(path);
@@ -41,6 +52,8 @@ static int load_file(const char *path, struct model *out)
                   path, out->family, (long long)out->params);
     if (rc == 0 && out->kv_rank > 0)
         note_prediction_layers(config, path);
+    if (rc == 0 && out->experts > 0)
+        note_balancing_loss(config, path, out);
     json_decref(config);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/exchange/ds_removed.h"
@@ -407,6 +408,21 @@ static int read_data_types(const struct import *in, const json_t *j)
     return set(in, "data_types", "grad_accum_dtype", accum);
 }
 
+/* MuonWithAuxAdam; a file that names no version is taken for the first that is known to have it. */
+static int read_muon(const struct import *in, const json_t *params)
+{
+    const char *how = json_string_value(json_object_get(params, "ns_method"));
+
+    if (how && strcmp(how, "gram"))
+        return fail("%s: optimizer.params.ns_method: \"%s\" is not modelled; \"gram\", the default, is", in->where, how);
+    if (json_is_true(json_object_get(params, "per_head_muon")))
+        return fail("%s: optimizer.params.per_head_muon: Muon of each attention head is not modelled: leave it out", in->where);
+    in->p->optimizer = OPTIMIZER_MUON;
+    if (!in->p->framework_version[0])
+        strcpy(in->p->framework_version, "0.19.8");
+    return 0;
+}
+
 /* DeepSpeed's Adam is AdamW too by default (adam_w_mode) and has the same state. */
 static int read_optimizer(const struct import *in, const json_t *j)
 {
@@ -416,9 +432,11 @@ static int read_optimizer(const struct import *in, const json_t *j)
     if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
                         || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
         return 0;
+    if (s && !strcasecmp(s, "muon"))
+        return read_muon(in, json_object_get(j, "params"));
     if (s && knob_lacks("", "optimizer", s))
-        return fail("%s: optimizer.type: %s; Adam and AdamW are", in->where, knob_lacks("", "optimizer", s));
-    return fail("%s: optimizer.type: \"%s\" is not supported; Adam and AdamW are", in->where,
+        return fail("%s: optimizer.type: %s; Adam, AdamW and Muon are", in->where, knob_lacks("", "optimizer", s));
+    return fail("%s: optimizer.type: \"%s\" is not supported; Adam, AdamW and Muon are", in->where,
                 s ? s : "?");
 }
 

@@ -89,7 +89,7 @@ json_t *ds_config_export(const struct plan *p)
     doc = json_object();
     put(doc, "", "train_batch_size", json_integer(plan_global_batch(p)));
     export_rows(p, true, doc);
-    put(doc, "optimizer", "type", json_string("AdamW"));
+    put(doc, "optimizer", "type", json_string(p->optimizer == OPTIMIZER_MUON ? "Muon" : "AdamW"));
     put(doc, "bf16", "enabled", json_boolean(p->precision == DT_BF16));
     put(doc, "fp16", "enabled", json_boolean(p->precision == DT_FP16));
     put(doc, "zero_optimization", "stage", json_integer(stage_of[p->strategy]));

@@ -487,6 +487,14 @@ int knob_say_context_balance(const struct plan *p, char *to, size_t size)
     return p->parallel.context_balance == (knob_usual_context_balance(p) > 0) || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
 }
 
+/* Other optimizers than AdamW are named beside it. */
+int knob_say_form(const struct plan *p, char *to, size_t size)
+{
+    const char *form = knob_words("optimizer_form")[p->optimizer_form];
+
+    return p->optimizer_form == OPTIMIZER_FOREACH ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
+}
+
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)
 {
     bool choice = p->accumulation > 1 && p->parallel.pipeline == 1 && plan_sync_is_choice(p->strategy, p->dialect);

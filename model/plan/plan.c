@@ -358,9 +358,14 @@ bool plan_is_data_parallel(const struct plan *p)
     return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;
 }
 
+/* DeepSpeed goes by names: set_optimizer_flags(), deepspeed/__init__.py of 0.19.8.  GPT-2's embeddings, wte and wpe, are among its matrices. */
 bool plan_orthogonalises(const struct plan *p, const struct tensor *t)
 {
-    return p->optimizer == OPTIMIZER_MUON && t->ndim == 2 && t->block >= 0 && !t->frozen;
+    if (p->optimizer != OPTIMIZER_MUON || t->ndim < 2 || t->frozen)
+        return false;
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return !strstr(t->name, "embed") && !strstr(t->name, "lm_head");
+    return t->ndim == 2 && t->block >= 0;
 }
 
 void plan_free(struct plan *p)

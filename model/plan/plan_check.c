@@ -489,6 +489,22 @@ static int check_rows(const struct plan *p, const char *where)
     return 0;
 }
 
+/* MuonWithAuxAdam of 0.19.8 under stages 1 and 2. */
+static int check_deepspeed_muon(const struct plan *p, const char *where)
+{
+    const struct deepspeed_options *ds = &p->ds;
+
+    if (!plan_has_deepspeed_0_19_8(p))
+        return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
+    if (ds->offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: muon beside deepspeed.offload_optimizer, which gathers gradients and momenta in pieces, is not modelled yet", where);
+    if (ds->grad_accum_fp32)
+        return fail("%s: optimizer: muon beside deepspeed.grad_accum_dtype fp32 is not modelled yet: leave it out", where);
+    if (ds->reduce_scatter && !ds->use_multi_rank_bucket_allreduce)
+        return fail("%s: optimizer: muon without deepspeed.use_multi_rank_bucket_allreduce is not modelled: leave it out", where);
+    return 0;
+}
+
 /* Of whole matrices under DDP, of DTensors whose mesh has one dimension under FSDP2. */
 static int check_muon(const struct plan *p, const char *where)
 {
@@ -497,6 +513,8 @@ static int check_muon(const struct plan *p, const char *where)
     if (!plan_is_data_parallel(p) || p->parallel.expert > 1)
         return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that other ranks have a part of by tensor, context, "
                     "pipeline or expert parallelism it is not modelled: leave those out", where);
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return check_deepspeed_muon(p, where);
     if (fsdp2 && p->shard_group != plan_data_ranks(p))
         return fail("%s: optimizer: muon of matrices on a mesh of two dimensions (HSDP) is not modelled: leave shard_group out", where);
     if (fsdp2 && p->fsdp.cpu_offload)
@@ -519,6 +537,8 @@ static int check_optimizer(const struct plan *p, const char *where)
     word = knob_words("optimizer")[p->optimizer];
     if (p->dialect == DIALECT_PAPER)
         return check_own_optimizer(p, where, word);
+    if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
+        return fail("%s: optimizer: DeepSpeed is planned with adamw and muon so far, not with %s", where, word);
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);
@@ -529,7 +549,8 @@ static int check_optimizer(const struct plan *p, const char *where)
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
         return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
                     p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
-    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb && !(p->optimizer == OPTIMIZER_MUON && p->strategy == STRAT_FSDP))
+    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb &&
+        !(p->optimizer == OPTIMIZER_MUON && (p->strategy == STRAT_FSDP || p->dialect == DIALECT_DEEPSPEED)))
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);

@@ -48,19 +48,47 @@ static void print_reach(const struct limits_asked *a, const struct limit *l)
         printf("  nor on more GPUs");
 }
 
+/* Cells that have no answer for the same reason are one line. */
+struct printing {
+    bool begun;
+    int  nrefused;
+    struct { char cells[320], why[sizeof ((struct limits_row *)0)->refused]; } refused[NSTRATEGY * NDIALECT];
+};
+
+static void keep_refused(struct printing *p, const struct limits_row *r)
+{
+    int i = 0;
+
+    while (i < p->nrefused && strcmp(p->refused[i].why, r->refused))
+        i++;
+    size_t n = strlen(p->refused[i].cells);
+    snprintf(p->refused[i].cells + n, sizeof p->refused[i].cells - n, "%s%s %s", n ? ", " : "", strategy_name(r->strategy), dialect_name(r->dialect));
+    memcpy(p->refused[i].why, r->refused, sizeof r->refused);
+    p->nrefused += i == p->nrefused;
+}
+
+static void print_refused(const struct printing *p)
+{
+    for (int i = 0; i < p->nrefused; i++)
+        if (strchr(p->refused[i].cells, ','))
+            printf("no answer of %s: %s\n", p->refused[i].cells, p->refused[i].why);
+        else
+            printf("%-21s no answer: %s\n", p->refused[i].cells, p->refused[i].why);
+}
+
 /* The first row is preceded by what holds for all. */
 static int print_row(void *of, const struct limits_row *r)
 {
     const struct limits_asked *a = r->asked;
     char training[160] = "";
-    bool *first = of;
+    struct printing *p = of;
 
-    if (*first && a->states_only)
+    if (!p->begun && a->states_only)
         printf("model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(a->memory).s,
                a->world, a->world > 1 ? "s" : "");
-    *first = false;
+    p->begun = true;
     if (r->refused[0]) {
-        printf("%-8s %-12s no answer: %s\n", strategy_name(r->strategy), dialect_name(r->dialect), r->refused);
+        keep_refused(p, r);
         return 0;
     }
     if (r->timed) {
@@ -84,7 +112,8 @@ static int print_row(void *of, const struct limits_row *r)
 int cmd_limits(int argc, char **argv)
 {
     struct limits_asked a = LIMITS_ASKED;
-    bool json = false, first = true;
+    struct printing printing = { 0 };
+    bool json = false;
     const struct opt opts[] = {
         LIMITS_OPTS(a),
         { "json", "print one JSON document", .flag = &json },
@@ -96,8 +125,11 @@ int cmd_limits(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (!json)
-        return limits_answer(&a, print_row, &first);
+    if (!json) {
+        rc = limits_answer(&a, print_row, &printing);
+        print_refused(&printing);
+        return rc;
+    }
     rc = limits_json(&a, &doc);
     return doc ? dpxplan_print_json(doc, rc) : rc;
 }

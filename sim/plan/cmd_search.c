@@ -143,6 +143,10 @@ static void print_heading(const struct search_answer *s)
     printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n", r->lowered, r->nfit, search_answer_seconds(s));
     if (r->too_long > 0)
         printf("%" PRId64 " pipelines and tensor cuts whose steps are long (more than %d passes over blocks) were not looked at: --grid does\n", r->too_long, GRID_PASSES);
+    char *left_out = search_left_out_words(&s->q.options);
+    if (left_out)
+        fputs(left_out, stdout);
+    free(left_out);
     puts("");
 }
 

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/plan/attention.h"
+#include "model/plan/optimizer_choice.h"
 #include "sim/plan/commands.h"
 
 const char *const limits_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", "megatron", NULL };
@@ -53,6 +54,8 @@ static int complete(struct limits_asked *a, struct plan *base)
         return fail("limits --offload: goes with --model, whose hosts and disks the cluster describes");
     if (a->states_only && a->tuned.lora)
         return fail("limits --lora: goes with --model, whose layers get adapters");
+    if (a->states_only && optimizer_is_chosen(&a->tuned.optimizer))
+        return fail("limits --optimizer: goes with --model, whose tensors' shapes decide what states there are");
     if (a->states_only)
         return a->memory > 0 && a->world > 0 ? 0 : fail("limits --states-only: give --memory and --world, or --cluster");
     if (!model || a->seq == 0)
@@ -70,11 +73,13 @@ static bool is_megatron(const struct limits_asked *a) { return a->dialect == DIA
 static int open_question(struct asking *q)
 {
     struct limits_asked *a = &q->a;
+    const struct optimizer_choice *chosen = &a->tuned.optimizer;
 
     if (money_check(&a->money) < 0 || (a->money.tokens && a->states_only && fail("limits: --tokens needs --model") < 0))
         return -1;
     q->base = (struct plan){ .micro_batch = 1, .accumulation = 1, .seq = a->seq, .recompute = (enum recompute)a->recompute,
-                             .recompute_interval = 1 };
+                             .recompute_interval = 1, .optimizer = (enum optimizer)(chosen->optimizer < 0 ? 0 : chosen->optimizer),
+                             .optimizer_form = (enum optimizer_form)(chosen->form < 0 ? 0 : chosen->form) };
     if (complete(a, &q->base) < 0)
         return -1;
     if (a->precision < 0) {
@@ -136,8 +141,11 @@ static int ask_cell(const struct asking *q, struct limits_row *r)
 
     if (a->states_only)
         return limit_states(a->memory, a->world, r->strategy, r->dialect, (enum dtype)a->precision, &r->limit);
+    struct plan cell = q->base;         /* shares the model; not freed */
     struct fail_sink before = fail_divert(r->refused, sizeof r->refused);
-    int rc = limit_real(&q->base, r->strategy, r->dialect, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &r->limit);
+    plan_defaults(&cell, r->strategy, r->dialect, (enum dtype)a->precision);
+    int rc = optimizer_choose(&cell, &a->tuned.optimizer, "limits") < 0 ? -1 :
+             limit_real(&q->base, r->strategy, r->dialect, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &r->limit);
     fail_restore(before);
     if (rc == 0)
         r->refused[0] = '\0';

@@ -24,7 +24,7 @@ struct limits_asked {
     struct money_question money;
 };
 
-#define LIMITS_ASKED { .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE }
+#define LIMITS_ASKED { .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .tuned = SEARCH_TUNED, .money = MONEY_NONE }
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \

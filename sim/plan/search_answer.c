@@ -134,6 +134,7 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
                      search_elsewhere_json(r, s->n > 0 ? s->ranked[0].found : NULL),
                      "data_parallel_alone", r->alone[0] ? r->alone : NULL);
 
+    json_object_set_new(doc, "left_out", search_left_out_json(o));
     json_object_set_new(doc, "codes", search_codes_json(o, r));
     json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
     json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));

@@ -68,8 +68,9 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
     if (measured_load(a->db, precision, &q->cluster) < 0)
         return measured_status();
+    q->optimizer = a->tuned.optimizer;
     q->options = (struct search_options){
-        .model = &q->model, .cluster = &q->cluster, .seq = a->seq, .global_batch = a->global_batch,
+        .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
         .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : is_megatron(a) ? (precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE)
@@ -132,6 +133,7 @@ void search_question_print(const struct question *q, FILE *to)
 {
     const struct cluster *c = &q->cluster;
     const struct search_options *o = &q->options;
+    char optimizer[96];
 
     fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
     if (q->model.experts)
@@ -141,8 +143,9 @@ void search_question_print(const struct question *q, FILE *to)
         fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);
     if (c->nodes > 1)
         fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
-    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s\n",
+    optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
+    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s\n",
             o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),
-            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels),
+            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), optimizer,
             o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
 }

@@ -16,14 +16,18 @@
 
 #include "model/exchange/export.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 #include "sim/search/search.h"
 
-/* What trains: adapters of a rank (0: everything), of these layers (NULL: all linear ones), beside a model kept in enum base_dtype. */
+/* What trains: adapters of a rank (0: everything), of these layers (NULL: all linear ones), beside a model kept in enum base_dtype;
+ * and what steps it. */
 struct search_tuned {
     int64_t     lora;
     const char *targets;
     int         base;
+    struct optimizer_choice optimizer;
 };
+#define SEARCH_TUNED { .optimizer = OPTIMIZER_CHOICE }
 
 struct search_args {
     const char *model, *cluster, *db;
@@ -39,7 +43,7 @@ struct search_args {
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON };
 
 #define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, \
-                      .headroom = -1, .export_to = -1 }
+                      .headroom = -1, .export_to = -1, .tuned = SEARCH_TUNED }
 
 /* The number format where none is asked for: bf16, or what the GPU has in its place. */
 enum dtype search_precision(const struct gpu *g);
@@ -53,7 +57,9 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
 #define SEARCH_TUNED_OPTS(a) \
     { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
     { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES" }, \
-    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao (with torchao's int4 nothing trains)", .word = &(a).base, .words = knob_words("base_dtype") }
+    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao (with torchao's int4 nothing trains)", .word = &(a).base, .words = knob_words("base_dtype") }, \
+    { "optimizer", "only plans with this optimizer, as plan.json names it (adamw)", .word = &(a).optimizer.optimizer, .words = knob_words("optimizer") }, \
+    { "optimizer-form", "only plans that can have this form of it (foreach; search takes fused where memory is short)", .word = &(a).optimizer.form, .words = knob_words("optimizer_form") }
 
 #define SEARCH_OPTS(a, must) \
     { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must }, \
@@ -81,6 +87,7 @@ struct question {
     struct model   model;
     struct cluster cluster;
     struct search_options options;
+    struct optimizer_choice optimizer;
     bool           chosen;          /* the precision was not asked for */
 };
 

@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 #include "sim/clock/simulate.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
@@ -307,4 +308,46 @@ json_t *search_elsewhere_json(const struct search_result *r, const struct found 
         json_object_set_new(j, "cost", json_pack("{s:f, s:f, s:I}", "step_s", c.step_s, "in_place_step_s", c.in_place_s,
                                                  "in_place_needed_bytes", (json_int_t)c.in_place_needed));
     return j;
+}
+
+/* ---- what falls away ---- */
+
+static int left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT])
+{
+    return optimizer_is_chosen(o->optimizer) ? enumerate_left_out(o, out) : 0;
+}
+
+char *search_left_out_words(const struct search_options *o)
+{
+    struct left_out of[NSTRATEGY * NDIALECT];
+    int n = left_out(o, of);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = n > 0 ? open_memstream(&text, &size) : NULL;
+
+    for (int i = 0; to && i < n; i++) {
+        bool said = false;
+        for (int k = 0; k < i; k++)
+            said |= !strcmp(of[k].why, of[i].why);
+        for (int k = i; k < n && !said; k++)
+            if (!strcmp(of[k].why, of[i].why))
+                fprintf(to, "%s%s %s", k == i ? "left out: " : ", ", strategy_name(of[k].strategy), dialect_name(of[k].dialect));
+        if (!said)
+            fprintf(to, ": %s\n", of[i].why);
+    }
+    if (to)
+        fclose(to);
+    return text;
+}
+
+json_t *search_left_out_json(const struct search_options *o)
+{
+    struct left_out of[NSTRATEGY * NDIALECT];
+    json_t *list = json_array();
+    int n = left_out(o, of);
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "strategy", strategy_name(of[i].strategy), "dialect",
+                                              dialect_name(of[i].dialect), "why", of[i].why));
+    return list;
 }

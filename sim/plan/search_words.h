@@ -32,6 +32,11 @@ bool search_nearest_lacks(const struct found *f, struct lack *l);
 /* What would make it fit. */
 void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size);
 
+/* Where an optimizer or its form was chosen: which strategies fall away, and why, a line for each reason; NULL: none does (allocated).
+ * The same as a list of objects (new reference), empty where none does or nothing was chosen. */
+char   *search_left_out_words(const struct search_options *o);
+json_t *search_left_out_json(const struct search_options *o);
+
 /* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
  * all in device memory.  The same as the object "offload" (new reference). */
 void    search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size);

@@ -127,7 +127,7 @@ static int read_values(struct sweep_axis *a, const char *values)
 
 /* What a search can be asked at a point. */
 static const char *const searched[] = { "model", "strategy", "dialect", "seq", "global_batch", "micro_batch", "precision",
-                                        "recompute", "kernels" };
+                                        "recompute", "kernels", "optimizer", "optimizer_form" };
 
 static int check_key(const struct sweep *s, const char *typed, const char *key)
 {
@@ -341,6 +341,8 @@ static int ask(struct search_args *a, const char *key, const char *text)
         return word_of(key, text, search_dialects, &a->dialect);
     if (!strcmp(key, "recompute"))
         return word_of(key, text, search_recomputes, &a->recompute);
+    if (!strcmp(key, "optimizer") || !strcmp(key, "optimizer_form"))
+        return word_of(key, text, knob_words(key), key[9] ? &a->tuned.optimizer.form : &a->tuned.optimizer.optimizer);
     if (!strcmp(key, "precision") || !strcmp(key, "kernels"))
         return word_of(key, text, knob_words(key), key[0] == 'p' ? &a->precision : &a->kernels);
     if (!strcmp(key, "seq"))

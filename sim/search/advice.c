@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 #include "sim/search/enumerate.h"
 
 /* ---- why ---- */
@@ -150,7 +151,7 @@ static bool shard_more(struct plan *p)
     p->recompute = was.recompute;
     p->recompute_interval = was.recompute_interval;
     p->dropout = was.dropout;
-    return true;
+    return optimizer_carry(&was, p);
 }
 
 /* Within nodes, with as many samples a step; norms on a share of the positions, as torchtitan and Megatron-LM's published runs have them. */

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 
 struct walk {
     const struct search_options *o;
@@ -21,6 +22,12 @@ struct walk {
     bool taken, accepted;               /* any plan */
 };
 
+static void keep_first(struct walk *w)
+{
+    if (!w->first[0])
+        memcpy(w->first, w->refusal, sizeof w->first);
+}
+
 static int offer(struct walk *w, const struct plan *p)
 {
     struct plan q = *p;
@@ -31,8 +38,7 @@ static int offer(struct walk *w, const struct plan *p)
     ok = plan_check(&q, "search");
     fail_restore(before);
     if (ok < 0) {
-        if (!w->first[0])
-            memcpy(w->first, w->refusal, sizeof w->first);
+        keep_first(w);
         return 0;
     }
     w->taken = true;
@@ -64,11 +70,13 @@ static void varied(uint32_t of, int least, int end, const struct knob *out[MOST_
     out[n] = NULL;
 }
 
-/* The command line narrows recompute. */
+/* The command line narrows recompute, and the optimizer's form. */
 static bool wanted(const struct walk *w, const struct knob *k, const struct plan *p)
 {
     uint64_t usual = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL;
 
+    if (k->offset == offsetof(struct plan, optimizer_form) && w->o->optimizer && w->o->optimizer->form >= 0)
+        return (int)p->optimizer_form == w->o->optimizer->form;
     return k->offset != offsetof(struct plan, recompute) || ((w->o->recompute ? w->o->recompute : usual) >> p->recompute & 1);
 }
 
@@ -134,6 +142,18 @@ static enum dtype as_fsdp2(const struct plan *p)
     return q.reduce_dtype;
 }
 
+/* false: the cell has no such optimizer, and no candidate. */
+static bool choose_optimizer(struct walk *w, struct plan *p)
+{
+    struct fail_sink before = fail_divert(w->refusal, sizeof w->refusal);
+    int rc = optimizer_choose(p, w->o->optimizer, "search");
+
+    fail_restore(before);
+    if (rc < 0)
+        keep_first(w);
+    return rc == 0;
+}
+
 static int cell(struct walk *w, enum strategy s, enum dialect d)
 {
     const struct search_options *o = w->o;
@@ -150,6 +170,8 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
         p.kernels = o->kernels;
+        if (!choose_optimizer(w, &p))
+            break;
         if (d == DIALECT_TORCH_FSDP1)
             p.reduce_dtype = as_fsdp2(&p);
         rc = vary(w, knobs, &p, false);
@@ -186,6 +208,11 @@ static int no_cell(const struct search_options *o)
     return fail("nothing to search: no strategy %s in dialect %s; these have it: %s", strategies, dialects, have);
 }
 
+static const char *reason(const struct walk *w)
+{
+    return w->first + (strncmp(w->first, "search: ", 8) ? 0 : 8);
+}
+
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg)
 {
     return enumerate_runs(o, NULL, take, arg);
@@ -206,11 +233,40 @@ int enumerate_runs(const struct search_options *o, int (*run)(const struct plan 
     if (!cells)
         return no_cell(o);
     if (!rc && !w.taken && w.first[0])
-        return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
+        return fail("nothing to search: %s", reason(&w));
     if (!rc && w.taken && !w.accepted)
         return fail("nothing to search: %s can run none of the plans of these strategies and dialects",
                     (const char *)o->accept_what);
     return rc;
+}
+
+/* ---- what falls away ---- */
+
+/* One is enough. */
+static int stop(const struct plan *p, void *arg)
+{
+    (void)p, (void)arg;
+    return 1;
+}
+
+int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT])
+{
+    int n = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            struct walk w = { .o = o, .take = stop };
+            if (!(o->strategies >> s & 1) || !(o->dialects >> d & 1) || !dialect_has((enum dialect)d, (enum strategy)s))
+                continue;
+            cell(&w, (enum strategy)s, (enum dialect)d);
+            if (w.accepted || !(w.taken || w.first[0]))
+                continue;
+            out[n].strategy = (enum strategy)s;
+            out[n].dialect = (enum dialect)d;
+            snprintf(out[n++].why, sizeof out->why, "%s%s", w.taken ? (const char *)o->accept_what : reason(&w),
+                     w.taken ? " can run none of its plans" : "");
+        }
+    return n;
 }
 
 /* ---- elsewhere than in device memory ---- */

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/room.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/found.h"
@@ -176,6 +177,19 @@ static int take_experts(struct grid *g, struct plan *p)
 /* A strategy in a dialect; those that plan_check() refuses are no candidates. */
 struct cell { enum strategy strategy; enum dialect dialect; };
 
+/* false: the cell has no such optimizer. */
+static bool choose_optimizer(struct grid *g, struct plan *p)
+{
+    char why[256];
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = optimizer_choose(p, g->o->optimizer, "search");
+
+    fail_restore(before);
+    if (rc < 0 && !g->refusal[0])
+        memcpy(g->refusal, why, sizeof why);
+    return rc == 0;
+}
+
 /* All pipelines of one cell, micro-batch, tensor and context. */
 static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t tensor, int64_t context)
 {
@@ -197,6 +211,8 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
                 continue;
             }
             plan_defaults(&p, of.strategy, of.dialect, o->precision);
+            if (!choose_optimizer(g, &p))
+                return 0;
             p.parallel.tensor = tensor;
             p.parallel.context = context;
             p.parallel.pipeline = pipe;

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_choice.h"
 
 bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out)
 {
@@ -96,7 +97,7 @@ static int ways_of(const struct plan *p, const struct search_options *o, struct 
         plan_defaults(&out[n], shards[i].s, shards[i].d, p->precision);
         out[n].kernels = p->kernels;
         recompute_all(&out[n]);
-        n += may(o, &out[n]);
+        n += optimizer_carry(p, &out[n]) && may(o, &out[n]);
     }
     return n;
 }

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/optimizer_choice.h"
 
 /* ---- model states of one synthetic unit ---- */
 
@@ -93,6 +94,8 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
     p->kernels = base->kernels;
     p->recompute = base->recompute;
     p->recompute_interval = base->recompute_interval;
+    if (!optimizer_carry(base, p))
+        return fail("limits: optimizer: %s/%s has no such one", strategy_name(q->s), dialect_name(q->d));
     elsewhere_set(p, q->how);
     return plan_check(p, "limits");
 }

@@ -25,7 +25,7 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
                  struct limit *out);
 
 /* With activations, buffers and workspaces: `base` has model, cluster, seq,
- * kernels and recompute set; micro-batch 1 for the first and last question.
+ * kernels, recompute and optimizer set; micro-batch 1 for the first and last question.
  * DataParallel is one process: it is asked about one node of the cluster.  States are kept as `how` says, which the
  * cell has to have (elsewhere.h); host memory and disks are limits then, too. */
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,

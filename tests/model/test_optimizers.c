@@ -246,7 +246,7 @@ static void what_muon_is_not_planned_for_is_refused(void **state)
         { "256x8xh100", "kernels", "\"torch-sdpa\"", "1024 rows, fewer than 2048 ranks" },
         { "8xh100", "strategy", "\"zero1\"", "ZeroRedundancyOptimizer" },
         { "8xh100", "dialect", "\"torch-fsdp1\"", "FSDP1" },
-        { "8xh100", "dialect", "\"deepspeed\"", "DeepSpeed's own optimizer" },
+        { "8xh100", "dialect", "\"deepspeed\"", "framework_version to" },
     };
     char why[512];
     struct plan p;

@@ -255,4 +255,57 @@ check "what a hook of DDP's would save is offered likewise" "$(
         --micro-batch 8 >"$tmp/said" 2>&1 || cat "$tmp/said"
     says 'bf16_compress_hook would take .* less than the first; it changes the numerics: gradients rounded to bf16\.')"
 
+# ---- optimizers ----
+
+check 'search takes plans of the optimizer asked for alone, and names the strategies without it' "$(
+    "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --micro-batch 4 --optimizer muon --no-grid >"$tmp/said" 2>&1 || cat "$tmp/said"
+    says 'kernels torch-sdpa, optimizer muon$'
+    says '^left out: .*zero1 torch.*: optimizer: Muon is planned of whole matrices under ddp'
+    says '"Muon and reduce scatter cannot be used together"'
+    grep ' exposed ' "$tmp/said" | grep -v muon
+    says 'zero2 deepspeed b4x1, muon'
+    says_not 'zero3 deepspeed b'
+    "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --micro-batch 4 --strategy ddp,zero2 --framework any --optimizer adafactor --no-grid \
+        --json --top 1 2>&1 | tr -d '\n' | tr -s ' ' >"$tmp/said"
+    says '"optimizer": "adafactor"'
+    says '{ "strategy": "zero2", "dialect": "deepspeed", "why": "optimizer: DeepSpeed is planned with adamw and muon so far, not with adafactor" }'
+    says_not '"strategy": "ddp", "dialect": "torch", "why"')"
+
+check 'search keeps the form asked for, and what has none falls away' "$(
+    for form in loop fused; do
+        "$B/dpxplan" search --model llama-3.1-8b --cluster 8xl40s --seq 1024 --global-batch 8 --strategy fsdp,zero3 --optimizer-form "$form" --no-grid --top 2 >"$tmp/said" 2>&1
+        says "fsdp torch .*AdamW $form"
+        says '^left out: .*zero3 deepspeed.*: optimizer_form: its optimizer has one form'
+        grep ' exposed ' "$tmp/said" | grep -v "AdamW $form"
+    done
+    "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy fsdp --dialect torch --optimizer sgd --optimizer-form fused --no-grid \
+        --top 1 >"$tmp/said" 2>&1
+    says 'fsdp torch .*, sgd, fused')"
+
+check 'an optimizer that no strategy has is refused with its reason' "$(
+    "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy zero1 --dialect torch --optimizer sgd >"$tmp/said" 2>&1
+    [ $? = 2 ] && says 'nothing to search: optimizer: planned with adamw alone so far, not with sgd' || cat "$tmp/said"
+    "$B/dpxplan" search --model gpt2 --cluster 2xl40s --seq 1024 --global-batch 8 --optimizer paged_adamw_8bit >"$tmp/said" 2>&1
+    [ $? = 2 ] && says 'the host memory of a node is not known' || cat "$tmp/said"
+    "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --grid --optimizer muon >"$tmp/said" 2>&1
+    [ $? = 2 ] || says 'optimizer muon')"
+
+# SGD has 4 bytes a parameter less of states than AdamW.
+check 'limits: a larger model with sgd than with adamw, and reasons that are equal are one line' "$(
+    for o in adamw sgd; do
+        "$B/dpxplan" limits --cluster 2xl40s --model gpt2-xl --seq 512 --recompute full --optimizer $o --dialect torch --json 2>"$tmp/said" |
+            tr -d ' \n' | sed 's/.*"strategy":"fsdp","dialect":"torch"[^}]*"max_params":\([0-9]*\).*/\1/'
+        echo
+    done >"$tmp/most"
+    [ "$(sort -n -u "$tmp/most" | wc -l)" = 2 ] && sort -n "$tmp/most" | cmp -s - "$tmp/most" || cat "$tmp/most" "$tmp/said"
+    "$B/dpxplan" limits --cluster 2xl40s --model gpt2-xl --seq 512 --framework any --optimizer adafactor >"$tmp/said" 2>&1
+    says '^no answer of .*zero1 deepspeed, zero2 deepspeed'
+    cut -d: -f 2- "$tmp/said" | grep 'optimizer' | sort | uniq -d)"
+
+check 'sweep lists optimizers' "$(
+    "$B/dpxplan" sweep --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --over optimizer=adamw,muon,lion_8bit \
+        --csv "$tmp/rows.csv" >"$tmp/said" 2>&1 || cat "$tmp/said"
+    says '^ *muon .*ddp torch b4x1, muon'
+    says '^ *lion_8bit .*ddp torch b4x1, lion_8bit')"
+
 finish

@@ -92,24 +92,23 @@ static void use_flat(void *arg, enum pass pass, enum piece_id piece, int block, 
     sched_act(z->d.s, ACT_R, z->flat, 0, 0);
 }
 
-/* reduce_gradients, stage 1 without overlap_comm: after backward, one parameter group after the other, each in registration order. */
+/* reduce_gradients, stage 1 without overlap_comm: after backward, one parameter group after the other. */
 static void reduce_after(struct z12 *z)
 {
-    int n = 0, all = z->d.m->ntensors;
+    int n = 0;
 
-    for (int i = 0; i < all * z->ngroups; i++) {
-        int t = i % all;
-        if (z->d.m->tensors[t].frozen || z->belongs[t] != i / all)
-            continue;
-        if (z12_acts(z, &t, 1)) {
-            z12_copy_in(z, z->pending, n);
-            n = 0;
-            z12_hook(z, t);
-            continue;
+    for (int g = 0; g < z->ngroups; g++)
+        for (int i = 0, all = z12_members(z, g, z->members); i < all; i++) {
+            int t = z->members[i];
+            if (z12_acts(z, &t, 1)) {
+                z12_copy_in(z, z->pending, n);
+                n = 0;
+                z12_hook(z, t);
+                continue;
+            }
+            z12_add(z, t);
+            z->pending[n++] = t;
         }
-        z12_add(z, t);
-        z->pending[n++] = t;
-    }
     z12_copy_in(z, z->pending, n);
 }
 
@@ -176,6 +175,8 @@ static void epilogue(struct z12 *z, bool boundary)
         accumulate_own(z);
     if (boundary && z->compact && !z->own_live && !z->host)
         z12_build_partition(z, STREAM_COMPUTE);
+    if (boundary && z->muon)
+        z12_muon_orthogonalise(z, z->first_step);
     for (int g = 0; g < z->ngroups && boundary && !z->compact && !z->host; g++)     /* get_flat_partition */
         if (z->group[g].own_pad > 0)
             ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->group[g].pad);
@@ -277,6 +278,14 @@ static int stage_passes(struct z12 *z, bool first_step)
 
 static bool last_group(const struct z12 *z) { return z->of == &z->group[z->ngroups - 1]; }
 
+static void drop_updates(struct z12 *z)
+{
+    sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop updates");
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (z12_group_of(z, t) == z->of && z12_owns(z, t))
+            ds_act(&z->d, &z->updates, ACT_FREE, t, 0);
+}
+
 /* The buffer is one for all groups. */
 static void drop_own(struct z12 *z)
 {
@@ -287,6 +296,8 @@ static void drop_own(struct z12 *z)
         sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop own gradients");
         sched_act(z->d.s, ACT_FREE, z->own, 0, 0);
     }
+    if (z->of->orthogonal && z->of->nown > 0)
+        drop_updates(z);
     if (z->of->own_pad > 0 && !z->compact)
         ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->of->pad);
 }
@@ -341,7 +352,7 @@ static void overflow_and_norm(struct z12 *z)
         z->of = &z->group[g];
         norm(z, flags);
     }
-    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm; g++) {
+    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm && !z->muon; g++) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, z->group[g].among, DT_FP32, RED_SUM, 1)->flags = flags;
         sched_moves(d->s, OF_META);
     }
@@ -423,7 +434,9 @@ static void step_group(struct z12 *z, bool first)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
+    struct plan adamw = *d->p;          /* of what is not Muon's */
 
+    adamw.optimizer = OPTIMIZER_ADAMW;
     drop_grads(z, PHASE_OPTIMIZER, false);
     if (last_group(z))
         release_bucket(z, PHASE_OPTIMIZER, true);
@@ -436,10 +449,12 @@ static void step_group(struct z12 *z, bool first)
                z->of->part * 4)->flags = guard(z);
     sched_does(s, COPY_CLIP, 1);
     act_gradient(z, ACT_RW, grad);
-    lower_adamw(s, d->p, ADAMW_THEN_CAST, z->of->part)->flags = guard(z);
+    struct op *o = z->of->orthogonal ? z12_muon_step(z) : lower_adamw(s, &adamw, ADAMW_THEN_CAST, z->of->part);
+    o->flags = guard(z);
     act_gradient(z, ACT_R, grad);
     sched_act(s, ACT_RW, z->of->master, 0, 0);
-    sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
+    if (!z->of->orthogonal)
+        sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
     if (grad >= 0)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
     else
@@ -451,6 +466,8 @@ static void step_group(struct z12 *z, bool first)
 static void step_on_device(struct z12 *z, bool first)
 {
     overflow_and_norm(z);
+    if (z->muon)
+        z12_muon_commit(z);
     for (int g = 0; g < z->ngroups; g++) {
         z->of = &z->group[g];
         step_group(z, first);
@@ -482,7 +499,7 @@ static int optimizer_step(struct z12 *z, enum sched_id id)
     struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = true };
 
     sched_begin(z->d.s, id);
-    z->makes_sums = id == SCHED_FIRST;
+    z->makes_sums = z->first_step = id == SCHED_FIRST;
     z->copying = false;
     if (z->d.p->parallel.pipeline > 1)
         rc = stage_passes(z, id == SCHED_FIRST);
@@ -548,6 +565,9 @@ static void notes(const struct z12 *z)
     if (z->wide && !z->compact)     /* copy_grads_in_partition: the average replaces a copy that nobody reads */
         sched_note(z->d.s, "DeepSpeed 0.19.6 averages gradients here and then trains on each rank's own, since they "
                            "accumulate in fp32 at stage 1 (mended in 0.19.8); its memory was not compared in this case");
+    if (z->muon)
+        sched_note(z->d.s, "every rank that has a part of a matrix orthogonalises all of it; the memory of Newton-Schulz is that without "
+                           "torch.compile, with which DeepSpeed runs it");
     if (z->stage2 && z->d.p->accumulation > 1)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
     if (z->d.p->parallel.context > 1)   /* average_tensor() divides by world / sequence_parallel_size; stage 3 by world */
@@ -578,6 +598,7 @@ out:
     ds_undeclare(&z.grads);
     ds_undeclare(&z.narrow);
     ds_undeclare(&z.sums);
+    ds_undeclare(&z.updates);
     free(z.start);
     free(z.live);
     free(z.bucket);
@@ -589,6 +610,7 @@ out:
     free(z.slices);
     free(z.group);
     free(z.belongs);
+    free(z.members);
     free(z.owner_last);
     return rc;
 }
@@ -598,6 +620,7 @@ out:
 static void add_touching(struct z12 *z, const int *order, int first, int n, const struct z12_group *g, int64_t world, int64_t *sum)
 {
     int64_t inside = 0, each = world / g->n;        /* so many ranks have each place */
+    int64_t times = g->orthogonal ? 4 : 1;          /* momentum, that of the step, and the update are as large as the gradient */
     int lo = first, hi = first;
 
     for (int64_t r = 0; r < g->n; r++) {
@@ -607,7 +630,7 @@ static void add_touching(struct z12 *z, const int *order, int first, int n, cons
         for (; lo < hi && z->start[order[lo]] + numel(z, order[lo]) <= left; lo++)
             inside -= numel(z, order[lo]);
         for (int64_t k = 0; k < each; k++)
-            sum[each * r + k] += inside;
+            sum[each * r + k] += times * inside;
     }
 }
 
@@ -638,6 +661,7 @@ out:
     free(z.start);
     free(z.group);
     free(z.belongs);
+    free(z.members);
     free(order);
     free(sum);
     ranks[1] = best;

@@ -4,7 +4,7 @@
  * where a plan names it; functions are named at the entries.  lower_zero12.c is init, micro-steps and the step,
  * lower_zero12_groups.c the parameter groups, lower_zero12_layout.c the buffers and which elements lie where in them,
  * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
- * pass cut where the bucket acts, lower_zero12_offload.c what is different where the optimizer is offloaded. */
+ * pass cut where the bucket acts, lower_zero12_offload.c what is different where the optimizer is offloaded, lower_zero12_muon.c its Muon. */
 #ifndef DPX_LOWER_ZERO12_H
 #define DPX_LOWER_ZERO12_H
 
@@ -17,15 +17,16 @@ enum z12_mode {
     Z12_ADD,                        /* each is added to the .grad that exists */
 };
 
-/* Elements [at, at+elems) of the bucket belong to one rank of a group; next, later: of that owner. */
-struct z12_slice { int64_t owner, at, elems; int next; bool later; enum group among; };
+/* Elements [at, at+elems) of the bucket belong to one rank of a group; next, later: of that owner.  Ranks first to last get them back: the
+ * owner; of a matrix that Muon orthogonalises all that have a part of it. */
+struct z12_slice { int64_t owner, at, elems; int next; bool later; enum group among; int64_t first, last; };
 
 /* Elements of a parameter group of experts, at most, unless one tensor has more: max_group_size of
  * split_params_into_different_moe_groups_for_optimizer(), deepspeed/moe/utils.py of 0.19.6 and 0.19.8. */
 #define Z12_EXPERT_GROUP INT64_C(178956971)
 
 /* A parameter group: the only one; with AutoEP one of what is no expert, and those of experts
- * (split_params_into_different_moe_groups_for_optimizer).  Its flat parameters, A elements, are cut over the ranks that have the same. */
+ * (split_params_into_different_moe_groups_for_optimizer); of Muon its matrices, and what AdamW steps (_muon_param_groups).  Its flat parameters, A elements, are cut over the ranks that have the same. */
 struct z12_group {
     enum group among;               /* over which it is cut */
     int64_t    n, rank;             /* ranks; this one */
@@ -34,6 +35,9 @@ struct z12_group {
     int64_t    own_largest;         /* elements of the largest slice in this rank's partition */
     int64_t    own_pad;             /* elements of the partition beyond the last tensor */
     int        nown;
+    bool       orthogonal;          /* Muon's; whole: elements of whole matrices that touch the partition */
+    int64_t    whole;
+    int        momentum, staged;
     int        master, adam, pad, flat_grad, wide_grad;
     /* Layouts: this rank's partition where it lies in `flat`; all of the group there; the partition alone, as parameters in the
      * model's dtype and in fp32; and in `own`. */
@@ -51,12 +55,14 @@ struct z12 {
     bool       compact;             /* reduced gradients accumulate in `own`, which then is this rank's
                                      * partition in fp32: grad_accum_dtype fp32 of 0.19.8 */
     bool       host;                /* offload_optimizer */
+    bool       muon;                /* the first group is Muon's */
     enum dtype bt;                  /* the bucket's; be: its bytes */
     int64_t    be;
     int64_t    bucket_size;         /* elements */
     struct z12_group *group, *of;   /* all; that of which entries are being made */
     int        ngroups;
     int       *belongs;             /* each tensor to one of them */
+    int       *members;             /* for z12_members() */
     int64_t    flat_numel;          /* of all */
     int64_t   *start;               /* of each tensor in the flat order */
     int64_t    own_numel;           /* whole tensors that touch this rank's partition */
@@ -67,6 +73,7 @@ struct z12 {
     struct ds_families grads;       /* .grad of each tensor; copy 1: of a later micro-step that keeps them.
                                      * `wide`: its fp32 sum, and .grad is `narrow` */
     struct ds_families narrow;
+    struct ds_families updates;     /* of `muon`: what the step has for each gradient */
 
     /* `host`: see z12_declare_offload().  `master` is there, and `adam` is `moment`; there is one group. */
     int        staging, host_grad, unused, moment[2], temp;
@@ -74,6 +81,7 @@ struct z12 {
     uint16_t   copied;              /* event: of the last gradient on its way down */
     bool       copying;             /* somebody has to wait for it */
     bool       boundary, makes_sums;    /* the micro-step is the last; it is the first of a run */
+    bool       first_step;
 
     /* The micro-step being emitted. */
     enum z12_mode mode;
@@ -102,6 +110,9 @@ struct z12 {
 
 /* The groups: which tensor belongs to which, where each begins and what this rank has of it; start[], and the tensors in that order. */
 int  z12_make_groups(struct z12 *z, int *order);
+/* The tensors of a group in the optimizer's order: that of registration; Muon's has larger shapes first (original_muon.py, 0.19.8:
+ * sorted(key=lambda x: x.size(), reverse=True)).  How many. */
+int  z12_members(const struct z12 *z, int group, int *out);
 void z12_measure(struct z12 *z);
 void z12_declare(struct z12 *z);
 /* A layout of those of n tensors (NULL: the model's) that `own` has, whole. */
@@ -162,6 +173,18 @@ void z12_offload_init(struct z12 *z);
 void z12_offload_gradient(struct z12 *z, int tensor);
 /* The step up to this rank's share of the updated flat parameters. */
 void z12_offload_step(struct z12 *z, bool first);
+
+/* ---- Muon ---- */
+
+void z12_muon_declare(struct z12 *z);
+/* The updates of the averaged gradients, behind the last micro-step's reduction. */
+void z12_muon_orthogonalise(struct z12 *z, bool first_step);
+void z12_muon_commit(struct z12 *z);
+/* Of the partition of z->of. */
+struct op *z12_muon_step(struct z12 *z);
+/* What muon_update() of a gradient takes at most beside its result, and the operations of its products. */
+int64_t z12_muon_temporaries(const struct tensor *t, enum dtype dt);
+double  z12_muon_flops(const struct tensor *t);
 
 /* ---- backward ---- */
 

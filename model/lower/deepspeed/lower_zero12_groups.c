@@ -3,7 +3,7 @@
  * One of all that trains.  With AutoEP the experts' tensors are taken out of it, in registration order, into groups of their own of at
  * most Z12_EXPERT_GROUP elements (split_params_into_different_moe_groups_for_optimizer, deepspeed/moe/utils.py of 0.19.6 and 0.19.8);
  * a larger tensor is one by itself, and the empty group before the first such is dropped
- * (engine._configure_optimizer); each is cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py).  The flat parameters of all
+ * (engine._configure_optimizer); with Muon there are two, its matrices and what AdamW steps; each is cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py).  The flat parameters of all
  * groups are one buffer here, each group from a multiple of 512 bytes on, as its own allocation would be. */
 #include "model/lower/deepspeed/lower_zero12.h"
 
@@ -20,11 +20,28 @@ static bool apart(const struct z12 *z, int t)
     return z->d.p->parallel.expert > 1 && role_is_of_experts(z->d.m->tensors[t].role);
 }
 
+/* _muon_param_groups(): the half of Muon, then that of AdamW; an empty one is none. */
+static int assign_halves(struct z12 *z)
+{
+    const struct model *m = z->d.m;
+    bool has[2] = { false, false };
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (!m->tensors[t].frozen)
+            has[!plan_orthogonalises(z->d.p, &m->tensors[t])] = true;
+    z->muon = has[0];
+    for (int t = 0; t < m->ntensors; t++)
+        z->belongs[t] = has[0] && has[1] && !m->tensors[t].frozen && !plan_orthogonalises(z->d.p, &m->tensors[t]);
+    return has[0] && has[1] ? 2 : 1;
+}
+
 static int assign(struct z12 *z)
 {
     int64_t in = 0;
     int n = 1;
 
+    if (z->d.p->optimizer == OPTIMIZER_MUON)
+        return assign_halves(z);
     for (int t = 0; t < z->d.m->ntensors; t++) {
         z->belongs[t] = 0;
         if (!apart(z, t))
@@ -39,19 +56,43 @@ static int assign(struct z12 *z)
     return n;
 }
 
+static bool is_smaller(const struct tensor *a, const struct tensor *b)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->shape[i] != b->shape[i])
+            return a->shape[i] < b->shape[i];
+    return false;
+}
+
+int z12_members(const struct z12 *z, int group, int *out)
+{
+    const struct tensor *all = z->d.m->tensors;
+    int n = 0;
+
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        int at = n;
+        if (z->belongs[t] != group || all[t].frozen)
+            continue;
+        for (; z->muon && group == 0 && at > 0 && is_smaller(&all[out[at - 1]], &all[t]); at--)
+            out[at] = out[at - 1];
+        out[at] = t;
+        n++;
+    }
+    return n;
+}
+
 /* _round_robin_reorder: parameters 0, N, 2N, ...; 1, N+1, ... of a group. */
 static int64_t place(struct z12 *z, int group, int64_t at, int *order, int *k)
 {
     int64_t step = z->d.p->ds.round_robin_gradients ? z->d.n : 1;
-    int n = z->d.m->ntensors;
+    int n = z12_members(z, group, z->members);
 
     for (int64_t first = 0; first < step && first < n; first++)
-        for (int64_t t = 0, i = 0; t < n; t++) {
-            if (z->belongs[t] != group || z->d.m->tensors[t].frozen || i++ % step != first)
-                continue;
+        for (int64_t i = first; i < n; i += step) {
+            int t = z->members[i];
             z->start[t] = at;
-            at += numel(z, (int)t);
-            order[(*k)++] = (int)t;
+            at += numel(z, t);
+            order[(*k)++] = t;
         }
     return at;
 }
@@ -63,15 +104,16 @@ int z12_make_groups(struct z12 *z, int *order)
     int k = 0;
 
     z->belongs = calloc((size_t)z->d.m->ntensors + 1, sizeof *z->belongs);
-    z->ngroups = z->belongs ? assign(z) : 0;
+    z->members = calloc((size_t)z->d.m->ntensors + 1, sizeof *z->members);
+    z->ngroups = z->belongs && z->members ? assign(z) : 0;
     z->group = calloc((size_t)z->ngroups + 1, sizeof *z->group);
-    if (!z->belongs || !z->group)
+    if (!z->belongs || !z->members || !z->group)
         return fail("out of memory for parameter groups");
     for (int i = 0; i < z->ngroups; i++) {
         struct z12_group *g = &z->group[i];
-        bool experts = i > 0;
+        bool experts = i > 0 && z->d.p->parallel.expert > 1;
         *g = (struct z12_group){ .among = experts ? GROUP_EXPERT_DATA : GROUP_DATA, .base = at,
-                                 .n = experts ? local->expert_data_ranks : z->d.n,
+                                 .orthogonal = z->muon && i == 0, .n = experts ? local->expert_data_ranks : z->d.n,
                                  .rank = experts ? local->expert_data_rank : z->d.rank };
         g->padded = round_up(place(z, i, at, order, &k) - at, 2 * g->n);
         g->part = g->padded / g->n;
@@ -119,6 +161,7 @@ void z12_measure(struct z12 *z)
         g->nown++;
         z->own_at[t] = z->own_numel * z->d.e;
         z->own_numel += numel(z, t);
+        g->whole += g->orthogonal ? numel(z, t) : 0;
         if (to - from > g->own_largest)
             g->own_largest = to - from;
     }

@@ -53,7 +53,7 @@ static void describe_group(struct z12 *z)
     g->lone_part = z12_partition(z, HOLDS_PARAM, dt);
     g->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
     sched_holds(s, g->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
-    if (!z->host) {
+    if (!z->host && !g->orthogonal) {
         sched_holds(s, g->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
         ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, g->part, round512(g->part * 4));
     }
@@ -84,16 +84,17 @@ static void describe(struct z12 *z)
 
 void z12_act_own(const struct z12 *z, int what)
 {
+    const struct ds_families *each = z->of->orthogonal ? &z->updates : &z->grads;
     int64_t from, to;
 
-    if (z->contiguous || z->compact) {
+    if ((z->contiguous || z->compact) && !z->of->orthogonal) {
         if (z->of->nown > 0 || z->compact)
             sched_act_as(z->d.s, what, z->own, 0, 0, z->of->own_part);
         return;
     }
     for (int t = 0; t < z->d.m->ntensors; t++)
         if (z12_group_of(z, t) == z->of && z12_in_partition(z, t, &from, &to))
-            ds_act_part(&z->d, &z->grads, what, t, from, to - from, from * dtype_bytes(z->grads.dtype));
+            ds_act_part(&z->d, each, what, t, from, to - from, from * dtype_bytes(each->dtype));
 }
 
 /* ---- declaring them ---- */
@@ -111,7 +112,8 @@ static void declare_group(struct z12 *z, int64_t e)
 
     if (!z->host) {
         g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(g->part * 4));
-        g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(g->part * 4));
+        if (!g->orthogonal)
+            g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(g->part * 4));
     }
     g->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(g->own_pad * e));
     g->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1, round512(g->part * e));
@@ -145,6 +147,8 @@ void z12_declare(struct z12 *z)
     ds_declare(d, &z->grads, CAT_GRADS, "gradient", twice && !z->contiguous ? 2 : 1,
                z->wide ? wide_bytes : ds_tensor_bytes);
     ds_hold(d, &z->grads, HOLDS_GRAD, z->wide ? DT_FP32 : d->dt);
+    if (z->muon)
+        z12_muon_declare(z);
     if (z->wide) {
         ds_declare(d, &z->narrow, CAT_GRADS, "gradient before it is added", 1, ds_tensor_bytes);
         ds_hold(d, &z->narrow, HOLDS_GRAD, d->dt);

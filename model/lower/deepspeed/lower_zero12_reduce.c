@@ -116,10 +116,12 @@ void z12_hook(struct z12 *z, int t)
  * slices of one tensor of which the largest is largest_kept. */
 struct chunk { int first, slices; bool by_owner; enum group among; int64_t elems, own, kept, largest_kept; };
 
-/* The rank's own place among those that a slice is reduced over. */
+/* Is this rank among those that get a slice back, by its place in the group that it is reduced over? */
 static bool mine(const struct z12 *z, const struct z12_slice *x)
 {
-    return x->owner == (x->among == GROUP_EXPERT_DATA ? z->d.local->expert_data_rank : z->d.rank);
+    int64_t place = x->among == GROUP_EXPERT_DATA ? z->d.local->expert_data_rank : z->d.rank;
+
+    return x->first <= place && place <= x->last;
 }
 
 static int next_slice(const struct z12 *z, const struct chunk *c, int k)
@@ -368,17 +370,18 @@ static void add_slice(struct z12 *z, struct chunk *c, int k)
         send(z, c);
 }
 
-static void push_slice(struct z12 *z, enum group among, int64_t owner, int64_t at, int64_t elems)
+static void push_slice(struct z12 *z, struct z12_slice x)
 {
-    bool apart = z->compact && owner == z->d.rank;
+    bool apart = z->compact && x.owner == z->d.rank;
     struct z12_slice *last = z->nslices > 0 ? &z->slices[z->nslices - 1] : NULL;
 
-    if (last && last->owner == owner && last->among == among && !apart) {
-        last->elems += elems;
+    if (last && last->owner == x.owner && last->among == x.among && last->first == x.first && last->last == x.last && !apart) {
+        last->elems += x.elems;
         return;
     }
     z->slices = room_for(z->slices, z->nslices, &z->cap_slices, sizeof *z->slices);
-    z->slices[z->nslices++] = (struct z12_slice){ .owner = owner, .at = at, .elems = elems, .next = -1, .among = among };
+    x.next = -1;
+    z->slices[z->nslices++] = x;
 }
 
 /* The bucket's gradients cut at the partition boundaries; neighbours in the bucket that have one owner
@@ -392,7 +395,12 @@ static void find_slices(struct z12 *z)
         int64_t at = z->start[t], end = at + numel(z, t), shift = z->at[t] - at;
         while (at < end) {
             int64_t r = (at - g->base) / g->part, next = g->base + (r + 1) * g->part, to = next < end ? next : end;
-            push_slice(z, g->among, r, at + shift, to - at);
+            struct z12_slice x = { .owner = r, .at = at + shift, .elems = to - at, .among = g->among, .first = r, .last = r };
+            if (g->orthogonal) {                    /* muon_copy_ranks */
+                x.first = (z->start[t] - g->base) / g->part;
+                x.last = (end - 1 - g->base) / g->part;
+            }
+            push_slice(z, x);
             at = to;
         }
     }
@@ -405,7 +413,7 @@ static struct chunk whole_bucket(struct z12 *z, bool own)
     int64_t from, to;
 
     z->nslices = 0;
-    push_slice(z, GROUP_DATA, z->d.rank, 0, z->elements);
+    push_slice(z, (struct z12_slice){ .owner = z->d.rank, .elems = z->elements, .among = GROUP_DATA, .first = z->d.rank, .last = z->d.rank });
     for (int i = 0; i < z->nbucket && z->compact; i++)
         if (z12_in_partition(z, z->bucket[i], &from, &to)) {
             c.kept += to - from;
@@ -469,7 +477,7 @@ static void reduce_slices(struct z12 *z)
     }
     enum group first = z->slices[0].among;
     reduce_among(z, first);
-    if (z->ngroups > 1)
+    if (z->ngroups > 1 && !z->muon)
         reduce_among(z, first == GROUP_DATA ? GROUP_EXPERT_DATA : GROUP_DATA);
 }
 

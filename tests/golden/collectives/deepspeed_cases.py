@@ -5,10 +5,10 @@ from deepspeed_models import MODELS
 
 
 def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
-         recompute="none", dropout=0.0, traces=True, node=None, sp=1, tp=1, **ds):
+         recompute="none", dropout=0.0, traces=True, node=None, sp=1, tp=1, optimizer=None, **ds):
     return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
                 world=world, clip=clip, kernels="torch-sdpa" if sp * tp > 1 else kernels, recompute=recompute,
-                dropout=dropout, traces=traces, node=node, sp=sp, tp=tp, ds=ds)
+                dropout=dropout, traces=traces, node=node, sp=sp, tp=tp, optimizer=optimizer, ds=ds)
 
 
 # `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
@@ -273,6 +273,24 @@ if deepspeed.__version__ == "0.19.8":
     CASES["s2_llama_bf16_accum_fp32_wire"] = case("llama", 2, "bf16", 2, communication_data_type="fp32",
                                                   overlap_comm=True, **FP32, **SMALL)
     CASES["s2_llama_fp16_accum_fp32_noscatter"] = case("llama", 2, "fp16", 2, reduce_scatter=False, **FP32, **TINY)
+    # Two parameter groups: matrices, which ranks orthogonalise whole, and the rest, of which gpt2's embeddings are none.
+    MUON = {
+        "s1_gpt2_bf16_muon":            case("gpt2", 1, "bf16", optimizer="muon"),
+        "s1_llama_bf16_muon_w3_gas3":   case("llama", 1, "bf16", 3, world=3, clip=1.0, optimizer="muon", **SMALL),
+        "s1_llama_fp32_muon_overlap":   case("llama", 1, "fp32", optimizer="muon", overlap_comm=True, **TINY),
+        "s1_gpt2odd_fp16_muon_w3":      case("gpt2odd", 1, "fp16", 2, world=3, optimizer="muon", reduce_bucket_size=1500),
+        "s2_gpt2_bf16_muon":            case("gpt2", 2, "bf16", optimizer="muon", **SMALL),
+        "s2_gpt2_bf16_muon_tiny_w3":    case("gpt2", 2, "bf16", world=3, optimizer="muon", **TINY),
+        "s2_llama_bf16_muon_gas3":      case("llama", 2, "bf16", 3, clip=1.0, optimizer="muon", **SMALL),
+        "s2_llama_fp32_muon_w3":        case("llama", 2, "fp32", world=3, optimizer="muon", overlap_comm=True, **TINY),
+        "s2_gpt2odd_bf16_muon_roundrobin_w3": case("gpt2odd", 2, "bf16", 2, world=3, optimizer="muon", round_robin_gradients=True,
+                                                   reduce_bucket_size=700),
+        "s2_llama_fp16_muon_noscatter": case("llama", 2, "fp16", 2, optimizer="muon", reduce_scatter=False, **TINY),
+        "s2_gpt2_bf16_muon_noncontiguous": case("gpt2", 2, "bf16", optimizer="muon", contiguous_gradients=False, **SMALL),
+    }
+    CASES.update(MUON)
+    # "Muon and reduce scatter cannot be used together"
+    FAILS["s3_llama_bf16_muon"] = case("llama", 3, "bf16", optimizer="muon")
     CASES["s1_llama_fp16_accum_fp32_gas2"] = case("llama", 1, "fp16", 2, **FP32, **SMALL)
 NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_gpt2_fp32_gas3 s1_llama_bf16_w3 " \
               "s1_gpt2_bf16_nonorm s2_gpt2_bf16_tiny_gas3 s2_gpt2_bf16_noncontiguous s2_gpt2_fp16 s2_gpt2odd_bf16 " \
@@ -282,6 +300,8 @@ NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_g
               "s2_gpt2odd_bf16_accum_fp32_owners_w3 s2_gpt2_bf16_accum_fp32_noncontiguous " \
               "s2_llama_bf16_accum_fp32_wire s2_llama_fp16_accum_fp32_noscatter s1_llama_fp16_accum_fp32_gas2 " \
               "s3_llamaq_fp16_three_2x2 s3_gpt2q_fp16_qwz_w4 s0_llama_bf16_sp2 s0_llama_bf16_sp2_w4_gas2 s1_llama_bf16_sp2"
+if deepspeed.__version__ == "0.19.8":
+    NEW_VERSION += " " + " ".join(MUON)
 
 
 def family_cases(f):

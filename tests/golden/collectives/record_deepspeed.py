@@ -40,6 +40,7 @@ import tempfile
 os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["TORCHDYNAMO_DISABLE"] = "1"         # Muon's functions: no compiler is used
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("MASTER_PORT", "29500")
 
@@ -104,6 +105,8 @@ def ds_config(c):
     config["zero_optimization"] = dict(stage=c["stage"], **ds)
     if c["tp"] > 1:
         config["tensor_parallel"] = {"autotp_size": c["tp"]}
+    if c["optimizer"]:          # its AdamW would be FusedAdam, which is CUDA
+        config["optimizer"] = {"type": c["optimizer"], "params": {"lr": 1e-4, "torch_adam": True}}
     return config
 
 
@@ -116,6 +119,7 @@ def dpx_plan(c):
             "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
             **({"parallel": {"context": c["sp"]}} if c["sp"] > 1 else {}),
             **({"parallel": {"tensor": c["tp"]}} if c["tp"] > 1 else {}),
+            **({"optimizer": c["optimizer"]} if c["optimizer"] else {}),
             "recompute": c["recompute"], "dropout": c["dropout"], "deepspeed": c["ds"]}
 
 
@@ -321,8 +325,9 @@ def rank_main(rank, c, folder):
     tensor_ranks[0] = c["tp"]
     mpu = ulysses.share_positions(model, c["sp"], MICRO_BATCH, SEQ) if c["sp"] > 1 else None
     take()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(c), mpu=mpu)
+    optimizer = None if c["optimizer"] else torch.optim.AdamW(model.parameters(), lr=1e-4)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters() if c["optimizer"] else None,
+                                           optimizer=optimizer, config=ds_config(c), mpu=mpu)
     phases = [("init", take())]
 
     if c["tp"] > 1:     # the batch of the first step, pickled, is compared among the ranks once: not in the lists
@@ -351,7 +356,8 @@ def rank_main(rank, c, folder):
     assert engine.skipped_steps == 0, "a step overflowed: the lists would not be typical"
     with open(os.path.join(folder, "out%d" % rank), "w") as f:
         json.dump({"phases": phases, "comments": comments, "sizes": sizes,
-                   "optimizer": type(engine.optimizer).__name__, "adam": "torch.optim.AdamW"}, f)
+                   "optimizer": type(engine.optimizer).__name__,
+                   "adam": "MuonWithAuxAdam, two parameter groups" if c["optimizer"] else "torch.optim.AdamW, one parameter group"}, f)
     # Left without destroying the process group: gloo's tear-down is not what is recorded.
     os._exit(0)
 
@@ -380,7 +386,7 @@ def train(name, c):
 def recording(c, results, traces, plan, config):
     """The text of one case: comments (with `traces` also parameters and module hooks), plan, lists."""
     first = results[0]
-    out = ["# %d CPU ranks (gloo); engine.optimizer is %s; %s, one parameter group"
+    out = ["# %d CPU ranks (gloo); engine.optimizer is %s; %s"
            % (c["world"], first["optimizer"], first["adam"]),
            "# ds_config " + json.dumps(config)]
     if traces:

@@ -274,7 +274,7 @@ def rank_main(rank, c, folder):
     assert engine.skipped_steps == 0, "a step overflowed: the lists would not be typical"
     mine = "rank%d/" % rank
     out = {"phases": phases, "comments": [], "sizes": [], "optimizer": type(engine.optimizer).__name__,
-           "adam": "DeepSpeedCPUAdam" if c["ds"].get("offload_optimizer") else "torch.optim.AdamW",
+           "adam": ("DeepSpeedCPUAdam" if c["ds"].get("offload_optimizer") else "torch.optim.AdamW") + ", one parameter group",
            "memory": {"pinned": pinned, "locked": locked, "buffers": buffers_of(engine.optimizer),
                       "copies": {p: [[f] + v for f, v in sorted(x.items())] for p, x in copies.items() if p != "steady2"},
                       "files": {p: [f for f in x if mine in f[0]] for p, x in files.items() if p != "steady2"}}}
