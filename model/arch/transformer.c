@@ -374,7 +374,7 @@ int64_t model_windowed_layers(const struct model *m)
 {
     int64_t n = 0;
 
-    for (int64_t i = 0; i < m->layers; i++)
+    for (int64_t i = 0; m->window > 0 && i < m->layers; i++)       /* asked for each plan, of models of thousands of blocks */
         n += model_windowed(m, i);
     return n;
 }

@@ -61,11 +61,13 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
 static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money, FILE *to)
 {
     int64_t tied = 0;
+    bool by_room = false;
 
-    while (tied < n && of[tied].tied)
-        tied++;
+    for (; tied < n && of[tied].tied; tied++)
+        by_room |= of[tied].by_room;
     if (tied > 1)
-        fprintf(to, "tied with the fastest, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last%s\n",
+        fprintf(to, "tied with the fastest%s, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last%s\n",
+                by_room ? ", or with the fastest that has room" : "",
                 search_second_is_plain(of, n) ? ", but for the second, which is plainer than the first" : "");
     fprintf(to, "%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {

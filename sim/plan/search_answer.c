@@ -54,6 +54,7 @@ static json_t *ranked_json(const struct ranked *k, const struct money_question *
     if (!j)
         return NULL;
     json_object_set_new(j, "tie", json_boolean(k->tied));
+    json_object_set_new(j, "tie_with_room_only", json_boolean(k->by_room));
     json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
     json_object_set_new(j, "departures", json_integer(k->departures));
     json_object_set_new(j, "variants", json_integer(k->variants));

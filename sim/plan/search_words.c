@@ -187,8 +187,9 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
         return;
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
-        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction; "
+        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction%s; "
                  "%sit is closest to its framework's defaults (%d option%s changed).", mine, tied,
+                 of[0].by_room ? " (its own from the fastest with room; the fastest of all is tight)" : "",
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     if (tied > 1)

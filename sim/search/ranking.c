@@ -69,10 +69,18 @@ struct look {
     bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
 };
 
-/* An idea with what is known of the plan that stands for it. */
-struct idea { struct ranked r; struct look look; };
+/* A plan that may stand for its idea, with what is known of it. */
+struct stand { struct ranked r; struct look look; };
+
+/* An idea: the plan that stands for it; and where that one is tight or waits, the one with room that would (r.found NULL: there is none). */
+struct idea { struct stand is, roomy; };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
+
+static bool is_slower(const struct look *than, const struct look *l)
+{
+    return l->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, l->step_s);
+}
 
 /* `than`: only a plan that is as fast is of interest; NULL: any. */
 static int look_at(struct desk *d, const struct found *f, const struct look *than, struct look *out)
@@ -93,7 +101,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
         rc = ties_views_of(&st, out->step_s);
         for (int v = 0; v < TIES_VIEWS; v++)
             out->step_s[v] += f->retry_s;
-        out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
+        out->slower = rc == 0 && than && is_slower(than, out);
         if (rc == 0 && !out->slower) {
             search_verdict(f, &e);
             out->fits = e.m.fits;
@@ -129,51 +137,81 @@ static int preferred(const struct ranked *x, const struct ranked *y)
            old[0] != old[1] ? old[0] - old[1] : x->departures - y->departures;
 }
 
-/* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred.
- * 1, 0 when none fits after all, -1. */
-static int settle(const struct search_result *r, int64_t head, struct desk *d, struct ranked *out, struct look *best)
+static bool has_room(const struct ranked *r) { return !r->tight && !r->waits; }
+
+/* Is it tight for certain?  What is allocated needs the headroom. */
+static bool is_full(const struct found *f) { return (f->looked_at && f->tight) || f->needed > cluster_available(&f->plan.cluster); }
+
+/* Can the variant change what stands for the idea? */
+static bool is_of_interest(const struct idea *idea, const struct found *f, int departures)
 {
-    struct look first = { 0 }, other;
+    const struct ranked *is = &idea->is.r, *roomy = &idea->roomy.r;
+    bool nearer = departures < is->departures;
+
+    if (!is->found || is->waits || nearer)
+        return true;
+    return is->tight && !is_full(f) && (!roomy->found || departures < roomy->departures);
+}
+
+/* A variant that fits: it stands for the idea if it is as fast as the fastest and preferred; one that is slower, but has room where that
+ * one has not, if it is as fast as the fastest of those and preferred. */
+static void compare(struct idea *idea, const struct look *first, const struct stand *with)
+{
+    bool slower = is_slower(first, &with->look);
+
+    if (!slower && preferred(&with->r, &idea->is.r) < 0)
+        idea->is = *with;
+    else if (slower && has_room(&with->r) && (!idea->roomy.r.found || preferred(&with->r, &idea->roomy.r) < 0))
+        idea->roomy = *with;
+}
+
+/* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred; beside a tight one
+ * the same of those with room.  1, 0 when none fits after all, -1. */
+static int settle(const struct search_result *r, int64_t head, struct desk *d, struct idea *out)
+{
+    struct look first = { 0 };
+    int64_t variants = 0;
     int tried = 0;
 
-    *out = (struct ranked){ 0 };
+    *out = (struct idea){ 0 };
     for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
-        struct ranked candidate = { .found = f };
+        bool any = out->is.r.found != NULL;
         if (!ranking_same_idea(&f->plan, &r->found[head].plan))
             continue;
-        if (out->found) {
-            out->variants++;
-            if (f->step_s > SEARCH_NEAR * first.step_s[0] || tried == VARIANTS)
-                continue;
-        }
-        candidate.departures = ranking_departures(&f->plan);
-        if (out->found && candidate.departures >= out->departures && !out->waits && !out->tight)
+        variants += any;
+        int departures = ranking_departures(&f->plan);
+        if (any && (f->step_s > SEARCH_NEAR * first.step_s[0] || tried == VARIANTS || !is_of_interest(out, f, departures)))
             continue;
-        tried += out->found != NULL;
-        if (look_at(d, f, out->found ? &first : NULL, &other) < 0)
+        const struct look *than = !any ? NULL : has_room(&out->is.r) ? &first : out->roomy.r.found ? &out->roomy.look : NULL;
+        struct stand with;
+        tried += any;
+        if (look_at(d, f, than, &with.look) < 0)
             return -1;
-        if (other.slower)
+        if (with.look.slower)
             continue;
-        if (!other.fits) {
-            out->variants -= out->found != NULL;
+        if (!with.look.fits) {
+            variants -= any;
             continue;
         }
-        fill(&candidate, f, &other, candidate.departures);
-        if (!out->found)
-            first = other;
-        else if (preferred(&candidate, out) >= 0)
-            continue;
-        *best = other;
-        candidate.variants = out->variants;
-        *out = candidate;
+        with.r = (struct ranked){ 0 };
+        fill(&with.r, f, &with.look, departures);
+        if (any)
+            compare(out, &first, &with);
+        else {
+            out->is = with;
+            first = with.look;
+        }
     }
-    return out->found != NULL;
+    out->is.r.variants = out->roomy.r.variants = variants;
+    if (has_room(&out->is.r))
+        out->roomy.r.found = NULL;
+    return out->is.r.found != NULL;
 }
 
 static int by_answer(const void *a, const void *b)
 {
-    const struct ranked *x = &((const struct idea *)a)->r, *y = &((const struct idea *)b)->r;
+    const struct ranked *x = &((const struct idea *)a)->is.r, *y = &((const struct idea *)b)->is.r;
 
     if (x->waits != y->waits)
         return x->waits ? 1 : -1;
@@ -186,17 +224,64 @@ static int by_answer(const void *a, const void *b)
     return x->found->order < y->found->order ? -1 : 1;
 }
 
-/* Which ideas are a tie with the fastest; returns how many. */
-static int64_t tie(struct idea *all, int64_t ideas, int64_t fastest)
+/* All ideas that matter, by the time of their fastest plan. */
+struct ideas {
+    const struct search_result *r;
+    const struct found **heads;     /* of ideas seen, those that do not fit after all among them */
+    struct idea *of;
+    int64_t nheads, n, asked, fastest;      /* fastest: of those that do not wait; -1 */
+};
+
+static bool is_tied(const struct look *best, const struct look *l)
 {
-    const double *best = all[fastest].look.step_s;
+    double apart = fabs(l->step_s[0] - best->step_s[0]);
+
+    return l == best || (apart <= ties_unsure_s(best->step_s, l->step_s) && l->step_s[0] <= SEARCH_NEAR * best->step_s[0]);
+}
+
+/* The idea's plan with room; NULL: it has none. */
+static struct stand *roomy_of(struct idea *idea)
+{
+    return has_room(&idea->is.r) ? &idea->is : idea->roomy.r.found ? &idea->roomy : NULL;
+}
+
+/* What plans with room are compared with: of those that are a tie with the fastest of all the fastest with room.  NULL: there is none. */
+static const struct look *with_room(const struct ideas *all)
+{
+    const struct look *fastest = &all->of[all->fastest].is.look, *best = NULL;
+
+    for (int64_t i = 0; i < all->n; i++) {
+        const struct stand *roomy = roomy_of(&all->of[i]);
+        if (roomy && is_tied(fastest, &roomy->look) && (!best || roomy->look.step_s[0] < best->step_s[0]))
+            best = &roomy->look;
+    }
+    return best;
+}
+
+/* Which ideas are a tie, and of which of their plans; returns how many. */
+static int64_t tie(struct ideas *all)
+{
+    const struct look *fastest, *room;
     int64_t tied = 0;
 
-    for (int64_t i = 0; i < ideas; i++) {
-        const double *its = all[i].look.step_s;
-        all[i].r.tied = fabs(its[0] - best[0]) <= (i == fastest ? 0 : ties_unsure_s(best, its)) &&
-                        its[0] <= SEARCH_NEAR * best[0] && !all[i].r.waits;
-        tied += all[i].r.tied;
+    if (all->fastest < 0)               /* all wait */
+        return 0;
+    fastest = &all->of[all->fastest].is.look;
+    room = with_room(all);
+    for (int64_t i = 0; i < all->n; i++) {
+        struct idea *idea = &all->of[i];
+        struct stand *roomy = roomy_of(idea);
+        idea->is.r.tied = !idea->is.r.waits && is_tied(fastest, &idea->is.look);
+        if (roomy && room && is_tied(room, &roomy->look)) {
+            roomy->r.by_room = !is_tied(fastest, &roomy->look);
+            roomy->r.tied = true;
+        }
+    }
+    for (int64_t i = 0; i < all->n; i++) {          /* whoever has room stands for its idea: `room` points into them till here */
+        struct idea *idea = &all->of[i];
+        if (idea->roomy.r.tied)
+            idea->is = idea->roomy;
+        tied += idea->is.r.tied;
     }
     return tied;
 }
@@ -216,22 +301,17 @@ static int settle_one(void *of, int64_t i)
 {
     struct settling *s = of;
 
-    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i].r, &s->idea[i].look);
+    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i]);
     return s->settled[i] < 0 ? -1 : 0;
 }
-
-/* All ideas that matter, by the time of their fastest plan. */
-struct ideas {
-    const struct search_result *r;
-    const struct found **heads;     /* of ideas seen, those that do not fit after all among them */
-    struct idea *of;
-    int64_t nheads, n, asked, fastest;      /* fastest: of those that do not wait; -1 */
-};
 
 /* Does the answer end before this plan? */
 static bool enough(const struct ideas *all, const struct found *f)
 {
-    return all->n >= all->asked && all->fastest >= 0 && f->step_s > SEARCH_NEAR * all->of[all->fastest].look.step_s[0];
+    if (all->n < all->asked || all->fastest < 0 || f->step_s <= SEARCH_NEAR * all->of[all->fastest].is.look.step_s[0])
+        return false;
+    const struct look *room = with_room(all);
+    return !room || f->step_s > SEARCH_NEAR * room->step_s[0];
 }
 
 static bool is_known(const struct ideas *all, const struct found *f)
@@ -267,7 +347,8 @@ static int collect(struct ideas *all)
             if (!s->settled[i])
                 continue;
             all->of[all->n] = s->idea[i];
-            if (!s->idea[i].r.waits && (all->fastest < 0 || s->idea[i].look.step_s[0] < all->of[all->fastest].look.step_s[0]))
+            const struct stand *is = &s->idea[i].is;
+            if (!is->r.waits && (all->fastest < 0 || is->look.step_s[0] < all->of[all->fastest].is.look.step_s[0]))
                 all->fastest = all->n;
             all->n++;
         }
@@ -286,9 +367,9 @@ static void plain_and_tight_second(struct idea *all, int64_t tied)
     struct idea plain;
 
     for (int64_t i = 1; i < tied; i++)
-        if (all[i].r.tight && !ranking_deprecated(&all[i].r.found->plan) && all[i].r.departures < all[at].r.departures)
+        if (all[i].is.r.tight && !ranking_deprecated(&all[i].is.r.found->plan) && all[i].is.r.departures < all[at].is.r.departures)
             at = i;
-    if (at < 2 || all[0].r.tight)
+    if (at < 2 || all[0].is.r.tight)
         return;
     plain = all[at];
     memmove(&all[2], &all[1], (size_t)(at - 1) * sizeof *all);
@@ -302,14 +383,14 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     all.of = room_new((size_t)r->nfit + 1, sizeof *all.of);
     all.heads = room_new((size_t)r->nfit + 1, sizeof *all.heads);
     int rc = collect(&all);
-    *tied = tie(all.of, all.n, all.fastest < 0 ? 0 : all.fastest);         /* < 0: all wait */
+    *tied = tie(&all);
     if (all.n > 1)
         qsort(all.of, (size_t)all.n, sizeof *all.of, by_answer);
     plain_and_tight_second(all.of, *tied);
     n = rc < 0 ? -1 : all.n < n ? all.n : n;
     for (int64_t i = 0; i < n; i++) {
-        out[i] = all.of[i].r;
-        out[i].unsure_s = i ? ties_unsure_s(all.of[0].look.step_s, all.of[i].look.step_s) : 0;
+        out[i] = all.of[i].is.r;
+        out[i].unsure_s = i ? ties_unsure_s(all.of[0].is.look.step_s, all.of[i].is.look.step_s) : 0;
         struct found *f = &r->found[out[i].found - r->found];
         f->waits = out[i].waits;
         f->waits_known = true;

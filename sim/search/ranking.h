@@ -6,11 +6,15 @@
  * An idea is a strategy in a dialect with its micro-batch, recompute, shard group and what it keeps elsewhere than in
  * device memory; plans that differ only in
  * buckets, units, prefetch and such are its variants.  An idea is a tie with the fastest where their difference is within
- * the prediction's error (ties.h) and below 5 %.  Ties come first: those with room before tight ones, deprecated
+ * the prediction's error (ties.h) and below 5 %.  Where the fastest is tight, the fastest tie with room is what others with room are compared
+ * with as well, the same way: it would be the answer, and a plainer plan that is as fast has the better claim.  An idea whose fastest
+ * plan is tight is then stood for by its fastest plan with room, if that is such a tie.
+ *
+ * Ties come first: those with room before tight ones, deprecated
  * wrappers behind, then by the number of departures from their framework's defaults, but that a tight one which is nearer to them than
  * the first is the second; then the others by time.  A plan
  * that waits for memory, which its step time leaves out, comes after all that do not.  PyTorch's allocator is
- * replayed for every idea of the answer; a plan that it refuses is not in it.  All ideas within the 5 % are looked
+ * replayed for every idea of the answer; a plan that it refuses is not in it.  All ideas that may be a tie are looked
  * at, so that the first does not depend on how many are asked for. */
 #ifndef DPX_RANKING_H
 #define DPX_RANKING_H
@@ -19,10 +23,12 @@
 #include "sim/search/search.h"
 
 struct ranked {
-    const struct found *found;  /* of the idea's variants that are a tie, the one nearest to the defaults */
+    const struct found *found;  /* of the idea's variants that are a tie with its fastest (or its fastest with room), the one nearest to
+                                 * the defaults */
     int64_t variants;           /* other plans of this idea that fit, where not replayed by what is allocated */
     int     departures;         /* options that are not their framework's default */
-    bool    tied;               /* with the fastest; the fastest itself is.  None that waits is */
+    bool    tied;               /* with the fastest, or with the fastest tie that has room; both themselves are.  None that waits is */
+    bool    by_room;            /* with the latter alone: the fastest of all, which is tight, is faster */
     bool    tight;              /* as `eval` says it */
     bool    waits;              /* for memory */
     double  low_s, high_s;      /* 90 % interval of the step */

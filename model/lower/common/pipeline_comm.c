@@ -28,12 +28,12 @@ static bool is_backward(int verb) { return verb == PIPE_BACKWARD || verb == PIPE
 
 /* ---- a rank by itself: _add_unshard_reshard(), _add_reduce_grad() ---- */
 
-/* Chunks of the next ACTIVE_STAGES different ones from act i on, a pair counted as one; how many. */
-static int next_chunks(const struct pipeline_acts *order, int i, int chunks[ACTIVE_STAGES + 1])
+/* Of the rank's `all` chunks the next ACTIVE_STAGES different ones from act i on, a pair counted as one; how many. */
+static int next_chunks(const struct pipeline_acts *order, int i, int all, int chunks[ACTIVE_STAGES + 1])
 {
     int n = 0;
 
-    for (; i < order->n; i++) {
+    for (; i < order->n && n < all; i++) {
         bool seen = false;
         for (int k = 0; k < n; k++)
             seen |= chunks[k] == order->act[i].chunk;
@@ -56,9 +56,9 @@ static bool holds(const int *chunks, int n, int chunk)
 struct gathered { int chunk[ACTIVE_STAGES + 2], n; };
 
 /* What is not among the next goes, what is and is not there yet comes. */
-static void gather(struct pipeline_acts *l, struct gathered *g, const struct pipeline_acts *order, int i)
+static void gather(struct pipeline_acts *l, struct gathered *g, const struct pipeline_acts *order, int i, int chunks)
 {
-    int next[ACTIVE_STAGES + 1], n = next_chunks(order, i, next), kept = 0;
+    int next[ACTIVE_STAGES + 1], n = next_chunks(order, i, chunks, next), kept = 0;
 
     for (int k = 0; k < g->n; k++) {
         if (holds(next, n, g->chunk[k]))
@@ -92,7 +92,7 @@ static void with_gathers(const struct pipeline *p, const struct pipeline_acts *o
     for (int i = 0; i < order->n; i++) {
         struct pipeline_act a = order->act[i];
         if (i == 0 || !order->act[i - 1].with)
-            gather(l, &g, order, i);
+            gather(l, &g, order, i, p->chunks);
         put(l, (enum pipeline_verb)a.verb, a.chunk, a.step, a.with);
         if ((a.verb == PIPE_BACKWARD || a.verb == PIPE_WEIGHT) && --left[a.chunk] == 0)
             reduce(l, a.chunk);
