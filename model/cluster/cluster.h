@@ -71,6 +71,7 @@ struct cluster {
     int64_t    memory;              /* per rank, as the driver reports */
     int64_t    context;             /* outside every allocator: gpu.reserved + gpu.context */
     double     headroom;            /* share of memory kept free, 0.05 */
+    double     power_limit_w;       /* of each GPU, as nvidia-smi -pl sets it; 0: its board's own */
     struct cluster_node node;               /* each */
     int        is_host;             /* ranks are processes on CPU cores: of this machine (localhost), or of
                                      * several like it; "host": true in a file */
@@ -121,6 +122,10 @@ double gpu_scaled_peak(const struct gpu *g, enum scaled s);
 const char *gpu_lacks_scaled(const struct gpu *g, enum scaled s);
 /* Watts of a board at its limit, by the table's name, and where that is stated (`source` may be NULL); 0: not known. */
 double power_watts(const char *name, const char **source);
+/* Watts of the GPU alone at its limit: of a superchip without its Grace; 0: not known. */
+double power_gpu_watts(const char *name);
+/* The least share of it that a limit may be: published sweeps go no lower. */
+#define POWER_LEAST (200.0 / 700)
 /* The names nearest to an unknown one, "h100, h200, h20", into `out`. */
 void gpu_nearest(const char *name, char *out, size_t size);
 

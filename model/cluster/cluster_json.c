@@ -4,7 +4,7 @@
  *       "gpu": "h100",                    or an object for a type the table lacks
  *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
  *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },      or "gbit_per_s": 3200
- *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05,
+ *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05, "power_limit_w": 500,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
  *                 "cores": 112, "gpu_links": 8,
  *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26 } }
@@ -306,6 +306,22 @@ static int shape(const struct obj *o, int64_t *nodes, int64_t *per_node)
     return 0;
 }
 
+static int get_power(const struct obj *o, struct cluster *c)
+{
+    double own = power_gpu_watts(c->gpu.name);
+
+    if (get_rate(o, "power_limit_w", 1e5, 1, &c->power_limit_w) < 0)
+        return -1;
+    if (!(c->power_limit_w > 0))
+        return 0;
+    if (!(own > 0))
+        return fail("%s: \"power_limit_w\": the board power of '%s' is not known", o->name, c->gpu.name);
+    if (!(c->power_limit_w >= POWER_LEAST * own && c->power_limit_w <= own))
+        return fail("%s: \"power_limit_w\" is %g, must be between %.0f and %g for '%s': nothing is published below",
+                    o->name, c->power_limit_w, ceil(POWER_LEAST * own), own, c->gpu.name);
+    return 0;
+}
+
 static int finish(const struct obj *o, struct cluster *c)
 {
     if (!(c->intra > 0) && c->gpus_per_node > 1)
@@ -324,7 +340,7 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
 {
     static const char *const keys[] = {
         "name", "nodes", "gpus_per_node", "world_size", "gpu", "intra", "inter", "memory_bytes",
-        "context_bytes", "headroom", "host", "node", NULL };
+        "context_bytes", "headroom", "power_limit_w", "host", "node", NULL };
     const json_t *host;
     struct obj    o;
     struct gpu    g;
@@ -344,6 +360,7 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
         || get_int(&o, "memory_bytes", 1, SIZE_LIMIT, &out->memory) < 0
         || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &out->context) < 0
         || get_fraction(&o, "headroom", CLUSTER_HEADROOM_MAX, &out->headroom) < 0
+        || get_power(&o, out) < 0
         || tier(&o, "intra", &out->intra, &out->alpha_intra, NULL) < 0
         || tier(&o, "inter", &out->inter, &out->alpha_inter, &out->nics) < 0
         || node_from_json(&o, &out->node) < 0)
@@ -432,6 +449,8 @@ json_t *cluster_to_json(const struct cluster *c)
     json_object_set_new(inter, "nics", json_integer(c->nics));
     json_object_set_new(j, "intra", tier_to_json(c->intra, c->alpha_intra));
     json_object_set_new(j, "inter", inter);
+    if (c->power_limit_w > 0)
+        json_object_set_new(j, "power_limit_w", json_real(c->power_limit_w));
     if (c->is_host)
         json_object_set_new(j, "host", json_true());
     json_t *node = node_to_json(c);

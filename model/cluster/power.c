@@ -32,6 +32,17 @@ static const struct { const char *name; double watts; const char *source; } tabl
     { "mi300x",         750,  "AMD MI300X datasheet" },
 };
 
+/* NVIDIA GB200 NVL72 datasheet: "configurable up to 1,200 W" a GPU.  Of GH200's 1000 W no share is stated. */
+static const struct { const char *name; double watts; } alone[] = { { "gb200", 1200 }, { "gh200", 0 } };
+
+double power_gpu_watts(const char *name)
+{
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (!strcasecmp(alone[i].name, name))
+            return alone[i].watts;
+    return power_watts(name, NULL);
+}
+
 double power_watts(const char *name, const char **source)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

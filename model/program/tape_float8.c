@@ -107,7 +107,7 @@ static int turn_in_graph(struct tape *t, int store, int64_t numel, bool columns,
         turned = make(t, numel, 2);
         in = 2 * numel;
     }
-    pass_over(t, "fused cast to float8", in + numel);
+    pass_over(t, columns ? "fused cast to float8" : "fused cast to float8, transposed", in + numel);
     int data = make(t, numel, 1);
     tape_unref(t, turned);
     return data;

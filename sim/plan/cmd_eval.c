@@ -191,6 +191,9 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
     if (gpu_lacks(&p->cluster.gpu, p->precision))
         printf("  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
+    if (p->cluster.power_limit_w > 0 && !p->cluster.measured)
+        printf("  %g of %g W a GPU: products at %.2f of the rate that the whole power leaves them at most\n", p->cluster.power_limit_w,
+               power_gpu_watts(p->cluster.gpu.name), gpu_power_share(&p->cluster.gpu, p->cluster.power_limit_w));
     measured_print(p, s, stdout);
 }
 

@@ -42,6 +42,7 @@ static bool cluster_key_entry(int i, const char **name, const char **text)
           "together in one direction, alpha_us, nics." },
         { "memory_bytes, context_bytes, headroom", "of a GPU: as nvidia-smi shows it; what no framework gets of it; the "
           "share that is kept free." },
+        { "power_limit_w", "of a GPU, watts, as nvidia-smi -pl sets it; left out: the board's own (`dpxplan list gpus`)." },
         { "node", "memory_bytes, dram_gb_per_s, sockets, disk_bytes, disk_read_gb_per_s, disk_write_gb_per_s of a node, for "
           "offloading." },
         { NULL, NULL }

@@ -40,7 +40,8 @@ static void of_step(const struct money_question *q, const struct plan *p, double
     out->high_days = steps * high / DAY;
     out->gpu_hours = steps * step / HOUR * (double)p->cluster.world_size;
     out->cost = q->price >= 0 ? q->price * out->gpu_hours : -1;
-    out->watts = q->watts > 0 ? q->watts : p->cluster.is_host ? 0 : power_watts(p->cluster.gpu.name, NULL);
+    out->watts = q->watts > 0 ? q->watts : p->cluster.is_host ? 0 : p->cluster.power_limit_w > 0 ? p->cluster.power_limit_w
+               : power_watts(p->cluster.gpu.name, NULL);
     out->kwh = out->watts * out->gpu_hours / 1000;
 }
 
@@ -210,7 +211,7 @@ int money_print(const struct money_question *q, const struct plan *p, const stru
         print_energy(&m, to);
         power_watts(p->cluster.gpu.name, &source);
         fprintf(to, " at %g W a GPU (%s); hosts, network and cooling come on top\n", m.watts,
-                q->watts > 0 || !source ? "as given" : source);
+                q->watts > 0 || !source ? "as given" : p->cluster.power_limit_w > 0 ? "the cluster's power_limit_w" : source);
     }
     if (q->days >= 0) {
         struct money_fewest f;

@@ -20,7 +20,7 @@ enum { KEY = 96 };
 static const struct { const char *name, *key; } aliases[] = {
     { "nodes", "cluster.nodes" }, { "gpus_per_node", "cluster.gpus_per_node" }, { "gpu", "cluster.gpu" },
     { "network", "cluster.inter.gbit_per_s" }, { "memory", "cluster.memory_bytes" },
-    { "headroom", "cluster.headroom" },
+    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" },
 };
 #define NALIASES (sizeof aliases / sizeof *aliases)
 
@@ -320,6 +320,7 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
         json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
         c.headroom = base->headroom;
+        c.power_limit_w = base->power_limit_w;
     }
     doc = cluster_to_json(&c);
     if (strcmp(key, "cluster.gpu"))

@@ -8,11 +8,13 @@
  * dimension 128; see attention_s() in kernel_cost.c. */
 #include "sim/price/gpu_rates.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Votes, large products (m*n*k above 1e11).  A100: vidur 0.753, cookbook 0.79, napkin-math
- * 0.925.  A100 PCIe: SimuMax 0.757.  H100: vidur 0.758, napkin-math 0.744, marin 0.758.  B200:
- * SimuMax 0.51, sustained (a search for the best shape found 0.85). */
+ * 0.925.  A100 PCIe: SimuMax 0.757.  H100: vidur 0.758, napkin-math 0.744, marin 0.758.  B200,
+ * cuBLAS of CUDA 12.8 and later, runs of a fraction of a second: torchao 0.669 (pytorch/ao#2427), vLLM 0.71
+ * (vllm-project/vllm#19566), tilus 0.741, Modular 0.814. */
 #define VIDUR    "microsoft/vidur data/profiling/compute"
 #define COOKBOOK "EleutherAI/cookbook benchmarks/sizing"
 #define NAPKIN   "tusharhqq/napkin-math-gpu results"
@@ -20,13 +22,23 @@
 #define SIMUMAX  "MooreThreads/SimuMax configs/system"
 #define MLENG    "stas00/ml-engineering"
 #define TE_GEMM  "NVIDIA/TransformerEngine docs/examples/gemm_profiling"
+#define TLX      "facebookexperimental/triton#854, #3558"
+#define AZURE    "Azure/AI-benchmarking-guide Azure_Results/ND_GB200_v6_results.md"
 #define FA3      "FlashAttention-3, arXiv 2407.08608, figures 5 and 6"
 
 /* sustained: power.  A Hopper in a benchmark of a few products runs at 1980 MHz, one that multiplies
  * and communicates for minutes at 1575 (deepseek-ai/DeepGEMM#120: "the power consumption exceeded
  * the limit ... from 1980MHz to 1575MHz").  H100's three votes are of such short runs, vidur's
  * with weights that draw little.  A100's median is of long runs on random data already, as is
- * 257 TFLOP/s against 295 on zeros (H. He, thonking.ai), and so is B200's.  Others: not known.
+ * 257 TFLOP/s against 295 on zeros (H. He, thonking.ai).  Others: not known.
+ *
+ * Blackwell, whose software all has CUDA 12.8 or later: three publications multiply random numbers at the power limit, in shares
+ * of their own peak, in the form of gemm_cost.c.  SimuMax's B200 0.51 (its products by tens of milliseconds); a B200 at 750 W
+ * 0.497 and 0.458, by gpu_power_share() 0.579 at 1000 W in the middle (facebookexperimental/triton#854, #3558); a GB200 after 10,000
+ * products in fp8, 2826 to 2907 TFLOP/s from 4096^3 to 32768^3, 0.624, or 0.633 in 16 bits by the ratio below (Azure).  The
+ * median of the three over 0.725.  tests/sim/test_gpu_rates.c computes it again.  29 nodes of B200 that multiply 8192^3 for
+ * minutes reach 0.685 (mghpcc/aicr-benchmarks, gpu-fryer) and do not vote: all their numbers are positive and between 2^20 and
+ * 2^32, in fp8 one and the same, where they reach 0.91 of the peak.
  *
  * sustained_12_8: with cuBLAS of CUDA 12.8 and later.  The longest product published, 16384^3 of 12.6 ms, reaches 700.6 TFLOP/s
  * on H100 (marin, JAX 0.10; the same at 8192^3: 753.3; torch 2.8.0+cu128 there 717.4, napkin-math).  In the form of
@@ -66,9 +78,9 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
         "as H100; nothing holds its few units back", { 0 } } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
-      { 0.51, 1.6, 1, 1, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
-        SIMUMAX ", " MLENG " network/README.md, " MARIN "; FlashAttention-2: "
-        "Dao-AILab/flash-attention#1589", BLACKWELL_SCALED } },
+      { 0.725, 1.6, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+        "pytorch/ao#2427, vllm-project/vllm#19566, NVIDIA/tilus, modular.com; " SIMUMAX ", " TLX ", " AZURE "; " MLENG
+        " network/README.md, " MARIN "; FlashAttention-2: Dao-AILab/flash-attention#1589", BLACKWELL_SCALED } },
     /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two). */
     { " b300 gb300 ",
       { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
@@ -155,6 +167,18 @@ double gpu_scaled_share(const struct gpu *g, enum scaled s, bool *published)
 
     *published = own > 0;
     return own > 0 ? own : g->sm_arch >= 100 ? blackwell[s] : hopper[s] > 0 ? hopper[s] : 1;
+}
+
+/* Power that is drawn whatever the clock, and what is left of it, as the square of the clock: between a fixed voltage, where power
+ * is in proportion to the clock, and one that follows the clock, where it is as its cube.  POWER_FIXED by least absolute log error over
+ * published products and clocks under a limit (tests/sim/test_gpu_rates.c); training steps under one are in no fit. */
+#define POWER_FIXED 0.21
+
+double gpu_power_share(const struct gpu *g, double limit_w)
+{
+    double own = power_gpu_watts(g->name);
+
+    return limit_w > 0 && limit_w < own ? sqrt((limit_w / own - POWER_FIXED) / (1 - POWER_FIXED)) : 1;
 }
 
 double gpu_stream(const struct gpu *g)

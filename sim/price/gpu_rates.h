@@ -32,7 +32,7 @@
 
 struct gpu_rates {
     double gemm, gemm_spread;       /* share of the matrix peak: 256x128 tile, endless k */
-    double sustained;               /* of that share, what is left in minutes of training */
+    double sustained;               /* of that share, what is left in minutes of training, at the board's power limit */
     double sustained_12_8;          /* the same since CUDA 12.8 */
     double hbm, hbm_spread;         /* share of the memory bandwidth */
     double attention[NFLASH];       /* share of the matrix peak, forward */
@@ -55,6 +55,8 @@ double gpu_peak(const struct gpu *g, enum dtype t);
 
 /* Of a narrower format (gpu_scaled_peak()): scaled[] of the type, or that of its next relative (`published` false). */
 double gpu_scaled_share(const struct gpu *g, enum scaled s, bool *published);
+/* What a power limit below the board's own leaves of the rate at which products run at the board's: 1 without a limit. */
+double gpu_power_share(const struct gpu *g, double limit_w);
 /* The sentence that a type has no units for this precision, which then runs at the fp32 rate; NULL where it has. */
 const char *gpu_lacks(const struct gpu *g, enum dtype t);
 

@@ -88,6 +88,8 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
         d.flops *= gpu_scaled_peak(g, scaled) * gpu_scaled_share(g, scaled, &published) / gpu_peak(g, t);
     if (in->sustained && half(t)) {
         d.calm = in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+        if (in->limited > 0)            /* of the most that is known at the board's own limit */
+            d.calm = fmin(d.calm, r->sustained_12_8 * in->limited);
         d.flops *= d.calm;
     }
     return d;
@@ -145,6 +147,8 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
 
     if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
         rate *= NARROW;             /* the first's range is over both widths */
+    if (in->limited > 0)            /* its multiplications draw no less than those of a product */
+        rate = fmin(rate, device_in(g, t, in, SCALED_NONE).flops);
     within(out, LAUNCH_S * kernel_launches(set, pass, k)
                 + fmax(own * (in->masked || all ? 1 : CAUSAL) / rate, (double)k->bytes / gpu_stream(g)),
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);

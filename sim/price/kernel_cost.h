@@ -31,6 +31,7 @@ struct kernel_context {
     bool       masked;                      /* an additive mask: the kernel computes every score, half of them for nothing */
     bool       sustained;                   /* minutes of it, at the power limit: a training step */
     bool       cuda_12_8;                   /* products of this CUDA or a later one */
+    double     limited;                     /* gpu_power_share() under a limit below the board's own; 0: there is none */
 };
 
 /* The time of one kernel as published figures have it, with nothing else known. */

@@ -103,6 +103,7 @@ static void describe(struct cost_cache *c, const struct plan *p)
         .measured = c->measured ? c->measured : c->traced, .set = p->kernels, .gemm = &c->gemm, .seq = seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
         .attention_forward = 4 * pairs * (double)heads * (double)m->head_dim,
         .sustained = true,
+        .limited = p->cluster.power_limit_w > 0 ? gpu_power_share(&p->cluster.gpu, p->cluster.power_limit_w) : 0,
     };
 }
 
@@ -157,6 +158,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
            && plan_attention_seq(o) == plan_attention_seq(p)
            && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
            && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
+           && !(o->cluster.power_limit_w < p->cluster.power_limit_w) && !(o->cluster.power_limit_w > p->cluster.power_limit_w)
            && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;
 }
 

@@ -13,7 +13,10 @@ static const struct share
     fused_norm = { .55, .77 },      /* one Triton kernel each way, rows of 4096..32768; A100 bf16, H100 fp32, with the sum before */
     rotary     = { .51, .51 },      /* A100: 1024..16384 tokens of 8192, bf16 */
     loss       = { .65, .65 },      /* A100: log_softmax and nll of 16384 rows, 32768..131072 wide, fp32 */
-    embedding  = { .26, .26 };      /* A100: 16384 rows of 4096, vocabularies of 16384 to 131072 */
+    embedding  = { .26, .26 },      /* A100: 16384 rows of 4096, vocabularies of 16384 to 131072 */
+    turned     = { .64, .64 };      /* inductor's kernels that write what they read in the other order: 1.4 TB/s where those that do
+                                     * not reach 2.2, the copy rate, on an H100 with 2.4 TB/s (casts to float8 with a transposition;
+                                     * pytorch/pytorch#133242; the 2.2 of 2.4 in pytorch/ao torchao/testing/float8/roofline_utils.py) */
 
 static double of(const struct gpu *g, struct share s)
 {
@@ -24,6 +27,8 @@ double stream_share(const struct gpu *g, enum kernel_set set, const struct kerne
 {
     if (set == KERNELS_DPX || gpu_is_host(g))
         return 1;
+    if (set == KERNELS_TORCH_COMPILE && k->name && strstr(k->name, "transpos"))
+        return of(g, turned);
     if (set == KERNELS_TORCH_COMPILE && k->name && !strncmp(k->name, "fused", 5))
         return k->kind == KC_NORM ? of(g, fused_norm) : 1;
     if (kernels_are_megatron(set) && k->kind == KC_NORM)

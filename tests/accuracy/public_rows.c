@@ -11,7 +11,7 @@
  * its result read.  They are no part of a plan: their time is added here.  attn_impl defaults to FlashAttention 1 in Triton
  * (submit_benchmarks.py); llm-foundry#838, the large table, installed FlashAttention 2.4.2.
  *
- * torchtitan: FSDP2 by blocks, reduce fp32, clipped at 1.  Its H100 has 96 GB of HBM2e, 2.4 TB/s.
+ * torchtitan: FSDP2 by blocks, reduce fp32, clipped at 1.  Its H100 has 96 GB of HBM2e, 2.4 TB/s, limited to 500 W where that is stated.
  * "selective (op)" is recompute "op", which its llama_7b.toml of March 2024 had as well; a layer's is every second
  * block.  Its rotary embedding multiplies complex numbers in fp32, which inductor leaves to PyTorch's own kernels
  * ("does not support code generation for complex operators"): cast, product and cast back move 20 bytes an element of q
@@ -67,6 +67,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b" : strstr(get(t, "model"), "405B") ? "llama-3.1-405b"
                    : strstr(get(t, "model"), "70B") ? "llama-3.1-70b" : "llama-3.1-8b");
     TEXT(r->gpu, strstr(get(t, "gpu"), "A100") ? "a100-80gb" : "h100");
+    r->watts = strstr(get(t, "gpu"), "500W") ? 500 : 0;
     TEXT(r->table, "torchtitan");
     r->fsdp1 = !strncmp(get(t, "strategy"), "fsdp1", 5);
     r->sharding = FSDP1_FULL_SHARD;
@@ -183,6 +184,7 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     }
     if (!foundry && !strcmp(r->gpu, "h100")) {
         out->cluster.gpu.hbm = 2.4e12;
+        out->cluster.power_limit_w = r->watts;
         out->cluster.memory = (int64_t)(95.04 * 0x1p30) + out->cluster.gpu.reserved;
     }
     out->seq = r->seq;

@@ -304,6 +304,9 @@ static void bad_fields_are_refused_by_name(void **state)
     json_refused("{\"gpu\": \"h100\", \"memory_bytes\": 5}", "context_bytes");
     json_refused("{\"gpu\": \"h100\", \"headroom\": 1}", "headroom");
     json_refused("{\"gpu\": \"h100\", \"headroom\": \"5%\"}", "headroom");
+    json_refused("{\"gpu\": \"h100\", \"power_limit_w\": 701}", "between 200 and 700");
+    json_refused("{\"gpu\": \"h100\", \"power_limit_w\": 150}", "power_limit_w");
+    json_refused("{\"gpu\": \"gh200\", \"power_limit_w\": 700}", "board power");
     json_refused("{\"gpu\": \"h100\", \"name\": \"a\\nb\"}", "name");
     json_refused("{\"gpu\": \"h100\", \"host\": 1}", "host");
 }
@@ -333,6 +336,7 @@ static void same(const struct cluster *a, const struct cluster *b)
     assert_close(a->intra, b->intra, 0);
     assert_close(a->inter, b->inter, 0);
     assert_close(a->headroom, b->headroom, 0);
+    assert_close(a->power_limit_w, b->power_limit_w, 0);
     assert_string_equal(a->gpu.name, b->gpu.name);
     assert_string_equal(a->gpu.source, b->gpu.source);
     assert_int_equal(a->gpu.memory, b->gpu.memory);
@@ -503,6 +507,8 @@ static void every_gpu_of_the_table_has_a_board_power_with_its_source(void **stat
         assert_non_null(source);
     }
     assert_true(power_watts("cpu", NULL) <= 0);
+    assert_close(power_gpu_watts("gb200"), 1200, 0);        /* its share of a superchip is 1350 with half a Grace */
+    assert_close(power_gpu_watts("h100"), 700, 0);
 }
 
 int main(void)

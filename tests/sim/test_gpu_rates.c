@@ -1,7 +1,8 @@
-/* What products of 8 and 4 bits reach beside those of 16: the shares of gpu_rates.c from the benchmark that they are of. */
+/* Shares of gpu_rates.c from the benchmarks that they are of: products of 8 and 4 bits beside those of 16, Blackwell's at its power limit. */
 #include "tests/check.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "sim/price/gemm_cost.h"
 #include "sim/price/gpu_rates.h"
@@ -63,6 +64,106 @@ assert_close(gpu_scaled_share(g, rows[i].format, &published), share, 0.005);
     }
 }
 
+/* Share of this peak at which the form of gemm_cost.c takes as long as `flops` says, operands of `bytes` an element. */
+static double level(const struct gpu *g, double peak, int64_t m, int64_t n, int64_t k, int64_t bytes, double flops)
+{
+    struct gemm_device d = gemm_device(g, DT_BF16);
+    struct gemm what = { 1, m, n, k, bytes * (m * k + n * k) + 2 * m * n, false };
+    double s = 2.0 * (double)m * (double)n * (double)k / flops, low = .01, high = 10;
+
+    for (int i = 0; i < 60; i++) {
+        double at = sqrt(low * high);
+        d.flops = peak * at;
+        *(gemm_prior(&d, &what, NULL) > s ? &low : &high) = at;
+    }
+    return low;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+/* Blackwell at its power limit.  Azure/AI-benchmarking-guide@2a370be6 Azure_Results/ND_GB200_v6_results.md: TFLOP/s of cuBLASLt in fp8
+ * on a GB200, CUDA 12.8, random numbers, after 10,000 products; facebookexperimental/triton#854, #3558: 8192^3 of random normal numbers on a
+ * B200 at 750 W; MooreThreads/SimuMax: the level of gemm_points.c. */
+static void long_runs_set_what_blackwell_sustains(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; double tflops; } azure[] = {
+        { 4096, 4096, 4096, 2834.6 }, { 8192, 8192, 8192, 2876.6 }, { 16384, 16384, 16384, 2906.9 }, { 32768, 32768, 32768, 2825.6 },
+        { 6144, 12288, 12288, 2895.6 },
+    };
+    enum { N = sizeof azure / sizeof *azure };
+    const struct gpu *gb200 = gpu_find("gb200"), *b200 = gpu_find("b200");
+    const struct gemm_point *points;
+    double of[N], votes[3];
+    bool published;
+
+    for (int i = 0; i < N; i++)
+        of[i] = level(gb200, gpu_scaled_peak(gb200, SCALED_FP8_TENSOR), azure[i].m, azure[i].n, azure[i].k, 1, 1e12 * azure[i].tflops);
+    qsort(of, N, sizeof *of, ascending);
+    votes[0] = of[N / 2] / gpu_scaled_share(gb200, SCALED_FP8_TENSOR, &published);
+    votes[1] = (level(b200, b200->bf16, 8192, 8192, 8192, 2, 1087.7e12) + level(b200, b200->bf16, 8192, 8192, 8192, 2, 1003e12)) / 2
+               / gpu_power_share(b200, 750);
+    assert_true(gemm_published(b200, &points, &votes[2]) > 0);
+    print_message("  shares of the peak in long runs: %.3f %.3f %.3f\n", votes[0], votes[1], votes[2]);
+    qsort(votes, 3, sizeof *votes, ascending);
+    assert_close(gpu_rates(b200)->gemm * gpu_rates(b200)->sustained, votes[1], 0.01);
+    assert_true(gpu_rates(b200) == gpu_rates(gb200));
+}
+
+/* What is left under a power limit.  Products: cuBLAS in 16 bits, of the level of gpu_rates.c at the board's own power.  Clocks: of a
+ * Hopper that trains in tf32, of that under 700 W (arXiv 2604.11391, figure 6b). */
+struct limited { const char *gpu; double watts, left; const char *source; };
+
+static double of_level(const char *gpu, int64_t m, int64_t n, int64_t k, double flops)
+{
+    const struct gpu *g = gpu_find(gpu);
+
+    return level(g, g->bf16, m, n, k, 2, flops) / (gpu_rates(g)->gemm * gpu_rates(g)->sustained_12_8);
+}
+
+static double law(double share, double fixed) { return sqrt(fmax(share - fixed, 1e-6) / (1 - fixed)); }
+
+static double law_error(const struct limited *of, int n, double fixed)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += fabs(log(law(of[i].watts / power_gpu_watts(of[i].gpu), fixed) / of[i].left));
+    return sum / n;
+}
+
+static void a_power_limit_leaves_what_was_published(void **state)
+{
+    (void)state;
+    const struct limited of[] = {
+        { "h100", 500, of_level("h100", 65536, 8192, 7168, 575.12e12), "pytorch/FBGEMM#2546, the middle one of three products" },
+        { "gb300", 500, 617.0 / 1717.4, "facebookexperimental/triton#2023, #740" },
+        { "h100", 200, 625.0 / 1969, "clock" },  { "h100", 300, 1132.0 / 1969, "clock" }, { "h100", 400, 1501.0 / 1969, "clock" },
+        { "h100", 500, 1731.0 / 1969, "clock" }, { "h100", 600, 1889.0 / 1969, "clock" },
+    };
+    enum { N = sizeof of / sizeof *of };
+    double least = INFINITY, fixed = 0, ours;
+
+    for (double f = 0; f < 0.28; f += 0.01)
+        if (law_error(of, N, f) < least) {
+            least = law_error(of, N, f);
+            fixed = f;
+        }
+    ours = gpu_power_share(gpu_find("h100"), 350);
+    assert_close((0.5 - ours * ours) / (1 - ours * ours), fixed, 0.05);
+    print_message("  under a power limit: %.0f %% of the power is drawn at any clock, mean error %.1f %%\n", 100 * fixed, 100 * least);
+    for (int i = 0; i < N; i++) {
+        double got = gpu_power_share(gpu_find(of[i].gpu), of[i].watts);
+        print_message("  %-6s %4.0f W  published %.2f  ours %.2f  %s\n", of[i].gpu, of[i].watts, of[i].left, got, of[i].source);
+        assert_close(got, of[i].left, 0.25);
+    }
+    assert_close(gpu_power_share(gpu_find("h100"), 0), 1, 0);
+    assert_close(gpu_power_share(gpu_find("h100"), 700), 1, 0);
+}
+
 static void formats_wait_for_their_generation(void **state)
 {
     (void)state;
@@ -98,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_those_of_the_benchmark),
+        cmocka_unit_test(long_runs_set_what_blackwell_sustains),
+        cmocka_unit_test(a_power_limit_leaves_what_was_published),
         cmocka_unit_test(formats_wait_for_their_generation),
         cmocka_unit_test(peaks_are_dense),
     };
