@@ -2,8 +2,6 @@
  * is refused. */
 #include "tests/model/te_built.h"
 
-#include "model/exchange/megatron_import.h"
-#include "model/exchange/megatron_memory.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/plan_groups.h"
 #include "tests/model/plans.h"
@@ -158,10 +156,6 @@ static void what_latent_attention_is_not_planned_with(void **state)
     deepseek(&x, 8, 2);
     assert_int_equal(plan_check(&x.plan, "plan"), 0);
     p = x.plan;
-    p.parallel.context = 2;
-    p.shard_group = 4;
-    refused(&p, "parallel.context");
-    p = x.plan;
     p.megatron.tp_comm_overlap = true;
     refused(&p, "tp_comm_overlap");
     p = x.plan;
@@ -187,39 +181,6 @@ static void what_latent_attention_is_not_planned_with(void **state)
     plan_free(&p);
 }
 
-/* A command line without its options would be another model's. */
-static void other_forms_of_the_plan_are_refused(void **state)
-{
-    static const char options[] = "{'expert_model_parallel_size': 8, 'expert_tensor_parallel_size': 1, 'moe_token_dispatcher_type': 'alltoall',"
-                                  " 'moe_grouped_gemm': true, 'micro_batch_size': 1, 'seq_length': 4096, 'bf16': true}";
-    json_error_t error;
-    json_t *line;
-    char text[sizeof options], why[512] = "";
-    struct megatron_report report;
-    struct built x;
-    FILE *null = fopen("/dev/null", "w");
-
-    (void)state;
-    memcpy(text, options, sizeof options);
-    for (char *c = text; *c; c++)
-        *c = *c == '\'' ? '"' : *c;
-    line = json_loads(text, 0, &error);
-    assert_non_null(line);
-    assert_non_null(null);
-    deepseek(&x, 8, 1);
-    fail_capture(why, sizeof why);
-    assert_int_equal(megatron_export(&x.plan, null), -1);
-    assert_non_null(strstr(why, "latent attention: not written as options"));
-    assert_int_equal(megatron_import(line, "options", &x.plan), -1);
-    assert_non_null(strstr(why, "latent attention: not read from options"));
-    assert_int_equal(megatron_report_of(&x.plan, &report), -1);
-    assert_non_null(strstr(why, "models without experts"));
-    fail_capture(NULL, 0);
-    fclose(null);
-    json_decref(line);
-    plan_free(&x.plan);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,7 +189,6 @@ int main(void)
         cmocka_unit_test(tensor_parallel_ranks_gather_what_came_down),
         cmocka_unit_test(ranks_have_what_megatron_deals_out),
         cmocka_unit_test(what_latent_attention_is_not_planned_with),
-        cmocka_unit_test(other_forms_of_the_plan_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
