@@ -54,6 +54,35 @@ static void a_block_keeps_its_latents_and_whole_keys(void **state)
     finish(&x);
 }
 
+/* Of two ranks that share the positions, each way: what one has of them is kept as by one alone, but for a random generator's state of each of two
+ * steps or chunks; a ring's keys and values in one piece are those that came last, and exchanged heads have their output, too, before it is dealt out.  Its messages are keys of 192 and values of 128 of all heads; gathers
+ * are of either; exchanged heads go out as queries, keys and values, and come back as values. */
+static void a_context_has_keys_wider_than_values(void **state)
+{
+    static const enum context_method methods[] = { CONTEXT_RING, CONTEXT_ALL_GATHER, CONTEXT_ULYSSES };
+    static const int64_t forward[3][4] = { { KEY + VALUE }, { 2 * KEY, 2 * VALUE }, { KEY, KEY, VALUE, VALUE } };
+    const int64_t n = T / 2, own = 2 * n * (2 * H + 2 * Q_RANK + 2 * KV_RANK) + 3 * rows(n) + 2 * n * HEADS * (2 * KEY + 2 * VALUE) + r512(4 * n * HEADS),
+                  mlp = 2 * n * 2 * H + rows(n) + 2 * n * 3 * FFN;
+    struct built x;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        deepseek(&x, 8, 1);
+        x.plan.parallel.context = 2;
+        x.plan.parallel.context_method = methods[i];
+        x.plan.parallel.context_balance = true;
+        x.plan.megatron.a2a_ranks = 1;
+        assert_int_equal(plan_check(&x.plan, "plan"), 0);
+        is(saved(&x, PIECE_DENSE), own + mlp + (methods[i] == CONTEXT_ULYSSES ? 512 + 2 * n * HEADS * VALUE : 2 * 512));
+        const struct piece *p = &x.program.piece[PIECE_DENSE];
+        int sent = methods[i] == CONTEXT_RING ? 1 : methods[i] == CONTEXT_ALL_GATHER ? 2 : 4;
+        assert_int_equal(p->ncollectives[PASS_FORWARD], sent);
+        for (int k = 0; k < sent; k++)
+            is(p->collectives[PASS_FORWARD][k].elems, n * HEADS * forward[i][k]);
+        finish(&x);
+    }
+}
+
 /* The checkpoint of the core keeps q, k, v as they go in, and the next layer what comes out. */
 static void recompute_of_the_core_frees_its_rows_alone(void **state)
 {
@@ -185,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_keeps_its_latents_and_whole_keys),
+        cmocka_unit_test(a_context_has_keys_wider_than_values),
         cmocka_unit_test(recompute_of_the_core_frees_its_rows_alone),
         cmocka_unit_test(tensor_parallel_ranks_gather_what_came_down),
         cmocka_unit_test(ranks_have_what_megatron_deals_out),
