@@ -1,6 +1,6 @@
 /* hf_keys_experts.c -- configs of mixtures of experts.  Defaults are those of the configuration_<family>.py of
- * transformers 5.23.  What only routes tokens (groups of experts, losses that balance them) or only scales numbers is not
- * looked at: tokens are taken to spread evenly. */
+ * transformers 5.23.  What only routes tokens (losses that balance them, how many groups of experts a token may take) or only scales
+ * numbers matters to exports alone: tokens are taken to spread evenly. */
 #include <string.h>
 
 #include "base/fail.h"
@@ -36,7 +36,7 @@ static const struct hf_key deepseek_v3_keys[] = {
     INT("num_experts_per_tok", experts_used, 8), BOOL("norm_topk_prob", topk_norm, true),
     INT_NULL("num_key_value_heads", kv_heads, 128), INT_NULL("q_lora_rank", q_rank, 1536), INT("kv_lora_rank", kv_rank, 512),
     INT("qk_rope_head_dim", rope_dim, 64), INT("v_head_dim", value_dim, 128), ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT,
-    NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
+    INT("topk_group", route_best, 4), REAL("routed_scaling_factor", route_scale, 2.5), NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
 static const struct hf_fixed deepseek_v3_fixed[] = {
     { NULL, "rope_interleave", "true", "rotation of halves is not supported" },

@@ -144,6 +144,8 @@ struct model {
     /* What only the numbers depend on, not sizes or times. */
     double  norm_eps, init_std;
     double  attn_softcap;           /* soft-capping of attention scores (gemma2), 0 if none */
+    int64_t route_best;             /* of route_groups those that a token's experts are chosen from, and what their weights, which add */
+    double  route_scale;            /* up to 1, are multiplied by (deepseek_v3) */
     int64_t attn_scalar;            /* scores are divided by its square root: head_dim, mostly */
     double  embed_scale, residual_scale;        /* granite's multipliers; gemma's follows from hidden */
     double  logit_scale;            /* granite divides logits by it, cohere multiplies */

@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
-#include "model/plan/megatron_model.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -94,6 +93,19 @@ static void say_spread(const struct plan *p)
                   "plan: --moe-router-force-load-balancing");
 }
 
+/* deepseek_v3's: sigmoids, chosen with a bias from the best groups. */
+static void write_router(const struct model *m, FILE *to)
+{
+    if (m->route_groups == 0)
+        return;
+    fprintf(to, "--moe-router-score-function sigmoid\n--moe-router-enable-expert-bias\n");
+    if (m->route_groups > 1) {
+        number(to, "--moe-router-num-groups", m->route_groups);
+        number(to, "--moe-router-group-topk", m->route_best);
+    }
+    fprintf(to, "--moe-router-topk-scaling-factor %g\n", m->route_scale);
+}
+
 /* The dispatcher and the experts that our schedules have. */
 static void write_experts(const struct plan *p, FILE *to)
 {
@@ -101,6 +113,11 @@ static void write_experts(const struct plan *p, FILE *to)
 
     if (m->experts == 0)
         return;
+    if (m->dense_first > 0)
+        fprintf(to, "--moe-layer-freq ([0]*%" PRId64 "+[1]*%" PRId64 ")\n", m->dense_first, m->layers - m->dense_first);
+    if (m->shared_ffn > 0)
+        number(to, "--moe-shared-expert-intermediate-size", m->shared_ffn);
+    write_router(m, to);
     number(to, "--num-experts", m->experts);
     number(to, "--moe-router-topk", m->experts_used);
     number(to, "--moe-ffn-hidden-size", m->expert_ffn);
@@ -143,6 +160,33 @@ static void write_scaled(const struct plan *p, FILE *to)
         number(to, "--fp8-amax-history-len", o->fp8_amax_history_len);
 }
 
+static double scaling(const struct model *m, const char *key, double usual)
+{
+    const json_t *v = json_object_get(m->rope_scaling, key);
+
+    return json_is_number(v) ? json_number_value(v) : usual;
+}
+
+/* MLATransformerConfig's.  Without scaling YaRN by 1 is plain rotation (yarn_rotary_pos_embedding.py); where it begins no option says: 4096. */
+static void write_latent(const struct model *m, FILE *to)
+{
+    double from = scaling(m, "original_max_position_embeddings", 4096);
+
+    if (m->kv_rank == 0)
+        return;
+    fprintf(to, "--multi-latent-attention\n");
+    if (m->q_rank > 0)
+        number(to, "--q-lora-rank", m->q_rank);
+    number(to, "--kv-lora-rank", m->kv_rank);
+    number(to, "--qk-head-dim", m->head_dim - m->rope_dim);
+    number(to, "--qk-pos-emb-head-dim", m->rope_dim);
+    number(to, "--v-head-dim", m->value_dim);
+    fprintf(to, "--rope-type yarn\n--rotary-scaling-factor %g\n--mscale %g\n--mscale-all-dim %g\n", scaling(m, "factor", 1), scaling(m, "mscale", 1),
+            scaling(m, "mscale_all_dim", 0));
+    if (from < 4096 || from > 4096)
+        notes_say("dpx: export to megatron: original_max_position_embeddings: %g, which no option says: Megatron-LM's YaRN begins at 4096", from);
+}
+
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
@@ -153,7 +197,7 @@ static void write_model(const struct model *m, int64_t seq, FILE *to)
     flag(to, m->kv_heads != m->heads, "--group-query-attention");
     if (m->kv_heads != m->heads)
         number(to, "--num-query-groups", m->kv_heads);
-    if (m->head_dim * m->heads != m->hidden)
+    if (m->head_dim * m->heads != m->hidden && m->kv_rank == 0)
         number(to, "--kv-channels", m->head_dim);
     number(to, "--max-position-embeddings", m->context > seq ? m->context : seq);
     number(to, "--vocab-size", m->vocab);
@@ -166,7 +210,8 @@ static void write_model(const struct model *m, int64_t seq, FILE *to)
     flag(to, !m->tied, "--untie-embeddings-and-output-weights");
     flag(to, !m->mlp_bias, "--disable-bias-linear");
     flag(to, m->qkv_bias && !m->out_bias, "--add-qkv-bias");
-    flag(to, m->qk_norm, "--qk-layernorm");
+    flag(to, m->qk_norm || m->kv_rank > 0, "--qk-layernorm");
+    write_latent(m, to);
 }
 
 int megatron_export(const struct plan *p, FILE *to)
@@ -175,8 +220,6 @@ int megatron_export(const struct plan *p, FILE *to)
         return fail("export to megatron: dialect: the plan is for %s", dialect_name(p->dialect));
     if (p->parallel.first_stage_less > 1 || p->parallel.last_stage_less > 1)
         return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
-    if (megatron_model_unsaid(&p->model))
-        return fail("export to megatron: model: %s: %s: not written as options yet", p->model.name, megatron_model_unsaid(&p->model));
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

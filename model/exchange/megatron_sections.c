@@ -81,7 +81,11 @@ static const struct { const char *key, *option; } same[] = {
     { "num_layers", NULL }, { "hidden_size", NULL }, { "ffn_hidden_size", NULL }, { "num_attention_heads", NULL }, { "num_query_groups", NULL },
     { "normalization", NULL }, { "position_embedding_type", NULL }, { "make_vocab_size_divisible_by", NULL }, { "transformer_impl", NULL },
     { "cross_entropy_fusion_impl", NULL }, { "num_moe_experts", "num_experts" }, { "expert_model_parallel_size", NULL },
-    { "expert_tensor_parallel_size", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
+    { "expert_tensor_parallel_size", NULL }, { "moe_router_topk", NULL }, { "moe_ffn_hidden_size", NULL }, { "moe_layer_freq", NULL },
+    { "moe_shared_expert_intermediate_size", NULL }, { "moe_token_dispatcher_type", NULL }, { "moe_expert_capacity_factor", NULL },
+    { "moe_router_score_function", NULL }, { "moe_router_num_groups", NULL }, { "moe_router_group_topk", NULL }, { "moe_router_dtype", NULL },
+    { "moe_aux_loss_coeff", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
+    { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
     { "fp4", "fp4_format" },
 };
 
@@ -108,6 +112,11 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "delay_wgrad_compute", NULL, false, true }, { "enable_cuda_graph", NULL, false, true }, { "use_megatron_fsdp", NULL, false, true },
     { "use_torch_fsdp2", NULL, false, true }, { "use_tp_pp_dp_mapping", NULL, false, true }, { "use_precision_aware_optimizer", NULL, false, true },
     { "optimizer_cpu_offload", NULL, false, true }, { "qk_layernorm", NULL, false, true }, { "add_qkv_bias", NULL, false, true },
+    { "moe_grouped_gemm", NULL, false, true }, { "moe_router_enable_expert_bias", NULL, false, true }, { "moe_permute_fusion", NULL, false, true },
+    { "moe_router_fusion", NULL, false, true }, { "moe_router_pre_softmax", NULL, false, true }, { "moe_shared_expert_overlap", NULL, false, true },
+    { "moe_shared_expert_gate", NULL, false, true }, { "moe_apply_probs_on_input", NULL, false, true }, { "moe_pad_expert_input_to_capacity", NULL, false, true },
+    { "moe_router_padding_for_fp8", NULL, false, true }, { "moe_router_padding_for_quantization", NULL, false, true },
+    { "overlap_moe_expert_parallel_comm", NULL, false, true }, { "apply_rope_fusion", "no_rope_fusion", true, false },
 };
 
 /* Of the model: all of these are stated, or it is not told whether it is the plan's. */
@@ -156,6 +165,24 @@ static int read_truth(struct sections *s, const char *key, const json_t **out)
     return *out && !json_is_boolean(*out) ? fail("%s: %s: expected true or false", s->where, key) : 0;
 }
 
+static bool says_none(const struct sections *s, const char *key)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (json_is_null(json_object_get(at(s->doc, places[i]), key)))
+            return true;
+    return false;
+}
+
+/* What MLATransformerConfig has where nothing is said of it: other numbers than the command line's. */
+static void take_usual(struct sections *s)
+{
+    static const struct { const char *key; int64_t usual; } of[] = { { "q_lora_rank", 512 }, { "kv_lora_rank", 512 } };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of && json_object_get(s->out, "multi_latent_attention"); i++)
+        if (!json_object_get(s->out, of[i].key) && !says_none(s, of[i].key))
+            json_object_set_new(s->out, of[i].key, json_integer(of[i].usual));
+}
+
 static int read_truths(struct sections *s)
 {
     bool stated = json_object_get(s->out, "normalization") && json_object_get(s->out, "position_embedding_type");
@@ -176,6 +203,8 @@ static int read_truths(struct sections *s)
     }
     if (!stated)
         json_object_set_new(s->out, "partly_stated", json_true());
+    else
+        take_usual(s);
     return 0;
 }
 

@@ -75,8 +75,6 @@ static int check_megatron(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
     if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
         return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
-    if (p->model.kv_rank > 0 && p->parallel.context > 1)
-        return fail("%s: parallel.context: with latent attention it is not modelled yet in dialect megatron: 1", where);
     if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
         return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
     if (plan_scaled(p) != SCALED_NONE)

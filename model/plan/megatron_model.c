@@ -17,10 +17,20 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
 static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe",
                                         "deepseek_v3" };
 
+/* Mixtures that GPTModel 0.16.1 cannot be told to be. */
+static const struct { const char *family, *why; } cannot[] = {
+    { "olmoe", "its norms of q and k are of all heads together, Megatron-LM's (--qk-layernorm) of each head" },
+    { "granitemoe", "Megatron-LM has no multipliers of embeddings, of residuals and of logits" },
+    { "llama4_text", "Megatron-LM has no attention within chunks and no queries scaled by their position" },
+};
+
 const char *megatron_model_refused(const struct model *m)
 {
     bool known = false;
 
+    for (size_t i = 0; i < sizeof cannot / sizeof *cannot; i++)
+        if (!strcmp(m->family, cannot[i].family))
+            return cannot[i].why;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         known |= !strcmp(m->family, families[i]);
     if (!known)
@@ -31,12 +41,6 @@ const char *megatron_model_refused(const struct model *m)
     if (m->out_bias != m->mlp_bias || (m->out_bias && !m->qkv_bias))
         return "its linear layers have other biases than --disable-bias-linear and --add-qkv-bias leave";
     return NULL;
-}
-
-const char *megatron_model_unsaid(const struct model *m)
-{
-    return m->kv_rank > 0 ? "latent attention" : m->shared_ffn > 0 ? "shared experts"
-           : model_blocks_differ(m) ? "blocks with experts beside blocks without" : NULL;
 }
 
 /* ---- the table ---- */

@@ -20,9 +20,6 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks);
 /* Why GPTModel has no such model: static, to follow its name; NULL: it has. */
 const char *megatron_model_refused(const struct model *m);
 
-/* What of a model it has our import and export do not know as options: static; NULL: nothing. */
-const char *megatron_model_unsaid(const struct model *m);
-
 /* The model of all ranks: q, k and v in one matrix by groups, gate and up in another, each with the norm before it; attention's
  * output first in a block, as it is registered; a filled-up vocabulary.  0, or -1 reported and nothing to free. */
 int megatron_model(const struct plan *p, struct model *out);

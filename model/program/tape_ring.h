@@ -21,6 +21,9 @@ struct ring {
     double  flops;              /* of the rank's queries and as many keys, every score counted */
 };
 
+/* Elements of the output, whose heads have the width of values: of nq of queries, nk of keys (of the same width) and nv of values. */
+static inline int64_t ring_output(int64_t nq, int64_t nk, int64_t nv) { return nv == nk ? nq : nq / nk * nv; }
+
 /* Saves what op_attention() saves: q, k, v of `in`, output, log-sum-exp. */
 var  tape_ring_attention(struct tape *t, const var in[3], const struct ring *r);
 

@@ -48,7 +48,7 @@ struct run {
     struct ring  r;
     enum dtype   dt;
     bool         turns;
-    int64_t      nq, nkv;               /* elements of q; of k, and of v */
+    int64_t      nq, no, own[2];        /* elements of q; of the output; of k and of v */
     int          all[2];                /* keys and values of all ranks, in order */
 };
 
@@ -58,22 +58,23 @@ static void gather(struct run *u)
     struct tape *t = u->t;
 
     for (int i = 0; i < 2; i++) {
-        issue(t, i ? "gather values" : "gather keys", COLL_ALL_GATHER, u->r.group, u->dt, u->nkv * u->r.ranks);
-        u->all[i] = make(t, u->nkv * u->r.ranks, u->dt);
+        issue(t, i ? "gather values" : "gather keys", COLL_ALL_GATHER, u->r.group, u->dt, u->own[i] * u->r.ranks);
+        u->all[i] = make(t, u->own[i] * u->r.ranks, u->dt);
     }
     for (int i = 0; i < 2; i++)
-        u->all[i] = copied_from(t, i ? "values in order" : "keys in order", u->all[i], u->nkv * u->r.ranks, u->dt);
+        u->all[i] = copied_from(t, i ? "values in order" : "keys in order", u->all[i], u->own[i] * u->r.ranks, u->dt);
 }
 
 /* Chunks of a rank's own two, of 2 n, that are before the end of its first or second chunk. */
 static int64_t chunks(const struct run *u, int step) { return step ? 2 * u->r.ranks - u->r.place : u->r.place + 1; }
-static int64_t keys(const struct run *u, int step) { return chunks(u, step) * u->nkv / 2; }
+/* Elements of their keys (0) or values (1). */
+static int64_t keys(const struct run *u, int step, int i) { return chunks(u, step) * u->own[i] / 2; }
 
 /* A chunk of queries with the keys up to its end, its own behind the causal mask. */
 static void attend(struct run *u, int step)
 {
     bool back = u->t->backward;
-    int64_t elems = (u->nq + 2 * keys(u, step)) * (back ? 2 : 1);
+    int64_t elems = (u->nq / 2 + u->no / 2 + keys(u, step, 0) + keys(u, step, 1)) * (back ? 2 : 1);
     struct kernel *k = pass_over(u->t, "attention", KC_ATTENTION, elems * dtype_bytes(u->dt));
 
     k->flops = u->r.flops / 4 * ((double)chunks(u, step) - 0.5) * (back ? 2 : 1);
@@ -83,7 +84,7 @@ static void attend(struct run *u, int step)
 /* Of samples that are outermost chunks do not lie in one piece: q, k, v, in backward the output and its gradient, too. */
 static void cut_out(struct run *u, int step, int part[5])
 {
-    const int64_t numel[5] = { u->nq / 2, keys(u, step), keys(u, step), u->nq / 2, u->nq / 2 };
+    const int64_t numel[5] = { u->nq / 2, keys(u, step, 0), keys(u, step, 1), u->no / 2, u->no / 2 };
 
     for (int i = 0; i < 5; i++)
         part[i] = u->turns && (i < 3 || u->t->backward) ? copied(u->t, "chunk in one piece", numel[i], u->dt) : 0;
@@ -97,24 +98,25 @@ static void drop_parts(struct tape *t, int part[5])
 
 var te_gathered_attention(struct tape *t, var q, var k, var v, const struct ring *r, bool turns)
 {
-    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, q), .turns = turns, .nq = tape_var_numel(t, q), .nkv = tape_var_numel(t, k) };
+    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, q), .turns = turns, .nq = tape_var_numel(t, q), .own = { tape_var_numel(t, k), tape_var_numel(t, v) } };
     int own[2] = { 0 }, lse[2], part[2], pieces[2][5];
 
+    u.no = ring_output(u.nq, u.own[0], u.own[1]);
     for (int i = 0; i < 2 && turns; i++)
-        own[i] = copied(t, "positions first", u.nkv, u.dt);
+        own[i] = copied(t, "positions first", u.own[i], u.dt);
     gather(&u);
-    int out = make(t, u.nq, u.dt);
-    pass_over(t, "zeros", KC_COPY, u.nq * dtype_bytes(u.dt));
-    int zeros = make(t, u.nq, u.dt);
+    int out = make(t, u.no, u.dt);
+    pass_over(t, "zeros", KC_COPY, u.no * dtype_bytes(u.dt));
+    int zeros = make(t, u.no, u.dt);
     for (int i = 0; i < 2; i++) {
         cut_out(&u, i, pieces[i]);
         attend(&u, i);
-        part[i] = make(t, u.nq / 2, u.dt);
+        part[i] = make(t, u.no / 2, u.dt);
         lse[i] = make(t, r->lse_numel / 2, DT_FP32);
         if (i > 0)
-            pass_over(t, "output of a chunk", KC_COPY, u.nq * dtype_bytes(u.dt));
+            pass_over(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
     }
-    pass_over(t, "output of a chunk", KC_COPY, u.nq * dtype_bytes(u.dt));
+    pass_over(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
     int states = make(t, 2 * 64, DT_INT64);     /* a random generator's, 512 bytes each */
     for (int i = 0; i < 2; i++) {
         tape_unref(t, u.all[i]);
@@ -140,20 +142,20 @@ var te_gathered_attention(struct tape *t, var q, var k, var v, const struct ring
     for (int i = 0; i < 6; i++)
         if (kept[i] != out)
             tape_unref(t, kept[i]);
-    return tape_var(t, out, u.nq, u.dt, t->nnodes - 1, 0);
+    return tape_var(t, out, u.no, u.dt, t->nnodes - 1, 0);
 }
 
 /* One chunk's gradients; those of keys lie as q does. */
 static void chunk_back(struct run *u, int step, int made[3], int pieces[5])
 {
     struct tape *t = u->t;
-    int64_t of_keys = keys(u, step), work = u->r.scratch / 2 + u->r.keys / 2 * chunks(u, step);
+    int64_t work = u->r.scratch / 2 + u->r.keys / 2 * chunks(u, step);
 
     cut_out(u, step, pieces);
     attend(u, step);
     made[0] = make(t, u->nq / 2, u->dt);
     for (int i = 1; i < 3; i++)
-        made[i] = make(t, of_keys, u->dt);
+        made[i] = make(t, keys(u, step, i - 1), u->dt);
     if (work)
         tape_unref(t, tape_alloc(t, work, 1, MEM_TEMPORARIES));
 }
@@ -166,22 +168,23 @@ static void add_chunk(struct run *u, int step, int made[3])
     pass_over(t, "dq of a chunk", KC_COPY, u->nq * size);
     for (int i = 1; i < 3; i++) {
         if (u->turns)
-            made[i] = copied_from(t, "positions first", made[i], keys(u, step), u->dt);
-        pass_over(t, i == 1 ? "add dk" : "add dv", KC_ELEMENTWISE, 3 * keys(u, step) * size);
+            made[i] = copied_from(t, "positions first", made[i], keys(u, step, i - 1), u->dt);
+        pass_over(t, i == 1 ? "add dk" : "add dv", KC_ELEMENTWISE, 3 * keys(u, step, i - 1) * size);
     }
 }
 
 static void gathered_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    struct run u = { .t = t, .dt = n->edges[0].dt, .turns = n->k != 0, .nq = n->edges[0].numel, .nkv = n->edges[1].numel,
+    struct run u = { .t = t, .dt = n->edges[0].dt, .turns = n->k != 0, .nq = n->edges[0].numel, .own = { n->edges[1].numel, n->edges[2].numel },
+                     .no = ring_output(n->edges[0].numel, n->edges[1].numel, n->edges[2].numel),
                      .r = { .ranks = n->m, .place = n->n, .group = (int)n->batch, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
-    int64_t all = u.nkv * u.r.ranks;
+    const int64_t all[2] = { u.own[0] * u.r.ranks, u.own[1] * u.r.ranks };
     int sum[2], made[2][3], pieces[2][5];
 
     for (int i = 0; i < 2; i++) {
-        pass_over(t, "zeros", KC_COPY, all * dtype_bytes(u.dt));
+        pass_over(t, "zeros", KC_COPY, all[i] * dtype_bytes(u.dt));
         out[0] = i ? out[0] : make(t, u.nq, u.dt);
-        sum[i] = make(t, all, u.dt);
+        sum[i] = make(t, all[i], u.dt);
     }
     gather(&u);
     for (int i = 0; i < 3; i++) {
@@ -191,14 +194,14 @@ static void gathered_back(struct tape *t, const struct node *n, int out[TAPE_EDG
             add_chunk(&u, i - 1, made[i - 1]);
     }
     for (int i = 0; i < 2; i++)
-        sum[i] = copied_from(t, i ? "dv as it is dealt out" : "dk as it is dealt out", sum[i], all, u.dt);
+        sum[i] = copied_from(t, i ? "dv as it is dealt out" : "dk as it is dealt out", sum[i], all[i], u.dt);
     for (int i = 0; i < 2; i++) {
-        issue(t, i ? "scatter dv" : "scatter dk", COLL_REDUCE_SCATTER, u.r.group, u.dt, all);
-        out[1 + i] = make(t, u.nkv, u.dt);
+        issue(t, i ? "scatter dv" : "scatter dk", COLL_REDUCE_SCATTER, u.r.group, u.dt, all[i]);
+        out[1 + i] = make(t, u.own[i], u.dt);
         tape_unref(t, sum[i]);
     }
     for (int i = 0; i < 2 && u.turns; i++)
-        out[1 + i] = copied_from(t, "samples first", out[1 + i], u.nkv, u.dt);
+        out[1 + i] = copied_from(t, "samples first", out[1 + i], u.own[i], u.dt);
     for (int i = 0; i < 2; i++) {
         tape_unref(t, u.all[i]);
         drop_parts(t, pieces[i]);

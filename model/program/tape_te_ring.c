@@ -11,7 +11,7 @@ struct run {
     struct tape *t;
     struct ring  r;
     enum dtype   dt;
-    int64_t      nq, nkv;               /* elements of q, and of k and v together */
+    int64_t      nq, nkv, no;           /* elements of q, of k and v together, and of the output: values may have another width than keys */
     int          sent;                  /* the exchange that is under way */
 };
 
@@ -41,12 +41,13 @@ static int exchange(struct run *u, const char *name, int64_t elems)
 enum part { OWN, HALF_KEYS, HALF_QUERIES };
 
 static int64_t queries(const struct run *u, enum part part) { return part == HALF_QUERIES ? u->nq / 2 : u->nq; }
+static int64_t outputs(const struct run *u, enum part part) { return part == HALF_QUERIES ? u->no / 2 : u->no; }
 static int64_t keys(const struct run *u, enum part part) { return part == HALF_KEYS ? u->nkv / 2 : u->nkv; }
 
 static void attend(struct run *u, enum part part)
 {
     bool back = u->t->backward;
-    int64_t elems = (2 * queries(u, part) + keys(u, part)) * (back ? 2 : 1);
+    int64_t elems = (queries(u, part) + outputs(u, part) + keys(u, part)) * (back ? 2 : 1);
     struct kernel *k = pass_over(u->t, part == OWN ? "attention" : "attention of others", KC_ATTENTION, elems * dtype_bytes(u->dt));
 
     k->flops = (part == OWN ? 1 : 0.5) * u->r.flops * (back ? 2 : 1);
@@ -83,19 +84,19 @@ static int go_round(struct run *u, int kept[4])
         }
         tape_needs(t, before);
         attend(u, part);
-        out[i] = make(t, queries(u, part), u->dt);
+        out[i] = make(t, outputs(u, part), u->dt);
         lse[i] = make(t, part == HALF_QUERIES ? u->r.lse_numel / 2 : u->r.lse_numel, DT_FP32);
         pass_over(t, "lse correction", KC_ELEMENTWISE, (i ? 12 : 8) * u->r.lse_numel);
         if (i == 0)
             kept[2] = make(t, u->r.lse_numel, DT_FP32);
     }
     for (int64_t i = 0; i < n; i++) {
-        put_together(u, i, queries(u, i <= u->r.place ? OWN : HALF_QUERIES));
+        put_together(u, i, outputs(u, i <= u->r.place ? OWN : HALF_QUERIES));
         if (i == 0)
-            wide = make(t, u->nq, DT_FP32);
+            wide = make(t, u->no, DT_FP32);
     }
-    pass_over(t, "cast", KC_COPY, u->nq * (4 + size));
-    kept[1] = make(t, u->nq, u->dt);
+    pass_over(t, "cast", KC_COPY, u->no * (4 + size));
+    kept[1] = make(t, u->no, u->dt);
     kept[0] = kv[n - 1];
     kv[n - 1] = 0;
     kept[3] = make(t, 64 * n, DT_INT64);        /* a random generator's state of each step, 512 bytes each */
@@ -108,7 +109,8 @@ static int go_round(struct run *u, int kept[4])
 
 var te_ring_attention(struct tape *t, var q, var k, var v, const struct ring *r)
 {
-    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, q), .nq = tape_var_numel(t, q), .nkv = 2 * tape_var_numel(t, k) };
+    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, q), .nq = tape_var_numel(t, q), .nkv = tape_var_numel(t, k) + tape_var_numel(t, v),
+                     .no = ring_output(tape_var_numel(t, q), tape_var_numel(t, k), tape_var_numel(t, v)) };
     int kept[4] = { 0 }, out = go_round(&u, kept);
     struct node *n = tape_node(t, NODE_TE_RING, "attention", KC_ATTENTION);
     const var in[] = { q, k, v };
@@ -125,7 +127,7 @@ var te_ring_attention(struct tape *t, var q, var k, var v, const struct ring *r)
     for (int i = 0; i < 4; i++)
         if (kept[i] != out)
             tape_unref(t, kept[i]);
-    return tape_var(t, out, u.nq, u.dt, t->nnodes - 1, 0);
+    return tape_var(t, out, u.no, u.dt, t->nnodes - 1, 0);
 }
 
 /* ---- backward ---- */
@@ -151,7 +153,8 @@ static void step_back(struct run *u, int64_t i)
 
 void tape_run_te_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    struct run u = { .t = t, .dt = n->edges[0].dt, .nq = n->edges[0].numel, .nkv = 2 * n->edges[1].numel,
+    struct run u = { .t = t, .dt = n->edges[0].dt, .nq = n->edges[0].numel, .nkv = n->edges[1].numel + n->edges[2].numel,
+                     .no = ring_output(n->edges[0].numel, n->edges[1].numel, n->edges[2].numel),
                      .r = { .ranks = n->m, .place = n->n, .group = (int)n->batch, .lse_numel = n->k, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
     int dq, both[2];
 

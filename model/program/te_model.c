@@ -114,7 +114,7 @@ static var among_ranks(struct torch_model *b, const var in[3], bool turns)
                                .group = run > 1 ? GROUP_CONTEXT_P2P : GROUP_CONTEXT, .flops = all_scores(&as),
                                .scratch = attention_scratch(&as) - attention_scratch_of_keys(&as), .keys = attention_scratch_of_keys(&as) };
     if (method == CONTEXT_ULYSSES)
-        o = te_attention(t, of[0], of[1], of[2], tape_var_numel(t, of[0]), ring.lse_numel, attention_scratch(&as), ring.flops);
+        o = te_attention(t, of[0], of[1], of[2], tape_var_numel(t, of[0]) / as.model.head_dim * value_dim(&as.model), ring.lse_numel, attention_scratch(&as), ring.flops);
     else if (method == CONTEXT_ALL_GATHER)
         o = te_gathered_attention(t, of[0], of[1], of[2], &ring, turns);
     else

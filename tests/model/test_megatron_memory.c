@@ -89,12 +89,72 @@ static void every_recorded_report(void **state)
     assert_int_equal(n, 207);
 }
 
+/* DeepSeek-V3 on one rank: the report counts its published 671,026,404,352 parameters to the last. */
+static void deepseek_has_its_published_parameters(void **state)
+{
+    struct plan p = gpt3();
+    struct megatron_report r;
+
+    (void)state;
+    assert_int_equal(model_load("deepseek-v3", &p.model), 0);
+    p.parallel.tensor = p.parallel.pipeline = 1;
+    p.cluster.world_size = 1;
+    assert_int_equal(megatron_report_of(&p, &r), 0);
+    assert_true(r.weights == 18 * 671026404352.0);
+    p.strategy = STRAT_ZERO1;           /* 64 of 1 expert each: 58 x 4 x 3 x 7168 x 2048 of them on a rank, alone; the rest is cut by 64 */
+    p.cluster.world_size = 64;
+    p.parallel.expert = 64;
+    const double expert = 58.0 * 4 * 3 * 7168 * 2048;
+    assert_int_equal(megatron_report_of(&p, &r), 0);
+    assert_true(r.weights == (671026404352.0 - 64 * expert) * (6 + 12.0 / 64) + expert * 18);
+    model_free(&p.model);
+}
+
+static void every_recorded_mixture(void **state)
+{
+    enum { FIELDS = 31 };
+    FILE *f = fopen("tests/golden/estimators/megatron_mixtures.txt", "r");
+    long long x[FIELDS];
+    double weights, activations;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(f);
+    for (;; n++) {
+        struct plan p = gpt3();
+        struct megatron_report r;
+        int got = 0;
+        for (int i = 0; i < FIELDS; i++)
+            got += fscanf(f, "%lld", &x[i]) == 1;
+        if (got < FIELDS || fscanf(f, "%la %la", &weights, &activations) != 2)
+            break;
+        p.strategy = x[3] ? STRAT_ZERO1 : STRAT_DDP;
+        p.recompute = x[4] ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+        p.model = (struct model){ .mlp = x[0] ? MLP_GATED : MLP_PLAIN, .norm = x[1] ? NORM_RMS : NORM_LAYER, .tied = !x[2], .hidden = x[5], .ffn = x[6],
+                                  .layers = x[7], .heads = x[8], .kv_heads = x[9], .head_dim = x[10], .vocab = x[11], .experts = x[19], .expert_ffn = x[20],
+                                  .shared_ffn = x[21], .dense_first = x[22], .moe_every = 1, .mlp_bias = x[25], .q_rank = x[26], .kv_rank = x[27] };
+        if (x[27] > 0)
+            p.model.head_dim = x[28] + x[29], p.model.rope_dim = x[29], p.model.value_dim = x[30];
+        p.seq = x[12], p.micro_batch = x[13], p.accumulation = x[18];
+        p.parallel.tensor = x[14], p.parallel.pipeline = x[15], p.parallel.virtual_stages = x[16];
+        p.parallel.expert_tensor = x[23], p.parallel.expert = x[24];
+        p.cluster.world_size = (int)(x[14] * x[15] * x[17]);
+        assert_int_equal(megatron_report_of(&p, &r), 0);
+        assert_true(r.weights == weights);
+        assert_true(r.activations == activations);
+    }
+    fclose(f);
+    assert_int_equal(n, 155);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt3_by_hand),
         cmocka_unit_test(the_distributed_optimizer_divides_twelve_bytes),
         cmocka_unit_test(every_recorded_report),
+        cmocka_unit_test(deepseek_has_its_published_parameters),
+        cmocka_unit_test(every_recorded_mixture),
     };
     return cmocka_run_group_tests_name("model/megatron_memory", tests, NULL, NULL);
 }

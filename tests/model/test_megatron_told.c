@@ -29,14 +29,13 @@ static bool has_note(const json_t *said, const char *words)
 
 /* Of a mixture all but how tokens spread, which no option says and the export does.  No balancing loss is written: Megatron-LM's own
  * coefficient of 0 is none, and the training's own stays. */
-static void a_mixture_survives_its_command_line(void **state)
+static void survives(const char *model)
 {
     struct plan p = { .seq = 4096, .micro_batch = 1 }, back;
     char *text = NULL;
     size_t size;
 
-    (void)state;
-    assert_int_equal(model_load("mixtral-8x7b", &p.model), 0);
+    assert_int_equal(model_load(model, &p.model), 0);
     assert_int_equal(cluster_load("2x8xh100", &p.cluster), 0);
     plan_defaults(&p, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
     p.accumulation = 4;
@@ -70,6 +69,15 @@ static void a_mixture_survives_its_command_line(void **state)
         plan_free(&back);
     }
     plan_free(&p);
+}
+
+static void a_mixture_survives_its_command_line(void **state)
+{
+    static const char *const models[] = { "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "moonlight-16b-a3b" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        survives(models[i]);
 }
 
 /* train_step() empties PyTorch's cache behind the backward passes: that is told, for no plan does. */

@@ -2,7 +2,7 @@
 """Records the collectives of megatron-core's mixtures of experts: MoELayer with the all-to-all dispatcher, expert parallelism, experts that
 tensor-parallel ranks cut or have whole; DeepSeek-V3's latent attention, shared experts and first layers without experts.
 
-    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt, latent.txt
+    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt, latent.txt; with TE_SOURCE latent_context.txt
     PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR NAME ...    these lists, printed
 
 With record_megatron.py beside it.  The CPU has no grouped products: experts are SequentialMLP, whose collectives are TEGroupedMLP's, and the
@@ -11,7 +11,7 @@ do nothing.
 
 Latent attention's down-projections are Transformer Engine's TELinear with parallel_mode "duplicated", whole on every tensor-parallel rank
 (extensions/transformer_engine.py); local layers would cut them.  `Duplicated` stands in, with TELinear's attributes.  Local attention has
-one width for keys and values: `attention` stands in, which has no collectives."""
+one width for keys and values: `Attention` stands in, which has no collectives; over a context's ranks record_context.py's."""
 import contextlib
 import os
 import sys
@@ -144,7 +144,7 @@ def model_of(config, layer, *args, vp_stage=None, **more):
         for one in layer.layer_specs:
             parts = one.submodules.self_attention.submodules
             parts.linear_q_down_proj = parts.linear_kv_down_proj = Duplicated
-            parts.core_attention = Attention
+            parts.core_attention = rm.record_context.attention() if config.context_parallel_size > 1 else Attention
     return GPTModel(config, layer, *args, vp_stage=vp_stage, **more)
 
 
@@ -223,7 +223,23 @@ def latent_cases():
                    dict(rm.pp(2), tensor=2, sequence=True, expert=2, expert_tensor=1), layers=4, accumulation=4)
 
 
-FILES = {"experts": cases, "latent": latent_cases}
+def latent_context_cases():
+    """Transformer Engine's context parallelism, its keys of 24 and values of 16: TE_SOURCE names a checkout."""
+    def deepseek(name, what, world, grid, **more):
+        return make(name, what, world, grid, model=DEEPSEEK, layers=2, **more)
+
+    for method in ("ring", "all-gather", "ulysses"):
+        yield deepseek(f"c2-{method}", "context parallelism", 2, rm.cp(2, method))
+        yield deepseek(f"e4-c2-d2-{method}", "experts over the context's ranks, too", 4, dict(rm.cp(2, method), expert=4))
+    yield deepseek("c4-ring", "4 ranks in a ring", 4, rm.cp(4, "ring"))
+    yield deepseek("c4-ring-core", "attention's core recomputed", 4, rm.cp(4, "ring"), recompute="selective")
+    yield deepseek("e2-t2-sp-c2-all-gather-full", "tensor and sequence parallelism, every layer recomputed", 4,
+                   dict(rm.cp(2, "all-gather"), tensor=2, sequence=True, expert=2, expert_tensor=1), recompute="full")
+    yield deepseek("t2-sp-cut-c2-ulysses", "heads cut by tensor parallelism and dealt out", 4, dict(rm.cp(2, "ulysses"), tensor=2, sequence=True, expert_tensor=2))
+    yield deepseek("c4-a2a-p2p", "hierarchical: 2 ranks exchange heads", 4, rm.cp(4, "ring"), hierarchical_a2a_ranks=2)
+
+
+FILES = {"experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
 
 
 def record(outdir, file, wanted):

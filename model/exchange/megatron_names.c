@@ -1,0 +1,179 @@
+/* megatron_names.c -- options of Megatron-LM by name: what import applies, what it refuses, what it tells and what changes nothing. */
+#include "model/exchange/megatron_read.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/notes.h"
+#include "base/opts.h"
+#include "model/exchange/unread.h"
+
+/* What a plan has no word for, and why; the value that asks for nothing passes. */
+static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
+    { "fp16", "fp16 with loss scaling is not modelled yet", 0 },
+    { "fp8_dot_product_attention", "attention in 8 bits is not modelled yet", 0 },
+    { "fp8_multi_head_attention", "attention in 8 bits is not modelled yet", 0 },
+    { "fp8_output_proj", "a head in 8 bits is not modelled yet", 0 },
+    { "fp8_quantizer_factory", "custom recipes of 8-bit floats are not modelled", 0 },
+    { "activation_func_fp8_input_store", "it is not modelled yet", 0 },
+    { "no_fp8_wgrad", "gradients of weights in 16 bits beside others in 8 are not modelled yet", 0 },
+    { "fp4_param_gather", "parameters in 4 bits are not modelled yet", 0 },
+    { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
+    { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
+    { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
+    { "moe_expert_capacity_factor", "experts of a fixed capacity are not modelled yet", 0 },
+    { "moe_pad_expert_input_to_capacity", "experts of a fixed capacity are not modelled yet", 0 },
+    { "moe_permute_fusion", "fused permutation of tokens is not modelled yet", 0 },
+    { "moe_use_legacy_grouped_gemm", "other grouped products than Transformer Engine's are not modelled", 0 },
+    { "moe_shared_expert_gate", "a gate of shared experts is not modelled", 0 },
+    { "moe_latent_size", "experts of fewer dimensions than the model's are not modelled", 0 },
+    { "moe_apply_probs_on_input", "weights of experts on what goes into them are not modelled", 0 },
+    { "overlap_moe_expert_parallel_comm", "all-to-alls beside another micro-batch's blocks are not modelled yet", 0 },
+    { "mla_down_proj_fusion", "down-projections in one product are not modelled yet", 0 },
+    { "experimental_attention_variant", "it is not modelled", 0 },
+    { "linear_attention_freq", "layers with linear attention are not modelled", 0 },
+    { "mtp_num_layers", "multi-token prediction is not planned", 0 },
+    { "distribute_saved_activations", "it is not modelled yet", 0 },
+    { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
+    { "use_precision_aware_optimizer", "states in other formats are not modelled yet", 0 },
+    { "optimizer_cpu_offload", "it is not modelled yet", 0 },
+    { "use_torch_fsdp2", "that is dialect torch", 0 },
+    { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
+    { "use_tp_pp_dp_mapping", "another order of ranks is not modelled yet", 0 },
+    { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
+    { "delay_wgrad_compute", "it is not modelled yet", 0 },
+    { "no_gradient_accumulation_fusion", "gradients that are added by a kernel of their own are not modelled yet", 0 },
+    { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
+    { "enable_cuda_graph", "CUDA graphs are not modelled", 0 },
+    { "cuda_graph_impl", "CUDA graphs are not modelled", 0 },
+    { "cpu_offloading", "it is not modelled yet", 0 },
+    { "freeze_all_layers", "it is not modelled yet", 0 },
+};
+
+/* What costs memory or time, and a plan has no word for, but is followed by none of our schedules: told, unless it asks for nothing. */
+static const struct { const char *name, *why; } matters[] = {
+    { "moe_aux_loss_coeff", "the loss that balances experts counts tokens, with tensor or context parallelism by a collective in each layer" },
+    { "moe_z_loss_coeff", "a loss of the router's logits takes kernels of its own" },
+    { "moe_router_dtype", "logits and weights of the router are taken in the model's 16 bits" },
+    { "moe_router_fusion", "the router's kernels are taken one by one" },
+    { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
+    { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
+    { "moe_input_jitter_eps", "the router's input is a copy" },
+    { "moe_router_padding_for_fp8", "more rows go to experts" },
+    { "moe_router_padding_for_quantization", "more rows go to experts" },
+};
+
+/* Beginnings of options that change nothing that a plan describes. */
+static const char *const beside[] = {
+    "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "adam_", "train_iters", "train_samples", "exit_", "data_", "split", "log_", "save", "load",
+    "eval_", "seed", "init_method", "distributed_", "tokenizer", "vocab_", "merge_file", "tensorboard", "wandb", "num_workers", "mock_data", "ckpt", "use_checkpoint", "dist_ckpt",
+    "async_", "timing_", "attention_softmax_in_fp32", "no_masked_softmax_fusion", "use_mcore_models", "use_flash_attn", "use_legacy_models",
+    "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
+    "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
+    "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
+    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_router_bias_update_rate",
+    "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
+};
+
+/* What is applied below. */
+static const char *const known[] = {
+    "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+    "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size",
+    "seq_length", "bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective",
+    "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
+    "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
+    "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
+    "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather",
+    "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
+    "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
+    "recompute_modules", "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
+    "world_size", "partly_stated", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
+    "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
+    "rope_type", "moe_token_dispatcher_type", "moe_grouped_gemm", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
+};
+
+/* Those of them without a value. */
+static const char *const flags[] = {
+    "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "use_distributed_optimizer",
+    "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
+    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
+    "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
+    "calculate_per_token_loss", "moe_grouped_gemm", "multi_latent_attention",
+    "moe_router_enable_expert_bias",
+};
+
+static bool one_of(const char *name, const char *const *list, size_t n, bool begins)
+{
+    for (size_t i = 0; i < n; i++)
+        if (begins ? !strncmp(name, list[i], strlen(list[i])) : !strcmp(name, list[i]))
+            return true;
+    return false;
+}
+
+static int lack_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        if (!strcmp(name, lacks[i].name))
+            return (int)i;
+    return -1;
+}
+
+static bool asks_nothing(int lack, const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) == lacks[lack].nothing;
+}
+
+static bool is_variable(const json_t *v) { return json_is_string(v) && strchr(json_string_value(v), '$'); }
+
+/* Of an option that is told; NULL: it is none of these, or asks for nothing. */
+static const char *why_it_matters(const char *name, const json_t *v)
+{
+    for (size_t i = 0; i < sizeof matters / sizeof *matters && !unread_asks_nothing(v); i++)
+        if (!strcmp(name, matters[i].name))
+            return matters[i].why;
+    return NULL;
+}
+
+static bool is_told(const char *name)
+{
+    for (size_t i = 0; i < sizeof matters / sizeof *matters; i++)
+        if (!strcmp(name, matters[i].name))
+            return true;
+    return false;
+}
+
+int megatron_check_names(const struct import *in)
+{
+    const char *name;
+    char rest[400] = "";
+    size_t n = 0;
+    json_t *v;
+
+    json_object_foreach((json_t *)in->from, name, v) {
+        int lack = lack_of(name);
+        if (lack >= 0 && !asks_nothing(lack, v))
+            return fail("%s: %s: %s", in->where, name, lacks[lack].why);
+        bool applied = one_of(name, known, sizeof known / sizeof *known - 1, false);
+        if (applied && one_of(name, flags, sizeof flags / sizeof *flags, false) && !json_is_true(v))
+            return fail("%s: %s: it is there or not, and has no value (in YAML: true or false)", in->where, name);
+        if (applied && is_variable(v))
+            return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
+        const char *why = why_it_matters(name, v);
+        if (why)
+            notes_say("%s: %s matters, and is not followed: %s", in->where, name, why);
+        if (applied || lack >= 0 || is_told(name) || one_of(name, beside, sizeof beside / sizeof *beside, true))
+            continue;
+        const char *near = opts_nearest_word(name, known);
+        if (near)
+            return fail("%s: %s: did you mean %s?", in->where, name, near);
+        if (n < sizeof rest)
+            n += (size_t)snprintf(rest + n, sizeof rest - n, "%s%s", n ? ", " : "", name);
+    }
+    if (n)
+        notes_say("%s: not looked at, whether or not Megatron-LM has such options: %s", in->where, rest);
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* megatron_read.h -- what the files of Megatron-LM's import share.
+ *
+ *     megatron_import.c       the plan
+ *     megatron_names.c        which options are known
+ *     megatron_describes.c    what describes the model is the plan's */
+#ifndef DPX_MEGATRON_READ_H
+#define DPX_MEGATRON_READ_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "model/plan/plan.h"
+
+/* Options by name, where they stand, and what they become. */
+struct import { const json_t *from; const char *where; struct plan *p; };
+
+bool import_has(const struct import *in, const char *name);
+/* A number from 1 on; left out: `usual`.  0, or -1 reported. */
+int  import_integer(const struct import *in, const char *name, int64_t usual, int64_t *out);
+/* Is this the option's value? */
+bool import_says(const struct import *in, const char *name, const char *word);
+
+/* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is told, and what is not known.
+ * 0, or -1 reported. */
+int megatron_check_names(const struct import *in);
+
+/* The numbers that describe the model agree with it; and, once the plan is read, where the options make a model (num_layers), what they leave
+ * out does, too.  0, or -1 reported. */
+int megatron_check_sizes(const struct import *in);
+int megatron_check_kind(const struct import *in);
+/* Routers of a mixture of experts are those that our schedules have. */
+int megatron_check_routers(const struct import *in);
+
+#endif

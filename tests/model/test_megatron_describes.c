@@ -1,0 +1,217 @@
+/* Options of Megatron-LM that describe a mixture of experts and latent attention: lists of layers, DeepSeek-V3's command line and recipe, what is
+ * refused by name and what is told. */
+#include "tests/model/plans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/notes.h"
+#include "model/exchange/megatron_layers.h"
+#include "tests/model/megatron_text.h"
+
+/* What Python makes of the text; "": refused. */
+static void lists_are_read_as_python_does(void **state)
+{
+    static const struct { const char *json; int64_t layers, every; const char *list; } cases[] = {
+        { "3", 6, 3, NULL }, { "1", 2, 1, NULL }, { "[1, 0, 1]", 3, 0, "101" }, { "\"[0]*3+[1]*2\"", 5, 0, "00011" }, { "\"([0]*1+[1]*2)*2\"", 6, 0, "011011" },
+        { "\"2*([1,0]+[0])\"", 6, 0, "100100" }, { "\"[1]*(1+2)*2\"", 6, 0, "111111" }, { "\"[0]*0+[1]*2\"", 2, 0, "11" }, { "\"[1,0,]\"", 2, 0, "10" },
+        { "[\"([0]\", \"*\", 1, \"+\", \"[1]\", \"*\", \"1)\"]", 2, 0, "01" },
+        { "\"[1]+[0]*2*[1]\"", 3, 0, "" }, { "\"[2]\"", 1, 0, "" }, { "\"[1]*2+1\"", 3, 0, "" }, { "\"[1\"", 1, 0, "" }, { "\"4\"", 4, 0, "" },
+        { "\"[1]*9999\"", 4, 0, "" }, { "\"[1]*3\"", 4, 0, "" }, { "\"[[1]]\"", 1, 0, "" }, { "0", 1, 0, "" }, { "\"[1]; x\"", 1, 0, "" }, { "\"\"", 1, 0, "" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *v = json_loads(cases[i].json, JSON_DECODE_ANY, NULL);
+        unsigned char of[MODEL_MAX_LAYERS];
+        char why[512] = "";
+        int64_t every;
+        bool refused = cases[i].list && !*cases[i].list;
+        assert_non_null(v);
+        fail_capture(why, sizeof why);
+        int rc = megatron_layers_read(v, "t", "moe_layer_freq", cases[i].layers, &every, of);
+        fail_capture(NULL, 0);
+        json_decref(v);
+        if ((rc < 0) != refused)
+            fail_msg("%s: %d: %s", cases[i].json, rc, why);
+        if (refused)
+            continue;
+        assert_int_equal(every, cases[i].every);
+        for (int64_t k = 0; cases[i].list && k < cases[i].layers; k++)
+            assert_int_equal(of[k], cases[i].list[k] - '0');
+    }
+}
+
+/* 1000 times "(": it is refused, and no stack runs out. */
+static void deep_nesting_is_refused(void **state)
+{
+    char text[1001], why[256] = "";
+    unsigned char of[MODEL_MAX_LAYERS];
+    int64_t every;
+
+    (void)state;
+    memset(text, '(', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    json_t *v = json_string(text);
+    fail_capture(why, sizeof why);
+    assert_int_equal(megatron_layers_read(v, "t", "moe_layer_freq", 4, &every, of), -1);
+    fail_capture(NULL, 0);
+    json_decref(v);
+}
+
+/* ---- DeepSeek-V3 ---- */
+
+#define SIZES "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 --vocab-size 129280 --max-position-embeddings 163840 "  \
+              "--swiglu --normalization RMSNorm --position-embedding-type rope --rotary-base 10000 --untie-embeddings-and-output-weights "                 \
+              "--disable-bias-linear --qk-layernorm --hidden-dropout 0 --attention-dropout 0 "
+#define LATENT "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 "             \
+               "--rotary-scaling-factor 40 --mscale 1.0 --mscale-all-dim 1.0 "
+#define EXPERTS "--num-experts 256 --moe-layer-freq ([0]*3+[1]*58) --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "               \
+                "--moe-router-topk 8 --moe-grouped-gemm --moe-token-dispatcher-type alltoall "
+#define ROUTER "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-bias-update-rate 1e-3 --moe-router-num-groups 8 "        \
+               "--moe-router-group-topk 4 --moe-router-topk-scaling-factor 2.5 "
+#define TRAINS "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 512 --seq-length 4096 --expert-model-parallel-size 32 "      \
+               "--expert-tensor-parallel-size 1 --tensor-model-parallel-size 2 --sequence-parallel "
+
+static int read_deepseek(const char *text, const char *end, struct plan *out, json_t **said)
+{
+    json_t *notes = json_array(), *before = notes_divert(notes);
+    struct plan model;
+
+    plan_of(&model, "deepseek-v3", 0, 64, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    int rc = imported(text, end, &model, out);
+    notes_divert(before);
+    plan_free(&model);
+    if (said)
+        *said = notes;
+    else
+        json_decref(notes);
+    return rc;
+}
+
+static void deepseeks_command_line_is_read(void **state)
+{
+    struct plan p;
+    json_t *said;
+
+    (void)state;
+    assert_int_equal(read_deepseek("pretrain_gpt.py " SIZES LATENT EXPERTS ROUTER TRAINS, "txt", &p, &said), 0);
+    assert_int_equal(p.parallel.expert, 32);
+    assert_int_equal(p.parallel.expert_tensor, 1);
+    assert_int_equal(p.parallel.tensor, 2);
+    assert_int_equal(p.accumulation, 512 / 32);
+    assert_int_equal(json_array_size(said), 0);
+    json_decref(said);
+    plan_free(&p);
+}
+
+/* A recipe of Megatron-Bridge: fields of MLATransformerConfig, whose ranks are 512 where they are left out. */
+#define BRIDGE "train:\n  micro_batch_size: 1\n  global_batch_size: 128\nddp:\n  use_distributed_optimizer: true\nmixed_precision:\n  bf16: true\n  grad_reduce_in_fp32: true\n"  \
+    "model:\n  seq_length: 4096\n  num_layers: 61\n  hidden_size: 7168\n  normalization: RMSNorm\n  position_embedding_type: rope\n  gated_linear_unit: true\n"        \
+    "  add_bias_linear: false\n  share_embeddings_and_output_weights: false\n  qk_layernorm: true\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n"               \
+    "  multi_latent_attention: true\n  qk_head_dim: 128\n  num_moe_experts: 256\n  moe_layer_freq: [0, 0, 0" FIFTY_EIGHT "]\n  moe_ffn_hidden_size: 2048\n"      \
+    "  moe_shared_expert_intermediate_size: 2048\n  moe_router_topk: 8\n  moe_grouped_gemm: true\n  moe_token_dispatcher_type: alltoall\n"                      \
+    "  moe_router_score_function: sigmoid\n  moe_router_enable_expert_bias: true\n  moe_router_num_groups: 8\n  moe_router_group_topk: 4\n"                     \
+    "  expert_model_parallel_size: 16\n  pipeline_model_parallel_size: 1\n  apply_rope_fusion: true\n"
+#define TEN ", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1"
+#define FIFTY_EIGHT TEN TEN TEN TEN TEN ", 1, 1, 1, 1, 1, 1, 1, 1"
+
+static void a_recipe_in_sections_is_read(void **state)
+{
+    struct plan p;
+    char why[512] = "";
+
+    (void)state;
+    assert_int_equal(read_deepseek(BRIDGE "  q_lora_rank: 1536\n", "yaml", &p, NULL), 0);
+    assert_int_equal(p.parallel.expert, 16);
+    plan_free(&p);
+    fail_capture(why, sizeof why);
+    assert_int_equal(read_deepseek(BRIDGE, "yaml", &p, NULL), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "q_lora_rank: 512, but deepseek-v3 has 1536"));
+    fail_capture(why, sizeof why);
+    assert_int_equal(read_deepseek(BRIDGE "  q_lora_rank: null\n", "yaml", &p, NULL), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "q_lora_rank: 0 where it is left out, but"));
+}
+
+/* What is left out, or other than the model's, is another model's; what is not modelled is refused by name. */
+static void other_models_are_refused(void **state)
+{
+    static const struct { const char *text, *says; } cases[] = {
+        { SIZES EXPERTS ROUTER TRAINS, "multi_latent_attention: deepseek-v3 has it" },
+        { SIZES "--multi-latent-attention --q-lora-rank 1536 " EXPERTS ROUTER TRAINS, "kv_lora_rank: 32 where it is left out, but deepseek-v3 has 512" },
+        { SIZES "--multi-latent-attention --kv-lora-rank 512 " EXPERTS ROUTER TRAINS, "q_lora_rank: 0 where it is left out" },
+        { SIZES LATENT "--v-head-dim 192 " EXPERTS ROUTER TRAINS, "v_head_dim: 192, but deepseek-v3 has 128" },
+        { SIZES LATENT "--no-rope-fusion " EXPERTS ROUTER TRAINS, "no_rope_fusion: latent attention is modelled with fused" },
+        { SIZES LATENT "--rope-type rope " EXPERTS ROUTER TRAINS, "rope_type: latent attention" },
+        { SIZES LATENT EXPERTS TRAINS, "moe_router_score_function: missing: deepseek-v3 is modelled with sigmoid alone" },
+        { SIZES LATENT EXPERTS TRAINS "--moe-router-score-function sigmoid", "moe_router_enable_expert_bias: missing" },
+        { SIZES LATENT EXPERTS TRAINS "--moe-router-score-function sigmoid --moe-router-enable-expert-bias", "moe_router_num_groups: 1 where it is left out" },
+        { TRAINS ROUTER "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-layer-freq 1", "moe_layer_freq: layer 0 with experts, but of deepseek-v3 it has none" },
+        { TRAINS ROUTER "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-layer-freq [0]*4+[1]*57", "layer 3 without experts" },
+        { TRAINS ROUTER "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-layer-freq [0]*3+[1]*57", "moe_layer_freq: 60 layers" },
+        { SIZES LATENT "--num-experts 256 --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 --moe-grouped-gemm "
+          "--moe-token-dispatcher-type alltoall " ROUTER TRAINS, "layer 0 with experts" },
+        { TRAINS "--moe-shared-expert-intermediate-size 4096", "moe_shared_expert_intermediate_size: 4096, but deepseek-v3 has 2048" },
+        { TRAINS "--moe-shared-expert-gate", "a gate of shared experts" }, { TRAINS "--moe-latent-size 1024", "fewer dimensions" },
+        { TRAINS "--overlap-moe-expert-parallel-comm", "another micro-batch" }, { TRAINS "--mtp-num-layers 1", "multi-token prediction" },
+        { TRAINS "--multi-latent-attention 1", "it is there or not" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p;
+        char why[512] = "";
+        fail_capture(why, sizeof why);
+        int rc = read_deepseek(cases[i].text, "txt", &p, NULL);
+        fail_capture(NULL, 0);
+        if (rc == 0 || !strstr(why, cases[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", why, cases[i].says);
+    }
+}
+
+/* Of a model without them. */
+static void latent_attention_is_not_llamas(void **state)
+{
+    struct plan model, p;
+    char why[512] = "";
+
+    (void)state;
+    plan_of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    fail_capture(why, sizeof why);
+    assert_int_equal(imported("--micro-batch-size 1 --seq-length 512 --bf16 --multi-latent-attention", "txt", &model, &p), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "multi_latent_attention: llama-3.1-8b does not have it"));
+    plan_free(&model);
+}
+
+/* What costs something and no plan has a word for is told; a coefficient of 0 asks for nothing. */
+static void what_is_not_followed_is_told(void **state)
+{
+    struct plan p;
+    json_t *said;
+
+    (void)state;
+    assert_int_equal(read_deepseek("pretrain_gpt.py " SIZES LATENT EXPERTS ROUTER TRAINS "--moe-aux-loss-coeff 0.0001 --moe-z-loss-coeff 0 --moe-router-dtype fp32 "
+                                   "--moe-router-load-balancing-type seq_aux_loss", "txt", &p, &said), 0);
+    assert_int_equal(json_array_size(said), 2);
+    assert_non_null(strstr(json_string_value(json_array_get(said, 0)), "moe_aux_loss_coeff matters, and is not followed"));
+    assert_non_null(strstr(json_string_value(json_array_get(said, 1)), "moe_router_dtype matters, and is not followed"));
+    json_decref(said);
+    plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_read_as_python_does),
+        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(deepseeks_command_line_is_read),
+        cmocka_unit_test(a_recipe_in_sections_is_read),
+        cmocka_unit_test(other_models_are_refused),
+        cmocka_unit_test(latent_attention_is_not_llamas),
+        cmocka_unit_test(what_is_not_followed_is_told),
+    };
+    return cmocka_run_group_tests_name("model/megatron_describes", tests, NULL, NULL);
+}
