@@ -10,9 +10,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/fail.h"
+#include "model/exchange/ds_optimizer.h"
 #include "model/exchange/ds_removed.h"
 #include "model/plan/knob.h"
 #include "model/plan/parallel_check.h"
@@ -408,38 +408,6 @@ static int read_data_types(const struct import *in, const json_t *j)
     return set(in, "data_types", "grad_accum_dtype", accum);
 }
 
-/* MuonWithAuxAdam; a file that names no version is taken for the first that is known to have it. */
-static int read_muon(const struct import *in, const json_t *params)
-{
-    const char *how = json_string_value(json_object_get(params, "ns_method"));
-
-    if (how && strcmp(how, "gram"))
-        return fail("%s: optimizer.params.ns_method: \"%s\" is not modelled; \"gram\", the default, is", in->where, how);
-    if (json_is_true(json_object_get(params, "per_head_muon")))
-        return fail("%s: optimizer.params.per_head_muon: Muon of each attention head is not modelled: leave it out", in->where);
-    in->p->optimizer = OPTIMIZER_MUON;
-    if (!in->p->framework_version[0])
-        strcpy(in->p->framework_version, "0.19.8");
-    return 0;
-}
-
-/* DeepSpeed's Adam is AdamW too by default (adam_w_mode) and has the same state. */
-static int read_optimizer(const struct import *in, const json_t *j)
-{
-    const json_t *type = json_object_get(j, "type");
-    const char *s = json_string_value(type);
-
-    if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
-                        || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
-        return 0;
-    if (s && !strcasecmp(s, "muon"))
-        return read_muon(in, json_object_get(j, "params"));
-    if (s && knob_lacks("", "optimizer", s))
-        return fail("%s: optimizer.type: %s; Adam, AdamW and Muon are", in->where, knob_lacks("", "optimizer", s));
-    return fail("%s: optimizer.type: \"%s\" is not supported; Adam, AdamW and Muon are", in->where,
-                s ? s : "?");
-}
-
 /* ---- the top level ---- */
 
 static const char *const harmless[] = {
@@ -609,7 +577,7 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
     if (!strcmp(name, "data_types"))
         return read_data_types(in, v);
     if (!strcmp(name, "optimizer"))
-        return read_optimizer(in, v);
+        return ds_optimizer_read(v, in->where, in->p);
     if (!strcmp(name, "aio"))
         return read_section(in, "aio", "deepspeed.aio", v);
     if (!strcmp(name, "activation_checkpointing")) {

@@ -344,9 +344,8 @@ static const struct { const char *object, *name, *value, *why; } lacking[] = {
     { "", "optimizer", "OneBitLamb", "DeepSpeed's 1-bit LAMB, whose ranks send signs of momenta through a compressed all-reduce of their own, is not "
       "supported" },
     { "", "optimizer", "ZeroOneAdam", "DeepSpeed's 0/1 Adam, whose ranks send signs at some steps and step alone at others, is not supported" },
-    { "", "optimizer", "muon", "Muon is planned of whole matrices under ddp (torch), of FSDP2's (fsdp, torch) and as DeepSpeed's own (zero1, zero2), "
-      "whose stage 3 says \"Muon and reduce scatter cannot be used together\"; of what ZeroRedundancyOptimizer, FSDP1 and Megatron divide it is "
-      "not: take one of those, or adamw" },
+    { "", "optimizer", "muon", "Muon is planned under ddp and fsdp (torch) and as DeepSpeed's own (zero1, zero2; its stage 3: "
+      "\"Muon and reduce scatter cannot be used together\"), not of what ZeroRedundancyOptimizer, FSDP1 and Megatron divide" },
     { "ddp", "comm_hook", "batched_powerSGD_hook", "batched_powerSGD_hook, which takes a whole bucket as one square matrix, is not supported yet: "
       "powerSGD_hook is" },
     { "ddp", "comm_hook", "allreduce_hook", "allreduce_hook sums buckets as DDP does without a hook: \"none\"" },

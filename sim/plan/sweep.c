@@ -401,7 +401,7 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
     }
     if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)
         return -1;
-    if (search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
+    if (search_tune(&a.tuned, &m) < 0 || search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
         model_free(&m);
         return -1;
     }

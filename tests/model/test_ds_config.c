@@ -212,6 +212,8 @@ static void what_plans_lack_is_refused_by_name(void **state)
     }
     refuses("{'train_batch_size':8,'amp':{'enabled':true}}", "amp");
     refuses("{'train_batch_size':8,'optimizer':{'type':'Lamb'}}", "optimizer.type: \"Lamb\"");
+    refuses("{'train_batch_size':8,'optimizer':{'type':'Muon','params':{'ns_method':'standard'}},'zero_optimization':{'stage':2}}", "ns_method");
+    refuses("{'train_batch_size':8,'optimizer':{'type':'Muon','params':{'per_head_muon':true}},'zero_optimization':{'stage':2}}", "per_head_muon");
     refuses("{'train_batch_size':8,'optimizer':{'type':'OneBitAdam'}}", "optimizer.type: DeepSpeed's 1-bit Adam");
     refuses("{'train_batch_size':8,'optimizer':{'type':'OnebitLamb'}}", "optimizer.type: DeepSpeed's 1-bit LAMB");
     refuses("{'train_batch_size':8,'optimizer':{'type':'ZeroOneAdam'}}", "optimizer.type: DeepSpeed's 0/1 Adam");
@@ -389,6 +391,12 @@ static void what_0_19_8_brought_is_read(void **state)
     accepts("{'train_batch_size':8,'bf16':{'enabled':true},'dpx':{'framework_version':'0.19.8'},"
             "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", &p);
     assert_true(p.ds.grad_accum_fp32);
+    accepts("{'train_batch_size':8,'optimizer':{'type':'Muon','params':{'lr':0.02}},'zero_optimization':{'stage':1}}", &p);
+    assert_int_equal(p.optimizer, OPTIMIZER_MUON);
+    assert_string_equal(p.framework_version, "0.19.8");
+    json_t *back = ds_config_export(&p);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(back, "optimizer"), "type")), "Muon");
+    json_decref(back);
     accepts("{'train_batch_size':8,'bf16':{'enabled':true},"   /* 0.19.6: in bf16 all the same */
             "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", &p);
     assert_false(p.ds.grad_accum_fp32);

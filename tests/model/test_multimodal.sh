@@ -29,4 +29,14 @@ sed 's/config.json/mtp.json/' "$tmp/plan.json" >"$tmp/mtp-plan.json"
 "$B/dpxplan" eval "$tmp/mtp-plan.json" >"$tmp/out" 2>"$tmp/err"
 check 'layers of multi-token prediction are said to be left out' \
     "$(grep -q 'note: "num_nextn_predict_layers" is 1' "$tmp/err" || cat "$tmp/err")"
+# A coefficient alone changes nothing: transformers computes that loss where routers' logits are put out.
+for logits in true false; do
+    sed "s/LOGITS/$logits/" >"$tmp/moe.json" <<'END'
+{"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 64,
+ "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 500, "router_aux_loss_coef": 0.02, "output_router_logits": LOGITS}
+END
+    "$B/dpxplan" search --model "$tmp/moe.json" --cluster 2xh100 --seq 64 --global-batch 2 --strategy fsdp --no-grid --top 1 >"$tmp/out" 2>"$tmp/$logits"
+done
+check "routers' load-balancing loss is said not to be counted where it is computed: 2 x 4 layers x 8 experts" \
+    "$(grep -q 'note: "output_router_logits" is true: .* 64 numbers a token' "$tmp/true" || cat "$tmp/true"; cat "$tmp/false")"
 finish

@@ -201,7 +201,7 @@ static void a_choice_is_taken_or_refused(void **state)
         { STRAT_ZERO2, OPTIMIZER_ADAMW, -1, NULL },
         { STRAT_ZERO3, OPTIMIZER_ADAMW, -1, NULL },
         { STRAT_ZERO3, OPTIMIZER_MUON, -1, "\"Muon and reduce scatter cannot be used together\"" },
-        { STRAT_DDP, OPTIMIZER_MUON, -1, "DeepSpeed's own (zero1, zero2)" },
+        { STRAT_DDP, OPTIMIZER_MUON, -1, "DeepSpeed's own (zero1, zero2;" },
         { STRAT_DDP, OPTIMIZER_SGD, -1, "planned with adamw alone so far, not with sgd" },
         { STRAT_ZERO1, -1, OPTIMIZER_FUSED, "optimizer_form" },
     };

@@ -260,8 +260,8 @@ check "what a hook of DDP's would save is offered likewise" "$(
 check 'search takes plans of the optimizer asked for alone, and names the strategies without it' "$(
     "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --micro-batch 4 --optimizer muon --no-grid >"$tmp/said" 2>&1 || cat "$tmp/said"
     says 'kernels torch-sdpa, optimizer muon$'
-    says '^left out: .*zero1 torch.*: optimizer: Muon is planned of whole matrices under ddp'
-    says '"Muon and reduce scatter cannot be used together"'
+    says '^left out: .*zero1 torch.*: optimizer: Muon is planned under ddp and fsdp'
+    says '"Muon and reduce scatter cannot be used together"), not of what .* Megatron divide$'
     grep ' exposed ' "$tmp/said" | grep -v muon
     says 'zero2 deepspeed b4x1, muon'
     says_not 'zero3 deepspeed b'
@@ -306,6 +306,10 @@ check 'sweep lists optimizers' "$(
     "$B/dpxplan" sweep --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --over optimizer=adamw,muon,lion_8bit \
         --csv "$tmp/rows.csv" >"$tmp/said" 2>&1 || cat "$tmp/said"
     says '^ *muon .*ddp torch b4x1, muon'
-    says '^ *lion_8bit .*ddp torch b4x1, lion_8bit')"
+    says '^ *lion_8bit .*ddp torch b4x1, lion_8bit'
+    "$B/dpxplan" sweep --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --lora 8 --over optimizer=adamw,sgd \
+        >"$tmp/said" 2>&1 || cat "$tmp/said"
+    says '^ *adamw .*LoRA rank 8'
+    says '^ *sgd .*sgd.*LoRA rank 8')"
 
 finish
