@@ -86,17 +86,25 @@ static int get_small(const struct obj *o, const char *key, int lo, int hi, int *
     return 0;
 }
 
+/* 1: it has the key; 0: it has not; -1 reported. */
+static int get_number(const struct obj *o, const char *key, double *out)
+{
+    const json_t *v = json_object_get(o->j, key);
+
+    if (v && !json_is_number(v))
+        return type_error(o, key, "a number");
+    *out = json_number_value(v);
+    return v != NULL;
+}
+
 /* A number in (0, hi] times `unit`; a NaN fails the comparison. */
 static int get_rate(const struct obj *o, const char *key, double hi, double unit, double *out)
 {
-    const json_t *v = json_object_get(o->j, key);
-    double        x;
+    double x = 0;
+    int    rc = get_number(o, key, &x);
 
-    if (!v)
-        return 0;
-    if (!json_is_number(v))
-        return type_error(o, key, "a number");
-    x = json_number_value(v);
+    if (rc <= 0)
+        return rc;
     if (!(x > 0 && x <= hi))
         return fail("%s: \"%s\" is %g, must be above 0 and at most %g", o->name, key, x, hi);
     if (x < RATE_MIN)
@@ -107,14 +115,11 @@ static int get_rate(const struct obj *o, const char *key, double hi, double unit
 
 static int get_fraction(const struct obj *o, const char *key, double hi, double *out)
 {
-    const json_t *v = json_object_get(o->j, key);
-    double        x;
+    double x = 0;
+    int    rc = get_number(o, key, &x);
 
-    if (!v)
-        return 0;
-    if (!json_is_number(v))
-        return type_error(o, key, "a number");
-    x = json_number_value(v);
+    if (rc <= 0)
+        return rc;
     if (!(x >= 0 && x <= hi))
         return fail("%s: \"%s\" is %g, must be between 0 and %g", o->name, key, x, hi);
     *out = x;

@@ -69,14 +69,20 @@ static double wire(const struct cluster *c)
     return c->nodes > 1 && (c->inter < link || c->gpus_per_node < 2) ? c->inter : link;
 }
 
-double overlap_compute(const struct cluster *c, enum kernel_class kind, enum coll_op op)
+/* Where both are slowed alike, whatever runs; 0: elsewhere. */
+static double both(const struct cluster *c, enum coll_op op)
 {
     if (c->world_size <= 1 || op == COLL_BARRIER)
         return 1;
-    if (on_host(c))
-        return HOST_SLOWDOWN;
-    if (c->gpu.sm_arch == 0)
-        return AMD_SLOWDOWN;
+    return on_host(c) ? HOST_SLOWDOWN : c->gpu.sm_arch == 0 ? AMD_SLOWDOWN : 0;
+}
+
+double overlap_compute(const struct cluster *c, enum kernel_class kind, enum coll_op op)
+{
+    double alike = both(c, op);
+
+    if (alike > 0)
+        return alike;
     if (products(kind))
         return (double)c->gpu.sms / overlap_left(c, op);
     double left = 1 - wire(c) * traffic(op) / gpu_stream(&c->gpu);
@@ -85,13 +91,9 @@ double overlap_compute(const struct cluster *c, enum kernel_class kind, enum col
 
 double overlap_comm(const struct cluster *c, enum kernel_class kind, enum coll_op op)
 {
-    if (c->world_size <= 1 || op == COLL_BARRIER)
-        return 1;
-    if (on_host(c))
-        return HOST_SLOWDOWN;
-    if (c->gpu.sm_arch == 0)
-        return AMD_SLOWDOWN;
-    return products(kind) ? COMM_BESIDE_PRODUCTS : COMM_BESIDE_STREAMS;
+    double alike = both(c, op);
+
+    return alike > 0 ? alike : products(kind) ? COMM_BESIDE_PRODUCTS : COMM_BESIDE_STREAMS;
 }
 
 const char *overlap_source(const struct cluster *c)

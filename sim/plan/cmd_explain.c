@@ -137,18 +137,11 @@ static int explain_one(const struct explain_args *a, const struct outputs *o)
 static int print_two(const struct explain_args *a)
 {
     struct explained p, q;
+    int rc = explain_load_two(a, &p, &q);
 
-    if (explain_load(&a->plan, &a->set, &p) < 0)
-        return EXIT_MISUSE;
-    if (explain_load(&a->other, &a->set, &q) < 0) {
-        explain_unload(&p);
-        return EXIT_MISUSE;
-    }
-    int rc = explain_time(&p, a->db, NULL);
-    if (rc == EXIT_DONE)
-        rc = explain_time(&q, a->db, NULL);
-    if (rc == EXIT_DONE)
-        explain_two(&p, &q, a->schedule, stdout);
+    if (rc != EXIT_DONE)
+        return rc;
+    explain_two(&p, &q, a->schedule, stdout);
     explain_unload(&p);
     explain_unload(&q);
     return rc;

@@ -62,6 +62,24 @@ int explain_time(struct explained *p, const char *db, struct run *runs)
     return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
 }
 
+int explain_load_two(const struct explain_args *a, struct explained *p, struct explained *q)
+{
+    if (explain_load(&a->plan, &a->set, p) < 0)
+        return EXIT_MISUSE;
+    if (explain_load(&a->other, &a->set, q) < 0) {
+        explain_unload(p);
+        return EXIT_MISUSE;
+    }
+    int rc = explain_time(p, a->db, NULL);
+    if (rc == EXIT_DONE)
+        rc = explain_time(q, a->db, NULL);
+    if (rc != EXIT_DONE) {
+        explain_unload(p);
+        explain_unload(q);
+    }
+    return rc;
+}
+
 const struct schedules *explain_schedules(const struct explained *p, const struct explain_args *a, struct schedules *other)
 {
     struct mesh m = plan_mesh(&p->plan);
@@ -227,18 +245,11 @@ static int one_json(const struct explain_args *a, json_t **doc)
 static int two_json(const struct explain_args *a, json_t **doc)
 {
     struct explained p, q;
+    int rc = explain_load_two(a, &p, &q);
 
-    if (explain_load(&a->plan, &a->set, &p) < 0)
-        return EXIT_MISUSE;
-    if (explain_load(&a->other, &a->set, &q) < 0) {
-        explain_unload(&p);
-        return EXIT_MISUSE;
-    }
-    int rc = explain_time(&p, a->db, NULL);
-    if (rc == EXIT_DONE)
-        rc = explain_time(&q, a->db, NULL);
-    if (rc == EXIT_DONE)
-        *doc = explain_two_json(&p, &q, a->schedule);
+    if (rc != EXIT_DONE)
+        return rc;
+    *doc = explain_two_json(&p, &q, a->schedule);
     explain_unload(&p);
     explain_unload(&q);
     return rc;

@@ -52,6 +52,8 @@ int  explain_check_place(const struct explained *p, const struct explain_args *a
 /* Its step, p->t; `runs`: room for the run of every stage (explain_runs()), NULL: not wanted.  EXIT_DONE, or another exit
  * status with the reason reported. */
 int  explain_time(struct explained *p, const char *db, struct run *runs);
+/* Both of the question's plans, with their times: EXIT_DONE, or what it ends with, and then neither is there to unload. */
+int  explain_load_two(const struct explain_args *a, struct explained *p, struct explained *q);
 void explain_unload(struct explained *p);
 
 /* What is live at a peak, largest first: families of buffers, and what the entry at the peak works with itself (of: NULL,

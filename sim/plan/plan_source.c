@@ -398,12 +398,19 @@ static const char *named(const struct change *ch, const char *key)
     return value;
 }
 
-static void drop(json_t *in, const char *name, const char *key, struct change *ch)
+static void say_dropped(enum strategy s, enum dialect d, struct change *ch)
 {
-    size_t n = strlen(ch->dropped);
+    if (ch->dropped[0])
+        notes_say_once("dpx: %s of %s has no %s: dropped", strategy_name(s), dialect_name(d), ch->dropped);
+    ch->dropped[0] = '\0';
+}
 
-    if (json_object_get(in, name) && n < sizeof ch->dropped)
-        snprintf(ch->dropped + n, sizeof ch->dropped - n, "%s%s", n ? ", " : "", key);
+static void drop(json_t *in, const char *name, const char *key, enum strategy s, enum dialect d, struct change *ch)
+{
+    if (strlen(ch->dropped) + strlen(key) + 3 > sizeof ch->dropped)         /* one more line for the rest */
+        say_dropped(s, d, ch);
+    size_t n = strlen(ch->dropped);
+    snprintf(ch->dropped + n, sizeof ch->dropped - n, "%s%s", n ? ", " : "", key);
     json_object_del(in, name);
 }
 
@@ -453,7 +460,7 @@ static int drop_key(json_t *in, const struct knob *k, const char *key, enum stra
     if (value)
         json_object_del(in, k->name);
     else
-        drop(in, k->name, key, ch);
+        drop(in, k->name, key, s, d, ch);
     return 0;
 }
 
@@ -484,8 +491,7 @@ static int drop_foreign(json_t *doc, struct change *ch)
             return -1;
         drop_empty(doc, k->object);
     }
-    if (ch->dropped[0])
-        notes_say_once("dpx: %s of %s has no %s: dropped", strategy, dialect_name((enum dialect)d), ch->dropped);
+    say_dropped((enum strategy)s, (enum dialect)d, ch);
     return 0;
 }
 

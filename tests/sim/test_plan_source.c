@@ -162,6 +162,31 @@ static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped
     plan_free(&q);
 }
 
+/* However many they are, every key that falls away is named whole. */
+#define MANY "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"strategy\":\"zero3\",\"precision\":\"bf16\",\"deepspeed\":{" \
+             "\"reduce_bucket_size\":1000000,\"stage3_prefetch_bucket_size\":1000,\"stage3_param_persistence_threshold\":1000," \
+             "\"stage3_model_persistence_threshold\":100000,\"stage3_max_live_parameters\":5000000,\"stage3_max_reuse_distance\":5000," \
+             "\"sub_group_size\":4000000,\"overlap_comm\":false}}"
+
+static int many_to_fsdp(struct plan *q) { return with(MANY, (const char *[]){ "strategy=fsdp", "dialect=torch" }, 2, q); }
+
+static void all_that_is_dropped_is_named(void **state)
+{
+    static const char *const keys[] = { "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
+        "stage3_model_persistence_threshold", "stage3_max_live_parameters", "stage3_max_reuse_distance", "sub_group_size", "overlap_comm" };
+    char key[96];
+    struct plan q;
+
+    (void)state;
+    const char *text = noted(many_to_fsdp, &q, 0);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(key, sizeof key, "deepspeed.%s", keys[i]);
+        const char *at = strstr(text, key);
+        assert_true(at && (at[strlen(key)] == ',' || at[strlen(key)] == ':'));
+    }
+    plan_free(&q);
+}
+
 #define CUT "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"strategy\":\"zero1\"," \
             "\"dialect\":\"megatron\",\"precision\":\"bf16\",\"parallel\":{\"tensor\":4,\"sequence\":true},\"megatron\":{\"tp_comm_overlap\":true}}"
 
@@ -320,6 +345,7 @@ int main(void)
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),
+        cmocka_unit_test(all_that_is_dropped_is_named),
         cmocka_unit_test(another_strategy_drops_keys_of_inner_objects),
         cmocka_unit_test(what_is_on_is_switched_off),
         cmocka_unit_test(a_degree_of_one_takes_its_keys_along),
