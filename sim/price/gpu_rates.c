@@ -81,10 +81,14 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
       { 0.725, 1.6, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         "pytorch/ao#2427, vllm-project/vllm#19566, NVIDIA/tilus, modular.com; " SIMUMAX ", " TLX ", " AZURE "; " MLENG
         " network/README.md, " MARIN "; FlashAttention-2: Dao-AILab/flash-attention#1589", BLACKWELL_SCALED } },
-    /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two). */
-    { " b300 gb300 ",
+    /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two).  A GB300 keeps it at its 1400 W: 0.72 to 0.81 of
+     * random normal numbers (facebookexperimental/triton#740); a B300 has 1100, by gpu_power_share() 0.854 of that. */
+    { " gb300 ",
       { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; attention as B200", BLACKWELL_SCALED } },
+    { " b300 ",
+      { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+        TE_GEMM ", " MARIN "; at 1100 W as GB300 by power; attention as B200", BLACKWELL_SCALED } },
     /* MAMF 668 of 1307 TFLOP/s is the best shape. */
     { " mi300x ",
       { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,

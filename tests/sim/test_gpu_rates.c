@@ -111,6 +111,7 @@ static void long_runs_set_what_blackwell_sustains(void **state)
     qsort(votes, 3, sizeof *votes, ascending);
     assert_close(gpu_rates(b200)->gemm * gpu_rates(b200)->sustained, votes[1], 0.01);
     assert_true(gpu_rates(b200) == gpu_rates(gb200));
+    assert_close(gpu_rates(gpu_find("b300"))->sustained, gpu_power_share(gpu_find("gb300"), power_gpu_watts("b300")), 0.01);
 }
 
 /* What is left under a power limit.  Products: cuBLAS in 16 bits, of the level of gpu_rates.c at the board's own power.  Clocks: of a
