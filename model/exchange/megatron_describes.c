@@ -3,6 +3,7 @@
 #include "model/exchange/megatron_read.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -64,6 +65,43 @@ static int check_layers(const struct import *in, bool makes)
     return 0;
 }
 
+static bool is_oss(const struct model *m) { return !strcmp(m->family, "gpt_oss"); }
+
+/* window_size (keys before a query's own, behind it): "128,0", or a list.  -1: neither. */
+static int64_t window_of(const json_t *v)
+{
+    char *end = NULL;
+    const char *s = json_string_value(v);
+
+    if (json_is_array(v))
+        return json_array_size(v) == 2 && json_integer_value(json_array_get(v, 1)) == 0 ? json_integer_value(json_array_get(v, 0)) : -1;
+    int64_t n = s ? strtoll(s + strspn(s, "("), &end, 10) : -1;
+    return s && end[strspn(end, ", ")] == '0' ? n : -1;
+}
+
+/* Which layers have a window, and of how many keys: transformers counts a query's own, Megatron-LM those before it. */
+static int check_windows(const struct import *in, bool makes)
+{
+    const struct model *m = &in->p->model;
+    const json_t *size = json_object_get(in->from, "window_size"), *freq = json_object_get(in->from, "window_attn_skip_freq");
+    unsigned char has[MODEL_MAX_LAYERS];
+    int64_t every = 0, window = window_of(size);
+
+    if (!is_oss(m))
+        return size ? fail("%s: window_size: layers with a window are modelled of gpt_oss alone", in->where) : 0;
+    if (size ? window != m->window && window != m->window - 1 : makes)
+        return fail("%s: window_size: expected %" PRId64 ",0: %s has a window of %" PRId64, in->where, m->window, m->name, m->window);
+    if (!freq && !makes)
+        return 0;
+    if (freq && megatron_layers_read(freq, in->where, "window_attn_skip_freq", m->layers, &every, has) < 0)
+        return -1;
+    for (int64_t i = 0; i < m->layers; i++)
+        if ((!freq || (every ? (i + 1) % every != 0 : has[i])) != model_windowed(m, i))
+            return fail("%s: window_attn_skip_freq: layer %" PRId64 " %s a window, but of %s it %s", in->where, i, model_windowed(m, i) ? "without" : "with", m->name,
+                        model_windowed(m, i) ? "has one" : "has none");
+    return 0;
+}
+
 int megatron_check_sizes(const struct import *in)
 {
     const struct model *m = &in->p->model;
@@ -103,14 +141,19 @@ int megatron_check_routers(const struct import *in)
 int megatron_check_kind(const struct import *in)
 {
     const struct model *m = &in->p->model;
+    bool oss = is_oss(m);
     const struct { const char *option; bool given, is; } of[] = {
-        { "swiglu", import_has(in, "swiglu"), m->mlp == MLP_GATED },
+        { "swiglu", import_has(in, "swiglu"), m->mlp == MLP_GATED && !oss },
+        { "quick_geglu", import_has(in, "quick_geglu"), oss },
+        { "softmax_type learnable", import_says(in, "softmax_type", "learnable"), oss },
+        { "glu_linear_offset", import_has(in, "glu_linear_offset"), oss },
+        { "activation_func_clamp_value", import_has(in, "activation_func_clamp_value"), oss },
         { import_has(in, "normalization") ? "normalization RMSNorm" : "normalization RMSNorm (left out it is LayerNorm)", import_says(in, "normalization", "RMSNorm"),
           m->norm == NORM_RMS },
         { "position_embedding_type rope", import_says(in, "position_embedding_type", "rope") || import_has(in, "use_rotary_position_embeddings"),
           m->position == POS_ROPE },
         { "untie_embeddings_and_output_weights", import_has(in, "untie_embeddings_and_output_weights"), !m->tied },
-        { "disable_bias_linear", import_has(in, "disable_bias_linear"), !m->mlp_bias },
+        { "disable_bias_linear", import_has(in, "disable_bias_linear"), !m->mlp_bias && !oss },
         { "num_experts", import_has(in, "num_experts"), m->experts > 0 },
         { "multi_latent_attention", import_has(in, "multi_latent_attention"), m->kv_rank > 0 },
         { "qk_layernorm", import_has(in, "qk_layernorm"), m->qk_norm || m->kv_rank > 0 },
@@ -127,5 +170,11 @@ int megatron_check_kind(const struct import *in)
         if (of[i].given != of[i].is)
             return fail("%s: %s: %s %s it: without that these options make another model", in->where, of[i].option, m->name,
                         of[i].is ? "has" : "does not have");
-    return check_latent(in, makes_model(in)) < 0 ? -1 : check_layers(in, makes_model(in));
+    if (!oss && import_has(in, "softmax_type") && !import_says(in, "softmax_type", "vanilla"))
+        return fail("%s: softmax_type: attention sinks are modelled of gpt_oss alone: vanilla", in->where);
+    if (oss && makes_model(in) && !import_has(in, "no_bias_dropout_fusion"))
+        return fail("%s: no_bias_dropout_fusion: missing: Megatron-LM: \"bias_dropout_fusion is not supported in TEGroupedMLP when add_bias_linear=True\"", in->where);
+    if (check_latent(in, makes_model(in)) < 0 || check_windows(in, makes_model(in)) < 0)
+        return -1;
+    return check_layers(in, makes_model(in));
 }

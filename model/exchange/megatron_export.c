@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/notes.h"
@@ -187,6 +188,15 @@ static void write_latent(const struct model *m, FILE *to)
         notes_say("dpx: export to megatron: original_max_position_embeddings: %g, which no option says: Megatron-LM's YaRN begins at 4096", from);
 }
 
+/* gpt_oss: GptOssExperts' sigmoid of 1.702 x, its limit and its "up + 1".  YaRN is no option of pretrain_gpt.py but for latent attention. */
+static void write_sinks(const struct model *m, FILE *to)
+{
+    fprintf(to, "--quick-geglu\n--glu-linear-offset 1.0\n--activation-func-clamp-value 7.0\n--softmax-type learnable\n");
+    fprintf(to, "--window-size %" PRId64 ",0\n--window-attn-skip-freq %" PRId64 "\n--no-bias-dropout-fusion\n", m->window, m->full_every);
+    if (m->rope_scaling)
+        notes_say("dpx: export to megatron: rope_scaling: pretrain_gpt.py has no option for it here: Megatron-LM's post_training models have (--enable-gpt-oss)");
+}
+
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
@@ -201,14 +211,18 @@ static void write_model(const struct model *m, int64_t seq, FILE *to)
         number(to, "--kv-channels", m->head_dim);
     number(to, "--max-position-embeddings", m->context > seq ? m->context : seq);
     number(to, "--vocab-size", m->vocab);
-    flag(to, m->mlp == MLP_GATED, "--swiglu");
+    bool oss = !strcmp(m->family, "gpt_oss");
+
+    flag(to, m->mlp == MLP_GATED && !oss, "--swiglu");
+    if (oss)
+        write_sinks(m, to);
     flag(to, m->norm == NORM_RMS, "--normalization RMSNorm");
     fprintf(to, "--norm-epsilon %g\n", m->norm_eps);
     fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
     if (m->position == POS_ROPE)
         fprintf(to, "--rotary-base %.0f\n", m->rope_theta);
     flag(to, !m->tied, "--untie-embeddings-and-output-weights");
-    flag(to, !m->mlp_bias, "--disable-bias-linear");
+    flag(to, !m->mlp_bias && !oss, "--disable-bias-linear");
     flag(to, m->qkv_bias && !m->out_bias, "--add-qkv-bias");
     flag(to, m->qk_norm || m->kv_rank > 0, "--qk-layernorm");
     write_latent(m, to);

@@ -85,7 +85,8 @@ static const struct { const char *key, *option; } same[] = {
     { "moe_shared_expert_intermediate_size", NULL }, { "moe_token_dispatcher_type", NULL }, { "moe_expert_capacity_factor", NULL },
     { "moe_router_score_function", NULL }, { "moe_router_num_groups", NULL }, { "moe_router_group_topk", NULL }, { "moe_router_dtype", NULL },
     { "moe_aux_loss_coeff", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
-    { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
+    { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "softmax_type", NULL },
+    { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
     { "fp4", "fp4_format" },
 };
 
@@ -117,6 +118,7 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "moe_shared_expert_gate", NULL, false, true }, { "moe_apply_probs_on_input", NULL, false, true }, { "moe_pad_expert_input_to_capacity", NULL, false, true },
     { "moe_router_padding_for_fp8", NULL, false, true }, { "moe_router_padding_for_quantization", NULL, false, true },
     { "overlap_moe_expert_parallel_comm", NULL, false, true }, { "apply_rope_fusion", "no_rope_fusion", true, false },
+    { "bias_dropout_fusion", "no_bias_dropout_fusion", false, false },
 };
 
 /* Of the model: all of these are stated, or it is not told whether it is the plan's. */
@@ -165,6 +167,18 @@ static int read_truth(struct sections *s, const char *key, const json_t **out)
     return *out && !json_is_boolean(*out) ? fail("%s: %s: expected true or false", s->where, key) : 0;
 }
 
+/* A function by its name: "...quick_gelu", or {_target_: "...quick_gelu"}. */
+static int read_activation(struct sections *s)
+{
+    const json_t *v;
+
+    if (said(s, "activation_func", 0, &v) < 0)
+        return -1;
+    if ((has_word(v, "quick_gelu") || has_word(json_object_get(v, "_target_"), "quick_gelu")) && json_object_del(s->out, "swiglu") == 0)
+        json_object_set_new(s->out, "quick_geglu", json_true());
+    return 0;
+}
+
 static bool says_none(const struct sections *s, const char *key)
 {
     for (int i = 0; i < PLACES; i++)
@@ -205,7 +219,7 @@ static int read_truths(struct sections *s)
         json_object_set_new(s->out, "partly_stated", json_true());
     else
         take_usual(s);
-    return 0;
+    return read_activation(s);
 }
 
 /* The number format: a section of its own, which reduces gradients in fp32 unless it says otherwise, or its name; else the fields of the

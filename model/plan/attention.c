@@ -63,7 +63,7 @@ bool attention_masked(const struct plan *p)
 
 bool attention_mixed(const struct plan *p)
 {
-    return kernels_take_sdpa(p->kernels) && window_matters(p) &&
+    return (kernels_take_sdpa(p->kernels) || p->kernels == KERNELS_TE) && window_matters(p) &&
            !habits_of(p->model.family)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
 }
 
@@ -147,6 +147,8 @@ enum attention_kernel attention_choice(const struct plan *p)
     bool two = m->value_dim > 0 && m->value_dim != m->head_dim;
     if (p->kernels == KERNELS_TE && two)        /* flash-attn 2 has one width */
         return half && p->megatron.attention_backend != BACKEND_FLASH && cudnn_of_two_widths(p, arch) ? ATTENTION_CUDNN : ATTENTION_EAGER;
+    if (p->kernels == KERNELS_TE && habits_of(m->family)->no_sdpa)          /* sinks: flash-attn has none (get_attention_backend()) */
+        return half && p->megatron.attention_backend != BACKEND_FLASH && arch >= 90 ? ATTENTION_CUDNN : ATTENTION_EAGER;
     if (p->kernels == KERNELS_TE && p->megatron.attention_backend)
         return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
     if (p->kernels == KERNELS_TE)

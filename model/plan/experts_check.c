@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/plan_groups.h"
 
@@ -34,12 +35,12 @@ static int check_llama4(const struct plan *p, const char *where)
 static int check_kinds(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
-    bool megatron = !megatron_model_refused(m) || m->kv_rank > 0;       /* megatron_check() has the rest */
+    bool megatron = !megatron_model_refused(m);
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
                      : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
                      : is_llama4(m) ? "experts that all compute every token" : NULL;
 
-    if (!what)
+    if (!what || (p->dialect == DIALECT_MEGATRON && !megatron))         /* megatron_check() says why */
         return 0;
     if (p->dialect != DIALECT_TORCH && !(p->dialect == DIALECT_MEGATRON && megatron))
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
@@ -66,6 +67,25 @@ static int check_kinds(const struct plan *p, const char *where)
     return 0;
 }
 
+/* gpt_oss: a block's kind goes by its place among the rank's own. */
+static int check_sinks(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t stages = of->pipeline > 1 ? of->pipeline * of->virtual_stages : 1, every = p->model.full_every > 1 ? p->model.full_every : 1;
+
+    if (of->expert_tensor != 1)
+        return fail("%s: parallel.expert_tensor: Megatron-LM: \"Bias in Moe is only supported when ETP==1\": 1, and parallel.expert over the ranks", where);
+    if (of->context > 1)
+        return fail("%s: parallel.context: Transformer Engine has attention sinks with cp_comm_type a2a alone, which is not modelled with them yet: 1", where);
+    if (p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0)
+        return fail("%s: megatron.recompute_num_layers: of layers with a window and without it is not modelled yet: all, or none", where);
+    for (int64_t s = 0; s < stages; s++)
+        if (local_share_stage_of(p, stages, s).first % every)
+            return fail("%s: parallel.pipeline: a stage that begins at layer %" PRId64 ": of %s every %" PRId64 " layers repeat: stages of whole runs are "
+                        "modelled so far", where, local_share_stage_of(p, stages, s).first, p->model.name, every);
+    return 0;
+}
+
 /* Its experts are Transformer Engine's grouped linear layers. */
 static int check_megatron(const struct plan *p, const char *where)
 {
@@ -75,6 +95,8 @@ static int check_megatron(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
     if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
         return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
+    if (!strcmp(p->model.family, "gpt_oss") && check_sinks(p, where) < 0)
+        return -1;
     if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
         return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
     if (plan_scaled(p) != SCALED_NONE)

@@ -19,7 +19,7 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_TOKENS: case ROLE_HEAD:
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP:
-    case ROLE_Q_B: case ROLE_KV_B: case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_GATE_UP:
+    case ROLE_SINKS: case ROLE_Q_B: case ROLE_KV_B: case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_GATE_UP:
         return CUT_OUT;
     case ROLE_ATTN_OUT: case ROLE_DOWN: case ROLE_SHARED_DOWN:
         return t->is_bias ? CUT_NOT : CUT_IN;
@@ -27,7 +27,7 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST: case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
     case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
         return CUT_NOT;
-    case ROLE_SINKS: case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_KV_A: case ROLE_KV_A_NORM:
+    case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_KV_A: case ROLE_KV_A_NORM:
     case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
         return CUT_NOT;                 /* experts are dealt out: local_share_cut() */
     }

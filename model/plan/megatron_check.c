@@ -74,7 +74,10 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
                     "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,
                     p->megatron.attention_backend == BACKEND_FLASH ? "not from flash-attn 2 (megatron.attention_backend)" : "and not on this GPU");
-    if (attention_masked(p))
+    if (!strcmp(p->model.family, "gpt_oss") && attention_choice(p) != ATTENTION_CUDNN)
+        return fail("%s: model: %s: Transformer Engine has attention sinks in cuDNN's fused kernel, %s: others are not modelled", where, p->model.name,
+                    p->megatron.attention_backend == BACKEND_FLASH ? "not in flash-attn 2 (megatron.attention_backend)" : "not on this GPU");
+    if (attention_masked(p) && strcmp(p->model.family, "gpt_oss"))
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
     if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))
         return fail("%s: model: %s has GELU without a bias before it, which Megatron-LM does not fuse: not modelled", where, p->model.name);

@@ -15,7 +15,7 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
 /* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
  * SwiGLU or squared ReLU, norms of q and k. */
 static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe",
-                                        "deepseek_v3" };
+                                        "deepseek_v3", "gpt_oss" };
 
 /* Mixtures that GPTModel 0.16.1 cannot be told to be. */
 static const struct { const char *family, *why; } cannot[] = {
@@ -35,7 +35,9 @@ const char *megatron_model_refused(const struct model *m)
         known |= !strcmp(m->family, families[i]);
     if (!known)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
-               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3";
+               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3, gpt_oss";
+    if (!strcmp(m->family, "gpt_oss"))
+        return m->qkv_bias && m->out_bias ? NULL : "its experts have biases and its attention has none, which --disable-bias-linear cannot say";
     if (m->kv_rank > 0 && (m->qkv_bias || m->out_bias || m->mlp_bias))
         return "Megatron-LM's latent attention has no biases";
     if (m->out_bias != m->mlp_bias || (m->out_bias && !m->qkv_bias))
@@ -72,7 +74,7 @@ static void add_all(struct model *m, int block, const struct row *r, int64_t exp
     *t = (struct tensor){ .shape = { r->rows, r->columns ? r->columns : 1 }, .ndim = r->columns ? 2 : 1, .role = r->role,
                           .is_bias = r->bias, .module = m->nmodules - 1 };
     if (experts) {
-        t->ndim = 3;
+        t->ndim++;
         t->shape[2] = t->shape[1];
         t->shape[1] = t->shape[0];
         t->shape[0] = experts;
@@ -116,9 +118,15 @@ static void add_experts(struct model *m, int b)
     int64_t f = (m->mlp == MLP_GATED ? 2 : 1) * m->expert_ffn;
 
     add(m, b, &(struct row){ "pre_mlp_layernorm", "weight", ROLE_NORM_MLP, m->hidden, 0, false });
-    add(m, b, &(struct row){ "mlp.router", "weight", ROLE_ROUTER, m->experts, m->hidden, false });
+    bool biased = m->out_bias;          /* --disable-bias-linear is of all layers */
+
+    add_linear(m, b, "mlp.router", ROLE_ROUTER, m->experts, m->hidden, biased);
     add_all(m, b, &(struct row){ "mlp.experts.linear_fc1", "weight", ROLE_EXPERTS_IN, f, m->hidden, false }, m->experts);
+    if (biased)
+        add_all(m, b, &(struct row){ "mlp.experts.linear_fc1", "bias", ROLE_EXPERTS_IN, f, 0, true }, m->experts);
     add_all(m, b, &(struct row){ "mlp.experts.linear_fc2", "weight", ROLE_EXPERTS_OUT, m->hidden, m->expert_ffn, false }, m->experts);
+    if (biased)
+        add_all(m, b, &(struct row){ "mlp.experts.linear_fc2", "bias", ROLE_EXPERTS_OUT, m->hidden, 0, true }, m->experts);
     if (m->shared_ffn > 0) {
         add(m, b, &(struct row){ "mlp.shared_experts.linear_fc1", "weight", ROLE_SHARED_GATE_UP, 2 * m->shared_ffn, m->hidden, false });
         add(m, b, &(struct row){ "mlp.shared_experts.linear_fc2", "weight", ROLE_SHARED_DOWN, m->hidden, m->shared_ffn, false });
@@ -150,6 +158,8 @@ static void add_attention(struct model *m, int b, bool local)
 
     if (local)
         add_norm(m, b, "input_layernorm", ROLE_NORM_ATTN, "weight", "bias");
+    if (!strcmp(m->family, "gpt_oss"))
+        add(m, b, &(struct row){ "self_attention.core_attention", "softmax_offset", ROLE_SINKS, m->heads, 0, false });
     add_linear(m, b, "self_attention.linear_proj", ROLE_ATTN_OUT, m->hidden, q, m->out_bias);
     if (!local)
         add_norm(m, b, "self_attention.linear_qkv", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");

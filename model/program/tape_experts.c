@@ -88,13 +88,15 @@ var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t 
     return result(t, rows * n, tape_var_dtype(t, x));
 }
 
-var tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w)
+var tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var b)
 {
     var y = tape_grouped(t, names, x, n, k, experts, w, 0);
     struct node *node = &t->nodes[t->nnodes - 1];
 
     node->weight_first = false;
     node->te.weights = 1;
+    if (b)
+        tape_edge(t, node, b);
     return y;
 }
 

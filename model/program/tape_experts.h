@@ -7,9 +7,9 @@
 
 #include "model/program/tape.h"
 
-/* The same of Transformer Engine's GroupedLinear, which knows the numbers of rows on the host, adds the weights' gradients to main_grad
- * by itself and computes the rows' gradient first. */
-var  tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w);
+/* The same of Transformer Engine's GroupedLinear, which knows the numbers of rows on the host, adds biases (0: none) in the products, the weights'
+ * gradients to main_grad by itself, and computes the rows' gradient first. */
+var  tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var b);
 
 /* The largest `used` of each row of x, of which there are `rows`; *index: their places, int64. */
 var  tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index);

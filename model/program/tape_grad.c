@@ -14,6 +14,7 @@
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
+#include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_latent.h"
 #include "model/program/tape_te_ring.h"
 
@@ -295,6 +296,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_TE_NORM: case NODE_TE_COLUMN: case NODE_TE_ROW: case NODE_TE_ADD: case NODE_TE_ACTIVATION: case NODE_TE_MOVE:
     case NODE_TE_LOSS:
         tape_run_te(t, n, out, got);
+        break;
+    case NODE_TE_BIAS:
+        tape_run_te_bias(t, n, out);
         break;
     case NODE_TE_LATENT:
         tape_run_te_latent(t, n, out);

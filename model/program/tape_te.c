@@ -461,7 +461,7 @@ var te_contiguous(struct tape *t, const char *name, var x) { return copied(t, na
 
 /* FusedAttnFunc, flash-attn's function: q, k, v, the output, a row's log-sum-exp, the random generator's seed and offset.  Gradients lie
  * as what they belong to does: of packed q, k and v in one tensor. */
-var te_attention(struct tape *t, var q, var k, var v, int64_t numel, int64_t lse_numel, int64_t scratch, double flops)
+var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, int64_t lse_numel, int64_t scratch, double flops)
 {
     const var in[3] = { q, k, v };
     enum dtype dt = tape_var_dtype(t, q);
@@ -474,6 +474,10 @@ var te_attention(struct tape *t, var q, var k, var v, int64_t numel, int64_t lse
         kernel->bytes += bytes_of(t, in[i]);
         tape_edge(t, n, in[i]);
         tape_save_var(t, n, in[i]);
+    }
+    if (sinks) {
+        tape_edge(t, n, sinks);
+        tape_save_var(t, n, sinks);
     }
     n->flops = flops;
     n->work = scratch;

@@ -48,8 +48,9 @@ var te_weighted_activation(struct tape *t, const char *name, var x, var w);
 var te_rotate(struct tape *t, const char *name, var x);
 var te_contiguous(struct tape *t, const char *name, var x);
 
-/* Fused attention of q, k and v; or of q alone, in which all three lie (k, v: 0).  `numel` elements of output. */
-var te_attention(struct tape *t, var q, var k, var v, int64_t numel, int64_t lse_numel, int64_t scratch, double flops);
+/* Fused attention of q, k and v; or of q alone, in which all three lie (k, v: 0); with a number a head beside the scores (`sinks`), or 0.  `numel`
+ * elements of output. */
+var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, int64_t lse_numel, int64_t scratch, double flops);
 
 /* Between the embedding and the blocks. */
 enum te_moved {

@@ -8,6 +8,7 @@
 #include "model/program/tape_te_ring.h"
 #include "model/program/te_latent.h"
 #include "model/program/te_moe.h"
+#include "model/program/te_sinks.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -88,10 +89,12 @@ static var unfused_core(struct torch_model *b, var q, var k, var v)
 
 static int64_t value_dim(const struct model *m) { return m->value_dim > 0 ? m->value_dim : m->head_dim; }
 
-/* Products of every query with every key, and with every value. */
+/* Products of every query with every key, and with every value; behind a window twice those that are computed, as causal ones count. */
 static double all_scores(const struct plan *p)
 {
-    return 2.0 * (double)(p->micro_batch * p->model.heads) * (double)p->seq * (double)p->seq * (double)(p->model.head_dim + value_dim(&p->model));
+    double seq = (double)p->seq, window = (double)p->model.window, pairs = p->model.window > 0 && window < seq ? 2 * seq * window - window * window : seq * seq;
+
+    return 2.0 * (double)(p->micro_batch * p->model.heads) * pairs * (double)(p->model.head_dim + value_dim(&p->model));
 }
 
 /* attn_forward_func_with_cp(): all-gather; all-to-all; ring; or a ring of runs of ranks that exchange heads, which have more positions of
@@ -114,7 +117,7 @@ static var among_ranks(struct torch_model *b, const var in[3], bool turns)
                                .group = run > 1 ? GROUP_CONTEXT_P2P : GROUP_CONTEXT, .flops = all_scores(&as),
                                .scratch = attention_scratch(&as) - attention_scratch_of_keys(&as), .keys = attention_scratch_of_keys(&as) };
     if (method == CONTEXT_ULYSSES)
-        o = te_attention(t, of[0], of[1], of[2], tape_var_numel(t, of[0]) / as.model.head_dim * value_dim(&as.model), ring.lse_numel, attention_scratch(&as), ring.flops);
+        o = te_attention(t, of[0], of[1], of[2], 0, tape_var_numel(t, of[0]) / as.model.head_dim * value_dim(&as.model), ring.lse_numel, attention_scratch(&as), ring.flops);
     else if (method == CONTEXT_ALL_GATHER)
         o = te_gathered_attention(t, of[0], of[1], of[2], &ring, turns);
     else
@@ -139,8 +142,9 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
         if (in[i] && (packed ? flash : turns || !lies))
             in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
     }
-    var o = b->context > 1 ? among_ranks(b, in, turns)
-            : te_attention(t, in[0], in[1], in[2], b->tokens * m->heads * value_dim(m), heads * s, attention_scratch(b->as), all_scores(b->as));
+    var sinks = te_sinks(b), o = b->context > 1 ? among_ranks(b, in, turns)
+            : te_attention(t, in[0], in[1], in[2], sinks, b->tokens * m->heads * value_dim(m), heads * s, attention_scratch(b->as), all_scores(b->as));
+    tape_drop(t, sinks);
     for (int i = 0; i < 3; i++)
         tape_drop(t, in[i]);
     return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
@@ -188,7 +192,7 @@ static void split(struct torch_model *b, var all, var out[3])
     for (int i = 0; i < 2 && m->qk_norm; i++)
         out[i] = tmp(t, out[i], te_norm_of(b, "qk norm", out[i], i ? ROLE_K_NORM : ROLE_Q_NORM));
     for (int i = 0; i < 2 && m->position == POS_ROPE; i++)
-        out[i] = tmp(t, out[i], te_rotate(t, i ? "rotary k" : "rotary q", out[i]));
+        out[i] = tmp(t, out[i], te_rotated(b, i ? "rotary k" : "rotary q", out[i]));
 }
 
 /* One product of queries, keys and values, split; leaves its name. */
@@ -266,6 +270,8 @@ var te_mlp(struct torch_model *b, var x)
 
 static var add(struct torch_model *b, const char *name, var x, enum tensor_role role, var residual)
 {
+    if (te_has_sinks(b))
+        return tmp(b->t, x, te_add_apart(b, name, x, role, residual));
     return tmp(b->t, x, te_bias_dropout_add(b->t, name, x, param(b, role, true), residual, b->p->dropout));
 }
 

@@ -10,7 +10,9 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
+#include "model/program/tape_te_bias.h"
 #include "model/program/te_model.h"
+#include "model/program/te_sinks.h"
 #include "model/program/torch_experts.h"
 #include "model/program/torch_parts.h"
 
@@ -24,6 +26,12 @@ static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
 {
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     return torch_param(b, torch_gradient_of(b, role, false), numel);
+}
+
+/* 0: the layer has none. */
+static var bias(struct torch_model *b, enum tensor_role role, int64_t numel)
+{
+    return torch_piece_tensor(b->m, b->block, role, true) < 0 ? 0 : torch_param(b, torch_gradient_of(b, role, true), numel);
 }
 
 struct moe { int64_t tokens, rows, came, all, ranks, cut, here; };
@@ -60,7 +68,7 @@ static void route(struct torch_model *b, var x, const struct moe *s, var *probs,
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
-    var w = param(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, 0, true), index;
+    var w = param(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, bias(b, ROLE_ROUTER, e), true), index;
 
     tape_drop(t, w);
     var scores = b->m->route_groups > 0 ? by_sigmoid(b, logits, s, &index) : by_softmax(b, logits, s, &index);
@@ -81,14 +89,18 @@ static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut;
-    var w = param(b, ROLE_EXPERTS_IN, s->here * 2 * f * h), y = tape_grouped_fused(t, GEMM("experts gate up"), x, 2 * f, h, s->here, w);
+    var w = param(b, ROLE_EXPERTS_IN, s->here * 2 * f * h);
+    var y = tape_grouped_fused(t, GEMM("experts gate up"), x, 2 * f, h, s->here, w, bias(b, ROLE_EXPERTS_IN, s->here * 2 * f));
 
     tape_drop(t, w);
+    if (te_has_sinks(b))
+        y = tmp(t, y, te_clamped(b, y));
     y = tmp(t, y, te_weighted_activation(t, "gated activation", y, probs));
     w = param(b, ROLE_EXPERTS_OUT, s->here * f * h);
-    y = tmp(t, y, tape_grouped_fused(t, GEMM("experts down"), y, h, f, s->here, w));
+    y = tmp(t, y, tape_grouped_fused(t, GEMM("experts down"), y, h, f, s->here, w, 0));
     tape_drop(t, w);
-    return y;
+    var of_rows = bias(b, ROLE_EXPERTS_OUT, s->here * h);
+    return of_rows ? tmp(t, y, te_bias_of_experts(t, "experts bias", y, of_rows, probs, s->here)) : y;
 }
 
 static var shared_experts(struct torch_model *b, var x)

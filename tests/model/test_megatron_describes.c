@@ -186,6 +186,47 @@ static void latent_attention_is_not_llamas(void **state)
     plan_free(&model);
 }
 
+/* ---- gpt_oss ---- */
+
+#define OSS_SIZES "--num-layers 24 --hidden-size 2880 --ffn-hidden-size 2880 --num-attention-heads 64 --group-query-attention --num-query-groups 8 "            \
+                  "--kv-channels 64 --normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights --hidden-dropout 0 "              \
+                  "--attention-dropout 0 --num-experts 32 --moe-ffn-hidden-size 2880 --moe-router-topk 4 --moe-grouped-gemm --moe-token-dispatcher-type alltoall "
+#define OSS_KIND "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7.0 --softmax-type learnable --no-bias-dropout-fusion "
+#define OSS_TRAINS "--bf16 --use-distributed-optimizer --micro-batch-size 1 --seq-length 4096 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 "
+
+static void gpt_oss_is_read_or_another_model(void **state)
+{
+    static const struct { const char *text, *says; } cases[] = {
+        { OSS_SIZES OSS_KIND "--window-size 128,0 --window-attn-skip-freq 2 " OSS_TRAINS, NULL },
+        { OSS_SIZES OSS_KIND "--window-size (127,0) --window-attn-skip-freq [1,0]*12 " OSS_TRAINS, NULL },
+        { OSS_SIZES OSS_KIND "--window-size 256,0 --window-attn-skip-freq 2 " OSS_TRAINS, "window_size: expected 128,0" },
+        { OSS_SIZES OSS_KIND "--window-size 128,1 --window-attn-skip-freq 2 " OSS_TRAINS, "window_size: expected 128,0" },
+        { OSS_SIZES OSS_KIND "--window-attn-skip-freq 2 " OSS_TRAINS, "window_size: expected 128,0" },
+        { OSS_SIZES OSS_KIND "--window-size 128,0 --window-attn-skip-freq 3 " OSS_TRAINS, "window_attn_skip_freq: layer 1 with a window" },
+        { OSS_SIZES OSS_KIND "--window-size 128,0 " OSS_TRAINS, "window_attn_skip_freq: layer 1 with a window" },
+        { OSS_SIZES "--swiglu --softmax-type learnable --no-bias-dropout-fusion --window-size 128,0 --window-attn-skip-freq 2 " OSS_TRAINS, "swiglu: gpt-oss-20b does not have it" },
+        { OSS_SIZES "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7.0 --softmax-type learnable --window-size 128,0 --window-attn-skip-freq 2 " OSS_TRAINS,
+          "no_bias_dropout_fusion: missing" },
+        { OSS_SIZES OSS_KIND "--disable-bias-linear --window-size 128,0 --window-attn-skip-freq 2 " OSS_TRAINS, "disable_bias_linear: gpt-oss-20b does not have it" },
+        { OSS_TRAINS "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-router-score-function sigmoid", "softmax alone is modelled" },
+    };
+    struct plan model, p;
+
+    (void)state;
+    plan_of(&model, "gpt-oss-20b", 0, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char why[512] = "";
+        fail_capture(why, sizeof why);
+        int rc = imported(cases[i].text, "txt", &model, &p);
+        fail_capture(NULL, 0);
+        if ((rc < 0) != (cases[i].says != NULL) || (cases[i].says && !strstr(why, cases[i].says)))
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].text, why, cases[i].says ? cases[i].says : "");
+        if (rc == 0)
+            plan_free(&p);
+    }
+    plan_free(&model);
+}
+
 /* What costs something and no plan has a word for is told; a coefficient of 0 asks for nothing. */
 static void what_is_not_followed_is_told(void **state)
 {
@@ -211,6 +252,7 @@ int main(void)
         cmocka_unit_test(a_recipe_in_sections_is_read),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(latent_attention_is_not_llamas),
+        cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),
     };
     return cmocka_run_group_tests_name("model/megatron_describes", tests, NULL, NULL);

@@ -73,7 +73,7 @@ static void survives(const char *model)
 
 static void a_mixture_survives_its_command_line(void **state)
 {
-    static const char *const models[] = { "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "moonlight-16b-a3b" };
+    static const char *const models[] = { "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "moonlight-16b-a3b", "gpt-oss-20b" };
 
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)

@@ -22,7 +22,9 @@ import torch
 
 import record_megatron as rm
 from megatron.core import parallel_state as mpu
+from megatron.core.tensor_parallel import layers
 from megatron.core.transformer import multi_latent_attention as latent
+from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.transformer.moe import moe_utils, router
 from megatron.core.transformer.transformer_config import MLATransformerConfig
 
@@ -93,6 +95,9 @@ def config(case):
                   moe_ffn_hidden_size=model.get("moe_intermediate_size", model["intermediate_size"]), moe_token_dispatcher_type="alltoall",
                   expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1),
                   moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe")
+    if model["model_type"] == "gpt_oss":
+        fields.update(add_bias_linear=True, gated_linear_unit=True, activation_func=quick_gelu, bias_activation_fusion=False, glu_linear_offset=1.0,
+                      activation_func_clamp_value=7.0, softmax_type="learnable", window_size=(model["sliding_window"], 0), window_attn_skip_freq=2)
     if model["model_type"] != "deepseek_v3":
         return type(made)(**fields)
     dense = model["first_k_dense_replace"]
@@ -134,6 +139,16 @@ class Attention(torch.nn.Module):
         return torch.einsum("bhst,tbhd->sbhd", scores.softmax(-1), v).flatten(2)
 
 
+row_parallel = layers.RowParallelLinear.forward
+
+
+def apart(self, x):
+    """An expert adds its bias in place, which autograd refuses of what one rank's _ReduceFromModelParallelRegion hands on."""
+    y, bias = row_parallel(self, x)
+    return y.clone(), bias
+
+
+layers.RowParallelLinear.forward = apart
 latent.TELinear = Duplicated
 GPTModel = rm.GPTModel
 
@@ -152,11 +167,15 @@ rm.GPTModel = model_of
 
 
 class Run(rm.Run):
-    """Its list says how many parameters the rank has."""
+    """Its list says how many parameters the rank has.  Biases of TEGroupedLinear's second layer are not summed over tensor-parallel ranks, as
+    SequentialMLP's are: it is made with parallel_mode None (extensions/transformer_engine.py, explicit_expert_comm)."""
 
     def __init__(self, case, rank):
         super().__init__(case, rank)
-        if case["plan"]["model"]["model_type"] == "deepseek_v3":
+        for name, p in (of for m in self.model for of in m.named_parameters()):
+            if ".experts." in name and name.endswith("linear_fc2.bias"):
+                p.sequence_parallel = False
+        if case["plan"]["model"]["model_type"] in ("deepseek_v3", "gpt_oss"):
             rm.base.log.append(f"# {sum(p.numel() for m in self.model for p in m.parameters())} parameters")
 
 
@@ -174,6 +193,11 @@ DEEPSEEK = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalL
             "num_key_value_heads": 4, "intermediate_size": 160, "max_position_embeddings": 64, "vocab_size": 250, "tie_word_embeddings": False,
             "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "first_k_dense_replace": 1,
             "n_routed_experts": 8, "num_experts_per_tok": 4, "n_shared_experts": 1, "moe_intermediate_size": 96, "n_group": 4, "topk_group": 2}
+
+
+GPT_OSS = {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4,
+           "head_dim": 16, "intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 250, "tie_word_embeddings": False, "num_local_experts": 8,
+           "num_experts_per_tok": 4, "sliding_window": 8}
 
 
 def make(name, what, world, grid, model=MIXTRAL, **more):
@@ -239,7 +263,22 @@ def latent_context_cases():
     yield deepseek("c4-a2a-p2p", "hierarchical: 2 ranks exchange heads", 4, rm.cp(4, "ring"), hierarchical_a2a_ranks=2)
 
 
-FILES = {"experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
+def sink_cases():
+    def oss(name, what, world, grid, **more):
+        return make(name, what, world, grid, model=GPT_OSS, **more)
+
+    yield oss("d2", "sinks, biases of every layer, routers and experts", 2, {})
+    yield oss("e4-d4", "experts over all ranks", 4, {"expert": 4})
+    yield oss("e2-d4-acc2", "2 micro-steps", 4, {"expert": 2}, accumulation=2)
+    yield oss("e2-d4-full", "every layer recomputed", 4, {"expert": 2}, recompute="full")
+    yield oss("e2-d4-core", "attention's core recomputed", 4, {"expert": 2}, recompute="selective")
+    yield oss("e4-t2-sp-whole", "tensor and sequence parallelism, whole experts", 8, {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1})
+    yield oss("e2-t2-sp-whole-d4", "the same, experts over tensor-parallel ranks alone", 8, {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 1})
+    yield oss("e2-1f1b-p2-m4-d2", "1F1B", 4, dict(rm.pp(2), expert=2), layers=4, accumulation=4)
+    yield oss("e2-interleaved-p2-v2-m4-d2", "interleaved", 4, dict(rm.pp(2, 2), expert=2), layers=8, accumulation=4)
+
+
+FILES = {"sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
 
 
 def record(outdir, file, wanted):
