@@ -30,8 +30,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
     { "moe_shared_expert_intermediate_size", "shared experts are not read from options yet: write the plan", 0 },
     { "moe_layer_freq", "blocks with experts beside blocks without are not read from options yet: write the plan", 1 },
-    { "moe_expert_capacity_factor", "experts of a fixed capacity are not modelled yet", 0 },
-    { "moe_pad_expert_input_to_capacity", "experts of a fixed capacity are not modelled yet", 0 },
     { "moe_permute_fusion", "fused permutation of tokens is not modelled yet", 0 },
     { "moe_use_legacy_grouped_gemm", "other grouped products than Transformer Engine's are not modelled", 0 },
     { "multi_latent_attention", "latent attention is not read from options yet: write the plan", 0 },
@@ -79,7 +77,7 @@ static const char *const known[] = {
     "recompute_modules", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
     "world_size", "partly_stated", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
-    "moe_token_dispatcher_type", "moe_grouped_gemm", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
+    "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
 };
 
 /* Those of them without a value. */
@@ -88,7 +86,7 @@ static const char *const flags[] = {
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
-    "calculate_per_token_loss", "moe_grouped_gemm",
+    "calculate_per_token_loss", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity",
 };
 
 static bool has(const struct import *in, const char *name) { return json_object_get(in->from, name) != NULL; }
@@ -244,6 +242,24 @@ static int read_pipeline(struct import *in, int64_t pipe)
     return chunks == 1 ? 0 : integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
 }
 
+/* Below 0 the factor says none (transformer_config.py). */
+static int read_capacity(struct import *in)
+{
+    const json_t *v = json_object_get(in->from, "moe_expert_capacity_factor");
+    struct megatron_options *o = &in->p->megatron;
+
+    if (v && !json_is_number(v))
+        return fail("%s: moe_expert_capacity_factor: expected a number", in->where);
+    if (has(in, "moe_token_drop_policy") && !says(in, "moe_token_drop_policy", "probs"))
+        return fail("%s: moe_token_drop_policy: tokens dropped by their position are not modelled: probs, its default, is", in->where);
+    o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : 0;
+    o->moe_pad_expert_input_to_capacity = has(in, "moe_pad_expert_input_to_capacity");
+    if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
+        return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "
+                    "moe_pad_expert_input_to_capacity\"", in->where);
+    return 0;
+}
+
 /* Megatron-LM's own choices are another dispatcher (allgather) and experts one after the other. */
 static int read_experts(struct import *in)
 {
@@ -259,6 +275,8 @@ static int read_experts(struct import *in)
         return -1;
     if (!says(in, "moe_token_dispatcher_type", "alltoall"))
         return fail("%s: moe_token_dispatcher_type: of Megatron-LM's dispatchers only alltoall is modelled (without the option it takes allgather)", in->where);
+    if (read_capacity(in) < 0)
+        return -1;
     return has(in, "moe_grouped_gemm") ? 0 : fail("%s: moe_grouped_gemm: missing: experts that run one after the other are not modelled", in->where);
 }
 

@@ -58,7 +58,7 @@ static void init(struct z12 *z)
 
     sched_begin(s, SCHED_INIT);
     ds_pipe_construct(d);
-    ds_load_model(d, z->params);
+    ds_load_model(d, &z->params, 1, NULL);
     if (!on_device)                 /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
