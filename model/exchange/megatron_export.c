@@ -125,7 +125,11 @@ static void write_experts(const struct plan *p, FILE *to)
     fprintf(to, "--moe-grouped-gemm\n--moe-token-dispatcher-type alltoall\n");
     number(to, "--expert-model-parallel-size", p->parallel.expert);
     number(to, "--expert-tensor-parallel-size", p->parallel.expert_tensor);
-    say_spread(p);
+    if (p->megatron.moe_expert_capacity_factor > 0)
+        fprintf(to, "--moe-expert-capacity-factor %g\n", p->megatron.moe_expert_capacity_factor);
+    flag(to, p->megatron.moe_pad_expert_input_to_capacity, "--moe-pad-expert-input-to-capacity");
+    if (!p->megatron.moe_pad_expert_input_to_capacity)
+        say_spread(p);
 }
 
 static void write_data(const struct plan *p, FILE *to)

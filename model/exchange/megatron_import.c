@@ -65,6 +65,24 @@ static int read_pipeline(struct import *in, int64_t pipe)
     return chunks == 1 ? 0 : import_integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
 }
 
+/* Below 0 the factor says none (transformer_config.py). */
+static int read_capacity(struct import *in)
+{
+    const json_t *v = json_object_get(in->from, "moe_expert_capacity_factor");
+    struct megatron_options *o = &in->p->megatron;
+
+    if (v && !json_is_number(v))
+        return fail("%s: moe_expert_capacity_factor: expected a number", in->where);
+    if (import_has(in, "moe_token_drop_policy") && !import_says(in, "moe_token_drop_policy", "probs"))
+        return fail("%s: moe_token_drop_policy: tokens dropped by their position are not modelled: probs, its default, is", in->where);
+    o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : 0;
+    o->moe_pad_expert_input_to_capacity = import_has(in, "moe_pad_expert_input_to_capacity");
+    if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
+        return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "
+                    "moe_pad_expert_input_to_capacity\"", in->where);
+    return 0;
+}
+
 /* Megatron-LM's own choices are another dispatcher (allgather) and experts one after the other. */
 static int read_experts(struct import *in)
 {
@@ -80,7 +98,7 @@ static int read_experts(struct import *in)
         return fail("%s: moe_token_dispatcher_type: of Megatron-LM's dispatchers only alltoall is modelled (without the option it takes allgather)", in->where);
     if (!import_has(in, "moe_grouped_gemm"))
         return fail("%s: moe_grouped_gemm: missing: experts that run one after the other are not modelled", in->where);
-    return megatron_check_routers(in);
+    return read_capacity(in) < 0 ? -1 : megatron_check_routers(in);
 }
 
 /* The one word of an option that has one for all layers, or one for each. */

@@ -23,8 +23,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
     { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
     { "disable_parameter_transpose_cache", "weights cast in each micro-step are not modelled yet", 0 },
-    { "moe_expert_capacity_factor", "experts of a fixed capacity are not modelled yet", 0 },
-    { "moe_pad_expert_input_to_capacity", "experts of a fixed capacity are not modelled yet", 0 },
     { "moe_permute_fusion", "fused permutation of tokens is not modelled yet", 0 },
     { "moe_use_legacy_grouped_gemm", "other grouped products than Transformer Engine's are not modelled", 0 },
     { "moe_shared_expert_gate", "a gate of shared experts is not modelled", 0 },
@@ -94,7 +92,8 @@ static const char *const known[] = {
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
-    "moe_token_dispatcher_type", "moe_grouped_gemm", "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
+    "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
+    "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
 };
 
 /* Those of them without a value. */
@@ -103,7 +102,7 @@ static const char *const flags[] = {
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
-    "calculate_per_token_loss", "moe_grouped_gemm", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
+    "calculate_per_token_loss", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
     "moe_router_enable_expert_bias",
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/plan/expert_capacity.h"
 #include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/plan_groups.h"
@@ -86,6 +87,22 @@ static int check_sinks(const struct plan *p, const char *where)
     return 0;
 }
 
+/* apply_router_token_dropping() pads with other tokens, and permute() views as many as the capacity: there must be. */
+static int check_capacity(const struct plan *p, const char *where)
+{
+    int64_t rows = expert_capacity_of(p), tokens = expert_capacity_tokens(p);
+
+    if (!p->megatron.moe_pad_expert_input_to_capacity)
+        return 0;
+    if (rows > tokens)
+        return fail("%s: megatron.moe_expert_capacity_factor: %g: an expert's capacity of %" PRId64 " rows is more than the %" PRId64 " tokens of a rank, "
+                    "of which Megatron-LM cannot take as many", where, p->megatron.moe_expert_capacity_factor, rows, tokens);
+    if (p->parallel.expert_imbalance > 1)
+        return fail("%s: parallel.expert_imbalance: %g: with megatron.moe_pad_expert_input_to_capacity every rank gets as many rows: 1", where,
+                    p->parallel.expert_imbalance);
+    return 0;
+}
+
 /* Its experts are Transformer Engine's grouped linear layers. */
 static int check_megatron(const struct plan *p, const char *where)
 {
@@ -112,10 +129,10 @@ static int check_megatron(const struct plan *p, const char *where)
                     "parallel.expert", where);
     if (p->model.expert_ffn % of->expert_tensor)
         return fail("%s: parallel.expert_tensor: the experts' width %" PRId64 " does not divide by %" PRId64, where, p->model.expert_ffn, of->expert_tensor);
-    return 0;
+    return check_capacity(p, where);
 }
 
-/* AutoEP (expert_parallel of DeepSpeed's configuration) under stages 1 and 2: what DeepSpeed refuses, in its words, and what is not
+/* AutoEP (expert_parallel of DeepSpeed's configuration) under stages 0, 1 and 2: what DeepSpeed refuses, in its words, and what is not
  * modelled. */
 static int check_autoep(const struct plan *p, const char *where)
 {
@@ -123,8 +140,12 @@ static int check_autoep(const struct plan *p, const char *where)
 
     if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe"))
         return fail("%s: parallel.expert: AutoEP has no preset for %s: with dialect deepspeed mixtral and qwen3_moe are planned so far", where, m->family);
-    if (p->strategy != STRAT_ZERO1 && p->strategy != STRAT_ZERO2)
-        return fail("%s: parallel.expert: AutoEP is modelled for zero1 and zero2 so far, with %s not yet", where, strategy_name(p->strategy));
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: parallel.expert: AutoEP is modelled for ddp, zero1 and zero2 so far, with zero3 not yet", where);
+    if (!training_is_all(&p->train))
+        return fail("%s: train: with parallel.expert DeepSpeed is planned when everything trains", where);
+    if (p->strategy == STRAT_DDP)
+        return 0;
     if (!p->ds.contiguous_gradients)
         return fail("%s: deepspeed.contiguous_gradients: DeepSpeed: \"Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE. Other code paths are "
                     "not tested with MoE\"%s", where, p->strategy == STRAT_ZERO1 ? "; at stage 1 it is not modelled yet" : "");
@@ -133,8 +154,6 @@ static int check_autoep(const struct plan *p, const char *where)
                     "with MoE\"", where);
     if (p->ds.grad_accum_fp32 || p->ds.round_robin_gradients)
         return fail("%s: deepspeed.%s: with parallel.expert it is not modelled yet", where, p->ds.grad_accum_fp32 ? "grad_accum_dtype fp32" : "round_robin_gradients");
-    if (!training_is_all(&p->train))
-        return fail("%s: train: with parallel.expert DeepSpeed is planned when everything trains", where);
     return 0;
 }
 
@@ -214,13 +233,12 @@ const char *experts_routing(const struct model *m)
 /* A rank sends tokens x experts_used rows, and computes as many on average. */
 const char *experts_note(const struct plan *p)
 {
-    int64_t cut = p->parallel.tensor > 1 && p->parallel.sequence ? p->parallel.tensor : 1;
-    int64_t rows = p->micro_batch * plan_rank_seq(p) / cut * p->model.experts_used;
+    int64_t rows = expert_capacity_tokens(p) * p->model.experts_used;
 
     if (is_llama4(&p->model))
         return "experts: transformers' llama4 has every expert compute every token, times a score that is 0 for experts that the token does "
                "not take: the step pays for all experts, and MFU counts the active parameters";
-    if (p->model.experts == 0 || rows % p->model.experts == 0)
+    if (p->model.experts == 0 || rows % p->model.experts == 0 || (p->dialect == DIALECT_MEGATRON && p->megatron.moe_pad_expert_input_to_capacity))
         return NULL;
     return "experts: a rank's tokens x experts of a token do not divide by the experts of a block: no routing can be even, each rank is taken to "
            "get the mean and each expert's product has that mean's rows, rounded up";

@@ -205,6 +205,16 @@ bool knob_idle_context(const struct plan *p)
     return p->parallel.context <= 1;
 }
 
+bool knob_idle_no_experts(const struct plan *p)
+{
+    return p->model.experts == 0;
+}
+
+bool knob_idle_capacity(const struct plan *p)
+{
+    return p->megatron.moe_expert_capacity_factor <= 0;
+}
+
 bool knob_idle_whole_experts(const struct plan *p)
 {
     return p->dialect != DIALECT_MEGATRON || p->parallel.tensor <= 1 || p->model.experts == 0;
@@ -263,6 +273,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_context, "parallel.context is 1" },
         { knob_idle_pipeline, "parallel.pipeline is 1" },
         { knob_idle_expert, "parallel.expert is 1" },
+        { knob_idle_no_experts, "the model has no experts" },
+        { knob_idle_capacity, "megatron.moe_expert_capacity_factor is null" },
         { knob_idle_whole_experts, "parallel.tensor is 1, or the model has no experts" },
         { knob_idle_interleaved, "no interleaved pipeline" },
         { knob_idle_fp8, "megatron.fp8_format is none" },

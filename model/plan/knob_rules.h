@@ -47,6 +47,8 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 bool knob_idle_expert(const struct plan *p);
+bool knob_idle_no_experts(const struct plan *p);
+bool knob_idle_capacity(const struct plan *p);          /* experts take what comes */
 bool knob_idle_whole_experts(const struct plan *p);     /* no tensor-parallel ranks, or no experts, to cut */
 bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */
 bool knob_idle_fp8(const struct plan *p);           /* dialect megatron: no 8-bit floats */

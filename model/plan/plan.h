@@ -187,6 +187,8 @@ struct megatron_options {
     int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
     int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
     bool    calculate_per_token_loss;
+    double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; 0: as many as come */
+    bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
     char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */

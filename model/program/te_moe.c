@@ -3,10 +3,12 @@
  * layers are the MLP's, before the router).
  *
  * T tokens of a rank (with sequence parallelism its share of the positions) choose k experts each: N = T k rows go out, R = N x imbalance
- * come in at the busiest rank, and where tensor-parallel ranks cut experts it gathers what the others got.  Probabilities travel beside
+ * come in at the busiest rank, and where tensor-parallel ranks cut experts it gathers what the others got.  With a capacity an expert takes no
+ * more rows of a rank than that, and padded as many (drop and pad).  Probabilities travel beside
  * the rows and are multiplied in between the two products. */
 #include "model/program/te_moe.h"
 
+#include "model/plan/expert_capacity.h"
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
@@ -34,7 +36,26 @@ static var bias(struct torch_model *b, enum tensor_role role, int64_t numel)
     return torch_piece_tensor(b->m, b->block, role, true) < 0 ? 0 : torch_param(b, torch_gradient_of(b, role, true), numel);
 }
 
-struct moe { int64_t tokens, rows, came, all, ranks, cut, here; };
+/* capacity: rows that an expert takes of one rank, at most; 0: all.  padded: it gets as many. */
+struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity; bool padded; };
+
+static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
+{
+    const struct parallel_options *of = &b->p->parallel;
+    struct moe s = { .tokens = tokens, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1,
+                     .capacity = expert_capacity_of(b->p), .padded = b->p->megatron.moe_pad_expert_input_to_capacity };
+    int64_t most = b->m->experts * s.capacity;
+
+    s.here = b->m->experts / s.ranks;
+    s.rows = tokens * b->m->experts_used;
+    if (s.capacity > 0 && (s.padded || s.rows > most))
+        s.rows = most;
+    s.came = s.ranks > 1 ? tape_rows_received(s.rows, of->expert_imbalance) : s.rows;
+    if (s.capacity > 0 && s.came > most)                /* of each of s.ranks ranks here * capacity */
+        s.came = most;
+    s.all = s.came * s.cut;
+    return s;
+}
 
 /* topk_routing_with_score_function(): scores of the experts that a token takes, and their places: the largest logits' softmax; */
 static var by_softmax(struct torch_model *b, var logits, const struct moe *s, var *index)
@@ -58,7 +79,7 @@ static var by_sigmoid(struct torch_model *b, var logits, const struct moe *s, va
     all = tmp(t, all, op_unary(t, "router sigmoid", KC_ELEMENTWISE, all, SAVE_OUT));
     all = tmp(t, all, op_cast(t, all, dt));
     *index = torch_choose_experts(b, s->tokens);
-    var scores = tmp(t, all, tape_pick(t, "router gather", all, *index, s->rows));
+    var scores = tmp(t, all, tape_pick(t, "router gather", all, *index, s->tokens * b->m->experts_used));
     scores = tmp(t, scores, tape_normalise(t, scores, s->tokens));
     return tmp(t, scores, op_mul_const(t, "routed scale", scores, 0));
 }
@@ -79,6 +100,30 @@ static void route(struct torch_model *b, var x, const struct moe *s, var *probs,
     tape_drop(t, scores);
     tape_drop(t, index);
     tape_drop(t, logits);
+}
+
+/* apply_router_token_dropping(), by probability: a column's largest stay; without padding of these who chose it. */
+static var drop_tokens(struct torch_model *b, const struct moe *s, var probs, var *map)
+{
+    struct tape *t = b->t;
+    enum dtype dt = tape_var_dtype(t, probs);
+    int64_t all = s->tokens * b->m->experts, taken = s->capacity * b->m->experts;
+    bool drops = s->capacity <= s->tokens;
+    var largest = drops ? op_new(t, "tokens of experts", KC_ELEMENTWISE, taken, dt) : 0;
+    var index = drops ? op_new(t, "tokens of experts", KC_ELEMENTWISE, taken, DT_INT64) : 0;
+    var zeros = drops ? op_new(t, "zeros of probabilities", KC_ELEMENTWISE, all, dt) : 0, marks = op_new(t, "capacity mask", KC_ELEMENTWISE, all, dt);
+
+    tape_drop(t, zeros);
+    var kept = tmp(t, marks, op_new(t, "capacity mask", KC_ELEMENTWISE, all, DT_UINT8));
+    if (!s->padded)
+        kept = tmp(t, kept, op_new(t, "chosen within capacity", KC_ELEMENTWISE, all, DT_UINT8));
+    var out = op_mul_const(t, "probabilities within capacity", probs, kept);
+    tape_drop(t, largest);
+    tape_drop(t, index);
+    tape_drop(t, probs);
+    tape_drop(t, *map);
+    *map = kept;
+    return out;
 }
 
 /* A copy in another order, which backward undoes. */
@@ -121,47 +166,84 @@ static var shared_experts(struct torch_model *b, var x)
     return y;
 }
 
+/* preprocess(): how many rows each rank sends to each expert; padded all know it.  *others: what others say. */
+static var count_rows(struct tape *t, int64_t experts, const struct moe *s, var *others)
+{
+    var counts = op_new(t, "rows of experts", KC_ELEMENTWISE, s->padded ? experts * s->cut : experts, DT_INT64);
+
+    *others = 0;
+    if (s->ranks * s->cut > 1 && !s->padded)
+        *others = tape_gather_counts(t, "rows of ranks", experts, s->ranks * s->cut, s->cut == 1 ? GROUP_EXPERT : GROUP_EXPERT_TENSOR);
+    return counts;
+}
+
+/* Of permute(): what names the probabilities of rows, and *numbers, the rows' tokens.  Padded, each column of the map is sorted. */
+static var places_of_rows(struct tape *t, int64_t experts, const struct moe *s, var *numbers)
+{
+    int64_t all = s->tokens * experts;
+    var by_expert = op_new(t, "map by expert", KC_COPY, all, DT_UINT8);
+
+    if (!s->padded) {
+        *numbers = op_new(t, "token of a row", KC_ELEMENTWISE, s->rows, DT_INT64);
+        return by_expert;
+    }
+    by_expert = tmp(t, by_expert, op_new(t, "map by expert", KC_COPY, all, DT_UINT8));
+    var sorted = op_new(t, "sort tokens of experts", KC_ELEMENTWISE, all, DT_UINT8), order = op_new(t, "sort tokens of experts", KC_ELEMENTWISE, all, DT_INT64);
+    tape_drop(t, sorted);
+    *numbers = tmp(t, order, op_new(t, "token of a row", KC_ELEMENTWISE, s->rows, DT_INT64));
+    tape_drop(t, by_expert);
+    return 0;
+}
+
+/* permute(): rows by expert, and *p, their probabilities. */
+static var rows_by_expert(struct torch_model *b, var x, var probs, const struct moe *s, var *p, var *numbers)
+{
+    struct tape *t = b->t;
+    var place = places_of_rows(t, b->m->experts, s, numbers), turned = in_order(t, "probabilities by expert", probs);
+
+    if (!place)
+        place = op_new(t, "place of a probability", KC_ELEMENTWISE, s->rows, DT_INT64);
+    *p = tape_pick(t, "probabilities of rows", turned, place, s->rows);
+    tape_drop(t, turned);
+    if (!s->padded)
+        tape_await_host(t, "rows of ranks to the host");
+    var rows = tape_pick(t, "rows by expert", x, *numbers, s->rows * b->m->hidden);
+    tape_drop(t, place);
+    return rows;
+}
+
+/* To the experts' ranks, and there by expert. */
+static var to_experts(struct tape *t, var rows, int64_t h, const struct moe *s, var *p)
+{
+    if (s->ranks > 1) {
+        rows = tmp(t, rows, tape_dispatch(t, "rows to experts", rows, s->came * h));
+        *p = tmp(t, *p, tape_dispatch(t, "probabilities to experts", *p, s->came));
+    }
+    if (s->cut > 1) {
+        rows = tmp(t, rows, te_move(t, TE_GATHER, rows, s->cut));
+        *p = tmp(t, *p, te_move(t, TE_GATHER, *p, s->cut));
+    }
+    if (s->here > 1 && s->ranks * s->cut > 1) {
+        rows = tmp(t, rows, in_order(t, "rows by own expert", rows));
+        *p = tmp(t, *p, in_order(t, "probabilities by own expert", *p));
+    }
+    return rows;
+}
+
 var te_moe(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
-    const struct parallel_options *of = &b->p->parallel;
     int64_t h = b->m->hidden, e = b->m->experts;
-    struct moe s = { .tokens = tape_var_numel(t, x) / h, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1 };
-    var probs, map;
+    struct moe s = sizes_of(b, tape_var_numel(t, x) / h);
+    var probs, map, p, numbers, others, shared = shared_experts(b, x);
 
-    s.rows = s.tokens * b->m->experts_used;
-    s.came = s.ranks > 1 ? tape_rows_received(s.rows, of->expert_imbalance) : s.rows;
-    s.all = s.came * s.cut;
-    s.here = e / s.ranks;
-    var shared = shared_experts(b, x);
     route(b, x, &s, &probs, &map);
+    if (s.capacity > 0)
+        probs = drop_tokens(b, &s, probs, &map);
     t->module = -1;
-
-    /* preprocess(): how many rows each rank sends to each expert. */
-    var counts = op_new(t, "rows of experts", KC_ELEMENTWISE, e, DT_INT64), others = 0;
-    if (s.ranks * s.cut > 1)
-        others = tape_gather_counts(t, "rows of ranks", e, s.ranks * s.cut, s.cut == 1 ? GROUP_EXPERT : GROUP_EXPERT_TENSOR);
-
-    /* permute() */
-    var by_expert = op_new(t, "map by expert", KC_COPY, s.tokens * e, DT_UINT8), numbers = op_new(t, "token of a row", KC_ELEMENTWISE, s.rows, DT_INT64);
-    var turned = in_order(t, "probabilities by expert", probs), p = tape_pick(t, "probabilities of rows", turned, by_expert, s.rows);
-    tape_drop(t, turned);
-    tape_await_host(t, "rows of ranks to the host");
-    var rows = tape_pick(t, "rows by expert", x, numbers, s.rows * h);
-    tape_drop(t, by_expert);
-
-    if (s.ranks > 1) {
-        rows = tmp(t, rows, tape_dispatch(t, "rows to experts", rows, s.came * h));
-        p = tmp(t, p, tape_dispatch(t, "probabilities to experts", p, s.came));
-    }
-    if (s.cut > 1) {
-        rows = tmp(t, rows, te_move(t, TE_GATHER, rows, s.cut));
-        p = tmp(t, p, te_move(t, TE_GATHER, p, s.cut));
-    }
-    if (s.here > 1 && s.ranks * s.cut > 1) {
-        rows = tmp(t, rows, in_order(t, "rows by own expert", rows));
-        p = tmp(t, p, in_order(t, "probabilities by own expert", p));
-    }
+    var counts = count_rows(t, e, &s, &others);
+    var rows = rows_by_expert(b, x, probs, &s, &p, &numbers);
+    rows = to_experts(t, rows, h, &s, &p);
     var y = experts(b, rows, p, &s);
     tape_drop(t, rows);
     tape_drop(t, p);

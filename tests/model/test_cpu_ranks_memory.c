@@ -12,6 +12,7 @@
 
 #define GOLDEN "tests/golden/memory/"
 #define PEAK 1e-3
+enum { AUTOEP_RANKS = 11 * 4 };
 /* Where little trains nothing hides what the CPU's kernels take of 16 tokens; 33,792 bytes were seen at most. */
 #define LITTLE 36000
 struct rank {
@@ -420,6 +421,25 @@ static void stages_hold_what_was_counted_after_each_message(void **state)
     assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_instructions), 42);
 }
 
+/* DeepSpeed's AutoEP under stages 0, 1 and 2. */
+static void autoep_takes_what_was_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_autoep.jsonl", PEAK, check_peaks), AUTOEP_RANKS);
+}
+
+static void what_persists_of_autoep_agrees_to_the_byte(void **state)
+{
+    (void)state;
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_autoep.jsonl", PEAK, check_persistent), AUTOEP_RANKS);
+}
+
+static void what_autoeps_collectives_are_given_agrees_to_the_byte(void **state)
+{
+    (void)state;
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_autoep.jsonl", PEAK, check_names), AUTOEP_RANKS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +450,9 @@ int main(void)
         cmocka_unit_test(stages_of_deepspeeds_pipeline_take_what_was_counted),
         cmocka_unit_test(stages_keep_what_was_counted_to_the_byte),
         cmocka_unit_test(stages_hold_what_was_counted_after_each_message),
+        cmocka_unit_test(autoep_takes_what_was_counted),
+        cmocka_unit_test(what_persists_of_autoep_agrees_to_the_byte),
+        cmocka_unit_test(what_autoeps_collectives_are_given_agrees_to_the_byte),
     };
     return cmocka_run_group_tests_name("model/cpu ranks memory", tests, NULL, NULL);
 }

@@ -298,6 +298,44 @@ static void no_rank_gets_more_rows_than_there_are(void **state)
     model_free(&p.model);
 }
 
+/* AutoEP's busiest rank of four, as torchtitan's: it sends what all send, and gets half as much again; its products count room to begin
+ * each of 2 experts' rows at a multiple of 8. */
+static void imbalance_is_the_busiest_ranks_with_autoep(void **state)
+{
+    const int64_t sent = 512 * 2 * 4096;
+    struct program g = { 0 };
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    for (int stage = STRAT_ZERO1; stage <= STRAT_ZERO2; stage++) {
+        plan_of_deepspeed(&p, (enum strategy)stage, 2, 8, 4);
+        p.seq = 512;
+        p.micro_batch = 1;
+        p.parallel.expert_imbalance = 1.5;
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        const struct op *o = first_rows(&s);
+        assert_int_equal(o->u.coll.elems, sent);
+        assert_true(o->u.coll.parts > 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(s.coll_parts[o->u.coll.parts + i].sent, sent / 4);
+            assert_int_equal(s.coll_parts[o->u.coll.parts + i].received, sent / 4 * 3 / 2);
+        }
+        schedules_free(&s);
+        assert_int_equal(program_build(&p, &g), 0);
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[PASS_FORWARD]; i++) {
+            const struct kernel *k = &g.piece[PIECE_BLOCK].kernels[PASS_FORWARD][i];
+            if (!strncmp(k->name, "experts", 7) && k->kind == KC_GEMM)
+                assert_int_equal(k->batch * k->m, 1536 + 2 * 8);
+        }
+        program_free(&g);
+        p.parallel.expert_imbalance = 4.5;
+        refused(&p, "4 times the mean at most");
+        model_free(&p.model);
+    }
+}
+
 /* 64 tokens take 2 of 8 experts each: 16 rows an expert; of 63 tokens 15.75, and a product has 16. */
 static void rows_that_do_not_divide_are_said_to_be_rounded(void **state)
 {
@@ -334,6 +372,81 @@ static void megatron_shards_states_by_the_ranks_that_have_them(void **state)
     schedules_free(&s);
     model_free(&p.model);
 }
+
+/* ---- capacity ---- */
+
+static void plan_of_capacity(struct plan *p, double factor, bool padded)
+{
+    plan_of_megatron(p, 8, 1, 1, 4);
+    p->seq = 4096;
+    p->micro_batch = 1;
+    p->megatron.moe_expert_capacity_factor = factor;
+    p->megatron.moe_pad_expert_input_to_capacity = padded;
+}
+
+/* Padded, each of 8 experts gets 1280 rows of every rank, 10,240 in place of 8192; four exchanges of rows and two of their probabilities a
+ * block.  Nobody has to be asked how many: no numbers of rows are gathered, and the host never waits for them. */
+static void padded_experts_get_their_capacity(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t sum, tokens = 4096, rows = 8 * 1280, layers = 2;
+
+    (void)state;
+    for (int padded = 0; padded < 2; padded++) {
+        plan_of_capacity(&p, padded ? 1.25 : 0, padded);
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), 6 * layers);
+        assert_int_equal(sum, layers * (padded ? rows : 2 * tokens) * (4 * 4096 + 2));
+        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT, DT_INT64, &sum), padded ? 0 : layers);
+        assert_int_equal(waits(&s), padded ? 0 : layers);
+        schedules_free(&s);
+        model_free(&p.model);
+    }
+}
+
+/* Not padded, an even spread of 1024 rows an expert is below 1280, and above 512.  A rank that twice the mean comes to computes what its two
+ * experts take of four ranks: 2 x 4 x 1280, not 16,384. */
+static void what_is_beyond_the_capacity_is_dropped(void **state)
+{
+    const struct { double factor, imbalance; int64_t sent, came; } of[] = { { 1.25, 1, 8192, 8192 }, { 0.5, 1, 4096, 4096 }, { 1.25, 2, 8192, 10240 } };
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        plan_of_capacity(&p, of[i].factor, false);
+        p.parallel.expert_imbalance = of[i].imbalance;
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        const struct op *o = first_rows(&s);
+        assert_int_equal(o->u.coll.elems, of[i].sent * 4096);
+        assert_int_equal(o->u.coll.parts > 0, of[i].came != of[i].sent);
+        for (int k = 0; k < 4 && o->u.coll.parts > 0; k++)
+            assert_int_equal(s.coll_parts[o->u.coll.parts + k].received, of[i].came * 4096 / 4);
+        assert_int_equal(waits(&s), 2);
+        schedules_free(&s);
+        model_free(&p.model);
+    }
+}
+
+static void capacities_that_cannot_be_are_refused(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    plan_of_capacity(&p, 4, true);          /* 4096 rows, of 4096 tokens */
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    p.megatron.moe_expert_capacity_factor = 4.01;
+    refused(&p, "more than the 4096 tokens of a rank");
+    p.megatron.moe_expert_capacity_factor = 1.25;
+    p.parallel.expert_imbalance = 1.5;
+    refused(&p, "every rank gets as many rows");
+    model_free(&p.model);
+}
+
+/* ---- DeepSpeed's AutoEP ---- */
 
 /* DeepSpeed makes the group of a rank's experts' sisters also where it is one rank (utils/groups.py). */
 static void deepspeed_shares_experts_out_over_runs_of_ranks(void **state)
@@ -410,6 +523,36 @@ static void a_group_of_experts_has_as_many_tensors_as_fit(void **state)
         schedules_free(&s);
         model_free(&p.model);
     }
+}
+
+/* At stage 0 a rank has all states of what it computes: experts over 4 of 16 ranks, 2 of 8.  One reduction of what is no expert (346 million
+ * elements, below 5e8) over all; the experts', 3 x 2 tensors of 117,440,512, are flushed where they are beyond 5e8: 5 and 1, over the 4
+ * ranks that have the same.  The overflow and the experts' norm are one number each over the ranks that share them out. */
+static void deepspeeds_stage_0_keeps_all_states_of_its_experts(void **state)
+{
+    const int64_t layers = 2, tensor = 2 * 14336 * 4096LL, rest = layers * (41943040 + 32768 + 8192) + 2 * 32000 * 4096LL + 4096;
+    struct schedules s = { 0 };
+    int64_t sum, optimizer = 0;
+    struct plan p;
+
+    (void)state;
+    assert_true(rest < 500000000 && 4 * tensor < 500000000 && 5 * tensor > 500000000);
+    plan_of_deepspeed(&p, STRAT_DDP, layers, 16, 4);
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    assert_int_equal(lower(&p, 5, &s), 0);
+    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_BF16, &sum), 1);
+    assert_int_equal(sum, rest);
+    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_BF16, &sum), 2);
+    assert_int_equal(sum, 3 * layers * tensor);
+    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT, DT_FP32, &sum), 1);
+    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT, DT_UINT8, &sum), 1);
+    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 0);
+    for (int i = 0; i < s.nbufs; i++)
+        optimizer += s.bufs[i].category == CAT_OPTIMIZER ? s.bufs[i].bytes * s.bufs[i].count : 0;
+    sum = 12 * (3 * layers * tensor + rest);
+    assert_true(optimizer >= sum && optimizer < sum + 8192);
+    schedules_free(&s);
+    model_free(&p.model);
 }
 
 /* DeepSpeed's own words where it has some. */
@@ -533,11 +676,16 @@ int main(void)
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
         cmocka_unit_test(eight_ranks_and_eight_experts_a_token_send_what_a_gather_would),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),
+        cmocka_unit_test(imbalance_is_the_busiest_ranks_with_autoep),
         cmocka_unit_test(no_rank_gets_more_rows_than_there_are),
         cmocka_unit_test(rows_that_do_not_divide_are_said_to_be_rounded),
         cmocka_unit_test(megatron_shards_states_by_the_ranks_that_have_them),
+        cmocka_unit_test(padded_experts_get_their_capacity),
+        cmocka_unit_test(what_is_beyond_the_capacity_is_dropped),
+        cmocka_unit_test(capacities_that_cannot_be_are_refused),
         cmocka_unit_test(deepspeed_shares_experts_out_over_runs_of_ranks),
         cmocka_unit_test(deepspeed_makes_groups_of_experts),
+        cmocka_unit_test(deepspeeds_stage_0_keeps_all_states_of_its_experts),
         cmocka_unit_test(a_group_of_experts_has_as_many_tensors_as_fit),
         cmocka_unit_test(what_autoep_has_not_is_refused),
         cmocka_unit_test(megatrons_options_come_back),

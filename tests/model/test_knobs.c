@@ -275,6 +275,11 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.last_stage_less = 0;
         if (!strncmp(k->name, "expert", 6) && !strcmp(k->object, "parallel"))
             with_experts(&plain, k);
+        if (!strncmp(k->name, "moe_", 4)) {
+            with_experts(&plain, k);
+            plain.parallel.expert = 1;
+            plain.megatron.moe_expert_capacity_factor = strstr(k->name, "_pad_") ? 1.5 : 0;
+        }
         plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
         plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
         in_few_bits(&plain, k);

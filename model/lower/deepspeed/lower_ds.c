@@ -80,6 +80,28 @@ void ds_free(struct ds *d)
     d->scratch = NULL;
 }
 
+/* ---- parameter groups ---- */
+
+int ds_parameter_groups(const struct plan *p, const struct model *m, int *belongs)
+{
+    int64_t in = 0;
+    int n = 1;
+
+    for (int t = 0; t < m->ntensors; t++) {
+        const struct tensor *x = &m->tensors[t];
+        belongs[t] = 0;
+        if (p->parallel.expert <= 1 || !role_is_of_experts(x->role))
+            continue;
+        if (n == 1 || in + x->numel > DS_EXPERT_GROUP) {
+            n++;
+            in = 0;
+        }
+        in += x->numel;
+        belongs[t] = n - 1;
+    }
+    return n;
+}
+
 /* ---- families ---- */
 
 static int slot(const struct ds *d, int tensor)
@@ -408,20 +430,32 @@ void ds_reads_frozen(const struct ds *d)
         sched_act(d->s, ACT_R, d->frozen, 0, 0);
 }
 
-void ds_load_model(const struct ds *d, int params)
-{
-    int64_t at[2] = { 0, 0 };
+static int group_of(const int *belongs, int t) { return belongs ? belongs[t] : 0; }
 
-    ds_memory(d, PHASE_INIT, "model to device", ACT_ALLOC | ACT_W, params);
+/* Where a tensor lies in its buffer: behind those before it. */
+static int64_t loaded_at(const struct ds *d, const int *belongs, int t)
+{
+    const struct tensor *x = d->m->tensors;
+    int64_t at = 0;
+
+    for (int i = 0; i < t && d->s->detailed; i++)
+        at += x[i].frozen == x[t].frozen && group_of(belongs, i) == group_of(belongs, t) ? ds_tensor_bytes(d, &x[i]) : 0;
+    return at;
+}
+
+void ds_load_model(const struct ds *d, const int *params, int ngroups, const int *belongs)
+{
+    ds_memory(d, PHASE_INIT, "model to device", ACT_ALLOC | ACT_W, params[0]);
+    for (int g = 1; g < ngroups; g++)
+        sched_act(d->s, ACT_ALLOC | ACT_W, params[g], 0, 0);
     if (d->frozen_bytes > 0)
         sched_act(d->s, ACT_ALLOC | ACT_W, d->frozen, 0, 0);
     d->s->ops[d->s->nops - 1].flags = OPF_LOAD;
     for (int t = 0; t < d->m->ntensors; t++) {
         bool frozen = d->m->tensors[t].frozen;
         int layout = sched_layout(d->s, 0);
-        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at[frozen]);
+        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, loaded_at(d, belongs, t));
         ds_broadcast_tensor(d, t);
-        sched_act_as(d->s, ACT_RW, frozen ? d->frozen : params, 0, 0, layout);
-        at[frozen] += ds_tensor_bytes(d, &d->m->tensors[t]);
+        sched_act_as(d->s, ACT_RW, frozen ? d->frozen : params[group_of(belongs, t)], 0, 0, layout);
     }
 }

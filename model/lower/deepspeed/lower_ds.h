@@ -46,6 +46,17 @@ struct ds {
 int  ds_init(struct ds *d, const struct local_model *local, struct schedules *s);
 void ds_free(struct ds *d);
 
+/* ---- parameter groups ---- */
+
+/* Elements of a parameter group of experts, at most, unless one tensor has more: max_group_size of
+ * split_params_into_different_moe_groups_for_optimizer(), deepspeed/moe/utils.py of 0.19.6 and 0.19.8. */
+#define DS_EXPERT_GROUP INT64_C(178956971)
+
+/* How many groups the optimizer has, and to which each tensor belongs: one of all that trains; with AutoEP the experts' tensors are taken out
+ * of it, in registration order, into groups of their own.  A tensor larger than such a group is one by itself: the engine drops the empty
+ * one before it (_configure_optimizer). */
+int  ds_parameter_groups(const struct plan *p, const struct model *m, int *belongs);
+
 /* ---- one family per tensor (of a block, of the embedding, of the head) ---- */
 
 struct ds_families {
@@ -132,9 +143,10 @@ int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *wh
 /* Rank 0's values of a parameter, at construction; its buffer's action follows. */
 void ds_broadcast_tensor(const struct ds *d, int t);
 
-/* The model comes to the device with its first weights, what trains in `params`, a buffer that holds
- * ds_apart(), the rest in d->frozen; engine._broadcast_model: one broadcast a parameter, registration order. */
-void ds_load_model(const struct ds *d, int params);
+/* The model comes to the device with its first weights, what trains in a buffer for each parameter group (`belongs`; NULL: there is one),
+ * whole tensors each as an allocation of its own, rounded up; the rest in d->frozen.  engine._broadcast_model: one broadcast a parameter,
+ * registration order. */
+void ds_load_model(const struct ds *d, const int *params, int ngroups, const int *belongs);
 /* ---- a stage of a pipeline: lower_ds_pipeline.c ---- */
 
 /* Families; tensors whose gradients another stage has a part of. */

@@ -39,11 +39,17 @@ static void fp32_partition(struct z12 *z)
         sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
 }
 
-static void zero_gradient(struct z12 *z, const struct z12_group *g)
+/* initialize_optimizer_states: one of each group; all go when the last one is there. */
+static void zero_gradients(struct z12 *z)
 {
-    sched_copy(z->d.s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, g->part * 4);
-    sched_does(z->d.s, COPY_ZERO, 0);
-    sched_act(z->d.s, ACT_ALLOC | ACT_WRITE | ACT_FREE, g->wide_grad, 0, 0);
+    for (int g = 0; g < z->ngroups; g++) {
+        bool last = g == z->ngroups - 1;
+        sched_copy(z->d.s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->group[g].part * 4);
+        sched_does(z->d.s, COPY_ZERO, 0);
+        sched_act(z->d.s, ACT_ALLOC | ACT_WRITE | (last ? ACT_FREE : 0), z->group[g].wide_grad, 0, 0);
+        for (int i = 0; i < g && last; i++)
+            sched_act(z->d.s, ACT_FREE, z->group[i].wide_grad, 0, 0);
+    }
 }
 
 /* The constructor: flatten, fp32 partition, and a zero gradient that
@@ -58,7 +64,7 @@ static void init(struct z12 *z)
 
     sched_begin(s, SCHED_INIT);
     ds_pipe_construct(d);
-    ds_load_model(d, z->params);
+    ds_load_model(d, &z->params, 1, NULL);
     if (!on_device)                 /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
@@ -75,8 +81,8 @@ static void init(struct z12 *z)
         z->of = &z->group[g];
         fp32_partition(z);
     }
-    for (int g = 0; g < z->ngroups && !z->host; g++)
-        zero_gradient(z, &z->group[g]);
+    if (!z->host)
+        zero_gradients(z);
     z->of = z->group;
     ds_pipe_greet(d);
     sched_end(s, SCHED_INIT);

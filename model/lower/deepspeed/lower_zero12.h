@@ -21,12 +21,9 @@ enum z12_mode {
  * owner; of a matrix that Muon orthogonalises all that have a part of it. */
 struct z12_slice { int64_t owner, at, elems; int next; bool later; enum group among; int64_t first, last; };
 
-/* Elements of a parameter group of experts, at most, unless one tensor has more: max_group_size of
- * split_params_into_different_moe_groups_for_optimizer(), deepspeed/moe/utils.py of 0.19.6 and 0.19.8. */
-#define Z12_EXPERT_GROUP INT64_C(178956971)
-
 /* A parameter group: the only one; with AutoEP one of what is no expert, and those of experts
- * (split_params_into_different_moe_groups_for_optimizer); of Muon its matrices, and what AdamW steps (_muon_param_groups).  Its flat parameters, A elements, are cut over the ranks that have the same. */
+ * (ds_parameter_groups()); of Muon its matrices, and what AdamW steps (_muon_param_groups).  Its flat parameters, A elements, are cut over the
+ * ranks that have the same. */
 struct z12_group {
     enum group among;               /* over which it is cut */
     int64_t    n, rank;             /* ranks; this one */

@@ -1,10 +1,8 @@
-/* lower_zero12_groups.c -- the parameter groups of stages 1 and 2, and what a rank has of each.
+/* lower_zero12_groups.c -- the parameter groups of stages 1 and 2 (ds_parameter_groups()), and what a rank has of each.
  *
- * One of all that trains.  With AutoEP the experts' tensors are taken out of it, in registration order, into groups of their own of at
- * most Z12_EXPERT_GROUP elements (split_params_into_different_moe_groups_for_optimizer, deepspeed/moe/utils.py of 0.19.6 and 0.19.8);
- * a larger tensor is one by itself, and the empty group before the first such is dropped
- * (engine._configure_optimizer); with Muon there are two, its matrices and what AdamW steps; each is cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py).  The flat parameters of all
- * groups are one buffer here, each group from a multiple of 512 bytes on, as its own allocation would be. */
+ * Those of experts are cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py); with Muon there are two, its
+ * matrices and what AdamW steps.  The flat parameters of all groups are one buffer here, each group from a multiple of 512 bytes on, as its
+ * own allocation would be. */
 #include "model/lower/deepspeed/lower_zero12.h"
 
 #include <stdlib.h>
@@ -13,12 +11,7 @@
 
 static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
-/* ---- which tensor belongs where ---- */
-
-static bool apart(const struct z12 *z, int t)
-{
-    return z->d.p->parallel.expert > 1 && role_is_of_experts(z->d.m->tensors[t].role);
-}
+/* ---- which tensor lies where ---- */
 
 /* _muon_param_groups(): the half of Muon, then that of AdamW; an empty one is none. */
 static int assign_halves(struct z12 *z)
@@ -33,27 +26,6 @@ static int assign_halves(struct z12 *z)
     for (int t = 0; t < m->ntensors; t++)
         z->belongs[t] = has[0] && has[1] && !m->tensors[t].frozen && !plan_orthogonalises(z->d.p, &m->tensors[t]);
     return has[0] && has[1] ? 2 : 1;
-}
-
-static int assign(struct z12 *z)
-{
-    int64_t in = 0;
-    int n = 1;
-
-    if (z->d.p->optimizer == OPTIMIZER_MUON)
-        return assign_halves(z);
-    for (int t = 0; t < z->d.m->ntensors; t++) {
-        z->belongs[t] = 0;
-        if (!apart(z, t))
-            continue;
-        if (n == 1 || in + numel(z, t) > Z12_EXPERT_GROUP) {
-            n++;
-            in = 0;
-        }
-        in += numel(z, t);
-        z->belongs[t] = n - 1;
-    }
-    return n;
 }
 
 static bool is_smaller(const struct tensor *a, const struct tensor *b)
@@ -105,7 +77,8 @@ int z12_make_groups(struct z12 *z, int *order)
 
     z->belongs = calloc((size_t)z->d.m->ntensors + 1, sizeof *z->belongs);
     z->members = calloc((size_t)z->d.m->ntensors + 1, sizeof *z->members);
-    z->ngroups = z->belongs && z->members ? assign(z) : 0;
+    if (z->belongs && z->members)
+        z->ngroups = z->d.p->optimizer == OPTIMIZER_MUON ? assign_halves(z) : ds_parameter_groups(z->d.p, z->d.m, z->belongs);
     z->group = calloc((size_t)z->ngroups + 1, sizeof *z->group);
     if (!z->belongs || !z->members || !z->group)
         return fail("out of memory for parameter groups");

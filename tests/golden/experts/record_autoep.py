@@ -2,13 +2,15 @@
 """Records the collectives that DeepSpeed issues with AutoEP (expert parallelism), as golden lists for dpx.
 
     python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep-VERSION.txt and, of
-                                                   stage 0, which no lowering has, into autoep-VERSION-stage0.list
+                                                   stage 3, which no lowering has, into autoep-VERSION-stage3.list
 
 As ../collectives/record_deepspeed.py, whose ranks (CPU, gloo, four of them), phases and format these are.  `expert` is the group that
 shares out a block's experts, `expert_data` the ranks that have the same.  The router's choice is balanced: its top-k names experts one
 after the other, in place of the largest scores; all else is DeepSpeed's own.  The optimizer is made by DeepSpeed (AdamW, torch_adam),
-which then makes parameter groups of the experts by itself.  transformers 5.23's registry of outputs (router logits, which nobody asks for
+which then makes parameter groups of the experts by itself.  At stage 0 that AdamW goes by the name of FusedAdam, which is CUDA and what the
+configuration's "AdamW" is on a GPU: the engine puts FP16_Optimizer around it, and around no other optimizer.  transformers 5.23's registry of outputs (router logits, which nobody asks for
 here) has no second argument of get(), which AutoEP of 0.19.6 and 0.19.8 passes: it gets one."""
+import importlib
 import json
 import os
 import sys
@@ -52,6 +54,10 @@ CASES = {
     "mixtral-z2-e2-full": case("mixtral", 2, 2, recompute="full"),
     "mixtral-z0-e2": case("mixtral", 0, 2),
     "mixtral-z0-e4": case("mixtral", 0, 4),
+    "qwen3_moe-z0-e2-acc2-clip": case("qwen3_moe", 0, 2, accumulation=2, clip=1.0),
+    "mixtral-z0-e4-full": case("mixtral", 0, 4, recompute="full"),
+    "mixtral-z3-e2": case("mixtral", 3, 2),
+    "mixtral-z3-e4": case("mixtral", 3, 4),
 }
 
 
@@ -117,12 +123,14 @@ def rank_main(rank, c, folder):
     if c["recompute"] == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
+    if c["stage"] == 0:
+        importlib.import_module("deepspeed.runtime.engine").FusedAdam = torch.optim.AdamW
     base.take()
     engine, _, _, _ = deepspeed.initialize(model=model, config=ds_config(c))
     names = {id(p): n for n, p in engine.module.named_parameters()}
     sizes = [(n, p.numel()) for n, p in engine.module.named_parameters()]
     phases, events, comments = [("init", base.take())], [], []
-    if c["stage"] >= 1:
+    if c["stage"] in (1, 2):
         base.trace_gradients(engine, names, events)
     torch.manual_seed(100 + rank)
     for step in range(STEPS):
@@ -166,12 +174,12 @@ def main():
     outdir, chosen = sys.argv[1], sys.argv[2:]
     head = "# recorded by record_autoep.py: deepspeed %s, torch %s, transformers %s" % (
         deepspeed.__version__, torch.__version__, base.transformers.__version__)
-    planned, stage0 = ("autoep-%s%s" % (deepspeed.__version__, end) for end in (".txt", "-stage0.list"))
-    lists = {planned: [head], stage0: [head]}
+    planned, stage3 = ("autoep-%s%s" % (deepspeed.__version__, end) for end in (".txt", "-stage3.list"))
+    lists = {planned: [head], stage3: [head]}
     for model in MODELS.values():
         families.load_classes(model)
     for name in chosen or CASES:
-        lists[planned if CASES[name]["stage"] else stage0] += record(name)
+        lists[stage3 if CASES[name]["stage"] == 3 else planned] += record(name)
     for name, out in lists.items():
         if chosen:
             print("\n".join(out))

@@ -94,7 +94,9 @@ def config(case):
     fields.update(num_moe_experts=experts_of(model), moe_router_topk=model["num_experts_per_tok"],
                   moe_ffn_hidden_size=model.get("moe_intermediate_size", model["intermediate_size"]), moe_token_dispatcher_type="alltoall",
                   expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1),
-                  moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe")
+                  moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe",
+                  **{key: case["plan"]["megatron"].get(key, usual)
+                     for key, usual in (("moe_expert_capacity_factor", None), ("moe_pad_expert_input_to_capacity", False))})
     if model["model_type"] == "gpt_oss":
         fields.update(add_bias_linear=True, gated_linear_unit=True, activation_func=quick_gelu, bias_activation_fusion=False, glu_linear_offset=1.0,
                       activation_func_clamp_value=7.0, softmax_type="learnable", window_size=(model["sliding_window"], 0), window_attn_skip_freq=2)
@@ -223,6 +225,18 @@ def cases():
     yield make("qwen3-e4-d4", "norms of q and k, 4 experts a token", 4, {"expert": 4}, model=QWEN3)
     yield make("e2-1f1b-p2-m4-d2", "1F1B", 4, dict(rm.pp(2), expert=2), layers=4, accumulation=4)
     yield make("e2-interleaved-p2-v2-m4-d2", "interleaved", 4, dict(rm.pp(2, 2), expert=2), layers=8, accumulation=4)
+
+
+    padded = dict(moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True)
+    yield make("d4-padded", "every expert gets its capacity of every rank", 4, {}, **padded)
+    yield make("e2-d4-padded", "the same, experts over 2 of 4 ranks", 4, {"expert": 2}, **padded)
+    yield make("e2-d4-padded-full", "the same, every layer recomputed", 4, {"expert": 2}, recompute="full", **padded)
+    yield make("e4-t2-sp-whole-padded", "the same, whole experts over tensor-parallel ranks too", 8,
+               {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1}, **padded)
+    yield make("e2-t2-sp-cut-d4-padded", "the same, experts that tensor-parallel ranks cut", 8,
+               {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 2}, **padded)
+    yield make("e2-d4-capacity", "rows beyond the capacity are dropped: none is", 4, {"expert": 2}, moe_expert_capacity_factor=1.25)
+    yield make("e2-d4-half", "half of the rows are dropped", 4, {"expert": 2}, moe_expert_capacity_factor=0.5)
 
 
 def latent_cases():

@@ -1,0 +1,15 @@
+/* expert_capacity.h -- how many rows an expert takes at most of the tokens of one rank, where a framework says so. */
+#ifndef DPX_EXPERT_CAPACITY_H
+#define DPX_EXPERT_CAPACITY_H
+
+#include "model/plan/plan.h"
+
+/* Rows: ceil(tokens x used / experts x factor), `least` at least.  megatron-core 0.16.1, moe_utils.get_capacity(), which has no least;
+ * DeepSpeed 0.19.8, moe/sharded_moe.py, _capacity(), whose min_capacity is 4 if nothing else is said. */
+int64_t expert_capacity(int64_t tokens, int64_t used, int64_t experts, double factor, int64_t least);
+
+/* Of a plan's micro-step: tokens that a rank routes; of these what an expert takes, 0: as many as come. */
+int64_t expert_capacity_tokens(const struct plan *p);
+int64_t expert_capacity_of(const struct plan *p);
+
+#endif
