@@ -10,7 +10,7 @@ enum { THREADS = 128, HEADS = 8 };      /* HEADS: that a thread rotates with the
 /* What kernels are told, or an error: numbers that make no sense or that a grid cannot have. */
 int attention_call_of(const struct launch_attention *c, attn *a)
 {
-    int64_t multiple = c->at == LAUNCH_BF16 ? piece<bf16>::SIZE : piece<float>::SIZE;
+    int64_t multiple = c->at == LAUNCH_FP32 ? piece<float>::SIZE : piece<bf16>::SIZE;
     int device = 0, error;
 
     if (c->first < 0 || c->first > INT_MAX / 2 || c->batch < 1 || c->batch > 65535 || c->seq < 1 || c->seq > INT_MAX / 2 || c->kv_heads < 1
@@ -81,14 +81,14 @@ static int launch_rotate(const attn &a, int half, const float *inv_freq, T *qkv,
 }
 
 template <class T>
-static int rotate_any(const attn &a, int half, const float *inv_freq, T *qkv, bool inverse,
+static int rotate_any(const attn &a, int half, const float *inv_freq, void *qkv, bool inverse,
                       cudaStream_t stream)
 {
     constexpr int N = piece<T>::SIZE;
 
     if (a.wide && half % N == 0 && aligned_16(qkv))
-        return launch_rotate<T, N>(a, half, inv_freq, qkv, inverse, stream);
-    return launch_rotate<T, 1>(a, half, inv_freq, qkv, inverse, stream);
+        return launch_rotate<T, N>(a, half, inv_freq, (T *)qkv, inverse, stream);
+    return launch_rotate<T, 1>(a, half, inv_freq, (T *)qkv, inverse, stream);
 }
 
 extern "C" int attention_rotary(const struct launch_attention *c, int64_t rotary, const float *inv_freq,
@@ -101,11 +101,15 @@ extern "C" int attention_rotary(const struct launch_attention *c, int64_t rotary
         error = cudaErrorInvalidValue;
     if (error)
         return error;
-    return c->at == LAUNCH_BF16 ? rotate_any(a, half, inv_freq, (bf16 *)qkv, inverse, stream)
-                                : rotate_any(a, half, inv_freq, (float *)qkv, inverse, stream);
+    return BY_DTYPE(c->at, rotate_any, a, half, inv_freq, qkv, inverse, stream);
 }
 
 /* ---- attention ---- */
+
+template <class T> static int forward_of(const attn &a, const void *qkv, void *o, float *lse, cudaStream_t stream)
+{
+    return attention_forward_in(a, (const T *)qkv, (T *)o, lse, stream);
+}
 
 extern "C" int attention_forward(const struct launch_attention *c, const void *qkv, void *o, float *lse,
                                  struct CUstream_st *stream)
@@ -116,8 +120,7 @@ extern "C" int attention_forward(const struct launch_attention *c, const void *q
     if (error)
         return error;
     a.wide = a.wide && aligned_16(qkv) && aligned_16(o);
-    return c->at == LAUNCH_BF16 ? attention_forward_bf16(a, (const bf16 *)qkv, (bf16 *)o, lse, stream)
-                                : attention_forward_fp32(a, (const float *)qkv, (float *)o, lse, stream);
+    return BY_DTYPE(c->at, forward_of, a, qkv, o, lse, stream);
 }
 
 /* delta = sum of dO * O over a head's row: a warp a row. */
@@ -142,8 +145,9 @@ static __global__ void __launch_bounds__(THREADS) row_deltas(attn a, const T *o,
 }
 
 template <class T>
-static int launch_deltas(const attn &a, const T *o, const T *dout, float *delta, cudaStream_t stream)
+static int launch_deltas(const attn &a, const void *out, const void *gradient, float *delta, cudaStream_t stream)
 {
+    const T *o = (const T *)out, *dout = (const T *)gradient;
     constexpr int N = piece<T>::SIZE, ROWS = THREADS / WARP;
     int64_t blocks = ((int64_t)a.batch * a.seq * a.heads + ROWS - 1) / ROWS;
 
@@ -165,15 +169,14 @@ extern "C" int attention_deltas(const struct launch_attention *c, const void *o,
     if (error)
         return error;
     a.wide = a.wide && aligned_16(o) && aligned_16(dout);
-    return c->at == LAUNCH_BF16 ? launch_deltas(a, (const bf16 *)o, (const bf16 *)dout, delta, stream)
-                                : launch_deltas(a, (const float *)o, (const float *)dout, delta, stream);
+    return BY_DTYPE(c->at, launch_deltas, a, o, dout, delta, stream);
 }
 
 template <class T>
-static back_arrays<T> arrays(const void *qkv, const float *lse, const void *dout, const float *delta,
-                             void *dqkv)
+static int backward_of(const attn &a, const void *qkv, const float *lse, const void *dout, const float *delta, void *dqkv,
+                       cudaStream_t stream)
 {
-    return { (const T *)qkv, (const T *)dout, lse, delta, (T *)dqkv };
+    return attention_backward_in(a, back_arrays<T>{ (const T *)qkv, (const T *)dout, lse, delta, (T *)dqkv }, stream);
 }
 
 extern "C" int attention_backward(const struct launch_attention *c, const void *qkv, const void *o,
@@ -186,11 +189,6 @@ extern "C" int attention_backward(const struct launch_attention *c, const void *
     if (error)
         return error;
     a.wide = a.wide && aligned_16(qkv) && aligned_16(o) && aligned_16(dout) && aligned_16(dqkv);
-    error = c->at == LAUNCH_BF16 ? launch_deltas(a, (const bf16 *)o, (const bf16 *)dout, delta, stream)
-                                 : launch_deltas(a, (const float *)o, (const float *)dout, delta, stream);
-    if (error)
-        return error;
-    return c->at == LAUNCH_BF16
-               ? attention_backward_bf16(a, arrays<bf16>(qkv, lse, dout, delta, dqkv), stream)
-               : attention_backward_fp32(a, arrays<float>(qkv, lse, dout, delta, dqkv), stream);
+    error = BY_DTYPE(c->at, launch_deltas, a, o, dout, delta, stream);
+    return error ? error : BY_DTYPE(c->at, backward_of, a, qkv, lse, dout, delta, dqkv, stream);
 }

@@ -6,8 +6,8 @@
  *
  * No workspace: the only scratch is `delta`.  Results are equal on every run: nothing is summed
  * by atomics.  Any dim up to ATTENTION_DIM and any ld; where heads begin at multiples of 16
- * bytes (dim and ld of 8 elements in bf16, of 4 in fp32) 16 bytes are moved at a time, else one
- * element.  dim is computed as the next of 32, 64, 80, 96, 128, 256 in bf16, and of 64, 128,
+ * bytes (dim and ld of 8 elements of 16 bits, of 4 in fp32) 16 bytes are moved at a time, else one
+ * element.  dim is computed as the next of 32, 64, 80, 96, 128, 256 in 16 bits, and of 64, 128,
  * 256 in fp32. */
 #ifndef DPX_CUDA_ATTENTION_H
 #define DPX_CUDA_ATTENTION_H
@@ -52,7 +52,7 @@ int attention_backward(const struct launch_attention *a, const void *qkv, const 
 int attention_deltas(const struct launch_attention *a, const void *o, const void *dout, float *delta, struct CUstream_st *s);
 
 /* Attention in parts (attention_part.cu): attention_part() and attention_part_back() of kernels.h.  Arithmetic is fp32 without
- * tensor cores in bf16 as well.  Backward is two kernels: dq, then dk and dv. */
+ * tensor cores in 16 bits as well.  Backward is two kernels: dq, then dk and dv. */
 int attention_part_forward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, float *o, float *lse,
                            struct CUstream_st *s);
 int attention_part_backward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, const float *lse,

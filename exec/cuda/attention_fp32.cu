@@ -1,6 +1,6 @@
-/* Causal attention in fp32, without tensor cores: what fp32 plans run and what bf16 is held against.
+/* Causal attention in fp32, without tensor cores: what fp32 plans run and what 16 bits are held against.
  *
- * The same order of work as attention_bf16.cu.  A block of 16 x 16 threads owns TILE rows of a
+ * The same order of work as attention_half.cu.  A block of 16 x 16 threads owns TILE rows of a
  * head: thread (y, x) has rows y R ... y R + R-1 (R = TILE/16), of scores the columns x, x + 16,
  * ..., and of what is summed up the columns 4 x ... 4 x + 3 of each 64.  Scores pass through shared
  * memory to become the next product's left side; a row of them is written and read by the 16
@@ -249,7 +249,7 @@ template <int DIM, int TILE> static bool fits(const attn &a)
     return back_room<DIM, TILE>::BYTES <= a.shared;
 }
 
-int attention_forward_fp32(const attn &a, const float *qkv, float *o, float *lse, cudaStream_t stream)
+int attention_forward_in(const attn &a, const float *qkv, float *o, float *lse, cudaStream_t stream)
 {
     if (a.dim <= 64)
         return launch_forward<64, 64>(a, qkv, o, lse, stream);
@@ -260,7 +260,7 @@ int attention_forward_fp32(const attn &a, const float *qkv, float *o, float *lse
                             : launch_forward<256, 16>(a, qkv, o, lse, stream);
 }
 
-int attention_backward_fp32(const attn &a, const back_arrays<float> &x, cudaStream_t s)
+int attention_backward_in(const attn &a, const back_arrays<float> &x, cudaStream_t s)
 {
     if (a.dim <= 64)
         return launch_back<64, 64>(a, x, s);

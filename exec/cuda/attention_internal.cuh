@@ -1,4 +1,4 @@
-/* attention_internal.cuh -- what attention.cu and the kernels of attention_bf16.cu, attention_bf16_back.cu
+/* attention_internal.cuh -- what attention.cu and the kernels of attention_half.cu, attention_half_back.cu
  * and attention_fp32.cu share: the numbers of a call, where heads lie, tiles in shared memory. */
 #ifndef DPX_CUDA_ATTENTION_INTERNAL_CUH
 #define DPX_CUDA_ATTENTION_INTERNAL_CUH
@@ -26,11 +26,13 @@ template <class T> struct back_arrays {
     T *dqkv;
 };
 
-/* attention_bf16.cu, attention_bf16_back.cu, attention_fp32.cu; cudaError_t as int. */
-int attention_forward_bf16(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t s);
-int attention_forward_fp32(const attn &a, const float *qkv, float *o, float *lse, cudaStream_t s);
-int attention_backward_bf16(const attn &a, const back_arrays<bf16> &x, cudaStream_t s);
-int attention_backward_fp32(const attn &a, const back_arrays<float> &x, cudaStream_t s);
+/* attention_half.cu, attention_half_back.cu (bf16, fp16), attention_fp32.cu; cudaError_t as int. */
+int attention_forward_in(const attn &a, const float *qkv, float *o, float *lse, cudaStream_t s);
+int attention_forward_in(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t s);
+int attention_forward_in(const attn &a, const fp16 *qkv, fp16 *o, float *lse, cudaStream_t s);
+int attention_backward_in(const attn &a, const back_arrays<float> &x, cudaStream_t s);
+int attention_backward_in(const attn &a, const back_arrays<bf16> &x, cudaStream_t s);
+int attention_backward_in(const attn &a, const back_arrays<fp16> &x, cudaStream_t s);
 
 /* ---- where things lie, in elements ---- */
 
@@ -90,7 +92,7 @@ DEVICE bool drops(const attn &a, int64_t i)
 
 /* Rows of a tile are 16 bytes longer than what they hold: then eight rows' pieces of 16 bytes,
  * as ldmatrix and float4 read them, lie in different banks (DIM being a multiple of 16 elements
- * in bf16 and of 8 in fp32, a row is an odd number of such pieces). */
+ * of 16 bits and of 8 in fp32, a row is an odd number of such pieces). */
 template <class T> struct piece { static constexpr int SIZE = 16 / (int)sizeof(T); };
 
 template <class T, int DIM> struct tile {
@@ -122,7 +124,7 @@ DEVICE void load_tile(const attn &a, T *into, const T *x, int pitch, int row, in
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < ROWS * DIM; i += THREADS) {
         int r = i / DIM, c = i % DIM;
-        into[r * PITCH + c] = r < end && c < a.dim ? x[r * pitch + c] : T(0);
+        into[r * PITCH + c] = r < end && c < a.dim ? x[r * pitch + c] : T{};
     }
 }
 

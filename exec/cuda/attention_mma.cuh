@@ -1,7 +1,7 @@
-/* attention_mma.cuh -- products of tiles of bf16 on tensor cores, as attention in both directions has
- * them.
+/* attention_mma.cuh -- products of tiles of bf16 or fp16 (H) on tensor cores, as attention in both
+ * directions has them.
  *
- * A warp owns 16 or 32 rows.  What a product of tiles leaves in its registers is, rounded to bf16,
+ * A warp owns 16 or 32 rows.  What a product of tiles leaves in its registers is, rounded to H,
  * what mma.sync takes on the left of the next: scores never go to memory. */
 #ifndef DPX_CUDA_ATTENTION_MMA_CUH
 #define DPX_CUDA_ATTENTION_MMA_CUH
@@ -24,12 +24,12 @@ struct lane {
  * result. */
 template <int DIM> DEVICE int left_at(const lane &l)
 {
-    return (l.id & 15) * tile<bf16, DIM>::PITCH + (l.id >> 4) * 8;
+    return (l.id & 15) * tile<uint16_t, DIM>::PITCH + (l.id >> 4) * 8;
 }
 
 template <int DIM> DEVICE int right_at(const lane &l)
 {
-    return ((l.id & 7) + (l.id >> 4) * 8) * tile<bf16, DIM>::PITCH + (l.id >> 3 & 1) * 8;
+    return ((l.id & 7) + (l.id >> 4) * 8) * tile<uint16_t, DIM>::PITCH + (l.id >> 3 & 1) * 8;
 }
 
 template <int ROWS, int COLS> DEVICE void clear(float (&x)[ROWS][COLS][4])
@@ -42,10 +42,10 @@ template <int ROWS, int COLS> DEVICE void clear(float (&x)[ROWS][COLS][4])
 }
 
 /* s[16 ROWS][8 COLS] = x y^T, over DIM: x, y tiles from the first row wanted. */
-template <int DIM, int ROWS, int COLS>
-DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const bf16 *x, const bf16 *y)
+template <int DIM, int ROWS, int COLS, class H>
+DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const H *x, const H *y)
 {
-    constexpr int PITCH = tile<bf16, DIM>::PITCH;
+    constexpr int PITCH = tile<H, DIM>::PITCH;
 
     x += left_at<DIM>(l);
     y += right_at<DIM>(l);
@@ -62,19 +62,19 @@ DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const bf16 *x, const 
             ldmatrix_x4(right, y + n * 8 * PITCH + k);
 #pragma unroll
             for (int m = 0; m < ROWS; m++) {
-                mma_bf16_16816(s[m][n], left[m], right);
-                mma_bf16_16816(s[m][n + 1], left[m], right + 2);
+                mma_16816<H>(s[m][n], left[m], right);
+                mma_16816<H>(s[m][n + 1], left[m], right + 2);
             }
         }
     }
 }
 
 /* out[16 ROWS][OUT] += s y: s's columns are y's rows; OUT columns of y from where it points. */
-template <int DIM, int OUT, int ROWS, int COLS>
+template <int DIM, int OUT, int ROWS, int COLS, class H>
 DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4], const float (&s)[ROWS][COLS][4],
-                        const bf16 *y)
+                        const H *y)
 {
-    constexpr int PITCH = tile<bf16, DIM>::PITCH;
+    constexpr int PITCH = tile<H, DIM>::PITCH;
     uint32_t left[ROWS][COLS / 2][4];
 
     y += left_at<DIM>(l);
@@ -85,7 +85,7 @@ DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4], const flo
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float *pair = s[m][2 * n + i / 2] + i % 2 * 2;
-                left[m][n][i] = floats_to_bf16x2(pair[0], pair[1]);
+                left[m][n][i] = floats_to_pair<H>(pair[0], pair[1]);
             }
 #pragma unroll
     for (int n = 0; n < COLS / 2; n++)
@@ -95,8 +95,8 @@ DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4], const flo
             ldmatrix_x4_trans(right, y + n * 16 * PITCH + d * 8);
 #pragma unroll
             for (int m = 0; m < ROWS; m++) {
-                mma_bf16_16816(out[m][d], left[m][n], right);
-                mma_bf16_16816(out[m][d + 1], left[m][n], right + 2);
+                mma_16816<H>(out[m][d], left[m][n], right);
+                mma_16816<H>(out[m][d + 1], left[m][n], right + 2);
             }
         }
 }
@@ -111,11 +111,11 @@ template <int ROWS> DEVICE float factor_of(const float (&factor)[ROWS][2], int m
 
 /* factor * out, OUT columns of it, into `rows` rows at `to`, `pitch` apart, of which `width`
  * elements are wanted: through `room`, rows of a tile that only this warp uses. */
-template <int DIM, int OUT, int ROWS, class F>
+template <int DIM, int OUT, int ROWS, class F, class H>
 DEVICE void store_rows(const attn &a, const lane &l, const float (&out)[ROWS][OUT / 8][4], const F &factor,
-                       bf16 *room, bf16 *to, int pitch, int rows, int width)
+                       H *room, H *to, int pitch, int rows, int width)
 {
-    constexpr int PITCH = tile<bf16, DIM>::PITCH, PIECES = OUT / 8;
+    constexpr int PITCH = tile<H, DIM>::PITCH, PIECES = OUT / 8;
 
     __syncwarp();                       /* none of its lanes still reads there */
 #pragma unroll
@@ -126,7 +126,7 @@ DEVICE void store_rows(const attn &a, const lane &l, const float (&out)[ROWS][OU
             for (int i = 0; i < 2; i++) {
                 float f = factor_of(factor, m, i);
                 *(uint32_t *)(room + (m * 16 + l.row + i * 8) * PITCH + d * 8 + l.col) =
-                    floats_to_bf16x2(f * out[m][d][2 * i], f * out[m][d][2 * i + 1]);
+                    floats_to_pair<H>(f * out[m][d][2 * i], f * out[m][d][2 * i + 1]);
             }
     __syncwarp();
     for (int i = l.id; i < 16 * ROWS * PIECES; i += WARP) {

@@ -1,5 +1,5 @@
-/* Attention over a part of the keys, for ranks that share a sequence (attention_part() of exec/kernels/kernels.h): operands in fp32 or
- * bf16, arithmetic in fp32 without tensor cores.
+/* Attention over a part of the keys, for ranks that share a sequence (attention_part() of exec/kernels/kernels.h): operands in fp32,
+ * bf16 or fp16, arithmetic in fp32 without tensor cores.
  *
  * The order of work is attention_fp32.cu's.  What a row has summed up so far is its output, of which all probabilities together
  * are 1: the sum begins with 1 at the row's log-sum-exp.  A row of keys that no query sees gets zeros. */
@@ -36,8 +36,8 @@ DEVICE void load_rows(const attn &a, float *into, const float *x, int pitch, int
     load_tile<float, DIM, TILE, THREADS>(a, into, x, pitch, row, end);
 }
 
-template <int DIM, int TILE>
-DEVICE void load_rows(const attn &a, float *into, const bf16 *x, int pitch, int row, int end)
+template <int DIM, int TILE, class H>
+DEVICE void load_rows(const attn &a, float *into, const H *x, int pitch, int row, int end)
 {
     for (int i = (int)threadIdx.x; i < TILE * DIM; i += THREADS) {
         int r = i / DIM, c = i % DIM;
@@ -313,8 +313,10 @@ static int launch_back(const attn &a, const sight &p, const part_arrays<T> &x, c
 template <int DIM, int TILE> static bool fits(const attn &a) { return room_for<DIM, TILE>(4) <= a.shared; }
 
 template <class T>
-static int forward_of(const attn &a, const sight &p, const T *qkv, const T *keys, float *o, float *lse, cudaStream_t s)
+static int forward_of(const attn &a, const sight &p, const void *of_q, const void *of_keys, float *o, float *lse, cudaStream_t s)
 {
+    const T *qkv = (const T *)of_q, *keys = (const T *)of_keys;
+
     if (a.dim <= 64)
         return launch_forward<T, 64, 64>(a, p, qkv, keys, o, lse, s);
     if (a.dim <= 128)
@@ -324,8 +326,12 @@ static int forward_of(const attn &a, const sight &p, const T *qkv, const T *keys
                             : launch_forward<T, 256, 16>(a, p, qkv, keys, o, lse, s);
 }
 
-template <class T> static int back_of(const attn &a, const sight &p, const part_arrays<T> &x, cudaStream_t s)
+template <class T>
+static int back_of(const attn &a, const sight &p, const void *qkv, const void *keys, const float *lse, const void *dout,
+                   const float *delta, float *dq, void *dkv, cudaStream_t s)
 {
+    part_arrays<T> x = { (const T *)qkv, (const T *)keys, (const T *)dout, lse, delta, dq, (T *)dkv };
+
     if (a.dim <= 64)
         return launch_back<T, 64, 64>(a, p, x, s);
     if (a.dim <= 128)
@@ -359,15 +365,7 @@ extern "C" int attention_part_forward(const struct launch_attention *c, const st
     if (error || (error = sight_of(of, a, &p)) != 0)
         return error;
     a.wide = a.wide && aligned_16(qkv) && aligned_16(of->kv) && p.ld % piece<float>::SIZE == 0;
-    return c->at == LAUNCH_BF16 ? forward_of(a, p, (const bf16 *)qkv, (const bf16 *)of->kv, o, lse, stream)
-                                : forward_of(a, p, (const float *)qkv, (const float *)of->kv, o, lse, stream);
-}
-
-template <class T>
-static part_arrays<T> arrays(const void *qkv, const void *keys, const float *lse, const void *dout, const float *delta, float *dq,
-                             void *dkv)
-{
-    return { (const T *)qkv, (const T *)keys, (const T *)dout, lse, delta, dq, (T *)dkv };
+    return BY_DTYPE(c->at, forward_of, a, p, qkv, of->kv, o, lse, stream);
 }
 
 extern "C" int attention_part_backward(const struct launch_attention *c, const struct launch_part *of, const void *qkv,
@@ -381,6 +379,5 @@ extern "C" int attention_part_backward(const struct launch_attention *c, const s
     if (error || (error = sight_of(of, a, &p)) != 0)
         return error;
     a.wide = a.wide && aligned_16(qkv) && aligned_16(of->kv) && aligned_16(dout) && p.ld % piece<float>::SIZE == 0;
-    return c->at == LAUNCH_BF16 ? back_of(a, p, arrays<bf16>(qkv, of->kv, lse, dout, delta, dq, dkv), stream)
-                                : back_of(a, p, arrays<float>(qkv, of->kv, lse, dout, delta, dq, dkv), stream);
+    return BY_DTYPE(c->at, back_of, a, p, qkv, of->kv, lse, dout, delta, dq, dkv, stream);
 }

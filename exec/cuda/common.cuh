@@ -122,23 +122,7 @@ DEVICE fp16 float_to_fp16(float f)
 #endif
 }
 
-/* Two bf16 in a word, as fragments of mma hold them: `low` is the element that comes first. */
-DEVICE uint32_t floats_to_bf16x2(float low, float high)
-{
-#ifdef DPX_EMU
-    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
-#else
-    uint32_t word;
-
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-#endif
-}
-
-DEVICE float bf16x2_low(uint32_t word) { return bf16_to_float((bf16)(word & 0xffff)); }
-DEVICE float bf16x2_high(uint32_t word) { return bf16_to_float((bf16)(word >> 16)); }
-
-/* ---- elements in memory, fp32 in registers: T is float, bf16 or fp16 ---- */
+/* ---- elements in memory, fp32 in registers: T is float, bf16 or fp16, H one of the latter two ---- */
 
 DEVICE float get(const float *p) { return *p; }
 DEVICE float get(const bf16 *p) { return bf16_to_float(*p); }
@@ -147,7 +131,50 @@ DEVICE void put(float *p, float x) { *p = x; }
 DEVICE void put(bf16 *p, float x) { *p = float_to_bf16(x); }
 DEVICE void put(fp16 *p, float x) { *p = float_to_fp16(x); }
 
-/* 16 bytes as they are: 4 floats or 8 bf16.  The address must be aligned to 16. */
+template <typename T> struct is_fp16 { enum { YES = false }; };
+template <> struct is_fp16<fp16> { enum { YES = true }; };
+
+/* Two of H in a word, as fragments of mma hold them: `low` is the element that comes first.  fp16: from 65520 on infinity. */
+template <typename H> DEVICE uint32_t floats_to_pair(float low, float high)
+{
+    uint32_t word;
+
+#ifdef DPX_EMU
+    H x[2];
+
+    put(x, low), put(x + 1, high);
+    memcpy(&word, x, sizeof word);
+#else
+    if constexpr (is_fp16<H>::YES)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#endif
+    return word;
+}
+
+template <typename H> DEVICE float half_to_float(uint32_t bits)
+{
+    if constexpr (is_fp16<H>::YES)
+        return fp16_to_float(fp16{ (uint16_t)bits });
+    else
+        return bf16_to_float((bf16)bits);
+}
+
+template <typename H> DEVICE float pair_low(uint32_t word) { return half_to_float<H>(word & 0xffff); }
+template <typename H> DEVICE float pair_high(uint32_t word) { return half_to_float<H>(word >> 16); }
+
+/* f<T>(...) of the code that launchers are given: DT_FP32, DT_FP16 or DT_BF16. */
+#define BY_DTYPE(at, f, ...) \
+    ((int)(at) == LAUNCH_FP32 ? f<float>(__VA_ARGS__) : (int)(at) == LAUNCH_FP16 ? f<fp16>(__VA_ARGS__) : f<bf16>(__VA_ARGS__))
+
+/* f<T, W>(...), W being the elements in 16 bytes where that many are moved at a time, else 1. */
+#define BY_PACK(at, wide, f, ...) \
+    ((int)(at) == LAUNCH_FP32 ? (wide) ? f<float, 4>(__VA_ARGS__) : f<float, 1>(__VA_ARGS__) : \
+     (int)(at) == LAUNCH_FP16 ? (wide) ? f<fp16, 8>(__VA_ARGS__) : f<fp16, 1>(__VA_ARGS__) \
+                              : (wide) ? f<bf16, 8>(__VA_ARGS__) : f<bf16, 1>(__VA_ARGS__))
+
+/* 16 bytes as they are: 4 floats or 8 of 16 bits.  The address must be aligned to 16. */
 struct raw16 { uint32_t word[4]; };
 
 DEVICE raw16 load_raw16(const void *p)
@@ -181,15 +208,15 @@ DEVICE vec<float> load16(const float *p)
     return x;
 }
 
-DEVICE vec<bf16> load16(const bf16 *p)
+template <typename H> DEVICE vec<H> load16(const H *p)
 {
     raw16 r = load_raw16(p);
-    vec<bf16> x;
+    vec<H> x;
 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x.v[2 * i] = bf16x2_low(r.word[i]);
-        x.v[2 * i + 1] = bf16x2_high(r.word[i]);
+        x.v[2 * i] = pair_low<H>(r.word[i]);
+        x.v[2 * i + 1] = pair_high<H>(r.word[i]);
     }
     return x;
 }
@@ -202,13 +229,13 @@ DEVICE void store16(float *p, const vec<float> &x)
     store_raw16(p, r);
 }
 
-DEVICE void store16(bf16 *p, const vec<bf16> &x)
+template <typename H> DEVICE void store16(H *p, const vec<H> &x)
 {
     raw16 r;
 
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        r.word[i] = floats_to_bf16x2(x.v[2 * i], x.v[2 * i + 1]);
+        r.word[i] = floats_to_pair<H>(x.v[2 * i], x.v[2 * i + 1]);
     store_raw16(p, r);
 }
 
@@ -267,21 +294,27 @@ DEVICE float block_max(float x, float *buffer)
 
 /* ---- tensor cores and what feeds them: PTX ISA 9.7.14 (mma, ldmatrix), 9.7.9.25 (cp.async) ----
  *
- * Fragments of lane t, g = t/4, c = 2 (t%4); a word is two bf16, the lower half first:
+ * Fragments of lane t, g = t/4, c = 2 (t%4); a word is two of H, the lower half first:
  *     a[0] = A[g][c, c+1]    a[1] = A[g+8][c, c+1]    a[2] = A[g][c+8, c+9]    a[3] = A[g+8][c+8, c+9]
  *     b[0] = B[c, c+1][g]    b[1] = B[c+8, c+9][g]
  *     d[0] = D[g][c]    d[1] = D[g][c+1]    d[2] = D[g+8][c]    d[3] = D[g+8][c+1] */
 
 /* D[16, 8] += A[16, 16] B[16, 8] */
-DEVICE void mma_bf16_16816(float d[4], const uint32_t a[4], const uint32_t b[2])
+#define MMA_16816(H, d, a, b) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." H "." H ".f32 " \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+template <typename H> DEVICE void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 #ifdef DPX_EMU
-    emu_mma_bf16_16816(d, a, b);
+    emu_mma_16816(d, a, b, is_fp16<H>::YES);
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if constexpr (is_fp16<H>::YES)
+        MMA_16816("f16", d, a, b);
+    else
+        MMA_16816("bf16", d, a, b);
 #endif
 }
 

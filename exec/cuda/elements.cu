@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) act_backward(int64_t n, const T *gate
 }
 
 template <typename T, int W, int ACT>
-static int activate(int64_t n, const void *gate, const void *up, void *product, cudaStream_t s)
+static int activate_by(int64_t n, const void *gate, const void *up, void *product, cudaStream_t s)
 {
     LAUNCH((act_forward<T, W, ACT>), blocks_of(n, W), THREADS, 0, s, n, (const T *)gate, (const T *)up,
            (T *)product);
@@ -112,32 +112,38 @@ static int activate(int64_t n, const void *gate, const void *up, void *product, 
 }
 
 template <typename T, int W, int ACT>
-static int activate_back(int64_t n, const void *gate, const void *up, void *du, void *dgate, cudaStream_t s)
+static int activate_back_by(int64_t n, const void *gate, const void *up, void *du, void *dgate, cudaStream_t s)
 {
     LAUNCH((act_backward<T, W, ACT>), blocks_of(n, W), THREADS, 0, s, n, (const T *)gate, (const T *)up,
            (T *)du, (T *)dgate);
     return cuda_launched("activation backward");
 }
 
-/* f<T, W, ACT>(...) of the activation and the alignment. */
+/* f<T, W, ACT>(...) of the activation. */
 #define BY_ACT(act, f, T, W, ...) \
     ((act) == ACT_GELU      ? f<T, W, ACT_GELU>(__VA_ARGS__) : \
      (act) == ACT_GELU_TANH ? f<T, W, ACT_GELU_TANH>(__VA_ARGS__) : \
      (act) == ACT_RELU      ? f<T, W, ACT_RELU>(__VA_ARGS__) : \
      (act) == ACT_SILU      ? f<T, W, ACT_SILU>(__VA_ARGS__) : (int)cudaErrorInvalidValue)
 
+template <typename T, int W>
+static int activate(int act, int64_t n, const void *gate, const void *up, void *product, cudaStream_t s)
+{
+    return BY_ACT(act, activate_by, T, W, n, gate, up, product, s);
+}
+
+template <typename T, int W>
+static int activate_back(int act, int64_t n, const void *gate, const void *up, void *du, void *dgate, cudaStream_t s)
+{
+    return BY_ACT(act, activate_back_by, T, W, n, gate, up, du, dgate, s);
+}
+
 extern "C" int elements_activation(int act, int64_t n, const void *gate, const void *up, void *product,
                                    enum dtype at, struct CUstream_st *s)
 {
     bool wide = aligned_16(gate) && aligned_16(up) && aligned_16(product);
 
-    if (n <= 0)
-        return 0;
-    if (at == DT_FP32)
-        return wide ? BY_ACT(act, activate, float, 4, n, gate, up, product, s)
-                    : BY_ACT(act, activate, float, 1, n, gate, up, product, s);
-    return wide ? BY_ACT(act, activate, bf16, 8, n, gate, up, product, s)
-                : BY_ACT(act, activate, bf16, 1, n, gate, up, product, s);
+    return n <= 0 ? 0 : BY_PACK(at, wide, activate, act, n, gate, up, product, s);
 }
 
 extern "C" int elements_activation_back(int act, int64_t n, const void *gate, const void *up, void *du,
@@ -145,13 +151,7 @@ extern "C" int elements_activation_back(int act, int64_t n, const void *gate, co
 {
     bool wide = aligned_16(gate) && aligned_16(up) && aligned_16(du) && aligned_16(dgate);
 
-    if (n <= 0)
-        return 0;
-    if (at == DT_FP32)
-        return wide ? BY_ACT(act, activate_back, float, 4, n, gate, up, du, dgate, s)
-                    : BY_ACT(act, activate_back, float, 1, n, gate, up, du, dgate, s);
-    return wide ? BY_ACT(act, activate_back, bf16, 8, n, gate, up, du, dgate, s)
-                : BY_ACT(act, activate_back, bf16, 1, n, gate, up, du, dgate, s);
+    return n <= 0 ? 0 : BY_PACK(at, wide, activate_back, act, n, gate, up, du, dgate, s);
 }
 
 /* ---- copy ---- */
@@ -187,12 +187,14 @@ static int copy_between(int64_t n, void *dst, const void *src, float scale, bool
                                               : copied<D, S, 1>(n, dst, src, scale, add, s);
 }
 
+/* f<D, S>(...) of the source's dtype. */
+#define FROM_DTYPE(st, f, D, ...) \
+    ((st) == DT_FP32 ? f<D, float>(__VA_ARGS__) : (st) == DT_FP16 ? f<D, fp16>(__VA_ARGS__) : f<D, bf16>(__VA_ARGS__))
+
 template <typename D>
 static int copy_to(int64_t n, void *dst, const void *src, enum dtype st, float scale, bool add, cudaStream_t s)
 {
-    return st == DT_FP32 ? copy_between<D, float>(n, dst, src, scale, add, s)
-         : st == DT_FP16 ? copy_between<D, fp16>(n, dst, src, scale, add, s)
-                         : copy_between<D, bf16>(n, dst, src, scale, add, s);
+    return FROM_DTYPE(st, copy_between, D, n, dst, src, scale, add, s);
 }
 
 extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale,
@@ -205,9 +207,7 @@ extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *sr
         return 0;
     if (same && scale == 1 && !add)
         return (int)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s);
-    return dt == DT_FP32 ? copy_to<float>(n, dst, src, st, scale, add, s)
-         : dt == DT_FP16 ? copy_to<fp16>(n, dst, src, st, scale, add, s)
-                         : copy_to<bf16>(n, dst, src, st, scale, add, s);
+    return BY_DTYPE(dt, copy_to, n, dst, src, st, scale, add, s);
 }
 
 /* One element a thread: runs are rows of heads, whose neighbours lie side by side. */
@@ -229,14 +229,16 @@ static int copied_runs(const struct cuda_runs *r, void *dst, const void *src, bo
     return cuda_launched("copy of runs");
 }
 
+template <typename D>
+static int copied_runs_to(const struct cuda_runs *r, void *dst, const void *src, enum dtype st, bool add, cudaStream_t s)
+{
+    return FROM_DTYPE(st, copied_runs, D, r, dst, src, add, s);
+}
+
 extern "C" int elements_copy_runs(const struct cuda_runs *r, void *dst, enum dtype dt, const void *src, enum dtype st, bool add,
                                   struct CUstream_st *s)
 {
-    if (r->n[0] * r->n[1] * r->run <= 0)
-        return 0;
-    if (dt == DT_FP32)
-        return st == DT_FP32 ? copied_runs<float, float>(r, dst, src, add, s) : copied_runs<float, bf16>(r, dst, src, add, s);
-    return st == DT_FP32 ? copied_runs<bf16, float>(r, dst, src, add, s) : copied_runs<bf16, bf16>(r, dst, src, add, s);
+    return r->n[0] * r->n[1] * r->run <= 0 ? 0 : BY_DTYPE(dt, copied_runs_to, r, dst, src, st, add, s);
 }
 
 /* ---- dropout ---- */
@@ -264,32 +266,30 @@ extern "C" int elements_dropout(int64_t n, void *dx, enum dtype at, struct cuda_
 {
     bool wide = aligned_16(dx);
 
-    if (n <= 0 || !d.limit)
-        return 0;
-    if (at == DT_FP32)
-        return wide ? drop<float, 4>(n, dx, d, s) : drop<float, 1>(n, dx, d, s);
-    return wide ? drop<bf16, 8>(n, dx, d, s) : drop<bf16, 1>(n, dx, d, s);
+    return n <= 0 || !d.limit ? 0 : BY_PACK(at, wide, drop, n, dx, d, s);
 }
 
 /* ---- what follows a matrix product ---- */
 
-template <typename T> struct residual_args {
+struct residual_args {
     int64_t rows, cols, ldx, ldr, ldy;
-    const T *x, *residual;
-    const void *bias;
+    const void *x, *residual, *bias;
     enum dtype wt;
-    T *y;
+    void *y;
     struct cuda_drop drop;
 };
 
 /* A row is a block's: no division finds the row of an element. */
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) add_residual(struct residual_args<T> a)
+__global__ void __launch_bounds__(THREADS) add_residual(struct residual_args a)
 {
+    const T *from = (const T *)a.x, *residual = (const T *)a.residual;
+    T *to = (T *)a.y;
+
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x)
         for (int64_t c = (int64_t)threadIdx.x * W; c < a.cols; c += (int64_t)blockDim.x * W) {
             float x[W], more[W];
-            load<W>(a.x + r * a.ldx + c, a.cols - c, x);
+            load<W>(from + r * a.ldx + c, a.cols - c, x);
             if (a.bias) {
                 load_as<W>(a.wt, a.bias, c, a.cols - c, more);
 #pragma unroll
@@ -301,20 +301,20 @@ __global__ void __launch_bounds__(THREADS) add_residual(struct residual_args<T> 
                 for (int j = 0; j < W; j++)
                     x[j] = dropped(a.drop, r * a.cols + c + j, x[j]);
             }
-            if (a.residual) {
-                load<W>(a.residual + r * a.ldr + c, a.cols - c, more);
+            if (residual) {
+                load<W>(residual + r * a.ldr + c, a.cols - c, more);
 #pragma unroll
                 for (int j = 0; j < W; j++)
                     x[j] += more[j];
             }
-            store<W>(a.y + r * a.ldy + c, a.cols - c, x);
+            store<W>(to + r * a.ldy + c, a.cols - c, x);
         }
 }
 
 /* Whether all rows start where packs of w may. */
 static bool rows_at(const void *x, int64_t ld, enum dtype t, int w) { return takes(x, t, w) && ld % w == 0; }
 
-template <typename T, int W> static int residual_launch(const struct residual_args<T> &a, cudaStream_t s)
+template <typename T, int W> static int residual_launch(const struct residual_args &a, cudaStream_t s)
 {
     int64_t packs = (a.cols + W - 1) / W;
     unsigned threads = packs < THREADS ? ((unsigned)packs + 31) / 32 * 32 : (unsigned)THREADS;
@@ -323,26 +323,17 @@ template <typename T, int W> static int residual_launch(const struct residual_ar
     return cuda_launched("residual");
 }
 
-template <typename T, int W>
-static int residual_of(struct residual_args<T> a, enum dtype at, cudaStream_t s)
-{
-    if (rows_at(a.x, a.ldx, at, W) && rows_at(a.y, a.ldy, at, W) &&
-        (!a.residual || rows_at(a.residual, a.ldr, at, W)) && (!a.bias || takes(a.bias, a.wt, W)))
-        return residual_launch<T, W>(a, s);
-    return residual_launch<T, 1>(a, s);
-}
 
 extern "C" int elements_residual(int64_t rows, int64_t cols, const void *x, int64_t ldx, const void *bias,
                                  enum dtype wt, const void *residual, int64_t ldr, void *y, int64_t ldy,
                                  enum dtype at, struct cuda_drop d, struct CUstream_st *s)
 {
-    if (rows <= 0 || cols <= 0)
-        return 0;
-    if (at == DT_FP32)
-        return residual_of<float, 4>({ rows, cols, ldx, ldr, ldy, (const float *)x, (const float *)residual,
-                                       bias, wt, (float *)y, d }, at, s);
-    return residual_of<bf16, 8>({ rows, cols, ldx, ldr, ldy, (const bf16 *)x, (const bf16 *)residual,
-                                  bias, wt, (bf16 *)y, d }, at, s);
+    struct residual_args a = { rows, cols, ldx, ldr, ldy, x, residual, bias, wt, y, d };
+    int w = at == DT_FP32 ? 4 : 8;
+    bool wide = rows_at(x, ldx, at, w) && rows_at(y, ldy, at, w) && (!residual || rows_at(residual, ldr, at, w)) &&
+                (!bias || takes(bias, wt, w));
+
+    return rows <= 0 || cols <= 0 ? 0 : BY_PACK(at, wide, residual_launch, a, s);
 }
 
 /* ---- AdamW ---- */

@@ -1,7 +1,7 @@
 /* elements.h -- launchers of the kernels that go through arrays element by element (elements.cu), and of
  * sums over arrays (sums.cu).
  *
- * Each queues on stream `s` and returns its cudaError_t (0: queued).  Dtypes are DT_FP32 or DT_BF16,
+ * Each queues on stream `s` and returns its cudaError_t (0: queued).  Dtypes are DT_FP32, DT_BF16 or DT_FP16,
  * all arithmetic is fp32, and results are rounded once.  Arrays may start at any element: where all
  * of a call's start on a multiple of 16 bytes, threads move 16 bytes at a time.  Nothing is a sum in
  * the order of arrival, so results are equal on every run.
@@ -48,7 +48,7 @@ int elements_activation(int act, int64_t n, const void *gate, const void *up, vo
 int elements_activation_back(int act, int64_t n, const void *gate, const void *up, void *du, void *dgate,
                              enum dtype at, struct CUstream_st *s);
 
-/* dst = scale * src, or dst += scale * src, of fp16 too; DT_UINT8: dst = src.  They may be the same array if they are of one dtype. */
+/* dst = scale * src, or dst += scale * src; DT_UINT8: dst = src.  They may be the same array if they are of one dtype. */
 int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale, bool add,
                   struct CUstream_st *s);
 
@@ -84,7 +84,7 @@ int elements_sum(int count, const struct cuda_run *runs, enum dtype t, double *s
 int elements_not_finite(int count, const struct cuda_run *runs, enum dtype t, double *sum, void *workspace,
                         struct CUstream_st *s);
 
-/* Adds every x^2 to the limbs of a struct exact_sum (exact_sum.h) in device memory.  Each 128 arrays
+/* Adds every x^2, of fp32 or bf16, to the limbs of a struct exact_sum (exact_sum.h) in device memory.  Each 128 arrays
  * add less than 2^43 to a limb: 2^20 times that before exact_carry() on the host. */
 int elements_exact_squares(int count, const struct cuda_run *runs, enum dtype t, int64_t *limbs,
                            struct CUstream_st *s);

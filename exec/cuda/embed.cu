@@ -41,13 +41,9 @@ static int embed_any(int64_t n, int64_t h, const struct embed_rows &r, const int
 
     if (n <= 0 || h <= 0)
         return 0;
-    if (at != DT_FP32)
-        return wide ? embed_launch<bf16, 8>(n, h, r, ids, table, wt, x, s)
-                    : embed_launch<bf16, 1>(n, h, r, ids, table, wt, x, s);
-    if (wide && w == 8)
+    if (at == DT_FP32 && wide && w == 8)
         return embed_launch<float, 8>(n, h, r, ids, table, wt, x, s);
-    return wide ? embed_launch<float, 4>(n, h, r, ids, table, wt, x, s)
-                : embed_launch<float, 1>(n, h, r, ids, table, wt, x, s);
+    return BY_PACK(at, wide, embed_launch, n, h, r, ids, table, wt, x, s);
 }
 
 extern "C" int rows_embed(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *table,
@@ -101,11 +97,7 @@ extern "C" int rows_embed_positions(int64_t n, int64_t h, int64_t seq, const voi
 
     if (n <= 0 || h <= 0 || (!table && !d.limit))
         return 0;
-    if (at != DT_FP32)
-        return wide ? positions_launch<bf16, 8>(n, h, seq, table, wt, x, d, s)
-                    : positions_launch<bf16, 1>(n, h, seq, table, wt, x, d, s);
-    return wide ? positions_launch<float, 4>(n, h, seq, table, wt, x, d, s)
-                : positions_launch<float, 1>(n, h, seq, table, wt, x, d, s);
+    return BY_PACK(at, wide, positions_launch, n, h, seq, table, wt, x, d, s);
 }
 
 /* ---- gradients of the embedding ----
@@ -329,11 +321,7 @@ extern "C" int rows_embed_back(int64_t n, int64_t h, int64_t first, int64_t voca
     l.partial = (float *)take(&cut, n / ROWS_SEGMENT * h);
     if ((rc = list_tokens(l, s)))
         return rc;
-    if (at == DT_FP32)
-        return wide ? sum_launch<float, 4>(l, h, dx, dtable, gt, add, s)
-                    : sum_launch<float, 1>(l, h, dx, dtable, gt, add, s);
-    return wide ? sum_launch<bf16, 8>(l, h, dx, dtable, gt, add, s)
-                : sum_launch<bf16, 1>(l, h, dx, dtable, gt, add, s);
+    return BY_PACK(at, wide, sum_launch, l, h, dx, dtable, gt, add, s);
 }
 
 template <typename T, int W>
@@ -378,9 +366,5 @@ extern "C" int rows_embed_positions_back(int64_t n, int64_t h, int64_t seq, int6
 
     if (rows <= 0 || h <= 0)
         return 0;
-    if (at == DT_FP32)
-        return wide ? positions_back_launch<float, 4>(n, h, seq, rows, dx, dtable, gt, add, s)
-                    : positions_back_launch<float, 1>(n, h, seq, rows, dx, dtable, gt, add, s);
-    return wide ? positions_back_launch<bf16, 8>(n, h, seq, rows, dx, dtable, gt, add, s)
-                : positions_back_launch<bf16, 1>(n, h, seq, rows, dx, dtable, gt, add, s);
+    return BY_PACK(at, wide, positions_back_launch, n, h, seq, rows, dx, dtable, gt, add, s);
 }

@@ -84,7 +84,7 @@ static uint64_t bucket_of(const struct key *key)
 
 /* ---- descriptors ---- */
 
-static cudaDataType_t type_of(int64_t t) { return t == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+static cudaDataType_t type_of(int64_t t) { return t == DT_BF16 ? CUDA_R_16BF : t == DT_FP16 ? CUDA_R_16F : CUDA_R_32F; }
 
 /* A row-major array of `rows` rows of `cols`, as the column-major matrix that it is. */
 static int describe(cublasLtMatrixLayout_t *to, int64_t type, int64_t rows, int64_t cols, int64_t ld)
@@ -128,7 +128,7 @@ static int describe_product(struct shape *s)
 }
 
 /* Reductions in fp32 parts, which a last pass sums in order, and none else: with INPLACE
- * blocks add to the result as they finish, with OUTPUT_TYPE the parts are rounded to bf16. */
+ * blocks add to the result as they finish, with OUTPUT_TYPE the parts are rounded to 16 bits. */
 static int describe_wishes(const struct gemm_cuda *g, const struct key *k, cublasLtMatmulPreference_t wishes)
 {
     static const cublasLtMatmulPreferenceAttributes_t align[] = {

@@ -4,10 +4,10 @@
  *     gemm_cuda(g, &(struct gemm_cuda_product){ .m = ..., ... });
  *     gemm_cuda_close(g);                  (after what was queued is done)
  *
- * fp32 operands are multiplied as fp32 (not TF32: the host's results are the standard), bf16
- * operands as bf16; sums are fp32.  A product is cuBLASLt's D = A B + C + bias in one call,
- * rounded once.  What cuBLASLt does not multiply is refused: a and b of two dtypes, and bf16
- * results of fp32 operands.
+ * fp32 operands are multiplied as fp32 (not TF32: the host's results are the standard), bf16 and
+ * fp16 operands as they are; sums are fp32.  A product is cuBLASLt's D = A B + C + bias in one call,
+ * rounded once; what is beyond fp16 becomes infinite.  What cuBLASLt does not multiply is refused: a
+ * and b of two dtypes, and results of 16 bits of operands of another dtype.
  *
  * The algorithm is the first that cuBLASLt's heuristic names for the shape, and kept with it:
  * the first step of a run asks, later ones look it up.  Reductions that depend on the order

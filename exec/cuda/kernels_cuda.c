@@ -154,7 +154,7 @@ static struct launch_attention attention_of(const struct attention *a)
 
     return (struct launch_attention){
         .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,
-        .ld = a->ld, .scale = (float)a->scale, .at = a->at == DT_BF16 ? LAUNCH_BF16 : LAUNCH_FP32,
+        .ld = a->ld, .scale = (float)a->scale, .at = (enum launch_dtype)a->at,
         .drop = { d.seed, d.limit, d.keep }, .first = a->first,
     };
 }

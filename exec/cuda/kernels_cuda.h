@@ -1,9 +1,12 @@
 /* kernels_cuda.h -- kernels.h on one stream of a CUDA device: cuBLASLt and the kernels of *.cu.
  *
- * Where weights are fp32 and activations bf16 (torch.autocast), every product first casts its weight
- * into the workspace: 2 bytes an element of room, and 6 of memory traffic in each of forward, dx.
- * Biases are rounded to bf16 there, as autocast does.  Where the host reports a label beyond the
+ * Where weights are fp32 and activations of 16 bits (torch.autocast), every product first casts its
+ * weight into the workspace: 2 bytes an element of room, and 6 of memory traffic in each of forward,
+ * dx.  Biases are rounded there, too, as autocast does.  Where the host reports a label beyond the
  * vocabulary, here its loss is NaN; the gradient of an embedding leaves such a token out.
+ *
+ * In fp16 what leaves its range becomes infinite, and NaN follows: not_finite() counts both.  Attention's backward rounds
+ * gradients of scores to 16 bits, where the host keeps fp32.
  *
  * Calls check their arguments, queue and return.  Numbers for the host (sums, losses, counts of
  * what is not finite) are made in slots of device memory; finish() fetches them, waits, and adds
@@ -25,7 +28,7 @@ struct kernels_cuda_need {
     int64_t n;                  /* tokens of a micro-batch */
     int64_t hidden, vocab;
     int64_t widest;             /* outputs of the widest linear layer with a bias or dropout */
-    int64_t cast;               /* elements of the largest weight kept in fp32 where activations are bf16
+    int64_t cast;               /* elements of the largest weight kept in fp32 where activations are 16 bits
                                  * (torch.autocast), or 0 */
 };
 int64_t kernels_cuda_workspace(const struct kernels_cuda_need *need);

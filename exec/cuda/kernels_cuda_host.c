@@ -101,7 +101,7 @@ int cuda_load(struct kernels *k, int64_t n, void *dst, enum dtype dt, const floa
         if (!by)
             return -1;
         for (int64_t i = 0; i < bytes / 2; i++)
-            to[i] = half_to_bf16(host[at + i]);
+            to[i] = dt == DT_FP16 ? half_to_fp16(host[at + i]) : half_to_bf16(host[at + i]);
         if (device_store(c->device, c->stream, (uint16_t *)dst + at, by, bytes) < 0)
             return -1;
     }

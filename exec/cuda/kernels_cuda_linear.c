@@ -12,7 +12,7 @@
 
 enum { STRIP = 4 << 20, LINE = 64 };    /* bytes of a product that goes through the workspace; of a line */
 
-/* A weight and a bias as bf16, then a strip; each from a line on. */
+/* A weight and a bias in 16 bits, then a strip; each from a line on. */
 int64_t linear_cuda_workspace(int64_t widest, int64_t cast)
 {
     int64_t strip = 4 * widest > STRIP ? 4 * widest : STRIP;
@@ -143,7 +143,7 @@ int cuda_linear_dx(struct kernels *k, const struct linear *l, const void *dy, co
     return multiply(k, &p);
 }
 
-/* fp32 operands and a bf16 result: strips of the product go through the workspace. */
+/* fp32 operands and a result of 16 bits: strips of the product go through the workspace. */
 static int dw_in_strips(struct kernels *k, const struct gemm_cuda_product *whole, bool add)
 {
     struct cut c = kernels_cut(k);
@@ -193,7 +193,7 @@ int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
         p.n = l->in, p.b = x, p.ldb = l->ldx;
     }
     p.ldc = p.n;
-    if (l->at == DT_FP32 && l->gt == DT_BF16)
+    if (l->at == DT_FP32 && l->gt != DT_FP32)
         return dw_in_strips(k, &p, into == GRAD_ADD);
     return multiply(k, &p);
 }

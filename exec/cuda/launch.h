@@ -17,7 +17,7 @@
 struct CUstream_st;                     /* cudaStream_t is a pointer to it */
 
 /* enum dtype and enum grad_into of the model's headers, as the kernels know them. */
-enum launch_dtype { LAUNCH_FP32 = 0, LAUNCH_BF16 = 1 };
+enum launch_dtype { LAUNCH_FP32 = 0, LAUNCH_BF16 = 1, LAUNCH_FP16 = 2 };
 enum launch_into { LAUNCH_SET = 0, LAUNCH_ADD = 1 };
 
 /* Element i is dropped where drop_hash(seed, i) >> 32 is below limit, and otherwise multiplied
@@ -27,7 +27,8 @@ struct launch_drop { uint64_t seed; uint32_t limit; float keep; };
 #ifndef __cplusplus
 #include "exec/kernels/kernels.h"
 
-_Static_assert((int)LAUNCH_FP32 == (int)DT_FP32 && (int)LAUNCH_BF16 == (int)DT_BF16, "dtype codes are the model's");
+_Static_assert((int)LAUNCH_FP32 == (int)DT_FP32 && (int)LAUNCH_BF16 == (int)DT_BF16 && (int)LAUNCH_FP16 == (int)DT_FP16,
+               "dtype codes are the model's");
 _Static_assert((int)LAUNCH_SET == (int)GRAD_SET && (int)LAUNCH_ADD == (int)GRAD_ADD, "grad_into codes are exec's");
 #endif
 

@@ -9,7 +9,7 @@ struct log_sum { float most, sum; };
 
 #define LOWEST (-3.402823466e38f)
 
-/* bf16 rounds by 2^-9 what __expf() is 2^-19 off. */
+/* 16 bits round by 2^-9 or 2^-12 what __expf() is 2^-19 off. */
 template <typename T> DEVICE float power(float x)
 {
     return sizeof(T) == 2 ? __expf(x) : expf(x);
@@ -151,6 +151,14 @@ template <typename T> static unsigned loss_threads(int64_t vocab)
     return packs < LOSS_THREADS ? (unsigned)(packs + 31) / 32 * 32 : (unsigned)LOSS_THREADS;
 }
 
+template <typename T>
+static int cross_entropy_launch(int64_t n, int64_t vocab, void *logits, const int32_t *labels, float *losses, float scale,
+                                cudaStream_t s)
+{
+    LAUNCH((cross_entropy<T>), (unsigned)n, loss_threads<T>(vocab), 0, s, vocab, (T *)logits, labels, losses, scale);
+    return cuda_launched("cross-entropy");
+}
+
 extern "C" int rows_cross_entropy(int64_t n, int64_t vocab, void *logits, enum dtype at,
                                   const int32_t *labels, float *losses, float scale, struct CUstream_st *s)
 {
@@ -158,13 +166,7 @@ extern "C" int rows_cross_entropy(int64_t n, int64_t vocab, void *logits, enum d
         return 0;
     if (n > INT32_MAX)
         return (int)cudaErrorInvalidValue;
-    if (at == DT_FP32)
-        LAUNCH((cross_entropy<float>), (unsigned)n, loss_threads<float>(vocab), 0, s, vocab, (float *)logits, labels,
-               losses, scale);
-    else
-        LAUNCH((cross_entropy<bf16>), (unsigned)n, loss_threads<bf16>(vocab), 0, s, vocab, (bf16 *)logits, labels, losses,
-               scale);
-    return cuda_launched("cross-entropy");
+    return BY_DTYPE(at, cross_entropy_launch, n, vocab, logits, labels, losses, scale, s);
 }
 
 /* ---- columns dealt out ---- */
@@ -269,16 +271,20 @@ static int check(const struct rows_logits *l)
     return l->n > INT32_MAX || l->part < 1 ? (int)cudaErrorInvalidValue : 0;
 }
 
-/* A block of a row each, in either dtype; T is the dtype in what follows the kernel's name. */
+/* A block of a row each, in any dtype; T is the dtype in what follows the kernel's name. */
+#define LAUNCH_ROWS_IN(dtype, kernel, l, s, ...) \
+    do { \
+        typedef dtype T; \
+        LAUNCH((kernel<T>), (unsigned)(l)->n, loss_threads<T>((l)->part), 0, s, *(l), __VA_ARGS__); \
+    } while (0)
 #define LAUNCH_ROWS(kernel, l, s, ...) \
     do { \
-        if ((l)->at == DT_FP32) { \
-            typedef float T; \
-            LAUNCH((kernel<T>), (unsigned)(l)->n, loss_threads<T>((l)->part), 0, s, *(l), __VA_ARGS__); \
-        } else { \
-            typedef bf16 T; \
-            LAUNCH((kernel<T>), (unsigned)(l)->n, loss_threads<T>((l)->part), 0, s, *(l), __VA_ARGS__); \
-        } \
+        if ((l)->at == DT_FP32) \
+            LAUNCH_ROWS_IN(float, kernel, l, s, __VA_ARGS__); \
+        else if ((l)->at == DT_FP16) \
+            LAUNCH_ROWS_IN(fp16, kernel, l, s, __VA_ARGS__); \
+        else \
+            LAUNCH_ROWS_IN(bf16, kernel, l, s, __VA_ARGS__); \
     } while (0)
 
 extern "C" int rows_logits_most(const struct rows_logits *l, const void *logits, float *most, struct CUstream_st *s)
@@ -289,18 +295,17 @@ extern "C" int rows_logits_most(const struct rows_logits *l, const void *logits,
     return cuda_launched("the largest logit");
 }
 
+template <typename T>
+static int label_launch(const struct rows_logits *l, const void *logits, const int32_t *labels, float *at_label, cudaStream_t s)
+{
+    LAUNCH((logits_label<T>), (unsigned)((l->n + 255) / 256), 256, 0, s, *l, (const T *)logits, labels, at_label);
+    return cuda_launched("the label's logit");
+}
+
 extern "C" int rows_logits_label(const struct rows_logits *l, const void *logits, const int32_t *labels, float *at_label,
                                  struct CUstream_st *s)
 {
-    unsigned blocks = (unsigned)((l->n + 255) / 256);
-
-    if (l->n <= 0 || check(l))
-        return check(l);
-    if (l->at == DT_FP32)
-        LAUNCH((logits_label<float>), blocks, 256, 0, s, *l, (const float *)logits, labels, at_label);
-    else
-        LAUNCH((logits_label<bf16>), blocks, 256, 0, s, *l, (const bf16 *)logits, labels, at_label);
-    return cuda_launched("the label's logit");
+    return l->n <= 0 || check(l) ? check(l) : BY_DTYPE(l->at, label_launch, l, logits, labels, at_label, s);
 }
 
 extern "C" int rows_logits_sum(const struct rows_logits *l, const void *logits, const float *most, float *sum,

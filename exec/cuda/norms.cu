@@ -132,7 +132,10 @@ __global__ void __launch_bounds__(512) norm_rows(const struct norm_args a, const
 /* One element of w or b. */
 DEVICE float parameter(const void *w, enum dtype wt, int64_t i)
 {
-    return wt == DT_FP32 ? ((const float *)w)[i] : get((const bf16 *)w + i);
+    float x[1];
+
+    load_as<1>(wt, w, i, 1, x);
+    return x[0];
 }
 
 /* Rows of any length at any address: a block a row, which it reads again and again. */
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(256) norm_any(const struct norm_args a, const 
     }
 }
 
-template <typename T, int W>
+template <typename T, int W = full<T>::W>
 static int norm_launch(struct norm_args a, struct split sp, const void *x, void *y, cudaStream_t s)
 {
     int64_t rows = sp.threads / sp.lanes, blocks = (a.n + rows - 1) / rows;
@@ -189,7 +192,7 @@ extern "C" int rows_norm(bool centred, int64_t n, int64_t h, double eps, const v
 
     if (n <= 0 || h <= 0)
         return 0;
-    return at == DT_FP32 ? norm_launch<float, 4>(a, sp, x, y, s) : norm_launch<bf16, 8>(a, sp, x, y, s);
+    return BY_DTYPE(at, norm_launch, a, sp, x, y, s);
 }
 
 /* With g = dy w and xhat = (x - mean) r:  dx = r (g - mean(g) - xhat mean(g xhat)), without mean(g) in
@@ -204,26 +207,14 @@ struct norm_back_args {
     float *dw, *db;                     /* parts: a row a block; or NULL */
 };
 
-/* A pack as it is in memory: a bf16 takes half a register. */
-template <typename T> struct kept;
-template <> struct kept<float> { float4 v; };
-template <> struct kept<bf16> { uint4 v; };
+/* A pack as it is in memory: 16 bits take half a register. */
+template <typename T> struct kept { uint4 v; };
 
-DEVICE void keep(const float *from, kept<float> &k) { k.v = *(const float4 *)from; }
-DEVICE void keep(const bf16 *from, kept<bf16> &k) { k.v = *(const uint4 *)from; }
+template <typename T> DEVICE void keep(const T *from, kept<T> &k) { k.v = *(const uint4 *)from; }
+template <typename T> DEVICE void keep_zero(kept<T> &k) { k.v = make_uint4(0, 0, 0, 0); }
 
-DEVICE void keep_zero(kept<float> &k) { k.v = make_float4(0, 0, 0, 0); }
-DEVICE void keep_zero(kept<bf16> &k) { k.v = make_uint4(0, 0, 0, 0); }
-
-DEVICE void open(const kept<float> &k, float (&x)[4])
-{
-    x[0] = k.v.x, x[1] = k.v.y, x[2] = k.v.z, x[3] = k.v.w;
-}
-
-DEVICE void open(const kept<bf16> &k, float (&x)[8])
-{
-    widen_pair(k.v.x, x), widen_pair(k.v.y, x + 2), widen_pair(k.v.z, x + 4), widen_pair(k.v.w, x + 6);
-}
+DEVICE void open(const kept<float> &k, float (&x)[4]) { memcpy(x, &k.v, sizeof x); }
+template <typename H> DEVICE void open(const kept<H> &k, float (&x)[8]) { widen_pairs<H>(k.v, x); }
 
 /* A pack of x and of dy; zeros beyond the row, and where there is none: they add nothing. */
 template <typename T> DEVICE void keep_both(bool here, const struct norm_back_args &a, int64_t row, int64_t c,
@@ -429,7 +420,7 @@ static void norm_back_queue(const struct norm_back_args &a, struct split sp, uns
            (T *)dx);
 }
 
-template <typename T, int W>
+template <typename T, int W = full<T>::W>
 static int norm_back_launch(struct norm_back_args a, struct split sp, const void *dy, const void *x, void *dx,
                             int *parts, cudaStream_t s)
 {
@@ -465,8 +456,7 @@ extern "C" int rows_norm_back(bool centred, int64_t n, int64_t h, const void *dy
 
     if (n <= 0 || h <= 0)
         return (rc = rows_no_sums(dw, h, gt, add_dw, s)) ? rc : rows_no_sums(db, h, gt, add_dw, s);
-    rc = at == DT_FP32 ? norm_back_launch<float, 4>(a, sp, dy, x, dx, &parts, s)
-                       : norm_back_launch<bf16, 8>(a, sp, dy, x, dx, &parts, s);
+    rc = BY_DTYPE(at, norm_back_launch, a, sp, dy, x, dx, &parts, s);
     if (!rc && dw)
         rc = rows_add_parts(parts, h, a.dw, dw, gt, add_dw, s);
     if (!rc && db)

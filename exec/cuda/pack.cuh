@@ -39,38 +39,27 @@ template <int W> DEVICE void load(const float *from, float (&x)[W])
     }
 }
 
-DEVICE void widen_pair(uint32_t pair, float *x)
+template <typename H> DEVICE void widen_pair(uint32_t pair, float *x)
 {
-    x[0] = bf16x2_low(pair);
-    x[1] = bf16x2_high(pair);
+    x[0] = pair_low<H>(pair);
+    x[1] = pair_high<H>(pair);
 }
 
-template <int W> DEVICE void load(const bf16 *from, float (&x)[W])
+template <typename H> DEVICE void widen_pairs(uint4 v, float (&x)[8])
+{
+    widen_pair<H>(v.x, x), widen_pair<H>(v.y, x + 2), widen_pair<H>(v.z, x + 4), widen_pair<H>(v.w, x + 6);
+}
+
+template <int W, typename H> DEVICE void load(const H *from, float (&x)[W])
 {
     static_assert(W == 1 || W == 4 || W == 8, "2, 8 or 16 bytes");
     if constexpr (W == 1) {
-        x[0] = bf16_to_float(*from);
+        x[0] = get(from);
     } else if constexpr (W == 4) {
         uint2 v = *(const uint2 *)from;
-        widen_pair(v.x, x), widen_pair(v.y, x + 2);
+        widen_pair<H>(v.x, x), widen_pair<H>(v.y, x + 2);
     } else {
-        uint4 v = *(const uint4 *)from;
-        widen_pair(v.x, x), widen_pair(v.y, x + 2), widen_pair(v.z, x + 4), widen_pair(v.w, x + 6);
-    }
-}
-
-template <int W> DEVICE void load(const fp16 *from, float (&x)[W])
-{
-    static_assert(W == 1 || W == 8, "2 or 16 bytes");
-    if constexpr (W == 1) {
-        x[0] = get(from);
-    } else {
-        raw16 r = load_raw16(from);
-        fp16 h[8];
-        memcpy(h, r.word, sizeof h);
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            x[j] = fp16_to_float(h[j]);
+        widen_pairs<H>(*(const uint4 *)from, x);
     }
 }
 
@@ -85,35 +74,19 @@ template <int W> DEVICE void store(float *to, const float (&x)[W])
     }
 }
 
-DEVICE uint32_t narrow_pair(const float *x)
+template <typename H> DEVICE uint32_t narrow_pair(const float *x)
 {
-    return floats_to_bf16x2(x[0], x[1]);
+    return floats_to_pair<H>(x[0], x[1]);
 }
 
-template <int W> DEVICE void store(bf16 *to, const float (&x)[W])
+template <int W, typename H> DEVICE void store(H *to, const float (&x)[W])
 {
     if constexpr (W == 1)
-        *to = float_to_bf16(x[0]);
-    else if constexpr (W == 4)
-        *(uint2 *)to = make_uint2(narrow_pair(x), narrow_pair(x + 2));
-    else
-        *(uint4 *)to = make_uint4(narrow_pair(x), narrow_pair(x + 2), narrow_pair(x + 4), narrow_pair(x + 6));
-}
-
-template <int W> DEVICE void store(fp16 *to, const float (&x)[W])
-{
-    static_assert(W == 1 || W == 8, "2 or 16 bytes");
-    if constexpr (W == 1) {
         put(to, x[0]);
-    } else {
-        raw16 r;
-        fp16 h[8];
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            h[j] = float_to_fp16(x[j]);
-        memcpy(r.word, h, sizeof h);
-        store_raw16(to, r);
-    }
+    else if constexpr (W == 4)
+        *(uint2 *)to = make_uint2(narrow_pair<H>(x), narrow_pair<H>(x + 2));
+    else
+        *(uint4 *)to = make_uint4(narrow_pair<H>(x), narrow_pair<H>(x + 2), narrow_pair<H>(x + 4), narrow_pair<H>(x + 6));
 }
 
 /* The same at the end of an array: `left` elements are there, and the rest of the pack is 0. */
@@ -145,6 +118,8 @@ template <int W> DEVICE void load_as(enum dtype t, const void *from, int64_t at,
 {
     if (t == DT_FP32)
         load<W>((const float *)from + at, left, x);
+    else if (t == DT_FP16)
+        load<W>((const fp16 *)from + at, left, x);
     else
         load<W>((const bf16 *)from + at, left, x);
 }
@@ -153,6 +128,8 @@ template <int W> DEVICE void store_as(enum dtype t, void *to, int64_t at, int64_
 {
     if (t == DT_FP32)
         store<W>((float *)to + at, left, x);
+    else if (t == DT_FP16)
+        store<W>((fp16 *)to + at, left, x);
     else
         store<W>((bf16 *)to + at, left, x);
 }

@@ -19,10 +19,11 @@ __global__ void __launch_bounds__(1024) add_parts(int count, int64_t cols, const
     if (y == 0 && c < cols) {
         for (int i = 1; i < 32; i++)
             sum += box[i * 33 + x];
-        if (gt == DT_FP32)
-            put((float *)sums + c, sum + (add ? ((const float *)sums)[c] : 0));
-        else
-            put((bf16 *)sums + c, sum + (add ? get((const bf16 *)sums + c) : 0));
+        float x[1] = { 0 };
+        if (add)
+            load_as<1>(gt, sums, c, 1, x);
+        x[0] += sum;
+        store_as<1>(gt, sums, c, 1, x);
     }
 }
 
@@ -114,9 +115,5 @@ extern "C" int rows_column_sums(int64_t n, int64_t cols, const void *x, int64_t 
 
     if (n <= 0 || cols <= 0)
         return rows_no_sums(sums, cols, gt, add, s);
-    if (at == DT_FP32)
-        return wide ? columns_launch<float, 4>(n, cols, x, ld, sums, gt, add, parts, s)
-                    : columns_launch<float, 1>(n, cols, x, ld, sums, gt, add, parts, s);
-    return wide ? columns_launch<bf16, 8>(n, cols, x, ld, sums, gt, add, parts, s)
-                : columns_launch<bf16, 1>(n, cols, x, ld, sums, gt, add, parts, s);
+    return BY_PACK(at, wide, columns_launch, n, cols, x, ld, sums, gt, add, parts, s);
 }

@@ -135,25 +135,30 @@ static int sum_arrays(int count, const struct cuda_run *runs, double *sum, void 
     return rc;
 }
 
+template <enum sum_of OF>
+static int sum_any(int count, const struct cuda_run *runs, enum dtype t, double *sum, void *workspace, cudaStream_t s)
+{
+    return t == DT_FP32 ? sum_arrays<OF, float>(count, runs, sum, workspace, s)
+         : t == DT_FP16 ? sum_arrays<OF, fp16>(count, runs, sum, workspace, s)
+                        : sum_arrays<OF, bf16>(count, runs, sum, workspace, s);
+}
+
 extern "C" int elements_sum_squares(int count, const struct cuda_run *runs, enum dtype t, double *sum,
                                     void *workspace, struct CUstream_st *s)
 {
-    return t == DT_FP32 ? sum_arrays<SUM_SQUARES, float>(count, runs, sum, workspace, s)
-                        : sum_arrays<SUM_SQUARES, bf16>(count, runs, sum, workspace, s);
+    return sum_any<SUM_SQUARES>(count, runs, t, sum, workspace, s);
 }
 
 extern "C" int elements_sum(int count, const struct cuda_run *runs, enum dtype t, double *sum,
                             void *workspace, struct CUstream_st *s)
 {
-    return t == DT_FP32 ? sum_arrays<SUM_VALUES, float>(count, runs, sum, workspace, s)
-                        : sum_arrays<SUM_VALUES, bf16>(count, runs, sum, workspace, s);
+    return sum_any<SUM_VALUES>(count, runs, t, sum, workspace, s);
 }
 
 extern "C" int elements_not_finite(int count, const struct cuda_run *runs, enum dtype t, double *sum,
                                    void *workspace, struct CUstream_st *s)
 {
-    return t == DT_FP32 ? sum_arrays<SUM_NOT_FINITE, float>(count, runs, sum, workspace, s)
-                        : sum_arrays<SUM_NOT_FINITE, bf16>(count, runs, sum, workspace, s);
+    return sum_any<SUM_NOT_FINITE>(count, runs, t, sum, workspace, s);
 }
 
 /* ---- exact sums of squares ---- */

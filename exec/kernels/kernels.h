@@ -8,7 +8,7 @@
  * and returns; arrays are device memory then, unless a comment says host.
  *
  * Arrays are row-major.  Activations have dtype `at`, parameters `wt`, gradients of
- * parameters `gt`: DT_FP32 or DT_BF16 each, on the host DT_FP16 too.  Arithmetic is fp32; 16-bit operands of a
+ * parameters `gt`: DT_FP32, DT_BF16 or DT_FP16 each.  Arithmetic is fp32; 16-bit operands of a
  * matrix product are multiplied as they are and accumulated in fp32.  Nothing here allocates:
  * what a kernel needs beyond its operands comes from the workspace that it was opened
  * with.  All functions return 0, or -1 with the reason reported.

@@ -51,12 +51,7 @@ static inline const float *floats(const struct simd *s, const void *x, enum dtyp
 {
     if (t == DT_FP32)
         return (const float *)x + at;
-    if (t == DT_FP16) {
-        for (int64_t i = 0; i < n; i++)
-            tmp[i] = half_from_fp16(((const uint16_t *)x)[at + i]);
-        return tmp;
-    }
-    s->widen(n, (const uint16_t *)x + at, tmp);
+    (t == DT_FP16 ? s->widen_fp16 : s->widen)(n, (const uint16_t *)x + at, tmp);
     return tmp;
 }
 
@@ -69,11 +64,8 @@ static inline float *floats_into(void *y, enum dtype t, int64_t at, float *tmp)
 static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64_t at, int64_t n,
                               const float *from)
 {
-    if (t == DT_FP16)
-        for (int64_t i = 0; i < n; i++)
-            ((uint16_t *)y)[at + i] = half_to_fp16(from[i]);
-    else if (t != DT_FP32)
-        s->narrow(n, from, (uint16_t *)y + at);
+    if (t != DT_FP32)
+        (t == DT_FP16 ? s->narrow_fp16 : s->narrow)(n, from, (uint16_t *)y + at);
     else if (from != (const float *)y + at)
         memcpy((float *)y + at, from, (size_t)n * sizeof *from);
 }

@@ -25,6 +25,8 @@ struct simd {
     const char *name;
     void (*widen)(int64_t n, const uint16_t *bf16, float *x);
     void (*narrow)(int64_t n, const float *x, uint16_t *bf16);
+    void (*widen_fp16)(int64_t n, const uint16_t *fp16, float *x);
+    void (*narrow_fp16)(int64_t n, const float *x, uint16_t *fp16);        /* what is beyond its range becomes infinite */
 
     void (*exps)(int64_t n, const float *x, float *y);
     void (*erfs)(int64_t n, const float *x, float *y);

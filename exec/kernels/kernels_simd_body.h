@@ -2,7 +2,8 @@
  *
  * A file that includes it says how it is compiled: SIMD_TABLE, the table's name, SIMD_NAME,
  * what is printed; SIMD_LANES, floats in a register; SIMD_FMA, whether there is fused
- * multiply-add; SIMD_MULTIPLY_ADD(a, b, c) and SIMD_SQRT(a) on registers.  Loops are plain C
+ * multiply-add; SIMD_MULTIPLY_ADD(a, b, c) and SIMD_SQRT(a) on registers; where there are
+ * instructions for it SIMD_FROM_FP16(p) and SIMD_TO_FP16(p, a), a register of fp16 in memory.  Loops are plain C
  * for the compiler to vectorise, but where it cannot. */
 #ifndef DPX_KERNELS_SIMD_BODY_H
 #define DPX_KERNELS_SIMD_BODY_H
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/kernels/half.h"
 #include "exec/kernels/kernels_simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -58,6 +60,32 @@ static void narrow(int64_t n, const float *x, uint16_t *bf16)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         bf16[i] = bf16_of(x[i]);
+}
+
+/* ---- fp16 ---- */
+
+static void widen_fp16(int64_t n, const uint16_t *fp16, float *x)
+{
+    int64_t i = 0;
+
+#ifdef SIMD_FROM_FP16
+    for (; i + SIMD_LANES <= n; i += SIMD_LANES)
+        *(loose *)(x + i) = SIMD_FROM_FP16(fp16 + i);
+#endif
+    for (; i < n; i++)
+        x[i] = half_from_fp16(fp16[i]);
+}
+
+static void narrow_fp16(int64_t n, const float *x, uint16_t *fp16)
+{
+    int64_t i = 0;
+
+#ifdef SIMD_TO_FP16
+    for (; i + SIMD_LANES <= n; i += SIMD_LANES)
+        SIMD_TO_FP16(fp16 + i, *(const loose *)(x + i));
+#endif
+    for (; i < n; i++)
+        fp16[i] = half_to_fp16(x[i]);
 }
 
 /* ---- functions ---- */
@@ -540,7 +568,7 @@ static void multiply(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_
 
 const struct simd SIMD_TABLE = {
     .name = SIMD_NAME,
-    .widen = widen, .narrow = narrow,
+    .widen = widen, .narrow = narrow, .widen_fp16 = widen_fp16, .narrow_fp16 = narrow_fp16,
     .exps = exps, .erfs = erfs, .activation = activation, .activation_back = activation_back,
     .scale = scale, .axpy = axpy, .plus = plus, .dot = dot, .sum_squares = sum_squares,
     .drop = drop, .adamw = adamw, .sgd = sgd, .lion = lion,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/kernels/half.h"
 #include "exec/kernels/kernels_simd.h"
 
 #if defined(__clang__)
@@ -19,6 +20,8 @@
 #define SIMD_FMA   1
 #define SIMD_MULTIPLY_ADD(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define SIMD_SQRT(a) ((lanes)_mm512_sqrt_ps((__m512)(a)))
+#define SIMD_FROM_FP16(p) ((lanes)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
+#define SIMD_TO_FP16(p, a) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph((__m512)(a), _MM_FROUND_TO_NEAREST_INT))
 #include "exec/kernels/kernels_simd_body.h"
 
 #if defined(__clang__)

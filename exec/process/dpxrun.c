@@ -197,8 +197,6 @@ static int check_fp16(const struct dpxrun *r)
 
     if (r->plan.precision != DT_FP16)
         return o->loss_scale > 0 ? fail("--loss-scale: is for plans in fp16: this one is in %s", dtype_name(r->plan.precision)) : 0;
-    if (o->device == DEVICE_CUDA)
-        return fail("--device cuda: computes in fp32 and bf16: the plan's precision is fp16, which --device cpu has");
     if (o->save_grads)
         return fail("--save-grads: in fp16 the optimizer reads gradients of the scaled loss: not written");
     return 0;

@@ -7,6 +7,8 @@
 #include <cublasLt.h>
 #include <emu.h>
 
+#include "exec/kernels/half.h"
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -41,27 +43,20 @@ int64_t bytes_of(cudaDataType_t t) { return t == CUDA_R_32F ? 4 : 2; }
 
 double get(const void *x, cudaDataType_t t, int64_t i)
 {
-    float f;
-
     if (t == CUDA_R_32F)
         return static_cast<const float *>(x)[i];
-    uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t *>(x)[i]) << 16;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    uint16_t bits = static_cast<const uint16_t *>(x)[i];
+    return t == CUDA_R_16F ? half_from_fp16(bits) : half_from_bf16(bits);
 }
 
 void put(void *x, cudaDataType_t t, int64_t i, double value)
 {
     float f = static_cast<float>(value);
-    uint32_t bits;
 
-    if (t == CUDA_R_32F) {
+    if (t == CUDA_R_32F)
         static_cast<float *>(x)[i] = f;
-        return;
-    }
-    memcpy(&bits, &f, sizeof bits);
-    uint32_t up = std::isnan(f) ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
-    static_cast<uint16_t *>(x)[i] = static_cast<uint16_t>(up >> 16);
+    else
+        static_cast<uint16_t *>(x)[i] = t == CUDA_R_16F ? half_to_fp16(f) : half_to_bf16(f);
 }
 
 // op(A)[i, l] and op(B)[l, j] as fp64, the first turned so that l runs fastest.
@@ -148,7 +143,7 @@ bool dtypes_multiply(const layout &a, const layout &b, const layout &c, const la
 {
     if (a.type != b.type || c.type != d.type)
         return false;
-    return a.type == CUDA_R_16BF || (a.type == CUDA_R_32F && d.type == CUDA_R_32F);
+    return d.type == CUDA_R_32F || (a.type == d.type && a.type != CUDA_R_32F);
 }
 
 // Bytes from the first element of a matrix to behind its last.

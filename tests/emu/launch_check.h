@@ -103,13 +103,11 @@ static inline void compare_bits(const char *what, const struct there *d, const s
     array_free(&got);
 }
 
-/* Results of bf16 may fall to a neighbour, which is 2^-7 of the smaller one away. */
-static inline double tolerance(enum dtype t) { return t == DT_BF16 ? 1.01 * 0x1p-7 : 1e-5; }
+/* Results of 16 bits may fall to a neighbour. */
+static inline double tolerance(enum dtype t) { return half_tol(t, 1e-5); }
 
-/* Of sums of terms about 1: bf16's spacing follows from the result's own size. */
-static inline double of_terms(enum dtype t, double size) { return t == DT_BF16 ? 1e-3 * size : size; }
-
-static inline enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
+/* Of sums of terms about 1: the spacing of 16 bits follows from the result's own size. */
+static inline double of_terms(enum dtype t, double size) { return half_size(t, 1e-3 * size, size); }
 
 /* Half of all arrays begin anywhere. */
 static inline int64_t any_skew(void) { return coin() ? 0 : random_int(1, 8); }

@@ -64,7 +64,7 @@ static struct launch_attention launch_of(const struct attention *a)
 
     return (struct launch_attention){
         .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,
-        .ld = a->ld, .scale = (float)a->scale, .at = a->at == DT_BF16 ? LAUNCH_BF16 : LAUNCH_FP32,
+        .ld = a->ld, .scale = (float)a->scale, .at = (enum launch_dtype)a->at,
         .drop = { r.seed, r.limit, r.keep },
     };
 }
@@ -96,7 +96,7 @@ static struct results reference(const struct attention *a, const struct array *q
 }
 
 /* Backward from the reference's o and log-sum-exp.  shared: bytes of it, or 0: the device's.  skew:
- * bytes by which bf16 and fp32 arrays miss a multiple of 16. */
+ * bytes by which arrays miss a multiple of 16. */
 static struct results attend(const struct attention *a, const struct array *qkv, const struct array *dout,
                              const struct results *want, int shared, int64_t skew)
 {
@@ -132,7 +132,7 @@ static struct results attend(const struct attention *a, const struct array *qkv,
 /* The largest errors of a run, in units of what is allowed: printed at the end.  o, log-sum-exp,
  * delta, gradients; then the root mean squares of o's and gradients' errors. */
 enum { O, LSE, DELTA, BACK, O_RMS, BACK_RMS, CHECKS };
-static double worst[2][CHECKS];
+static double worst[3][CHECKS];          /* by dtype */
 
 static void note(double error, double *most) { *most = error > *most ? error : *most; }
 
@@ -162,22 +162,22 @@ static void check_rms(const char *what, const struct array *got, const struct ar
         fail_msg("%s: errors are %.3g of the numbers, root of mean squares", what, sqrt(errors / squares));
 }
 
-/* In bf16 probabilities and gradients of scores are rounded before they are multiplied: 2^-9 of
- * each term, of which those of o are up to 1, and those of gradients as large as q, k and dO.
+/* In 16 bits probabilities and gradients of scores are rounded before they are multiplied: 2^-9 (bf16) or
+ * 2^-12 of each term, of which those of o are up to 1, and those of gradients as large as q, k and dO.
  * Gradients of a row's scores add up to 0: where keys are large and alike little is left of dq. */
 static void check(const struct attention *a, const struct results *got, const struct results *want,
                   double size)
 {
-    bool half = a->at == DT_BF16;
-    double *most = worst[half], tol = half ? 0x1p-7 : 4e-6 * size * size;
+    bool half = a->at != DT_FP32;
+    double *most = worst[a->at], unit = a->at == DT_BF16 ? 0x1p-7 : 0x1p-10, tol = half ? unit : 4e-6 * size * size;
     double back_size = half ? size : size * size * size;
-    double back_rms = half ? 0x1p-8 * (size > 1 ? 4 : 1) : 2e-6 * size * size;
+    double back_rms = half ? unit / 2 * (size > 1 ? 4 : 1) : 2e-6 * size * size;
 
     check_array("attention", &got->o, &want->o, tol, half ? 0.25 : size > 1 ? size : 0.05, &most[O]);
     check_array("log-sum-exp", &got->lse, &want->lse, 1e-6, size * size, &most[LSE]);
     check_array("attention delta", &got->delta, &want->delta, 4e-6, 1, &most[DELTA]);
     check_array("attention backward", &got->dqkv, &want->dqkv, tol, back_size, &most[BACK]);
-    check_rms("attention", &got->o, &want->o, half ? 0x1p-8 : 1e-6 * size * size, &most[O_RMS]);
+    check_rms("attention", &got->o, &want->o, half ? unit / 2 : 1e-6 * size * size, &most[O_RMS]);
     check_rms("attention backward", &got->dqkv, &want->dqkv, back_rms, &most[BACK_RMS]);
 }
 
@@ -218,7 +218,7 @@ static void every_length_of_every_dim_equals_the_reference(void **state)
         for (int d = 0; d < 6; d++)
             for (int s = 0; s < 6; s++) {
                 int64_t kv = random_int(1, 2), group = random_int(1, 2);
-                struct attention a = attention_of(i ? DT_BF16 : DT_FP32, dims[d], seqs[s], kv, group);
+                struct attention a = attention_of(dtype_if(!i), dims[d], seqs[s], kv, group);
                 if (seqs[s] < 64)
                     a.batch = 2;
                 if ((d + s) % 2)
@@ -232,7 +232,7 @@ static void several_blocks_equal_the_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        enum dtype at = i % 2 ? DT_BF16 : DT_FP32;
+        enum dtype at = dtype_if(i % 2 == 0);
         struct attention a = attention_of(at, i < 2 ? 64 : 128, 257 + 32 * i, 1, 4 - i);
         a.batch = i == 1 ? 2 : 1;
         if (i == 3)
@@ -247,7 +247,7 @@ static void heads_wider_than_128_equal_the_reference(void **state)
 
     (void)state;
     for (int i = 0; i < 6; i++) {
-        struct attention a = attention_of(i % 2 ? DT_BF16 : DT_FP32, wide[i / 2], 70 + i, 1, 1 + i % 3 / 2);
+        struct attention a = attention_of(dtype_if(i % 2 == 0), wide[i / 2], 70 + i, 1, 1 + i % 3 / 2);
         if (i % 3 == 1)
             a.drop = random_dropout();
         check_attention(&a, 0, 0, 1);
@@ -259,7 +259,7 @@ static void odd_dims_and_addresses_equal_the_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < 16; i++) {
-        enum dtype at = i % 2 ? DT_BF16 : DT_FP32;
+        enum dtype at = dtype_if(i % 2 == 0);
         struct attention a = attention_of(at, i < 8 ? random_int(1, 140) : 8 * random_int(1, 16),
                                           random_int(1, 140), random_int(1, 2), random_int(1, 3));
         a.ld += i % 4 < 2 ? random_int(1, 7) : 8;
@@ -276,7 +276,7 @@ static void other_sizes_of_shared_memory_change_nothing(void **state)
 
     (void)state;
     for (int i = 0; i < 16; i++) {
-        enum dtype at = i & 1 ? DT_BF16 : DT_FP32;
+        enum dtype at = dtype_if(!(i & 1));
         struct attention a = attention_of(at, sizes[i / 4], i % 3 ? 65 : 140, 1, 1 + i % 2);
         if (i & 4)
             a.drop = random_dropout();
@@ -303,14 +303,14 @@ static void rising_scores_equal_the_reference(void **state)
 
     (void)state;
     for (int i = 0; i < 6; i++) {
-        struct attention a = attention_of(i % 2 ? DT_BF16 : DT_FP32, 64, 200, 1, 1);
+        struct attention a = attention_of(dtype_if(i % 2 == 0), 64, 200, 1, 1);
         struct array qkv = array_random(a.seq * a.ld, a.at, 1), dout = array_random(a.seq * a.dim, a.at, 1);
         for (int64_t t = 0; t < a.seq; t++) {
             array_set(&qkv, t * a.ld, 8);               /* q's and k's first elements */
             array_set(&qkv, t * a.ld + a.dim, rise[i / 2] * (double)t);
         }
         struct results want = reference(&a, &qkv, &dout), got = attend(&a, &qkv, &dout, &want, 0, 0);
-        check(&a, &got, &want, a.at == DT_BF16 ? fmax(1, 200 * rise[i / 2]) : i < 4 ? 4 : 14);
+        check(&a, &got, &want, a.at != DT_FP32 ? fmax(1, 200 * rise[i / 2]) : i < 4 ? 4 : 14);
         free_results(&got), free_results(&want);
         array_free(&qkv), array_free(&dout);
     }
@@ -320,7 +320,7 @@ static void bits_are_the_same_on_every_run(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct attention a = attention_of(i % 2 ? DT_BF16 : DT_FP32, 64, 130, 2, 2);
+        struct attention a = attention_of(dtype_if(i % 2 == 0), 64, 130, 2, 2);
         if (i > 1)
             a.drop = random_dropout();
         struct array qkv = array_random(a.batch * a.seq * a.ld, a.at, 1);
@@ -367,7 +367,7 @@ static void dropping_all_leaves_zeros(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct attention a = attention_of(i ? DT_BF16 : DT_FP32, 32, 70, 1, 1);
+        struct attention a = attention_of(dtype_if(!i), 32, 70, 1, 1);
         struct array qkv = array_random(a.seq * a.ld, a.at, 1), dout = array_random(a.seq * a.dim, a.at, 1);
         struct results want = reference(&a, &qkv, &dout);
         for (int64_t j = 0; j < want.o.n; j++)
@@ -392,7 +392,7 @@ static void check_rotary(const struct attention *a, int64_t rot, int64_t skew)
     struct array x = array_random(a->batch * a->seq * a->ld, a->at, 1);
     struct array got = array_like(&x), want = array_like(&x);
     struct there f = to_device(&freq, 0), once = to_device(&x, skew), twice = to_device(&x, skew);
-    double tol = a->at == DT_BF16 ? 0x1p-7 : 1e-6;
+    double tol = half_tol(a->at, 1e-6);
 
     OK(kernels_ops(ref)->rotary(ref, a, rot, freq.x, want.x, false));
     OK(attention_rotary(&c, rot, f.x, once.x, false, NULL));
@@ -400,7 +400,7 @@ static void check_rotary(const struct attention *a, int64_t rot, int64_t skew)
     OK(attention_rotary(&c, rot, f.x, twice.x, true, NULL));
     OK(cudaDeviceSynchronize());
     from_device(&once, &got);
-    assert_same("rotary", &got, &want, tol, a->at == DT_BF16 ? 0.02 : 1);
+    assert_same("rotary", &got, &want, tol, half_size(a->at, 0.02, 1));
     from_device(&twice, &got);
     assert_same("rotary and back", &got, &x, 2 * tol, 1);
     from_device(&f, NULL);
@@ -411,7 +411,7 @@ static void rotary_equals_the_reference_and_its_inverse_undoes_it(void **state)
 {
     (void)state;
     for (int i = 0; i < 60; i++) {
-        enum dtype at = coin() ? DT_BF16 : DT_FP32;
+        enum dtype at = host_dtype();
         int64_t dim = i % 2 ? random_int(1, 70) * 2 : dims[i / 2 % 6];
         struct attention a = attention_of(at, dim, random_int(1, 60), random_int(1, 5), random_int(1, 4));
         a.batch = random_int(1, 3);
@@ -458,7 +458,7 @@ static void check_parts(enum dtype at, int64_t dim, int64_t seq, int64_t skew)
     struct launch_attention c = launch_of(&a);
     struct array qkv = array_random(n * a.ld, at, 1), dout = array_random(n * o_wide, at, 1), delta = array_random(n * a.heads, DT_FP32, 1);
     struct array o = array_new(n * o_wide, DT_FP32), lse = array_new(n * a.heads, DT_FP32), dq = array_new(n * pitch, DT_FP32);
-    double tol = at == DT_BF16 ? 1.01 * 0x1p-7 : 8e-6;
+    double tol = half_tol(at, 8e-6);
     bool two = seq % 2 == 0 && dim % 3 == 1;        /* runs */
 
     if (dim % 3) {
@@ -490,7 +490,7 @@ static void check_parts(enum dtype at, int64_t dim, int64_t seq, int64_t skew)
         assert_same("output of parts", &o_got, &o, 8e-6, 1);
         assert_same("log-sum-exp of parts", &lse_got, &lse, 2e-6, 1);
         assert_same("dq of parts", &dq_got, &dq, 8e-6, 4);
-        assert_same("dk, dv of a part", &dkv, &dkv_ref, tol, at == DT_BF16 ? 0.1 : 4);
+        assert_same("dk, dv of a part", &dkv, &dkv_ref, tol, half_size(at, 0.1, 4));
         from_device(&x, NULL), from_device(&d, NULL), from_device(&k, NULL), from_device(&lse_in, NULL);
         array_free(&kv), array_free(&dkv), array_free(&dkv_ref), array_free(&o_got), array_free(&lse_got), array_free(&dq_got);
         array_free(&delta_got);
@@ -505,9 +505,9 @@ static void parts_equal_the_reference(void **state)
     (void)state;
     for (int d = 0; d < 5; d++)
         for (int i = 0; i < 4; i++) {
-            check_parts(i % 2 ? DT_BF16 : DT_FP32, sizes[d], lengths[(d + i) % 4], 0);
+            check_parts(dtype_if(i % 2 == 0), sizes[d], lengths[(d + i) % 4], 0);
             if (i == d)
-                check_parts(i % 2 ? DT_BF16 : DT_FP32, sizes[d], lengths[i], i % 2 ? 2 : 4);
+                check_parts(dtype_if(i % 2 == 0), sizes[d], lengths[i], i % 2 ? 2 : 4);
         }
 }
 
@@ -535,9 +535,9 @@ int main(void)
         return 1;
     failed = cmocka_run_group_tests_name("exec/cuda attention", tests, NULL, NULL);
     kernels_close(ref);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         printf("%s: largest errors, of what is allowed: o %.2f, log-sum-exp %.2f, delta %.2f, "
-               "gradients %.2f; in the mean: o %.2f, gradients %.2f\n", i ? "bf16" : "fp32", worst[i][O],
+               "gradients %.2f; in the mean: o %.2f, gradients %.2f\n", dtype_name((enum dtype)i), worst[i][O],
                worst[i][LSE], worst[i][DELTA], worst[i][BACK], worst[i][O_RMS], worst[i][BACK_RMS]);
     printf("%d passed, %d failed\n", all - failed, failed);
     return failed != 0;

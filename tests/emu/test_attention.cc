@@ -7,16 +7,24 @@ static attn call_within(const struct launch_attention *c, int shared)
              c->scale * LOG2E, c->dim % 8 == 0 && c->ld % 8 == 0, c->drop, shared, 0 };
 }
 
+template <class T>
+static int backward_as(const attn &a, const void *qkv, const float *lse, const void *dout, const float *delta, void *dqkv, cudaStream_t s)
+{
+    return attention_backward_in(a, back_arrays<T>{ (const T *)qkv, (const T *)dout, lse, delta, (T *)dqkv }, s);
+}
+
+template <class T> static int forward_as(const attn &a, const void *qkv, void *o, float *lse, cudaStream_t s)
+{
+    return attention_forward_in(a, (const T *)qkv, (T *)o, lse, s);
+}
+
 extern "C" int attention_backward_within(const struct launch_attention *c, int shared, const void *qkv,
                                          const float *lse, const void *dout, const float *delta, void *dqkv,
                                          struct CUstream_st *s)
 {
     attn a = call_within(c, shared);
 
-    if (c->at == LAUNCH_FP32)
-        return attention_backward_fp32(a, { (const float *)qkv, (const float *)dout, lse, delta,
-                                            (float *)dqkv }, s);
-    return attention_backward_bf16(a, { (const bf16 *)qkv, (const bf16 *)dout, lse, delta, (bf16 *)dqkv }, s);
+    return BY_DTYPE(c->at, backward_as, a, qkv, lse, dout, delta, dqkv, s);
 }
 
 extern "C" int attention_forward_within(const struct launch_attention *c, int shared, const void *qkv,
@@ -24,6 +32,5 @@ extern "C" int attention_forward_within(const struct launch_attention *c, int sh
 {
     attn a = call_within(c, shared);
 
-    return c->at == LAUNCH_BF16 ? attention_forward_bf16(a, (const bf16 *)qkv, (bf16 *)o, lse, s)
-                                : attention_forward_fp32(a, (const float *)qkv, (float *)o, lse, s);
+    return BY_DTYPE(c->at, forward_as, a, qkv, o, lse, s);
 }

@@ -1,5 +1,5 @@
-/* The launchers of elements.cu and sums.cu beside the reference: any length, at any address, in fp32
- * and bf16. */
+/* The launchers of elements.cu and sums.cu beside the reference: any length, at any address, in fp32,
+ * bf16 and fp16. */
 #include "tests/emu/launch_check.h"
 
 #include "exec/kernels/exact_sum.h"
@@ -49,7 +49,7 @@ static void activations_and_their_gradients_are_the_references(void **state)
     (void)state;
     for (int act = ACT_GELU; act <= ACT_SILU; act++)
         for (int i = 0; i < 16; i++)
-            check_activation((enum activation)act, i & 1 ? DT_FP32 : DT_BF16, i & 2, i & 4 ? i : 0);
+            check_activation((enum activation)act, dtype_if(i & 1), i & 2, i & 4 ? i : 0);
 }
 
 /* x is 0 on one side and as it is on the other; no slope overflows. */
@@ -106,30 +106,40 @@ static void copies_cast_scale_and_add(void **state)
 {
     (void)state;
     for (int i = 0; i < 64; i++) {
-        enum dtype dt = i & 1 ? DT_FP32 : DT_BF16, st = i & 2 ? DT_FP32 : DT_BF16;
+        enum dtype dt = dtype_if(i & 1), st = dtype_if(i & 2);
         check_copy(dt, st, i & 4, dt == st && (i & 8), i & 16 ? 1 : 0.37);
     }
 }
 
-/* fp32's bits through bf16 round to even, NaN stays NaN, infinity infinite. */
-static void casts_are_the_hosts_to_the_bit(void **state)
+/* fp32's bits round to even, NaN stays NaN, infinity infinite; fp16's reach from half its smallest to beyond its largest. */
+static void check_cast(enum dtype t)
 {
     enum { N = 4099 };
-    struct array x = array_new(N, DT_FP32), y = array_new(N, DT_BF16);
-    (void)state;
+    struct array x = array_new(N, DT_FP32), y = array_new(N, t);
+    uint32_t kept = t == DT_BF16 ? 0xffff8000u : 0xfffff000u;
 
-    for (int64_t i = 0; i < N; i++)
-        ((uint32_t *)x.x)[i] = (uint32_t)random_bits() & 0xffff8000u;
+    for (int64_t i = 0; i < N; i++) {
+        uint32_t bits = (uint32_t)random_bits(), sign = bits & 0x80000000u;
+        ((uint32_t *)x.x)[i] = kept & (t == DT_BF16 ? bits : sign | (uint32_t)random_int(0x32800000, 0x47900000));
+    }
     array_set(&x, 0, INFINITY), array_set(&x, 1, -INFINITY), array_set(&x, 2, 3.4e38);
+    array_set(&x, 3, 65519), array_set(&x, 4, -65520), array_set(&x, 5, 0x1p-25), array_set(&x, 6, -0x1.000002p-25);
     for (int64_t i = 0; i < N; i++)
         if (isnan(array_get(&x, i)))
             array_set(&x, i, 1);
     struct there dx = to_device(&x, 0), dy = to_device(&y, 0);
-    OK(elements_copy(N, dy.x, DT_BF16, dx.x, DT_FP32, 1, false, NULL));
+    OK(elements_copy(N, dy.x, t, dx.x, DT_FP32, 1, false, NULL));
     narrow(&x, &y);
     compare_bits("cast", &dy, &y);
     gone(&dx), gone(&dy);
     array_free(&x), array_free(&y);
+}
+
+static void casts_are_the_hosts_to_the_bit(void **state)
+{
+    (void)state;
+    check_cast(DT_BF16);
+    check_cast(DT_FP16);
 }
 
 /* ---- dropout ---- */
@@ -138,7 +148,7 @@ static void dropouts_bits_are_the_hosts(void **state)
 {
     (void)state;
     for (int i = 0; i < 24; i++) {
-        enum dtype t = i & 1 ? DT_FP32 : DT_BF16;
+        enum dtype t = dtype_if(i & 1);
         int64_t n = any_length();
         struct dropout d = any_drop();
         struct dropout_rule r = dropout_rule(&d);
@@ -193,7 +203,7 @@ static void check_residual(enum dtype t, bool bias, bool residual, bool drop, in
     ld[0] = where ? ld[where] : ld[0];
     struct dropout d = any_drop();
     struct array x = array_random(rows * ld[1], t, 1), r = array_random(rows * ld[2], t, 1);
-    struct array b = array_random(cols, any_dtype(), 1);
+    struct array b = array_random(cols, host_dtype(), 1);
     struct array y = where == 1 ? array_like(&x) : where == 2 ? array_like(&r) : array_new(rows * ld[0], t);
     int64_t skew = whole ? 0 : any_skew();
     struct there dx = to_device(&x, skew), dr = to_device(&r, skew), db = to_device(&b, skew);
@@ -213,7 +223,7 @@ static void residual_dropout_and_bias_are_one_pass(void **state)
 {
     (void)state;
     for (int i = 0; i < 96; i++)
-        check_residual(i & 1 ? DT_FP32 : DT_BF16, i & 2, i & 4, i & 8, i % 3);
+        check_residual(dtype_if(i & 1), i & 2, i & 4, i & 8, i % 3);
 }
 
 /* ---- AdamW ---- */
@@ -292,13 +302,14 @@ static void adamw_is_the_hosts_to_the_bit(void **state)
 {
     (void)state;
     for (int i = 0; i < 16; i++)
-        check_adamw(1, 9000, i & 1 ? DT_FP32 : DT_BF16, i & 2 ? DT_FP32 : DT_BF16, i & 4);
+        check_adamw(1, 9000, dtype_if(i & 1), dtype_if(i & 2), i & 4);
 }
 
 static void adamw_steps_many_parameters_in_a_launch(void **state)
 {
     (void)state;
     check_adamw(48, 300, DT_BF16, DT_BF16, true);
+    check_adamw(48, 300, DT_FP16, DT_FP16, true);
     check_adamw(101, 300, DT_FP32, DT_BF16, true);
     check_adamw(7, 9000, DT_BF16, DT_FP32, true);
     check_adamw(0, 0, DT_FP32, DT_FP32, true);
@@ -389,7 +400,7 @@ static void sums_go_through_any_number_of_arrays(void **state)
     };
     (void)state;
     for (int i = 0; i < 14; i++) {
-        enum dtype t = i & 1 ? DT_FP32 : DT_BF16;
+        enum dtype t = dtype_if(i & 1);
         struct summed *s = summed_new(cases[i / 2].count, cases[i / 2].most, t, 3);
         check_sum(elements_sum_squares, square, s, t);
         check_sum(elements_sum, itself, s, t);
@@ -416,7 +427,7 @@ static void what_is_not_finite_is_counted(void **state)
     static const double bad[] = { (double)NAN, (double)INFINITY, -(double)INFINITY };
     (void)state;
     for (int i = 0; i < 8; i++) {
-        enum dtype t = i & 1 ? DT_FP32 : DT_BF16;
+        enum dtype t = dtype_if(i & 1);
         struct summed *s = summed_new(3, 12000, t, 1);
         for (int j = 0; j < 50; j++) {
             int of = (int)random_int(0, 2);

@@ -174,52 +174,63 @@ static void sums_over_a_block_reach_every_thread()
 
 static float small(int i, int j, int salt) { return (float)((i * 7 + j * 3 + salt) % 13 - 6); }
 
-static bf16 narrow(float x)
+template <typename H> static H narrowed(float x)
 {
-    return float_to_bf16(x);
+    H h;
+
+    put(&h, x);
+    return h;
 }
 
+static bf16 narrow(float x) { return narrowed<bf16>(x); }
+
 /* a[16][16], b[16][8], d[16][8], by the fragments' definition. */
-__global__ void mma_by_hand(const bf16 *a, const bf16 *b, float *d)
+template <typename H> __global__ void mma_by_hand(const H *a, const H *b, float *d)
 {
     int g = lane_of() / 4, c = 2 * (lane_of() % 4);
     uint32_t fa[4], fb[2];
     float fd[4] = { d[g * 8 + c], d[g * 8 + c + 1], d[(g + 8) * 8 + c], d[(g + 8) * 8 + c + 1] };
 
     for (int i = 0; i < 4; i++) {
-        const bf16 *at = a + (g + 8 * (i % 2)) * 16 + c + 8 * (i / 2);
-        fa[i] = (uint32_t)at[0] | (uint32_t)at[1] << 16;
+        const H *at = a + (g + 8 * (i % 2)) * 16 + c + 8 * (i / 2);
+        fa[i] = floats_to_pair<H>(get(at), get(at + 1));
     }
     for (int i = 0; i < 2; i++)
-        fb[i] = (uint32_t)b[(c + 8 * i) * 8 + g] | (uint32_t)b[(c + 8 * i + 1) * 8 + g] << 16;
-    mma_bf16_16816(fd, fa, fb);
+        fb[i] = floats_to_pair<H>(get(b + (c + 8 * i) * 8 + g), get(b + (c + 8 * i + 1) * 8 + g));
+    mma_16816<H>(fd, fa, fb);
     d[g * 8 + c] = fd[0];
     d[g * 8 + c + 1] = fd[1];
     d[(g + 8) * 8 + c] = fd[2];
     d[(g + 8) * 8 + c + 1] = fd[3];
 }
 
-static void mma_is_a_product_of_matrices()
+template <typename H> static void check_mma()
 {
-    std::vector<bf16> a(256), b(128);
+    std::vector<H> a(256), b(128);
     std::vector<float> d(128), want(128);
 
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++)
-            a[(size_t)(i * 16 + j)] = narrow(small(i, j, 1));
+            a[(size_t)(i * 16 + j)] = narrowed<H>(small(i, j, 1));
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 8; j++) {
-            b[(size_t)(i * 8 + j)] = narrow(small(i, j, 5));
+            b[(size_t)(i * 8 + j)] = narrowed<H>(small(i, j, 5));
             d[(size_t)(i * 8 + j)] = want[(size_t)(i * 8 + j)] = (float)(i - j);
         }
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 8; j++)
             for (int k = 0; k < 16; k++)
                 want[(size_t)(i * 8 + j)] += small(i, k, 1) * small(k, j, 5);
-    there<bf16> da(a), db(b);
+    there<H> da(a), db(b);
     there<float> dd(d);
-    LAUNCH(mma_by_hand, 1, 32, 0, 0, da.x, db.x, dd.x);
+    LAUNCH(mma_by_hand<H>, 1, 32, 0, 0, da.x, db.x, dd.x);
     CHECK(dd.here() == want);
+}
+
+static void mma_is_a_product_of_matrices()
+{
+    check_mma<bf16>();
+    check_mma<fp16>();
 }
 
 __global__ void load_matrices(uint32_t *out)
@@ -271,8 +282,8 @@ __global__ void warp_product(const bf16 *a, const bf16 *b, float *d, int K)
         uint32_t fa[4], fb[4];
         ldmatrix_x4(fa, ta + (t % 16) * K + k + t / 16 * 8);
         ldmatrix_x4_trans(fb, tb + (k + t % 16) * 16 + t / 16 * 8);
-        mma_bf16_16816(sum[0], fa, fb);
-        mma_bf16_16816(sum[1], fa, fb + 2);
+        mma_16816<bf16>(sum[0], fa, fb);
+        mma_16816<bf16>(sum[1], fa, fb + 2);
     }
     for (int h = 0; h < 2; h++)
         for (int i = 0; i < 4; i++)
@@ -342,25 +353,24 @@ template <typename T> __global__ void twice(T *x)
     store16(x + threadIdx.x * vec<T>::N, v);
 }
 
-static void sixteen_bytes_are_four_floats_or_eight_bf16()
+template <typename T> static void check_twice()
 {
-    std::vector<float> f(128);
-    std::vector<bf16> h(256);
+    std::vector<T> x(32 * vec<T>::N);
 
-    for (size_t i = 0; i < f.size(); i++)
-        f[i] = (float)i;
-    for (size_t i = 0; i < h.size(); i++)
-        h[i] = narrow((float)i);
-    there<float> df(f);
-    there<bf16> dh(h);
-    LAUNCH((twice<float>), 1, 32, 0, 0, df.x);
-    LAUNCH((twice<bf16>), 1, 32, 0, 0, dh.x);
-    f = df.here();
-    h = dh.here();
-    for (size_t i = 0; i < f.size(); i++)
-        CHECK(f[i] == (float)(2 * i));
-    for (size_t i = 0; i < h.size(); i++)
-        CHECK(bf16_to_float(h[i]) == (float)(2 * i));
+    for (size_t i = 0; i < x.size(); i++)
+        put(&x[i], (float)i);
+    there<T> dx(x);
+    LAUNCH((twice<T>), 1, 32, 0, 0, dx.x);
+    x = dx.here();
+    for (size_t i = 0; i < x.size(); i++)
+        CHECK(get(&x[i]) == (float)(2 * i));
+}
+
+static void sixteen_bytes_are_four_floats_or_eight_of_16_bits()
+{
+    check_twice<float>();
+    check_twice<bf16>();
+    check_twice<fp16>();
 }
 
 /* Every bf16 survives; between neighbours the nearer is taken, the even one when halfway. */
@@ -381,8 +391,11 @@ static void bf16_is_rounded_to_the_nearest()
         CHECK(float_to_bf16(-below) == (h | 0x8000));
     }
     CHECK(bf16_to_float(float_to_bf16(NAN)) != bf16_to_float(float_to_bf16(NAN)));
-    CHECK(floats_to_bf16x2(1.0f, -2.0f) == 0xc0003f80);
-    CHECK(bf16x2_low(0xc0003f80) == 1.0f && bf16x2_high(0xc0003f80) == -2.0f);
+    CHECK(floats_to_pair<bf16>(1.0f, -2.0f) == 0xc0003f80);
+    CHECK(pair_low<bf16>(0xc0003f80) == 1.0f && pair_high<bf16>(0xc0003f80) == -2.0f);
+    CHECK(floats_to_pair<fp16>(1.0f, -2.0f) == 0xc0003c00);
+    CHECK(pair_low<fp16>(0xc0003c00) == 1.0f && pair_high<fp16>(0xc0003c00) == -2.0f);
+    CHECK(floats_to_pair<fp16>(65519.0f, -65520.0f) == 0xfc007bff);
 }
 
 extern "C" {
@@ -819,7 +832,7 @@ __global__ void only_mma(int n, float *x)
     float d[4] = {};
 
     for (int i = 0; i < n; i++)
-        mma_bf16_16816(d, a, b);
+        mma_16816<bf16>(d, a, b);
     if (d[0] != 0)
         *x = d[0];
 }
@@ -875,7 +888,7 @@ static const struct test { const char *name; void (*run)(); } tests[] = {
     TEST(ldmatrix_hands_out_rows_or_columns),
     TEST(cp_async_ldmatrix_and_mma_fit_together),
     TEST(cp_async_is_there_after_the_wait_and_not_before),
-    TEST(sixteen_bytes_are_four_floats_or_eight_bf16),
+    TEST(sixteen_bytes_are_four_floats_or_eight_of_16_bits),
     TEST(bf16_is_rounded_to_the_nearest),
     TEST(dropout_drops_what_the_host_drops),
     TEST(fresh_memory_is_nan),

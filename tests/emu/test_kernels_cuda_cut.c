@@ -1,11 +1,6 @@
 /* Kernels of a model whose tensors are cut on the emulated device beside the reference. */
 #include "tests/emu/device_check.h"
 
-/* bf16: neighbours are up to 2^-7 apart. */
-static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
-
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 /* An array that a kernel sets (all NaN) or adds to. */
 static struct array output(int64_t n, enum dtype t, bool add)
 {
@@ -28,7 +23,7 @@ static void rows_of_an_embedding_equal_the_reference(void **state)
     for (int i = 0; i < 30; i++) {
         int64_t n = random_int(1, 60), h = random_int(1, i < 28 ? 60 : 1100), vocab = random_int(2, 60);
         int64_t first = random_int(0, vocab - 1), rows = random_int(1, vocab - first);
-        enum dtype at = any_dtype(), wt = any_dtype();
+        enum dtype at = host_dtype(), wt = host_dtype();
         enum grad_into into = coin() ? GRAD_ADD : GRAD_SET;
         struct array table = array_random(rows * h, wt, 1), got = array_new(n * h, at), want = array_new(n * h, at);
         struct array dx = array_random(n * h, at, 1), grad = output(rows * h, wt, into == GRAD_ADD), sum = array_like(&grad);
@@ -42,7 +37,7 @@ static void rows_of_an_embedding_equal_the_reference(void **state)
         OK(gpu.ref->embed_rows_back(gpu.ref_k, n, h, first, rows, ids, dx.x, at, sum.x, wt, into));
         from_device(&tx, &got), from_device(&tgrad, &grad);
         assert_same("rows of an embedding", &got, &want, 0, 0);
-        assert_same("their gradient", &grad, &sum, tol(wt, 1e-6), wt == DT_BF16 ? 0.01 : 1);
+        assert_same("their gradient", &grad, &sum, half_tol(wt, 1e-6), half_size(wt, 0.01, 1));
         drop_device(&tids), drop_device(&ttable), drop_device(&tdx);
         free(ids);
         array_free(&table), array_free(&got), array_free(&want), array_free(&dx), array_free(&grad), array_free(&sum);
@@ -54,7 +49,7 @@ static void what_follows_a_sum_equals_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 30; i++) {
         int64_t n = random_int(1, 40), h = random_int(1, i < 28 ? 60 : 1100);
-        enum dtype at = any_dtype(), wt = any_dtype();
+        enum dtype at = host_dtype(), wt = host_dtype();
         struct dropout d = { .p = coin() ? 0.3 : 0, .key = random_bits(), .first = random_int(0, 1000) };
         struct linear l = { .n = n, .in = 1, .out = h, .at = at, .wt = wt, .gt = wt, .ldx = 1, .ldy = h };
         bool biased = coin();
@@ -67,8 +62,8 @@ static void what_follows_a_sum_equals_the_reference(void **state)
         OK(gpu.ops->linear_db(gpu.k, &l, tmore.x, tdb.x, GRAD_ADD));
         OK(gpu.ref->linear_db(gpu.ref_k, &l, more.x, sum.x, GRAD_ADD));
         from_device(&ty, &y), from_device(&tdb, &db);
-        assert_same("residual", &y, &want, tol(at, 4e-7), 1);
-        assert_same("bias alone", &db, &sum, tol(wt, 1e-6), wt == DT_BF16 ? 0.01 : 10);
+        assert_same("residual", &y, &want, half_tol(at, 4e-7), 1);
+        assert_same("bias alone", &db, &sum, half_tol(wt, 1e-6), half_size(wt, 0.01, 10));
         drop_device(&tmore), drop_device(&tbias);
         array_free(&y), array_free(&want), array_free(&more), array_free(&bias), array_free(&db), array_free(&sum);
     }
@@ -112,7 +107,7 @@ static void check_cut_loss(int64_t n, int64_t vocab, int64_t ranks, enum dtype a
             assert_same("sums", &sum, &sum2, 1e-5, 0);
         }
         assert_same("losses", &losses, &losses2, 1e-5, 1);
-        assert_same("gradient", &got, &expected, tol(at, 1e-5), scale);
+        assert_same("gradient", &got, &expected, half_tol(at, 1e-5), scale);
         drop_device(&ti), drop_device(&ta);
         array_free(&got), array_free(&expected);
     }
@@ -128,7 +123,7 @@ static void the_loss_of_cut_logits_equals_the_reference(void **state)
         int64_t ranks = random_int(1, 4), vocab = random_int(1, i < 20 ? 90 : 9000);
         while ((vocab + ranks - 1) / ranks * (ranks - 1) >= vocab)
             ranks--;
-        check_cut_loss(random_int(1, 300), vocab, ranks, any_dtype());
+        check_cut_loss(random_int(1, 300), vocab, ranks, host_dtype());
     }
 }
 

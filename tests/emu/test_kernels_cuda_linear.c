@@ -11,14 +11,17 @@ struct layer {
     struct dropout drop;
 };
 
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
+/* Activations, weights and gradients are of fp32 or of one format of 16 bits. */
+static enum dtype any_half(void) { return coin() ? DT_BF16 : DT_FP16; }
+static enum dtype one_of(enum dtype half) { return coin() ? DT_FP32 : half; }
 
 static struct layer random_layer(int64_t most)
 {
     struct layer y = { .bias = coin(), .residual = coin(), .own = coin(), .add = coin() };
+    enum dtype half = any_half();
 
     y.l = (struct linear){ .n = random_int(1, most), .in = random_int(1, most), .out = random_int(1, most),
-                           .in_out = coin(), .at = any_dtype(), .wt = any_dtype(), .gt = any_dtype() };
+                           .in_out = coin(), .at = one_of(half), .wt = one_of(half), .gt = one_of(half) };
     y.l.ldx = y.l.in + (coin() ? random_int(1, 9) : 0);
     y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
     if (random_int(0, 3) == 0)
@@ -26,21 +29,21 @@ static struct layer random_layer(int64_t most)
     return y;
 }
 
-/* bf16: sums that differ a little may round to neighbours, 2^-7 apart.  fp32: rounding of a
- * sum of products of numbers up to 1, which grows with the sum's own size. */
-static double tolerance(enum dtype to) { return to == DT_BF16 ? 1.01 * 0x1p-7 : 1e-6; }
+/* 16 bits: sums that differ a little may round to neighbours.  fp32: rounding of a sum of products of
+ * numbers up to 1, which grows with the sum's own size. */
+static double tolerance(enum dtype to) { return half_tol(to, 1e-6); }
 
-static double size_of_sum(enum dtype to, int64_t terms) { return to == DT_BF16 ? 0.02 : sqrt((double)terms); }
+static double size_of_sum(enum dtype to, int64_t terms) { return half_size(to, 0.02, sqrt((double)terms)); }
 
-/* In bf16 a bias of fp32 is rounded, and so is a product before its dropout. */
+/* In 16 bits a bias of fp32 is rounded, and so is a product before its dropout. */
 static double forward_size(const struct layer *y)
 {
     const struct linear *l = &y->l;
     double size = size_of_sum(l->at, l->in);
 
-    if (l->at == DT_BF16 && y->bias && l->wt != l->at)
+    if (l->at != DT_FP32 && y->bias && l->wt != l->at)
         size += 0.5;
-    if (l->at == DT_BF16 && y->drop.p > 0)
+    if (l->at != DT_FP32 && y->drop.p > 0)
         size += sqrt((double)l->in);
     return size;
 }
@@ -92,7 +95,7 @@ static void check_dw(const struct layer *y)
     struct array db = y->add ? array_random(l->out, l->gt, 1) : array_new(l->out, l->gt);
     struct array want = array_like(&got), want_db = array_like(&db);
     struct there dx = to_device(&x), ddy = to_device(&dy), dw = to_device(&got), ddb = to_device(&db);
-    /* Rounded to fp32 on its way to bf16. */
+    /* Rounded to fp32 on its way to 16 bits. */
     double tol = tolerance(l->gt);
 
     OK(gpu.ops->linear_dw(gpu.k, l, dx.x, ddy.x, dw.x, y->bias ? ddb.x : NULL, into));
@@ -127,9 +130,10 @@ static void every_kind_of_layer_equals_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 64; i++) {
         struct layer y = random_layer(4);
+        enum dtype half = any_half();
         y.l = (struct linear){ .n = 16, .in = 24, .out = 8 + 8 * (i % 3), .in_out = i & 1, .ldx = 24,
-                               .at = i & 2 ? DT_BF16 : DT_FP32, .wt = i & 4 ? DT_BF16 : DT_FP32,
-                               .gt = i & 8 ? DT_BF16 : DT_FP32 };
+                               .at = i & 2 ? half : DT_FP32, .wt = i & 4 ? half : DT_FP32,
+                               .gt = i & 8 ? half : DT_FP32 };
         y.l.ldy = y.l.out + (i & 16 ? 8 : 0);
         y.add = i & 32;
         check_layer(&y);
@@ -171,7 +175,7 @@ static void gradients_over_several_strips_equal_the_reference(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        y.l = (struct linear){ 3, 1100, 1000, i, DT_FP32, DT_FP32, DT_BF16, 1100, 1000 };
+        y.l = (struct linear){ 3, 1100, 1000, i, DT_FP32, DT_FP32, i ? DT_FP16 : DT_BF16, 1100, 1000 };
         check_dw(&y);
     }
 }

@@ -1,10 +1,6 @@
 /* Optimizers of whole tensors, and weights in codes, on the emulated device beside the host's: Adafactor to rounding, codes to the bit. */
 #include "tests/emu/device_check.h"
 
-static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
-
-static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
-
 static void make_positive(struct array *a)
 {
     for (int64_t i = 0; i < a->n; i++)
@@ -17,7 +13,7 @@ static void adafactor_equals_the_reference(void **state)
     for (int i = 0; i < 24; i++) {
         bool vector = i % 3 == 0;
         int64_t rows = random_int(1, i < 20 ? 70 : 300), cols = vector ? 1 : random_int(1, i < 20 ? 90 : 700), n = rows * cols;
-        enum dtype gt = any_dtype(), ot = any_dtype();
+        enum dtype gt = host_dtype(), ot = host_dtype();
         struct adamw a = { coin() ? 0.01 : 1, 0, 0, 0, coin() ? 0.1 : 0, random_int(1, 50), 0.5 };
         struct array p = array_random(n, DT_FP32, 1), row = array_random(rows, DT_FP32, 1), col = array_random(cols, DT_FP32, 1);
         struct array g = array_random(n, gt, 1), out = array_new(n, ot);
@@ -33,7 +29,7 @@ static void adafactor_equals_the_reference(void **state)
         assert_same("rows", &row, &want_row, 1e-6, 1);
         assert_same("columns", &col, &want_col, 1e-6, 1);
         assert_same("p", &p, &want_p, 3e-6, 1);
-        assert_same("p cast", &out, &want_out, tol(ot, 3e-6), ot == DT_BF16 ? 1e-3 : 1);
+        assert_same("p cast", &out, &want_out, half_tol(ot, 3e-6), half_size(ot, 1e-3, 1));
         drop_device(&tg);
         array_free(&p), array_free(&row), array_free(&col), array_free(&g), array_free(&out);
         array_free(&want_p), array_free(&want_row), array_free(&want_col), array_free(&want_out);
@@ -62,7 +58,7 @@ static void moments_in_8_bits_are_the_hosts(void **state)
     for (int i = 0; i < 16; i++) {
         int64_t n = random_int(1, 3000), blocks = ceil_div(n, 256);
         bool codes = i % 4 != 0;
-        enum dtype gt = any_dtype(), ot = any_dtype();
+        enum dtype gt = host_dtype(), ot = host_dtype();
         struct array p = array_random(n, DT_FP32, 1), out = array_new(n, ot), c1 = bytes_new(n), c2 = bytes_new(n);
         struct array m1 = bytes_new(4 * (codes ? blocks : n)), m2 = bytes_new(4 * (codes ? blocks : n));
         struct array hp = array_like(&p), hout = array_like(&out), h1 = array_like(&c1), h2 = array_like(&c2), hm1 = array_like(&m1),
@@ -99,7 +95,7 @@ static void weights_in_codes_are_the_hosts(void **state)
     for (int i = 0; i < 12; i++) {
         int64_t n = random_int(1, 40000), blocks = ceil_div(n, 64);
         bool coded = coin();
-        enum dtype at = any_dtype();
+        enum dtype at = host_dtype();
         struct array x = array_random(n, DT_FP32, 1), got = array_new(n, at), want = array_new(n, at);
         struct array part[6] = { bytes_new(ceil_div(n, 2)), bytes_new(blocks), bytes_new(4 * blocks), bytes_new(1024), bytes_new(4), bytes_new(64) };
         struct array here[6];

@@ -1,5 +1,5 @@
 /* The launchers of embed.cu, norms.cu and rows.cu beside the reference: rows of any length, at any
- * address, in fp32 and bf16. */
+ * address, in fp32, bf16 and fp16. */
 #include "tests/emu/launch_check.h"
 
 #include "exec/cuda/rows.h"
@@ -36,7 +36,7 @@ static void rows_of_the_table_are_taken_by_id(void **state)
     (void)state;
     for (int i = 0; i < 24; i++) {
         int64_t n = random_int(1, 40), h = any_width(700), vocab = random_int(1, 50);
-        enum dtype wt = any_dtype(), at = any_dtype();
+        enum dtype wt = host_dtype(), at = host_dtype();
         int32_t *ids = random_ids(n, vocab);
         struct array table = array_random(vocab * h, wt, 1), x = array_new(n * h, at);
         struct there di = ids_to_device(ids, n), dt = to_device(&table, any_skew());
@@ -71,7 +71,7 @@ static void positions_are_added_and_dropped(void **state)
     (void)state;
     for (int i = 0; i < 32; i++) {
         int64_t seq = random_int(1, 9), n = seq * random_int(1, 4), h = any_width(600);
-        enum dtype wt = any_dtype(), at = any_dtype();
+        enum dtype wt = host_dtype(), at = host_dtype();
         struct dropout d = any_drop(), *drop = i & 1 ? &d : NULL;
         struct array table = array_random(seq * h, wt, 1), x = array_random(n * h, at, 1);
         struct there dt = to_device(&table, any_skew()), dx = to_device(&x, any_skew());
@@ -86,7 +86,7 @@ static void positions_are_added_and_dropped(void **state)
 
 static void check_embed_back(int64_t n, int64_t h, int64_t vocab, int64_t ids_from, bool add)
 {
-    enum dtype at = any_dtype(), gt = any_dtype();
+    enum dtype at = host_dtype(), gt = host_dtype();
     int32_t *ids = random_ids(n, ids_from);
     struct array dx = array_random(n * h, at, 1);
     struct array table = add ? array_random(vocab * h, gt, 1) : array_new(vocab * h, gt);
@@ -135,7 +135,7 @@ static void the_positions_gradient_is_the_sum_over_samples(void **state)
     for (int i = 0; i < 24; i++) {
         int64_t seq = random_int(1, 12), n = seq * random_int(1, 9), rows = seq + random_int(0, 4);
         int64_t h = any_width(300);
-        enum dtype at = any_dtype(), gt = any_dtype();
+        enum dtype at = host_dtype(), gt = host_dtype();
         bool add = i & 1;
         struct array dx = array_random(n * h, at, 1);
         struct array table = add ? array_random(rows * h, gt, 1) : array_new(rows * h, gt);
@@ -177,7 +177,7 @@ static double eps_for(int64_t h) { return h == 1 ? 0.1 : 1e-5; }
 static void check_norm(enum norm_kind kind, int64_t n, int64_t h, enum dtype at, bool w, bool b,
                        bool in_place)
 {
-    enum dtype wt = any_dtype();
+    enum dtype wt = host_dtype();
     int64_t skew = random_int(0, 3) ? 0 : random_int(1, 8), counts = kind == NORM_LAYER ? 2 * n : n;
     struct array x = random_rows(n, h, at), ws = array_random(h, wt, 1), bs = array_random(h, wt, 1);
     struct array y = in_place ? array_like(&x) : array_new(n * h, at), stats = array_new(counts, DT_FP32);
@@ -198,7 +198,7 @@ static void norms_are_the_references_at_every_width(void **state)
     (void)state;
     for (int i = 0; i < 8 * WIDTHS; i++)
         check_norm(i & 1 ? NORM_LAYER : NORM_RMS, widths[i / 8] > 2000 ? 2 : random_int(1, 40), widths[i / 8],
-                   i & 2 ? DT_FP32 : DT_BF16, i & 4 || coin(), coin(), coin());
+                   dtype_if(i & 2), i & 4 || coin(), coin(), coin());
 }
 
 /* What norm_back() is asked for. */
@@ -208,7 +208,7 @@ static void check_norm_back(const struct back *q)
 {
     int64_t n = q->n, h = q->h, skew = random_int(0, 3) ? 0 : random_int(1, 8);
     int64_t counts = q->kind == NORM_LAYER ? 2 * n : n;
-    enum dtype wt = any_dtype(), gt = any_dtype(), at = q->at;
+    enum dtype wt = host_dtype(), gt = host_dtype(), at = q->at;
     struct array x = random_rows(n, h, at), dy = array_random(n * h, at, 1), w = array_random(h, wt, 1);
     struct array y = array_new(n * h, at), stats = array_new(counts, DT_FP32);
     struct array dx = q->own ? array_like(&dy) : q->add ? array_random(n * h, at, 1) : array_new(n * h, at);
@@ -237,7 +237,7 @@ static void gradients_of_norms_are_the_references_at_every_width(void **state)
     for (int i = 0; i < 8 * WIDTHS; i++) {
         int64_t h = widths[i / 8];
         check_norm_back(&(struct back){ i & 1 ? NORM_LAYER : NORM_RMS, h > 2000 ? 2 : random_int(1, 60), h,
-                                        i & 2 ? DT_FP32 : DT_BF16, coin(), i & 4, coin(), coin(), coin(),
+                                        dtype_if(i & 2), coin(), i & 4, coin(), coin(), coin(),
                                         coin() });
     }
 }
@@ -247,7 +247,7 @@ static void gradients_of_many_rows_are_added_up(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        enum dtype at = i & 1 ? DT_FP32 : DT_BF16;
+        enum dtype at = dtype_if(i & 1);
         enum norm_kind kind = i & 2 ? NORM_LAYER : NORM_RMS;
         check_norm_back(&(struct back){ kind, 5003, 8, at, coin(), coin(), true, true, true, coin() });
         check_norm_back(&(struct back){ kind, 1100, 1032, at, coin(), coin(), true, true, true, coin() });
@@ -259,7 +259,7 @@ static void gradients_of_many_rows_are_added_up(void **state)
 
 static void check_columns(int64_t n, int64_t cols, bool add)
 {
-    enum dtype at = any_dtype(), gt = any_dtype();
+    enum dtype at = host_dtype(), gt = host_dtype();
     int64_t ld = cols + (coin() ? 0 : 8 * random_int(1, 3)), skew = any_skew();
     struct array x = array_random(n * ld, at, 1);
     struct array sums = add ? array_random(cols, gt, 1) : array_new(cols, gt);
@@ -304,7 +304,7 @@ static void check_loss(int64_t n, int64_t vocab, enum dtype at, double size, dou
     OK(ref->cross_entropy(NULL, n, vocab, x.x, at, labels, losses.x, scale));
     compare("losses", &ds, &losses, 1e-5, 0.1);
     /* Of the label it is p - 1, which is as sure as p was: a rounding of 1. */
-    compare("gradients of logits", &dx, &x, tolerance(at), (at == DT_FP32 ? 0.02 : 1e-5) * scale);
+    compare("gradients of logits", &dx, &x, tolerance(at), (at == DT_FP32 ? 0.02 : half_size(at, 1e-5, 0)) * scale);
     gone(&dl);
     free(labels);
 }
@@ -315,7 +315,7 @@ static void losses_and_gradients_are_the_references(void **state)
     (void)state;
     for (int i = 0; i < 36; i++) {
         int64_t vocab = vocabs[i / 4];
-        check_loss(vocab > 10000 ? 2 : random_int(1, 9), vocab, i & 1 ? DT_FP32 : DT_BF16, i & 2 ? 3 : 60,
+        check_loss(vocab > 10000 ? 2 : random_int(1, 9), vocab, dtype_if(i & 1), i & 2 ? 3 : 60,
                    0.125);
     }
 }
@@ -327,7 +327,7 @@ static void logits_of_minus_infinity_have_no_probability(void **state)
     static const int32_t labels[N] = { 300, 300, 299 };
     (void)state;
     for (int i = 0; i < 2; i++) {
-        enum dtype at = i ? DT_FP32 : DT_BF16;
+        enum dtype at = dtype_if(i);
         struct array x = array_random(N * V, at, 3), losses = array_new(N, DT_FP32);
         for (int64_t j = 0; j < N * V; j++)
             if (j % V < 290)
@@ -336,7 +336,7 @@ static void logits_of_minus_infinity_have_no_probability(void **state)
         OK(rows_cross_entropy(N, V, dx.x, at, dl.x, ds.x, 1, NULL));
         OK(ref->cross_entropy(NULL, N, V, x.x, at, labels, losses.x, 1));
         compare("losses", &ds, &losses, 1e-5, 0.1);
-        compare("gradients of logits", &dx, &x, tolerance(at), 1e-5);
+        compare("gradients of logits", &dx, &x, tolerance(at), half_size(at, 1e-5, 1e-5));
         gone(&dl);
     }
 }

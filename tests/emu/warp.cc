@@ -2,11 +2,12 @@
  * does what concerns all, and each takes its own.
  *
  * Fragments are laid out as the PTX ISA has them (9.7.14.5.8, matrix fragments of mma.m16n8k16
- * with .bf16; 9.7.14.5.15, ldmatrix); exec/cuda/common.cuh repeats the layout. */
+ * with .bf16 and .f16; 9.7.14.5.15, ldmatrix); exec/cuda/common.cuh repeats the layout. */
 #include <assert.h>
 
 #include <vector>
 
+#include "exec/kernels/half.h"
 #include "internal.h"
 
 static block_state &B = emu_block;
@@ -100,12 +101,13 @@ uint64_t emu_shuffle(unsigned mask, uint64_t mine, int kind, int by, int width, 
 struct fragments { float *d; const uint32_t *a, *b; };
 static fragments parts[WARPS][32];
 
-static float low(uint32_t word) { return __uint_as_float(word << 16); }
-static float high(uint32_t word) { return __uint_as_float(word & 0xffff0000); }
+typedef float widen_fn(uint16_t bits);
 
-static void multiply(const fragments *part)
+static void multiply(const fragments *part, widen_fn *widen)
 {
     float a[16][16], b[16][8], d[16][8];
+    auto low = [=](uint32_t word) { return widen((uint16_t)word); };
+    auto high = [=](uint32_t word) { return widen((uint16_t)(word >> 16)); };
 
     for (int t = 0; t < 32; t++) {
         int g = t / 4, c = 2 * (t % 4);
@@ -128,14 +130,14 @@ static void multiply(const fragments *part)
             part[t].d[i] = d[t / 4 + 8 * (i / 2)][2 * (t % 4) + i % 2];
 }
 
-void emu_mma_bf16_16816(float d[4], const uint32_t a[4], const uint32_t b[2], int line)
+void emu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2], bool fp16, int line)
 {
     int w = B.current / 32, lane = B.current % 32;
     bool last;
 
     together(0xffffffff, WAITS_MMA, line, [=](warp_state &, unsigned) { parts[w][lane] = { d, a, b }; }, &last);
     if (last) {
-        multiply(parts[w]);
+        multiply(parts[w], fp16 ? half_from_fp16 : half_from_bf16);
         apart(w);
     }
 }

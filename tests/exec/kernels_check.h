@@ -110,7 +110,8 @@ static inline void array_free(struct array *a)
 }
 
 /* fp32, or 16 bits. */
-static inline enum dtype host_dtype(void) { return coin() ? DT_FP32 : coin() ? DT_BF16 : DT_FP16; }
+static inline enum dtype dtype_if(bool fp32) { return fp32 ? DT_FP32 : coin() ? DT_BF16 : DT_FP16; }
+static inline enum dtype host_dtype(void) { return dtype_if(coin()); }
 
 /* How far apart neighbours are: bf16's up to 2^-7 of their size, fp16's 2^-10; fp32 is given what its sums may differ. */
 static inline double half_tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : t == DT_FP16 ? 1.01 * 0x1p-10 : fp32; }

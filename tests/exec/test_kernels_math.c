@@ -137,6 +137,39 @@ static void bf16_is_rounded_to_even(void **state)
     }
 }
 
+/* Every fp16 there and back, exactly; between neighbours the nearer, halfway the even one; from 65520 on infinite; NaN stays NaN. */
+static void fp16_is_rounded_to_even(void **state)
+{
+    static uint16_t all[65536], back[65536];
+    static float wide[65536];
+
+    (void)state;
+    for (int i = 0; i < 65536; i++)
+        all[i] = (uint16_t)i;
+    for (int i = 0; i < 3; i++) {
+        const struct simd *s = compiled(i);
+        if (!s)
+            continue;
+        s->widen_fp16(65536, all, wide);
+        s->narrow_fp16(65536, wide, back);
+        for (int j = 0; j < 65536; j++)
+            assert_true(isnan(wide[j]) ? isnan(half_from_fp16(back[j])) : all[j] == back[j]);
+        for (int j = 0; j < 0x7c00; j++) {
+            int mantissa = j & 0x3ff, exponent = j >> 10;
+            assert_true(wide[j] == (float)ldexp(exponent ? 1024 + mantissa : mantissa, (exponent ? exponent : 1) - 25));
+        }
+        for (int j = 0; j < 0x7c00; j++) {
+            float next = j == 0x7bff ? 65536 : wide[j + 1], half = (wide[j] + next) / 2;
+            const float x[] = { half, nextafterf(half, 0), nextafterf(half, 1e9f), -half, next, wide[j], half, half, half };
+            const int to[] = { j + (j & 1), j, j + 1, 0x8000 | (j + (j & 1)), j + 1, j, j + (j & 1), j + (j & 1), j + (j & 1) };
+            uint16_t y[9];
+            s->narrow_fp16(9, x, y);
+            for (int at = 0; at < 9; at++)
+                assert_int_equal(y[at], to[at]);
+        }
+    }
+}
+
 /* Any strides of a, sums set or added to, all widths of registers. */
 static void small_products_equal_their_formula(void **state)
 {
@@ -189,6 +222,7 @@ int main(void)
         cmocka_unit_test(probabilities_are_zero_or_normal),
         cmocka_unit_test(erf_is_within_1_5e_7),
         cmocka_unit_test(bf16_is_rounded_to_even),
+        cmocka_unit_test(fp16_is_rounded_to_even),
         cmocka_unit_test(small_products_equal_their_formula),
         cmocka_unit_test(every_compilation_drops_the_same),
     };

@@ -63,7 +63,7 @@ void emu_barrier(int line);
 void emu_warp_barrier(unsigned mask, int line);
 uint64_t emu_shuffle(unsigned mask, uint64_t mine, int kind, int by, int width, int line);
 unsigned emu_ballot(unsigned mask, bool vote, int line);
-void emu_mma_bf16_16816(float d[4], const uint32_t a[4], const uint32_t b[2], int line = __builtin_LINE());
+void emu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2], bool fp16, int line = __builtin_LINE());
 void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed, int line = __builtin_LINE());
 void emu_cp_async_16(void *shared, const void *from, bool there);
 void emu_cp_async_commit();

@@ -1,5 +1,5 @@
-/* Causal attention on tensor cores: FlashAttention-2 (Dao, 2023) with operands in bf16 and sums in
- * fp32.
+/* Causal attention on tensor cores: FlashAttention-2 (Dao, 2023) with operands in bf16 or fp16 (H) and
+ * sums in fp32.
  *
  * A warp owns 16 or 32 queries of a head and goes through the keys, which the four warps of a block
  * bring into shared memory while those before are being worked on.
@@ -28,7 +28,7 @@ DEVICE void mask_keys(float (&s)[ROWS][COLS][4], int row, int key)
 
 /* Scores become 2^(scale score - shift), unnormalised.  `shift` is the largest so far, but stays
  * while it is exceeded by less than 2^8: what was summed is then not scaled down, and neither fp32
- * nor bf16 is less exact for numbers up to 256.  The first block has key 0, which all see, and
+ * nor H is less exact for numbers up to 256 (below 2^-14, where fp16 is, they are little beside 1).  The first block has key 0, which all see, and
  * so makes every shift finite. */
 template <int ROWS, int COLS, int OUT>
 DEVICE void softmax_scores(softmax<ROWS> &x, float scale, float (&s)[ROWS][COLS][4],
@@ -89,18 +89,18 @@ template <int DIM, int ROWS, bool DROP> struct key_block {
 
 /* 16 ROWS queries a warp, four warps; KEYS keys at a time.  k and v have one tile each: v's next
  * comes while k is multiplied, k's next while v is. */
-template <int DIM, int ROWS, bool DROP>
-static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv, bf16 *o, float *lse)
+template <class H, int DIM, int ROWS, bool DROP>
+static __global__ void __launch_bounds__(128, 2) forward(attn a, const H *qkv, H *o, float *lse)
 {
-    constexpr int PITCH = tile<bf16, DIM>::PITCH, KEYS = key_block<DIM, ROWS, DROP>::N, QUERIES = 64 * ROWS;
-    DYNAMIC_SHARED(bf16, shared);
-    bf16 *q = shared, *k = q + QUERIES * PITCH, *v = k + KEYS * PITCH;
+    constexpr int PITCH = tile<H, DIM>::PITCH, KEYS = key_block<DIM, ROWS, DROP>::N, QUERIES = 64 * ROWS;
+    DYNAMIC_SHARED(H, shared);
+    H *q = shared, *k = q + QUERIES * PITCH, *v = k + KEYS * PITCH;
     const lane l;
     int warp = warp_of(), head = (int)blockIdx.y, sample = (int)blockIdx.z;
     /* The last queries have most keys: first, so that the end is not waiting for them. */
     int first = ((int)gridDim.x - 1 - (int)blockIdx.x) * QUERIES, row = first + warp * 16 * ROWS;
     int last = first + QUERIES < a.seq ? first + QUERIES : a.seq, kv = head / (a.heads / a.kv_heads);
-    const bf16 *keys = qkv + k_at(a, sample, kv);
+    const H *keys = qkv + k_at(a, sample, kv);
     float out[ROWS][DIM / 8][4];
     softmax<ROWS> x;
 
@@ -108,22 +108,22 @@ static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv
 #pragma unroll
     for (int m = 0; m < ROWS; m++)
         x.shift[m][0] = x.shift[m][1] = -INFINITY, x.sum[m][0] = x.sum[m][1] = 0;
-    load_tile<bf16, DIM, QUERIES, 128>(a, q, qkv + q_at(a, sample, head), a.ld, first, a.seq);
-    load_tile<bf16, DIM, KEYS, 128>(a, k, keys, a.ld, 0, a.seq);
+    load_tile<H, DIM, QUERIES, 128>(a, q, qkv + q_at(a, sample, head), a.ld, first, a.seq);
+    load_tile<H, DIM, KEYS, 128>(a, k, keys, a.ld, 0, a.seq);
     cp_async_commit();
     for (int key = 0; key < last; key += KEYS) {
         bool seen = row < a.seq && key < row + 16 * ROWS;
         float s[ROWS][KEYS / 8][4];
         cp_async_wait<0>();
         __syncthreads();                /* k is there, v no longer used */
-        load_tile<bf16, DIM, KEYS, 128>(a, v, keys + a.kv_heads * a.dim, a.ld, key, a.seq);
+        load_tile<H, DIM, KEYS, 128>(a, v, keys + a.kv_heads * a.dim, a.ld, key, a.seq);
         cp_async_commit();
         if (seen)
             dots<DIM>(l, s, q + warp * 16 * ROWS * PITCH, k);
         cp_async_wait<0>();
         __syncthreads();                /* v is there, k no longer used */
         if (key + KEYS < last) {
-            load_tile<bf16, DIM, KEYS, 128>(a, k, keys, a.ld, key + KEYS, a.seq);
+            load_tile<H, DIM, KEYS, 128>(a, k, keys, a.ld, key + KEYS, a.seq);
             cp_async_commit();
         }
         if (seen) {
@@ -155,31 +155,31 @@ static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv
 
 /* ---- launching ---- */
 
-template <int DIM, int ROWS, bool DROP>
-static int launch_forward(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
+template <class H, int DIM, int ROWS, bool DROP>
+static int launch_forward(const attn &a, const H *qkv, H *o, float *lse, cudaStream_t stream)
 {
-    int bytes = (64 * ROWS + 2 * key_block<DIM, ROWS, DROP>::N) * tile<bf16, DIM>::PITCH * 2;
+    int bytes = (64 * ROWS + 2 * key_block<DIM, ROWS, DROP>::N) * tile<H, DIM>::PITCH * 2;
     dim3 grid(blocks_of(a.seq, 64 * ROWS), a.heads, a.batch);
-    int error = ALLOW_SHARED((forward<DIM, ROWS, DROP>), bytes);
+    int error = ALLOW_SHARED((forward<H, DIM, ROWS, DROP>), bytes);
 
     if (error)
         return error;
-    LAUNCH((forward<DIM, ROWS, DROP>), grid, 128, bytes, stream, a, qkv, o, lse);
+    LAUNCH((forward<H, DIM, ROWS, DROP>), grid, 128, bytes, stream, a, qkv, o, lse);
     return cuda_launched("attention");
 }
 
 /* What a row of shared memory brings to a product is used ROWS times, so two where the sums fit the
  * registers; those of 128 do not together with dropout's hashes. */
-template <int DIM>
-static int forward_of(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
+template <int DIM, class H>
+static int forward_of(const attn &a, const H *qkv, H *o, float *lse, cudaStream_t stream)
 {
     constexpr int ROWS = DIM > 128 ? 1 : 2, DROP_ROWS = DIM > 96 ? 1 : 2;
 
-    return a.drop.limit ? launch_forward<DIM, DROP_ROWS, true>(a, qkv, o, lse, stream)
-                        : launch_forward<DIM, ROWS, false>(a, qkv, o, lse, stream);
+    return a.drop.limit ? launch_forward<H, DIM, DROP_ROWS, true>(a, qkv, o, lse, stream)
+                        : launch_forward<H, DIM, ROWS, false>(a, qkv, o, lse, stream);
 }
 
-int attention_forward_bf16(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
+template <class H> static int forward_in(const attn &a, const H *qkv, H *o, float *lse, cudaStream_t stream)
 {
     return a.dim <= 32    ? forward_of<32>(a, qkv, o, lse, stream)
            : a.dim <= 64  ? forward_of<64>(a, qkv, o, lse, stream)
@@ -187,4 +187,14 @@ int attention_forward_bf16(const attn &a, const bf16 *qkv, bf16 *o, float *lse, 
            : a.dim <= 96  ? forward_of<96>(a, qkv, o, lse, stream)
            : a.dim <= 128 ? forward_of<128>(a, qkv, o, lse, stream)
                           : forward_of<256>(a, qkv, o, lse, stream);
+}
+
+int attention_forward_in(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
+{
+    return forward_in(a, qkv, o, lse, stream);
+}
+
+int attention_forward_in(const attn &a, const fp16 *qkv, fp16 *o, float *lse, cudaStream_t stream)
+{
+    return forward_in(a, qkv, o, lse, stream);
 }

@@ -1,4 +1,4 @@
-/* Gradients of causal attention on tensor cores, from log-sum-exp: operands in bf16, sums in fp32.
+/* Gradients of causal attention on tensor cores, from log-sum-exp: operands in bf16 or fp16 (H), sums in fp32.
  *
  * dk and dv are summed over the query heads that share them and over queries by one warp in one
  * order, dq over keys by another kernel.  Scores are worked out in both: seven products instead
@@ -16,37 +16,37 @@
 template <int DIM_, int OUT_, int ROWS_, int WARPS_, int STREAM_, int SLICE_, int BLOCKS_> struct cut {
     static constexpr int DIM = DIM_, OUT = OUT_, ROWS = ROWS_, WARPS = WARPS_, STREAM = STREAM_;
     static constexpr int SLICE = SLICE_, BLOCKS = BLOCKS_, THREADS = WARP * WARPS, OWN = 16 * ROWS * WARPS;
-    static constexpr int PITCH = tile<bf16, DIM>::PITCH, PIECE = 2 * STREAM * PITCH;
+    static constexpr int PITCH = tile<uint16_t, DIM>::PITCH, PIECE = 2 * STREAM * PITCH;
     /* Two log-sum-exps and deltas of a piece, or those of the block's rows. */
     static constexpr int STATS = OWN > 2 * STREAM ? 2 * OWN : 4 * STREAM;
     static constexpr int BYTES = (2 * OWN * PITCH + 2 * PIECE) * 2 + STATS * 4;         /* of shared memory */
 };
 
 /* STREAM rows of x and of y, from row `row` on. */
-template <class C>
-DEVICE void load_piece(const attn &a, bf16 *into, const bf16 *x, int pitch, const bf16 *y, int y_pitch,
+template <class C, class H>
+DEVICE void load_piece(const attn &a, H *into, const H *x, int pitch, const H *y, int y_pitch,
                        int row)
 {
-    load_tile<bf16, C::DIM, C::STREAM, C::THREADS>(a, into, x, pitch, row, a.seq);
-    load_tile<bf16, C::DIM, C::STREAM, C::THREADS>(a, into + C::STREAM * C::PITCH, y, y_pitch, row, a.seq);
+    load_tile<H, C::DIM, C::STREAM, C::THREADS>(a, into, x, pitch, row, a.seq);
+    load_tile<H, C::DIM, C::STREAM, C::THREADS>(a, into + C::STREAM * C::PITCH, y, y_pitch, row, a.seq);
     cp_async_commit();
 }
 
 /* The rows a block owns, likewise; they come together with the first piece. */
-template <class C>
-DEVICE void load_own(const attn &a, bf16 *into, const bf16 *x, int pitch, const bf16 *y, int y_pitch, int row)
+template <class C, class H>
+DEVICE void load_own(const attn &a, H *into, const H *x, int pitch, const H *y, int y_pitch, int row)
 {
-    load_tile<bf16, C::DIM, C::OWN, C::THREADS>(a, into, x, pitch, row, a.seq);
-    load_tile<bf16, C::DIM, C::OWN, C::THREADS>(a, into + C::OWN * C::PITCH, y, y_pitch, row, a.seq);
+    load_tile<H, C::DIM, C::OWN, C::THREADS>(a, into, x, pitch, row, a.seq);
+    load_tile<H, C::DIM, C::OWN, C::THREADS>(a, into + C::OWN * C::PITCH, y, y_pitch, row, a.seq);
 }
 
 /* Log-sum-exp in powers of 2: Inf, so that probabilities are 0, behind the last query. */
-DEVICE float lse_of(const attn &a, const back_arrays<bf16> &x, int64_t stat, int t)
+template <class H> DEVICE float lse_of(const attn &a, const back_arrays<H> &x, int64_t stat, int t)
 {
     return t < a.seq ? x.lse[stat + t] * LOG2E : INFINITY;
 }
 
-DEVICE float delta_of(const attn &a, const back_arrays<bf16> &x, int64_t stat, int t)
+template <class H> DEVICE float delta_of(const attn &a, const back_arrays<H> &x, int64_t stat, int t)
 {
     return t < a.seq ? x.delta[stat + t] : 0;
 }
@@ -86,12 +86,12 @@ DEVICE void back_scores(const attn &a, float (&s)[C::ROWS][C::SLICE / 8][4],
 
 /* A block owns keys of one head of k, v; what streams are the queries that see them, of one head
  * after the other of those that share it. */
-template <class C, bool DROP>
-static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_keys(attn a, back_arrays<bf16> x)
+template <class H, class C, bool DROP>
+static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_keys(attn a, back_arrays<H> x)
 {
     constexpr int PITCH = C::PITCH, STREAM = C::STREAM;
-    DYNAMIC_SHARED(bf16, shared);
-    bf16 *k = shared, *v = k + C::OWN * PITCH, *pieces = v + C::OWN * PITCH;
+    DYNAMIC_SHARED(H, shared);
+    H *k = shared, *v = k + C::OWN * PITCH, *pieces = v + C::OWN * PITCH;
     float *stats = (float *)(pieces + 2 * C::PIECE);            /* [2][log-sum-exp, delta][STREAM] */
     const lane l;
     int mine = warp_of() * 16 * C::ROWS, kv = (int)blockIdx.y, sample = (int)blockIdx.z, at = 0;
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_keys(attn a
             else if (threadIdx.x < 2 * STREAM)
                 number = delta_of(a, x, stat, next + (int)threadIdx.x - STREAM);
         }
-        const bf16 *q = pieces + at * C::PIECE, *d = q + STREAM * PITCH;
+        const H *q = pieces + at * C::PIECE, *d = q + STREAM * PITCH;
 #pragma unroll 1
         for (int i = 0; i < STREAM && head >= kv * group; i += C::SLICE) {
             float s[C::ROWS][C::SLICE / 8][4], ds[C::ROWS][C::SLICE / 8][4];
@@ -184,12 +184,12 @@ DEVICE void query_scores(const attn &a, const float (&s)[C::ROWS][C::SLICE / 8][
 }
 
 /* A block owns queries of a head; what streams are the keys they see. */
-template <class C, bool DROP>
-static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(attn a, back_arrays<bf16> x)
+template <class H, class C, bool DROP>
+static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(attn a, back_arrays<H> x)
 {
     constexpr int PITCH = C::PITCH, STREAM = C::STREAM;
-    DYNAMIC_SHARED(bf16, shared);
-    bf16 *q = shared, *d = q + C::OWN * PITCH, *pieces = d + C::OWN * PITCH;
+    DYNAMIC_SHARED(H, shared);
+    H *q = shared, *d = q + C::OWN * PITCH, *pieces = d + C::OWN * PITCH;
     float *stats = (float *)(pieces + 2 * C::PIECE);            /* [log-sum-exp, delta][OWN] */
     const lane l;
     int mine = warp_of() * 16 * C::ROWS, head = (int)blockIdx.y, sample = (int)blockIdx.z, at = 0;
@@ -197,7 +197,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(att
     int first = ((int)gridDim.x - 1 - (int)blockIdx.x) * C::OWN, row = first + mine;
     int last = first + C::OWN < a.seq ? first + C::OWN : a.seq;
     int64_t stat = stat_at(a, sample, head);
-    const bf16 *keys = x.qkv + k_at(a, sample, head / (a.heads / a.kv_heads));
+    const H *keys = x.qkv + k_at(a, sample, head / (a.heads / a.kv_heads));
     float dq[C::ROWS][C::DIM / 8][4];
 
     clear(dq);
@@ -212,7 +212,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(att
         if (key + STREAM < last)
             load_piece<C>(a, pieces + (at ^ 1) * C::PIECE, keys, a.ld, keys + a.kv_heads * a.dim, a.ld,
                           key + STREAM);
-        const bf16 *k = pieces + at * C::PIECE, *v = k + STREAM * PITCH;
+        const H *k = pieces + at * C::PIECE, *v = k + STREAM * PITCH;
 #pragma unroll 1
         for (int i = 0; i < STREAM && key >= 0; i += C::SLICE) {
             float s[C::ROWS][C::SLICE / 8][4], ds[C::ROWS][C::SLICE / 8][4];
@@ -233,27 +233,27 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(att
 
 /* ---- launching ---- */
 
-template <class C, bool DROP>
-static int launch_keys(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
+template <class C, bool DROP, class H>
+static int launch_keys(const attn &a, const back_arrays<H> &x, cudaStream_t stream)
 {
     dim3 grid(blocks_of(a.seq, C::OWN) * (C::DIM / C::OUT), a.kv_heads, a.batch);
-    int error = ALLOW_SHARED((back_keys<C, DROP>), C::BYTES);
+    int error = ALLOW_SHARED((back_keys<H, C, DROP>), C::BYTES);
 
     if (error)
         return error;
-    LAUNCH((back_keys<C, DROP>), grid, C::THREADS, C::BYTES, stream, a, x);
+    LAUNCH((back_keys<H, C, DROP>), grid, C::THREADS, C::BYTES, stream, a, x);
     return cuda_launched("attention backward: dk, dv");
 }
 
-template <class C, bool DROP>
-static int launch_queries(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
+template <class C, bool DROP, class H>
+static int launch_queries(const attn &a, const back_arrays<H> &x, cudaStream_t stream)
 {
     dim3 grid(blocks_of(a.seq, C::OWN), a.heads, a.batch);
-    int error = ALLOW_SHARED((back_queries<C, DROP>), C::BYTES);
+    int error = ALLOW_SHARED((back_queries<H, C, DROP>), C::BYTES);
 
     if (error)
         return error;
-    LAUNCH((back_queries<C, DROP>), grid, C::THREADS, C::BYTES, stream, a, x);
+    LAUNCH((back_queries<H, C, DROP>), grid, C::THREADS, C::BYTES, stream, a, x);
     return cuda_launched("attention backward: dq");
 }
 
@@ -262,7 +262,7 @@ static int launch_queries(const attn &a, const back_arrays<bf16> &x, cudaStream_
  * ROWS times, so two where the sums still fit the registers; they do not with dropout's hashes.
  *
  * dq of 128 with two: two blocks of 104 KiB want sm_90's 227 KiB; sm_80 has one of eight warps. */
-template <int DIM, bool DROP> static int keys_of(const attn &a, const back_arrays<bf16> &x, cudaStream_t s)
+template <int DIM, bool DROP, class H> static int keys_of(const attn &a, const back_arrays<H> &x, cudaStream_t s)
 {
     if constexpr (DIM <= 64 && !DROP)
         return launch_keys<cut<DIM, DIM, 2, 4, 32, 32, 2>, DROP>(a, x, s);
@@ -279,7 +279,7 @@ template <int DIM, bool DROP> static int keys_of(const attn &a, const back_array
     }
 }
 
-template <int DIM, bool DROP> static int queries_of(const attn &a, const back_arrays<bf16> &x, cudaStream_t s)
+template <int DIM, bool DROP, class H> static int queries_of(const attn &a, const back_arrays<H> &x, cudaStream_t s)
 {
     using small = cut<DIM, DIM, 1, 4, 32, 32, 2>;
 
@@ -302,7 +302,7 @@ template <int DIM, bool DROP> static int queries_of(const attn &a, const back_ar
     }
 }
 
-template <int DIM> static int back_of(const attn &a, const back_arrays<bf16> &x, cudaStream_t s)
+template <int DIM, class H> static int back_of(const attn &a, const back_arrays<H> &x, cudaStream_t s)
 {
     int error = a.drop.limit ? queries_of<DIM, true>(a, x, s) : queries_of<DIM, false>(a, x, s);
 
@@ -311,7 +311,7 @@ template <int DIM> static int back_of(const attn &a, const back_arrays<bf16> &x,
     return a.drop.limit ? keys_of<DIM, true>(a, x, s) : keys_of<DIM, false>(a, x, s);
 }
 
-int attention_backward_bf16(const attn &a, const back_arrays<bf16> &x, cudaStream_t s)
+template <class H> static int backward_in(const attn &a, const back_arrays<H> &x, cudaStream_t s)
 {
     return a.dim <= 32    ? back_of<32>(a, x, s)
            : a.dim <= 64  ? back_of<64>(a, x, s)
@@ -320,3 +320,6 @@ int attention_backward_bf16(const attn &a, const back_arrays<bf16> &x, cudaStrea
            : a.dim <= 128 ? back_of<128>(a, x, s)
                           : back_of<256>(a, x, s);
 }
+
+int attention_backward_in(const attn &a, const back_arrays<bf16> &x, cudaStream_t s) { return backward_in(a, x, s); }
+int attention_backward_in(const attn &a, const back_arrays<fp16> &x, cudaStream_t s) { return backward_in(a, x, s); }
