@@ -28,6 +28,8 @@ static struct layer random_layer(int64_t most)
     y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
     if (random_int(0, 3) == 0)
         y.drop = (struct dropout){ .p = 0.25, .key = random_bits() };
+    if (random_int(0, 3) == 0)
+        y.l.scale = (float)ldexp(1 + fabs(random_real()), -2);
     return y;
 }
 
