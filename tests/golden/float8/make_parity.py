@@ -35,15 +35,19 @@ RANKS = 2
 EACH = parity.BATCH // RANKS
 GATHERS = {"enable_fsdp_float8_all_gather": True}
 
-# dtype of parameters as they are used; None: no float8 layers; keys of the plan's fsdp
+# recipe; dtype of parameters as they are used; keys of the plan's fsdp
 RUNS = {
-    "fp32": (torch.float32, {}),
-    "bf16": (torch.bfloat16, {}),
-    "gathered": (torch.bfloat16, GATHERS),
-    "precomputed": (torch.bfloat16, GATHERS | {"precompute_float8_dynamic_scale_for_fsdp": True}),
-    "head": (torch.bfloat16, GATHERS),
+    "fp32": ("tensorwise", torch.float32, {}),
+    "bf16": ("tensorwise", torch.bfloat16, {}),
+    "gathered": ("tensorwise", torch.bfloat16, GATHERS),
+    "precomputed": ("tensorwise", torch.bfloat16, GATHERS | {"precompute_float8_dynamic_scale_for_fsdp": True}),
+    "head": ("tensorwise", torch.bfloat16, GATHERS),
+    "rowwise-fp32": ("rowwise", torch.float32, {}),
+    "rowwise": ("rowwise", torch.bfloat16, {}),
+    "gw-hp-fp32": ("rowwise_with_gw_hp", torch.float32, {}),
 }
 FILTERS = {"head": ["k_proj"]}      # the head in float8 as well, keys not
+MANNERS = "as_is", "shaken", "no_float8", "fp32"
 
 
 def shaken(weights):
@@ -52,18 +56,20 @@ def shaken(weights):
     return {n: w * (1 + 2.0**-24 * (2 * torch.rand(w.shape, generator=generator) - 1)) for n, w in weights.items()}
 
 
-def build(name, init, used, float8):
-    config = AutoConfig.from_pretrained(FOLDER)
-    model = parity.build(config, init, torch.float64 if used == torch.float64 else torch.float32)
-    plan = {"fp8": "tensorwise", "fsdp": RUNS[name][1]} | ({"fp8_filter": FILTERS[name]} if name in FILTERS else {})
-    if float8:
+def build(name, init, manner):
+    recipe, used, fsdp = RUNS[name]
+    used = torch.float32 if manner == "fp32" else used
+    model = parity.build(AutoConfig.from_pretrained(FOLDER), init, torch.float32)
+    plan = {"fp8": recipe, "fsdp": fsdp} | ({"fp8_filter": FILTERS[name]} if name in FILTERS else {})
+    if manner != "no_float8":
         model = convert(model, plan, emulate=True)
     mesh = init_device_mesh("cpu", (RANKS,))
     policy = MixedPrecisionPolicy(param_dtype=used, reduce_dtype=torch.float32) if used == torch.bfloat16 else MixedPrecisionPolicy()
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    model.set_force_sum_reduction_for_comms(True)       # gloo has no averages
+    for module in (model, *model.model.layers):         # gloo has no averages
+        module.set_force_sum_reduction_for_comms(True)
     return model, plan
 
 
@@ -77,13 +83,9 @@ def step(model, optimizer, tokens, s, rank):
     return loss.detach()
 
 
-def train(rank, name, at, used, float8, shake):
-    parity.exactly()
-    dist.init_process_group("gloo", init_method="file://" + at, rank=rank, world_size=RANKS)
-    tokens = parity.make_tokens()                       # of 97; the model has 112, a multiple of 16
-    parity.VOCAB = 112
+def train(rank, name, manner, tokens):
     init = load_file(os.path.join(FOLDER, "init.safetensors"))
-    model, plan = build(name, shaken(init) if shake else init, used, float8)
+    model, plan = build(name, shaken(init) if manner == "shaken" else init, manner)
     optimizer = torch.optim.AdamW(model.parameters(), lr=parity.LR, betas=parity.BETAS, eps=parity.EPS, weight_decay=parity.WEIGHT_DECAY,
                                   foreach=False, fused=False)
     losses, norms, grads = [], [], {}
@@ -93,23 +95,11 @@ def train(rank, name, at, used, float8, shake):
             grads = {n: p.grad.full_tensor().detach().clone() for n, p in model.named_parameters()}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), parity.CLIP).full_tensor().item())
         optimizer.step()
-        if float8:
+        if manner != "no_float8":
             after_step(model, plan)
         dist.all_reduce(loss)
         losses.append(loss.item() / RANKS)
-    if rank == 0:
-        torch.save({"losses": losses, "norms": norms, "grads": grads}, at + ".result")
-    dist.destroy_process_group()
-
-
-def run(name, used, float8=True, shake=False):
-    at = os.path.join("/tmp", "make_float8_parity-%d" % os.getpid())
-    torch.multiprocessing.spawn(train, (name, at, used, float8, shake), RANKS)
-    result = torch.load(at + ".result")
-    for path in (at, at + ".result"):
-        if os.path.exists(path):
-            os.remove(path)
-    return result
+    return {"losses": losses, "grad_norms": norms, "grads": grads}
 
 
 def beside(got, other):
@@ -117,28 +107,39 @@ def beside(got, other):
     return {"loss": parity.largest(got["losses"], other["losses"]), "grads": far, "most": max(far.values())}
 
 
-def record(name):
-    used = RUNS[name][0]
-    got = run(name, used)
-    beside_what = {"itself_shaken": run(name, used, shake=True), "no_float8": run(name, used, float8=False)}
-    if used == torch.bfloat16:
-        beside_what["float8_beside_fp32"] = run(name, torch.float32)
-    far = {what: beside(got, other) for what, other in beside_what.items()}
+def record(name, runs):
+    got = runs["as_is"]
+    far = {manner: beside(got, other) for manner, other in runs.items() if manner != "as_is"}
     parity.save(os.path.join(FOLDER, name + ".safetensors"), got["grads"])
     with open(os.path.join(FOLDER, name + ".json"), "w") as f:
-        json.dump({"versions": {"torch": torch.__version__, "torchao": torchao.__version__}, "clip": parity.CLIP,
-                   "loss": got["losses"], "grad_norm": got["norms"], "from": far}, f, indent=1)
+        json.dump({"versions": {"torch": torch.__version__, "torchao": torchao.__version__}, "clip": parity.CLIP, "loss": got["losses"],
+                   "grad_norm": got["grad_norms"], "from": far}, f, indent=1)
         f.write("\n")
-    for what, d in far.items():
-        print(f"{name}: from {what}: loss {d['loss']:.1e}, grads {min(d['grads'].values()):.1e} to {d['most']:.1e}", flush=True)
+    for manner, d in far.items():
+        print(f"{name}: from {manner}: loss {d['loss']:.1e}, grads {min(d['grads'].values()):.1e} to {d['most']:.1e}", flush=True)
+
+
+def work(rank, names, at):
+    parity.exactly()
+    dist.init_process_group("gloo", init_method="file://" + at, rank=rank, world_size=RANKS)
+    tokens = parity.make_tokens()                       # of 97; the model has 112, a multiple of 16
+    parity.VOCAB = 112
+    for name in names:
+        manners = [m for m in MANNERS if m != "fp32" or RUNS[name][1] != torch.float32]
+        runs = {manner: train(rank, name, manner, tokens) for manner in manners}
+        if rank == 0:
+            record(name, runs)
+    dist.destroy_process_group()
 
 
 def main():
     parity.exactly()
     init = parity.initial_values(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(FOLDER)))
     parity.save(os.path.join(FOLDER, "init.safetensors"), init)
-    for name in sys.argv[1:] or RUNS:
-        record(name)
+    at = os.path.join("/tmp", "make_float8_parity-%d" % os.getpid())
+    torch.multiprocessing.spawn(work, (sys.argv[1:] or list(RUNS), at), RANKS)
+    if os.path.exists(at):
+        os.remove(at)
 
 
 if __name__ == "__main__":
