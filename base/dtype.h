@@ -21,6 +21,14 @@ int         dtype_parse(const char *name);
  * activation and 128 x 128 of a weight (DeepSeek-V3); 32 numbers, a power of two (OCP MX); 16 numbers of 4 bits. */
 enum scaled { SCALED_NONE, SCALED_FP8_TENSOR, SCALED_FP8_ROW, SCALED_FP8_BLOCK, SCALED_MXFP8, SCALED_NVFP4, NSCALED };
 
+/* What has a scale of its own where a matrix is rounded to 8-bit floats; FLOAT8_BY_NONE: it is not rounded. */
+enum float8_by { FLOAT8_BY_NONE, FLOAT8_BY_TENSOR, FLOAT8_BY_ROWS, FLOAT8_BY_COLUMNS };
+
+static inline int64_t float8_scales(enum float8_by by, int64_t rows, int64_t cols)
+{
+    return by == FLOAT8_BY_ROWS ? rows : by == FLOAT8_BY_COLUMNS ? cols : by == FLOAT8_BY_TENSOR;
+}
+
 /* "none", "fp8 by tensor", "fp8 by row", "fp8 by block", "mxfp8", "nvfp4". */
 const char *scaled_name(enum scaled s);
 /* Bytes of so many numbers with their scales, those of a whole tensor or row left out: 1; 1 + 4/128; 1 + 1/32; 1/2 + 1/16 each. */

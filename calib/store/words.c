@@ -21,6 +21,7 @@ const char *const fn_words[NKERNEL_FN + 1] = {
     [FN_DEAL] = "deal", [FN_COLLECT] = "collect",
     [FN_NORM_BACK_KEPT] = "norm_back_kept", [FN_GRAD_KEPT] = "grad_kept", [FN_UNPACK] = "unpack",
     [FN_ADAPTER_DROP] = "adapter_drop", [FN_ADAPTER_DROP_BACK] = "adapter_drop_back",
+    [FN_FLOAT8_X] = "float8_x", [FN_FLOAT8_W] = "float8_w", [FN_FLOAT8_DY] = "float8_dy",
 };
 
 const char *const class_words[NKERNEL_CLASS + 1] = {

@@ -11,14 +11,14 @@
 #include <stdint.h>
 #include <string.h>
 
-struct fp8_format {
+struct fp8_kind {
     int   mantissa, bias;               /* bits; what is added to the exponent */
     float most;                         /* the largest number */
     uint8_t above;                      /* the code of what rounds to more */
     uint8_t least_nan;                  /* NaN are this code and those above */
 };
 
-static const struct fp8_format fp8_e4m3 = { 3, 7, 448, 0x7e, 0x7f }, fp8_e5m2 = { 2, 15, 57344, 0x7c, 0x7d };
+static const struct fp8_kind fp8_e4m3 = { 3, 7, 448, 0x7e, 0x7f }, fp8_e5m2 = { 2, 15, 57344, 0x7c, 0x7d };
 
 static inline float fp8_of_bits(uint32_t bits)
 {
@@ -37,7 +37,7 @@ static inline uint32_t fp8_bits(float f)
 }
 
 /* 2^(127 - bias) is what the two exponents differ by, exact for denormals too. */
-static inline float fp8_decode(const struct fp8_format *t, uint8_t code)
+static inline float fp8_decode(const struct fp8_kind *t, uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24, least = code & 0x7f;
     float f = fp8_of_bits(least << (23 - t->mantissa)) * fp8_of_bits((uint32_t)(254 - t->bias) << 23);
@@ -50,7 +50,7 @@ static inline float fp8_decode(const struct fp8_format *t, uint8_t code)
 }
 
 /* Below the smallest normal number, the sum with a power of two whose last bit in fp32 is the smallest denormal leaves the code behind. */
-static inline uint8_t fp8_encode(const struct fp8_format *t, float f)
+static inline uint8_t fp8_encode(const struct fp8_kind *t, float f)
 {
     int      shift = 23 - t->mantissa;
     uint32_t bits = fp8_bits(f) & 0x7fffffff, sign = fp8_bits(f) >> 24 & 0x80, code;
@@ -65,16 +65,16 @@ static inline uint8_t fp8_encode(const struct fp8_format *t, float f)
     return (uint8_t)(sign | (code > t->above ? t->above : code));
 }
 
-static inline uint8_t fp8_saturated(const struct fp8_format *t, float f)
+static inline uint8_t fp8_saturated(const struct fp8_kind *t, float f)
 {
     return fp8_encode(t, f > t->most ? t->most : f < -t->most ? -t->most : f);
 }
 
 /* What a tensor whose largest magnitude is amax is multiplied by before it is cast (amax_to_scale(), torchao 0.18): in fp64, then rounded to
  * fp32; with power_of_two down to one (round_scales_to_power_of_2), by the exponent's bits. */
-static inline float fp8_scale(const struct fp8_format *t, float amax, int power_of_two)
+static inline float fp8_scale(const struct fp8_kind *t, float amax, int power_of_two)
 {
-    float scale = (float)((double)t->most / fmax((double)amax, 1e-12));
+    float scale = (float)((double)t->most / ((double)amax < 1e-12 ? 1e-12 : (double)amax));      /* of NaN NaN */
 
     return power_of_two ? fp8_of_bits(fp8_bits(scale) & 0xff800000) : scale;
 }

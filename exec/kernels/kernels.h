@@ -34,15 +34,27 @@ struct dropout { double p; uint64_t key; int64_t first; };     /* first: added t
 /* How gradients of parameters arrive in their buffer. */
 enum grad_into { GRAD_SET, GRAD_ADD };
 
+/* What the sums of a product are divided by, in fp32, where its operands were rounded to 8 bits: the scale of the result's row, of the
+ * first operand, times that of its column, of the second; each_*: there is one for each row, or column.  a NULL: nothing. */
+struct scales { const float *a, *b; bool each_a, each_b; };
+
 /* y[n, out] (rows `ldy` elements apart) = x[n, in] (rows ldx apart) W + b, then
  * y = residual + dropout(y) if there is a residual (its rows are ldy apart; may be y
- * itself).  W is [in, out] if in_out, else [out, in].  dropout's index is row*out + col. */
+ * itself).  W is [in, out] if in_out, else [out, in].  dropout's index is row*out + col.
+ * scales: of x and W; in linear_dx() of dy and W; in linear_dw() of dy (out of them) and x (in). */
 struct linear {
     int64_t n, in, out;
     bool    in_out;
     enum dtype at, wt, gt;
     int64_t ldx, ldy;
+    struct scales scales;
 };
+
+/* rows x cols elements of an array, rows `ld` elements apart. */
+struct strided { int64_t rows, cols, ld; };
+
+/* 8-bit floats (fp8.h). */
+enum float8_format { FLOAT8_E4M3, FLOAT8_E5M2 };
 
 /* q, k, v of token t of sample s are at qkv + (s*seq + t)*ld, at element offsets 0, q =
  * heads*dim and q + kv_heads*dim; head h of q uses head h/(heads/kv_heads) of k, v.  Causal.
@@ -233,7 +245,7 @@ struct kernel_ops {
     /* A frozen weight from x[n], numbers of the host; and to x[n]. */
     int (*pack)(struct kernels *k, const struct packed_weight *w, const float *x);
     int (*unpack)(struct kernels *k, const struct packed_weight *w, void *x, enum dtype at);
-    /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array.  Codes (DT_UINT8) are copied as they are. */
+    /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array.  Codes (DT_UINT8, DT_FP8 both) are copied as they are. */
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);
 
@@ -244,6 +256,14 @@ struct kernel_ops {
     int (*dequantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *x);
     int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
     int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
+
+    /* Matrices as 8-bit floats (kernels_float8.h); NULL where a device has no such kernels.  amax: the largest magnitude of all, or of each row or column.
+     * cast8: y[rows * cols] = x * scale, clamped: codes (yt DT_FP8), or their numbers, which fp32 and bf16 hold exactly.  numbers8: those
+     * of e4m3 codes. */
+    int (*amax)(struct kernels *k, const struct strided *s, enum float8_by by, const void *x, enum dtype dt, float *amax);
+    int (*cast8)(struct kernels *k, enum float8_format f, const struct strided *s, enum float8_by by, const void *x, enum dtype dt,
+                 const float *scale, void *y, enum dtype yt);
+    int (*numbers8)(struct kernels *k, int64_t n, const uint8_t *codes, void *x, enum dtype dt);
 
     /* Columns of a[rows][cols], cols <= rows, become orthonormal and span what they spanned (kernels_columns.h). */
     int (*orthonormal)(struct kernels *k, int64_t rows, int64_t cols, float *a);

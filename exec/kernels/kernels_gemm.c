@@ -3,7 +3,7 @@
  * A product is direct (one primitive on the caller's arrays), or cut into tiles: operands
  * copied, widened or narrowed into dense tiles, products of tiles summed in an fp32 tile that
  * stays in cache, and what follows (bias, dropout, residual, narrowing) done on the way out.
- * Tiles serve what oneDNN cannot do (strided rows, operands of two dtypes, dropout, bf16
+ * Tiles serve what oneDNN cannot do (strided rows, operands of two dtypes, dropout, scales, bf16
  * where the CPU has none, fp16) and what it does slowly: 2.6 does not block for the second-level
  * cache, and loses half its speed where b is larger than that.
  *
@@ -309,7 +309,7 @@ static bool puts_fp16(const struct product *p) { return p->tc == DT_FP16 || (p->
 /* The product as one primitive, where its arrays allow that. */
 static bool direct_key(const struct gemm *g, const struct product *p, struct key *key)
 {
-    if (p->ta != p->as || p->tb != p->as || is_widened(g, p->as) || puts_fp16(p) || p->drop ||
+    if (p->ta != p->as || p->tb != p->as || is_widened(g, p->as) || puts_fp16(p) || p->drop || p->scales.a ||
         !dense(p->m, p->k, p->a_row, p->a_col) || !dense(p->k, p->n, p->b_row, p->b_col) || p->ldc != p->n)
         return false;
     if (p->as == DT_FP32 && p->b_col == 1 && p->k * p->n > TILE_ELEMS)
@@ -452,6 +452,7 @@ static void put_row(const struct simd *s, const struct tiles *t, int64_t row, in
     const struct product *p = t->p;
     float tmp[WIDEST];
 
+    scales_apply(&p->scales, row, j, n, sum);
     if (p->bias)
         s->axpy(n, 1, floats(s, p->bias, p->tbias, j, n, tmp), sum);
     if (t->drop.limit)

@@ -3,6 +3,7 @@
 #include "exec/kernels/blockwise.h"
 #include "exec/kernels/kernels_codes.h"
 #include "exec/kernels/kernels_columns.h"
+#include "exec/kernels/kernels_float8.h"
 #include "exec/kernels/kernels_internal.h"
 
 #include <inttypes.h>
@@ -72,7 +73,7 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
     const struct simd *s = k->simd;
     float by = (float)scale;
 
-    if (dt == DT_UINT8)
+    if (dt == DT_UINT8 || dt == DT_FP8)
         return move_upload(k, n, dst, src);
 
 #pragma omp parallel for num_threads(k->threads) schedule(static)
@@ -223,7 +224,8 @@ const struct kernel_ops kernels_host_ops = {
     .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
     .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor,
     .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = host_copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = host_sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .amax = float8_amax, .cast8 = float8_cast, .numbers8 = float8_numbers,
+     .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -163,9 +163,9 @@ int64_t rows_workspace(int64_t n, int64_t h, int64_t vocab, int threads);
 
 /* ---- kernels_gemm.c: matrix products on oneDNN ---- */
 
-/* c[m, n] = dropout(a b + bias) + residual, rows of c and residual ldc elements apart.
+/* c[m, n] = dropout(a b / scales + bias) + residual, rows of c and residual ldc elements apart.
  * Elements of a are a_row, a_col apart, of which one is 1; so b's.  Operands are multiplied
- * in `as`, summed in fp32. */
+ * in `as`, summed and scaled in fp32. */
 struct product {
     int64_t m, n, k;
     const void *a, *b;
@@ -176,7 +176,21 @@ struct product {
     enum dtype tbias;
     const void *residual;               /* of dtype tc, or NULL; may be c */
     const struct dropout *drop;         /* or NULL */
+    struct scales scales;
 };
+
+/* n sums of row `row`, from column j on, by reciprocals, as addmm_float8_unwrapped() of torchao hands them to _scaled_mm(). */
+static inline void scales_apply(const struct scales *s, int64_t row, int64_t j, int64_t n, float *sum)
+{
+    float a, b;
+
+    if (!s->a)
+        return;
+    a = 1 / s->a[s->each_a ? row : 0];
+    b = 1 / s->b[0];
+    for (int64_t i = 0; i < n; i++)
+        sum[i] *= a * (s->each_b ? 1 / s->b[j + i] : b);
+}
 
 struct gemm *gemm_open(int threads);    /* NULL with the reason reported */
 void         gemm_close(struct gemm *g);                /* accepts NULL */

@@ -15,7 +15,7 @@ int host_linear(struct kernels *k, const struct linear *l, const void *x, const 
         .a = x, .ta = l->at, .a_row = l->ldx, .a_col = 1,
         .b = w, .tb = l->wt, .b_row = to_next_in(l), .b_col = to_next_out(l),
         .c = y, .tc = l->at, .ldc = l->ldy,
-        .bias = b, .tbias = l->wt, .residual = residual, .drop = d && d->p > 0 ? d : NULL,
+        .bias = b, .tbias = l->wt, .residual = residual, .drop = d && d->p > 0 ? d : NULL, .scales = l->scales,
     });
 }
 
@@ -26,7 +26,7 @@ int host_linear_dx(struct kernels *k, const struct linear *l, const void *dy, co
         .m = l->n, .n = l->in, .k = l->out, .as = l->at,
         .a = dy, .ta = l->at, .a_row = l->ldy, .a_col = 1,
         .b = w, .tb = l->wt, .b_row = to_next_out(l), .b_col = to_next_in(l),
-        .c = dx, .tc = l->at, .ldc = l->ldx, .residual = add ? dx : NULL,
+        .c = dx, .tc = l->at, .ldc = l->ldx, .residual = add ? dx : NULL, .scales = l->scales,
     });
 }
 
@@ -64,12 +64,13 @@ int host_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
 {
     struct product p = {
         .k = l->n, .as = l->at, .ta = l->at, .tb = l->at, .a_row = 1, .b_col = 1,
-        .c = dw, .tc = l->gt, .residual = into == GRAD_ADD ? dw : NULL,
+        .c = dw, .tc = l->gt, .residual = into == GRAD_ADD ? dw : NULL, .scales = l->scales,
     };
 
     if (l->in_out) {            /* x^T dy */
         p.m = l->in, p.a = x, p.a_col = l->ldx;
         p.n = l->out, p.b = dy, p.b_row = l->ldy;
+        p.scales = (struct scales){ l->scales.b, l->scales.a, l->scales.each_b, l->scales.each_a };
     } else {                    /* dy^T x */
         p.m = l->out, p.a = dy, p.a_col = l->ldy;
         p.n = l->in, p.b = x, p.b_row = l->ldx;

@@ -5,6 +5,7 @@
 #include "exec/kernels/blockwise.h"
 #include "exec/kernels/kernels_codes.h"
 #include "exec/kernels/kernels_columns.h"
+#include "exec/kernels/kernels_float8.h"
 #include "exec/kernels/kernels_ref.h"
 
 /* ---- embedding ---- */
@@ -156,16 +157,24 @@ static double operand(const void *x, enum dtype t, enum dtype as, int64_t i)
     }
 }
 
+/* Of the result's element in row i, column j. */
+static double scale_of(const struct linear *l, int64_t i, int64_t j)
+{
+    const struct scales *s = &l->scales;
+
+    return s->a ? 1 / (double)s->a[s->each_a ? i : 0] / (double)s->b[s->each_b ? j : 0] : 1;
+}
+
 static int linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
                   void *y, const void *residual, const struct dropout *d)
 {
     (void)k;
     for (int64_t r = 0; r < l->n; r++)
         for (int64_t o = 0; o < l->out; o++) {
-            double sum = b ? get(b, l->wt, o) : 0;
+            double sum = 0;
             for (int64_t i = 0; i < l->in; i++)
                 sum += get(x, l->at, r * l->ldx + i) * operand(w, l->wt, l->at, weight(l, i, o));
-            sum = dropped(d, r * l->out + o, sum);
+            sum = dropped(d, r * l->out + o, scale_of(l, r, o) * sum + (b ? get(b, l->wt, o) : 0));
             put(y, l->at, r * l->ldy + o, sum + (residual ? get(residual, l->at, r * l->ldy + o) : 0));
         }
     return 0;
@@ -185,7 +194,7 @@ static int linear_dw(struct kernels *k, const struct linear *l, const void *x, c
             double sum = 0;
             for (int64_t r = 0; r < l->n; r++)
                 sum += get(x, l->at, r * l->ldx + i) * get(dy, l->at, r * l->ldy + o);
-            put_grad(dw, l->gt, weight(l, i, o), sum, into);
+            put_grad(dw, l->gt, weight(l, i, o), scale_of(l, o, i) * sum, into);
         }
     }
     return 0;
@@ -200,7 +209,7 @@ static int linear_dx(struct kernels *k, const struct linear *l, const void *dy, 
             double sum = 0;
             for (int64_t o = 0; o < l->out; o++)
                 sum += get(dy, l->at, r * l->ldy + o) * operand(w, l->wt, l->at, weight(l, i, o));
-            put_grad(dx, l->at, r * l->ldx + i, sum, add ? GRAD_ADD : GRAD_SET);
+            put_grad(dx, l->at, r * l->ldx + i, scale_of(l, r, i) * sum, add ? GRAD_ADD : GRAD_SET);
         }
     return 0;
 }
@@ -455,7 +464,7 @@ static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logi
 static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add)
 {
-    if (dt == DT_UINT8)
+    if (dt == DT_UINT8 || dt == DT_FP8)
         return move_upload(k, n, dst, src);
     for (int64_t i = 0; i < n; i++)
         put_grad(dst, dt, i, scale * get(src, st, i), add ? GRAD_ADD : GRAD_SET);
@@ -485,7 +494,8 @@ const struct kernel_ops kernels_ref_ops = {
     .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor,
     .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .sum_squares = sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .amax = float8_amax, .cast8 = float8_cast, .numbers8 = float8_numbers,
+     .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -86,6 +86,7 @@ static void put_row(const struct simd *s, const struct product *p, const struct 
 {
     float tmp[TILE];
 
+    scales_apply(&p->scales, row, j, n, sum);
     if (p->bias)
         s->axpy(n, 1, floats(s, p->bias, p->tbias, j, n, tmp), sum);
     if (drop->limit)

@@ -13,6 +13,7 @@ struct coll_task {
     struct comm *comm;
     struct coll_call call;
     enum coll_of of;
+    int64_t iteration;
 };
 
 /* ---- numbers that are not in buffers ---- */
@@ -103,6 +104,7 @@ static int run_coll(struct task *t)
     switch (c->of) {
     case OF_NORM:     return c->call.dtype == DT_INT64 ? run_exact_norm(c) : run_norm(c);
     case OF_OVERFLOW: return run_overflow(c);
+    case OF_AMAX:     return exec_amax_run(c->x, c->op, c->iteration, c->comm, &c->call);
     case OF_META: case OF_TOKENS: case OF_LOSS:
         return run_meta(c);
     case OF_BUFFERS: case OF_PLACES:
@@ -200,7 +202,7 @@ int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteratio
     enum coll_op op = (enum coll_op)o->u.coll.op;
 
     *c = (struct coll_task){ .x = x, .op = o, .comm = x->a.comm[o->u.coll.group],
-                             .of = (enum coll_of)o->u.coll.of };
+                             .of = (enum coll_of)o->u.coll.of, .iteration = iteration };
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root,

@@ -86,7 +86,7 @@ static enum category category_of(uint8_t mem)
     return mem == MEM_ACTIVATIONS ? CAT_ACTIVATIONS : CAT_TEMPORARIES;
 }
 
-static int places_come(const struct segment *g, const struct kernel *k, uint64_t *fresh)
+static int places_come(const struct segment *g, const struct kernel *k, bool fresh[NSLOT])
 {
     for (int i = 0; i < k->nplaces; i++) {
         const struct place *p = &g->piece->places[g->pass][k->place0 + i];
@@ -97,7 +97,7 @@ static int places_come(const struct segment *g, const struct kernel *k, uint64_t
         *at = executor_take(g->x, p->bytes, category_of(p->mem));
         if (*at < 0)
             return -1;
-        *fresh |= UINT64_C(1) << p->slot;
+        fresh[p->slot] = true;
     }
     return 0;
 }
@@ -160,7 +160,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
-    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_NORM_BACK_KEPT: case FN_UNPACK:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_NORM_BACK_KEPT: case FN_UNPACK: case FN_FLOAT8_W:
         return true;
     case FN_RESIDUAL:
         return k->adapter == ADAPTER_NONE;      /* behind an adapter the product had the bias already */
@@ -192,7 +192,7 @@ static int find_parameters(const struct segment *g, const struct kernel *k, stru
     for (int b = 0; b < 2 && reads_parameters(k); b++) {
         int t = role_tensor(g, k, b);
         bool codes = t >= 0 && tensor_of(g->x, t)->packed != BASE_PLAIN && !b;      /* their kernel alone reads them */
-        c->codes = codes ? tensor_of(g->x, t) : c->codes;
+        c->weight = codes || (t >= 0 && k->fn == FN_FLOAT8_W) ? tensor_of(g->x, t) : c->weight;
         if (t >= 0 && (k->fn == FN_UNPACK ? codes : !codes) && !(c->param[b] = parameter(g, t, &c->param_dt)))
             return -1;
     }
@@ -357,7 +357,7 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
 
     *c = (struct kernel_call){ .x = x, .op = g->op, .k = k, .step = x->step, .block = whole_block(g),
                                .micro = x->staged ? g->op->step : x->micro - 1, .param_dt = DT_FP32 };
-    if (places_come(g, k, &c->fresh) < 0 || find_parameters(g, k, c) < 0 || find_gradients(g, k, c, own) < 0) {
+    if (places_come(g, k, c->fresh) < 0 || find_parameters(g, k, c) < 0 || find_gradients(g, k, c, own) < 0) {
         free(c);
         return -1;
     }

@@ -170,12 +170,17 @@ static int move(const struct copy_task *c, const struct run *r, double scale, bo
 
     if (c->crosses && !stays_host(c))
         return cross(c, r);
+    if (r->dt == DT_FP8 && r->st != DT_FP8)
+        return exec_float8_codes(c->x, k, r->tensor, r->n, r->to, r->from, (enum dtype)r->st);
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
 /* ---- what the host learns of gradients: norm, overflow ---- */
 
 static bool is_told(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW; }
+
+/* All of what is read is looked at, nothing written. */
+static bool only_reads(enum copy_fn fn) { return is_told(fn) || fn == COPY_AMAX; }
 
 /* *number is there after finish(). */
 static int ask(const struct copy_task *c, const struct run *r, double *number)
@@ -243,6 +248,7 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     case COPY_ADD:      return move(c, r, c->scale, true);
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
     case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
+    case COPY_AMAX:     return exec_amax_of(c->x, k, r->tensor, r->n, r->from, (enum dtype)r->st);
     case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
     case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN:
     case COPY_DRAW_Q: case COPY_ORTHOGONAL_P: case COPY_ORTHOGONAL_Q: case COPY_P_OF_Q: case COPY_Q_OF_P: case COPY_M_OF_BOTH:
@@ -460,7 +466,7 @@ int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteratio
         views_of(x, o, iteration, ACT_READ, &x->reads);
         views_of(x, o, iteration, fn == COPY_ADD ? ACT_ADD : ACT_WRITE, &x->writes);
         rc = views_there(x, o, &x->reads);
-        if (is_told(fn))
+        if (only_reads(fn))
             each(x, c, &x->reads);
         else if (rc == 0)
             rc = written_from_read(x, o, c);

@@ -421,6 +421,8 @@ struct executor *executor_new(const struct executor_args *a)
     x->s = a->schedules;
     x->recipe = plan_recipe(a->plan);
     x->norm_of = room_new((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
+    x->amax_local = room_new((size_t)a->plan->model.ntensors, sizeof *x->amax_local);
+    x->amax = room_new((size_t)a->plan->model.ntensors, sizeof *x->amax);
     x->order.event = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event);
     x->order.event_need = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
     x->order.turn = room_new(2 * (size_t)x->s->world_size, sizeof *x->order.turn);
@@ -535,6 +537,8 @@ void executor_free(struct executor *x)
     device_unmap(x->d, x->inv_freq, frequencies_bytes(x));
     executor_compute_close(x);
     free(x->norm_of);
+    free(x->amax_local);
+    free(x->amax);
     free(x->order.event);
     free(x->order.event_need);
     free(x->order.turn);

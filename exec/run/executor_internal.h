@@ -8,12 +8,14 @@
  *     exec_coll.c     collectives
  *     exec_compute.c  segments of block programs: places, parameters, gradients
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
+ *     exec_linear.c   linear layers' kernels, exec_float8.c those that are rounded to 8 bits
  *     exec_context.c  the same where ranks share a sequence
  *     exec_optim.c    the optimizer */
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
 
 #include "base/room.h"
+#include "exec/comm/comm.h"
 #include "exec/device/store.h"
 #include "exec/kernels/exact_sum.h"
 #include "exec/kernels/torch_random.h"
@@ -106,6 +108,9 @@ struct executor {
 
     /* Written by tasks, in the order that their entries' waits give. */
     double  norm_local, norm_sum, *norm_of;     /* norm_of: [ntensors] */
+    /* [ntensors], of weights that are gathered in float8: the largest magnitude on this rank, and on all that have a part. */
+    float   *amax_local;
+    _Atomic float *amax;
     struct exact_sum exact;         /* in place of the three with `deterministic` */
     bool    norm_taken, overflow;
     bool    norm_new;               /* norm_local has what no sum over ranks has yet */
@@ -217,6 +222,14 @@ int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const v
 /* The gradient norm as far as it is known. */
 double executor_norm_value(const struct executor *x);
 
+/* ---- exec_float8.c ---- */
+
+/* The largest magnitude of a run becomes its tensor's (COPY_AMAX); a collective of those (OF_AMAX); a run of numbers in its tensor's
+ * codes. */
+int exec_amax_of(struct executor *x, struct kernels *k, int tensor, int64_t n, const void *from, enum dtype dt);
+int exec_amax_run(struct executor *x, const struct op *o, int64_t iteration, struct comm *comm, struct coll_call *call);
+int exec_float8_codes(struct executor *x, struct kernels *k, int tensor, int64_t n, void *codes, const void *from, enum dtype dt);
+
 /* ---- exec_finite.c ---- */
 
 /* A run of elements as the optimizer meets them, before it updates them; p is fp32. */
@@ -245,9 +258,9 @@ struct kernel_call {
     int     block;                          /* of the whole model; -1 embedding, -2 head */
     int64_t micro;
     void   *at[NSLOT];
-    uint64_t fresh;                         /* bits of slots that came with this kernel */
+    bool    fresh[NSLOT];                   /* the slot came with this kernel */
     const void *param[2]; enum dtype param_dt;
-    const struct tensor *codes;             /* FN_UNPACK: whose they are */
+    const struct tensor *weight;            /* FN_UNPACK, FN_FLOAT8_W: whose codes, or numbers, they are */
     struct grad_out grad[2];                /* weight, bias */
     struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];
     int     nhand;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/plan/knob.h"
 
 static int refuse(const struct plan *p, const char *what)
 {
@@ -128,8 +127,6 @@ int can_run(const struct plan *p)
 {
     if (can_run_axes(p) < 0)
         return -1;
-    if (p->float8.recipe != FLOAT8_NONE)
-        return fail("fp8 \"%s\": planned only (dpxplan): dpxrun has no products of 8-bit floats", knob_words("fp8")[p->float8.recipe]);
     if (p->kernels != KERNELS_DPX)
         return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));

@@ -93,6 +93,17 @@ static int check_gather(const struct plan *p, const char *where)
     return 0;
 }
 
+/* A filter's name may be part of one block's: programs of blocks are made once. */
+static int check_alike(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+
+    for (int t = m->block0; t < m->block0 + (int)m->layers * m->per_block; t++)
+        if (float8_converts(p, &m->tensors[t]) != float8_converts(p, &m->tensors[m->block0 + (t - m->block0) % m->per_block]))
+            return fail("%s: fp8_filter: %s: blocks whose layers differ are not modelled", where, m->tensors[t].name);
+    return 0;
+}
+
 /* The layers that are converted, one by one: _scaled_mm() takes multiples of 16. */
 static int check_layers(const struct plan *p, const char *where)
 {
@@ -136,17 +147,21 @@ static int check_filter(const struct plan *p, const char *where)
     return 0;
 }
 
-int float8_check(const struct plan *p, const char *where)
+/* Our own kernels round to 8 bits and multiply in the activations' dtype, on any machine. */
+static int check_own(const struct plan *p, const char *where)
 {
-    if (p->float8.recipe == FLOAT8_NONE)
-        return 0;
-    if (!(p->cluster.gpu.fp8 > 0))
-        return fail("%s: fp8: %s: it has no units for 8-bit floats (torchao asks for compute capability 8.9 or more)", where,
-                    p->cluster.gpu.name[0] ? p->cluster.gpu.name : "host");
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: fp8: kernels \"dpx\" have no products of 8-bit floats: take torch-compile or torch-sdpa", where);
-    if (p->precision != DT_BF16)
-        return fail("%s: fp8: modelled beside precision bf16", where);
+    if (p->precision != DT_BF16 && p->precision != DT_FP32)
+        return fail("%s: fp8: kernels \"dpx\" have it beside precision bf16 and fp32", where);
+    if (p->fsdp.float8_all_gather && p->precision != DT_BF16)
+        return fail("%s: fsdp.enable_fsdp_float8_all_gather: modelled beside precision bf16", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: fp8: kernels \"dpx\" have it where each rank has the whole model and whole samples", where);
+    return 0;
+}
+
+/* What kernels of either kind have no form of. */
+static int check_all(const struct plan *p, const char *where)
+{
     if (!training_is_all(&p->train))
         return fail("%s: fp8: beside adapters and frozen weights it is not modelled", where);
     if (p->model.experts > 0 || !strcmp(p->model.family, "falcon"))     /* FalconLinear multiplies by itself */
@@ -161,5 +176,19 @@ int float8_check(const struct plan *p, const char *where)
         return fail("%s: fp8_filter: \"auto_filter_small_kn\" goes by whole layers: beside parallel.tensor name what stays as it is", where);
     if (p->parallel.tensor > 1 && !p->parallel.sequence)
         return fail("%s: parallel.sequence: beside fp8 tensor parallelism is modelled with it", where);
-    return check_filter(p, where) < 0 || check_layers(p, where) < 0 ? -1 : check_gather(p, where);
+    return check_filter(p, where) < 0 || check_alike(p, where) < 0 || check_layers(p, where) < 0 ? -1 : check_gather(p, where);
+}
+
+int float8_check(const struct plan *p, const char *where)
+{
+    if (p->float8.recipe == FLOAT8_NONE)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return check_own(p, where) < 0 ? -1 : check_all(p, where);
+    if (!(p->cluster.gpu.fp8 > 0))
+        return fail("%s: fp8: %s: it has no units for 8-bit floats (torchao asks for compute capability 8.9 or more)", where,
+                    p->cluster.gpu.name[0] ? p->cluster.gpu.name : "host");
+    if (p->precision != DT_BF16)
+        return fail("%s: fp8: modelled beside precision bf16", where);
+    return check_all(p, where);
 }

@@ -21,6 +21,22 @@ static inline bool float8_tensor_parallel(const struct plan *p)
     return p->float8.recipe == FLOAT8_TENSORWISE && p->parallel.tensor > 1;
 }
 
+/* The operands of a layer's three products: what has a scale of its own in x or dy, and in the second operand (W; of dW x).  In which format
+ * gradients are: e5m2 with one scale, else e4m3.  Whether scales are rounded down to powers of two. */
+enum float8_product { FLOAT8_OUTPUT, FLOAT8_DX, FLOAT8_DW };
+static inline enum float8_by float8_by(enum float8_recipe recipe, enum float8_product of, bool second)
+{
+    if (recipe == FLOAT8_TENSORWISE)
+        return FLOAT8_BY_TENSOR;
+    if (of == FLOAT8_DW)
+        return recipe == FLOAT8_ROWWISE ? FLOAT8_BY_COLUMNS : FLOAT8_BY_NONE;
+    if (of == FLOAT8_DX && second)
+        return recipe == FLOAT8_ROWWISE ? FLOAT8_BY_COLUMNS : FLOAT8_BY_TENSOR;
+    return FLOAT8_BY_ROWS;
+}
+static inline bool float8_wide_gradients(enum float8_recipe recipe) { return recipe == FLOAT8_TENSORWISE; }
+static inline bool float8_powers_of_two(enum float8_recipe recipe) { return recipe != FLOAT8_TENSORWISE; }
+
 /* 0, or -1 with the key named. */
 int float8_check(const struct plan *p, const char *where);
 

@@ -64,6 +64,8 @@ enum kernel_fn {
     FN_DEAL, FN_COLLECT,            /* tensor `step` (enum dealt) in parts for each rank; and what came */
     FN_UNPACK,                      /* numbers of a weight's codes */
     FN_ADAPTER_DROP, FN_ADAPTER_DROP_BACK,  /* what an adapter reads, dropped; its gradient, dropped alike, added to the layer's */
+    FN_FLOAT8_X, FN_FLOAT8_W, FN_FLOAT8_DY, /* a float8 layer's input, weight and output's gradient, rounded to 8 bits; of a weight that was
+                                     * gathered in float8, the numbers of its codes */
     NKERNEL_FN
 };
 
@@ -92,10 +94,10 @@ enum slot {
     /* What an adapter's A leaves, scaled, of each layer that may have one; and its gradient. */
     SLOT_LOW_Q, SLOT_LOW_K, SLOT_LOW_V, SLOT_LOW_OUT, SLOT_LOW_GATE, SLOT_LOW_UP, SLOT_LOW_DOWN, SLOT_DLOW,
     SLOT_DROPPED,                   /* what an adapter's A reads behind its dropout, or the gradient of that */
-    SLOT_WEIGHT,                    /* of a frozen weight that is kept in codes: its numbers, for one product */
+    SLOT_WEIGHT,                    /* of a frozen weight that is kept in codes, or a float8 layer's: its numbers, for one product */
+    SLOT_X8, SLOT_DY8,              /* a float8 layer's input and output's gradient, rounded; as SLOT_WEIGHT is then, with the scale behind */
     NSLOT
 };
-_Static_assert(NSLOT <= 64, "the executor has a bit for each slot");
 
 /* A tensor comes (before the kernel runs) or goes (after it). */
 struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
@@ -129,7 +131,8 @@ struct kernel {
     uint8_t           attends;      /* enum attends */
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
-    int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
+    int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt;
+                                     * of FN_FLOAT8_*: enum float8_by */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
                                      * them: ready[] tells */

@@ -99,7 +99,7 @@ void dpx_use(struct dpx *d, enum tensor_role role)
 
 struct kernel *dpx_gemm(struct dpx *d, enum kernel_fn fn, const char *name, int64_t m, int64_t n, int64_t k)
 {
-    int weight = dpx_unpack(d, fn);
+    int codes = dpx_unpack(d, fn), weight = codes ? codes : dpx_float8_weight(d, fn);
     struct kernel *kn = dpx_kernel(d, fn, name, KC_GEMM, (m * k + n * k + m * n) * d->e);
 
     d->weight = weight;
@@ -155,12 +155,17 @@ void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_ro
 void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
                      int64_t k, int *x, int *dx, enum slot dx_slot)
 {
-    int dlow = 0;
+    int dlow = 0, dy8 = 0;
 
     dpx_adapter_back(d, role, n, k, &dlow);
+    dpx_float8_dy(d, role, n, false, &dy8);
+    dpx_float8_in(d, role, k, PASS_BACKWARD);
     dpx_linear_dw(d, names, role, n, k, x);
+    dpx_float8_read(d, role, PASS_BACKWARD);
+    dpx_float8_dy(d, role, n, true, &dy8);
     if (dpx_passes(d, role))
         dpx_linear_dx(d, names, role, n, k, dx, dx_slot);
+    dpx_gone(d, &dy8);
     dpx_adapter_dx(d, role, k, &dlow);
 }
 
@@ -274,8 +279,10 @@ static int build_ends(struct dpx *d, struct program *out)
     int stats = d->k.stats[0];
     int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
     int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses, labels;
+    dpx_float8_in(d, ROLE_HEAD, d->h, PASS_FORWARD);
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
+    dpx_float8_read(d, ROLE_HEAD, PASS_FORWARD);
     dpx_gone(d, &all);
     if (!dpx_reads(d, ROLE_HEAD))
         dpx_gone(d, &y);

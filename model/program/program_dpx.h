@@ -35,6 +35,7 @@ struct dpx {
     int     dn;                 /* of a norm's output that attention and MLP share */
     int     dgathered;          /* the embedding's gradient, all positions */
     int     weight;             /* what the last product read in place of a weight's codes: it goes before the next kernel */
+    int     x8;                 /* what float8 layers read in place of their input */
     enum tensor_role role;      /* of the next kernel */
     enum adapter adapter;       /* likewise */
     struct kept k;
@@ -90,6 +91,16 @@ void dpx_adapter_dx(struct dpx *d, enum tensor_role role, int64_t k, int *dlow);
 int  dpx_unpack(struct dpx *d, enum kernel_fn fn);
 /* What follows an adapted layer that adds to the residual stream: its bias, dropout and the residual. */
 void dpx_adapter_residual(struct dpx *d, enum tensor_role role);
+
+/* torchao's float8 layers (program_dpx_float8.c).  Of other layers these do nothing, and return 0. */
+/* Before a layer's product that reads its input of k numbers a token: that in 8 bits, unless a layer before had it.  Behind it: it goes,
+ * unless the next layer of the pass reads it too. */
+void dpx_float8_in(struct dpx *d, enum tensor_role role, int64_t k, enum pass pass);
+void dpx_float8_read(struct dpx *d, enum tensor_role role, enum pass pass);
+/* Before dW, or dX: the gradient of its output of n numbers a token in 8 bits, unless *dy8 is it. */
+void dpx_float8_dy(struct dpx *d, enum tensor_role role, int64_t n, bool dx, int *dy8);
+/* Before a product `fn` with the weight of the role that dpx_use() was given: the store of that in 8 bits. */
+int  dpx_float8_weight(struct dpx *d, enum kernel_fn fn);
 
 /* Tensor parallelism (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2).  Where the model is not cut
  * these do nothing, and return 0. */

@@ -49,18 +49,22 @@ static void project(struct dpx *d)
 
     if (d->m->fused_qkv) {
         dpx_adapter_in(d, ROLE_QKV, d->h);
+        dpx_float8_in(d, ROLE_QKV, d->h, PASS_FORWARD);
         dpx_use(d, ROLE_QKV);
         dpx_gemm(d, FN_LINEAR, "qkv", d->n, d->q + 2 * d->kv, d->h);
         d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+        dpx_float8_read(d, ROLE_QKV, PASS_FORWARD);
         dpx_adapter_out(d, ROLE_QKV, d->q + 2 * d->kv);
         return;
     }
     for (int i = 0; i < 3; i++) {
         dpx_adapter_in(d, role[i], d->h);
+        dpx_float8_in(d, role[i], d->h, PASS_FORWARD);
         dpx_use(d, role[i]);
         dpx_gemm(d, FN_LINEAR, name[i], d->n, width[i], d->h);
         if (i == 0)
             d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+        dpx_float8_read(d, role[i], PASS_FORWARD);
         dpx_adapter_out(d, role[i], width[i]);
     }
 }
@@ -114,10 +118,12 @@ static void attention_half(struct dpx *d)
         dpx_gone(d, &d->k.qkv_heads), dpx_gone(d, &d->k.attn_heads);
     }
     dpx_adapter_in(d, ROLE_ATTN_OUT, d->q);
+    dpx_float8_in(d, ROLE_ATTN_OUT, d->q, PASS_FORWARD);
     dpx_use(d, ROLE_ATTN_OUT);
     dpx_gemm(d, row_product(d, ROLE_ATTN_OUT), "attention output", d->n, d->h, d->q);
     d->k.mid = d->ranks > 1 ? dpx_sum(d, ROLE_ATTN_OUT, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
+    dpx_float8_read(d, ROLE_ATTN_OUT, PASS_FORWARD);
     dpx_adapter_out(d, ROLE_ATTN_OUT, d->h);
     dpx_adapter_residual(d, ROLE_ATTN_OUT);
     if (d->recompute || (!dpx_reaches(d, DPX_QKV) && !dpx_reads(d, ROLE_ATTN_OUT)))
@@ -135,6 +141,7 @@ static void attention_half(struct dpx *d)
 static void mlp_half(struct dpx *d)
 {
     bool gated = d->m->mlp == MLP_GATED;
+    enum tensor_role up = d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP;
 
     d->t.half = 1;
     if (one_norm(d)) {
@@ -145,16 +152,21 @@ static void mlp_half(struct dpx *d)
     }
     int all = dpx_gather(d, SLOT_NORM2, SLOT_GATHERED);
     if (gated) {
+        enum tensor_role gate = d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE;
         dpx_adapter_in(d, ROLE_GATE, d->h);
-        dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE);
+        dpx_float8_in(d, gate, d->h, PASS_FORWARD);
+        dpx_use(d, gate);
         dpx_gemm(d, FN_LINEAR, "mlp gate", d->n, d->f, d->h);
         d->k.gate = dpx_keep(d, SLOT_GATE, d->n * d->f, d->e);
+        dpx_float8_read(d, gate, PASS_FORWARD);
         dpx_adapter_out(d, ROLE_GATE, d->f);
     }
     dpx_adapter_in(d, ROLE_UP, d->h);
-    dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP);
+    dpx_float8_in(d, up, d->h, PASS_FORWARD);
+    dpx_use(d, up);
     dpx_gemm(d, FN_LINEAR, "mlp up", d->n, d->f, d->h);
     d->k.up = dpx_keep(d, SLOT_UP, d->n * d->f, d->e);
+    dpx_float8_read(d, up, PASS_FORWARD);
     dpx_adapter_out(d, ROLE_UP, d->f);
     dpx_gone(d, &all);
     if (d->recompute)
@@ -175,6 +187,7 @@ static void mlp_half(struct dpx *d)
     dpx_adapter_in(d, ROLE_DOWN, d->f);
     if (d->again)
         return;
+    dpx_float8_in(d, ROLE_DOWN, d->f, PASS_FORWARD);
     dpx_use(d, ROLE_DOWN);
     dpx_gemm(d, row_product(d, ROLE_DOWN), "mlp down", d->n, d->h, d->f);
 }
@@ -185,11 +198,13 @@ static int block_output(struct dpx *d)
     if (d->m->parallel) {               /* added to what attention left */
         int sum = d->k.mid;
         d->k.mid = 0;
+        dpx_float8_read(d, ROLE_DOWN, PASS_FORWARD);
         return sum;
     }
     if (d->ranks > 1)
         return dpx_sum(d, ROLE_DOWN, SLOT_Y, dpx_hand_on);
     int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
+    dpx_float8_read(d, ROLE_DOWN, PASS_FORWARD);
     if (d->m->norm_place == NORM_AROUND) {
         d->k.post2 = out;
         dpx_use(d, ROLE_NORM_MLP_POST);

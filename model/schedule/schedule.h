@@ -102,6 +102,7 @@ enum coll_of {
     OF_OVERFLOW,            /* whether a gradient is not finite */
     OF_TOKENS,              /* token ids of the batch, and labels */
     OF_LOSS,                /* losses, or their gradient */
+    OF_AMAX,                /* largest magnitudes of the tensors that the entry's buffers hold, one of each (COPY_AMAX) */
     OF_META,                /* sizes, orders: what ranks exchange or compare */
     OF_PLACES,              /* what kernels of a block program hand to each other: slots of the entry's piece */
 };
@@ -113,13 +114,15 @@ enum { NORM_LIMBS = 21 };
 /* What a copy does with what it reads (exec/README.md, "Data"). */
 enum copy_fn {
     COPY_NOTHING,           /* its work is part of another entry: only bytes */
-    COPY_SET,               /* written = scale * read, where both hold the same elements */
+    COPY_SET,               /* written = scale * read, where both hold the same elements; from numbers to DT_FP8: with the scale of
+                             * the largest magnitude that the last OF_AMAX left */
     COPY_ADD,               /* written += scale * read */
     COPY_ZERO,              /* written = 0 */
     COPY_NORM,              /* the sum of squares of what is read is added to the gradient norm */
     COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
     COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
     COPY_LOSS,              /* the losses that were gathered: their mean */
+    COPY_AMAX,              /* the largest magnitude of each tensor's elements that are read is noted */
     /* Of whole regions, by sched_quantises(); the first acts say which, in this order. */
     COPY_QUANTIZE,          /* reads numbers; writes their codes, the scales of their groups */
     COPY_DEQUANTIZE,        /* reads codes, scales; writes numbers */

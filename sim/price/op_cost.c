@@ -394,7 +394,7 @@ static enum measured_pass pass_of(const struct cost_cache *c, const struct sched
     switch ((enum copy_fn)o->u.copy.fn) {
     case COPY_ADD:  return MP_ADD;
     case COPY_ZERO: return MP_ZERO;
-    case COPY_NORM: case COPY_OVERFLOW: return MP_SQUARES;
+    case COPY_NORM: case COPY_OVERFLOW: case COPY_AMAX: return MP_SQUARES;
     case COPY_CLIP: return in_place(s, o) ? MP_RESCALE : MP_SCALE;
     default:        break;
     }

@@ -163,7 +163,7 @@ static void dropout_over_several_strips_equals_the_reference(void **state)
     for (int i = 0; i < 2; i++) {
         struct layer y = { .bias = true, .residual = true, .own = true,
                            .drop = { .p = 0.3, .key = 77, .first = 12345 } };
-        y.l = (struct linear){ 1100 * (i + 1), 5, 1000, true, DT_FP32, DT_FP32, DT_FP32, 5, 1003 };
+        y.l = (struct linear){ 1100 * (i + 1), 5, 1000, true, DT_FP32, DT_FP32, DT_FP32, 5, 1003, { 0 } };
         y.l.at = i ? DT_BF16 : DT_FP32;
         check_forward(&y);
     }
@@ -175,7 +175,7 @@ static void gradients_over_several_strips_equal_the_reference(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        y.l = (struct linear){ 3, 1100, 1000, i, DT_FP32, DT_FP32, i ? DT_FP16 : DT_BF16, 1100, 1000 };
+        y.l = (struct linear){ 3, 1100, 1000, i, DT_FP32, DT_FP32, i ? DT_FP16 : DT_BF16, 1100, 1000, { 0 } };
         check_dw(&y);
     }
 }

@@ -25,7 +25,7 @@ static void same(const char *what, size_t i, uint32_t got, uint32_t want)
         fail_msg("%s %zu: %x, there %x", what, i, got, want);
 }
 
-static void one_format(const struct fp8_format *t, const json_t *line)
+static void one_format(const struct fp8_kind *t, const json_t *line)
 {
     assert_int_equal(count(line, "codes", 8), 256);
     for (size_t i = 0; i < 256; i++) {

@@ -64,7 +64,7 @@ static void linear_gradients(void **state)
     (void)state;
     for (int in_out = 0; in_out < 2; in_out++) {
         struct layer t = { .o = reference(), .d = { .p = in_out ? 0.3 : 0, .key = 3 } };
-        t.l = (struct linear){ 5, 4, 3, in_out, DT_FP64, DT_FP64, DT_FP64, 4, 3 };
+        t.l = (struct linear){ 5, 4, 3, in_out, DT_FP64, DT_FP64, DT_FP64, 4, 3, { 0 } };
         t.x = array_random(20, DT_FP64, 1), t.w = array_random(12, DT_FP64, 1);
         t.b = array_random(3, DT_FP64, 1), t.y = array_new(15, DT_FP64), t.c = array_random(15, DT_FP64, 1);
         struct array dy = array_like(&t.c), dx = array_new(20, DT_FP64), dw = array_new(12, DT_FP64);

@@ -5,6 +5,7 @@
 struct layer {
     struct linear l;
     bool bias, residual, own, add;
+    bool scaled, each_a, each_b;
     struct dropout drop;
     int threads;
 };
@@ -28,6 +29,8 @@ static struct layer random_layer(int64_t most)
     y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
     if (random_int(0, 3) == 0)
         y.drop = (struct dropout){ .p = 0.25, .key = random_bits() };
+    y.scaled = random_int(0, 3) == 0;
+    y.each_a = coin(), y.each_b = coin();
     return y;
 }
 
@@ -39,9 +42,25 @@ static double size_of_sum(enum dtype to, int64_t terms) { return half_size(to, 0
 
 static struct array random_w(const struct layer *y) { return array_random(y->l.in * y->l.out, y->l.wt, 1); }
 
+/* From 1 to 2, for a result of rows x cols; nothing where the layer has none. */
+static struct linear with_scales(const struct layer *y, int64_t rows, int64_t cols, struct array *a, struct array *b)
+{
+    struct linear l = y->l;
+
+    *a = array_random(rows, DT_FP32, 0.5), *b = array_random(cols, DT_FP32, 0.5);
+    for (int64_t i = 0; i < rows; i++)
+        array_set(a, i, array_get(a, i) + 1.5);
+    for (int64_t i = 0; i < cols; i++)
+        array_set(b, i, array_get(b, i) + 1.5);
+    if (y->scaled)
+        l.scales = (struct scales){ a->x, b->x, y->each_a, y->each_b };
+    return l;
+}
+
 static void check_forward(const struct layer *y)
 {
-    const struct linear *l = &y->l;
+    struct array sa, sb;
+    const struct linear scaled = with_scales(y, y->l.n, y->l.out, &sa, &sb), *l = &scaled;
     struct kernels_need need = need_of(y);
     struct both b = open_both(&need);
     struct array x = array_random(l->n * l->ldx, l->at, 1), w = random_w(y);
@@ -56,12 +75,14 @@ static void check_forward(const struct layer *y)
                                        from && y->own ? want.x : from, &y->drop), 0);
     assert_same("linear", &got, &want, tolerance(l->at), size_of_sum(l->at, l->in));
     array_free(&x), array_free(&w), array_free(&bias), array_free(&r), array_free(&got), array_free(&want);
+    array_free(&sa), array_free(&sb);
     close_both(&b);
 }
 
 static void check_dx(const struct layer *y)
 {
-    const struct linear *l = &y->l;
+    struct array sa, sb;
+    const struct linear scaled = with_scales(y, y->l.n, y->l.in, &sa, &sb), *l = &scaled;
     struct kernels_need need = need_of(y);
     struct both b = open_both(&need);
     struct array dy = array_random(l->n * l->ldy, l->at, 1), w = random_w(y);
@@ -72,12 +93,14 @@ static void check_dx(const struct layer *y)
     assert_int_equal(b.ref.ops->linear_dx(b.ref.k, l, dy.x, w.x, want.x, y->add), 0);
     assert_same("linear dx", &got, &want, tolerance(l->at), size_of_sum(l->at, l->out));
     array_free(&dy), array_free(&w), array_free(&got), array_free(&want);
+    array_free(&sa), array_free(&sb);
     close_both(&b);
 }
 
 static void check_dw(const struct layer *y)
 {
-    const struct linear *l = &y->l;
+    struct array sa, sb;
+    const struct linear scaled = with_scales(y, y->l.out, y->l.in, &sa, &sb), *l = &scaled;
     struct kernels_need need = need_of(y);
     struct both b = open_both(&need);
     enum grad_into into = y->add ? GRAD_ADD : GRAD_SET;
@@ -93,6 +116,7 @@ static void check_dw(const struct layer *y)
     assert_same("linear db", &db, &want_db, tolerance(l->gt), size_of_sum(l->gt, l->n));
     array_free(&x), array_free(&dy), array_free(&got), array_free(&db);
     array_free(&want), array_free(&want_db);
+    array_free(&sa), array_free(&sb);
     close_both(&b);
 }
 
@@ -133,7 +157,7 @@ static void a_layer_is_the_same_on_every_run(void **state)
     struct linear *l = &y.l;
 
     (void)state;
-    *l = (struct linear){ 300, 700, 900, true, DT_FP32, DT_FP32, DT_FP32, 700, 900 };
+    *l = (struct linear){ 300, 700, 900, true, DT_FP32, DT_FP32, DT_FP32, 700, 900, { 0 } };
     y.threads = 2;
     struct kernels_need need = need_of(&y);
     struct opened o = open_kernels(&need, false);
@@ -166,7 +190,7 @@ static void a_machine_without_bf16_products_is_named(void **state)
 static void a_workspace_that_is_too_small_is_reported(void **state)
 {
     char said[300];
-    struct linear l = { 8, 700, 900, true, DT_FP32, DT_FP32, DT_FP32, 703, 900 };
+    struct linear l = { 8, 700, 900, true, DT_FP32, DT_FP32, DT_FP32, 703, 900, { 0 } };
     struct array x = array_random(l.n * l.ldx, DT_FP32, 1), w = array_random(l.in * l.out, DT_FP32, 1);
     struct array y = array_new(l.n * l.ldy, DT_FP32), small = array_new(1024, DT_FP32);
     struct kernels *k = kernels_open(1, small.x, 4096, false);

@@ -34,6 +34,7 @@ static struct plan plan_of(const char *words)
     return p;
 }
 
+#define OWN "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"kernels\": \"dpx\", \"fp8\": \"tensorwise\""
 #define OF_8B "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 8192, \"kernels\": \"torch-compile\""
 
 /* ---- which layers ---- */
@@ -77,7 +78,10 @@ static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
         { OF_8B ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true, \"reshard_after_forward\": 4 }", "reshard to a number" },
         { OF_8B ", \"fp8\": \"delayed\"", "tensorwise" },
         { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"fp8\": \"tensorwise\"", "fp8: a100-80gb: it has no units for 8-bit floats" },
-        { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"kernels\": \"dpx\", \"fp8\": \"tensorwise\"", "kernels \"dpx\"" },
+        { OWN ", \"accumulation\": 2, \"parallel\": { \"pipeline\": 2 }", "the whole model and whole samples" },
+        { OWN ", \"recompute\": \"selective\"", "\"selective\"" },
+        { OWN ", \"precision\": \"fp32\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "modelled beside precision bf16" },
+        { OF_8B ", \"fp8\": \"tensorwise\", \"fp8_filter\": [\"layers.3.mlp\"]", "blocks whose layers differ" },
         { "\"model\": \"gpt2\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"tensorwise\"", "biases" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": [\"lm_head\", \"mlp\"]", "all or none" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": \"none\"", "a head in float8" },
@@ -95,17 +99,19 @@ static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
     }
 }
 
-static void dpxrun_says_that_it_has_none(void **state)
+static void dpxrun_has_every_recipe(void **state)
 {
-    char why[512] = "";
-    struct plan p = plan_of("\"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"rowwise\"");
+    static const char *const recipes[] = { "tensorwise", "rowwise", "rowwise_with_gw_hp" };
 
     (void)state;
-    fail_capture(why, sizeof why);
-    assert_int_equal(can_run(&p), -1);
-    fail_capture(NULL, 0);
-    assert_non_null(strstr(why, "fp8 \"rowwise\": planned only"));
-    plan_free(&p);
+    for (int i = 0; i < 3; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"kernels\": \"dpx\", \"fp8\": \"%s\"",
+                 recipes[i]);
+        struct plan p = plan_of(words);
+        assert_int_equal(can_run(&p), 0);
+        plan_free(&p);
+    }
 }
 
 /* ---- gathers ---- */
@@ -156,6 +162,75 @@ static void a_byte_a_weight_is_gathered(void **state)
     assert_int_equal(once.gathered, each.gathered);
     assert_int_equal(once.calls, 1);
     assert_int_equal(once.reduced, 224);
+}
+
+/* ---- our own kernels ---- */
+
+/* A small Llama on this machine: hidden 64, 4 heads on 2, MLP of 96, 3 blocks. */
+#define SMALL "\"model\": \"tests/golden/float8/parity\", \"cluster\": \"localhost:2\", \"kernels\": \"dpx\", \"seq\": 24, \"micro_batch\": 6, \"unit\": \"block\""
+#define GATHERED ", \"fp8\": \"tensorwise\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }"
+
+/* The same collectives with our own kernels as with PyTorch's. */
+static void kernels_do_not_change_what_is_gathered(void **state)
+{
+    struct count own = counted(SMALL GATHERED), torchs = counted("\"model\": \"tests/golden/float8/parity\", \"cluster\": \"2xh100\", "
+                               "\"kernels\": \"torch-sdpa\", \"seq\": 24, \"micro_batch\": 6, \"unit\": \"block\"" GATHERED);
+
+    (void)state;
+    /* Of a block a byte for each of 2 x 64 x 64 + 2 x 32 x 64 + 3 x 96 x 64 weights, and two norms of 64 in bf16. */
+    assert_int_equal(own.gathered, 3 * 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64 + 2 * 64 * 2));
+    assert_int_equal(own.gathers, 6);
+    assert_int_equal(own.reduced, 6 * 7);
+    assert_memory_equal(&own, &torchs, sizeof own);
+}
+
+/* Of how many kernels of a pass one slot comes, and its bytes there, which are all the same or, with `of`, those of that kernel. */
+static int comes(const struct piece *g, enum pass pass, enum slot slot, const char *of, int64_t *bytes)
+{
+    int n = 0;
+
+    for (int k = 0; k < g->nkernels[pass]; k++)
+        for (int i = 0; i < g->kernels[pass][k].nplaces; i++) {
+            const struct place *p = &g->places[pass][g->kernels[pass][k].place0 + i];
+            bool next = k + 1 < g->nkernels[pass] && of && !strcmp(g->kernels[pass][k + 1].name, of);
+            if (!p->comes || p->slot != slot)
+                continue;
+            n++;
+            *bytes = !of || next ? p->bytes : *bytes;
+        }
+    return n;
+}
+
+/* Inputs are cast once for the layers that share them: before q, the output, gate and down; in backward before down, up, the output and v. */
+static void operands_come_and_go_around_products(void **state)
+{
+    struct plan p = plan_of(SMALL GATHERED);
+    struct schedules s = { .detailed = true };
+    const struct piece *block = &s.program.piece[PIECE_BLOCK];
+    char why[512] = "";
+    int64_t bytes = 0;
+
+    (void)state;
+    assert_int_equal(lower(&p, 0, &s), 0);
+    if (!schedules_check(&s, why, sizeof why))
+        fail_msg("%s", why);
+    for (int pass = 0; pass < NPASS; pass++) {
+        assert_int_equal(comes(block, pass, SLOT_X8, NULL, &bytes), 4);
+        assert_int_equal(comes(block, pass, SLOT_WEIGHT, NULL, &bytes), 7);
+        assert_int_equal(comes(block, pass, SLOT_DY8, NULL, &bytes), pass == PASS_FORWARD ? 0 : 7);
+    }
+    /* 144 tokens; numbers of two bytes, a scale, whole lines of 64 bytes */
+    assert_int_equal(comes(block, PASS_FORWARD, SLOT_WEIGHT, "mlp down", &bytes), 7);
+    assert_int_equal(bytes, 64 * 96 * 2 + 64);
+    comes(block, PASS_FORWARD, SLOT_X8, NULL, &bytes);
+    assert_int_equal(bytes, 144 * 96 * 2 + 64);
+    /* nothing more is kept for backward than without */
+    struct plan plain = plan_of(SMALL);
+    struct schedules without = { 0 };
+    assert_int_equal(lower(&plain, 0, &without), 0);
+    assert_int_equal(block->saved, without.program.piece[PIECE_BLOCK].saved);
+    schedules_free(&s), schedules_free(&without);
+    plan_free(&p), plan_free(&plain);
 }
 
 /* ---- products ---- */
@@ -311,8 +386,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(filters_name_what_stays),
         cmocka_unit_test(what_it_is_not_modelled_for_is_refused_by_name),
-        cmocka_unit_test(dpxrun_says_that_it_has_none),
+        cmocka_unit_test(dpxrun_has_every_recipe),
         cmocka_unit_test(a_byte_a_weight_is_gathered),
+        cmocka_unit_test(kernels_do_not_change_what_is_gathered),
+        cmocka_unit_test(operands_come_and_go_around_products),
         cmocka_unit_test(products_multiply_what_the_recipe_says),
         cmocka_unit_test(steps_take_what_pytorch_counted),
         cmocka_unit_test(graphs_are_those_that_inductor_gets),

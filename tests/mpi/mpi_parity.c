@@ -1,13 +1,14 @@
 /* mpi_parity.c -- what a run of dpxrun computed, held against what PyTorch did.
  *
- *     mpi_parity losses EXPECTED.json RUN.json TOLERANCE
- *     mpi_parity tensors WANT.safetensors GOT.safetensors TOLERANCE [EXPECTED.json]
+ *     mpi_parity losses EXPECTED.json RUN.json TOLERANCE [STEPS]
+ *     mpi_parity tensors WANT.safetensors GOT.safetensors TOLERANCE [EXPECTED.json [OTHER]]
  *     mpi_parity scales EXPECTED.json RUN.json
  *     mpi_parity predicted RUN.json
  *
- * Losses: each within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
+ * Losses: each, or those of the first STEPS, within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
  * EXPECTED.json they are gradients of the first step, which PyTorch wrote down before clipping and
- * dpxrun after.  Scales: each step's loss scale, and how many steps were skipped.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
+ * dpxrun after; with OTHER the tolerance is a part of each gradient's distance from that other run of PyTorch's, which
+ * EXPECTED.json has under "from".  Scales: each step's loss scale, and how many steps were skipped.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
  * further off, and exits with 1.  No rank of its own: dpxrun started those. */
 #include <jansson.h>
 #include <math.h>
@@ -32,14 +33,14 @@ static json_t *document(const char *path)
     return doc;
 }
 
-static void losses(const char *expected, const char *run, double tolerance)
+static void losses(const char *expected, const char *run, double tolerance, size_t steps)
 {
     json_t *torch = document(expected), *ours = document(run);
     json_t *want = json_object_get(torch, "loss"), *got = json_object_get(ours, "loss");
 
     if (json_array_size(want) == 0 || json_array_size(want) != json_array_size(got))
         wrong += printf("%zu losses, not %zu\n", json_array_size(got), json_array_size(want));
-    for (size_t i = 0; i < json_array_size(want); i++) {
+    for (size_t i = 0; i < json_array_size(want) && i < steps; i++) {
         double a = json_number_value(json_array_get(want, i)), b = json_number_value(json_array_get(got, i));
         if (!(fabs(a - b) <= tolerance * fabs(a)))
             wrong += printf("step %zu: loss %.9g, not %.9g\n", i + 1, b, a);
@@ -109,6 +110,16 @@ static double clip_factor(const char *expected)
     return factor < 1 ? factor : 1;
 }
 
+/* Distances of gradients from another run of PyTorch's; NULL: it has none. */
+static json_t *distances(const char *expected, const char *other)
+{
+    json_t *doc = document(expected), *far = json_object_get(json_object_get(json_object_get(doc, "from"), other), "grads");
+
+    json_incref(far);
+    json_decref(doc);
+    return far;
+}
+
 static void say(const char *format, ...)
 {
     va_list ap;
@@ -120,8 +131,16 @@ static void say(const char *format, ...)
 
 int main(int argc, char **argv)
 {
-    if (argc == 5 && !strcmp(argv[1], "losses"))
-        losses(argv[2], argv[3], atof(argv[4]));
+    json_t *far = argc == 7 ? distances(argv[5], argv[6]) : NULL;
+
+    if (argc == 7 && !json_object_size(far)) {
+        printf("%s: no distances from \"%s\"\n", argv[5], argv[6]);
+        return 1;
+    }
+    if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "losses"))
+        losses(argv[2], argv[3], atof(argv[4]), argc == 6 ? (size_t)atol(argv[5]) : SIZE_MAX);
+    else if (argc == 7 && !strcmp(argv[1], "tensors"))
+        wrong = tensors_differ(argv[2], argv[3], &(struct tolerance){ .most = 1, .each = atof(argv[4]), .of = far }, clip_factor(argv[5]), say);
     else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
         wrong = tensors_differ(argv[2], argv[3], &(struct tolerance){ .most = atof(argv[4]) }, argc == 6 ? clip_factor(argv[5]) : 1, say);
     else if (argc == 4 && !strcmp(argv[1], "scales"))
@@ -130,5 +149,6 @@ int main(int argc, char **argv)
         predicted(argv[2]);
     else
         return 2;
+    json_decref(far);
     return wrong != 0;
 }

@@ -125,6 +125,8 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
 void fsdp2_declare_statistics(struct fsdp2 *f);
 /* Layout of the i-th tensor of unit 0 alone: this rank's rows of it, `at` bytes into the buffer. */
 int  fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at);
+/* The same of the shards' buffer. */
+int  fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i);
 /* Elements of this rank's shard of tensor t: with and without padding. */
 int64_t fsdp2_padded_share(const struct fsdp2 *f, int t);
 int64_t fsdp2_local_share(const struct fsdp2 *f, int t);

@@ -44,14 +44,29 @@ bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after
         int64_t bytes = 4 * fsdp2_padded_share(f, t);
         if (!float8_gathers(f->p, &f->m->tensors[t]))
             continue;
+        int layout = fsdp2_describe_shard(f, u.c, i);
         struct op *o = sched_copy(f->s, f->copy_in, phase, "largest value", 2 * bytes, bytes);
         o->after = after;
         fsdp2_name(f, u);
-        sched_act(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by);
+        sched_does(f->s, COPY_AMAX, 1);
+        sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
         sched_coll(f->s, STREAM_GROUP, phase, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, 1)->after = AFTER(f->copy_in);
         fsdp2_name(f, u);
+        sched_moves(f->s, OF_AMAX);
+        sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
     }
     return true;
+}
+
+/* Acts of the last entry on the shards of all weights that are gathered in float8. */
+static void all_shards(struct fsdp2 *f)
+{
+    for (int c = 0; c < NUC; c++)
+        for (int i = 0, t; f->map.of_class[c] > 0 && (t = unit_tensor(&f->map, (enum unit_class)c, i)) >= 0; i++) {
+            int layout = float8_gathers(f->p, &f->m->tensors[t]) ? fsdp2_describe_shard(f, (enum unit_class)c, i) : -1;
+            for (int u = 0; layout >= 0 && u < f->map.of_class[c]; u++)
+                sched_act_as(f->s, ACT_R, f->fam[c].shard, u, 0, layout);
+        }
 }
 
 void fsdp2_precompute_scales(struct fsdp2 *f)
@@ -66,7 +81,11 @@ void fsdp2_precompute_scales(struct fsdp2 *f)
             elems += fsdp2_local_share(f, t);
         }
     sched_copy(f->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest values", 4 * elems, 4 * weights);
+    sched_does(f->s, COPY_AMAX, 1);
+    all_shards(f);
     sched_coll(f->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
+    sched_moves(f->s, OF_AMAX);
+    all_shards(f);
     if (f->local->share.tensor_ranks > 1)
         sched_coll(f->s, STREAM_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_GROUP);
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await scales")->after = AFTER(STREAM_GROUP) | AFTER(STREAM_TENSOR);

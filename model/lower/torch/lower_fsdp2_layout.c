@@ -249,6 +249,12 @@ void fsdp2_declare_statistics(struct fsdp2 *f)
 
 /* ---- what buffers hold ---- */
 
+/* In which dtype a tensor of a buffer of dt lies: of parameters as they are gathered, `used`, some in 8 bits. */
+static enum dtype lies_in(const struct fsdp2 *f, const struct tensor *t, enum holds h, enum dtype dt, bool used)
+{
+    return used && h == HOLDS_PARAM && float8_gathers(f->p, t) ? DT_FP8 : dt;
+}
+
 /* Slices of one rank's rows of every tensor of the unit: laid end to end (each tensor's share
  * `bytes` long, as all ranks have it) or, `apart`, each rounded up as an allocation of its own. */
 static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
@@ -261,10 +267,11 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / f->nshard;
+        enum dtype as = lies_in(f, x, h, dt, !apart);
         if (!counts(x, &a))
             continue;
-        sched_slice(f->s, h, dt, t, rank * share, local_numel(x, &a), at);
-        at += !apart ? share * a.bytes : h == HOLDS_PARAM ? f->param_room(share * a.bytes) :
+        sched_slice(f->s, h, as, t, rank * share, local_numel(x, &a), at);
+        at += !apart ? share * dtype_bytes(as) : h == HOLDS_PARAM ? f->param_room(share * a.bytes) :
               (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(x, &a) * a.bytes);
     }
 }
@@ -287,7 +294,7 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 /* Whole tensors, each an allocation of its own. */
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
-    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL, 0 };
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, h == HOLDS_PARAM ? f : NULL, 0 };
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t at = 0;
 
@@ -295,7 +302,7 @@ static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
         const struct tensor *x = &f->m->tensors[t];
         if (!counts(x, &a))
             continue;
-        sched_slice(f->s, h, dt, t, 0, x->numel, at);
+        sched_slice(f->s, h, lies_in(f, x, h, dt, true), t, 0, x->numel, at);
         at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
     }
     return layout;
@@ -307,6 +314,16 @@ int fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dt
 
     sched_slice(f->s, h, dt, t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), at);
     return layout;
+}
+
+int fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i)
+{
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false, NULL, 0 };
+    int64_t at = 0;
+
+    for (int j = 0; j < i; j++)
+        at += shard_bytes(&f->m->tensors[unit_tensor(&f->map, c, j)], &kept);
+    return fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.kept, i, at);
 }
 
 static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool apart, int64_t at)
@@ -324,7 +341,7 @@ static int chunks(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype d
 
     for (int64_t r = 0; r < f->nshard; r++)
         rows_of_rank(f, c, h, dt, r, false,
-                     r * ((h == HOLDS_PARAM ? f->size[c].padded : f->size[c].reduced) / f->nshard) * dtype_bytes(dt));
+                     r * ((h == HOLDS_PARAM ? f->size[c].used : f->size[c].reduced * dtype_bytes(dt)) / f->nshard));
     return layout;
 }
 
@@ -336,7 +353,7 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     int64_t k = fsdp2_kept_ranks(f, c), part = f->size[c].padded * dtype_bytes(used);
     int64_t mine = k ? f->rank_in_group % k : 0;
 
-    m->own = rank_rows(f, c, HOLDS_PARAM, used, false, f->rank_in_group * (part / f->nshard));
+    m->own = rank_rows(f, c, HOLDS_PARAM, used, false, f->rank_in_group * (f->size[c].used / f->nshard));
     m->own_kept = sched_layout(s, unit_stride(&f->map, c));
     kth_part(f, c, mine, k ? mine * (part / k) : 0);
     m->gathered_kept = sched_layout(s, unit_stride(&f->map, c));
