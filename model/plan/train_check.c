@@ -101,6 +101,21 @@ static int check_base(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Outside of device memory. */
+static int check_offload(const struct plan *p, const char *where)
+{
+    bool params = p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.offload_param.device != OFFLOAD_NONE;
+    bool states = (p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE;
+    const char *key = states ? "offload_optimizer" : "offload_param";
+
+    if (p->dialect == DIALECT_PAPER && states)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet in dialect paper", where);
+    if ((states && p->ds.offload_optimizer.device == OFFLOAD_NVME) || (params && p->ds.offload_param.device == OFFLOAD_NVME))
+        return fail("%s: train: adapters and frozen weights beside deepspeed.%s on a disk are not supported yet: set its device to cpu",
+                    where, params && p->ds.offload_param.device == OFFLOAD_NVME ? "offload_param" : key);
+    return 0;
+}
+
 int train_check(const struct plan *p, const char *where)
 {
     char cells[400];
@@ -119,10 +134,8 @@ int train_check(const struct plan *p, const char *where)
                     kernels_name(p->kernels));
     if (!plan_is_data_parallel(p))
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
-    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_param are not supported yet", where);
+    if (check_offload(p, where) < 0)
+        return -1;
     /* FSDP with packed weights wants all of a unit in one dtype: adapters in bf16 (autocast_adapter_dtype=False). */
     bool one_dtype = p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN;
     if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) && !one_dtype &&
@@ -131,8 +144,6 @@ int train_check(const struct plan *p, const char *where)
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
-    if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
-        return fail("%s: train: adapters and frozen weights beside fsdp.cpu_offload are not supported yet", where);
     if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params)
         return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it to true", where);
     if (p->dialect == DIALECT_TORCH_FSDP1 && p->train.modules_to_save[0])

@@ -22,5 +22,8 @@ int main(void)
     if (offload_each_row(OFFLOAD_ROWS, print, NULL) < 0)
         return 1;
     printf("other published steps\n");
-    return offload_each_row(STEPS_ROWS, print, NULL) < 0;
+    if (offload_each_row(STEPS_ROWS, print, NULL) < 0)
+        return 1;
+    printf("steps of fine-tuning\n");
+    return offload_each_row(TUNED_ROWS, print, NULL) < 0;
 }

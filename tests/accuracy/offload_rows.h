@@ -1,6 +1,6 @@
 /* offload_rows.h -- published runs with offload, and steps of AdamW on hosts, against what dpx predicts; and other published steps.
  *
- * tests/accuracy/offload.jsonl, steps.jsonl: one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
+ * tests/accuracy/offload.jsonl, steps.jsonl, tuned_steps.jsonl (fine-tuning): one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
  * `plan`, or `cluster`, `elements` of one rank and `bytes` of traffic an element.  Shared by accuracy_offload.c, which
  * prints, and tests/sim/test_offload_published.c, which asserts. */
 #ifndef DPX_OFFLOAD_ROWS_H
@@ -18,6 +18,7 @@
 
 #define OFFLOAD_ROWS "tests/accuracy/offload.jsonl"
 #define STEPS_ROWS   "tests/accuracy/steps.jsonl"
+#define TUNED_ROWS   "tests/accuracy/tuned_steps.jsonl"
 
 struct offload_row {
     const char *what, *source, *note;   /* of the document */

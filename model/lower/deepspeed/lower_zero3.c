@@ -65,8 +65,7 @@ static void declare(struct z3 *z)
     ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", 1, ds_tensor_bytes);
     ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", 1, padded_bytes);
     if (!z->away.params)
-        ds_declare(d, &z->partition, CAT_PARAMS, d->frozen_bytes > 0 ? "partition" : "partition before flattening", 1,
-                   partition_bytes);
+        ds_declare(d, &z->partition, CAT_PARAMS, z3_partition_name(z), 1, partition_bytes);
     z->partition.trained = true;
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
     z3_second_declare(z);
@@ -352,7 +351,8 @@ static int allocate(struct z3 *z)
     z->bucket = z->gather_of ? z->gather_of + n : NULL;
     z->groups = calloc(n, sizeof *z->groups);
     z->begin = z->q ? z->q + n : NULL;
-    z->trained = calloc(n, sizeof *z->trained);
+    z->trained = calloc(2 * n, sizeof *z->trained);
+    z->place = z->trained ? z->trained + n : NULL;
     return z->q && z->trained && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
 }
 
@@ -380,8 +380,10 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     for (int t = 0; t < z->d.m->ntensors; t++) {
         z->begin[t] = z->all_q;
         z->q[t] = part(&z->d, &z->d.m->tensors[t]);
+        z->place[t] = -1;
         if (z->d.m->tensors[t].frozen)
             continue;
+        z->place[t] = z->ntrained;
         z->trained[z->ntrained++] = t;
         z->all_q += z->q[t];
     }

@@ -83,7 +83,8 @@ struct z3 {
     struct z3_coord coord;
     int64_t   *q, *begin;           /* per tensor: elements of a part, and of those before it that train */
     int64_t    all_q;               /* of all that train */
-    int       *trained, ntrained;   /* the tensors that train; all of them where anything is outside of device memory */
+    int       *trained, ntrained;   /* the tensors that train */
+    int       *place;               /* per tensor: which of them it is; -1: it is frozen */
     bool       overlap, sequential, by_all_reduce;
     bool       zero_init;           /* built module by module, never whole */
     enum stream gather_stream, reduce_stream;
@@ -177,7 +178,7 @@ struct z3 {
     bool       entered;             /* its first compute entry is out */
     int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
 
-    /* Sub-groups of the optimizer: trained[first ... last - 1]. */
+    /* Sub-groups of the optimizer: trained[first ... last - 1]; beside a disk everything trains, and trained[t] is t. */
     struct z3_group {
         int     first, last;
         int64_t elems;
@@ -207,6 +208,12 @@ void z3_run_event(struct z3 *z, const struct z3_event *e);
 /* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
  * come first but perhaps for a cast of the gradient. */
 int  z3_recomputed(const struct piece *p);
+
+/* Partitions by themselves: before they become one, and those that never do. */
+static inline const char *z3_partition_name(const struct z3 *z)
+{
+    return z->d.frozen_bytes > 0 ? "partition" : "partition before flattening";
+}
 
 /* ---- outside of device memory ---- */
 /* Where things lie, before buffers are declared. */
@@ -272,9 +279,12 @@ void z3_files_free(struct z3 *z);
 /* Whether a sub-group's partitions are in the flat buffer; whether a partition is big enough for a file, and whether
  * that is where it is. */
 bool z3_is_flat(const struct z3 *z, const struct z3_group *g);
+bool z3_in_flat(const struct z3 *z, int tensor);    /* a frozen tensor's partition is not */
+/* Elements of parts before this sub-group's. */
+int64_t z3_group_begin(const struct z3 *z, const struct z3_group *g);
 bool z3_has_file(const struct z3 *z, int tensor);
 bool z3_on_disk(const struct z3 *z, int tensor);
-const struct z3_group *z3_group_of(const struct z3 *z, int tensor);
+const struct z3_group *z3_group_of(const struct z3 *z, int tensor);     /* of one that trains */
 /* Action of the last entry on this rank's partition, wherever in host memory it is. */
 void z3_act_partition(struct z3 *z, int what, int tensor);
 /* Init. */

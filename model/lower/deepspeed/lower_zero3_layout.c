@@ -164,8 +164,9 @@ static void describe_files(struct z3 *z, struct z3_group *g)
     for (int way = 0; way < 2; way++) {
         int *layout = way ? &g->as_grad_file : &g->as_grads;
         *layout = sched_layout(z->d.s, 0);
-        for (int t = g->first; t < g->last; t++) {
-            int64_t n = z3_disk_written(z, t), at = way ? in_files : z->begin[t] - z->begin[g->first];
+        for (int i = g->first; i < g->last; i++) {
+            int t = z->trained[i];
+            int64_t n = z3_disk_written(z, t), at = way ? in_files : z->begin[t] - z3_group_begin(z, g);
             z3_part(z, t, z->d.rank, &from);
             if (n > 0)
                 sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from, n, at * 4);

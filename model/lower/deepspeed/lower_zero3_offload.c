@@ -27,10 +27,12 @@ const struct z3_group *z3_group_of(const struct z3 *z, int t)
 {
     int i = 0;
 
-    while (z->groups[i].last <= t)
+    while (z->groups[i].last <= z->place[t])
         i++;
     return &z->groups[i];
 }
+
+int64_t z3_group_begin(const struct z3 *z, const struct z3_group *g) { return z->begin[z->trained[g->first]]; }
 
 int lower_zero3_check(const struct plan *p)
 {
@@ -92,7 +94,7 @@ void z3_away_declare(struct z3 *z)
         /* _create_param_groups_fp16_flat_cpu_memory: pinned whatever pin_memory says. */
         z->lp = host_buf(z, true, CAT_PARAMS, "partitioned parameters", z->files.flat * d->e);
         z->partition.in = param_keys(z)->pin_memory ? SPACE_PINNED : SPACE_HOST;
-        ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
+        ds_declare(d, &z->partition, CAT_PARAMS, z3_partition_name(z), 1, partition_bytes);
         ds_declare(d, &z->away.here, CAT_ALL_GATHER, "partition on the device", 1, here_bytes);
         z->away.here.holds = HOLDS_PARAM;
         z->away.here.dtype = d->dt;
@@ -162,22 +164,20 @@ void z3_away_partition(struct z3 *z, int t)
     z3_block(z, STREAM_COMPUTE, PHASE_INIT, "await the partition");
 }
 
-static bool is_flat(const struct z3 *z, int t) { return z3_is_flat(z, z3_group_of(z, t)); }
-
 /* Those that were moved. */
 static void partitions_go(struct z3 *z)
 {
     struct ds *d = &z->d;
 
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions go");
-    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++)
-        if (!z3_has_file(z, t))
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z3_in_flat(z, t) && !z3_has_file(z, t))
             ds_act(d, &z->partition, ACT_FREE, t, 0);
     if (!param_keys(z)->pin_memory)
         return;
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "their pinned blocks stay");
-    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++)
-        if (!z3_has_file(z, t))
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z3_in_flat(z, t) && !z3_has_file(z, t))
             pinned_keep(&z->away.pinned, d->s, z->q[t] * d->e);
 }
 
@@ -187,16 +187,20 @@ void z3_away_flatten(struct z3 *z)
     struct ds *d = &z->d;
     int comes = ACT_ALLOC, moved = 0;
 
-    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++, comes = 0) {
+    for (int t = 0; t < d->m->ntensors; t++) {
         int64_t from, n = z3_part(z, t, d->rank, &from);
+        if (!z3_in_flat(z, t))
+            continue;
         if (z3_has_file(z, t)) {
             z3_files_to_flat(z, t, comes);
+            comes = 0;
             continue;
         }
         sched_copy(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
         sched_does(d->s, COPY_SET, 1);
         ds_act_part(d, &z->partition, ACT_R, t, from, n, 0);
         z3_act_partition(z, comes | ACT_W, t);
+        comes = 0;
         moved++;
     }
     if (comes && z->files.flat > 0)     /* room for less than a sub-group */
@@ -526,7 +530,7 @@ static void at_boundary(struct z3 *z, const struct part *p)
     act_part(z, ACT_R | ACT_FREE, &wide);
     if (wide.buf != p->buf)
         sched_act(z->d.s, ACT_FREE, p->buf, 0, 0);
-    sched_act_as(z->d.s, ACT_W, g->grad, 0, 0, z3_own(z, HOLDS_GRAD, DT_FP32, &p->tensor, 1, z->begin[g->first]));
+    sched_act_as(z->d.s, ACT_W, g->grad, 0, 0, z3_own(z, HOLDS_GRAD, DT_FP32, &p->tensor, 1, z3_group_begin(z, g)));
     if (g->host)
         carried(z);
 }

@@ -23,14 +23,14 @@ bool z3_has_file(const struct z3 *z, int t)
 
 bool z3_is_flat(const struct z3 *z, const struct z3_group *g)
 {
-    return !z->files.on || z->begin[g->first] + g->elems <= z->files.flat;
+    return !z->files.on || z3_group_begin(z, g) + g->elems <= z->files.flat;
 }
 
-static bool is_flat(const struct z3 *z, int t) { return z3_is_flat(z, z3_group_of(z, t)); }
+bool z3_in_flat(const struct z3 *z, int t) { return z->place[t] >= 0 && z3_is_flat(z, z3_group_of(z, t)); }
 
 bool z3_on_disk(const struct z3 *z, int t)
 {
-    return z->files.on && !is_flat(z, t) && z3_has_file(z, t);
+    return z->files.on && !z3_in_flat(z, t) && z3_has_file(z, t);
 }
 
 void z3_files_setup(struct z3 *z)
@@ -121,7 +121,7 @@ void z3_act_partition(struct z3 *z, int what, int t)
 {
     int64_t from, n = z3_part(z, t, z->d.rank, &from);
 
-    if (is_flat(z, t))
+    if (z3_in_flat(z, t))
         sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, &t, 1, 0));
     else if (z3_on_disk(z, t))
         act_buffer(z, what, t);

@@ -2,7 +2,7 @@
  *
  * Source: PyTorch 2.15.  A unit is flattened and sharded on the device, and its shard then moved to pageable memory
  * (_init_param_handle_from_params).  The first forward pins all shards, and beside each a gradient of zeros
- * (FlatParamHandle.init_flat_param_attributes): both stay for good.  Every _unshard() copies the shard to the device, in
+ * (FlatParamHandle.init_flat_param_attributes): both stay for good, of what is frozen as well.  Every _unshard() copies the shard to the device, in
  * its own dtype, on the stream of the casts, also where the unit is gathered still, which then drops the copy
  * (pre_unshard, unshard).  _offload_grad() copies a reduced gradient into the pinned one on the stream that reduced it;
  * on the device it lives until the end of backward (_saved_grad_shard), where the CPU waits for the copies
@@ -113,18 +113,18 @@ void fsdp1_await_grads(struct fsdp1 *f)
         AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "drop reduced gradients");
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0)
+        if (f->map.of_class[c] > 0 && f->trains[c])
             sched_act_all(f->s, ACT_FREE, f->fam[c].grads);
 }
 
 /* ---- the optimizer, and first weights ---- */
 
-/* Bytes of the i-th tensor of AdamW's list; 0: not in this rank's shard; -1: there is none.  With use_orig_params it is the
+/* Bytes of the i-th tensor of AdamW's list; 0: not in this rank's shard, or frozen; -1: there is none.  With use_orig_params it is the
  * model's, else the FlatParameters, the root's first. */
 static int64_t listed(const struct fsdp1 *f, int i)
 {
     if (f->rule.orig_params)
-        return i < f->m->ntensors ? flat_piece(&f->map, i, &f->rule) * dtype_bytes(f->r.kept) : -1;
+        return i >= f->m->ntensors ? -1 : f->m->tensors[i].frozen ? 0 : flat_piece(&f->map, i, &f->rule) * dtype_bytes(f->r.kept);
     if (i > f->map.n)
         return -1;
     return bytes_of(f, i == 0 ? UC_ROOT : unit_at(&f->map, i - 1).cls);

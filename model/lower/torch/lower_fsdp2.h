@@ -35,7 +35,8 @@ struct families {
 
 /* With CPUOffloadPolicy, one tensor of unit 0 of a class: how many bytes travel, and where they are. */
 struct offloaded {
-    int64_t up, down;               /* its shard with padding; its gradient without */
+    int64_t up, down;               /* its shard with padding; its gradient without, */
+    bool trains;                    /* which only such a tensor has */
     int staged, cast;               /* families: on the device, in both dtypes */
     int shard, grad, reduced, arrived, unsharded;   /* layouts: its part of the host's shards and gradients, of what
                                          * was reduced on the device, of what is to be added, of the unsharded ones */

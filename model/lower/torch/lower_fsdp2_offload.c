@@ -32,7 +32,8 @@ static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
     int n = f->map.of_class[c];
 
     t->up = share * e;
-    t->down = fsdp2_local_share(f, tensor) * e;
+    t->down = f->m->tensors[tensor].frozen ? 0 : fsdp2_local_share(f, tensor) * e;
+    t->trains = !f->m->tensors[tensor].frozen;
     t->staged = sched_buf(f->s, CAT_TEMPORARIES, "shard on its way", of_class(c), 0, n, round512(t->up));
     t->cast = f->r.used == f->r.kept ? t->staged :
               sched_buf(f->s, CAT_TEMPORARIES, "cast shard", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
@@ -48,10 +49,12 @@ static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t para
     if (t->cast != t->staged)
         sched_holds(f->s, t->cast, fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, 0));
     t->shard = fsdp2_describe_one(f, c, HOLDS_PARAM, kept, i, param_at);
+    t->unsharded = fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, unsharded_at);
+    if (!t->trains)
+        return;
     t->grad = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, grad_at);
     t->reduced = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, reduced_at);
     t->arrived = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, 0);
-    t->unsharded = fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, unsharded_at);
 }
 
 void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
@@ -68,7 +71,7 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
             describe_one(f, c, i, params, grads, reduced, unsharded);
         params += f->param_room(t->up);
         grads += f->grad_room(t->down);
-        reduced += t->up;
+        reduced += t->trains ? t->up : 0;
         unsharded += round512(t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));     /* of a rank alone */
         exact += t->up;
         most = t->down > most ? t->down : most;
@@ -178,24 +181,31 @@ static void add_on_host(struct fsdp2 *f, struct at u, const struct offloaded *t,
     sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "add to grads")->after = AFTER(STREAM_HOST);
 }
 
-/* What was reduced goes when foreach_reduce() returns, or, where AllReduceState holds it, at the end of backward. */
+/* What was reduced goes when foreach_reduce() returns, or, where AllReduceState holds it, at the end of backward.  Frozen tensors have no
+ * gradient. */
 void fsdp2_send_grads(struct fsdp2 *f, struct at u, enum stream st, int from)
 {
     struct schedules *s = f->s;
-    int n = f->ntensors[u.c];
+    int first = 0, last = f->ntensors[u.c] - 1;
     bool held = f->hybrid && !f->cast_grads;
 
-    for (int i = 0; i < n; i++) {
+    while (!f->tensor[u.c][first].trains)
+        first++;
+    while (!f->tensor[u.c][last].trains)
+        last--;
+    for (int i = first; i <= last; i++) {
         const struct offloaded *t = &f->tensor[u.c][i];
+        if (!t->trains)
+            continue;
         sched_copy(s, st, PHASE_REDUCE, "gradient to host", t->down, t->down);
         fsdp2_name(f, u);
         sched_does(s, COPY_SET, 1);
-        sched_act_as(s, i < n - 1 || held ? ACT_R : ACT_R | ACT_FREE, from, u.i, u.by, t->reduced);
+        sched_act_as(s, i < last || held ? ACT_R : ACT_R | ACT_FREE, from, u.i, u.by, t->reduced);
         if (f->has_sharded) {
             sched_act_as(s, ACT_ALLOC | ACT_W, f->arrived[u.c], u.i, u.by, t->arrived);
             add_on_host(f, u, t, st);
         } else {
-            sched_act_as(s, i == 0 ? ACT_ALLOC | ACT_W : ACT_W, f->fam[u.c].grads, u.i, u.by, t->grad);
+            sched_act_as(s, i == first ? ACT_ALLOC | ACT_W : ACT_W, f->fam[u.c].grads, u.i, u.by, t->grad);
         }
     }
     if (!f->has_sharded)
@@ -218,6 +228,8 @@ int64_t fsdp2_loop_bytes(const struct fsdp2 *f)
 
     for (int t = 0; t < f->m->ntensors; t++) {
         int64_t bytes = fsdp2_local_share(f, t) * dtype_bytes(f->r.kept);
+        if (f->m->tensors[t].frozen)
+            continue;
         most = before + 2 * bytes > most ? before + 2 * bytes : most;
         before = bytes;
     }
@@ -231,7 +243,7 @@ static void pin(struct fsdp2 *f, enum unit_class c)
     int64_t bytes = 0;
 
     for (int i = 0; i < f->ntensors[c]; i++)
-        bytes += f->tensor[c][i].down;
+        bytes += fsdp2_local_share(f, unit_tensor(&f->map, c, i)) * dtype_bytes(f->r.kept);
     sched_repeat(s, f->map.of_class[c]);
     sched_copy(s, STREAM_HOST, PHASE_INIT, "pin shards", bytes, bytes);
     fsdp2_name(f, (struct at){ c, 0, 1 });
@@ -249,6 +261,10 @@ void fsdp2_offload_init(struct fsdp2 *f)
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0)
             sched_act_all(f->s, ACT_ALLOC | ACT_W, f->home == SPACE_PINNED ? f->born[c] : f->fam[c].shard);
+    if (f->statistics >= 0) {       /* attributes of the parameters, which FSDP does not move: where they were quantised */
+        sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "quantisation statistics")->flags = OPF_LOAD;
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->statistics, 0, 0);
+    }
     for (int c = 0; c < NUC && f->home == SPACE_PINNED; c++)
         if (f->map.of_class[c] > 0)
             pin(f, (enum unit_class)c);

@@ -32,6 +32,8 @@ def without_gpu():
     for module in (common, flat_param, runtime):
         module._no_dispatch_record_stream = lambda *a: None
     flat_param._data_ptr_allocated = lambda t: t.untyped_storage().nbytes() > 0
+    FakeTensor.data_ptr = lambda t: t.untyped_storage()._cdata     # whose it is: _catch_all_reshard() compares them
+    flat_param._same_storage = lambda a, b: a.untyped_storage()._cdata == b.untyped_storage()._cdata
     data = torch.Tensor.data
 
     def set_data(self, value):

@@ -150,7 +150,7 @@ def run(plan):
     try:
         mesh = base.mesh_of(plan)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), Host() as HOST:
-            model = shard(base.built(plan), plan, mesh)
+            model = shard(base.built(plan, torch.bfloat16 if plan["fsdp"].get("model_dtype") else torch.float32), plan, mesh)
             optimizer, batch = torch.optim.AdamW(model.parameters(), lr=1e-4), base.batch_of(plan)
             HOST.keep(p._local_tensor for p in model.parameters())
             before = dict(HOST.sum)

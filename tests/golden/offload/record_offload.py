@@ -27,13 +27,14 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "collectives"))
+sys.path[:0] = [os.path.join(HERE, "..", "collectives"), os.path.join(HERE, "..", "tune")]
 import record_deepspeed as rec          # sets the environment, then imports torch and deepspeed
 
 import torch
 import torch.multiprocessing as mp
 import transformers
 import deepspeed
+import record_lists as tuned
 
 # A tensor goes to disk from 1 MiB on: half of 4 * 384 * 384 fp32 elements is more, half of 384 * 384 less.
 GPT2_DISK = dict(rec.GPT2, n_layer=2, n_embd=384, n_head=4)
@@ -49,13 +50,13 @@ def opt(device="cpu", **more):
     return dict(device=device, **more) if device == "cpu" else dict(device=device, nvme_path=NVME, **more)
 
 
-def case(*args, optimizer=None, param=None, aio=None, **ds):
+def case(*args, optimizer=None, param=None, aio=None, tune=None, **ds):
     if optimizer:
         ds["offload_optimizer"] = optimizer
     if param:
         ds["offload_param"] = param
     c = rec.case(*args, **ds)
-    c["aio"] = aio
+    c["aio"], c["tune"] = aio, tune
     return c
 
 
@@ -112,6 +113,27 @@ CASES = {
     "s3_gpt2disk_bf16_both_nvme_fast": case("gpt2disk", 3, "bf16", 1, param=opt("nvme", buffer_size=1200000, max_in_cpu=0),
                                             optimizer=opt("nvme", fast_init=True), sub_group_size=1000000, **PART),
 }
+# Adapters, and frozen tensors: partitions of these are pinned one by one, and stay so.
+LORA, USUAL, SAVED, BIASES = tuned.LORA, tuned.USUAL, tuned.SAVED, tuned.BIASES
+SOME = dict(reduce_bucket_size=3000)
+CASES.update({
+    "s1_llama_lora":      case("llama", 1, "bf16", tune=LORA, **CPU, **SOME),
+    "s1_gpt2_usual_gas3_w3": case("gpt2", 1, "bf16", 3, world=3, clip=1.0, tune=USUAL, **CPU, **SOME),
+    "s2_llama_lora_gas2": case("llama", 2, "bf16", 2, tune=LORA, **CPU, **SOME),
+    "s2_gpt2_biases_fp16_unpinned": case("gpt2", 2, "fp16", tune=BIASES, optimizer=opt(pin_memory=False), reduce_bucket_size=500),
+    "s2_llama_saved_overlap_gas3": case("llama", 2, "bf16", 3, overlap_comm=True, tune=SAVED, **CPU, **SOME),
+    "s3_llama_lora":      case("llama", 3, "bf16", tune=LORA, **CPU, **PART, **SOME),
+    "s3_llama_lora_gas3_clip": case("llama", 3, "bf16", 3, clip=1.0, tune=LORA, **CPU, **PART, **SOME),
+    "s3_gpt2_usual_subgroups_w3": case("gpt2", 3, "bf16", 2, world=3, tune=USUAL, sub_group_size=300, **CPU, **PART, **SOME),
+    "s3_llama_lora_param": case("llama", 3, "bf16", 2, param=opt(), tune=LORA, **PART, **SOME),
+    "s3_llama_lora_both": case("llama", 3, "bf16", 2, param=opt(), tune=LORA, **CPU, **PART, **SOME),
+    "s3_llama_saved_both_unpinned": case("llama", 3, "bf16", param=opt(pin_memory=False), optimizer=opt(pin_memory=False), tune=SAVED,
+                                               stage3_param_persistence_threshold=100, **SOME),
+    "s3_gpt2_biases_both_fp32_w3": case("gpt2", 3, "fp32", 2, world=3, param=opt(), tune=BIASES, **CPU, **PART, reduce_bucket_size=500),
+    "s3_llama_usual_both_persistent": case("llama", 3, "bf16", 2, param=opt(), tune=USUAL, **CPU, stage3_param_persistence_threshold=300,
+                                                 stage3_prefetch_bucket_size=5000, stage3_max_reuse_distance=9000, **SOME),
+    "s3_llama_lora_ratio": case("llama", 3, "bf16", 2, sub_group_size=700, optimizer=opt(ratio=0.4), tune=LORA, **PART, **SOME),
+})
 FP32 = dict(grad_accum_dtype="fp32")
 if deepspeed.__version__ == "0.19.8":
     CASES["s1_gpt2_bf16_accum_fp32"] = case("gpt2", 1, "bf16", 2, **CPU, **FP32, **SMALL)
@@ -134,7 +156,7 @@ def ds_config(c, path):
 
 
 def dpx_plan(c):
-    plan = with_path(rec.dpx_plan(c), "/local_nvme")
+    plan = dict(with_path(rec.dpx_plan(c), "/local_nvme"), **(c["tune"] or {}))
     if c["aio"]:
         plan["deepspeed"] = dict(plan["deepspeed"], aio=c["aio"])
     return plan
@@ -250,7 +272,7 @@ def rank_main(rank, c, folder):
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=c["world"],
                                init_method="file://%s/store" % folder)
     nvme = os.path.join(folder, "nvme")
-    model = rec.build(c)
+    model = tuned.tune(rec.build(c), c["tune"]) if c["tune"] else rec.build(c)
     vocab = rec.MODELS[c["model"]]["vocab_size"]
     groups = model.parameters()
     if c["ds"].get("offload_optimizer"):
@@ -295,6 +317,8 @@ def collapse(entries):
 
 
 def run(name, c, outdir):
+    if c["tune"]:
+        import peft                     # noqa: before ranks are forked
     rec.families.load_classes(rec.config_of(c))
     folder = tempfile.mkdtemp()
     try:

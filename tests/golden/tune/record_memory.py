@@ -6,10 +6,14 @@
 As ../memory/record_torch_memory.py records steps in which everything trains, whose machinery this is.
 """
 import argparse
+import contextlib
 import fnmatch
+import importlib
 import json
+import logging
 import os
 import sys
+import types
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "memory"))
 
@@ -67,6 +71,72 @@ def quantise(model, double, storage):
     return model
 
 
+class Library:
+    """Stands for bitsandbytes' kernels, which fake tensors cannot enter."""
+    def __getattr__(self, name):
+        setattr(self, name, lambda *args: 0)
+        return getattr(self, name)
+
+
+class Written:
+    """An operator of bitsandbytes that is the Python of its backend; no input has an outlier."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def default(self, *args, **kwargs):
+        kept = torch.Tensor.__bool__, torch.Tensor.data_ptr
+        torch.Tensor.__bool__, torch.Tensor.data_ptr = lambda t: False, lambda t: 0
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            torch.Tensor.__bool__, torch.Tensor.data_ptr = kept
+
+    __call__ = default
+
+
+def write_int8_operators():
+    """8-bit products as bitsandbytes' CUDA backend has them: backends/cuda/ops.py, and where that has none, backends/default/ops.py."""
+    import bitsandbytes as bnb
+    import bitsandbytes.backends.default.ops as usual
+    taken = {}
+    register, library = bnb._ops.register_kernel, bnb.cextension.lib
+    bnb._ops.register_kernel = lambda name, device: lambda function: taken.__setitem__((name.split("::")[1], device), function)
+    bnb.cextension.lib = Library()
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
+    try:
+        importlib.reload(usual)
+        source = importlib.import_module("bitsandbytes.backends.cuda.ops")
+    finally:
+        bnb._ops.register_kernel, bnb.cextension.lib = register, library
+    source._cuda_device_of = lambda t: contextlib.nullcontext()
+    source.CUBLAS_Context = types.SimpleNamespace(get_instance=lambda: types.SimpleNamespace(get_context=lambda device: 0))
+    for name in ("int8_vectorwise_quant", "int8_linear_matmul", "int8_mm_dequant", "int8_scaled_mm", "int8_mixed_scaled_mm"):
+        setattr(torch.ops.bitsandbytes, name, Written(taken.get((name, "cuda")) or taken[(name, "default")]))
+
+
+def quantise_int8(model):
+    """The same layers become bitsandbytes' Linear8bitLt, with transformers' threshold."""
+    import bitsandbytes as bnb
+    write_int8_operators()
+    logging.disable(logging.WARNING)
+    for name, module in list(model.named_modules()):
+        if type(module) is not torch.nn.Linear or module is model.get_output_embeddings():
+            continue
+        layer = bnb.nn.Linear8bitLt.__new__(bnb.nn.Linear8bitLt)
+        torch.nn.Module.__init__(layer)
+        layer.in_features, layer.out_features, layer.bias, layer.index = module.in_features, module.out_features, module.bias, None
+        layer.weight = torch.nn.Parameter(torch.empty(module.weight.shape, dtype=torch.int8, device="cuda"), requires_grad=False)
+        layer.weight.CB = layer.weight.SCB = None
+        layer.state = bnb.MatmulLtState()
+        layer.state.threshold, layer.state.has_fp16_weights, layer.state.use_pool = 6.0, False, True
+        layer.state.CB, layer.state.SCB = layer.weight.data, torch.empty(module.out_features, dtype=torch.float32, device="cuda")
+        EXTRAS.append(layer.state.SCB)
+        model.set_submodule(name, layer)
+    model.is_loaded_in_8bit = True
+    return model
+
+
 def quantise_torchao(model):
     """The same layers' weights become torchao's Int8Tensor."""
     from torchao.quantization import Int8Tensor
@@ -85,6 +155,8 @@ def tune(model, plan):
     WIDE[:] = [True] * (plan["train"] == "lora" and bool(plan.get("ddp", {}).get("model_dtype")))
     if plan.get("base_dtype") == "int8-torchao":
         model = quantise_torchao(model)
+    elif plan.get("base_dtype") == "int8":
+        model = quantise_int8(model)
     elif plan.get("base_dtype"):
         model = quantise(model, BASES[plan["base_dtype"]], torch.bfloat16 if plan["strategy"] == "fsdp" else torch.uint8)
     if plan["train"] == "lora":
@@ -200,6 +272,12 @@ def cases():
     yield packed_fsdp("llama-8b", "nf4-double", dict(every, rank=64), world=2, batch=1, seq=1024, recompute="full")
     yield packed("llama-10m", "nf4-double", dict(every, dropout=0.05), world=4, batch=2, seq=256)
     yield packed("llama-10m", "nf4", every, world=4, batch=2, seq=256, kernels="torch-eager")
+    for narrow in (False, True):
+        yield packed("llama-10m", "int8", {"rank": 8}, narrow, world=4, batch=2, seq=256)
+        yield packed("llama-10m", "int8", every, narrow, world=4, batch=2, seq=256)
+        yield packed("llama-10m", "int8", dict(every, dropout=0.05), narrow, world=4, batch=2, seq=256, accumulation=2)
+        yield packed("qwen2", "int8", every, narrow, world=4, batch=2, seq=256)
+        yield packed("llama-8b", "int8", dict(every, rank=64), narrow, world=2, batch=1, seq=1024)
     ao = dict(narrow=True, world=1, batch=2, seq=256)
     yield packed("llama-10m", "int8-torchao", {"rank": 8}, **ao)
     yield packed("llama-10m", "int8-torchao", every, **ao)
@@ -236,4 +314,5 @@ def main():
             print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
