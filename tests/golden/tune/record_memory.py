@@ -236,4 +236,5 @@ def main():
             print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
