@@ -11,6 +11,7 @@
 
 #define GOLDEN "tests/golden/tune/memory.jsonl"
 #define MUON "tests/golden/tune/muon.jsonl"      /* by record_muon.py: under FSDP2 */
+#define MUON_LORA "tests/golden/tune/muon_lora.jsonl"   /* of adapters alone */
 #define FOLLOWED 1e-4
 
 static int steps, lora, frozen, wrong;
@@ -99,6 +100,7 @@ static void entries_use_what_is_there(void **state)
     (void)state;
     each_line(GOLDEN, check_entries);
     each_line(MUON, check_entries);
+    each_line(MUON_LORA, check_entries);
 }
 
 static void what_persists_agrees_to_the_byte(void **state)
@@ -106,6 +108,7 @@ static void what_persists_agrees_to_the_byte(void **state)
     (void)state;
     each_line(GOLDEN, check_persistent);
     each_line(MUON, check_persistent);
+    each_line(MUON_LORA, check_persistent);
 }
 
 static void muon_peaks_agree(void **state)
@@ -113,6 +116,7 @@ static void muon_peaks_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(MUON, check_peak) >= 16);
+    assert_true(each_line(MUON_LORA, check_peak) >= 1);
     assert_int_equal(wrong, 0);
 }
 
@@ -131,6 +135,7 @@ static void muon_takes_what_it_takes_for_the_moment(void **state)
 {
     (void)state;
     each_line(MUON, check_moment);
+    each_line(MUON_LORA, check_moment);
 }
 
 int main(void)
