@@ -164,9 +164,9 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
 
     varied(CELL(s, d), 1, KNOB_SAVES, knobs);
     for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
-        struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
-        if (each % b || (o->micro_batch && b != o->micro_batch))
+        if (each % b || (o->micro_batch && b != o->micro_batch))        /* of up to a million few divide */
             continue;
+        struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
         p.kernels = o->kernels;

@@ -201,7 +201,6 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
     for (int r = 0; r < NRECOMPUTE && !rc; r++) {
         g->first_program = g->programs.n;
         for (int64_t pipe = 1; pipe <= rest && pipe <= o->model->layers && pipe <= EVALUATION_STAGES && !rc; pipe++) {
-            struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
             if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
                 o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1 && o->model->experts == 0))
@@ -210,6 +209,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
                 g->too_long++;
                 continue;
             }
+            struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             plan_defaults(&p, of.strategy, of.dialect, o->precision);
             if (!choose_optimizer(g, &p))
                 return 0;
