@@ -161,6 +161,11 @@ static void write_scaled(const struct plan *p, FILE *to)
     flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
     flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");
     flag(to, o->fp8_format && o->tp_only_amax_red, "--tp-only-amax-red");
+    if (plan_scaled(p) && o->first_last_layers_bf16) {
+        flag(to, true, "--first-last-layers-bf16");
+        number(to, "--num-layers-at-start-in-bf16", o->num_layers_at_start_in_bf16);
+        number(to, "--num-layers-at-end-in-bf16", o->num_layers_at_end_in_bf16);
+    }
     if (o->fp8_format && o->fp8_recipe == FP8_DELAYED)
         number(to, "--fp8-amax-history-len", o->fp8_amax_history_len);
 }

@@ -299,6 +299,15 @@ static int read_word(const struct import *in, const char *option, const char *ke
     return fail("%s: %s: expected one of the words that `dpxplan list keys` has for megatron.%s", in->where, option, key);
 }
 
+/* A number that may be 0. */
+static int read_layers(const struct import *in, const char *name, int64_t *out)
+{
+    const json_t *v = json_object_get(in->from, name);
+
+    *out = v ? json_integer_value(v) : 1;
+    return !v || (json_is_integer(v) && *out >= 0 && *out <= MODEL_MAX_LAYERS) ? 0 : fail("%s: %s: expected a number of layers", in->where, name);
+}
+
 /* --fp8 is --fp8-format's older name; NeMo's "fp8" too. */
 static int read_scaled(struct import *in)
 {
@@ -317,8 +326,8 @@ static int read_scaled(struct import *in)
     o->reuse_grad_buf_for_mxfp8_param_ag = import_has(in, "reuse_grad_buf_for_mxfp8_param_ag");
     o->tp_only_amax_red = import_has(in, "tp_only_amax_red");
     o->first_last_layers_bf16 = import_has(in, "first_last_layers_bf16");
-    if (import_integer(in, "num_layers_at_start_in_bf16", 1, &o->num_layers_at_start_in_bf16) < 0 ||
-        import_integer(in, "num_layers_at_end_in_bf16", 1, &o->num_layers_at_end_in_bf16) < 0)
+    if (read_layers(in, "num_layers_at_start_in_bf16", &o->num_layers_at_start_in_bf16) < 0 ||
+        read_layers(in, "num_layers_at_end_in_bf16", &o->num_layers_at_end_in_bf16) < 0)
         return -1;
     return import_integer(in, "fp8_amax_history_len", 1, &o->fp8_amax_history_len);
 }

@@ -28,7 +28,8 @@ static struct args args_of(const struct plan *p)
         .shared_f = (double)m->shared_ffn, .etp = (double)etp, .ep = (double)ep, .expert_dp = (double)(p->cluster.world_size / (etp * ep * of->pipeline)),
         .q_rank = (double)m->q_rank, .kv_rank = (double)m->kv_rank, .qk_dim = (double)(m->head_dim - m->rope_dim), .rope_dim = (double)m->rope_dim,
         .v_dim = (double)m->value_dim,
-        .swiglu = m->mlp == MLP_GATED, .rms = m->norm == NORM_RMS, .untied = !m->tied, .distributed = p->strategy == STRAT_ZERO1, .biased = m->mlp_bias };
+        .swiglu = m->mlp == MLP_GATED, .rms = m->norm == NORM_RMS, .untied = !m->tied, .distributed = p->strategy == STRAT_ZERO1, 
+        .biased = m->mlp_bias || (m->experts > 0 && m->out_bias) };
 }
 
 /* self_attn_term. */

@@ -95,7 +95,8 @@ static const struct { const char *key, *option; bool is_truth; } of_codes[] = {
     { "fp8_recipe", "fp8_recipe", false }, { "fp4_recipe", "fp4_recipe", false }, { "fp8_amax_history_len", "fp8_amax_history_len", false },
     { "fp8_param_gather", "fp8_param_gather", true }, { "fp8_param", "fp8_param_gather", true }, { "fp8_params", "fp8_param_gather", true },
     { "reuse_grad_buf_for_mxfp8_param_ag", "reuse_grad_buf_for_mxfp8_param_ag", true }, { "tp_only_amax_red", "tp_only_amax_red", true },
-    { "first_last_layers_bf16", "first_last_layers_bf16", true },
+    { "first_last_layers_bf16", "first_last_layers_bf16", true }, { "num_layers_at_start_in_bf16", "num_layers_at_start_in_bf16", false },
+    { "num_layers_at_end_in_bf16", "num_layers_at_end_in_bf16", false },
 };
 
 /* ---- fields that are true or false ---- */

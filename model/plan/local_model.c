@@ -8,6 +8,19 @@
 #include "model/plan/megatron_model.h"
 #include "model/plan/titan_experts.h"
 
+/* Of the model's first and last layers that stay in 16 bits the rank's: its chunks lie in the model's order. */
+static void count_ends(const struct plan *p, const struct local_share *s, struct megatron_options *o)
+{
+    int64_t start = p->megatron.num_layers_at_start_in_bf16, end = p->model.layers - p->megatron.num_layers_at_end_in_bf16;
+
+    o->num_layers_at_start_in_bf16 = o->num_layers_at_end_in_bf16 = 0;
+    for (int c = 0; c < s->nchunks; c++)
+        for (int64_t i = 0; i < s->chunk[c].blocks; i++) {
+            o->num_layers_at_start_in_bf16 += s->chunk[c].first + i < start;
+            o->num_layers_at_end_in_bf16 += s->chunk[c].first + i >= end;
+        }
+}
+
 /* The share of the whole model, in a plan of its own. */
 static int cut(const struct plan *p, struct local_model *out)
 {
@@ -19,6 +32,7 @@ static int cut(const struct plan *p, struct local_model *out)
         free(out->own.partial);
         return -1;
     }
+    count_ends(p, &out->share, &out->own.plan.megatron);
     out->plan = &out->own.plan;
     out->model = &out->own.plan.model;
     out->partial = out->own.partial;

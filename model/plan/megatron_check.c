@@ -95,6 +95,7 @@ static int check_scaled(const struct plan *p, const char *where)
     const char *why = gpu_lacks_scaled(&p->cluster.gpu, s);
     int64_t ranks = p->parallel.tensor > 1 ? p->parallel.tensor : 1, unit = s == SCALED_MXFP8 || s == SCALED_NVFP4 ? 32 : 16;
     int64_t tokens = p->micro_batch * plan_rank_seq(p) / (p->parallel.sequence ? ranks : 1);
+    int64_t most = p->model.layers / (p->parallel.pipeline > 1 ? p->parallel.pipeline : 1);
     const int64_t widths[] = { p->model.hidden, p->model.ffn / ranks, p->model.heads * p->model.head_dim / ranks };
 
     if (o->fp8_format && o->fp4_format)
@@ -112,9 +113,12 @@ static int check_scaled(const struct plan *p, const char *where)
     if (tokens % (unit == 32 ? 32 : 8))
         return fail("%s: megatron.%s: %" PRId64 " tokens on a rank: Transformer Engine asks for multiples of %d", where,
                     o->fp8_format ? "fp8_format" : "fp4_format", tokens, unit == 32 ? 32 : 8);
-    if (o->first_last_layers_bf16)
-        return fail("%s: megatron.first_last_layers_bf16: %s", where, s == SCALED_FP8_TENSOR && o->fp8_recipe == FP8_DELAYED ?
-                    "delayed scaling does not support first / last layer in BF16" : "layers in 16 bits beside others are not modelled yet");
+    if (o->first_last_layers_bf16 && s == SCALED_FP8_TENSOR && o->fp8_recipe == FP8_DELAYED)
+        return fail("%s: megatron.first_last_layers_bf16: delayed scaling does not support first / last layer in BF16", where);
+    for (int i = 0; i < 2 && o->first_last_layers_bf16; i++)
+        if ((i ? o->num_layers_at_end_in_bf16 : o->num_layers_at_start_in_bf16) > most)
+            return fail("%s: megatron.num_layers_at_%s_in_bf16: must be between 0 and number of layers per pipeline stage (%" PRId64 ")", where,
+                        i ? "end" : "start", most);
     if (o->fp8_param_gather && s == SCALED_MXFP8 && !o->reuse_grad_buf_for_mxfp8_param_ag)
         return fail("%s: megatron.fp8_param_gather: mxfp8's parameters share the gradients' buffer: reuse_grad_buf_for_mxfp8_param_ag true", where);
     return 0;

@@ -188,6 +188,15 @@ bool program_piece_windowed(const struct plan *p, enum piece_id id)
     return model_windowed(&p->model, first);
 }
 
+/* fp8_utils.py, is_first_last_bf16_layer(). */
+bool program_unscaled(const struct plan *p, int64_t b)
+{
+    const struct megatron_options *o = &p->megatron;
+
+    return o->first_last_layers_bf16 && p->dialect == DIALECT_MEGATRON && plan_scaled(p) != SCALED_NONE &&
+           (b < o->num_layers_at_start_in_bf16 || b >= p->model.layers - o->num_layers_at_end_in_bf16);
+}
+
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
     return program_piece_in_chunk(p, b, first_of_chunks(p) ? place_in_chunk(p, b) : b);
@@ -202,6 +211,8 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
         return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
+    if (program_unscaled(p, b))
+        return recomputed ? PIECE_UNSCALED_RECOMPUTED : PIECE_UNSCALED;
     if (program_attends_twice(p) && model_windowed(&p->model, b))
         return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
     return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
@@ -218,7 +229,7 @@ int program_period(const struct plan *p)
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
     if (model_blocks_differ(m))
         every = every / gcd(every, m->moe_every) * m->moe_every;
-    if (first_of_chunks(p))
+    if (first_of_chunks(p) || program_unscaled(p, 0) || program_unscaled(p, m->layers - 1))
         every = m->layers;
     return (int)(every < m->layers ? every : m->layers);
 }
@@ -470,13 +481,20 @@ bool program_saves_on_host(const struct plan *p)
     return all && p->kernels != KERNELS_DPX;
 }
 
+/* Transformer Engine's formats: which casts there are, and whether layers of the ends have none. */
+static bool same_scaled(const struct plan *a, const struct plan *b)
+{
+    return plan_scaled(a) == plan_scaled(b) && a->megatron.fp8_recipe == b->megatron.fp8_recipe &&
+           a->megatron.first_last_layers_bf16 == b->megatron.first_last_layers_bf16;
+}
+
 bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
 
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && program_recomputes_all(a) == program_recomputes_all(b) &&
-           !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks && a->kernels == b->kernels &&
+           same_scaled(a, b) && !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
            program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&

@@ -25,10 +25,10 @@
 #include "model/plan/attention.h"
 
 /* Where some layers have a mask and others none (program_attends_twice()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
- * without experts where others have some.  PIECE_FIRST is
+ * without experts where others have some.  PIECE_UNSCALED is in 16 bits where others are cast to 8 or 4 (program_unscaled()).  PIECE_FIRST is
  * block 0 where its input needs no gradient, as behind an embedding that does not train. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_FIRST, PIECE_FIRST_RECOMPUTED,
+                PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_FIRST, PIECE_FIRST_RECOMPUTED, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED,
                 PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
@@ -261,6 +261,9 @@ int  program_half(const struct program *g, enum piece_id piece, enum pass pass, 
 bool program_attends_twice(const struct plan *p);
 bool program_piece_windowed(const struct plan *p, enum piece_id id);
 
+/* Is block b in 16 bits, with layers beside it that Transformer Engine casts (megatron.first_last_layers_bf16)? */
+bool program_unscaled(const struct plan *p, int64_t b);
+
 /* Piece of block b of the model under the plan's recompute and recompute_interval: block b is
  * recomputed when b is a multiple of the interval; with megatron.recompute_num_layers where it is among the first of its chunk. */
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
@@ -282,7 +285,7 @@ static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED &&
 static inline bool piece_is_recomputed(enum piece_id id)
 {
     return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED || id == PIECE_DENSE_RECOMPUTED ||
-           id == PIECE_FIRST_RECOMPUTED;
+           id == PIECE_FIRST_RECOMPUTED || id == PIECE_UNSCALED_RECOMPUTED;
 }
 
 /* Tensors of a piece: index of the first one in model->tensors of the given

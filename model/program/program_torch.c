@@ -29,6 +29,7 @@ struct run {
     int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
     struct plan        as;              /* its layers all of the kind that is traced, */
     int                traced;          /* the first of which this is */
+    bool               unscaled;
     const struct local_model *local;
     bool               megatron, stages;        /* its layers; embedding and head are on different ranks */
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
@@ -155,6 +156,7 @@ static void forward(struct run *r, bool autocast)
     torch_model_init(&r->b, &r->t, r->local);
     r->b.stages = r->stages;
     r->b.traced = r->traced;
+    r->b.unscaled = r->unscaled;
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
@@ -334,7 +336,7 @@ static int take(const struct run *r, int part, struct piece *out)
 
 static bool is_dense(enum piece_id id) { return id == PIECE_DENSE || id == PIECE_DENSE_RECOMPUTED; }
 
-/* Blocks with a mask, or without, where a plan has both; with experts, or without. */
+/* Blocks with a mask, or without, where a plan has both; with experts, or without; in 16 bits beside others. */
 static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain)
 {
     r->as = *p;
@@ -343,6 +345,7 @@ static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain
     else if (program_attends_twice(p))
         r->as.model.window = 0;
     const struct model *m = r->local->model;
+    r->unscaled = plain == PIECE_UNSCALED;
     r->traced = 0;
     while (model_blocks_differ(m) && model_has_experts(m, r->traced) == is_dense(plain))
         r->traced++;
@@ -471,7 +474,9 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     tape_init(&r->t, 512);
     if (build_kind(r, p, out, plain, again, true) == 0 &&
         (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0) &&
-        (!model_blocks_differ(&p->model) || build_kind(r, p, out, PIECE_DENSE, PIECE_DENSE_RECOMPUTED, false) == 0)) {
+        (!model_blocks_differ(&p->model) || build_kind(r, p, out, PIECE_DENSE, PIECE_DENSE_RECOMPUTED, false) == 0) &&
+        (!(program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1)) ||
+         build_kind(r, p, out, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED, false) == 0)) {
         settle_head(p, out, all ? again : plain);
         out->boundary = round_up(p->micro_batch * p->seq / (local->share.sequence ? local->share.tensor_ranks : 1)
                                  * p->model.hidden * dtype_bytes(r->b.dt), 512);

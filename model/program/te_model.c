@@ -39,7 +39,7 @@ static var param(const struct torch_model *b, enum tensor_role role, bool bias)
 static struct te_scaled scaled_of(const struct torch_model *b)
 {
     const struct plan *p = b->p;
-    enum scaled s = b->block == TENSOR_HEAD ? SCALED_NONE : plan_scaled(p);
+    enum scaled s = b->block == TENSOR_HEAD || b->unscaled ? SCALED_NONE : plan_scaled(p);
     bool now = s == SCALED_NVFP4 || (s == SCALED_FP8_TENSOR && p->megatron.fp8_recipe == FP8_TENSORWISE);
 
     return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
@@ -256,7 +256,7 @@ static var mlp_of(struct torch_model *b, var n)
 }
 
 /* Of a norm's result: its layer takes it over where it casts it (LayerNormLinear), else its name is held beside the layers behind. */
-static var last_use(const struct torch_model *b, var n) { return plan_scaled(b->p) ? 0 : n; }
+static var last_use(const struct torch_model *b, var n) { return scaled_of(b).format ? 0 : n; }
 
 /* megatron-core's own norms are modules beside the MLP. */
 var te_mlp(struct torch_model *b, var x)
@@ -440,11 +440,13 @@ bool te_turns(const struct plan *p)
     return plan_scaled(p) == SCALED_FP8_TENSOR && (arch < 100 || arch >= 120);
 }
 
-bool te_is_cast(const struct tensor *t)
+bool te_is_cast(const struct plan *p, const struct tensor *t)
 {
+    if (t->block < 0 || program_unscaled(p, t->block))
+        return false;
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
-        return t->block >= 0 && !t->is_bias;
+        return !t->is_bias;
     default:
         return false;
     }
@@ -455,7 +457,7 @@ int64_t te_cast_numel(const struct local_model *local, int block)
     int64_t sum = 0;
 
     for (int i = 0; i < local->model->ntensors && plan_scaled(local->plan); i++)
-        if (te_is_cast(&local->model->tensors[i]) && (block < 0 || local->model->tensors[i].block == block))
+        if (te_is_cast(local->plan, &local->model->tensors[i]) && (block < 0 || local->model->tensors[i].block == block))
             sum += local->model->tensors[i].numel;
     return sum;
 }
@@ -471,7 +473,7 @@ int64_t te_weight_bytes(const struct local_model *local)
     int ways = te_ways(p) - (p->megatron.fp8_param_gather && s != SCALED_MXFP8);
 
     for (int i = 0; i < local->model->ntensors && s; i++)
-        if (te_is_cast(&local->model->tensors[i]))
+        if (te_is_cast(p, &local->model->tensors[i]))
             sum += ways * round_up(dtype_scaled_bytes(s, local->model->tensors[i].numel), 512);
     return sum;
 }

@@ -32,7 +32,7 @@ int64_t te_buffer_bytes(const struct local_model *local);
  * kept, along rows, along columns; is this tensor cast; how many numbers of a block are (of all blocks: < 0). */
 bool    te_turns(const struct plan *p);
 int     te_ways(const struct plan *p);
-bool    te_is_cast(const struct tensor *t);
+bool    te_is_cast(const struct plan *p, const struct tensor *t);      /* of this plan's model */
 int64_t te_cast_numel(const struct local_model *local, int block);
 /* Bytes of these codes that stay from the first step on, beside parameters (is_first_microbatch: cast once a step); and of scales and of
  * the largest numbers of steps before: of each layer's 12 tensors of forward and 8 of backward. */

@@ -92,6 +92,7 @@ struct torch_model {
     var         lasting[TORCH_BUFFERS];
     const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
+    bool        unscaled;       /* a block in 16 bits (program_unscaled()) */
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
     int         nregions;

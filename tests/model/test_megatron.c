@@ -407,6 +407,9 @@ static void a_plan_survives_its_command_line(void **state)
         p.megatron.fp8_param_gather = k == 4;
         p.megatron.tp_only_amax_red = k == 7;
         p.megatron.fp8_amax_history_len = k == 7 ? 16 : 1;
+        p.megatron.first_last_layers_bf16 = k == 4;
+        p.megatron.num_layers_at_start_in_bf16 = k == 4 ? 2 : 1;
+        p.megatron.num_layers_at_end_in_bf16 = k == 4 ? 0 : 1;
         if (k >= 8)
             what_is_said_otherwise(&p, k - 8);
         assert_int_equal(plan_check(&p, "t"), 0);

@@ -3,6 +3,8 @@
 #include "tests/model/plans.h"
 
 #include "model/lower/lower.h"
+#include "model/plan/knob.h"
+#include "model/plan/local_model.h"
 #include "model/program/te_model.h"
 
 enum { BLOCKS = 4, RANKS = 8 };
@@ -171,6 +173,114 @@ static void weights_are_cast_once_a_step(void **state)
     schedules_free(&s);
 }
 
+/* ---- layers of the ends in 16 bits ---- */
+
+static void ends(struct plan *p, struct kind k, int64_t start, int64_t end)
+{
+    of(p, k, STRAT_ZERO1);
+    p->megatron.first_last_layers_bf16 = true;
+    p->megatron.num_layers_at_start_in_bf16 = start;
+    p->megatron.num_layers_at_end_in_bf16 = end;
+    plan_resolve(p);
+}
+
+/* They are the blocks of a plan without codes, and the others those of one without such ends. */
+static void ends_are_blocks_without_codes(void **state)
+{
+    static const struct kind kinds[] = {
+        { "h100", SCALED_FP8_TENSOR, true, false }, { "h100", SCALED_FP8_BLOCK, false, false }, { "b200", SCALED_MXFP8, false, false },
+        { "b200", SCALED_NVFP4, false, false },
+    };
+    struct program g = { 0 }, plain = { 0 }, all = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int again = 0; again < 2; again++) {
+            struct plan p[3];
+            ends(&p[0], kinds[i], 1, 1);
+            of(&p[1], (struct kind){ kinds[i].gpu, SCALED_NONE, false, false }, STRAT_ZERO1);
+            of(&p[2], kinds[i], STRAT_ZERO1);
+            for (int k = 0; k < 3; k++)
+                p[k].recompute = again ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+            assert_int_equal(program_build(&p[0], &g) | program_build(&p[1], &plain) | program_build(&p[2], &all), 0);
+            for (int pass = 0; pass < NPASS; pass++) {
+                enum piece_id end = again ? PIECE_UNSCALED_RECOMPUTED : PIECE_UNSCALED, block = again ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
+                assert_true(g.piece[end].key[pass] == plain.piece[block].key[pass]);
+                assert_true(g.piece[block].key[pass] == all.piece[block].key[pass]);
+                assert_true(g.piece[end].key[pass] != g.piece[block].key[pass]);
+                assert_int_equal(g.piece[end].saved, plain.piece[block].saved);
+                assert_int_equal(g.piece[block].saved, all.piece[block].saved);
+                assert_int_equal(g.piece[PIECE_HEAD].saved, all.piece[PIECE_HEAD].saved);
+            }
+            assert_int_equal(program_piece_of_block(&p[0], 0), again ? PIECE_UNSCALED_RECOMPUTED : PIECE_UNSCALED);
+            assert_int_equal(program_piece_of_block(&p[0], BLOCKS - 1), again ? PIECE_UNSCALED_RECOMPUTED : PIECE_UNSCALED);
+            assert_int_equal(program_piece_of_block(&p[0], 1), again ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK);
+            for (int k = 0; k < 3; k++)
+                plan_free(&p[k]);
+        }
+    program_free(&g);
+    program_free(&plain);
+    program_free(&all);
+}
+
+/* Half of four blocks: what they keep, gather and cast is half of it. */
+static void ends_keep_and_gather_16_bits(void **state)
+{
+    static const struct { struct kind k; double bytes; } cases[] = {
+        { { "h100", SCALED_FP8_TENSOR, true, true }, 2 }, { { "b200", SCALED_FP8_TENSOR, true, false }, 2 + 1 }, { { "h100", SCALED_FP8_BLOCK, false, true }, 2 * 33. / 32 },
+    };
+    struct schedules s = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int overlaps = 0; overlaps < 2; overlaps++) {
+            int64_t sum = 0, cast = 0;
+            double codes = cases[i].k.gathers ? (cases[i].k.s == SCALED_FP8_BLOCK ? 33. / 32 : 1) * WEIGHTS / 2 : 0;
+            struct plan p;
+            ends(&p, cases[i].k, 2, 0);
+            p.megatron.overlap_grad_reduce = p.megatron.overlap_param_gather = overlaps;
+            lowered(&p, 0, &s);
+            for (int b = 0; b < s.nbufs; b++)
+                if (s.bufs[b].category == CAT_PARAMS || s.bufs[b].category == CAT_GRADS || s.bufs[b].category == CAT_OPTIMIZER)
+                    sum += s.bufs[b].bytes * (strcmp(s.bufs[b].what, "parameters as they were made") != 0);
+            for (int o = s.begin[SCHED_STEADY]; o < s.end[SCHED_STEADY]; o++)
+                cast += s.ops[o].kind == OP_COPY && !strcmp(s.ops[o].what, "weights to codes");
+            assert_close((double)sum, (double)WEIGHTS / 2 * (cases[i].bytes + 5.5) + ((double)REST + (double)WEIGHTS / 2) * 7.5, 1e-4);
+            assert_close((double)gathered(&s, DT_UINT8), codes, 1e-4);
+            assert_close((double)gathered(&s, DT_BF16), 2 * ((double)WEIGHTS + REST - (cases[i].k.gathers ? (double)WEIGHTS / 2 : 0)), 1e-4);
+            assert_int_equal(cast, cases[i].k.gathers ? 0 : 2);
+            plan_free(&p);
+        }
+    schedules_free(&s);
+}
+
+/* The first of four blocks and the last two in 16 bits: of two stages the first has one that is cast; interleaved (blocks 0 and 2; 1 and 3) the
+ * second. */
+static void stages_have_their_own_ends(void **state)
+{
+    (void)state;
+    for (int chunks = 1; chunks < 3; chunks++)
+        for (int stage = 0; stage < 2; stage++) {
+            struct local_model local;
+            struct evaluation e;
+            struct plan p;
+            ends(&p, (struct kind){ "h100", SCALED_FP8_TENSOR, true, false }, 1, 2);
+            p.parallel.pipeline = 2;
+            p.parallel.pipeline_schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+            p.accumulation = 4;
+            knob_follow(&p, NULL, NULL);
+            p.parallel.virtual_stages = chunks;
+            plan_resolve(&p);
+            assert_int_equal(plan_check(&p, "plan"), 0);
+            assert_int_equal(local_model_of(&p, stage * RANKS / 2, &local), 0);
+            assert_int_equal(te_cast_numel(&local, -1), stage == chunks - 1 ? WEIGHTS / BLOCKS : 0);
+            local_model_free(&local);
+            assert_int_equal(evaluate(&p, &e), 0);
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     struct plan p;
@@ -188,7 +298,9 @@ static void what_cannot_be_is_refused_by_name(void **state)
     p.megatron.first_last_layers_bf16 = true;
     plan_refused(&p, "delayed scaling does not support");
     p.megatron.fp8_recipe = FP8_TENSORWISE;
-    plan_refused(&p, "not modelled yet");
+    p.megatron.num_layers_at_start_in_bf16 = BLOCKS + 1;
+    plan_refused(&p, "must be between 0 and number of layers per pipeline stage (4)");
+    p.megatron.num_layers_at_start_in_bf16 = 1;
     p.megatron.first_last_layers_bf16 = false;
     p.seq = 60;
     plan_refused(&p, "60 tokens on a rank");
@@ -210,6 +322,9 @@ int main(void)
         cmocka_unit_test(ranks_agree_on_the_largest_numbers),
         cmocka_unit_test(the_largest_are_a_stages),
         cmocka_unit_test(weights_are_cast_once_a_step),
+        cmocka_unit_test(ends_are_blocks_without_codes),
+        cmocka_unit_test(ends_keep_and_gather_16_bits),
+        cmocka_unit_test(stages_have_their_own_ends),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/megatron_codes", tests, NULL, NULL);

@@ -110,6 +110,23 @@ static void deepseek_has_its_published_parameters(void **state)
     model_free(&p.model);
 }
 
+/* Of gpt-oss-20b it counts the routers' biases, and no others: 24 layers of 2 x 2880 (4096 + 512) of attention, two norms, a router of 32 with biases, 32
+ * experts of 3 x 2880^2; both ends; the last norm. */
+static void gpt_oss_has_biases_in_its_routers(void **state)
+{
+    struct plan p = gpt3();
+    struct megatron_report r;
+    const double h = 2880, layer = 2 * h * (4096 + 512) + 2 * h + 32 * (h + 1) + 32 * 3 * h * h;
+
+    (void)state;
+    assert_int_equal(model_load("gpt-oss-20b", &p.model), 0);
+    p.parallel.tensor = p.parallel.pipeline = 1;
+    p.cluster.world_size = 1;
+    assert_int_equal(megatron_report_of(&p, &r), 0);
+    assert_close(r.weights, 18 * (24 * layer + 2 * 201088 * h + h), 1e-12);
+    model_free(&p.model);
+}
+
 static void every_recorded_mixture(void **state)
 {
     enum { FIELDS = 31 };
@@ -154,6 +171,7 @@ int main(void)
         cmocka_unit_test(the_distributed_optimizer_divides_twelve_bytes),
         cmocka_unit_test(every_recorded_report),
         cmocka_unit_test(deepseek_has_its_published_parameters),
+        cmocka_unit_test(gpt_oss_has_biases_in_its_routers),
         cmocka_unit_test(every_recorded_mixture),
     };
     return cmocka_run_group_tests_name("model/megatron_memory", tests, NULL, NULL);

@@ -85,7 +85,7 @@ static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
 
 static void forward_piece(struct mega *z, enum piece_id piece, int block, int by)
 {
-    if (z->at->casts && piece_is_block(piece))
+    if (z->at->casts && piece_is_block(piece) && !program_unscaled(z->p, block))
         cast_weights(z, piece, block, by);
     if (z->at->waits)
         forward_gathering(z, piece, block);

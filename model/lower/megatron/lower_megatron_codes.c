@@ -54,7 +54,7 @@ void megatron_cast_params(struct mega *z)
     if (!z->codes || format(z) == SCALED_MXFP8)
         return;
     for (int t = 0; t < z->m->ntensors; t++)
-        if (te_is_cast(&z->m->tensors[t]))
+        if (te_is_cast(z->p, &z->m->tensors[t]))
             weights += blocks ? ceil_div(z->m->tensors[t].numel, 128 * 128) : 1;
     sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "parameters to bf16", 4 * n, 2 * n);
     if (!delayed)

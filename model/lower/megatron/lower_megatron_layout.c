@@ -88,7 +88,7 @@ static void put(struct mega_layout *l, int tensor, int64_t numel)
         close_bucket(l);
 }
 
-static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(&z->m->tensors[tensor]); }
+static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(z->p, &z->m->tensors[tensor]); }
 
 /* One of the chunk's buffers, behind the one before.  Each expert's matrix is a parameter (TEGroupedLinear: weight0, weight1 ...). */
 static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
