@@ -137,7 +137,8 @@ static void print_heading(const struct search_answer *s)
         printf("data parallelism alone: %s; so tensor, context and pipeline parallelism are searched as well\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
     if (r->grid > 0)
-        printf(", %" PRId64 " of them with tensor, context or pipeline parallelism", r->grid);
+        printf(", %" PRId64 " of them with tensor, context%s pipeline%s parallelism", r->grid, s->q.options.model->experts > 0 ? "," : " or",
+               s->q.options.model->experts > 0 ? " or expert" : "");
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
     if (r->cut_by_time > 0)

@@ -109,10 +109,12 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
         frozen = own - p->model.trainable;
         own = p->model.trainable;
     }
+    int64_t with_states = own;
     bytes += own / params * dtype_bytes(r.kept);
     if (p->parallel.expert > 1 && plan_keeps_whole(p->strategy)) {      /* a rank has its share of them */
-        int64_t of_experts = params_of(p, true);
-        bytes += of_experts / (p->parallel.expert * p->parallel.expert_tensor) * dtype_bytes(r.kept) - of_experts / params * dtype_bytes(r.kept);
+        int64_t of_experts = params_of(p, true), here = of_experts / (p->parallel.expert * p->parallel.expert_tensor);
+        bytes += here * dtype_bytes(r.kept) - of_experts / params * dtype_bytes(r.kept);
+        with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
@@ -122,7 +124,7 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
     bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;
-    return all ? bytes + own / states * r.optimizer : bytes;
+    return all ? bytes + with_states / states * r.optimizer : bytes;
 }
 
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g)

@@ -22,6 +22,12 @@
 /* Frameworks whose plans with tensor, context and pipeline parallelism are searched beside data parallelism alone. */
 #define BESIDE_DATA (1u << DIALECT_TORCH | 1u << DIALECT_MEGATRON)
 
+/* DeepSpeed's are, of a mixture: expert parallelism (AutoEP), beside which nothing else is cut. */
+static uint64_t beside_data(const struct search_options *o)
+{
+    return o->dialects & (BESIDE_DATA | (o->model->experts > 0 ? 1u << DIALECT_DEEPSPEED : 0));
+}
+
 enum { WAVE = 8 };                     /* plans that are looked at at once */
 
 /* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high. */
@@ -510,7 +516,7 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
 
 bool grid_is_usual(const struct search_options *o)
 {
-    return (o->dialects & BESIDE_DATA) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
+    return beside_data(o) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
 }
 
 /* The fastest that does not wait for memory: what others are compared with (ranking.h).  Of the fittest few; INFINITY: none of these. */
@@ -560,7 +566,7 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
 
 int grid_search_beside(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .beside = true, .caller = pthread_self(), .dialects = o->dialects & BESIDE_DATA };
+    struct grid g = { .o = o, .beside = true, .caller = pthread_self(), .dialects = beside_data(o) };
     int64_t evaluated = 0;
     int rc = incumbent(out, &g.best_s);
 

@@ -3,7 +3,7 @@
  * Candidates: each strategy of the dialects that have them and are asked for, over what tensor, context and pipeline leave of the world.
  * Tensor is a power of two up to a node's GPUs; context one from GRID_LONG tokens a sample on, else 1; pipeline any divisor with
  * a block for each stage, under 1F1B, interleaved with 2 chunks a rank, and ZBV; every micro-batch that divides; every recompute
- * asked for (none, full and op where none is).  All other knobs have their defaults.  What plan_check() refuses is no candidate.
+ * asked for (none, full and op where none is); of a mixture every number of ranks that divides its experts.  All other knobs have their defaults.  What plan_check() refuses is no candidate.
  *
  * What cannot fit by a bound (bounds_bytes) is not lowered.  The others are evaluated in the order of a time that their
  * step takes at least (bounds_step_s), a wave at a time; once that is more than SEARCH_NEAR times the fastest step
@@ -26,11 +26,11 @@ int grid_search(const struct search_options *o, struct search_result *out);
  * place if it has one that fits, or where there was none at all.  0, or -1 with `why` reported. */
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out);
 
-/* Beside data parallelism alone, whose answer is *out with plans that fit: adds those of dialect torch that are as fast as its fastest
- * for all that SEARCH_NEAR says, so that their ranking is one.  0, or -1 with the reason reported. */
+/* Beside data parallelism alone, whose answer is *out with plans that fit: adds those of dialects torch and megatron, and of a mixture deepspeed's,
+ * that are as fast as its fastest for all that SEARCH_NEAR says, so that their ranking is one.  0, or -1 with the reason reported. */
 int grid_search_beside(const struct search_options *o, struct search_result *out);
 
-/* Whether that is done where nothing else was asked: on GPUs, with kernels of PyTorch, where dialect torch is among what may run. */
+/* Whether that is done where nothing else was asked: on GPUs, with kernels of PyTorch, where such a dialect is among what may run. */
 bool grid_is_usual(const struct search_options *o);
 
 #endif

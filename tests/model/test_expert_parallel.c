@@ -8,6 +8,7 @@
 #include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
+#include "model/plan/expert_capacity.h"
 #include "model/plan/experts_check.h"
 #include "model/program/tape_dispatch.h"
 #include "tests/model/plans.h"
@@ -595,17 +596,19 @@ static void megatrons_options_come_back(void **state)
         plan_of_megatron(&p, 8, 2, cut, 2);
         p.clip = 1;
         p.dropout = 0;
+        p.megatron.moe_expert_capacity_factor = cut == 1 ? 0 : 1.25;
+        p.megatron.moe_pad_expert_input_to_capacity = cut == 2;
         FILE *to = fopen(path, "w");
         assert_non_null(to);
         assert_int_equal(megatron_export(&p, to), 0);
         fclose(to);
         json_t *options = megatron_import_file(path);
-        assert_non_null(options);
         assert_int_equal(json_integer_value(json_object_get(options, "num_experts")), 8);
         back = (struct plan){ .model = p.model, .cluster = p.cluster, .seq = p.seq };
         assert_int_equal(megatron_import(options, "t.txt", &back), 0);
-        assert_int_equal(back.parallel.expert, 2);
-        assert_int_equal(back.parallel.expert_tensor, cut);
+        assert_true(back.parallel.expert == 2 && back.parallel.expert_tensor == cut);
+        assert_int_equal(expert_capacity_of(&back), expert_capacity_of(&p));
+        assert_int_equal(back.megatron.moe_pad_expert_input_to_capacity, cut == 2);
         json_decref(options);
         unlink(path);
         model_free(&p.model);

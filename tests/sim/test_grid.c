@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "sim/search/bounds.h"
 #include "sim/search/ranking.h"
+#include "sim/search/grid.h"
 #include "sim/search/search.h"
 
 /* ---- small problems: a few of llama's blocks on 4 to 16 GPUs ---- */
@@ -271,6 +272,49 @@ static void experts_are_shared_out_as_exhaustion_finds(void **state)
     model_free(&p.m);
 }
 
+/* DeepSpeed's AutoEP: every number of ranks that divides the experts, under stages 0 to 2; asked for nothing else, a search looks at these
+ * beside data parallelism alone. */
+static void deepspeed_shares_experts_out_beside_data_parallelism(void **state)
+{
+    struct problem p;
+    struct model whole;
+    unsigned seen = 0;
+
+    (void)state;
+    assert_int_equal(model_load("mixtral-8x7b", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 2, &p.m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load("8xh100", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 1024, .global_batch = 16, .in_place = true, .micro_batch = 1,
+                                   .strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO1 | 1u << STRAT_ZERO2 | 1u << STRAT_ZERO3,
+                                   .dialects = 1u << DIALECT_DEEPSPEED, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .grid = GRID_ONLY };
+    assert_true(grid_is_usual(&p.o));
+    struct search_result grid = searched(&p);
+    p.o.exhaustive = true;
+    struct search_result all = searched(&p);
+    assert_same(&grid.found[0], &all.found[0]);
+    for (int64_t i = 0; i < all.nfit; i++) {
+        const struct plan *of = &all.found[i].plan;
+        assert_true(of->parallel.tensor * of->parallel.context * of->parallel.pipeline == 1 && 8 % of->parallel.expert == 0);
+        assert_true(of->strategy != STRAT_ZERO3 || of->parallel.expert == 1);
+        assert_bounds_memory(&all.found[i]);
+        assert_true(all.found[i].bound_s <= all.found[i].step_s);
+        seen |= of->parallel.expert > 1 ? 1u << of->strategy : 0;
+    }
+    assert_int_equal(seen, 1u << STRAT_DDP | 1u << STRAT_ZERO1 | 1u << STRAT_ZERO2);
+    p.o.exhaustive = false;
+    p.o.grid = GRID_BESIDE;
+    struct search_result r = searched(&p);
+    assert_true(r.found[0].step_s <= grid.found[0].step_s && r.found[0].plan.parallel.expert > 1);
+    search_free(&grid);
+    search_free(&all);
+    search_free(&r);
+    model_free(&p.m);
+    assert_int_equal(model_load("llama-3.1-8b", &p.m), 0);
+    assert_false(grid_is_usual(&p.o));
+    model_free(&p.m);
+}
+
 /* 32 blocks and 4,096 micro-steps of a pipeline of 8: 131,072 passes. */
 static void steps_that_are_too_long_are_left_out_and_counted(void **state)
 {
@@ -333,6 +377,7 @@ int main(void)
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
         cmocka_unit_test(experts_are_shared_out_as_exhaustion_finds),
+        cmocka_unit_test(deepspeed_shares_experts_out_beside_data_parallelism),
         cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
         cmocka_unit_test(megatrons_ends_count_as_layers_where_they_must),
     };

@@ -30,9 +30,6 @@ MODELS = {
     "mixtral": dict(SMALL, model_type="mixtral", intermediate_size=352, num_local_experts=8, num_experts_per_tok=2),
     "qwen3_moe": dict(SMALL, model_type="qwen3_moe", intermediate_size=512, moe_intermediate_size=160, head_dim=32, num_experts=16,
                       num_experts_per_tok=4, norm_topk_prob=True),
-    # A rank's experts of 6 blocks over 2 ranks are 201,719,808 elements: two parameter groups.
-    "mixtral-450m": dict(SMALL, num_hidden_layers=6, hidden_size=1024, model_type="mixtral", intermediate_size=2736,
-                         num_attention_heads=16, num_local_experts=8, num_experts_per_tok=2),
 }
 
 
@@ -57,8 +54,6 @@ CASES = {
     "s2_mixtral_ep2_small": case("mixtral", 2, 2, reduce_bucket_size=300000),
     "s2_qwen3_moe_ep4": case("qwen3_moe", 2, 4, **BUCKET),
     "s2_mixtral_ep2_recompute": case("mixtral", 2, 2, recompute="full", **BUCKET),
-    "s0_mixtral-450m_ep2_w2": case("mixtral-450m", 0, 2, world=2),
-    "s2_mixtral-450m_ep2_w2": case("mixtral-450m", 2, 2, world=2, reduce_bucket_size=50000000),
 }
 
 
