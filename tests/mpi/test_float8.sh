@@ -41,6 +41,8 @@ gathers='"fsdp": { "enable_fsdp_float8_all_gather": true'
 cases() {
     run 'fp32' fp32 ', "fp8": "tensorwise"'
     like_torch 'fp32' fp32 no_float8 0.3
+    run 'rows, weights in high precision, fp32' fp32 ', "fp8": "rowwise_with_gw_hp"'
+    like_torch 'rows, weights in high precision, fp32' gw-hp-fp32 no_float8 0.1
     run 'bf16' bf16 ', "fp8": "tensorwise"'
     like_torch 'bf16' bf16 fp32 1.5
     run 'float8 gathers' bf16 ", \"fp8\": \"tensorwise\", $gathers }"
