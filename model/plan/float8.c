@@ -152,8 +152,6 @@ static int check_own(const struct plan *p, const char *where)
 {
     if (p->precision != DT_BF16 && p->precision != DT_FP32)
         return fail("%s: fp8: kernels \"dpx\" have it beside precision bf16 and fp32", where);
-    if (p->fsdp.float8_all_gather && p->precision != DT_BF16)
-        return fail("%s: fsdp.enable_fsdp_float8_all_gather: modelled beside precision bf16", where);
     if (!plan_is_data_parallel(p))
         return fail("%s: fp8: kernels \"dpx\" have it where each rank has the whole model and whole samples", where);
     return 0;

@@ -80,7 +80,7 @@ static void what_it_is_not_modelled_for_is_refused_by_name(void **state)
         { "\"model\": \"llama-3.1-8b\", \"cluster\": \"8xa100-80gb\", \"seq\": 512, \"fp8\": \"tensorwise\"", "fp8: a100-80gb: it has no units for 8-bit floats" },
         { OWN ", \"accumulation\": 2, \"parallel\": { \"pipeline\": 2 }", "the whole model and whole samples" },
         { OWN ", \"recompute\": \"selective\"", "\"selective\"" },
-        { OWN ", \"precision\": \"fp32\", \"fsdp\": { \"enable_fsdp_float8_all_gather\": true }", "modelled beside precision bf16" },
+        { OWN ", \"precision\": \"fp16\"", "bf16 and fp32" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"fp8_filter\": [\"layers.3.mlp\"]", "blocks whose layers differ" },
         { "\"model\": \"gpt2\", \"cluster\": \"8xh100\", \"seq\": 512, \"fp8\": \"tensorwise\"", "biases" },
         { OF_8B ", \"fp8\": \"tensorwise\", \"parallel\": { \"tensor\": 2 }, \"fp8_filter\": [\"lm_head\", \"mlp\"]", "all or none" },

@@ -152,10 +152,11 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
 /* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
 int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
 
-/* Bytes an element of a tensor as it is gathered; cast_work of a class; the dtype in which its units travel, in which
+/* Bytes an element of a tensor as it is gathered; cast_work of a class, and of the codes alone; the dtype in which its units travel, in which
  * struct sizes.used is counted in elements. */
 int64_t fsdp2_used_bytes(const struct fsdp2 *f, const struct tensor *t);
 int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c);
+int64_t fsdp2_code_bytes(const struct fsdp2 *f, enum unit_class c);
 enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c);
 /* Before a unit's copy-in: the scales of its float8 weights, unless they are there; whether the copy-in waits for them. */
 bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after);

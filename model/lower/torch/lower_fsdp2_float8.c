@@ -21,6 +21,16 @@ enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c)
     return f->size[c].float8 == tensors ? DT_FP8 : DT_UINT8;
 }
 
+/* Of weights that are used in the dtype in which shards are kept, codes alone are made before the copy. */
+int64_t fsdp2_code_bytes(const struct fsdp2 *f, enum unit_class c)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        bytes += float8_gathers(f->p, &f->m->tensors[t]) ? round512(fsdp2_padded_share(f, t)) : 0;
+    return bytes;
+}
+
 /* Of one weight's shard of so many elements: times the scale, and clamped, beside those that are cast already. */
 int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c)
 {

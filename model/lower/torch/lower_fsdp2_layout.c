@@ -164,7 +164,7 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              cast ? round512(z->used / ranks) : 0);
+                              cast ? round512(z->used / ranks) : fsdp2_code_bytes(f, c));
     m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
                               ranks > 1 ? round512(z->used) : 0);

@@ -40,6 +40,7 @@ RUNS = {
     "fp32": ("tensorwise", torch.float32, {}),
     "bf16": ("tensorwise", torch.bfloat16, {}),
     "gathered": ("tensorwise", torch.bfloat16, GATHERS),
+    "gathered-fp32": ("tensorwise", torch.float32, GATHERS),
     "precomputed": ("tensorwise", torch.bfloat16, GATHERS | {"precompute_float8_dynamic_scale_for_fsdp": True}),
     "head": ("tensorwise", torch.bfloat16, GATHERS),
     "rowwise-fp32": ("rowwise", torch.float32, {}),
