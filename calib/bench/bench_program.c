@@ -219,7 +219,7 @@ static void find_operands(struct bench_block_program *w, int context, enum pass 
 
     for (int i = 0; i < k->nplaces; i++)
         if (g->places[pass][k->place0 + i].comes)
-            c->fresh |= (uint64_t)1 << g->places[pass][k->place0 + i].slot;
+            c->fresh[g->places[pass][k->place0 + i].slot] = true;
     for (int s = 1; s < NSLOT; s++)
         c->at[s] = operand(w, context, s);
     for (int bias = 0; bias < 2; bias++) {
