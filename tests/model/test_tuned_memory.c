@@ -116,7 +116,7 @@ static void muon_peaks_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(MUON, check_peak) >= 16);
-    assert_true(each_line(MUON_LORA, check_peak) >= 1);
+    assert_true(each_line(MUON_LORA, check_peak) >= 4);
     assert_int_equal(wrong, 0);
 }
 

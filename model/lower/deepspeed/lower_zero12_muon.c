@@ -93,6 +93,16 @@ static void stage_momentum(struct z12 *z, const struct z12_group *g, bool first)
     sched_act(s, first ? ACT_ALLOC : ACT_USE, g->staged, 0, 0);
 }
 
+/* Kernels as torch.compile leaves them: the products, and between two of them one for all that is done to their elements; 6 for the flag of
+ * overflow, the momentum, the norm and the end. */
+static int launches(const struct tensor *t)
+{
+    int64_t m, k;
+
+    sides(t, &m, &k);
+    return 6 + 2 * (m == k ? 3 * ITERATIONS : 4 + ITERATIONS + 3 * (ITERATIONS - 2));
+}
+
 /* Bytes an element of e: isfinite() reads it; lerp() and where() read two and write one, copy_() one; lerp_() again; the norm reads, the
  * division reads and writes, the cast reads it; in the end the cast writes it and where() reads two and writes one: 20, and 2 and 2
  * bytes of flags and casts, 4 of the scale, 2 of the last cast. */
@@ -105,7 +115,7 @@ static void orthogonalise(struct z12 *z, int t)
     o->u.optimizer.elems = of->numel;
     o->u.optimizer.tensors = 1;
     o->u.optimizer.bytes = (uint8_t)(20 * d->e + 10);
-    o->u.optimizer.passes = 12;
+    o->u.optimizer.passes = (uint8_t)launches(of);
     o->u.optimizer.each = true;
     o->u.optimizer.flops = z12_muon_flops(of);
     ds_act(d, &z->updates, ACT_ALLOC, t, 0);
