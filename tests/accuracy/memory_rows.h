@@ -76,7 +76,7 @@ static inline int memory_titan(void (*take)(const struct memory_row *r, void *ar
                  of->compiled ? ", compiled" : "", of->fused_optimizer ? ", fused AdamW" : "", of->fsdp1 || of->reshard ? "" : ", not freed after forward");
         if (!r.left_out) {
             bool made = public_plan(set, of, &p) == 0;
-            r.beside = made && of->keeps_logits ? 4 * p.micro_batch * p.seq * p.model.vocab : 0;
+            r.beside = made ? public_beside(of, &p) : 0;
             if (!made)
                 n = -1;
             else if (memory_predict(&p, &r) < 0)

@@ -23,6 +23,8 @@
  * Its "SP" of March 2024 is tensor parallelism with the sequence and, since torchtitan#112, the loss cut as well.
  * Before torchtitan#391 (12 June 2024, "del logits ... to save 3.9G memory") its loop kept the model's output, `self.output(h).float()`,
  * in a variable until the next step had its own: 4 bytes a logit, no part of a plan, which memory_rows.h adds.
+ * From torchtitan#701 (26 November 2024) to #820 (6 February 2025, "Remove abs from save list for per op AC") a block that recomputes by operator
+ * kept what abs() and max() gave: in eager float8 a copy in bf16 of every product's input and weight.  It is added, and their kernels are not repeated.
  * AdamW is foreach unless a row says fused=True (optimizer.fused was false by default until April 2025). */
 #include "tests/accuracy/public_rows.h"
 
@@ -101,6 +103,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
         r->allocated = number(t, "mem2_value") * unit * 0x1p30;
     const char *date = strstr(get(t, "source"), ", 202");
     r->keeps_logits = date && strcmp(date + 2, "2024-06-12") < 0;
+    r->keeps_abs = r->float8 && r->by_operator && !r->compiled && date && strcmp(date + 2, "2024-11-26") >= 0 && strcmp(date + 2, "2025-02-06") < 0;
     if (number(t, "tokens_per_s_per_gpu_hi") > 0)
         r->tokens = (r->tokens + number(t, "tokens_per_s_per_gpu_hi")) / 2;
 
@@ -247,8 +250,17 @@ static enum public_memory memory_of(const struct plan *p, const struct evaluatio
     return e->m.needed > p->cluster.memory - p->cluster.context ? MEMORY_CONTEXT : MEMORY_RESERVED;
 }
 
-/* Seconds of a step in llm-foundry's metrics; in torchtitan's rotary kernels under torch.compile. */
-static double beside_s(const struct public_set *set, const struct plan *p)
+int64_t public_beside(const struct public_row *r, const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int64_t tokens = p->micro_batch * p->seq, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    int64_t abs_of = tokens * (5 * m->hidden + q + m->ffn) + m->hidden * (2 * q + 2 * kv + 3 * m->ffn);
+
+    return (r->keeps_logits ? 4 * tokens * m->vocab : 0) + (r->keeps_abs ? 2 * abs_of * m->layers : 0);
+}
+
+/* Seconds of a step in llm-foundry's metrics; in torchtitan's rotary kernels under torch.compile; less abs() and max(), which were kept. */
+static double beside_s(const struct public_set *set, const struct public_row *r, const struct plan *p)
 {
     double tokens = (double)(p->micro_batch * p->accumulation * p->seq), passes = p->recompute == RECOMPUTE_NONE ? 2 : 3;
     double rotated = tokens * (double)((p->model.heads + p->model.kv_heads) * p->model.head_dim * p->model.layers);
@@ -257,10 +269,12 @@ static double beside_s(const struct public_set *set, const struct plan *p)
 
     if (p->kernels == KERNELS_TORCH_COMPILE)
         k = (struct kernel){ .name = "complex rotary", .kind = KC_ELEMENTWISE, .bytes = (int64_t)(16 * passes * rotated) };
+    else if (r->keeps_abs)              /* two bytes kept of an element; abs() reads and writes as many, max() reads them */
+        k = (struct kernel){ .name = "abs and max", .kind = KC_ELEMENTWISE, .bytes = 3 * public_beside(r, p) };
     else if (set->source != PUBLIC_LLM_FOUNDRY)
         return 0;
     kernel_cost(&p->cluster.gpu, p->kernels, p->precision, &k, &c);
-    return c.s;
+    return r->keeps_abs ? -c.s : c.s;
 }
 
 static int predict(const struct public_set *set, struct public_row *r)
@@ -279,7 +293,7 @@ static int predict(const struct public_set *set, struct public_row *r)
     struct coll_memo memo = { 0 };
     int rc = ties_views(&p, &e, cache, &memo, r->view);
     double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
-    double more = beside_s(set, &p);
+    double more = beside_s(set, r, &p);
     r->predicted = batch / (r->t.line.step_s + more) / world;
     r->low = batch / (r->t.high_s + more) / world;
     r->high = batch / (r->t.low_s + more) / world;

@@ -46,6 +46,7 @@ struct public_row {
     double  tokens;                     /* published, per second and GPU */
     double  reserved, allocated;        /* published peaks, bytes; 0: not stated */
     bool    keeps_logits;               /* the trainer does, in fp32, through backward */
+    bool    keeps_abs;                  /* recompute by operator does, of float8's operands */
 
     bool    done;                       /* predicted */
     double  predicted, low, high;       /* tokens per second and GPU */
@@ -73,6 +74,8 @@ void public_baseline(struct public_set *set);
 
 /* 0, or -1 where the row's plan cannot be made; free with plan_free(). */
 int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out);
+/* Bytes that the trainer keeps beside the plan: logits, what abs() gave. */
+int64_t public_beside(const struct public_row *r, const struct plan *p);
 
 struct public_score {
     int    n, inside;                   /* in the 90 % interval */
