@@ -41,15 +41,25 @@ gathers='"fsdp": { "enable_fsdp_float8_all_gather": true'
 cases() {
     run 'fp32' fp32 ', "fp8": "tensorwise"'
     like_torch 'fp32' fp32 no_float8 0.3
+    each=$(losses)
+    run 'float8 gathers, fp32' fp32 ", \"fp8\": \"tensorwise\", $gathers }"
+    judge 'fp32: codes that are gathered have the bits of weights that are cast when gathered' "$([ "$(losses)" = "$each" ] || echo "$(losses), not $each")"
+    judge 'float8 gathers, fp32: calls, bytes and memory are the schedule'"'"'s' "$(compare predicted "$run.json")"
+    run 'rows, fp32' fp32 ', "fp8": "rowwise"'
+    like_torch 'rows, fp32' rowwise-fp32 no_float8 0.1
     run 'rows, weights in high precision, fp32' fp32 ', "fp8": "rowwise_with_gw_hp"'
     like_torch 'rows, weights in high precision, fp32' gw-hp-fp32 no_float8 0.1
     run 'bf16' bf16 ', "fp8": "tensorwise"'
     like_torch 'bf16' bf16 fp32 1.5
+    run 'rows, bf16, recomputed' bf16 ', "fp8": "rowwise", "recompute": "full"'
+    like_torch 'rows, bf16, recomputed' rowwise fp32 1.5
+    run 'head, but not keys' bf16 ", \"fp8\": \"tensorwise\", \"fp8_filter\": [\"k_proj\"], $gathers }"
+    like_torch 'head, but not keys' head fp32 1.5
     run 'float8 gathers' bf16 ", \"fp8\": \"tensorwise\", $gathers }"
     like_torch 'float8 gathers' gathered fp32 1.5
     gathered=$(losses)
     run 'scales behind the optimizer' bf16 ", \"fp8\": \"tensorwise\", $gathers, \"precompute_float8_dynamic_scale_for_fsdp\": true }"
-    like_torch 'scales behind the optimizer' precomputed fp32 1.5
+    judge 'scales behind the optimizer: calls, bytes and memory are the schedule'"'"'s' "$(compare predicted "$run.json")"
     judge 'they are the same scales' "$([ "$(losses)" = "$gathered" ] || echo "$(losses), not $gathered")"
     run 'float8 gathers, recomputed' bf16 ", \"fp8\": \"tensorwise\", \"recompute\": \"full\", $gathers }"
     judge 'recomputed casts have the same bits' "$([ "$(losses)" = "$gathered" ] || echo "$(losses), not $gathered")"

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from float8 import after_step, convert
+from float8 import convert
 
 spec = importlib.util.spec_from_file_location("parity", os.path.join(HERE, "..", "parity", "make_parity.py"))
 parity = importlib.util.module_from_spec(spec)
@@ -40,8 +40,6 @@ RUNS = {
     "fp32": ("tensorwise", torch.float32, {}),
     "bf16": ("tensorwise", torch.bfloat16, {}),
     "gathered": ("tensorwise", torch.bfloat16, GATHERS),
-    "gathered-fp32": ("tensorwise", torch.float32, GATHERS),
-    "precomputed": ("tensorwise", torch.bfloat16, GATHERS | {"precompute_float8_dynamic_scale_for_fsdp": True}),
     "head": ("tensorwise", torch.bfloat16, GATHERS),
     "rowwise-fp32": ("rowwise", torch.float32, {}),
     "rowwise": ("rowwise", torch.bfloat16, {}),
@@ -71,7 +69,7 @@ def build(name, init, manner):
     fully_shard(model, mesh=mesh, mp_policy=policy)
     for module in (model, *model.model.layers):         # gloo has no averages
         module.set_force_sum_reduction_for_comms(True)
-    return model, plan
+    return model
 
 
 def step(model, optimizer, tokens, s, rank):
@@ -86,7 +84,7 @@ def step(model, optimizer, tokens, s, rank):
 
 def train(rank, name, manner, tokens):
     init = load_file(os.path.join(FOLDER, "init.safetensors"))
-    model, plan = build(name, shaken(init) if manner == "shaken" else init, manner)
+    model = build(name, shaken(init) if manner == "shaken" else init, manner)
     optimizer = torch.optim.AdamW(model.parameters(), lr=parity.LR, betas=parity.BETAS, eps=parity.EPS, weight_decay=parity.WEIGHT_DECAY,
                                   foreach=False, fused=False)
     losses, norms, grads = [], [], {}
@@ -96,8 +94,6 @@ def train(rank, name, manner, tokens):
             grads = {n: p.grad.full_tensor().detach().clone() for n, p in model.named_parameters()}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), parity.CLIP).full_tensor().item())
         optimizer.step()
-        if manner != "no_float8":
-            after_step(model, plan)
         dist.all_reduce(loss)
         losses.append(loss.item() / RANKS)
     return {"losses": losses, "grad_norms": norms, "grads": grads}
