@@ -1,6 +1,5 @@
 /* Fine-tuning with weights in host memory, LoRA, frozen tensors and NF4, beside what PyTorch 2.15 itself did under fake tensors
- * (tests/golden/tune/record_host.py), beside what DeepSpeed pinned and issued (tests/golden/offload, compared by test_ds_offload.c,
- * test_zero3_offload.c and test_collectives.c), and by sums that can be redone. */
+ * (tests/golden/tune/record_host.py), and by sums that can be redone. */
 #include "tests/model/plans.h"
 
 #include "model/arch/training.h"
@@ -28,7 +27,7 @@ static void the_devices_peak_agrees(void **state)
 {
     (void)state;
     assert_true(each_line(FSDP2, check_device) >= 12);
-    assert_true(each_line(FSDP1, check_device) >= 0);
+    assert_true(each_line(FSDP1, check_device) >= 2);
 }
 
 /* clip_grad_norm_() of FSDP1 sends its norm to the device, to be summed there, and back.  Where a unit has frozen weights FSDP1 makes, for the
@@ -74,12 +73,51 @@ static void entries_use_what_is_there(void **state)
     each_line(FSDP1, check_entries);
 }
 
+/* DeepSpeed's stage 3 with everything in host memory, by hand: a frozen tensor's slice of 2 q bytes is a pinned block by itself; what trains, Q
+ * elements of a rank, has one block of slices, one of gradients, one of fp32 gradients, and 12 Q pageable bytes of masters and moments. */
+static void frozen_slices(int64_t ranks)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:{s:i, s:s}, s:{s:{s:s}, s:{s:s}}}", "dpx_plan", 1, "model", "gpt2", "cluster",
+                          ranks == 1 ? "1xh100" : "2xh100", "strategy", "zero3", "dialect", "deepspeed", "seq", 128, "precision", "bf16", "train", "lora", "lora", "rank", 8,
+                          "target_modules", "all-linear", "deepspeed", "offload_optimizer", "device", "cpu", "offload_param", "device", "cpu");
+    int64_t frozen = 0, trained = 0, up = 0;
+    struct schedules s = { .nnotes = 0 };
+    struct ledger pinned, host;
+    struct plan p;
+
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    lowered(&p, 0, &s);
+    for (int t = 0; t < p.model.ntensors; t++) {
+        int64_t q = (p.model.tensors[t].numel + ranks - 1) / ranks;
+        frozen += p.model.tensors[t].frozen ? pinned_bytes(2 * q) : 0;
+        trained += p.model.tensors[t].frozen ? 0 : q;
+        up += 2 * q;
+    }
+    ledger_run_in(&s, IN(SPACE_PINNED), &pinned);
+    ledger_run_in(&s, IN(SPACE_HOST), &host);
+    assert_int_equal(pinned.persistent[CAT_PARAMS], frozen + pinned_bytes(2 * trained));
+    assert_int_equal(pinned.persistent[CAT_GRADS], pinned_bytes(2 * trained) + pinned_bytes(4 * trained));
+    assert_int_equal(host.persistent[CAT_OPTIMIZER], 12 * trained);
+    assert_true(up > 20 * 2 * trained);                 /* most of what comes up is frozen */
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void stage_3_keeps_frozen_slices_one_by_one(void **state)
+{
+    (void)state;
+    frozen_slices(1);
+    frozen_slices(2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_devices_peak_agrees),
         cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),
         cmocka_unit_test(entries_use_what_is_there),
+        cmocka_unit_test(stage_3_keeps_frozen_slices_one_by_one),
     };
     return cmocka_run_group_tests_name("model/tuned offload", tests, NULL, NULL);
 }

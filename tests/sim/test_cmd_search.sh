@@ -224,6 +224,14 @@ check 'QLoRA is found under FSDP2, LoRA under FSDP1 and stage 3' "$(
             >"$tmp/said" 2>&1 && grep -q 'LoRA rank 16' "$tmp/said" || cat "$tmp/said"
     done)"
 
+check 'QLoRA that fits nowhere else waits in host memory' "$(
+    echo '{"name":"two cards","gpu":"rtx3090","nodes":1,"gpus_per_node":2,"node":{"memory_bytes":137438953472,"dram_gb_per_s":51.2,"sockets":1,"cores":8}}' \
+        >"$tmp/cards.json"
+    "$B/dpxplan" search --model llama-2-70b --cluster "$tmp/cards.json" --seq 2048 --global-batch 4 --lora 64 --base-dtype nf4-double \
+        --framework torch --no-grid --top 1 >"$tmp/said" 2>&1 || cat "$tmp/said"
+    says 'fsdp torch .*base nf4-double, CPU offload'
+    says '^Nothing fits without offload\.')"
+
 check 'limits: a larger model with adapters, larger yet in 4 bits' "$(
     for how in '' '--lora 16' '--lora 16 --base-dtype nf4'; do
         # shellcheck disable=SC2086

@@ -320,13 +320,19 @@ void z3_gather_now(void *arg, int t)
 {
     struct z3 *z = arg;
 
+    if (z->d.n < 2 && z->away.params)
+        z3_bring_whole(z, STREAM_COMPUTE, z3_phase(z), t);
     if (z->d.n < 2)
         return;
+    if (z->away.params)
+        z3_bring(z, STREAM_COMPUTE, z3_phase(z), t);
     z->held[t] = Z3_PADDED;
     struct op *o = ds_coll(&z->d, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
     o->after = AFTER(STREAM_COMPUTE);
     sched_of(z->d.s, "parameter", t, 0);
     z3_fill(z, ACT_ALLOC, t);
+    if (z->away.params)
+        z3_use_here(z, ACT_FREE, t);
     sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "await gather")->after = AFTER(STREAM_GROUP);
 }
 

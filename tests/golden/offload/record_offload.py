@@ -150,6 +150,8 @@ def with_path(x, path):
 
 def ds_config(c, path):
     config = with_path(rec.ds_config(c), path)
+    if c["tune"]:                       # torch's AdamW, on the host: nothing to compile
+        config["zero_force_ds_cpu_optimizer"] = False
     if c["aio"]:
         config["aio"] = c["aio"]
     return config
@@ -275,7 +277,7 @@ def rank_main(rank, c, folder):
     model = tuned.tune(rec.build(c), c["tune"]) if c["tune"] else rec.build(c)
     vocab = rec.MODELS[c["model"]]["vocab_size"]
     groups = model.parameters()
-    if c["ds"].get("offload_optimizer"):
+    if c["ds"].get("offload_optimizer") and not c["tune"]:
         optimizer = deepspeed.ops.adam.DeepSpeedCPUAdam(groups, lr=1e-4)
     else:
         optimizer = torch.optim.AdamW(groups, lr=1e-4)
@@ -326,7 +328,7 @@ def run(name, c, outdir):
         for p in ranks:
             p.start()
         for p in ranks:
-            p.join(400)
+            p.join(900)
         if any(p.exitcode != 0 for p in ranks):
             for p in ranks:
                 p.kill()
