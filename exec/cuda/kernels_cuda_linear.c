@@ -164,6 +164,18 @@ static int dw_in_strips(struct kernels *k, const struct gemm_cuda_product *whole
     return 0;
 }
 
+/* torch.autocast in fp16: the product is fp16 where a cast weight has its place, then fp32. */
+static int dw_narrowed(struct kernels *k, const struct gemm_cuda_product *whole, bool add)
+{
+    struct cut c = kernels_cut(k);
+    struct gemm_cuda_product p = *whole;
+
+    p.out = p.in, p.residual = NULL;
+    if (!(p.c = kernels_take(&c, p.m * p.n * dtype_bytes(p.out), "a weight's gradient in fp16")) || multiply(k, &p) < 0)
+        return -1;
+    return CUDA_OK(elements_copy(p.m * p.n, whole->c, whole->out, p.c, p.out, 1, add, cuda_stream_of(k)));
+}
+
 /* cuBLASLt's own gradient of a bias (BGRADA) cannot be added, and does not say in which order it
  * sums; so dy is read once more. */
 int cuda_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into)
@@ -172,7 +184,7 @@ int cuda_linear_db(struct kernels *k, const struct linear *l, const void *dy, vo
     void *part = kernels_take(&c, rows_column_sums_workspace(l->n, l->out), "a bias's gradient");
 
     return part ? CUDA_OK(rows_column_sums(l->n, l->out, dy, l->ldy, l->at, db, l->gt, into == GRAD_ADD,
-                                           part, cuda_stream_of(k))) : -1;
+                                           linear_narrows(l), part, cuda_stream_of(k))) : -1;
 }
 
 int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,
@@ -193,6 +205,8 @@ int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
         p.n = l->in, p.b = x, p.ldb = l->ldx;
     }
     p.ldc = p.n;
+    if (linear_narrows(l))
+        return dw_narrowed(k, &p, into == GRAD_ADD);
     if (l->at == DT_FP32 && l->gt != DT_FP32)
         return dw_in_strips(k, &p, into == GRAD_ADD);
     return multiply(k, &p);

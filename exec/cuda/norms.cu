@@ -458,8 +458,8 @@ extern "C" int rows_norm_back(bool centred, int64_t n, int64_t h, const void *dy
         return (rc = rows_no_sums(dw, h, gt, add_dw, s)) ? rc : rows_no_sums(db, h, gt, add_dw, s);
     rc = BY_DTYPE(at, norm_back_launch, a, sp, dy, x, dx, &parts, s);
     if (!rc && dw)
-        rc = rows_add_parts(parts, h, a.dw, dw, gt, add_dw, s);
+        rc = rows_add_parts(parts, h, a.dw, dw, gt, add_dw, false, s);
     if (!rc && db)
-        rc = rows_add_parts(parts, h, a.db, db, gt, add_dw, s);
+        rc = rows_add_parts(parts, h, a.db, db, gt, add_dw, false, s);
     return rc;
 }

@@ -5,7 +5,7 @@
 
 /* sums[c] = (+=) parts[0][c] + parts[1][c] + ...: 32 columns a block, and 32 threads a column. */
 __global__ void __launch_bounds__(1024) add_parts(int count, int64_t cols, const float *parts, void *sums,
-                                                         enum dtype gt, bool add)
+                                                         enum dtype gt, bool add, bool narrows)
 {
     SHARED float box[32 * 33];
     int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -22,15 +22,15 @@ __global__ void __launch_bounds__(1024) add_parts(int count, int64_t cols, const
         float x[1] = { 0 };
         if (add)
             load_as<1>(gt, sums, c, 1, x);
-        x[0] += sum;
+        x[0] += narrows ? fp16_to_float(float_to_fp16(sum)) : sum;
         store_as<1>(gt, sums, c, 1, x);
     }
 }
 
-int rows_add_parts(int count, int64_t cols, const float *parts, void *sums, enum dtype gt, bool add,
-                            cudaStream_t s)
+int rows_add_parts(int count, int64_t cols, const float *parts, void *sums, enum dtype gt, bool add, bool narrows,
+                   cudaStream_t s)
 {
-    LAUNCH(add_parts, (unsigned)((cols + 31) / 32), 1024, 0, s, count, cols, parts, sums, gt, add);
+    LAUNCH(add_parts, (unsigned)((cols + 31) / 32), 1024, 0, s, count, cols, parts, sums, gt, add, narrows);
     return cuda_launched("sums of columns");
 }
 
@@ -82,7 +82,7 @@ int64_t rows_at_once(int threads)
 
 template <typename T, int W>
 static int columns_launch(int64_t n, int64_t cols, const void *x, int64_t ld, void *sums, enum dtype gt,
-                          bool add, float *parts, cudaStream_t s)
+                          bool add, bool narrows, float *parts, cudaStream_t s)
 {
     int64_t tiles = (cols + 32 * W - 1) / (32 * W), most = rows_at_once(256) / tiles;
     int rc;
@@ -95,7 +95,7 @@ static int columns_launch(int64_t n, int64_t cols, const void *x, int64_t ld, vo
            (int)tiles, parts);
     if ((rc = cuda_launched("sums of columns")))
         return rc;
-    return rows_add_parts((int)count, cols, parts, sums, gt, add, s);
+    return rows_add_parts((int)count, cols, parts, sums, gt, add, narrows, s);
 }
 
 /* Sums of no rows. */
@@ -107,7 +107,7 @@ int rows_no_sums(void *sums, int64_t h, enum dtype gt, bool add, cudaStream_t s)
 }
 
 extern "C" int rows_column_sums(int64_t n, int64_t cols, const void *x, int64_t ld, enum dtype at, void *sums,
-                            enum dtype gt, bool add, void *workspace, struct CUstream_st *s)
+                            enum dtype gt, bool add, bool narrows, void *workspace, struct CUstream_st *s)
 {
     float *parts = (float *)workspace;
     int w = at == DT_FP32 ? 4 : 8;
@@ -115,5 +115,5 @@ extern "C" int rows_column_sums(int64_t n, int64_t cols, const void *x, int64_t 
 
     if (n <= 0 || cols <= 0)
         return rows_no_sums(sums, cols, gt, add, s);
-    return BY_PACK(at, wide, columns_launch, n, cols, x, ld, sums, gt, add, parts, s);
+    return BY_PACK(at, wide, columns_launch, n, cols, x, ld, sums, gt, add, narrows, parts, s);
 }

@@ -65,9 +65,9 @@ int rows_norm_back(bool centred, int64_t n, int64_t h, const void *dy, const voi
                    enum dtype wt, const float *stats, enum dtype at, void *dx, bool add_dx, void *dw,
                    void *db, enum dtype gt, bool add_dw, void *workspace, struct CUstream_st *s);
 
-/* sums[cols] = (+=) the sum of the rows of x[n, cols], ld apart: a linear layer's db. */
+/* sums[cols] = (+=) the sum of the rows of x[n, cols], ld apart: a linear layer's db; narrows: as fp16 has the sum. */
 int rows_column_sums(int64_t n, int64_t cols, const void *x, int64_t ld, enum dtype at, void *sums,
-                     enum dtype gt, bool add, void *workspace, struct CUstream_st *s);
+                     enum dtype gt, bool add, bool narrows, void *workspace, struct CUstream_st *s);
 
 /* losses[i] = -log softmax(logits[i, :])[labels[i]]; logits become scale * their gradient.  A label that is
  * not one of the vocabulary makes its loss and its row NaN. */

@@ -33,8 +33,8 @@ static inline bool rows_take(const void *x, enum dtype t, int64_t h, int w)
 /* Blocks that a kernel of so many threads a block may want: about as many as the device holds at once. */
 int64_t rows_at_once(int threads);
 
-/* sums[c] = (+=) parts[0][c] + parts[1][c] + ... + parts[count-1][c], in an order of their own */
-int rows_add_parts(int count, int64_t cols, const float *parts, void *sums, enum dtype gt, bool add,
+/* sums[c] = (+=) parts[0][c] + parts[1][c] + ... + parts[count-1][c], in an order of their own; narrows: as fp16 has the sum */
+int rows_add_parts(int count, int64_t cols, const float *parts, void *sums, enum dtype gt, bool add, bool narrows,
                    cudaStream_t s);
 
 /* The same where there are no parts; sums may be NULL. */

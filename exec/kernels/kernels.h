@@ -162,7 +162,8 @@ struct kernel_ops {
 
     int (*linear)(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
                   void *y, const void *residual, const struct dropout *d);
-    /* dw (+)= x^T dy in W's own layout, db (+)= sum of rows of dy (NULL: none); ldy is dy's. */
+    /* dw (+)= x^T dy in W's own layout, db (+)= sum of rows of dy (NULL: none); ldy is dy's.  Of fp16 for gradients in fp32 the sums
+     * are fp16 first, as torch.autocast's products leave them: what is beyond its range is infinite. */
     int (*linear_dw)(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,
                      void *db, enum grad_into into);
     /* dx[n, in] (rows ldx apart) = dy W^T, or += if add */

@@ -379,16 +379,6 @@ static struct slice slice_of(const void *x, enum dtype t, int64_t row_stride, in
                            by_rows ? cols : rows, row * row_stride + col * col_stride };
 }
 
-/* fp32 numbers as the 16-bit format `as` has them. */
-static void round_line(const struct simd *s, enum dtype as, int64_t n, const float *x, float *to)
-{
-    uint16_t rounded[DEEPEST];
-
-    assert(n <= DEEPEST);
-    floats_put(s, rounded, as, 0, n, x);
-    floats(s, rounded, as, 0, n, to);
-}
-
 static void copy_line(const struct simd *s, const struct slice *from, int64_t at, const struct tiles *t,
                       void *to, int64_t into)
 {
@@ -398,7 +388,7 @@ static void copy_line(const struct simd *s, const struct slice *from, int64_t at
     if (from->t == t->type && from->t == t->p->as)
         memcpy((char *)to + into * e, x + at * e, (size_t)(from->length * e));
     else if (from->t == t->type)
-        round_line(s, t->p->as, from->length, (const float *)from->x + at, (float *)to + into);
+        floats_round(s, t->p->as, from->length, (const float *)from->x + at, (float *)to + into);
     else if (t->type == DT_FP32)
         floats(s, from->x, from->t, at, from->length, (float *)to + into);
     else
@@ -453,6 +443,8 @@ static void put_row(const struct simd *s, const struct tiles *t, int64_t row, in
     float tmp[WIDEST];
 
     scales_apply(&p->scales, row, j, n, sum);
+    if (p->narrows)
+        floats_round(s, p->as, n, sum, sum);
     if (p->bias)
         s->axpy(n, 1, floats(s, p->bias, p->tbias, j, n, tmp), sum);
     if (t->drop.limit)

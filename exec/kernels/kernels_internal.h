@@ -70,6 +70,17 @@ static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64
         memcpy((float *)y + at, from, (size_t)n * sizeof *from);
 }
 
+/* n fp32 numbers as a format of 16 bits has them; `to` may be x. */
+static inline void floats_round(const struct simd *s, enum dtype t, int64_t n, const float *x, float *to)
+{
+    uint16_t rounded[CHUNK];
+
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        floats_put(s, rounded, t, 0, chunk_at(i, n), x + i);
+        (t == DT_FP16 ? s->widen_fp16 : s->widen)(chunk_at(i, n), rounded, to + i);
+    }
+}
+
 /* One element, of 16 or 32 bits. */
 static inline float element_at(const void *x, enum dtype t, int64_t i)
 {
@@ -84,6 +95,9 @@ static inline void element_put(void *y, enum dtype t, int64_t i, float v)
     else
         ((uint16_t *)y)[i] = t == DT_FP16 ? half_to_fp16(v) : half_to_bf16(v);
 }
+
+/* linear_dw(): torch.autocast in fp16.  (bf16, which has fp32's range, keeps the sums as they are: nothing overflows by it.) */
+static inline bool linear_narrows(const struct linear *l) { return l->at == DT_FP16 && l->gt == DT_FP32; }
 
 /* ---- kernels_host_rows.c, kernels_host_loss.c, kernels_attention.c, kernels_linear.c ---- */
 
@@ -177,6 +191,7 @@ struct product {
     const void *residual;               /* of dtype tc, or NULL; may be c */
     const struct dropout *drop;         /* or NULL */
     struct scales scales;
+    bool    narrows;                    /* sums of fp16 operands are fp16 before what follows */
 };
 
 /* n sums of row `row`, from column j on, by reciprocals, as addmm_float8_unwrapped() of torchao hands them to _scaled_mm(). */

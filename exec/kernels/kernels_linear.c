@@ -47,6 +47,8 @@ static void bias_back(struct kernels *k, const struct linear *l, const void *dy,
                 s->axpy(m, 1, floats(s, dy, l->at, r * l->ldy + o, m, tmp), run);
             s->axpy(m, 1, run, sum);
         }
+        if (linear_narrows(l))
+            floats_round(s, DT_FP16, m, sum, sum);
         if (into == GRAD_ADD)
             s->axpy(m, 1, floats(s, db, l->gt, o, m, tmp), sum);
         floats_put(s, db, l->gt, o, m, sum);
@@ -64,7 +66,7 @@ int host_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
 {
     struct product p = {
         .k = l->n, .as = l->at, .ta = l->at, .tb = l->at, .a_row = 1, .b_col = 1,
-        .c = dw, .tc = l->gt, .residual = into == GRAD_ADD ? dw : NULL, .scales = l->scales,
+        .c = dw, .tc = l->gt, .residual = into == GRAD_ADD ? dw : NULL, .scales = l->scales, .narrows = linear_narrows(l),
     };
 
     if (l->in_out) {            /* x^T dy */

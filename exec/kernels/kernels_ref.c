@@ -148,13 +148,7 @@ static int64_t weight(const struct linear *l, int64_t i, int64_t o)
 /* An operand as the product takes it: rounded to the activations' 16 bits. */
 static double operand(const void *x, enum dtype t, enum dtype as, int64_t i)
 {
-    double value = get(x, t, i);
-
-    switch (as) {
-    case DT_BF16: return (double)half_from_bf16(half_to_bf16((float)value));
-    case DT_FP16: return (double)half_from_fp16(half_to_fp16((float)value));
-    default:      return value;
-    }
+    return rounded(as, get(x, t, i));
 }
 
 /* Of the result's element in row i, column j. */
@@ -189,12 +183,12 @@ static int linear_dw(struct kernels *k, const struct linear *l, const void *x, c
         for (int64_t r = 0; r < l->n; r++)
             bias += get(dy, l->at, r * l->ldy + o);
         if (db)
-            put_grad(db, l->gt, o, bias, into);
+            put_sum(l, db, o, bias, into);
         for (int64_t i = 0; i < l->in; i++) {
             double sum = 0;
             for (int64_t r = 0; r < l->n; r++)
                 sum += get(x, l->at, r * l->ldx + i) * get(dy, l->at, r * l->ldy + o);
-            put_grad(dw, l->gt, weight(l, i, o), scale_of(l, o, i) * sum, into);
+            put_sum(l, dw, weight(l, i, o), scale_of(l, o, i) * sum, into);
         }
     }
     return 0;

@@ -30,6 +30,22 @@ static inline void put_grad(void *x, enum dtype t, int64_t i, double value, enum
     put(x, t, i, into == GRAD_ADD ? get(x, t, i) + value : value);
 }
 
+/* A number as a format of 16 bits has it; fp32: as it is. */
+static inline double rounded(enum dtype t, double value)
+{
+    switch (t) {
+    case DT_BF16: return (double)half_from_bf16(half_to_bf16((float)value));
+    case DT_FP16: return (double)half_from_fp16(half_to_fp16((float)value));
+    default:      return value;
+    }
+}
+
+/* A sum of linear_dw(). */
+static inline void put_sum(const struct linear *l, void *x, int64_t i, double sum, enum grad_into into)
+{
+    put_grad(x, l->gt, i, linear_narrows(l) ? rounded(l->at, sum) : sum, into);
+}
+
 static inline double dropped(const struct dropout *d, int64_t i, double x)
 {
     if (!d || !(d->p > 0))

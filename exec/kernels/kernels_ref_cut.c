@@ -48,7 +48,7 @@ int ref_linear_db(struct kernels *k, const struct linear *l, const void *dy, voi
         double sum = 0;
         for (int64_t r = 0; r < l->n; r++)
             sum += get(dy, l->at, r * l->ldy + o);
-        put_grad(db, l->gt, o, sum, into);
+        put_sum(l, db, o, sum, into);
     }
     return 0;
 }

@@ -266,8 +266,8 @@ static void check_columns(int64_t n, int64_t cols, bool add)
     struct there dx = to_device(&x, any_skew()), ds = to_device(&sums, skew), again = to_device(&sums, skew);
     struct there w = scratch(rows_column_sums_workspace(n, cols));
 
-    OK(rows_column_sums(n, cols, dx.x, ld, at, ds.x, gt, add, w.x, NULL));
-    OK(rows_column_sums(n, cols, dx.x, ld, at, again.x, gt, add, w.x, NULL));
+    OK(rows_column_sums(n, cols, dx.x, ld, at, ds.x, gt, add, false, w.x, NULL));
+    OK(rows_column_sums(n, cols, dx.x, ld, at, again.x, gt, add, false, w.x, NULL));
     struct array first = look(&ds);
     compare_bits("the same again", &again, &first);
     for (int64_t c = 0; c < cols; c++) {

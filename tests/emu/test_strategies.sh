@@ -53,7 +53,7 @@ run() {
     list=$1 what=$2 ranks=$3
     plan "$run.plan" "$ranks" "$4" "$5"
     shift 5
-    later "$what" "$ranks" "$run.plan" --steps 4 --lr 1e-2 --seed 7 --threads 1 --no-db --json "$@"
+    later "$what" "$ranks" "$run.plan" --steps 4 --lr 1e-2 --seed 7 --threads 1 --no-db --json ${scale:+--loss-scale "$scale"} "$@"
 }
 
 unlike() {      # TOLERANCE: what is wrong with $run on a device beside $host
@@ -63,6 +63,7 @@ unlike() {      # TOLERANCE: what is wrong with $run on a device beside $host
     paste "$dir/a" "$dir/b" | awk -v most="$1" '
         { d = $1 - $2; if (d < 0) d = -d; if (!(d <= most * $1)) print "step " NR ": host " $1 ", device " $2 }
         END { if (NR != 4) print NR " losses" }'
+    [ ! "$scale" ] || compare scales "$host.json" "$run.json"
     [ "$(number "$run.json" allocated_peak_bytes)" = "$(number "$run.json" predicted_allocated_peak_bytes)" ] ||
         echo "allocated $(number "$run.json" allocated_peak_bytes) bytes, not what was predicted"
 }
@@ -107,6 +108,13 @@ cases() {
     one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5
     one 'FSDP2, bf16'          "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"' 1e-2
     one 'DDP, bf16 by autocast' "$gpt"  '"strategy": "ddp", "dialect": "torch", "precision": "bf16"' 1e-2
+
+    # From so high a scale the first steps overflow on both, and are skipped.
+    scale=524288
+    one 'FSDP2, fp16'          "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "fp16", "clip": 1.0' 1e-3
+    pair 'ZeRO-2 of DeepSpeed, fp16' "$gpt" "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"precision\": \"fp16\", \"clip\": 1.0, $buckets" 1e-3
+    two 'DDP, fp16 by autocast, dropout' "$dropping" '"strategy": "ddp", "dialect": "torch", "precision": "fp16", "dropout": 0.1' 1e-3
+    scale=
 
     # Casts to fp16 and codes; a device's kernels and NCCL's sums differ in the last bits, which at a tie are a step of a code.
     coded=$(echo "$gpt" | sed 's/"vocab_size": 61/"vocab_size": 64/')

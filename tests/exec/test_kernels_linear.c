@@ -108,12 +108,14 @@ static void check_dw(const struct layer *y)
     struct array got = y->add ? array_random(l->in * l->out, l->gt, 1) : array_new(l->in * l->out, l->gt);
     struct array db = y->add ? array_random(l->out, l->gt, 1) : array_new(l->out, l->gt);
     struct array want = array_like(&got), want_db = array_like(&db);
+    enum dtype sums = l->at == DT_FP16 && l->gt == DT_FP32 ? DT_FP16 : l->gt;
+    double tol = tolerance(sums);
 
     assert_int_equal(b.host.ops->linear_dw(b.host.k, l, x.x, dy.x, got.x, y->bias ? db.x : NULL, into), 0);
     assert_int_equal(b.ref.ops->linear_dw(b.ref.k, l, x.x, dy.x, want.x, y->bias ? want_db.x : NULL,
                                           into), 0);
-    assert_same("linear dw", &got, &want, tolerance(l->gt), size_of_sum(l->gt, l->n));
-    assert_same("linear db", &db, &want_db, tolerance(l->gt), size_of_sum(l->gt, l->n));
+    assert_same("linear dw", &got, &want, tol, size_of_sum(sums, l->n));
+    assert_same("linear db", &db, &want_db, tol, size_of_sum(sums, l->n));
     array_free(&x), array_free(&dy), array_free(&got), array_free(&db);
     array_free(&want), array_free(&want_db);
     array_free(&sa), array_free(&sb);
@@ -149,6 +151,30 @@ static void layers_of_several_tiles_equal_the_reference(void **state)
         y.l.ldx = y.l.in + (i % 2 ? 3 : 0), y.l.ldy = y.l.out + (i / 2 % 2 ? 5 : 0);
         check_layer(&y);
     }
+}
+
+/* torch.autocast's gradients: fp16 first, so 32 64 + 1 is 2048 and 200 200 + 200 200 infinite; then fp32.  bf16 keeps its sums. */
+static void gradients_under_autocast_are_fp16_first(void **state)
+{
+    static const double x[] = { 32, 200, 1, 200 }, dy[] = { 64, 200, 1, 200 };
+    struct kernels_need need = { .n = 2, .widest_in = 2, .widest_out = 2, .threads = 1, .at = DT_FP16, .wt = DT_FP32 };
+    struct both b = open_both(&need);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct opened *o = i & 1 ? &b.host : &b.ref;
+        enum dtype at = i & 2 ? DT_FP16 : DT_BF16;
+        struct linear l = { 2, 2, 2, true, at, DT_FP32, DT_FP32, 2, 2 };
+        struct array in = array_new(4, at), back = array_new(4, at), dw = array_new(4, DT_FP32), db = array_new(2, DT_FP32);
+        for (int j = 0; j < 4; j++)
+            array_set(&in, j, x[j]), array_set(&back, j, dy[j]), array_set(&dw, j, 0.5), array_set(&db, j % 2, 0.5);
+        assert_int_equal(o->ops->linear_dw(o->k, &l, in.x, back.x, dw.x, db.x, GRAD_ADD), 0);
+        assert_true(array_get(&dw, 0) == (at == DT_FP16 ? 2048.5 : 2049.5));
+        assert_true(array_get(&dw, 3) == (at == DT_FP16 ? (double)INFINITY : 80000.5));
+        assert_true(array_get(&db, 0) == 65.5 && array_get(&db, 1) == 400.5);
+        array_free(&in), array_free(&back), array_free(&dw), array_free(&db);
+    }
+    close_both(&b);
 }
 
 static void a_layer_is_the_same_on_every_run(void **state)
@@ -209,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_layers_equal_the_reference),
         cmocka_unit_test(layers_of_several_tiles_equal_the_reference),
+        cmocka_unit_test(gradients_under_autocast_are_fp16_first),
         cmocka_unit_test(a_layer_is_the_same_on_every_run),
         cmocka_unit_test(a_machine_without_bf16_products_is_named),
         cmocka_unit_test(a_workspace_that_is_too_small_is_reported),

@@ -16,6 +16,20 @@ beside() {
     check "$name: as the host computes it" "$wrong"
 }
 
+# half NAME MODEL KEYS SCALE: fp16 from that loss scale on; losses, scales and skipped steps are the host's.
+half() {
+    name=$1
+    [ -s "$dir/done.$name" ] && { check "$name: as the host computes it" ''; return; }
+    enough 20 || return
+    plan "$dir/plan.json" '"localhost:1"' "$2" 128 4 "$3, \"precision\": \"fp16\", \"clip\": 1.0"
+    wrong=$(run "$dir/host" "$dir/plan.json" $how --steps 12 --loss-scale "$4"
+            run "$dir/device" "$dir/plan.json" $how --steps 12 --loss-scale "$4" --device cuda)
+    [ "$wrong" ] || wrong=$(compare losses "$dir/host.json" "$dir/device.json" 2e-3
+                            compare scales "$dir/host.json" "$dir/device.json")
+    [ "$wrong" ] || echo ok >"$dir/done.$name"
+    check "$name: as the host computes it" "$wrong"
+}
+
 small_gpt=$(gpt 2 256 4 128 1009) small_llama=$(llama 2 256 4 2 704 1009)
 for family in gpt llama; do
     case $family in gpt) m=$small_gpt ;; *) m=$small_llama ;; esac
@@ -25,6 +39,8 @@ for family in gpt llama; do
         word=$(echo "$family $s" | tr -d '",:' | tr ' ' '-')
         beside "$word-fp32" "$m" 128 4 "$s, \"clip\": 1.0" 1e-5 2e-5
         beside "$word-bf16" "$m" 128 4 "$s, \"precision\": \"bf16\", \"clip\": 1.0" 1e-2 5e-2
+        half "$word-fp16" "$m" "$s" 1024
+        half "$word-fp16-overflow" "$m" "$s" 16777216
     done
     beside "$family-recompute" "$m" 128 4 '"strategy": "ddp", "dialect": "torch", "recompute": "full"' 1e-5 2e-5
     beside "$family-accumulation" "$m" 128 2 '"strategy": "fsdp", "dialect": "torch", "unit": "block", "accumulation": 3' \
@@ -39,13 +55,17 @@ torch() {       # NAME MODEL RANKS MICRO_BATCH ACCUMULATION PRECISION ARGUMENTS.
     plan "$dir/plan.json" "\"localhost:$3\"" "\"$golden/$model\"" 24 "$4" \
         "\"accumulation\": $5, \"clip\": 1.0, \"precision\": \"$precision\", $strategy"
     shift 6
+    [ $precision = fp16 ] || set -- --save-grads "$dir/grads" "$@"
     wrong=$(run "$dir/torch" "$dir/plan.json" $how --steps 20 --data "$golden/tokens.bin" --sequential \
-        --init "$golden/$model/init.safetensors" --save-grads "$dir/grads" --save "$dir/final" --lr 1e-3 --min-lr 1e-4 \
+        --init "$golden/$model/init.safetensors" --save "$dir/final" --lr 1e-3 --min-lr 1e-4 \
         --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --device cuda "$@")
     if [ ! "$wrong" ] && [ "$precision" = fp32 ]; then
         wrong=$(compare losses "$golden/$model/expected.json" "$dir/torch.json" 1e-5
                 compare tensors "$golden/$model/grads.safetensors" "$dir/grads" 1e-5 "$golden/$model/expected.json"
                 compare tensors "$golden/$model/final.safetensors" "$dir/final" 1e-4)
+    elif [ ! "$wrong" ] && [ "$precision" = fp16 ]; then
+        wrong=$(compare losses "$golden/$model/fp16/forced-1.json" "$dir/torch.json" 1e-4
+                compare scales "$golden/$model/fp16/forced-1.json" "$dir/torch.json")
     elif [ ! "$wrong" ]; then
         wrong=$(compare losses "$golden/$model/expected.json" "$dir/torch.json" 1e-2)
     fi
@@ -56,6 +76,7 @@ for model in gpt2 llama; do
         strategy='"strategy": "ddp", "dialect": "paper"'
         torch 'one rank' $model 1 12 1 $precision
     done
+    torch 'one rank' $model 1 12 1 fp16 --loss-scale 16777216
 done
 
 # Several ranks: a GPU each over NCCL, else one GPU for all over MPI.
