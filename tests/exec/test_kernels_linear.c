@@ -164,7 +164,7 @@ static void gradients_under_autocast_are_fp16_first(void **state)
     for (int i = 0; i < 4; i++) {
         struct opened *o = i & 1 ? &b.host : &b.ref;
         enum dtype at = i & 2 ? DT_FP16 : DT_BF16;
-        struct linear l = { 2, 2, 2, true, at, DT_FP32, DT_FP32, 2, 2 };
+        struct linear l = { 2, 2, 2, true, at, DT_FP32, DT_FP32, 2, 2, { 0 } };
         struct array in = array_new(4, at), back = array_new(4, at), dw = array_new(4, DT_FP32), db = array_new(2, DT_FP32);
         for (int j = 0; j < 4; j++)
             array_set(&in, j, x[j]), array_set(&back, j, dy[j]), array_set(&dw, j, 0.5), array_set(&db, j % 2, 0.5);
