@@ -183,7 +183,7 @@ static void gradients_over_several_strips_equal_the_reference(void **state)
 
 static void a_layer_is_the_same_on_every_run(void **state)
 {
-    struct linear l = { 300, 70, 90, true, DT_FP32, DT_FP32, DT_FP32, 70, 90 };
+    struct linear l = { 300, 70, 90, true, DT_FP32, DT_FP32, DT_FP32, 70, 90, { 0 } };
     struct array x = array_random(l.n * l.ldx, l.at, 1), w = array_random(l.in * l.out, l.at, 1);
     struct array once = array_new(l.n * l.ldy, l.at), again = array_new(l.n * l.ldy, l.at);
     struct there dx = to_device(&x), dw = to_device(&w);
@@ -228,14 +228,14 @@ static void refused(const char *reason, int (*call)(struct kernels *k), struct k
 
 static int no_rows(struct kernels *k)
 {
-    const struct linear l = { 0, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 4, 4 };
+    const struct linear l = { 0, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 4, 4, { 0 } };
 
     return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
 }
 
 static int narrow_rows(struct kernels *k)
 {
-    const struct linear l = { 4, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 3, 4 };
+    const struct linear l = { 4, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 3, 4, { 0 } };
 
     return gpu.ops->linear_dx(k, &l, gpu.workspace, gpu.workspace, gpu.workspace, false);
 }
@@ -243,14 +243,14 @@ static int narrow_rows(struct kernels *k)
 /* A cast of 2^24 weights takes 32 MiB, and 16 are left. */
 static int large_cast(struct kernels *k)
 {
-    const struct linear l = { 4, 1 << 12, 1 << 12, true, DT_BF16, DT_FP32, DT_FP32, 1 << 12, 1 << 12 };
+    const struct linear l = { 4, 1 << 12, 1 << 12, true, DT_BF16, DT_FP32, DT_FP32, 1 << 12, 1 << 12, { 0 } };
 
     return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
 }
 
 static int small_layer(struct kernels *k, enum dtype weights)
 {
-    const struct linear l = { 4, 4, 4, true, weights, DT_FP32, DT_FP32, 4, 4 };
+    const struct linear l = { 4, 4, 4, true, weights, DT_FP32, DT_FP32, 4, 4, { 0 } };
 
     return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
 }
