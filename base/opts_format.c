@@ -46,9 +46,9 @@ static bool has_words(const struct opt *o) { return o->words || o->names; }
 /* ---- man(7) ---- */
 
 /* A line that starts with a dot or an apostrophe would be a request. */
-static void man_text(const char *s)
+static void man_text_of(const char *s, size_t n)
 {
-    for (bool begin = true; *s; begin = *s++ == '\n') {
+    for (bool begin = true; n-- > 0; begin = *s++ == '\n') {
         if (begin && (*s == '.' || *s == '\''))
             fputs("\\&", stdout);
         if (*s == '\\')
@@ -59,6 +59,8 @@ static void man_text(const char *s)
             putchar(*s);
     }
 }
+
+static void man_text(const char *s) { man_text_of(s, strlen(s)); }
 
 static void man_heading(const char *program, const char *about)
 {
@@ -98,8 +100,14 @@ static void man_synopsis(const char *command, const struct opt *opts)
     puts("[options]");
 }
 
+/* More columns than a line of 80 has for words that cannot be broken. */
+enum { MAN_VALUE = 60 };
+
+/* Of many words the value is WORD, and the text names them. */
 static void man_row(const char *name, char letter, const char *value, const char *help, const char *extra)
 {
+    const char *words = value && strlen(value) > MAN_VALUE ? value : NULL;
+
     fputs(".TP\n", stdout);
     if (letter)
         printf("\\fB\\-%c\\fR, ", letter);
@@ -108,11 +116,19 @@ static void man_row(const char *name, char letter, const char *value, const char
     fputs("\\fR", stdout);
     if (value) {
         fputs(" \\fI", stdout);
-        man_text(value);
+        man_text(words ? "WORD" : value);
         fputs("\\fR", stdout);
     }
     putchar('\n');
     man_text(help);
+    if (words) {
+        fputs("; one of ", stdout);
+        for (const char *w = words; *w; w += strcspn(w, "|")) {
+            w += *w == '|';
+            man_text_of(w, strcspn(w, "|"));
+            fputs(w[strcspn(w, "|")] ? ", " : "", stdout);
+        }
+    }
     man_text(extra);
     putchar('\n');
 }

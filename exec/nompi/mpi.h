@@ -22,7 +22,7 @@ typedef enum { MPI_GROUP_NULL, MPI_GROUP_ONE } MPI_Group;
 typedef enum { MPI_REQUEST_NULL } MPI_Request;
 typedef enum { MPI_INFO_NULL } MPI_Info;
 typedef enum { MPI_ERRORS_RETURN } MPI_Errhandler;
-typedef enum { MPI_OP_NULL, MPI_SUM, MPI_MAX, MPI_MIN, MPI_OP_USER } MPI_Op;
+typedef enum { MPI_OP_NULL, MPI_SUM, MPI_MAX, MPI_MIN, MPI_BOR, MPI_OP_USER } MPI_Op;
 typedef struct { int MPI_SOURCE, MPI_TAG, MPI_ERROR; } MPI_Status;
 typedef long MPI_Aint;
 
