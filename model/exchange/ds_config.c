@@ -485,7 +485,7 @@ static int read_expert_parallel(const struct import *in, const json_t *j)
     static const char *const harmless_here[] = { "enabled", "autoep_size", "preset_model", "disable_triton_grouped_mm", "comm_num_sm", "comm_qp_margin",
                                                  "comm_max_tokens_per_rank", NULL };
     const json_t *size = json_object_get(j, "autoep_size");
-    const char *name, *word;
+    const char *name, *word, *preset = json_string_value(json_object_get(j, "preset_model"));
     json_t *v;
 
     if (!json_is_object(j))
@@ -503,6 +503,10 @@ static int read_expert_parallel(const struct import *in, const json_t *j)
             continue;
         return fail("%s: expert_parallel.%s: not modelled yet at another value than AutoEP's default", in->where, name);
     }
+    if (preset && strcmp(preset, "auto") && strcmp(preset, in->p->model.family))
+        return fail("%s: expert_parallel.preset_model: \"%.60s\", where the model is %s", in->where, preset, in->p->model.family);
+    if (in->p->strategy == STRAT_ZERO3)
+        return fail("%s: expert_parallel: AutoEP under stage 3 is not modelled yet: stage 0, 1 or 2, or enabled false", in->where);
     if (!json_is_integer(size) || json_integer_value(size) <= 1)
         return fail("%s: expert_parallel.autoep_size: with 1, its default, AutoEP replaces the experts' modules and every rank has all of them: "
                     "not modelled yet: more than 1, or enabled false", in->where);

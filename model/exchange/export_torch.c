@@ -269,6 +269,8 @@ int export_torch(const struct plan *p, FILE *to)
                     "ZeroRedundancyOptimizer", strategy_name(p->strategy), dialect_name(p->dialect));
     if (p->parallel.expert > 1)
         return refuse("parallel.expert", "the experts' module is torchtitan's: export --to torchtitan");
+    if (p->optimizer != OPTIMIZER_ADAMW)
+        return refuse("optimizer", "the script makes torch.optim.AdamW; export a plan with adamw and put yours in its place");
     if (p->deterministic)
         return refuse("deterministic", "PyTorch has no such reduction");
     if (p->loss != LOSS_FP32)

@@ -115,7 +115,7 @@ static void write_experts(const struct plan *p, FILE *to)
     if (m->experts == 0)
         return;
     if (m->dense_first > 0)
-        fprintf(to, "--moe-layer-freq ([0]*%" PRId64 "+[1]*%" PRId64 ")\n", m->dense_first, m->layers - m->dense_first);
+        fprintf(to, "--moe-layer-freq \"([0]*%" PRId64 "+[1]*%" PRId64 ")\"\n", m->dense_first, m->layers - m->dense_first);
     if (m->shared_ffn > 0)
         number(to, "--moe-shared-expert-intermediate-size", m->shared_ffn);
     write_router(m, to);

@@ -94,6 +94,9 @@ static int read_experts(struct import *in)
         return 0;
     if (import_integer(in, "expert_tensor_parallel_size", p->parallel.tensor, &p->parallel.expert_tensor) < 0)
         return -1;
+    if (p->parallel.expert_tensor != 1 && p->parallel.expert_tensor != p->parallel.tensor)
+        return fail("%s: expert_tensor_parallel_size: %" PRId64 ": planned with 1 or tensor_model_parallel_size, which is %" PRId64, in->where,
+                    p->parallel.expert_tensor, p->parallel.tensor);
     if (!import_says(in, "moe_token_dispatcher_type", "alltoall"))
         return fail("%s: moe_token_dispatcher_type: of Megatron-LM's dispatchers only alltoall is modelled (without the option it takes allgather)", in->where);
     if (!import_has(in, "moe_grouped_gemm"))

@@ -284,6 +284,7 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
     }
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
     out->headroom = base->headroom;
+    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
     return 0;
 }
 
@@ -364,8 +365,8 @@ json_t *plan_source_brief(const struct plan *p)
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = object_in(doc, k->object);
         const json_t *of = object_in(usual, k->object);
-        if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision"))
-            continue;
+        if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision") || !strcmp(k->name, "framework_version"))
+            continue;                   /* the last: `plain` has it too, for the defaults that it makes */
         v = json_object_get(in, k->name);
         if (v && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
             json_object_del(in, k->name);

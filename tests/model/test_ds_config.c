@@ -116,6 +116,10 @@ static void stages_and_their_defaults(void **state)
     accepts("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true,"
             "'immediate_grad_update':true}}", &p);  /* DeepSpeed does not read it */
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':4}}", "zero_optimization.stage");
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':3},'bf16':{'enabled':true},'expert_parallel':{'enabled':true,'autoep_size':8}}",
+            "AutoEP under stage 3");
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':2},'bf16':{'enabled':true},"
+            "'expert_parallel':{'enabled':true,'autoep_size':8,'preset_model':'mixtral'}}", "where the model is gpt2");
     refuses("{'train_batch_size':8,'bf16':{'enabled':true},'data_types':{'grad_accum_dtype':'fp32'}}",
             "grad_accum_dtype");
 }

@@ -71,6 +71,38 @@ static void half_a_node_has_half_of_its_adapters(void **state)
     plan_free(&q);
 }
 
+/* What a plan says of its framework's version is no default, whatever else changes. */
+static void the_version_stays(void **state)
+{
+    (void)state;
+    static const char zero2[] = "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,"
+                                "\"strategy\":\"zero2\",\"dialect\":\"deepspeed\",\"precision\":\"bf16\",\"framework_version\":\"0.19.8\"}";
+    struct plan q;
+    assert_int_equal(change(zero2, "seq=512", &q), 0);
+    assert_string_equal(q.framework_version, "0.19.8");
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "seq=512", &q), 0);
+    assert_string_equal(q.framework_version, "");
+    plan_free(&q);
+}
+
+/* A board of 700 W may have 500; one of 1000 W as well; one of 400 W may not. */
+static void another_gpu_keeps_the_power_limit(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = { { "power_limit=500", "gpu=b200" }, { "power_limit=500", "gpu=a100-80gb" } };
+    struct plan p, q;
+    read_text(FSDP, &p);
+    assert_int_equal(plan_source_with(&p, pairs[0], 2, &q), 0);
+    assert_true(q.cluster.power_limit_w > 499 && q.cluster.power_limit_w < 501);
+    plan_free(&q);
+    fail_capture(said, sizeof said);
+    assert_int_equal(plan_source_with(&p, pairs[1], 2, &q), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(said, "power_limit_w"));
+    plan_free(&p);
+}
+
 static void a_network_is_stated_in_gigabits(void **state)
 {
     (void)state;
@@ -341,6 +373,8 @@ int main(void)
         cmocka_unit_test(more_nodes_shard_over_all_ranks),
         cmocka_unit_test(a_degree_of_the_pipeline_moves_what_follows_it),
         cmocka_unit_test(half_a_node_has_half_of_its_adapters),
+        cmocka_unit_test(the_version_stays),
+        cmocka_unit_test(another_gpu_keeps_the_power_limit),
         cmocka_unit_test(a_network_is_stated_in_gigabits),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
