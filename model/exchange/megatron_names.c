@@ -129,7 +129,7 @@ static bool asks_nothing(int lack, const json_t *v)
 
 static bool is_variable(const json_t *v) { return json_is_string(v) && strchr(json_string_value(v), '$'); }
 
-/* Of an option that is told; NULL: it is none of these, or asks for nothing. */
+/* Why an option that the import lists matters; NULL: it is none of these, or asks for nothing. */
 static const char *why_it_matters(const char *name, const json_t *v)
 {
     for (size_t i = 0; i < sizeof matters / sizeof *matters && !unread_asks_nothing(v); i++)

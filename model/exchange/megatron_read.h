@@ -21,7 +21,7 @@ int  import_integer(const struct import *in, const char *name, int64_t usual, in
 /* Is this the option's value? */
 bool import_says(const struct import *in, const char *name, const char *word);
 
-/* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is told, and what is not known.
+/* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.
  * 0, or -1 reported. */
 int megatron_check_names(const struct import *in);
 

@@ -277,7 +277,7 @@ static int64_t tie(struct ideas *all)
             roomy->r.tied = true;
         }
     }
-    for (int64_t i = 0; i < all->n; i++) {          /* whoever has room stands for its idea: `room` points into them till here */
+    for (int64_t i = 0; i < all->n; i++) {          /* a plan with room stands for its idea, from here on: `room` points into them */
         struct idea *idea = &all->of[i];
         if (idea->roomy.r.tied)
             idea->is = idea->roomy;

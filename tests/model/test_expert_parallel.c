@@ -386,7 +386,7 @@ static void plan_of_capacity(struct plan *p, double factor, bool padded)
 }
 
 /* Padded, each of 8 experts gets 1280 rows of every rank, 10,240 in place of 8192; four exchanges of rows and two of their probabilities a
- * block.  Nobody has to be asked how many: no numbers of rows are gathered, and the host never waits for them. */
+ * block.  The number is known: no numbers of rows are gathered, and the host never waits for them. */
 static void padded_experts_get_their_capacity(void **state)
 {
     struct schedules s = { 0 };

@@ -1,5 +1,5 @@
 /* Options of Megatron-LM that describe a mixture of experts and latent attention: lists of layers, DeepSeek-V3's command line and recipe, what is
- * refused by name and what is told. */
+ * refused by name and what is listed. */
 #include "tests/model/plans.h"
 
 #include <stdlib.h>
@@ -227,7 +227,7 @@ static void gpt_oss_is_read_or_another_model(void **state)
     plan_free(&model);
 }
 
-/* What costs something and no plan has a word for is told; a coefficient of 0 asks for nothing. */
+/* What costs something and no plan has a word for is listed; a coefficient of 0 asks for nothing. */
 static void what_is_not_followed_is_told(void **state)
 {
     struct plan p;

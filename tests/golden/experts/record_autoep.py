@@ -8,7 +8,7 @@ As ../collectives/record_deepspeed.py, whose ranks (CPU, gloo, four of them), ph
 shares out a block's experts, `expert_data` the ranks that have the same.  The router's choice is balanced: its top-k names experts one
 after the other, in place of the largest scores; all else is DeepSpeed's own.  The optimizer is made by DeepSpeed (AdamW, torch_adam),
 which then makes parameter groups of the experts by itself.  At stage 0 that AdamW goes by the name of FusedAdam, which is CUDA and what the
-configuration's "AdamW" is on a GPU: the engine puts FP16_Optimizer around it, and around no other optimizer.  transformers 5.23's registry of outputs (router logits, which nobody asks for
+configuration's "AdamW" is on a GPU: the engine puts FP16_Optimizer around it, and around no other optimizer.  transformers 5.23's registry of outputs (router logits, which no code here asks for
 here) has no second argument of get(), which AutoEP of 0.19.6 and 0.19.8 passes: it gets one."""
 import importlib
 import json
