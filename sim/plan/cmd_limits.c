@@ -40,7 +40,9 @@ static void print_reach(const struct limits_asked *a, const struct limit *l)
         printf("  micro-batch up to %-5" PRId64, l->max_micro_batch);
     else
         printf("  does not fit here    ");
-    if (l->min_gpus)
+    if (l->min_gpus && !l->max_micro_batch && l->min_gpus < a->world)
+        printf("  but on %" PRId64 " GPU%s it does", l->min_gpus, l->min_gpus > 1 ? "s" : "");
+    else if (l->min_gpus)
         printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
     else if (l->min_gpus_recompute)
         printf("  from %" PRId64 " GPU%s with full recompute", l->min_gpus_recompute, l->min_gpus_recompute > 1 ? "s" : "");

@@ -111,17 +111,19 @@ static void print_nearest(const struct search_options *o, const struct found *f,
     fprintf(to, "\nthe closest plan that does not fit: %s %s: %s\n", label, what, text);
 }
 
-/* Plans on the front of memory against time that are worth a line; how many. */
+/* Plans on the front of memory against time that are worth a line, the fastest SEARCH_FRONT of them; how many there are. */
 static int64_t front_of(const struct search_result *r, int64_t out[SEARCH_FRONT])
 {
     bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
     int64_t n = 0, last = INT64_MAX;
 
     search_pareto(r, front);
-    for (int64_t i = 0; i < r->nfit && n < SEARCH_FRONT; i++)
+    for (int64_t i = 0; i < r->nfit; i++)
         if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
             last = r->found[i].needed;
-            out[n++] = i;
+            if (n < SEARCH_FRONT)
+                out[n] = i;
+            n++;
         }
     free(front);
     return n;
@@ -143,6 +145,8 @@ static void print_heading(const struct search_answer *s)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
     if (r->cut_by_time > 0)
         printf(", %" PRId64 " by a time bound", r->cut_by_time);
+    if (r->nrefused > 0)
+        printf(", %" PRId64 " with offload not tried", r->nrefused);
     printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n", r->lowered, r->nfit, search_answer_seconds(s));
     if (r->too_long > 0)
         printf("%" PRId64 " pipelines and tensor cuts whose steps are long (more than %d passes over blocks) were not looked at: --grid does\n", r->too_long, GRID_PASSES);
@@ -161,10 +165,9 @@ static void print_offload(const struct search_answer *s, FILE *to)
     search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
     if (text[0])
         fprintf(to, "%s\n", text);
-    bool missed = r->nrefused > 0 && (r->nfit == 0 || r->alone[0]);      /* where data parallelism alone fits nowhere */
-    if (missed && r->nrefused == r->elsewhere)
+    if (r->nrefused > 0 && r->nrefused == r->elsewhere)
         fprintf(to, "offload was not tried: %s\n", r->refused);
-    else if (missed)
+    else if (r->nrefused > 0)
         fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not tried: %s\n", r->nrefused, r->elsewhere, r->refused);
 }
 
@@ -172,7 +175,8 @@ static void print_result(const struct search_asked *a, struct search_answer *s, 
 {
     const struct search_result *r = &s->r;
     const struct ranked *of = s->ranked;
-    int64_t lines[SEARCH_BESTS + SEARCH_FRONT], nbest = search_bests(r, lines), n = nbest + front_of(r, lines + nbest);
+    int64_t lines[SEARCH_BESTS + SEARCH_FRONT], nbest = search_bests(r, lines), front = front_of(r, lines + nbest);
+    int64_t n = nbest + (front < SEARCH_FRONT ? front : SEARCH_FRONT);
     char text[SEARCH_SENTENCE];
 
     search_learn_waits(&s->r, lines, n);
@@ -186,6 +190,8 @@ static void print_result(const struct search_asked *a, struct search_answer *s, 
         fprintf(to, "\nmemory against time: no plan that was evaluated is both smaller and faster than these\n");
     for (int64_t i = nbest; i < n; i++)
         print_found(r, lines[i], "", to);
+    if (front > SEARCH_FRONT)
+        fprintf(to, "and %" PRId64 " smaller and slower yet, which --json lists\n", front - SEARCH_FRONT);
     if (r->nfit < r->n)
         print_nearest(&s->q.options, &r->found[r->nfit], to);
     search_why_words(r, of, s->n, s->tied, text, sizeof text);

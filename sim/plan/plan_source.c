@@ -569,6 +569,18 @@ static int by_global_batch(struct plan *p, int64_t batch)
     return plan_check(p, "global_batch");
 }
 
+/* A cluster is changed from the outside in, in whatever order that is written: its parts would not outlast another whole, nor
+ * its links another GPU's usual ones. */
+enum { TURNS = 4 };
+static int turn_of(const char *pair)
+{
+    char key[KEY];
+
+    plan_source_split(pair, key, sizeof key);
+    return !strcmp(key, "cluster") ? 0 : !strcmp(key, "cluster.gpu") ? 1
+         : !strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node") ? 2 : TURNS - 1;
+}
+
 int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out)
 {
     struct plan start = *base;
@@ -580,8 +592,10 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
     start.cluster.measured = NULL;
     c = start.cluster;
     doc = plan_source_brief(&start);
-    for (int i = 0; i < n && rc == 0; i++)
-        rc = apply(doc, &c, pairs[i], &ch);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < n && rc == 0; i++)
+            if (turn_of(pairs[i]) == turn)
+                rc = apply(doc, &c, pairs[i], &ch);
     if (rc == 0)
         drop_idle(doc, &start, &ch);
     if (rc == 0 && ch.cell)

@@ -186,26 +186,63 @@ int sweep_axes(struct sweep *s, const struct opt_pairs *over)
     return 0;
 }
 
+/* A search's options: by what name --over and --set have each (NULL: by none), and whether a search needs it. */
+struct asked { const char *name, *key; bool given, needed; };
+
+static bool is_axis(const struct sweep_asked *a, const char *key)
+{
+    char name[96];
+
+    for (int i = 0; i < a->over.n && key; i++) {
+        plan_source_split(a->over.at[i], name, sizeof name);
+        if (!strcmp(name, key))
+            return true;
+    }
+    return false;
+}
+
+static int check_with_plan(const struct asked *o)
+{
+    if (!o->given || !strcmp(o->name, "global-batch"))          /* which is each point's */
+        return 0;
+    if (!o->key)
+        return fail("sweep: --%s beside PLAN.json: it is a search's", o->name);
+    return fail("sweep: --%s beside PLAN.json: change the plan with --set %s=VALUE, or vary it with --over", o->name, o->key);
+}
+
+static int check_option(const struct sweep_asked *a, const struct asked *o, bool has_plan)
+{
+    bool axis = is_axis(a, o->key);
+
+    if (o->given && axis)
+        return fail("sweep: --%s beside --over %s=...: give one of them", o->name, o->key);
+    if (has_plan)
+        return check_with_plan(o);
+    return o->needed && !o->given && !axis ? fail("sweep: --%s is missing, or give a PLAN.json", o->name) : 0;
+}
+
 /* What is asked besides the axes: everything with a search, nothing of it with a plan. */
 static int check(const struct sweep_asked *a, bool has_plan)
 {
     const struct search_args *q = &a->ask;
-    const struct { const char *name; bool given, axis; } of[] = {
-        { "model", q->model || q->model_doc, true }, { "cluster", q->cluster || q->cluster_doc, true }, { "seq", q->seq > 0, true },
-        { "global-batch", q->global_batch > 0, false },
+    const struct search_tuned *t = &q->tuned;
+    const struct asked of[] = {
+        { "model", "model", q->model || q->model_doc, true }, { "cluster", "cluster", q->cluster || q->cluster_doc, true },
+        { "seq", "seq", q->seq > 0, true }, { "global-batch", "global_batch", q->global_batch > 0, true },
+        { "micro-batch", "micro_batch", q->micro_batch > 0, false }, { "strategy", "strategy", q->strategies != 0, false },
+        { "dialect", "dialect", q->dialect >= 0, false }, { "kernels", "kernels", q->kernels >= 0, false },
+        { "precision", "precision", q->precision >= 0, false }, { "recompute", "recompute", q->recompute != NRECOMPUTE, false },
+        { "optimizer", "optimizer", t->optimizer.optimizer >= 0, false },
+        { "optimizer-form", "optimizer_form", t->optimizer.form >= 0, false }, { "lora", "lora.rank", t->lora > 0, false },
+        { "lora-targets", "lora.target_modules", t->targets != NULL, false }, { "base-dtype", "base_dtype", t->base != 0, false },
+        { "memory", "cluster.memory_bytes", q->memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
+        { "framework", NULL, q->framework != FRAMEWORK_ANY, false }, { "export-to", NULL, q->export_to >= 0, false },
+        { "no-offload", NULL, q->in_place, false }, { "grid", NULL, q->grid, false }, { "no-grid", NULL, q->no_grid, false },
     };
 
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        bool axis = false;
-        char key[32];
-        snprintf(key, sizeof key, "%s=", i == 3 ? "global_batch" : of[i].name);
-        for (int k = 0; k < a->over.n; k++)
-            axis |= !strncmp(a->over.at[k], key, strlen(key));
-        if (has_plan && of[i].given && of[i].axis)
-            return fail("sweep: --%s beside PLAN.json: change the plan with --set %sVALUE, or vary it with --over", of[i].name, key);
-        if (!has_plan && !of[i].given && !axis)
-            return fail("sweep: --%s is missing, or give a PLAN.json", of[i].name);
-    }
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (check_option(a, &of[i], has_plan) < 0)
+            return -1;
     if (!has_plan && a->set.n)
         return fail("sweep: --set goes with PLAN.json");
     return money_check(&a->money);

@@ -18,7 +18,7 @@ struct walk {
     int (*take)(const struct plan *p, void *arg);
     void *arg;
     const struct plan *base;            /* of which variants that save memory are wanted; NULL: all plans are */
-    char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
+    char refusal[256], first[256];      /* why a plan of the cell was refused: the last one, the first one */
     bool taken, accepted;               /* any plan */
 };
 
@@ -208,9 +208,26 @@ static int no_cell(const struct search_options *o)
     return fail("nothing to search: no strategy %s in dialect %s; these have it: %s", strategies, dialects, have);
 }
 
-static const char *reason(const struct walk *w)
+static const char *reason(const char *first)
 {
-    return w->first + (strncmp(w->first, "search: ", 8) ? 0 : 8);
+    return first + (strncmp(first, "search: ", 8) ? 0 : 8);
+}
+
+/* The reason that most cells give; of reasons as frequent, the earliest. */
+static const char *usual_reason(char (*of)[256], int n)
+{
+    int best = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = i; k < n; k++)
+            same += !strcmp(of[i], of[k]);
+        if (same > most) {
+            most = same;
+            best = i;
+        }
+    }
+    return reason(of[best]);
 }
 
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg)
@@ -222,18 +239,22 @@ int enumerate_runs(const struct search_options *o, int (*run)(const struct plan 
                    int (*take)(const struct plan *p, void *arg), void *arg)
 {
     struct walk w = { .o = o, .run = run, .take = take, .arg = arg };
-    int rc = 0, cells = 0;
+    char why[NSTRATEGY * NDIALECT][256];
+    int rc = 0, cells = 0, refused = 0;
 
     for (int s = 0; s < NSTRATEGY && !rc; s++)
         for (int d = 0; d < NDIALECT && !rc; d++)
             if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s)) {
+                w.first[0] = '\0';
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
                 cells++;
+                if (w.first[0])
+                    memcpy(why[refused++], w.first, sizeof w.first);
             }
     if (!cells)
         return no_cell(o);
-    if (!rc && !w.taken && w.first[0])
-        return fail("nothing to search: %s", reason(&w));
+    if (!rc && !w.taken && refused)
+        return fail("nothing to search: %s", usual_reason(why, refused));
     if (!rc && w.taken && !w.accepted)
         return fail("nothing to search: %s can run none of the plans of these strategies and dialects",
                     (const char *)o->accept_what);
@@ -263,7 +284,7 @@ int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRA
                 continue;
             out[n].strategy = (enum strategy)s;
             out[n].dialect = (enum dialect)d;
-            snprintf(out[n++].why, sizeof out->why, "%s%s", w.taken ? (const char *)o->accept_what : reason(&w),
+            snprintf(out[n++].why, sizeof out->why, "%s%s", w.taken ? (const char *)o->accept_what : reason(w.first),
                      w.taken ? " can run none of its plans" : "");
         }
     return n;

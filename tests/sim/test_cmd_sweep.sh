@@ -57,6 +57,12 @@ check 'axes that are none are refused' "$(
     refused 'must be between' "$tmp/plan.json" --over nodes=1e9
     refused 'did you mean fsdp.cpu_offload?' "$tmp/plan.json" --over fsdp.cpu_ofload=true
     refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
+check 'an option that would not be heard is refused' "$(
+    refused '--optimizer beside PLAN.json: .* --set optimizer=' "$tmp/plan.json" --optimizer sgd --over nodes=1,2
+    refused '--micro-batch beside PLAN.json: .* --set micro_batch=' "$tmp/plan.json" --micro-batch 2 --over nodes=1,2
+    refused '--grid beside PLAN.json' "$tmp/plan.json" --grid --over nodes=1,2
+    refused '--optimizer beside --over optimizer' --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --optimizer sgd --over optimizer=adamw,sgd
+    refused '--cluster beside --over cluster' --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --over cluster=8xh100,8xa100)"
 check 'a value twice is one point, the first; many values are no quadratic work' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out"
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=2,1,2..3 --json >"$tmp/out" 2>&1

@@ -103,6 +103,22 @@ static void another_gpu_keeps_the_power_limit(void **state)
     plan_free(&p);
 }
 
+/* Whatever comes first, a cluster's parts are of the cluster named beside them. */
+static void parts_of_a_cluster_outlast_another_whole(void **state)
+{
+    (void)state;
+    static const char *const pairs[] = { "network=100", "power_limit=500", "nodes=4", "gpu=b200", "cluster=2x8xh100" };
+    struct plan p, q;
+    read_text(FSDP, &p);
+    assert_int_equal(plan_source_with(&p, pairs, 5, &q), 0);
+    assert_string_equal(q.cluster.gpu.name, "b200");
+    assert_int_equal(q.cluster.nodes, 4);
+    assert_true(q.cluster.power_limit_w > 499 && q.cluster.power_limit_w < 501);
+    assert_true(q.cluster.inter > 12.4e9 && q.cluster.inter < 12.6e9);       /* 100 / 8 */
+    plan_free(&q);
+    plan_free(&p);
+}
+
 static void a_network_is_stated_in_gigabits(void **state)
 {
     (void)state;
@@ -375,6 +391,7 @@ int main(void)
         cmocka_unit_test(half_a_node_has_half_of_its_adapters),
         cmocka_unit_test(the_version_stays),
         cmocka_unit_test(another_gpu_keeps_the_power_limit),
+        cmocka_unit_test(parts_of_a_cluster_outlast_another_whole),
         cmocka_unit_test(a_network_is_stated_in_gigabits),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
