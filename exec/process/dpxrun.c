@@ -196,7 +196,9 @@ static int check_fp16(const struct dpxrun *r)
     const struct options *o = &r->o;
 
     if (r->plan.precision != DT_FP16)
-        return o->loss_scale > 0 ? fail("--loss-scale: is for plans in fp16: this one is in %s", dtype_name(r->plan.precision)) : 0;
+        return o->loss_scale >= 0 ? fail("--loss-scale: is for plans in fp16: this one is in %s", dtype_name(r->plan.precision)) : 0;
+    if (o->loss_scale == 0 || o->loss_scale > 0x1p100)
+        return fail("--loss-scale %g: a number above 0, up to 2^100", o->loss_scale);
     if (o->save_grads)
         return fail("--save-grads: in fp16 the optimizer reads gradients of the scaled loss: not written");
     return 0;
@@ -216,8 +218,6 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0 || check_fp16(r) < 0 || check_float8(r) < 0)
         return -1;
-    if (!(o->loss_scale >= 0 && o->loss_scale <= 0x1p100))
-        return fail("--loss-scale %g: a number above 0, up to 2^100", o->loss_scale);
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -572,7 +572,7 @@ static int launched(const struct dpxrun *r, int argc, char **argv)
 /* What holds where no option says otherwise. */
 static struct dpxrun unasked(void)
 {
-    return (struct dpxrun){ .o = { .steps = 10, .grads_step = 1, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
+    return (struct dpxrun){ .o = { .steps = 10, .grads_step = 1, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .loss_scale = -1, .eps = 1e-8 } };
 }
 
 int main(int argc, char **argv)

@@ -26,7 +26,7 @@ enum { DEVICE_CPU, DEVICE_CUDA };
 struct options {
     const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
     int64_t steps, seed, warmup, memory, rank, threads, grads_step;
-    double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: 0 where none is named */
+    double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
     bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };

@@ -137,21 +137,6 @@ static void print_time(const struct dpxrun *r)
     stages_print(r);
 }
 
-/* One line, for scripts that run several plans. */
-static void print_brief(const struct dpxrun *r)
-{
-    const struct measured *m = &r->measured;
-    int64_t predicted = predict_allocated(r), allocated = m->allocated[m->rank];
-
-    printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
-           dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
-           (double)m->report[m->n - 1].tokens / m->median_s, m->median_s, size_text(allocated).s);
-    if (allocated == predicted)
-        printf(" as predicted\n");
-    else
-        printf(", predicted %s\n", size_text(predicted).s);
-}
-
 static bool is_fp16(const struct dpxrun *r) { return r->here.precision == DT_FP16; }
 
 static int64_t skipped_steps(const struct measured *m)
@@ -161,6 +146,24 @@ static int64_t skipped_steps(const struct measured *m)
     for (int64_t i = 0; i < m->n; i++)
         n += m->report[i].skipped;
     return n;
+}
+
+/* One line, for scripts that run several plans. */
+static void print_brief(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    int64_t predicted = predict_allocated(r), allocated = m->allocated[m->rank], skipped = skipped_steps(m);
+
+    printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
+           dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
+           (double)m->report[m->n - 1].tokens / m->median_s, m->median_s, size_text(allocated).s);
+    if (allocated == predicted)
+        printf(" as predicted");
+    else
+        printf(", predicted %s", size_text(predicted).s);
+    if (skipped)
+        printf(", %" PRId64 " of %" PRId64 " steps skipped", skipped, m->n);
+    puts("");
 }
 
 static void print_loss_scale(const struct dpxrun *r)

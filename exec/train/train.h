@@ -22,7 +22,7 @@ struct train_args {
     bool        sequential;             /* data in order */
     uint64_t    seed;
     int64_t     steps, warmup;
-    double      loss_scale;             /* fp16: of the first step; 0: LOSS_SCALING_FIRST */
+    double      loss_scale;             /* fp16: of the first step; not above 0: LOSS_SCALING_FIRST */
     double      lr, min_lr, beta1, beta2, eps, weight_decay;
     int64_t     limit;                  /* bytes of memory, INT64_MAX: none */
     int         rank;                   /* played with `null`; else MPI's */
