@@ -71,6 +71,7 @@ struct bench {
     struct db *db;                      /* rank 0's */
     int64_t  calibration;
     atomic_bool *stop;
+    atomic_int   busy;                  /* comm_args: whether a kernel is timed beside collectives */
 
     struct device *device;
     bool     carries;                   /* collectives between the ranks can be timed */
@@ -127,6 +128,8 @@ void bench_list_free(struct bench_list *l);
 /* ---- for bench_*.c ---- */
 
 int bench_own(struct bench *b, double seconds);
+/* Until all ranks are here; those that wait sleep. */
+int bench_meet_asleep(void);
 int bench_alone(struct bench *b);       /* part of it: a product while the other ranks sleep, and while they compute; one machine's ranks */
 int bench_passes(struct bench *b, enum dtype t, int64_t largest, double seconds);
 int bench_codes(struct bench *b, enum dtype t, int64_t largest, double seconds);

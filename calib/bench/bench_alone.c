@@ -15,8 +15,7 @@ enum { ROUNDS = 10 };
 /* Of each turn.  The others compute a little longer, so that rank 0 is never the last. */
 static const double TURN_S = .05, OTHERS_S = .06;
 
-/* Until all ranks are here; those that wait sleep. */
-static int meet_asleep(void)
+int bench_meet_asleep(void)
 {
     static const struct timespec pause = { 0, 1000 * 1000 };
     MPI_Request here;
@@ -49,14 +48,14 @@ int bench_alone(struct bench *b)
     if (b->cuda || b->nranks < 2 || b->per_node != b->nranks)
         return 0;
     for (int i = 0; i < ROUNDS; i++) {
-        if (meet_asleep() < 0)
+        if (bench_meet_asleep() < 0)
             return -1;
         double s = probe_mean(b->probe, b->rank == 0 ? TURN_S : OTHERS_S);
         together[i] = b->rank == 0 ? s : 0;
-        if (isnan(s) || meet_asleep() < 0)
+        if (isnan(s) || bench_meet_asleep() < 0)
             return -1;
         if (b->rank == 0 && isnan(alone[i] = probe_mean(b->probe, TURN_S)))
             return -1;
     }
-    return meet_asleep() < 0 || keep(b, own_words[OWN_TOGETHER], together) < 0 || keep(b, own_words[OWN_ALONE], alone) < 0 ? -1 : 0;
+    return bench_meet_asleep() < 0 || keep(b, own_words[OWN_TOGETHER], together) < 0 || keep(b, own_words[OWN_ALONE], alone) < 0 ? -1 : 0;
 }

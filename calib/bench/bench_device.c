@@ -278,7 +278,7 @@ static struct comm *open_nccl(struct bench *b, const struct comm_args *a)
 
 struct comm *bench_comm(struct bench *b, const int *ranks, int n, const char *name, void **staging)
 {
-    struct comm_args a = { .ranks = ranks, .nranks = n, .stop = b->stop, .name = name };
+    struct comm_args a = { .ranks = ranks, .nranks = n, .stop = b->stop, .busy = &b->busy, .name = name };
 
     *staging = NULL;
     if (device_async(b->device))

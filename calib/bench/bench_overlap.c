@@ -171,7 +171,9 @@ static int together_once(struct overlap *o, enum kernel_class kind)
         return fail("no thread for collectives");
     while (rc == 0 && !atomic_load(&o->done)) {
         double from = lanes_now();
+        atomic_store(&o->b->busy, 1);
         rc = run_kernel(o, kind);
+        atomic_store(&o->b->busy, 0);
         if (o->nkernel_s == 0 || (o->nkernel_s < MOST && !atomic_load(&o->done)))
             o->kernel_s[o->nkernel_s++] = lanes_now() - from;
     }

@@ -104,6 +104,8 @@ struct comm_args {
     int   nranks;
     void *staging;                  /* the caller's, comm_staging() bytes */
     const atomic_bool *stop;        /* a call that waits returns -1 soon after it is set; NULL: never */
+    const atomic_int *busy;         /* how many threads of this rank compute (lanes.h): while none does, a call that waits polls, and
+                                     * yields its core; NULL: unknown, so that it sleeps */
     const char *name;               /* the MPI communicator is called "dpx NAME"; NULL: "dpx" */
     int64_t piece;                  /* bytes, at most COMM_PIECE; 0: COMM_PIECE */
     int64_t library_most;           /* bytes of one of the library's calls; 0: 2^31 - 1 */

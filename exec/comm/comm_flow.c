@@ -5,16 +5,19 @@
  * messages match in the order they are posted in, whatever the other lane does.
  *
  * Waiting is testing between sleeps: a thread that blocks in MPI polls, and takes the core
- * from its own rank's compute. */
+ * from its own rank's compute.  While that itself waits there is nothing to take it from, and a sleep
+ * would only make the answer late: waiting is testing then, and yielding the core to the rank that shares it. */
 #include "exec/comm/comm_internal.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
 /* While messages keep coming the next is microseconds away; a peer that computes is
- * milliseconds away.  So: a few tests at once, then sleeps that grow. */
-enum { SPINS = 50, SLEEP_FIRST_NS = 20000, SLEEP_LAST_NS = 200000 };
+ * milliseconds away.  So: a few tests at once, then sleeps that grow; or, beside no compute, some tens of
+ * milliseconds of tests, after which the peer is taken to be away. */
+enum { SPINS = 50, POLLS = 20000, SLEEP_FIRST_NS = 20000, SLEEP_LAST_NS = 200000 };
 
 struct pace { int spins; long ns; };
 
@@ -36,6 +39,11 @@ bool flow_stopped(const struct mpi_comm *m)
     return m->stop && atomic_load_explicit(m->stop, memory_order_relaxed);
 }
 
+static bool core_is_free(const struct mpi_comm *m)
+{
+    return m->busy && atomic_load_explicit(m->busy, memory_order_relaxed) == 0;
+}
+
 /* Nothing has come: waits a little.  -1 when stopped. */
 static int pause_a_little(const struct mpi_comm *m, struct pace *p)
 {
@@ -43,8 +51,11 @@ static int pause_a_little(const struct mpi_comm *m, struct pace *p)
 
     if (flow_stopped(m))
         return -1;
-    if (p->spins++ < SPINS)
+    if (p->spins < SPINS || (p->spins < POLLS && core_is_free(m))) {
+        if (p->spins++ >= SPINS)
+            sched_yield();
         return 0;
+    }
     nanosleep(&ts, NULL);
     p->ns = p->ns * 3 / 2 < SLEEP_LAST_NS ? p->ns * 3 / 2 : SLEEP_LAST_NS;
     return 0;

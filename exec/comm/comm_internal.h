@@ -55,6 +55,7 @@ struct mpi_comm {
     struct comm base;                   /* its `self` is this */
     MPI_Comm comm;
     const atomic_bool *stop;
+    const atomic_int  *busy;            /* as comm_args has it */
     char   *staging;
     int64_t piece;                      /* bytes of a message at most */
     int64_t library_most;               /* bytes of one call of the library at most */

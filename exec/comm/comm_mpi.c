@@ -157,7 +157,7 @@ static struct mpi_comm *allocate(const struct comm_args *a)
         return NULL;
     *m = (struct mpi_comm){
         .base = { .ops = &mpi_ops, .nranks = a->nranks, .self = m },
-        .comm = MPI_COMM_NULL, .tags = highest_tag(), .stop = a->stop, .staging = a->staging,
+        .comm = MPI_COMM_NULL, .tags = highest_tag(), .stop = a->stop, .busy = a->busy, .staging = a->staging,
         .piece = a->piece > 0 ? a->piece : COMM_PIECE,
         .library_most = a->library_most > 0 ? a->library_most : INT_MAX,
         .requests = malloc(LANES * 2 * n * sizeof *m->requests),

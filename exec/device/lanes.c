@@ -1,5 +1,6 @@
-/* lanes.c -- see lanes.h.  One mutex and one condition for all lanes: tasks are a millisecond
- * each, threads a handful.  done[] changes under the mutex only. */
+/* lanes.c -- see lanes.h.  One mutex for all lanes: tasks are a millisecond each, threads a handful.  done[] changes under the
+ * mutex only.  Each thread sleeps on a condition of its own, and whoever changes something wakes those alone that can go on by
+ * it: a rank's threads share a core, and each that wakes in vain takes some microseconds of it from compute. */
 #include "exec/device/lanes.h"
 
 #include <assert.h>
@@ -15,10 +16,14 @@
 enum { QUEUE = 2048 };
 _Static_assert(DEVICE_MARKS >= 2 * QUEUE, "a mark lives as long as its task is in the queue");
 
+/* A thread that sleeps until it can go on. */
+struct sleeper { pthread_cond_t change; bool sleeps; };
+
 struct lane {
     struct lanes *all;
     enum stream   s;
     pthread_t     thread, reaper;
+    struct sleeper runs, reaps;
     bool          started, reaping; /* a reaper only on an asynchronous device */
     struct task  *queue;            /* ring */
     int           waiting[QUEUE];   /* lists of releases: index + 1 of the first */
@@ -38,7 +43,9 @@ struct launched { int64_t tickets; enum stream s; int64_t number; };
 struct lanes {
     struct device  *d;
     pthread_mutex_t lock;
-    pthread_cond_t  change;
+    struct sleeper  issues;             /* the issuing thread, until all of `awaited` is done, or lane `full` has a place */
+    const struct when *awaited;
+    const struct lane *full;
     struct lane     lane[NSTREAM];
     struct when     done;
     int64_t         ticket[PLAN_GROUPS];     /* collectives finished */
@@ -46,6 +53,7 @@ struct lanes {
     struct launched last[PLAN_GROUPS];
     int64_t        *turn; int nlines;   /* of a line: tasks launched */
     atomic_bool    *stop;
+    atomic_int     *busy;               /* NULL: not counted */
     bool            closing;
     int64_t         held[NSPACE], held_peak[NSPACE];
     struct release *releases; int nreleases, spare; int64_t room;   /* spare: list of unused ones */
@@ -134,6 +142,8 @@ void lanes_release(struct lanes *l, enum space in, const struct when *last, int6
     pthread_mutex_unlock(&l->lock);
 }
 
+void lanes_count_busy(struct lanes *l, atomic_int *busy) { l->busy = busy; }
+
 void lanes_on_release(struct lanes *l, void (*f)(void *, enum space, int64_t, int64_t), void *arg)
 {
     l->on_release = f;
@@ -147,12 +157,60 @@ static bool ready(const struct lanes *l, const struct task *t)
     return when_before(&t->need, &l->done) && (t->group < 0 || l->ticket[t->group] == t->ticket);
 }
 
-static void await(struct lane *n, const struct task *t)
+static bool launchable(const struct lanes *l, const struct task *t)
 {
-    struct lanes *l = n->all;
+    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket) &&
+           (t->line == 0 || l->turn[t->line] == t->turn);
+}
 
-    while (!ready(l, t) && !atomic_load(l->stop))
-        pthread_cond_wait(&l->change, &l->lock);
+static bool stopped(const struct lane *n) { return atomic_load(n->all->stop); }
+static struct task *task_at(const struct lane *n, int64_t number) { return &n->queue[number % QUEUE]; }
+
+/* The lane's next task is there and may start; of an asynchronous device: may be launched; is launched and may be waited for. */
+static bool can_run(const struct lane *n)
+{
+    return n->put > n->taken && (stopped(n) || ready(n->all, task_at(n, n->taken)));
+}
+
+static bool can_launch(const struct lane *n)
+{
+    return n->put > n->launched && (stopped(n) || launchable(n->all, task_at(n, n->launched)));
+}
+
+static bool can_reap(const struct lane *n)
+{
+    return n->launched > n->taken && (stopped(n) || ready(n->all, task_at(n, n->taken)));
+}
+
+static bool can_issue(const struct lanes *l)
+{
+    return l->full ? l->full->put - l->full->taken < QUEUE : when_before(l->awaited, &l->done);
+}
+
+static void nap(struct sleeper *s, pthread_mutex_t *lock)
+{
+    s->sleeps = true;
+    pthread_cond_wait(&s->change, lock);
+    s->sleeps = false;
+}
+
+static void wake(struct sleeper *s, bool can)
+{
+    if (s->sleeps && can)
+        pthread_cond_signal(&s->change);
+}
+
+/* Under the lock, after any change. */
+static void wake_who_can(struct lanes *l)
+{
+    for (int s = 0; s < NSTREAM; s++) {
+        struct lane *n = &l->lane[s];
+        if (!n->queue)
+            continue;
+        wake(&n->runs, l->closing || (n->reaping ? can_launch(n) : can_run(n)));
+        wake(&n->reaps, l->closing || can_reap(n));
+    }
+    wake(&l->issues, l->issues.sleeps && can_issue(l));
 }
 
 static void finished(struct lane *n, const struct task *t, double start, double end)
@@ -171,7 +229,7 @@ static void finished(struct lane *n, const struct task *t, double start, double 
     if (l->recording && t->position >= 0 && n->ntimes < l->max_times)
         n->times[n->ntimes++] = (struct task_time){ t->position, start, end };
     n->taken++;
-    pthread_cond_broadcast(&l->change);
+    wake_who_can(l);
 }
 
 /* The first reason is reported: what fails after it is a consequence. */
@@ -184,6 +242,27 @@ static void failed(struct lanes *l, const char *why)
     lanes_stop(l);
 }
 
+/* On the host; the others carry messages, or files. */
+static bool computes(enum stream s)
+{
+    return s == STREAM_COMPUTE || s == STREAM_COPY_IN || s == STREAM_H2D || s == STREAM_D2H || s == STREAM_HOST;
+}
+
+static int run_task(const struct lane *n, struct task *t)
+{
+    atomic_int *busy = computes(n->s) ? n->all->busy : NULL;
+    int rc;
+
+    if (!t->run)
+        return 0;
+    if (busy)
+        atomic_fetch_add_explicit(busy, 1, memory_order_relaxed);
+    rc = t->run(t);
+    if (busy)
+        atomic_fetch_sub_explicit(busy, 1, memory_order_relaxed);
+    return rc;
+}
+
 static void *work(void *arg)
 {
     struct lane *n = arg;
@@ -193,16 +272,15 @@ static void *work(void *arg)
     fail_capture(why, sizeof why);
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        while (n->put == n->taken && !l->closing)
-            pthread_cond_wait(&l->change, &l->lock);
+        while (!l->closing && !can_run(n))
+            nap(&n->runs, &l->lock);
         if (l->closing)
             break;
-        struct task *t = &n->queue[n->taken % QUEUE];
-        await(n, t);
+        struct task *t = task_at(n, n->taken);
         hold(l, t->comes);
         pthread_mutex_unlock(&l->lock);
         double start = lanes_now();
-        if (t->run && !atomic_load(l->stop) && t->run(t) < 0)
+        if (!atomic_load(l->stop) && run_task(n, t) < 0)
             failed(l, why);
         double end = lanes_now();
         free(t->self);
@@ -214,12 +292,6 @@ static void *work(void *arg)
 }
 
 /* ---- a lane of an asynchronous device ---- */
-
-static bool launchable(const struct lanes *l, const struct task *t)
-{
-    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket) &&
-           (t->line == 0 || l->turn[t->line] == t->turn);
-}
 
 /* What the device must wait for itself: of other lanes, and not done yet.  Collectives of one group
  * follow each other whatever their lanes: the arena counts on it. */
@@ -260,7 +332,7 @@ static void launched(struct lane *n, const struct task *t)
         l->last[t->group] = (struct launched){ t->ticket + 1, n->s, n->launched };
     if (t->line > 0)
         l->turn[t->line]++;
-    pthread_cond_broadcast(&l->change);
+    wake_who_can(l);
 }
 
 static bool is_timed(const struct lanes *l, const struct task *t) { return l->recording && t->position >= 0; }
@@ -276,13 +348,11 @@ static void *launch(void *arg)
         failed(l, why);
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        while (n->put == n->launched && !l->closing)
-            pthread_cond_wait(&l->change, &l->lock);
+        while (!l->closing && !can_launch(n))
+            nap(&n->runs, &l->lock);
         if (l->closing)
             break;
-        struct task *t = &n->queue[n->launched % QUEUE];
-        while (!launchable(l, t) && !atomic_load(l->stop))
-            pthread_cond_wait(&l->change, &l->lock);
+        struct task *t = task_at(n, n->launched);
         struct when need = pending(n, t);
         bool timed = is_timed(l, t);
         pthread_mutex_unlock(&l->lock);
@@ -322,12 +392,11 @@ static void *reap(void *arg)
     pthread_mutex_lock(&l->lock);
     for (;;) {
         double start = 0, end = 0;
-        while (n->launched == n->taken && !l->closing)
-            pthread_cond_wait(&l->change, &l->lock);
+        while (!l->closing && !can_reap(n))
+            nap(&n->reaps, &l->lock);
         if (l->closing)
             break;
-        const struct task *t = &n->queue[n->taken % QUEUE];
-        await(n, t);
+        const struct task *t = task_at(n, n->taken);
         hold(l, t->comes);
         bool timed = is_timed(l, t);
         pthread_mutex_unlock(&l->lock);
@@ -348,9 +417,13 @@ static bool start(struct lanes *l, enum stream s)
     bool async = device_async(l->d) && !stream_is_host(s);
 
     *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue), .marked = l->d->marked[s] };
-    n->started = n->queue && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
-    n->reaping = n->started && async && pthread_create(&n->reaper, NULL, reap, n) == 0;
-    return n->started && n->reaping == async;
+    if (!n->queue)
+        return false;
+    pthread_cond_init(&n->runs.change, NULL);
+    pthread_cond_init(&n->reaps.change, NULL);
+    n->reaping = async && pthread_create(&n->reaper, NULL, reap, n) == 0;
+    n->started = n->reaping == async && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
+    return n->started;
 }
 
 struct lanes *lanes_open(uint16_t used, atomic_bool *stop) { return lanes_open_on(device_host(), used, stop); }
@@ -366,7 +439,7 @@ struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop)
     l->d = d;
     l->stop = stop;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->change, NULL);
+    pthread_cond_init(&l->issues.change, NULL);
     for (int s = 0; s < NSTREAM; s++)
         if (s != STREAM_ISSUE && (used & AFTER(s)) && !start(l, (enum stream)s)) {
             fail("cannot start a thread for the %s stream", stream_name((enum stream)s));
@@ -383,7 +456,7 @@ void lanes_close(struct lanes *l)
     pthread_mutex_lock(&l->lock);
     l->closing = true;
     atomic_store(l->stop, true);
-    pthread_cond_broadcast(&l->change);
+    wake_who_can(l);
     pthread_mutex_unlock(&l->lock);
     for (int s = 0; s < NSTREAM; s++) {
         struct lane *n = &l->lane[s];
@@ -393,10 +466,14 @@ void lanes_close(struct lanes *l)
             pthread_join(n->reaper, NULL);
         for (; n->taken < n->put; n->taken++)
             free(n->queue[n->taken % QUEUE].self);
+        if (n->queue) {
+            pthread_cond_destroy(&n->runs.change);
+            pthread_cond_destroy(&n->reaps.change);
+        }
         free(n->queue);
         free(n->times);
     }
-    pthread_cond_destroy(&l->change);
+    pthread_cond_destroy(&l->issues.change);
     pthread_mutex_destroy(&l->lock);
     free(l->releases);
     free(l->turn);
@@ -421,18 +498,19 @@ void lanes_put(struct lanes *l, enum stream s, const struct task *t)
     assert(n->started);
     pthread_mutex_lock(&l->lock);
     open_lines(l, t->line + 1);
-    while (n->put - n->taken == QUEUE)
-        pthread_cond_wait(&l->change, &l->lock);
-    n->queue[n->put++ % QUEUE] = *t;
-    pthread_cond_broadcast(&l->change);
+    for (l->full = n; !can_issue(l);)
+        nap(&l->issues, &l->lock);
+    l->full = NULL;
+    *task_at(n, n->put++) = *t;
+    wake_who_can(l);
     pthread_mutex_unlock(&l->lock);
 }
 
 int lanes_wait(struct lanes *l, const struct when *need)
 {
     pthread_mutex_lock(&l->lock);
-    while (!when_before(need, &l->done))
-        pthread_cond_wait(&l->change, &l->lock);
+    for (l->awaited = need; !can_issue(l);)
+        nap(&l->issues, &l->lock);
     pthread_mutex_unlock(&l->lock);
     return atomic_load(l->stop) ? -1 : 0;
 }
@@ -442,7 +520,7 @@ void lanes_stop(struct lanes *l)
     /* Under the lock: a lane that has just found it not set would sleep through this. */
     pthread_mutex_lock(&l->lock);
     atomic_store(l->stop, true);
-    pthread_cond_broadcast(&l->change);
+    wake_who_can(l);
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -60,6 +60,10 @@ void lanes_put(struct lanes *l, enum stream s, const struct task *t);
 void lanes_release(struct lanes *l, enum space in, const struct when *last, int64_t offset, int64_t bytes);
 void lanes_on_release(struct lanes *l, void (*f)(void *arg, enum space in, int64_t offset, int64_t bytes), void *arg);
 
+/* From now on `busy` is also how many lanes run tasks that compute on the host's cores, as opposed to carrying messages or files: what
+ * waits meanwhile should leave them to those.  NULL: not counted.  Work of an asynchronous device is not on the host's cores. */
+void lanes_count_busy(struct lanes *l, atomic_int *busy);
+
 /* The calling thread waits until `need` is done.  0, or -1 when a task failed. */
 int  lanes_wait(struct lanes *l, const struct when *need);
 /* Sets the stop flag and wakes all that wait. */

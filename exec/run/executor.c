@@ -517,6 +517,7 @@ int executor_map(struct executor *x)
     x->lanes = lanes_open_on(x->d, used, x->a.stop);
     if (!x->lanes)
         return -1;
+    lanes_count_busy(x->lanes, x->a.busy);
     if (x->a.guarded)
         lanes_on_release(x->lanes, exec_memory_poison, x);
     if (x->store)

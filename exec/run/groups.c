@@ -167,7 +167,7 @@ static int open_one(const struct schedules *s, int g, const struct groups_args *
                     struct groups *out)
 {
     int n = groups_members(s, g, (int)s->rank, ranks);
-    struct comm_args c = { .ranks = ranks, .nranks = n, .stop = a->stop, .name = s->groups.group[g].name };
+    struct comm_args c = { .ranks = ranks, .nranks = n, .stop = a->stop, .busy = a->busy, .name = s->groups.group[g].name };
 
     switch (a->kind) {
     case GROUPS_NULL: out->comm[g] = open_null((int)s->rank, ranks, n); break;

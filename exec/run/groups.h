@@ -22,6 +22,7 @@ struct groups_args {
     enum groups_kind kind;
     struct device *device;              /* where the buffers are; it outlives the groups */
     const atomic_bool *stop;            /* comm_args */
+    const atomic_int  *busy;            /* comm_args */
 };
 
 /* Every rank of the world must call it.  0, or -1 reported with nothing to close. */

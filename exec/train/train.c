@@ -36,6 +36,7 @@ struct train {
     struct watchdog  *dog;
     struct grad_file *grads;
     atomic_bool stop;
+    atomic_int  busy;               /* threads that compute */
     MPI_Comm control;               /* MPI_COMM_NULL with `null` */
     bool capturing;
     char why[512];                  /* of this rank, until ranks agree on one */
@@ -196,7 +197,7 @@ static int open_data(struct train *t)
 
 static struct executor_args executor_args(struct train *t)
 {
-    struct executor_args e = { .plan = t->local.plan, .share = &t->local.share, .own = t->own, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
+    struct executor_args e = { .plan = t->local.plan, .share = &t->local.share, .own = t->own, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop, .busy = &t->busy,
                                .device = t->device, .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
                                .no_compute = t->a.no_compute, .limit = t->a.limit, .weights = t->weights,
                                .seed = t->a.seed, .folder = t->a.offload_dir, .io = t->a.offload_io,
@@ -258,7 +259,7 @@ static int64_t resident(const struct train *t, int64_t (*on_host)(void))
 static int open_groups(struct train *t)
 {
     struct groups_args a = { .kind = t->a.null ? GROUPS_NULL : t->a.nccl ? GROUPS_NCCL : GROUPS_MPI,
-                             .device = t->device, .stop = &t->stop };
+                             .device = t->device, .stop = &t->stop, .busy = &t->busy };
 
     return groups_open(&t->s, &a, &t->groups);
 }

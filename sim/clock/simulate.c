@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "base/room.h"
 #include "model/memory/evaluate.h"
+#include "sim/clock/crowd.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/overlap.h"
 #include "sim/clock/step.h"
@@ -116,7 +117,8 @@ static void later(struct cost *c, double s)
 }
 
 /* Ranks meet at a collective: the last of n is late by so many standard deviations of what each did on
- * its own since they met before.  `variance` is that, and begins anew. */
+ * its own since they met before.  `variance` is that, and begins anew.  Of ranks that share cores the spread is not their own:
+ * it is how the operating system dealt out the core, and what one is late by the other is early by; `latest` is 0. */
 static double skew(const struct shape *g, double *variance)
 {
     double s = g->latest * sqrt(*variance);
@@ -153,7 +155,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         abort();
     for (int g = 0; g < s->groups.n; g++) {
         coll_group_shape(p, &s->groups, g, &shapes[g].ranks, &shapes[g].per_node);
-        shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
+        shapes[g].latest = own && !(crowd_timed(own) > 1) ? jitter_largest(shapes[g].ranks) : 0;
     }
     double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
     *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, shares, held,

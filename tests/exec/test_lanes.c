@@ -258,9 +258,45 @@ static void recorded_times_are_in_order(void **state)
     lanes_close(l);
 }
 
+static atomic_int busy;
+
+static int see_busy(struct task *t)
+{
+    *(int *)t->self = atomic_load(&busy);
+    order[atomic_fetch_add(&ran, 1)] = *(int *)t->self;
+    return 0;
+}
+
+static struct task seeing(void)
+{
+    struct task t = task_of(0, 0);
+
+    t.run = see_busy;
+    return t;
+}
+
+/* Of a lane that computes and of one that carries messages, one after the other. */
+static void lanes_that_compute_are_counted_while_they_do(void **state)
+{
+    (void)state;
+    struct lanes *l = lanes();
+    struct task after = seeing();
+
+    lanes_count_busy(l, &busy);
+    put(l, STREAM_COMPUTE, seeing());
+    after.need = done(STREAM_COMPUTE, 1);
+    put(l, STREAM_GATHER, after);
+    assert_int_equal(wait_for(l, STREAM_GATHER, 1), 0);
+    assert_int_equal(order[0], 1);
+    assert_int_equal(order[1], 0);
+    assert_int_equal(atomic_load(&busy), 0);
+    lanes_close(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(lanes_that_compute_are_counted_while_they_do, fresh),
         cmocka_unit_test_setup(a_lane_runs_its_tasks_in_order, fresh),
         cmocka_unit_test_setup(a_task_waits_for_another_lane, fresh),
         cmocka_unit_test_setup(lanes_that_do_not_wait_overlap, fresh),

@@ -28,6 +28,7 @@ enum { MICRO = 4, ELEMS = 2500003 };    /* 10 MB: more than two pieces of a mess
 
 static int rank, world, complaints;
 static atomic_bool stop;
+static atomic_int busy;
 static struct plan p;
 static struct schedules s;
 static struct groups groups;
@@ -106,7 +107,7 @@ static void persistent(const int *bufs, int n)
 
 static void ready(enum groups_kind kind, enum coll_algo algo)
 {
-    struct executor_args a = { .plan = &p, .schedules = &s, .comm = groups.comm, .stop = &stop, .threads = 1,
+    struct executor_args a = { .plan = &p, .schedules = &s, .comm = groups.comm, .stop = &stop, .busy = &busy, .threads = 1,
                                .limit = INT64_MAX };
     struct exec_step step = { .number = 1 };
     struct ledger l;
@@ -115,7 +116,7 @@ static void ready(enum groups_kind kind, enum coll_algo algo)
     sched_end(&s, SCHED_STEADY);
     if (!schedules_check(&s, why, sizeof why))
         must(false, why);
-    must(groups_open(&s, &(struct groups_args){ kind, device_host(), &stop }, &groups) == 0, "no groups");
+    must(groups_open(&s, &(struct groups_args){ kind, device_host(), &stop, &busy }, &groups) == 0, "no groups");
     for (int op = 0; op < NCOLL; op++)
         a.algo[op] = algo;
     x = executor_new(&a);
