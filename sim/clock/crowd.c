@@ -6,11 +6,11 @@
 #include "model/plan/plan_groups.h"
 #include "model/schedule/measured.h"
 
-double crowd_timed(const struct measured_device *m)
+double crowd_timed(const struct measured_device *m, int64_t nodes)
 {
     double threads = (double)(m->threads > 0 ? m->threads : 1);
 
-    return m->cores < 1 || m->ranks < 1 ? 1 : fmax(1, threads * (double)m->ranks / (double)m->cores);
+    return m->cores < 1 || m->ranks < 1 ? 1 : fmax(1, threads * (double)m->ranks / (double)(nodes * m->cores));
 }
 
 bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out)
@@ -37,7 +37,7 @@ bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out)
     }
     for (int64_t role = 0; role < EVALUATION_STAGES; role++)
         out->beside[role] /= elsewhere > 0 ? elsewhere : 1;
-    out->timed = crowd_timed(m);
+    out->timed = crowd_timed(m, 1);
     if (elsewhere > 0 && m->alone.s > 0 && m->together.s > 0)
         out->alone = fmin(1, m->alone.s / m->together.s * out->timed);
     return out->timed > 1 || (out->alone < 1 && p->parallel.pipeline > 1);

@@ -32,8 +32,8 @@ struct crowd {
     double beside[EVALUATION_STAGES];   /* of the ranks on other cores the share that each role has; in all 1 */
 };
 
-/* Threads to a core in a calibration: 1 where each had its own. */
-double crowd_timed(const struct measured_device *m);
+/* Threads to a core in a calibration of so many nodes: 1 where each had its own. */
+double crowd_timed(const struct measured_device *m, int64_t nodes);
 
 /* For `rank`, which one of a step's roles stands for.  False where a rank that waits changes nothing for the others: on GPUs, without a
  * calibration of this machine, on several nodes, where each thread had a core and cores share nothing. */

@@ -155,7 +155,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         abort();
     for (int g = 0; g < s->groups.n; g++) {
         coll_group_shape(p, &s->groups, g, &shapes[g].ranks, &shapes[g].per_node);
-        shapes[g].latest = own && !(crowd_timed(own) > 1) ? jitter_largest(shapes[g].ranks) : 0;
+        shapes[g].latest = own && !(crowd_timed(own, p->cluster.nodes) > 1) ? jitter_largest(shapes[g].ranks) : 0;
     }
     double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
     *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, shares, held,
