@@ -443,7 +443,7 @@ accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
 	@status=0; B=$B tests/accuracy/accuracy_run.sh || status=$$?; \
-	for list in $(if $(LAB),,PARALLEL OFFLOAD); do env $$list=1 B=$B tests/accuracy/accuracy_run.sh || status=$$?; done; exit $$status
+	for list in $(if $(LAB)$(PARALLEL)$(OFFLOAD),,PARALLEL OFFLOAD); do env $$list=1 B=$B tests/accuracy/accuracy_run.sh || status=$$?; done; exit $$status
 
 accuracy-public:
 	@tools/install-deps.sh build
