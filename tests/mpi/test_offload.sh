@@ -89,7 +89,7 @@ start "$dir/dpxrun" "$dir/nvme.json" --steps 1 --no-db --offload-dir "$dir/nowhe
 check 'a folder that is not there' "$(judge 20 1 'nowhere: no files can be made in it: No such file')"
 
 long "$dir/files"
-find "$dir/files" -name '*-*' -type f | while read -r f; do truncate -s 0 "$f"; done
+find "$dir/files" -name '*-*' -type f | while read -r f; do truncate -c -s 0 "$f"; done
 check 'files that another process truncates' "$(judge 20 1 'something else changed it'
     find "$dir/files" -mindepth 1 | sed 's/^/left: /')"
 
