@@ -202,19 +202,12 @@ static int check_fp16(const struct dpxrun *r)
     return 0;
 }
 
-static int check_float8(const struct dpxrun *r)
-{
-    if (r->plan.float8.recipe == FLOAT8_NONE || r->o.device != DEVICE_CUDA)
-        return 0;
-    return fail("--device cuda: has no casts to 8-bit floats: the plan's linear layers are float8 (fp8), which --device cpu has");
-}
-
 /* What this build and this machine cannot do is refused, by name. */
 static int check(struct dpxrun *r)
 {
     const struct options *o = &r->o;
 
-    if (check_device(o) < 0 || check_fp16(r) < 0 || check_float8(r) < 0)
+    if (check_device(o) < 0 || check_fp16(r) < 0)
         return -1;
     if (!(o->loss_scale >= 0 && o->loss_scale <= 0x1p100))
         return fail("--loss-scale %g: a number above 0, up to 2^100", o->loss_scale);
