@@ -145,6 +145,7 @@ static ncclDataType_t type_of(enum dtype t)
     case DT_INT64: return ncclInt64;
     case DT_UINT8: return ncclUint8;
     case DT_INT8:  return ncclInt8;
+    case DT_FP8:   return ncclUint8;            /* moved alone, never reduced */
     default:       break;
     }
     assert(!"comm_call() lets no other through");

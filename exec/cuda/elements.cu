@@ -201,7 +201,7 @@ extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *sr
                              bool add, struct CUstream_st *s)
 {
     bool same = dt == st;
-    size_t bytes = (size_t)n * (dt == DT_FP32 ? 4 : dt == DT_UINT8 ? 1 : 2);
+    size_t bytes = (size_t)n * (dt == DT_FP32 ? 4 : dt == DT_UINT8 || dt == DT_FP8 ? 1 : 2);
 
     if (n <= 0 || (same && dst == src && scale == 1 && !add))
         return 0;

@@ -48,7 +48,7 @@ int elements_activation(int act, int64_t n, const void *gate, const void *up, vo
 int elements_activation_back(int act, int64_t n, const void *gate, const void *up, void *du, void *dgate,
                              enum dtype at, struct CUstream_st *s);
 
-/* dst = scale * src, or dst += scale * src; DT_UINT8: dst = src.  They may be the same array if they are of one dtype. */
+/* dst = scale * src, or dst += scale * src; DT_UINT8 and DT_FP8: dst = src.  They may be the same array if they are of one dtype. */
 int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale, bool add,
                   struct CUstream_st *s);
 

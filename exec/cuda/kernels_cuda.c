@@ -10,6 +10,7 @@
 #include "exec/cuda/attention.h"
 #include "exec/cuda/codes.h"
 #include "exec/cuda/columns.h"
+#include "exec/cuda/float8.h"
 #include "exec/cuda/rows.h"
 #include "model/schedule/schedule.h"
 
@@ -325,6 +326,42 @@ static int orthonormal(struct kernels *k, int64_t rows, int64_t cols, float *a)
     return CUDA_OK(columns_cuda_orthonormal(rows, cols, a, cuda_stream_of(k)));
 }
 
+/* ---- 8-bit floats ---- */
+
+static struct cuda_strided matrix_of(const struct strided *s) { return (struct cuda_strided){ s->rows, s->cols, s->ld }; }
+
+static int amax(struct kernels *k, const struct strided *s, enum float8_by by, const void *x, enum dtype dt, float *most)
+{
+    struct cuda_strided m = matrix_of(s);
+
+    return CUDA_OK(float8_cuda_amax(&m, by, x, dt, most, false, cuda_stream_of(k)));
+}
+
+static int scales8(struct kernels *k, enum float8_format f, int64_t n, float *most, bool powers_of_two)
+{
+    return CUDA_OK(float8_cuda_scales(f == FLOAT8_E5M2, n, most, powers_of_two, cuda_stream_of(k)));
+}
+
+static int cast8(struct kernels *k, enum float8_format f, const struct strided *s, enum float8_by by, const void *x, enum dtype dt,
+                 const float *scale, void *y, enum dtype yt)
+{
+    struct cuda_strided m = matrix_of(s);
+
+    return CUDA_OK(float8_cuda_cast(f == FLOAT8_E5M2, &m, by, x, dt, scale, 1, y, yt, cuda_stream_of(k)));
+}
+
+static int codes8(struct kernels *k, int64_t n, const void *x, enum dtype dt, float scale, uint8_t *codes)
+{
+    struct cuda_strided m = { 1, n, n };
+
+    return CUDA_OK(float8_cuda_cast(false, &m, FLOAT8_BY_TENSOR, x, dt, NULL, scale, codes, DT_FP8, cuda_stream_of(k)));
+}
+
+static int numbers8(struct kernels *k, int64_t n, const uint8_t *codes, void *x, enum dtype dt)
+{
+    return CUDA_OK(float8_cuda_numbers(n, codes, x, dt, cuda_stream_of(k)));
+}
+
 /* ---- the table, opening ---- */
 
 static const struct kernel_ops cuda_kernel_ops = {
@@ -343,6 +380,7 @@ static const struct kernel_ops cuda_kernel_ops = {
     .adamw = adamw, .sgd = sgd, .lion = lion, .adafactor = cuda_adafactor, .adamw8 = cuda_adamw8, .pack = cuda_pack, .unpack = cuda_unpack,
     .copy = copy,
     .quantize = quantize, .dequantize = dequantize, .requantize = requantize, .mean = mean, .orthonormal = orthonormal,
+    .amax = amax, .scales8 = scales8, .cast8 = cast8, .codes8 = codes8, .numbers8 = numbers8, .largest = cuda_largest,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,
     .zero = cuda_zero, .upload = cuda_upload, .download = cuda_download, .load = cuda_load,

@@ -1,12 +1,14 @@
 /* What goes between host and device: arrays through pinned memory, and results.
  *
- * A result is summed up in a slot on the device, which every call for the same variable adds to.
- * finish() fetches the slots, waits, adds them to the variables and zeroes them again. */
+ * A result is summed up in a slot on the device, which every call for the same variable adds to (or the
+ * largest is kept there).  finish() fetches the slots, waits, adds them to the variables and zeroes them again. */
 #include "exec/cuda/kernels_cuda_internal.h"
 
 #include <assert.h>
 #include <cuda_runtime_api.h>
 
+#include "exec/cuda/float8.h"
+#include "exec/kernels/fp8.h"
 #include "exec/kernels/half.h"
 
 static_assert(NORM_LIMBS == 21, "the limbs that elements_exact_squares() adds to");
@@ -147,6 +149,8 @@ int cuda_finish(struct kernels *k)
             to.exact->limb[j] += there[i].exact.limb[j];
         if (to.exact)
             exact_carry(to.exact);
+        if (to.most)
+            *to.most = fp8_larger(*to.most, there[i].most);
     }
     c->nresults = 0;
     return bytes > 0 ? zero_slots(c) : 0;
@@ -158,7 +162,7 @@ static union sum_slot *slot_for(struct kernels *k, struct result to)
     struct kernels_cuda *c = cuda_kernels(k);
 
     for (int i = 0; i < c->nresults; i++)
-        if (c->result[i].sum == to.sum && c->result[i].exact == to.exact)
+        if (c->result[i].sum == to.sum && c->result[i].exact == to.exact && c->result[i].most == to.most)
             return &c->slots[i];
     if (c->nresults == SLOTS && cuda_finish(k) < 0)
         return NULL;
@@ -199,4 +203,12 @@ int cuda_exact_squares(struct kernels *k, int64_t n, const void *x, enum dtype d
 
     return to ? cuda_ok(elements_exact_squares(1, &(struct cuda_run){ x, n }, dt, to->exact.limb,
                                                cuda_stream_of(k)), "exact sum of squares") : -1;
+}
+
+int cuda_largest(struct kernels *k, int64_t n, const void *x, enum dtype dt, float *most)
+{
+    union sum_slot *to = slot_for(k, (struct result){ .most = most });
+    struct cuda_strided all = { 1, n, n };
+
+    return to ? cuda_ok(float8_cuda_amax(&all, FLOAT8_BY_TENSOR, x, dt, &to->most, true, cuda_stream_of(k)), "largest magnitude") : -1;
 }

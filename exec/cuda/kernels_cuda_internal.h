@@ -15,11 +15,11 @@
 
 enum { SLOTS = 64 };                    /* results that wait for finish() at most */
 
-/* A result on the device: a double, or an exact sum. */
-union sum_slot { double sum; struct exact_sum exact; };
+/* A result on the device: a double, an exact sum, or the largest of magnitudes. */
+union sum_slot { double sum; struct exact_sum exact; float most; };
 
-/* Where a slot goes: the other pointer is NULL. */
-struct result { double *sum; struct exact_sum *exact; };
+/* Where a slot goes: the other pointers are NULL. */
+struct result { double *sum; struct exact_sum *exact; float *most; };
 
 /* The device's memory: slots, then ELEMENTS_WORKSPACE for the sums on their way. */
 enum { OWN_BYTES = SLOTS * (int)sizeof(union sum_slot) + ELEMENTS_WORKSPACE };
@@ -77,6 +77,7 @@ int cuda_sum_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt,
 int cuda_sum(struct kernels *k, int64_t n, const float *x, double *sum);
 int cuda_not_finite(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
 int cuda_exact_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
+int cuda_largest(struct kernels *k, int64_t n, const void *x, enum dtype dt, float *most);
 
 /* ---- kernels_cuda_optim.c ---- */
 

@@ -2,12 +2,14 @@
  * cannot do in the same call.
  *
  * Dropout comes after a product that was rounded to the activations' dtype, as in PyTorch: one
- * rounding more than on the host. */
+ * rounding more than on the host.  Of operands that were rounded to 8 bits a product is fp32 in strips of
+ * the workspace, and then what the host makes of its sums. */
 #include "exec/cuda/kernels_cuda_internal.h"
 
 #include <inttypes.h>
 
 #include "base/fail.h"
+#include "exec/cuda/float8.h"
 #include "exec/cuda/rows.h"
 
 enum { STRIP = 4 << 20, LINE = 64 };    /* bytes of a product that goes through the workspace; of a line */
@@ -69,6 +71,31 @@ static int64_t strip_rows(int64_t rows, int64_t row_bytes)
     return rows < most ? rows : most;
 }
 
+/* The sums of operands that were rounded to 8 bits, and what follows them: y says where they go. */
+static int scaled_in_strips(struct kernels *k, struct cut *c, const struct gemm_cuda_product *whole, const struct cuda_scaled *y)
+{
+    int64_t rows = strip_rows(whole->m, whole->n * 4);
+    struct gemm_cuda_product p = *whole;
+
+    p.out = DT_FP32, p.ldc = whole->n, p.bias = p.residual = NULL;
+    if (!(p.c = kernels_take(c, rows * whole->n * 4, "a strip of a product")))
+        return -1;
+    for (int64_t i = 0; i < whole->m; i += rows) {
+        p.m = whole->m - i < rows ? whole->m - i : rows;
+        p.a = at(whole->a, whole->in, whole->a_turned ? i : i * whole->lda);
+        if (multiply(k, &p) < 0 || CUDA_OK(float8_cuda_scaled(y, i, p.m, p.c, cuda_stream_of(k))) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* By the scales of a and b, into rows of the result that are ldc apart. */
+static struct cuda_scaled scaled_by(const struct scales *s, const struct gemm_cuda_product *p)
+{
+    return (struct cuda_scaled){ .cols = p->n, .ldy = p->ldc, .a = s->a, .b = s->b, .each_a = s->each_a, .each_b = s->each_b,
+                                 .residual = p->residual, .y = p->c, .yt = p->out, .drop = cuda_drop(NULL) };
+}
+
 /* ---- forward ---- */
 
 /* What follows a product that is in x: bias, dropout, residual.  From row `first` of y on. */
@@ -116,6 +143,11 @@ int cuda_linear(struct kernels *k, const struct linear *l, const void *x, const 
 
     if (check(k, l) < 0 || !(p.b = cast(k, &c, l->in * l->out, w, l->wt, l->at)))
         return -1;
+    if (l->scales.a) {
+        struct cuda_scaled to = scaled_by(&l->scales, &p);
+        to.bias = b, to.wt = l->wt, to.residual = residual, to.drop = drop;
+        return scaled_in_strips(k, &c, &p, &to);
+    }
     if (drop.limit && residual == y)
         return linear_in_strips(k, &c, l, &p, b, drop);
     if (drop.limit)
@@ -140,6 +172,10 @@ int cuda_linear_dx(struct kernels *k, const struct linear *l, const void *dy, co
 
     if (check(k, l) < 0 || !(p.b = cast(k, &c, l->in * l->out, w, l->wt, l->at)))
         return -1;
+    if (l->scales.a) {
+        struct cuda_scaled to = scaled_by(&l->scales, &p);
+        return scaled_in_strips(k, &c, &p, &to);
+    }
     return multiply(k, &p);
 }
 
@@ -176,6 +212,18 @@ static int dw_narrowed(struct kernels *k, const struct gemm_cuda_product *whole,
     return CUDA_OK(elements_copy(p.m * p.n, whole->c, whole->out, p.c, p.out, 1, add, cuda_stream_of(k)));
 }
 
+/* The result's rows are outputs, or inputs where W lies so. */
+static int dw_scaled(struct kernels *k, const struct linear *l, const struct gemm_cuda_product *p)
+{
+    struct scales turned = { l->scales.b, l->scales.a, l->scales.each_b, l->scales.each_a };
+    struct cuda_scaled to = scaled_by(l->in_out ? &turned : &l->scales, p);
+    struct cut c = kernels_cut(k);
+
+    if (linear_narrows(l))
+        return fail("a gradient's sums of fp16 numbers have no scales: float8 layers are bf16 or fp32");
+    return scaled_in_strips(k, &c, p, &to);
+}
+
 /* cuBLASLt's own gradient of a bias (BGRADA) cannot be added, and does not say in which order it
  * sums; so dy is read once more. */
 int cuda_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into)
@@ -205,6 +253,8 @@ int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
         p.n = l->in, p.b = x, p.ldb = l->ldx;
     }
     p.ldc = p.n;
+    if (l->scales.a)
+        return dw_scaled(k, l, &p);
     if (linear_narrows(l))
         return dw_narrowed(k, &p, into == GRAD_ADD);
     if (l->at == DT_FP32 && l->gt != DT_FP32)

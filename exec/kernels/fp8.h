@@ -3,13 +3,19 @@
  * As torch.float8_e4m3fn and torch.float8_e5m2: e4m3 has no infinity, its largest number is 448 and 0x7f is NaN; e5m2 is the upper
  * half of fp16.  Casts round to the nearest, to even when halfway; what is above the range becomes 448 in e4m3 (so torch 2.15, also of
  * infinity; the format has NaN there) and infinity in e5m2.  torchao clamps to the range before it casts (to_fp8_saturated(), torchao 0.18):
- * that is fp8_saturated(). */
+ * that is fp8_saturated().  For the host and for kernels of a device. */
 #ifndef DPX_FP8_H
 #define DPX_FP8_H
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#ifdef __CUDACC__
+#define FP8_BOTH static __host__ __device__ inline
+#else
+#define FP8_BOTH static inline
+#endif
 
 struct fp8_kind {
     int   mantissa, bias;               /* bits; what is added to the exponent */
@@ -20,7 +26,7 @@ struct fp8_kind {
 
 static const struct fp8_kind fp8_e4m3 = { 3, 7, 448, 0x7e, 0x7f }, fp8_e5m2 = { 2, 15, 57344, 0x7c, 0x7d };
 
-static inline float fp8_of_bits(uint32_t bits)
+FP8_BOTH float fp8_of_bits(uint32_t bits)
 {
     float f;
 
@@ -28,7 +34,7 @@ static inline float fp8_of_bits(uint32_t bits)
     return f;
 }
 
-static inline uint32_t fp8_bits(float f)
+FP8_BOTH uint32_t fp8_bits(float f)
 {
     uint32_t bits;
 
@@ -36,8 +42,11 @@ static inline uint32_t fp8_bits(float f)
     return bits;
 }
 
+/* The larger of two magnitudes, of which NaN is the largest: by their bits. */
+FP8_BOTH float fp8_larger(float a, float b) { return fp8_bits(a) > fp8_bits(b) ? a : b; }
+
 /* 2^(127 - bias) is what the two exponents differ by, exact for denormals too. */
-static inline float fp8_decode(const struct fp8_kind *t, uint8_t code)
+FP8_BOTH float fp8_decode(const struct fp8_kind *t, uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24, least = code & 0x7f;
     float f = fp8_of_bits(least << (23 - t->mantissa)) * fp8_of_bits((uint32_t)(254 - t->bias) << 23);
@@ -50,7 +59,7 @@ static inline float fp8_decode(const struct fp8_kind *t, uint8_t code)
 }
 
 /* Below the smallest normal number, the sum with a power of two whose last bit in fp32 is the smallest denormal leaves the code behind. */
-static inline uint8_t fp8_encode(const struct fp8_kind *t, float f)
+FP8_BOTH uint8_t fp8_encode(const struct fp8_kind *t, float f)
 {
     int      shift = 23 - t->mantissa;
     uint32_t bits = fp8_bits(f) & 0x7fffffff, sign = fp8_bits(f) >> 24 & 0x80, code;
@@ -65,14 +74,14 @@ static inline uint8_t fp8_encode(const struct fp8_kind *t, float f)
     return (uint8_t)(sign | (code > t->above ? t->above : code));
 }
 
-static inline uint8_t fp8_saturated(const struct fp8_kind *t, float f)
+FP8_BOTH uint8_t fp8_saturated(const struct fp8_kind *t, float f)
 {
     return fp8_encode(t, f > t->most ? t->most : f < -t->most ? -t->most : f);
 }
 
 /* What a tensor whose largest magnitude is amax is multiplied by before it is cast (amax_to_scale(), torchao 0.18): in fp64, then rounded to
  * fp32; with power_of_two down to one (round_scales_to_power_of_2), by the exponent's bits. */
-static inline float fp8_scale(const struct fp8_kind *t, float amax, int power_of_two)
+FP8_BOTH float fp8_scale(const struct fp8_kind *t, float amax, int power_of_two)
 {
     float scale = (float)((double)t->most / ((double)amax < 1e-12 ? 1e-12 : (double)amax));      /* of NaN NaN */
 

@@ -258,12 +258,14 @@ struct kernel_ops {
     int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
     int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
 
-    /* Matrices as 8-bit floats (kernels_float8.h); NULL where a device has no such kernels.  amax: the largest magnitude of all, or of each row or column.
-     * cast8: y[rows * cols] = x * scale, clamped: codes (yt DT_FP8), or their numbers, which fp32 and bf16 hold exactly.  numbers8: those
-     * of e4m3 codes. */
+    /* Matrices as 8-bit floats (kernels_float8.h).  amax: the largest magnitude of all, or of each row or column; scales8: so many of them become
+     * the scales that take them to the format's largest number.  cast8: y[rows * cols] = x * scale, clamped: codes (yt DT_FP8), or their numbers,
+     * which fp32 and bf16 hold exactly.  codes8: e4m3 codes, with one scale, a number of the host; numbers8: what such codes stand for. */
     int (*amax)(struct kernels *k, const struct strided *s, enum float8_by by, const void *x, enum dtype dt, float *amax);
+    int (*scales8)(struct kernels *k, enum float8_format f, int64_t n, float *amax, bool powers_of_two);
     int (*cast8)(struct kernels *k, enum float8_format f, const struct strided *s, enum float8_by by, const void *x, enum dtype dt,
                  const float *scale, void *y, enum dtype yt);
+    int (*codes8)(struct kernels *k, int64_t n, const void *x, enum dtype dt, float scale, uint8_t *codes);
     int (*numbers8)(struct kernels *k, int64_t n, const uint8_t *codes, void *x, enum dtype dt);
 
     /* Columns of a[rows][cols], cols <= rows, become orthonormal and span what they spanned (kernels_columns.h). */
@@ -277,6 +279,8 @@ struct kernel_ops {
     int (*sum)(struct kernels *k, int64_t n, const float *x, double *sum);
     /* *count += how many elements are NaN or infinite */
     int (*not_finite)(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
+    /* *most = the larger of *most and the largest magnitude, of which a NaN is the largest */
+    int (*largest)(struct kernels *k, int64_t n, const void *x, enum dtype dt, float *most);
     /* exact_add_squares() */
     int (*exact_squares)(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
     /* All that was queued is done, and such results are written. */

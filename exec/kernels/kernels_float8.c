@@ -85,6 +85,20 @@ int float8_amax(struct kernels *k, const struct strided *s, enum float8_by by, c
     return 0;
 }
 
+int float8_largest(struct kernels *k, int64_t n, const void *x, enum dtype dt, float *most)
+{
+    *most = fp8_larger(*most, most_of_all(k, &(struct strided){ 1, n, n }, x, dt));
+    return 0;
+}
+
+int float8_to_scales(struct kernels *k, enum float8_format f, int64_t n, float *amax, bool powers_of_two)
+{
+    (void)k;
+    for (int64_t i = 0; i < n; i++)
+        amax[i] = fp8_scale(format_of(f), amax[i], powers_of_two);
+    return 0;
+}
+
 int float8_cast(struct kernels *k, enum float8_format f, const struct strided *s, enum float8_by by, const void *x, enum dtype dt,
                 const float *scale, void *y, enum dtype yt)
 {
@@ -111,6 +125,11 @@ int float8_cast(struct kernels *k, enum float8_format f, const struct strided *s
             floats_put(k->simd, y, yt, to, n, out);
         }
     return 0;
+}
+
+int float8_codes(struct kernels *k, int64_t n, const void *x, enum dtype dt, float scale, uint8_t *codes)
+{
+    return float8_cast(k, FLOAT8_E4M3, &(struct strided){ 1, n, n }, FLOAT8_BY_TENSOR, x, dt, &scale, codes, DT_FP8);
 }
 
 int float8_numbers(struct kernels *k, int64_t n, const uint8_t *codes, void *x, enum dtype dt)

@@ -224,8 +224,9 @@ const struct kernel_ops kernels_host_ops = {
     .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
     .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor,
     .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = host_copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .amax = float8_amax, .cast8 = float8_cast, .numbers8 = float8_numbers,
-     .sum_squares = host_sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal,
+    .amax = float8_amax, .scales8 = float8_to_scales, .cast8 = float8_cast, .codes8 = float8_codes, .numbers8 = float8_numbers,
+    .sum_squares = host_sum_squares, .largest = float8_largest,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

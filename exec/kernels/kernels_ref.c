@@ -488,8 +488,9 @@ const struct kernel_ops kernels_ref_ops = {
     .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor,
     .adamw8 = blockwise_adamw8, .pack = blockwise_pack, .unpack = blockwise_unpack, .copy = copy, .quantize = codes_quantize, .dequantize = codes_dequantize,
-    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal, .amax = float8_amax, .cast8 = float8_cast, .numbers8 = float8_numbers,
-     .sum_squares = sum_squares,
+    .requantize = codes_requantize, .mean = codes_mean, .orthonormal = columns_orthonormal,
+    .amax = float8_amax, .scales8 = float8_to_scales, .cast8 = float8_cast, .codes8 = float8_codes, .numbers8 = float8_numbers,
+    .sum_squares = sum_squares, .largest = float8_largest,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -204,19 +204,12 @@ static int check_fp16(const struct dpxrun *r)
     return 0;
 }
 
-static int check_float8(const struct dpxrun *r)
-{
-    if (r->plan.float8.recipe == FLOAT8_NONE || r->o.device != DEVICE_CUDA)
-        return 0;
-    return fail("--device cuda: has no casts to 8-bit floats: the plan's linear layers are float8 (fp8), which --device cpu has");
-}
-
 /* What this build and this machine cannot do is refused, by name. */
 static int check(struct dpxrun *r)
 {
     const struct options *o = &r->o;
 
-    if (check_device(o) < 0 || check_fp16(r) < 0 || check_float8(r) < 0)
+    if (check_device(o) < 0 || check_fp16(r) < 0)
         return -1;
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");

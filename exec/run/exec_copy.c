@@ -175,12 +175,10 @@ static int move(const struct copy_task *c, const struct run *r, double scale, bo
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
-/* ---- what the host learns of gradients: norm, overflow ---- */
-
-static bool is_told(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW; }
+/* ---- what the host learns: the gradients' norm, overflow, largest magnitudes ---- */
 
 /* All of what is read is looked at, nothing written. */
-static bool only_reads(enum copy_fn fn) { return is_told(fn) || fn == COPY_AMAX; }
+static bool only_reads(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW || fn == COPY_AMAX; }
 
 /* *number is there after finish(). */
 static int ask(const struct copy_task *c, const struct run *r, double *number)
@@ -224,6 +222,20 @@ static int run_told(const struct copy_task *c)
     return rc;
 }
 
+/* Of each tensor that has a run. */
+static int run_amax(const struct copy_task *c)
+{
+    struct kernels *k = kernels_of(c);
+    float *most = c->x->amax_local;
+    int rc = 0;
+
+    for (int i = 0; i < c->n; i++)
+        most[c->run[i].tensor] = 0;
+    for (int i = 0; i < c->n && rc == 0; i++)
+        rc = kernels_ops(k)->largest(k, c->run[i].n, c->run[i].from, (enum dtype)c->run[i].st, &most[c->run[i].tensor]);
+    return kernels_ops(k)->finish(k) < 0 ? -1 : rc;
+}
+
 double executor_norm_value(const struct executor *x)
 {
     return sqrt(x->p->deterministic ? exact_value(&x->exact) : x->norm_sum + x->norm_local);
@@ -248,8 +260,7 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     case COPY_ADD:      return move(c, r, c->scale, true);
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
     case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
-    case COPY_AMAX:     return exec_amax_of(c->x, k, r->tensor, r->n, r->from, (enum dtype)r->st);
-    case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
+    case COPY_NORM: case COPY_OVERFLOW: case COPY_AMAX: case COPY_NOTHING: case COPY_LOSS:
     case COPY_QUANTIZE: case COPY_DEQUANTIZE: case COPY_REQUANTIZE: case COPY_MEAN:
     case COPY_DRAW_Q: case COPY_ORTHOGONAL_P: case COPY_ORTHOGONAL_Q: case COPY_P_OF_Q: case COPY_Q_OF_P: case COPY_M_OF_BOTH:
     case COPY_SCALE_Q: case COPY_LOST:
@@ -280,8 +291,8 @@ static int run_copy(struct task *t)
         c->x->norm_taken = c->x->norm_new = true;
     if (guarded_off(c->x, c->op))
         c->x->guarded++;
-    else if (is_told(c->fn))
-        rc = c->x->a.no_compute ? 0 : run_told(c);
+    else if (only_reads(c->fn))
+        rc = c->x->a.no_compute ? 0 : c->fn == COPY_AMAX ? run_amax(c) : run_told(c);
     else
         for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
             rc = run_one(c, &c->run[i], factor);

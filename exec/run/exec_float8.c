@@ -1,4 +1,7 @@
-/* exec_float8.c -- linear layers whose operands are rounded to 8 bits, and weights that are gathered so: largest magnitudes, codes.  Formats and scales are torchao's (exec/kernels/fp8.h). */
+/* exec_float8.c -- linear layers whose operands are rounded to 8 bits, and weights that are gathered so: largest magnitudes, codes.
+ *
+ * Formats and scales are torchao's (exec/kernels/fp8.h).  A layer's scales lie behind its numbers, in the device's memory; those of gathered
+ * weights are the host's, since a collective of single numbers makes them. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -21,21 +24,28 @@ static enum float8_recipe recipe(const struct kernel_call *c) { return c->x->p->
 static int round_to_8(const struct kernel_call *c, struct kernels *k, enum float8_format f, const struct strided *s, const void *x,
                       enum dtype dt, enum slot slot)
 {
-    const struct fp8_kind *t = f == FLOAT8_E5M2 ? &fp8_e5m2 : &fp8_e4m3;
     enum float8_by by = (enum float8_by)c->k->step;
     float *scale = scales_behind(c, slot, s->rows * s->cols);
 
-    if (kernels_ops(k)->amax(k, s, by, x, dt, scale) < 0)
+    if (kernels_ops(k)->amax(k, s, by, x, dt, scale) < 0 ||
+        kernels_ops(k)->scales8(k, f, float8_scales(by, s->rows, s->cols), scale, float8_powers_of_two(recipe(c))) < 0)
         return -1;
-    for (int64_t i = 0; i < float8_scales(by, s->rows, s->cols); i++)
-        scale[i] = fp8_scale(t, scale[i], float8_powers_of_two(recipe(c)));
     return kernels_ops(k)->cast8(k, f, s, by, x, dt, scale, c->at[slot], act_dtype(c));
+}
+
+/* A weight that was gathered in codes, with the scale that they were made with. */
+static int numbers_of_codes(const struct kernel_call *c, struct kernels *k, const struct tensor *w)
+{
+    float scale = fp8_scale(&fp8_e4m3, c->x->amax[w - c->x->p->model.tensors], false);
+
+    if (kernels_ops(k)->upload(k, sizeof scale, scales_behind(c, SLOT_WEIGHT, w->numel), &scale) < 0)
+        return -1;
+    return kernels_ops(k)->numbers8(k, w->numel, c->param[0], c->at[SLOT_WEIGHT], act_dtype(c));
 }
 
 int exec_float8_cast(const struct kernel_call *c, struct kernels *k, const struct linear *l, const void *x)
 {
     enum float8_format wide = float8_wide_gradients(recipe(c)) ? FLOAT8_E5M2 : FLOAT8_E4M3;
-    const struct tensor *w = c->weight;
 
     if (c->k->fn == FN_FLOAT8_X)
         return round_to_8(c, k, FLOAT8_E4M3, &(struct strided){ l->n, l->in, l->ldx }, x, act_dtype(c), SLOT_X8);
@@ -43,8 +53,7 @@ int exec_float8_cast(const struct kernel_call *c, struct kernels *k, const struc
         return round_to_8(c, k, wide, &(struct strided){ l->n, l->out, l->ldy }, x, act_dtype(c), SLOT_DY8);
     if (c->param_dt != DT_FP8)
         return round_to_8(c, k, FLOAT8_E4M3, &(struct strided){ l->out, l->in, l->in }, c->param[0], c->param_dt, SLOT_WEIGHT);
-    *scales_behind(c, SLOT_WEIGHT, w->numel) = fp8_scale(&fp8_e4m3, c->x->amax[w - c->x->p->model.tensors], false);
-    return kernels_ops(k)->numbers8(k, w->numel, c->param[0], c->at[SLOT_WEIGHT], act_dtype(c));
+    return numbers_of_codes(c, k, c->weight);
 }
 
 /* Of a product of what is in two slots. */
@@ -76,11 +85,6 @@ const void *exec_float8_dy(const struct kernel_call *c, struct linear *l, const 
 }
 
 /* ---- weights that are gathered in 8 bits ---- */
-
-int exec_amax_of(struct executor *x, struct kernels *k, int tensor, int64_t n, const void *from, enum dtype dt)
-{
-    return kernels_ops(k)->amax(k, &(struct strided){ 1, n, n }, FLOAT8_BY_TENSOR, from, dt, &x->amax_local[tensor]);
-}
 
 /* The tensors that the entry's buffers hold: at most `most`, how many there are. */
 static int tensors_read(const struct executor *x, const struct op *o, int64_t iteration, int *tensor, int most)
@@ -122,7 +126,5 @@ out:
 
 int exec_float8_codes(struct executor *x, struct kernels *k, int tensor, int64_t n, void *codes, const void *from, enum dtype dt)
 {
-    float scale = fp8_scale(&fp8_e4m3, x->amax[tensor], false);
-
-    return kernels_ops(k)->cast8(k, FLOAT8_E4M3, &(struct strided){ 1, n, n }, FLOAT8_BY_TENSOR, from, dt, &scale, codes, DT_FP8);
+    return kernels_ops(k)->codes8(k, n, from, dt, fp8_scale(&fp8_e4m3, x->amax[tensor], false), codes);
 }

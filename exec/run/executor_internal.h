@@ -224,9 +224,7 @@ double executor_norm_value(const struct executor *x);
 
 /* ---- exec_float8.c ---- */
 
-/* The largest magnitude of a run becomes its tensor's (COPY_AMAX); a collective of those (OF_AMAX); a run of numbers in its tensor's
- * codes. */
-int exec_amax_of(struct executor *x, struct kernels *k, int tensor, int64_t n, const void *from, enum dtype dt);
+/* A collective of tensors' largest magnitudes (OF_AMAX); a run of numbers in its tensor's codes. */
 int exec_amax_run(struct executor *x, const struct op *o, int64_t iteration, struct comm *comm, struct coll_call *call);
 int exec_float8_codes(struct executor *x, struct kernels *k, int tensor, int64_t n, void *codes, const void *from, enum dtype dt);
 

@@ -8,6 +8,7 @@
 struct layer {
     struct linear l;
     bool bias, residual, own, add;
+    bool scaled, each_row, each_col;    /* operands were rounded to 8 bits: struct scales */
     struct dropout drop;
 };
 
@@ -24,6 +25,8 @@ static struct layer random_layer(int64_t most)
                            .in_out = coin(), .at = one_of(half), .wt = one_of(half), .gt = one_of(half) };
     y.l.ldx = y.l.in + (coin() ? random_int(1, 9) : 0);
     y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
+    y.scaled = y.l.at != DT_FP16 && random_int(0, 3) == 0;
+    y.each_row = coin(), y.each_col = coin();
     if (random_int(0, 3) == 0)
         y.drop = (struct dropout){ .p = 0.25, .key = random_bits(), .first = random_int(0, 99) };
     return y;
@@ -48,6 +51,38 @@ static double forward_size(const struct layer *y)
     return size;
 }
 
+/* The layer with scales on the host, and with those on the device. */
+struct scaled_layer { struct linear host, there; struct array a, b; struct there da, db; };
+
+static struct array random_scales(int64_t n)
+{
+    struct array a = array_new(n, DT_FP32);
+
+    for (int64_t i = 0; i < n; i++)
+        array_set(&a, i, 1.5 + random_real() / 2);
+    return a;
+}
+
+/* Of a result of so many rows and columns. */
+static struct scaled_layer with_scales(const struct layer *y, int64_t rows, int64_t cols)
+{
+    struct scaled_layer s = { .host = y->l, .there = y->l, .a = random_scales(y->each_row ? rows : 1), .b = random_scales(y->each_col ? cols : 1) };
+
+    s.da = to_device(&s.a);
+    s.db = to_device(&s.b);
+    if (y->scaled) {
+        s.host.scales = (struct scales){ s.a.x, s.b.x, y->each_row, y->each_col };
+        s.there.scales = (struct scales){ s.da.x, s.db.x, y->each_row, y->each_col };
+    }
+    return s;
+}
+
+static void scaled_gone(struct scaled_layer *s)
+{
+    drop_device(&s->da), drop_device(&s->db);
+    array_free(&s->a), array_free(&s->b);
+}
+
 static struct array random_w(const struct layer *y) { return array_random(y->l.in * y->l.out, y->l.wt, 1); }
 
 static void check_forward(const struct layer *y)
@@ -61,11 +96,13 @@ static void check_forward(const struct layer *y)
     struct there dy = to_device(&got);
     const void *from = y->residual ? y->own ? dy.x : dr.x : NULL;
 
-    OK(gpu.ops->linear(gpu.k, l, dx.x, dw.x, y->bias ? db.x : NULL, dy.x, from, &y->drop));
-    OK(gpu.ref->linear(gpu.ref_k, l, x.x, w.x, y->bias ? bias.x : NULL, want.x,
+    struct scaled_layer both = with_scales(y, l->n, l->out);
+    OK(gpu.ops->linear(gpu.k, &both.there, dx.x, dw.x, y->bias ? db.x : NULL, dy.x, from, &y->drop));
+    OK(gpu.ref->linear(gpu.ref_k, &both.host, x.x, w.x, y->bias ? bias.x : NULL, want.x,
                        y->residual ? y->own ? want.x : r.x : NULL, &y->drop));
     from_device(&dy, &got);
     assert_same("linear", &got, &want, tolerance(l->at), forward_size(y));
+    scaled_gone(&both);
     drop_device(&dx), drop_device(&dw), drop_device(&db), drop_device(&dr);
     array_free(&x), array_free(&w), array_free(&bias), array_free(&r), array_free(&got), array_free(&want);
 }
@@ -78,10 +115,12 @@ static void check_dx(const struct layer *y)
     struct array want = array_like(&got);
     struct there ddy = to_device(&dy), dw = to_device(&w), dx = to_device(&got);
 
-    OK(gpu.ops->linear_dx(gpu.k, l, ddy.x, dw.x, dx.x, y->add));
-    OK(gpu.ref->linear_dx(gpu.ref_k, l, dy.x, w.x, want.x, y->add));
+    struct scaled_layer both = with_scales(y, l->n, l->in);
+    OK(gpu.ops->linear_dx(gpu.k, &both.there, ddy.x, dw.x, dx.x, y->add));
+    OK(gpu.ref->linear_dx(gpu.ref_k, &both.host, dy.x, w.x, want.x, y->add));
     from_device(&dx, &got);
     assert_same("linear dx", &got, &want, tolerance(l->at), size_of_sum(l->at, l->out));
+    scaled_gone(&both);
     drop_device(&ddy), drop_device(&dw);
     array_free(&dy), array_free(&w), array_free(&got), array_free(&want);
 }
@@ -99,11 +138,13 @@ static void check_dw(const struct layer *y)
     enum dtype sums = l->at == DT_FP16 && l->gt == DT_FP32 ? DT_FP16 : l->gt;
     double tol = tolerance(sums);
 
-    OK(gpu.ops->linear_dw(gpu.k, l, dx.x, ddy.x, dw.x, y->bias ? ddb.x : NULL, into));
-    OK(gpu.ref->linear_dw(gpu.ref_k, l, x.x, dy.x, want.x, y->bias ? want_db.x : NULL, into));
+    struct scaled_layer both = with_scales(y, l->out, l->in);
+    OK(gpu.ops->linear_dw(gpu.k, &both.there, dx.x, ddy.x, dw.x, y->bias ? ddb.x : NULL, into));
+    OK(gpu.ref->linear_dw(gpu.ref_k, &both.host, x.x, dy.x, want.x, y->bias ? want_db.x : NULL, into));
     from_device(&dw, &got), from_device(&ddb, &db);
     assert_same("linear dw", &got, &want, tol, size_of_sum(sums, l->n));
     assert_same("linear db", &db, &want_db, tol, size_of_sum(sums, l->n));
+    scaled_gone(&both);
     drop_device(&dx), drop_device(&ddy);
     array_free(&x), array_free(&dy), array_free(&got), array_free(&db);
     array_free(&want), array_free(&want_db);
@@ -137,6 +178,23 @@ static void every_kind_of_layer_equals_the_reference(void **state)
                                .gt = i & 8 ? half : DT_FP32 };
         y.l.ldy = y.l.out + (i & 16 ? 8 : 0);
         y.add = i & 32;
+        y.scaled = y.scaled && y.l.at != DT_FP16;
+        check_layer(&y);
+    }
+}
+
+/* Scales of every kind: both layouts, by the tensor, by rows and columns, a bias, dropout, a residual. */
+static void layers_of_rounded_operands_equal_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        struct layer y = { .bias = i & 1, .residual = i & 2, .own = i & 4, .add = i & 2, .scaled = true, .each_row = i & 8, .each_col = i & 16 };
+        enum dtype t = i & 32 ? DT_BF16 : DT_FP32;
+        y.l = (struct linear){ .n = random_int(1, 40), .in = random_int(1, 40), .out = random_int(1, 300), .in_out = i / 3 & 1,
+                               .at = t, .wt = t, .gt = i / 5 & 1 ? t : DT_FP32 };
+        y.l.ldx = y.l.in + i % 3, y.l.ldy = y.l.out + i % 2;
+        if (i % 7 == 0)
+            y.drop = (struct dropout){ .p = 0.25, .key = random_bits(), .first = 11 };
         check_layer(&y);
     }
 }
@@ -168,6 +226,19 @@ static void dropout_over_several_strips_equals_the_reference(void **state)
         y.l.at = i ? DT_BF16 : DT_FP32;
         check_forward(&y);
     }
+}
+
+/* Rows of a strip have their own scales, and places. */
+static void rounded_operands_over_several_strips_equal_the_reference(void **state)
+{
+    struct layer y = { .bias = true, .residual = true, .own = true, .scaled = true, .each_row = true, .each_col = true,
+                       .drop = { .p = 0.3, .key = 77, .first = 12345 } };
+
+    (void)state;
+    y.l = (struct linear){ 1100, 5, 1000, false, DT_BF16, DT_BF16, DT_FP32, 5, 1003, { 0 } };
+    check_forward(&y);
+    y.l = (struct linear){ 3, 1000, 1100, false, DT_BF16, DT_BF16, DT_FP32, 1000, 1100, { 0 } };
+    check_dw(&y);
 }
 
 static void gradients_over_several_strips_equal_the_reference(void **state)
@@ -300,6 +371,8 @@ int main(void)
         cmocka_unit_test(every_kind_of_layer_equals_the_reference),
         cmocka_unit_test(large_layers_equal_the_reference),
         cmocka_unit_test(dropout_over_several_strips_equals_the_reference),
+        cmocka_unit_test(layers_of_rounded_operands_equal_the_reference),
+        cmocka_unit_test(rounded_operands_over_several_strips_equal_the_reference),
         cmocka_unit_test(gradients_over_several_strips_equal_the_reference),
         cmocka_unit_test(a_layer_is_the_same_on_every_run),
         cmocka_unit_test(tuned_layers_equal_the_reference),

@@ -6,6 +6,7 @@
 #include "tests/exec/fake_streams.h"
 
 #include "exec/kernels/exact_sum.h"
+#include "exec/kernels/fp8.h"
 #include "exec/kernels/kernels_internal.h"
 
 /* A number on its way to the host. */
@@ -13,6 +14,7 @@ struct fake_result {
     struct fake_result *next;
     double *to, value;
     struct exact_sum *exact_to, exact;
+    float *most_to, most;
 };
 
 struct fake_kernels {
@@ -102,12 +104,22 @@ static inline int fake_norm_back(struct kernels *k, enum norm_kind kind, int64_t
     FAKE_QUEUE(norm_back, kind, n, h, AT(dy), AT(x), AT(w), wt, AT(stats), at, AT(dx), add, AT(dw), AT(db), gt, into);
 }
 
+/* With its scales' real addresses. */
+static inline struct linear fake_layer(struct kernels *k, const struct linear *l)
+{
+    struct linear real = *l;
+
+    real.scales.a = AT(l->scales.a);
+    real.scales.b = AT(l->scales.b);
+    return real;
+}
+
 FAKE_CALL(linear, struct linear l; const void *x; const void *w; const void *b; void *y; const void *residual;
           struct dropout d;, &a->l, a->x, a->w, a->b, a->y, a->residual, &a->d)
 static inline int fake_linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
                               void *y, const void *residual, const struct dropout *d)
 {
-    FAKE_QUEUE(linear, *l, AT(x), AT(w), AT(b), AT(y), AT(residual), fake_drop(d));
+    FAKE_QUEUE(linear, fake_layer(k, l), AT(x), AT(w), AT(b), AT(y), AT(residual), fake_drop(d));
 }
 
 FAKE_CALL(linear_dw, struct linear l; const void *x; const void *dy; void *dw; void *db; enum grad_into into;,
@@ -115,7 +127,7 @@ FAKE_CALL(linear_dw, struct linear l; const void *x; const void *dy; void *dw; v
 static inline int fake_linear_dw(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,
                                  void *db, enum grad_into into)
 {
-    FAKE_QUEUE(linear_dw, *l, AT(x), AT(dy), AT(dw), AT(db), into);
+    FAKE_QUEUE(linear_dw, fake_layer(k, l), AT(x), AT(dy), AT(dw), AT(db), into);
 }
 
 FAKE_CALL(linear_dx, struct linear l; const void *dy; const void *w; void *dx; bool add;,
@@ -123,7 +135,7 @@ FAKE_CALL(linear_dx, struct linear l; const void *dy; const void *w; void *dx; b
 static inline int fake_linear_dx(struct kernels *k, const struct linear *l, const void *dy, const void *w, void *dx,
                                  bool add)
 {
-    FAKE_QUEUE(linear_dx, *l, AT(dy), AT(w), AT(dx), add);
+    FAKE_QUEUE(linear_dx, fake_layer(k, l), AT(dy), AT(w), AT(dx), add);
 }
 
 FAKE_CALL(rotary, struct attention t; int64_t rotary; const float *f; void *qkv; bool inverse;,
@@ -244,6 +256,15 @@ static inline int fake_exact_squares(struct kernels *k, int64_t n, const void *x
     FAKE_QUEUE(exact_squares, n, AT(x), dt, fake_result(k, NULL, sum));
 }
 
+FAKE_CALL(largest, int64_t n; const void *x; enum dtype dt; struct fake_result *r;, a->n, a->x, a->dt, &a->r->most)
+static inline int fake_largest(struct kernels *k, int64_t n, const void *x, enum dtype dt, float *most)
+{
+    struct fake_result *r = fake_result(k, NULL, NULL);
+
+    r->most_to = most;
+    FAKE_QUEUE(largest, n, AT(x), dt, r);
+}
+
 static inline int fake_finish(struct kernels *k)
 {
     struct fake_kernels *q = fake_of(k);
@@ -257,6 +278,8 @@ static inline int fake_finish(struct kernels *k)
             r->exact_to->limb[i] += r->exact.limb[i];
         if (r->exact_to)
             exact_carry(r->exact_to);
+        if (r->most_to)
+            *r->most_to = fp8_larger(*r->most_to, r->most);
         q->results = r->next;
         free(r);
     }
@@ -421,6 +444,40 @@ static inline int fake_orthonormal(struct kernels *k, int64_t rows, int64_t cols
     FAKE_QUEUE(orthonormal, rows, cols, AT(of));
 }
 
+/* ---- 8-bit floats ---- */
+
+FAKE_CALL(amax, struct strided m; enum float8_by by; const void *x; enum dtype dt; float *most;, &a->m, a->by, a->x, a->dt, a->most)
+static inline int fake_amax(struct kernels *k, const struct strided *m, enum float8_by by, const void *x, enum dtype dt, float *most)
+{
+    FAKE_QUEUE(amax, *m, by, AT(x), dt, AT(most));
+}
+
+FAKE_CALL(scales8, enum float8_format f; int64_t n; float *most; bool powers;, a->f, a->n, a->most, a->powers)
+static inline int fake_scales8(struct kernels *k, enum float8_format f, int64_t n, float *most, bool powers_of_two)
+{
+    FAKE_QUEUE(scales8, f, n, AT(most), powers_of_two);
+}
+
+FAKE_CALL(cast8, enum float8_format f; struct strided m; enum float8_by by; const void *x; enum dtype dt; const float *scale; void *y;
+          enum dtype yt;, a->f, &a->m, a->by, a->x, a->dt, a->scale, a->y, a->yt)
+static inline int fake_cast8(struct kernels *k, enum float8_format f, const struct strided *m, enum float8_by by, const void *x,
+                             enum dtype dt, const float *scale, void *y, enum dtype yt)
+{
+    FAKE_QUEUE(cast8, f, *m, by, AT(x), dt, AT(scale), AT(y), yt);
+}
+
+FAKE_CALL(codes8, int64_t n; const void *x; enum dtype dt; float scale; uint8_t *codes;, a->n, a->x, a->dt, a->scale, a->codes)
+static inline int fake_codes8(struct kernels *k, int64_t n, const void *x, enum dtype dt, float scale, uint8_t *codes)
+{
+    FAKE_QUEUE(codes8, n, AT(x), dt, scale, AT(codes));
+}
+
+FAKE_CALL(numbers8, int64_t n; const uint8_t *codes; void *x; enum dtype dt;, a->n, a->codes, a->x, a->dt)
+static inline int fake_numbers8(struct kernels *k, int64_t n, const uint8_t *codes, void *x, enum dtype dt)
+{
+    FAKE_QUEUE(numbers8, n, AT(codes), AT(x), dt);
+}
+
 static inline void fake_close_kernels(struct kernels *k)
 {
     struct fake_kernels *q = fake_of(k);
@@ -449,6 +506,8 @@ static const struct kernel_ops fake_kernel_ops = {
     .adamw = fake_adamw, .sgd = fake_sgd, .lion = fake_lion, .copy = fake_copy, .sum_squares = fake_sum_squares,
     .quantize = fake_quantize, .dequantize = fake_dequantize, .requantize = fake_requantize, .mean = fake_mean,
     .orthonormal = fake_orthonormal,
+    .amax = fake_amax, .scales8 = fake_scales8, .cast8 = fake_cast8, .codes8 = fake_codes8, .numbers8 = fake_numbers8,
+    .largest = fake_largest,
     .sum = fake_sum, .not_finite = fake_not_finite, .exact_squares = fake_exact_squares, .finish = fake_finish,
     .zero = fake_zero, .upload = fake_upload, .download = fake_download, .load = fake_load,
 };

@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2154,SC2015,SC2086
 seed=${DPX_SEED:-$(date +%s)}
 export DPX_SEED="$seed"
-for t in kernels_cuda kernels_cuda_linear rows elements; do
+for t in kernels_cuda kernels_cuda_linear rows elements codes float8; do
     program=$B/tests/gpu/test_$t
     if [ ! -x "$program" ]; then
         check "$t" "$program was not built"

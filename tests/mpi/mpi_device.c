@@ -87,6 +87,67 @@ static void compare_deterministic(struct plan *p, unsigned seed)
         compare_plan(p, seed);
 }
 
+/* ---- float8 layers, which the matrix has not: their losses are no other plan's ---- */
+
+static const struct float8_plan {
+    const char *name; enum float8_recipe recipe; bool gathers, ahead; int subject; enum recompute recompute;
+} float8_plans[] = {
+    { "float8 layers",                                 FLOAT8_TENSORWISE,      false, false, 1, RECOMPUTE_NONE },
+    { "float8 gathers",                                FLOAT8_TENSORWISE,      true,  false, 4, RECOMPUTE_NONE },
+    { "float8 gathers in fp32, recomputed",            FLOAT8_TENSORWISE,      true,  false, 1, RECOMPUTE_FULL },
+    { "float8 gathers, scales behind the optimizer",   FLOAT8_TENSORWISE,      true,  true,  4, RECOMPUTE_NONE },
+    { "float8 layers by rows, recomputed",             FLOAT8_ROWWISE,         false, false, 4, RECOMPUTE_FULL },
+    { "float8 layers by rows, weights' gradients not", FLOAT8_ROWWISE_GW_HP,   false, false, 4, RECOMPUTE_NONE },
+};
+enum { NFLOAT8_PLANS = sizeof float8_plans / sizeof *float8_plans };
+
+/* _scaled_mm() asks for multiples of 16, and 2 and 3 ranks share all rows. */
+static const char float8_config[] =
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 3, \"hidden_size\": 48, \"intermediate_size\": 96,"
+    " \"num_attention_heads\": 3, \"num_key_value_heads\": 3, \"vocab_size\": 48, \"max_position_embeddings\": 16,"
+    " \"tie_word_embeddings\": false}";
+
+static bool float8_plan(const struct float8_plan *f, const struct model *m, struct plan *p)
+{
+    struct choice c = { .s = STRAT_FSDP, .d = DIALECT_TORCH };
+    char why[256];
+
+    c.at[AXIS_SUBJECT] = f->subject;
+    while (world_sizes[c.at[AXIS_WORLD]] != world)
+        c.at[AXIS_WORLD]++;
+    matrix_plan(&c, p);
+    p->model = *m;
+    p->recompute = f->recompute;
+    p->float8.recipe = f->recipe;
+    p->fsdp.float8_all_gather = f->gathers;
+    p->fsdp.float8_precomputed = f->ahead;
+    plan_resolve(p);
+    fail_capture(why, sizeof why);
+    bool can = plan_check(p, "float8") == 0 && can_run(p) == 0;
+    fail_capture(NULL, 0);
+    return can;
+}
+
+static void compare_float8(int number)
+{
+    json_t *j = json_loads(float8_config, 0, NULL);
+    struct model m;
+    struct plan p;
+
+    if (model_from_config(j, "float8", &m) < 0)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    json_decref(j);
+    for (int i = 0; i < NFLOAT8_PLANS; i++) {
+        plan_begins(number + i, float8_plans[i].name);
+        if (float8_plan(&float8_plans[i], &m, &p))
+            compare_plan(&p, (unsigned)(77 * i + rank));
+        else if (world > 1 || !float8_plans[i].gathers)         /* one rank gathers nothing */
+            complain("the plan is refused\n");
+        plan_ends();
+    }
+    model_free(&m);
+}
+
 /* ---- collectives in several pieces ---- */
 
 enum { ELEMS = 2 * 3 * 2000003 };        /* 48 MB of int32, which 1, 2 and 3 ranks divide */
@@ -211,7 +272,8 @@ int main(int argc, char **argv)
             compare_deterministic(&p, (unsigned)(1000 * i + rank));
         plan_ends();
     }
-    compare_calls(chosen.n);
+    compare_float8(chosen.n);
+    compare_calls(chosen.n + NFLOAT8_PLANS);
     free(chosen.c);
     models_free();
     MPI_Finalize();

@@ -236,4 +236,26 @@ check 'search and eval say the same of what does not fit' "$(
     limit=$(sed -n 's/^needs .* of \(.*\) on rank.*/\1/p' "$tmp/eval")
     case $limit in *'with the headroom') ;; *) echo "eval: of $limit" ;; esac
     grep -q "of $limit" "$tmp/nearest" || { echo "eval: of $limit, $over too much; search:"; cat "$tmp/nearest"; })"
+
+# What streams hold at once depends on when they meet: of one plan as much is allocated whatever the links, and not as much held.  (A run of
+# float8 gathers held up to 3 % less than predicted: by that, and by nothing that is counted wrongly.)
+float8() {      # GB_PER_S
+    cat <<PLAN
+{ "dpx_plan": 1, "kernels": "dpx", "seq": 64, "micro_batch": 2, "strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "fp32",
+  "fp8": "tensorwise", "fsdp": { "enable_fsdp_float8_all_gather": true },
+  "model": { "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "intermediate_size": 512, "vocab_size": 512, "max_position_embeddings": 128, "tie_word_embeddings": false },
+  "cluster": { "name": "pair", "host": true, "nodes": 1, "gpus_per_node": 2, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
+               "intra": { "gb_per_s": $1 } } }
+PLAN
+}
+check 'held memory goes by the clock, allocated memory does not' "$(
+    for rate in 0.01 1; do
+        float8 $rate | "$B/dpxplan" eval - >"$tmp/$rate" 2>&1 || head -5 "$tmp/$rate"
+        grep '^  together' "$tmp/$rate" >"$tmp/$rate.allocated"
+        grep '^  held at most' "$tmp/$rate" >"$tmp/$rate.held"
+        [ -s "$tmp/$rate.allocated" ] && [ -s "$tmp/$rate.held" ] || cat "$tmp/$rate"
+    done
+    cmp "$tmp/0.01.allocated" "$tmp/1.allocated"
+    ! cmp -s "$tmp/0.01.held" "$tmp/1.held" || cat "$tmp/1.held")"
 finish
