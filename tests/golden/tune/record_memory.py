@@ -195,11 +195,13 @@ micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
 def with_autocast(model, ids, labels, autocast):
     """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
     autocast = autocast or bool(WIDE)
+    before = is_autocast_enabled("cuda")
     torch.is_autocast_enabled = lambda *device: autocast
     try:
         return micro_step(model, ids, labels, autocast)
     finally:
         torch.is_autocast_enabled = is_autocast_enabled
+        torch.set_autocast_enabled("cuda", before)      # torch.autocast has asked, too, and leaves what it heard: Muon's products would be cast
 
 
 steps.micro_step = with_autocast
