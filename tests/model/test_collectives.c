@@ -485,7 +485,7 @@ int main(int argc, char **argv)
         { "deepspeed/families", 268 },
         { "torch/families", 400 },
         { OFFLOAD "0.19.6", 38 },
-        { OFFLOAD "0.19.8", 32 },
+        { OFFLOAD "0.19.8", 46 },
         { GRID "torch", 100 },
         { MEGATRON, 148 },
         { EXPERTS, 11 },
