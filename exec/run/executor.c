@@ -45,6 +45,7 @@ static void enter(struct executor *x, const struct op *o)
         }
     if (takes_turns(o))
         when_join(&x->now, &d->group[o->u.coll.group]);
+    x->entered = x->now;
 }
 
 /* The entry's tasks are all appended. */
@@ -97,12 +98,19 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
 
 /* ---- one entry ---- */
 
+/* An entry that only frees does nothing with the memory: it goes with what the entry waits for, not when the lane's thread has its turn. */
+static bool only_frees(const struct op *o, const struct act *a)
+{
+    return o->kind == OP_MEMORY && !(o->flags & OPF_LOAD) && a->what == ACT_FREE;
+}
+
 static void touch(struct executor *x, const struct op *o, int64_t iteration)
 {
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &x->s->acts[k];
+        const struct when *until = only_frees(o, a) ? &x->entered : &x->order.lane[o->stream];
         for (int j = 0; buf_is_place(&x->s->bufs[a->buf]) && j < a->n; j++)
-            when_join(&inst_of(x, a, iteration, j)->last, &x->order.lane[o->stream]);
+            when_join(&inst_of(x, a, iteration, j)->last, until);
     }
 }
 

@@ -103,6 +103,7 @@ struct executor {
     int64_t micro;                  /* micro-steps begun */
     int32_t position;
     struct when now;                /* clock of the entry being issued */
+    struct when entered;            /* what is done when it starts */
     struct when need;
     int64_t comes[NSPACE];          /* bytes that its first task will hold */
 

@@ -19,7 +19,8 @@
  *     int4-torchao    packing "plain", the default: two codes a byte, a scale and a zero point of 16 bits a group
  *     int4-torchao-tiled    "tile_packed_to_4d": the same of rows made 1024 k long, of 8 k rows
  *
- * In bitsandbytes' layers biases are cast to the compute dtype at the first forward and stay so. */
+ * In bitsandbytes' layers biases are cast at the first forward, and stay so: Linear4bit's to the compute dtype, Linear8bitLt's to its input's
+ * (lower_kept_parts()). */
 #ifndef DPX_PACKED_H
 #define DPX_PACKED_H
 

@@ -175,8 +175,9 @@ static var checkpointed(struct torch_model *b, bool is_mlp, var x, var k, var v)
 
 static bool again(const struct torch_model *b, const char *module) { return b->selective && plan_recomputes_module(b->p, module); }
 
-/* Views of what the projection gave, normed and rotated where the model does so.  With as many heads of keys as of queries, and neither,
- * they stay packed, head by head, unless other ranks need the keys. */
+/* Views of what the projection gave, normed and rotated where the model does so; Transformer Engine's norm copies a view and keeps the copy
+ * (ops/basic/rmsnorm.py, op_forward()).  With as many heads of keys as of queries, and neither, they stay packed, head by head, unless other
+ * ranks need the keys. */
 static void split(struct torch_model *b, var all, var out[3])
 {
     struct tape *t = b->t;
@@ -189,8 +190,11 @@ static void split(struct torch_model *b, var all, var out[3])
         return;
     tape_drop(t, out[0]);
     op_split(t, "qkv split", all, 3, (int64_t[]){ q, kv, kv }, out);
-    for (int i = 0; i < 2 && m->qk_norm; i++)
+    for (int i = 0; i < 2 && m->qk_norm; i++) {
+        if (!local_kernels(b))
+            out[i] = tmp(t, out[i], te_contiguous(t, "qk norm's input", out[i]));
         out[i] = tmp(t, out[i], te_norm_of(b, "qk norm", out[i], i ? ROLE_K_NORM : ROLE_Q_NORM));
+    }
     for (int i = 0; i < 2 && m->position == POS_ROPE; i++)
         out[i] = tmp(t, out[i], te_rotated(b, i ? "rotary k" : "rotary q", out[i]));
 }

@@ -309,7 +309,7 @@ static void deepspeed_0_19_6_pins_keeps_and_copies_so(void **state)
 static void deepspeed_0_19_8_pins_keeps_and_copies_so(void **state)
 {
     (void)state;
-    what_deepspeed_pins_keeps_and_copies("0.19.8/s[12]", 11);
+    what_deepspeed_pins_keeps_and_copies("0.19.8/s[12]", 16);
 }
 
 int main(void)

@@ -74,6 +74,25 @@ static void recompute_of_the_core_keeps_more_where_q_and_k_are_rotated(void **st
     finish(&x);
 }
 
+/* Norms of q and k keep copies of them, so that the product of q, k and v goes, but for the checkpoint of the core, which keeps values: q is 16
+ * heads of 128 columns, k and v are 8. */
+static void norms_of_q_and_k_keep_copies(void **state)
+{
+    const int64_t s = 8192, sbh = s * 1024, q = s * 16 * 128, kv = s * 8 * 128, sbf = s * 3072, rows = 4 * s * (16 + 8);
+    const int64_t without = 8 * sbh + 4 * (q + kv) + 2 * q + 6 * sbf + rows;
+    struct built x;
+
+    (void)state;
+    start(&x, "{'model_type': 'qwen3', 'num_hidden_layers': 28, 'hidden_size': 1024, 'intermediate_size': 3072, 'num_attention_heads': 16,"
+              " 'num_key_value_heads': 8, 'head_dim': 128, 'vocab_size': 151936, 'max_position_embeddings': 8192, 'tie_word_embeddings': true}",
+          KERNELS_TE);
+    x.plan.seq = s;
+    is(saved(&x, PIECE_BLOCK), (without + 2 * kv) / 8 + stats(s / 8) / 2 + lse(s * 16 / 8));
+    x.plan.recompute = RECOMPUTE_SELECTIVE;
+    is(saved(&x, PIECE_BLOCK_RECOMPUTED), (without + 2 * (q + 2 * kv)) / 8 + stats(s / 8) / 2);
+    finish(&x);
+}
+
 /* ---- collectives ---- */
 
 struct listed { enum coll_op op; const char *beside, *needed; };
@@ -585,6 +604,7 @@ int main(void)
         cmocka_unit_test(transformer_engine_keeps_34_bytes),
         cmocka_unit_test(a_llama_block_keeps),
         cmocka_unit_test(recompute_of_the_core_keeps_more_where_q_and_k_are_rotated),
+        cmocka_unit_test(norms_of_q_and_k_keep_copies),
         cmocka_unit_test(a_block_gathers_six_times),
         cmocka_unit_test(without_shares_of_positions_a_block_sums_four_times),
         cmocka_unit_test(overlapped_products_come_in_eight_parts),

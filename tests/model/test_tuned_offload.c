@@ -11,13 +11,22 @@
 #define FSDP2 "tests/golden/tune/fsdp2_host.jsonl"
 #define FSDP1 "tests/golden/tune/fsdp1_host.jsonl"
 
-/* As device_agrees(), but for what an attention kernel takes within its call, which no tracker sees. */
+/* Layers of bitsandbytes keep tensors by themselves until their graph goes.  The tracker's hooks keep every graph of a step, which go with the
+ * losses where nothing tracks: of each micro-step as much is there after the step, of the earlier ones at its peak as well. */
+static int64_t left_by_tracker(const struct step *s)
+{
+    int64_t steps = s->plan.accumulation;
+
+    return (recorded(s, "after", "Activation") + recorded(s, "after", "Temp")) / steps * (steps - 1);
+}
+
+/* As device_agrees(), but for that and for what an attention kernel takes within its call, which no tracker sees. */
 static void check_device(const struct step *s)
 {
     int64_t want = json_integer_value(json_object_get(json_object_get(s->line, "steady"), "peak_total"));
-    int64_t over = s->ledger.phase[SCHED_STEADY].bytes - want;
+    int64_t over = s->ledger.phase[SCHED_STEADY].bytes - (want - left_by_tracker(s));
 
-    if (!(over > 0 && over <= attention_scratch(&s->plan)))
+    if (!(over > 0 && over <= attention_scratch(&s->plan)) && fabs((double)over) > 1e-4 * (double)want)
         device_agrees(s);
     assert_int_equal(s->ledger.persistent[CAT_GRADS], 0);
     assert_int_equal(s->ledger.persistent[CAT_OPTIMIZER], 0);
@@ -26,8 +35,8 @@ static void check_device(const struct step *s)
 static void the_devices_peak_agrees(void **state)
 {
     (void)state;
-    assert_true(each_line(FSDP2, check_device) >= 12);
-    assert_true(each_line(FSDP1, check_device) >= 2);
+    assert_true(each_line(FSDP2, check_device) >= 15);
+    assert_true(each_line(FSDP1, check_device) >= 8);
 }
 
 /* clip_grad_norm_() of FSDP1 sends its norm to the device, to be summed there, and back.  Where a unit has frozen weights FSDP1 makes, for the

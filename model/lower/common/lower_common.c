@@ -23,10 +23,19 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
     }
 }
 
-int lower_kept_parts(const struct recipe *r, const struct tensor *t, int64_t bytes[PACKED_PARTS])
+/* Linear8bitLt.forward() casts its bias to the dtype of its input, in which it stays: under autocast attention gives 16 bits, LayerNorm fp32,
+ * and all that follows from norms of a model in fp32 is fp32, the layers' own results among it. */
+static bool is_wide_bias(const struct recipe *r, const struct model *m, const struct tensor *t)
+{
+    return t->packed == BASE_INT8 && t->is_bias && t->role != ROLE_ATTN_OUT && (r->frozen == DT_FP32 || m->norm != NORM_RMS);
+}
+
+int lower_kept_parts(const struct recipe *r, const struct model *m, const struct tensor *t, int64_t bytes[PACKED_PARTS])
 {
     int n = packed_parts(t, bytes);
 
+    if (is_wide_bias(r, m, t))
+        bytes[0] = 4 * t->numel;
     if (n > 0)
         return n;
     bytes[0] = t->numel * dtype_bytes(t->frozen ? r->frozen : r->kept);

@@ -26,7 +26,7 @@ int lower_zero3_check(const struct plan *p);
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
 /* Bytes of the allocations that keep a tensor; returns how many there are: of one that is not packed, one. */
-int  lower_kept_parts(const struct recipe *r, const struct tensor *t, int64_t bytes[PACKED_PARTS]);
+int  lower_kept_parts(const struct recipe *r, const struct model *m, const struct tensor *t, int64_t bytes[PACKED_PARTS]);
 
 /* The family has an allocation for each tensor that trains, of those that `owner` gives to `rank` (NULL: of all). */
 void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank);

@@ -29,7 +29,7 @@ static int64_t place_params(struct ddp *d)
                 at += m->tensors[d->sorted[i]].numel * e;
             }
     for (int t = 0; t < d->ntensors && !d->packed; t++) {
-        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
+        int n = lower_kept_parts(&d->r, m, &m->tensors[t], parts);
         d->param_at[t] = at;
         for (int i = 0; i < n; i++)
             at += round512(parts[i]);
@@ -106,7 +106,7 @@ void ddp_declare(struct ddp *d)
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
     for (int t = 0; t < d->ntensors && !d->packed; t++) {
         int64_t parts[PACKED_PARTS];
-        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
+        int n = lower_kept_parts(&d->r, m, &m->tensors[t], parts);
         for (int i = 0; i < n; i++)
             sched_part(d->s, d->params, round512(parts[i]));
     }

@@ -150,8 +150,6 @@ def with_path(x, path):
 
 def ds_config(c, path):
     config = with_path(rec.ds_config(c), path)
-    if c["tune"]:                       # torch's AdamW, on the host: nothing to compile
-        config["zero_force_ds_cpu_optimizer"] = False
     if c["aio"]:
         config["aio"] = c["aio"]
     return config
@@ -277,7 +275,7 @@ def rank_main(rank, c, folder):
     model = tuned.tune(rec.build(c), c["tune"]) if c["tune"] else rec.build(c)
     vocab = rec.MODELS[c["model"]]["vocab_size"]
     groups = model.parameters()
-    if c["ds"].get("offload_optimizer") and not c["tune"]:
+    if c["ds"].get("offload_optimizer"):
         optimizer = deepspeed.ops.adam.DeepSpeedCPUAdam(groups, lr=1e-4)
     else:
         optimizer = torch.optim.AdamW(groups, lr=1e-4)

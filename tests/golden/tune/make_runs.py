@@ -122,6 +122,7 @@ def build(model, what, dtype, folder):
             for name, p in tuned.named_parameters():
                 if "lora_" in name:         # PEFT's B is 0: half of the gradients would be
                     p.copy_(0.1 * torch.randn(p.shape, generator=generator))
+        tuned.peft_config["default"].base_model_name_or_path = "../parity/" + model     # not where this script lies
         tuned.save_pretrained(adapters)
         os.remove(os.path.join(adapters, "README.md"))
     start = load_file(os.path.join(adapters, "adapter_model.safetensors"))

@@ -28,6 +28,7 @@ WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
 BASES = {"nf4": False, "nf4-double": True}
 WIDE = []                               # the plan's adapters are in fp32 beside a model in 16 bits
 EXTRAS = []                             # what quantised layers keep beside their parameter
+INT8 = []                               # contexts of MatMul8bitLt, which keep their input until the graph goes
 
 
 class FusedOrNot:
@@ -113,6 +114,10 @@ def write_int8_operators():
     source.CUBLAS_Context = types.SimpleNamespace(get_instance=lambda: types.SimpleNamespace(get_context=lambda device: 0))
     for name in ("int8_vectorwise_quant", "int8_linear_matmul", "int8_mm_dequant", "int8_scaled_mm", "int8_mixed_scaled_mm"):
         setattr(torch.ops.bitsandbytes, name, Written(taken.get((name, "cuda")) or taken[(name, "default")]))
+    from bitsandbytes.autograd._functions import MatMul8bitLt
+    if not hasattr(MatMul8bitLt, "written"):
+        MatMul8bitLt.written = MatMul8bitLt.forward
+        MatMul8bitLt.forward = staticmethod(lambda ctx, *args: (INT8.append(ctx), MatMul8bitLt.written(ctx, *args))[1])
 
 
 def quantise_int8(model):
@@ -193,12 +198,17 @@ micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
 
 
 def with_autocast(model, ids, labels, autocast):
-    """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
+    """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks.
+    torch.autocast itself hears the truth: it leaves behind what it heard, and backward and Muon would be under autocast too."""
     autocast = autocast or bool(WIDE)
-    torch.is_autocast_enabled = lambda *device: autocast
+    torch.is_autocast_enabled = lambda *device: (is_autocast_enabled(*device) if sys._getframe(1).f_code.co_filename.endswith("autocast_mode.py")
+                                                 else autocast)
     try:
         return micro_step(model, ids, labels, autocast)
     finally:
+        for ctx in INT8:                # the graph has gone with the loss, were it not for the tracker's hooks
+            ctx.tensors = ctx.tensor_states = None
+        INT8.clear()
         torch.is_autocast_enabled = is_autocast_enabled
 
 
