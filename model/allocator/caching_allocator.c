@@ -208,7 +208,14 @@ void caching_allocator_empty_cache(struct caching_allocator *a)
     synchronize_events(a);
     for (int small = 0; small < 2; small++)
         for (int s = 0; s < a->nstreams; s++)
-            release_list(a, &a->pool[s].free[small]);
+            if (!(a->kept >> s & 1))
+                release_list(a, &a->pool[s].free[small]);
+}
+
+void caching_allocator_keep(struct caching_allocator *a, int stream)
+{
+    assert(stream >= 0 && stream < CACHING_STREAMS);
+    a->kept |= 1u << stream;
 }
 
 /* With max_split_size: enough oversize blocks of the stream for this request, the largest first. */
@@ -217,7 +224,7 @@ static bool release_available(struct caching_allocator *a, int stream, bool smal
     struct block_list *l = &a->pool[stream].free[small];
     int64_t key = size > a->o.max_split_size ? size : a->o.max_split_size, released = 0;
 
-    if (a->o.max_split_size == INT64_MAX)
+    if (a->o.max_split_size == INT64_MAX || a->kept >> stream & 1)
         return false;
     const struct entry *e = caching_list_at(l, caching_list_find(l, key, 0));
     if (e) {
@@ -248,6 +255,8 @@ static struct ages ages(const struct caching_allocator *a)
     struct ages sum = { 0 };
 
     for (int s = 0; s < a->nstreams; s++) {
+        if (a->kept >> s & 1)
+            continue;
         const struct block_list *l = &a->pool[s].free[0];
         const struct entry *e;
         for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); at = caching_list_next(l, at))
@@ -267,7 +276,7 @@ static int64_t collect_older(struct caching_allocator *a, double oldest, struct 
     for (int s = 0; s < a->nstreams; s++) {
         struct block_list *l = &a->pool[s].free[0];
         const struct entry *e;
-        for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at));) {
+        for (struct spot at = { 0, 0 }; !(a->kept >> s & 1) && (e = caching_list_at(l, at));) {
             struct entry it = *e;
             if (!is_segment(&a->blocks[it.block]) || (double)age(a, it.block) < oldest) {
                 at = caching_list_next(l, at);

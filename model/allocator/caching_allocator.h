@@ -13,7 +13,10 @@
  * events completed; when the device is full, every unsplit free segment is given back once and the request
  * tried again.  tests/golden/allocator has traces recorded from the allocator of released wheels.
  *
- * Bytes throughout.  Not here: private pools (CUDA graphs, MemPool). */
+ * The private pool of CUDA graphs that share one and are captured on one stream is a stream here of which nothing is given back
+ * (caching_allocator_keep()).
+ *
+ * Bytes throughout.  Not here: other private pools (MemPool). */
 #ifndef DPX_CACHING_ALLOCATOR_H
 #define DPX_CACHING_ALLOCATOR_H
 
@@ -69,6 +72,8 @@ void caching_allocator_complete(struct caching_allocator *a, int stream);
 void caching_allocator_complete_until(struct caching_allocator *a, int stream, int64_t event);
 /* Events that frees have recorded on `stream` so far. */
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream);
+/* Nothing of this stream's pool is given back to the device, by a full device or an emptied cache: a graph holds its addresses. */
+void caching_allocator_keep(struct caching_allocator *a, int stream);
 /* torch.cuda.empty_cache(). */
 void caching_allocator_empty_cache(struct caching_allocator *a);
 

@@ -45,6 +45,7 @@ struct caching_allocator {
     int64_t next_addr;                  /* addresses only rise */
     int64_t lookups[2];                 /* requests of a pool, where garbage is collected */
     int     nstreams;                   /* 1 + the highest stream seen */
+    uint32_t kept;                      /* bit s: nothing of stream s is given back */
     struct block *blocks; int nblocks, cap_blocks; int32_t unused;
     struct range *ranges; int nranges, cap_ranges;
     struct block_pool    pool[CACHING_STREAMS];

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/megatron_graphs.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -257,5 +258,6 @@ int megatron_export(const struct plan *p, FILE *to)
     flag(to, p->loss != LOSS_FP32, "--cross-entropy-loss-fusion");
     flag(to, p->loss == LOSS_FUSED, "--cross-entropy-fusion-impl te");
     write_recompute(p, to);
+    megatron_write_graphs(p, to);
     return 0;
 }

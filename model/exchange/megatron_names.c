@@ -44,8 +44,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
     { "no_gradient_accumulation_fusion", "gradients that are added by a kernel of their own are not modelled yet", 0 },
     { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
-    { "enable_cuda_graph", "CUDA graphs are not modelled", 0 },
-    { "cuda_graph_impl", "CUDA graphs are not modelled", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
 };
@@ -73,6 +71,7 @@ static const char *const beside[] = {
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
     "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_router_bias_update_rate",
     "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
+    "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
 };
 
 /* What is applied below. */
@@ -93,7 +92,8 @@ static const char *const known[] = {
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
-    "expert_model_parallel_size", "expert_tensor_parallel_size", NULL
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
+    "cuda_graph_scope", "cuda_graph_modules", NULL
 };
 
 /* Those of them without a value. */
@@ -103,7 +103,7 @@ static const char *const flags[] = {
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
-    "moe_router_enable_expert_bias",
+    "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph",
 };
 
 static bool one_of(const char *name, const char *const *list, size_t n, bool begins)

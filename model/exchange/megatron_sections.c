@@ -87,7 +87,7 @@ static const struct { const char *key, *option; } same[] = {
     { "moe_aux_loss_coeff", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
     { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "softmax_type", NULL },
     { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
-    { "fp4", "fp4_format" },
+    { "fp4", "fp4_format" }, { "cuda_graph_impl", NULL }, { "cuda_graph_scope", NULL }, { "cuda_graph_modules", NULL },
 };
 
 /* Beside fp8 or fp4 alone: a config that is written whole has them in 16 bits too.  fp8_params is NeMo 2's name, fp8_param Bridge's. */
@@ -111,7 +111,7 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "tp_comm_overlap", NULL, false, true }, { "cross_entropy_loss_fusion", NULL, false, true }, { "calculate_per_token_loss", NULL, false, true },
     { "gradient_accumulation_fusion", "no_gradient_accumulation_fusion", true, false }, { "multi_latent_attention", NULL, false, true },
     { "distribute_saved_activations", NULL, false, true }, { "cpu_offloading", NULL, false, true }, { "defer_embedding_wgrad_compute", NULL, false, true },
-    { "delay_wgrad_compute", NULL, false, true }, { "enable_cuda_graph", NULL, false, true }, { "use_megatron_fsdp", NULL, false, true },
+    { "delay_wgrad_compute", NULL, false, true }, { "enable_cuda_graph", NULL, false, true }, { "external_cuda_graph", NULL, false, true }, { "use_megatron_fsdp", NULL, false, true },
     { "use_torch_fsdp2", NULL, false, true }, { "use_tp_pp_dp_mapping", NULL, false, true }, { "use_precision_aware_optimizer", NULL, false, true },
     { "optimizer_cpu_offload", NULL, false, true }, { "qk_layernorm", NULL, false, true }, { "add_qkv_bias", NULL, false, true },
     { "moe_grouped_gemm", NULL, false, true }, { "moe_router_enable_expert_bias", NULL, false, true }, { "moe_permute_fusion", NULL, false, true },

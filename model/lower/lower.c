@@ -10,6 +10,7 @@
 #include "model/plan/attention.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/graphs.h"
 #include "model/plan/megatron_check.h"
 #include "model/schedule/schedule_cut.h"
 #include "model/schedule/schedule_offload.h"
@@ -87,6 +88,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, experts_note(p));
     if (megatron_note(p))
         sched_note(s, megatron_note(p));
+    if (graphs_note(p))
+        sched_note(s, graphs_note(p));
     if (elsewhere_note(p))
         sched_note(s, elsewhere_note(p));
     if (s->too_long)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/plan/graphs.h"
 #include "model/program/workspace.h"
 
 #define KiB ((int64_t)1 << 10)
@@ -152,6 +153,14 @@ static void symmetric_memory(const struct plan *p, struct overhead *o)
             "torch/distributed/_symmetric_memory", "symmetric memory, tensor group");
 }
 
+static void graphs(const struct plan *p, struct overhead *o)
+{
+    int64_t bytes = graphs_static_bytes(p);
+
+    if (bytes > 0)
+        add(o, OVERHEAD_ALLOCATED, bytes, "megatron/core/transformer/cuda_graphs.py, torch/_inductor/cudagraph_trees.py", "CUDA graphs' inputs");
+}
+
 static void staging(struct overhead *o, const char *group, int64_t ranks)
 {
     char name[64];
@@ -195,6 +204,7 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
         add(out, OVERHEAD_ALLOCATED, overhead_workspace(&c->gpu), SOURCE_TRANSIENT, "BLAS workspace of one product");
     communicators(p, groups, communicates, out);
     symmetric_memory(p, out);
+    graphs(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
         add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",

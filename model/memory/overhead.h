@@ -32,8 +32,8 @@ struct overhead_item {
     const char        *source;      /* static */
 };
 
-/* A communicator and its messages a group, workspaces, symmetric memory, and two parts of the context. */
-enum { OVERHEAD_ITEMS = 2 * PLAN_GROUPS + 5 };
+/* A communicator and its messages a group, workspaces, symmetric memory, CUDA graphs' inputs, and two parts of the context. */
+enum { OVERHEAD_ITEMS = 2 * PLAN_GROUPS + 6 };
 
 struct overhead {
     struct overhead_item item[OVERHEAD_ITEMS];

@@ -6,10 +6,15 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "model/memory/micro_step.h"
+#include "model/plan/graphs.h"
 
 enum { NONE = -1, EMBEDDING = -2, HEAD = -1, NOBODY = -3 };      /* "blocks" of the ends */
 
-_Static_assert((int)NSTREAM <= (int)CACHING_STREAMS, "each stream has a pool of its own");
+/* The pool of all CUDA graphs: a stream that no entry is on. */
+enum { GRAPH_POOL = NSTREAM, NPOOL = 2 };
+
+_Static_assert((int)GRAPH_POOL < (int)CACHING_STREAMS, "each stream has a pool of its own, and so have the graphs");
 
 struct instance {
     int    *block, n;               /* what it consists of */
@@ -46,7 +51,9 @@ struct walk {
     int     ngrads;                             /* of these, there and MEM_GRADS */
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
-    int     workspace[NPASS];
+    int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
+    bool    captures;                   /* kernels that graphs hold are in their pool */
+    bool    captured;                   /* the kernel that runs is */
     bool    records, over;
     int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
     int64_t iteration;                  /* of the entry that runs */
@@ -94,14 +101,22 @@ static void add_block(struct instance *x, int block)
     x->block[x->n++] = block;
 }
 
+/* A graph of a step's passes holds all that they allocate. */
+static bool in_step_graph(const struct walk *w, const struct op *o)
+{
+    return w->captures && graphs_of_step(w->p) && o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER;
+}
+
 static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
 {
+    int pool = in_step_graph(w, o) ? GRAPH_POOL : (int)pool_of(w, o);
+
     x->stream = (uint8_t)pool_of(w, o);
     x->uses = 0;
     for (int i = 0; i < b->nparts; i++)
-        add_block(x, request(w, w->s->parts[b->part0 + i], x->stream));
+        add_block(x, request(w, w->s->parts[b->part0 + i], pool));
     if (b->nparts == 0 && b->bytes > 0)
-        add_block(x, request(w, b->bytes, x->stream));
+        add_block(x, request(w, b->bytes, pool));
 }
 
 /* A buffer of gradients that the kernels of this and later entries bring. */
@@ -322,7 +337,7 @@ static void make_tensor(struct walk *w, const struct op *o, const struct move *m
 
     w->tensors[i] = (struct made){
         .tensor = m->tensor, .bytes = m->bytes, .owner = owner, .mem = m->mem,
-        .block = none ? NONE : request(w, m->bytes, STREAM_COMPUTE), .pass = o->u.compute.pass,
+        .block = none ? NONE : request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE), .pass = o->u.compute.pass,
         .handed_on = m->handed_on, .left = m->left,
         .kept = o->u.compute.fate == GRADS_KEEP };
     chain_in(w, ALL, i);
@@ -454,16 +469,19 @@ static void workspace(struct walk *w, enum pass pass)
 {
     if (w->o.workspace == 0)
         return;
+    int *kept = &w->workspace[w->captured][pass], pool = w->captured ? GRAPH_POOL : STREAM_COMPUTE;
+
     if (!w->o.workspace_kept)
-        give_back(w, request(w, w->o.workspace, STREAM_COMPUTE));
-    else if (w->workspace[pass] == NONE)
-        w->workspace[pass] = request(w, w->o.workspace, STREAM_COMPUTE);
+        give_back(w, request(w, w->o.workspace, pool));
+    else if (*kept == NONE)
+        *kept = request(w, w->o.workspace, pool);
 }
 
 static void run_kernel(struct walk *w, const struct op *o, const struct kernel *k, const struct move *moves, int owner)
 {
     int outputs = 0;
 
+    w->captured = w->captures && k->captured;
     for (int i = 0; i < k->nmoves; i++)
         if (moves[i].kind == MOVE_ALLOC)
             outputs = i + 1;
@@ -565,31 +583,6 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
     act_on(w, o, ACT_FREE, iteration);
 }
 
-/* Every iteration names the same instances: a micro-step. */
-static bool is_micro_step(const struct schedules *s, int from, int to)
-{
-    for (int i = from; i < to; i++) {
-        const struct op *o = &s->ops[i];
-        if (o->kind == OP_REPEAT) {
-            i = o->u.repeat.other;
-            continue;
-        }
-        if (o->unit_by)
-            return false;
-        for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
-            if (s->acts[k].by)
-                return false;
-    }
-    return true;
-}
-
-static bool same(const struct caching_stats *a, const struct caching_stats *b)
-{
-    return a->allocated.now == b->allocated.now && a->active.now == b->active.now &&
-           a->reserved.now == b->reserved.now && a->retries == b->retries &&
-           a->reserved.peak == b->reserved.peak && a->active.peak == b->active.peak;
-}
-
 static int64_t device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
 
 static void run(struct walk *w, int from, int to, int64_t iteration);
@@ -601,12 +594,12 @@ enum { MOST_MICRO_STEPS = 64 };
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
-    bool micro = is_micro_step(w->s, open + 1, o->u.repeat.other);
+    bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
 
     for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
         struct caching_stats before = *w->t->stats;
         run(w, open + 1, o->u.repeat.other, i);
-        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || same(&before, w->t->stats))) {
+        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
             w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
             w->skipped_calls += (o->u.repeat.n - i - 1) * (device_calls(w->t->stats) - device_calls(&before));
             return;
@@ -654,7 +647,8 @@ static void begin(struct walk *w)
         w->own[i] = (struct ends){ NONE, NONE };
     w->all = (struct ends){ NONE, NONE };
     w->unused = NONE;
-    w->workspace[PASS_FORWARD] = w->workspace[PASS_BACKWARD] = NONE;
+    for (int i = 0; i < NPOOL; i++)
+        w->workspace[i][PASS_FORWARD] = w->workspace[i][PASS_BACKWARD] = NONE;
 }
 
 static void end(struct walk *w)
@@ -671,6 +665,17 @@ static void end(struct walk *w)
     free(w->issued);
 }
 
+/* What is captured behind the first step finds an empty cache: create_cudagraphs() of Megatron-core.  The pool's memory stays. */
+static void begin_captures(struct walk *w)
+{
+    if (graphs_come_later(w->p))
+        w->t->empty(w->t->of);
+    w->t->keep(w->t->of, GRAPH_POOL);
+    w->captures = true;
+    for (int i = 0; i < 2 && w->o.statics > 0; i++)
+        request(w, w->o.statics / 2, STREAM_COMPUTE);
+}
+
 void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
                    const struct request_target *t, struct request_report *out)
 {
@@ -683,6 +688,8 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
     for (int i = 0; i < 4 && !w.over; i++) {
         struct caching_stats before = *t->stats;
         out->sched = order[i];
+        if (graphs_has(p) && i == (graphs_come_later(p) ? 2 : 1))
+            begin_captures(&w);
         w.skipped_retries = w.skipped_calls = 0;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;

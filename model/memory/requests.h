@@ -11,6 +11,9 @@
  * knows a stream to be where it last waited for that stream, or for another one that had waited for it.  On
  * streams that a wait does not name, work issued before the previous wait is taken as done.
  *
+ * With CUDA graphs, what captured kernels allocate is in a pool of the graphs' own, which no other request and no retry touches; where
+ * the capture comes behind the first step (Megatron-core) the cache is empty then.
+ *
  * Only for kernels of PyTorch: those of dpx live in an arena. */
 #ifndef DPX_REQUESTS_H
 #define DPX_REQUESTS_H
@@ -31,6 +34,8 @@ struct request_target {
     void (*complete)(void *of, int stream, int64_t event);  /* caching_allocator_complete_until() */
     int64_t (*events)(void *of, int stream);                /* recorded on the stream so far */
     const struct caching_stats *stats;
+    void (*empty)(void *of);                                /* caching_allocator_empty_cache() */
+    void (*keep)(void *of, int stream);                     /* caching_allocator_keep() */
 };
 
 struct request_report {
@@ -47,8 +52,8 @@ struct request_report {
 };
 
 /* Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
- * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none. */
-struct request_options { int64_t workspace; bool workspace_kept; };
+ * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(). */
+struct request_options { int64_t workspace; bool workspace_kept; int64_t statics; };
 
 void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
                    const struct request_target *t, struct request_report *out);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "model/plan/graphs.h"
+
 #define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
 
 static int  allocate(void *of, int64_t bytes, int stream)        { return caching_allocator_malloc(of, bytes, stream); }
@@ -10,16 +12,18 @@ static void release(void *of, int block)                         { caching_alloc
 static void record(void *of, int block, int stream)              { caching_allocator_record_stream(of, block, stream); }
 static void complete(void *of, int stream, int64_t event)        { caching_allocator_complete_until(of, stream, event); }
 static int64_t events(void *of, int stream)                      { return caching_allocator_events(of, stream); }
+static void empty(void *of)                                      { caching_allocator_empty_cache(of); }
+static void keep(void *of, int stream)                           { caching_allocator_keep(of, stream); }
 
 struct request_target reserved_target(struct caching_allocator *a)
 {
-    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a) };
+    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep };
 }
 
 struct request_options reserved_options(const struct plan *p)
 {
     return (struct request_options){ .workspace = overhead_workspace(&p->cluster.gpu),
-                                     .workspace_kept = overhead_keeps_workspaces(p) };
+                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p) };
 }
 
 /* true where all requests were served. */

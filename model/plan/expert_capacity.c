@@ -20,9 +20,9 @@ int64_t expert_capacity_tokens(const struct plan *p)
     return p->micro_batch * plan_rank_seq(p) / cut;
 }
 
-int64_t expert_capacity_of(const struct plan *p)
+int64_t expert_capacity_of(const struct plan *p, int64_t tokens)
 {
     double factor = p->dialect == DIALECT_MEGATRON ? p->megatron.moe_expert_capacity_factor : 0;
 
-    return factor > 0 ? expert_capacity(expert_capacity_tokens(p), p->model.experts_used, p->model.experts, factor, 0) : 0;
+    return factor > 0 ? expert_capacity(tokens, p->model.experts_used, p->model.experts, factor, 0) : 0;
 }

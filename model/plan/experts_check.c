@@ -90,7 +90,7 @@ static int check_sinks(const struct plan *p, const char *where)
 /* apply_router_token_dropping() pads with other tokens, and permute() views as many as the capacity: there must be. */
 static int check_capacity(const struct plan *p, const char *where)
 {
-    int64_t rows = expert_capacity_of(p), tokens = expert_capacity_tokens(p);
+    int64_t tokens = expert_capacity_tokens(p), rows = expert_capacity_of(p, tokens);
 
     if (!p->megatron.moe_pad_expert_input_to_capacity)
         return 0;

@@ -54,6 +54,9 @@ static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "N
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
 static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf16_compress_hook", "powerSGD_hook", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
+static const char *const mode_words[]      = { "default", "reduce-overhead", NULL };
+static const char *const graph_words[]     = { "none", "local", "transformer_engine", NULL };
+static const char *const scope_words[]     = { "parts of layers", "", "full_iteration", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
@@ -128,6 +131,10 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
       USUAL(kernels, "what transformers picks; on localhost dpx; megatron: te"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
+    { "", "compile_mode", WORD(compile_mode, mode_words, COMPILE_DEFAULT), .cells = FSDP2, IDLE(eager), .label = ", %s",
+      TITAN_HAS(COMPILE_DEFAULT, "its compile section has no mode"),
+      ACCELERATE_HAS(COMPILE_DEFAULT, "dynamo_config is read, and not written"),
+      .about = "torch.compile()'s mode: reduce-overhead replays each block's kernels as CUDA graphs" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },
     { "", "micro_batch", INT(micro_batch, 1, PLAN_MAX_BATCH, 1), .cells = ALL,
@@ -391,6 +398,10 @@ static const struct knob rows[] = {
       .label = " of %.0f a chunk", .about = "--recompute-method block: the first so many blocks of each chunk; 0: all, one by one (uniform, 1)" },
     { "megatron", "recompute_modules", LIST(megatron.recompute_modules, again_words), .cells = MEGATRON, IDLE(selective),
       .about = "recompute selective: core_attn, mlp, layernorm" },
+    { "megatron", "cuda_graph_impl", WORD(megatron.cuda_graph_impl, graph_words, GRAPHS_NONE), .cells = MEGATRON, .say = knob_say_graphs,
+      .about = "forward and backward of layers are captured once and replayed: by Megatron-core (local) or by Transformer Engine" },
+    { "megatron", "cuda_graph_scope", LIST(megatron.cuda_graph_scope, scope_words), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, IDLE(graphs),
+      .about = "what of a layer: attn, mlp, moe, moe_router, moe_preprocess; null: all of it; full_iteration: a step's passes as one graph" },
     { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline),
       .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 

@@ -266,6 +266,10 @@ bool knob_idle_float8(const struct plan *p) { return p->float8.recipe == FLOAT8_
 
 bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_gather; }
 
+bool knob_idle_eager(const struct plan *p) { return p->kernels != KERNELS_TORCH_COMPILE; }
+
+bool knob_idle_graphs(const struct plan *p) { return p->megatron.cuda_graph_impl == GRAPHS_NONE; }
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
@@ -286,6 +290,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_base, "everything trains" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
+        { knob_idle_eager, "kernels are not \"torch-compile\"" },
+        { knob_idle_graphs, "megatron.cuda_graph_impl is none" },
         { knob_idle_full, "recompute is not \"full\"" },
         { knob_idle_selective, "recompute is not \"selective\"" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
@@ -505,6 +511,13 @@ int knob_say_form(const struct plan *p, char *to, size_t size)
     const char *form = knob_words("optimizer_form")[p->optimizer_form];
 
     return p->optimizer_form == OPTIMIZER_FOREACH ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
+}
+
+int knob_say_graphs(const struct plan *p, char *to, size_t size)
+{
+    const char *impl = p->megatron.cuda_graph_impl == GRAPHS_LOCAL ? "local" : "te", *scope = p->megatron.cuda_graph_scope;
+
+    return p->megatron.cuda_graph_impl == GRAPHS_NONE ? 0 : snprintf(to, size, ", CUDA graphs %s%s%s", impl, *scope ? " of " : "", scope);
 }
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)

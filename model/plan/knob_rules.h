@@ -65,6 +65,10 @@ bool knob_idle_base(const struct plan *p);
 bool knob_idle_float8(const struct plan *p);
 bool knob_idle_float8_gather(const struct plan *p);
 
+/* No torch.compile(); dialect megatron: no CUDA graphs. */
+bool knob_idle_eager(const struct plan *p);
+bool knob_idle_graphs(const struct plan *p);
+
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));
 
@@ -91,6 +95,7 @@ int knob_say_sequence(const struct plan *p, char *to, size_t size);
 int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
 int knob_say_form(const struct plan *p, char *to, size_t size);
+int knob_say_graphs(const struct plan *p, char *to, size_t size);
 int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 

@@ -35,6 +35,8 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
  * under torch.compile() (compile.components "loss", since 2025). */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
+/* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
+enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
                  OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_MUON, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
@@ -160,6 +162,9 @@ enum fp4_format { FP4_OFF, FP4_E2M1 };
 /* Longest list of --recompute-modules, and longest --pipeline-model-parallel-layout, their ends included. */
 enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 
+/* --cuda-graph-impl: no CUDA graphs; Megatron-core's own (CudaGraphManager); Transformer Engine's make_graphed_callables(). */
+enum graph_impl { GRAPHS_NONE, GRAPHS_LOCAL, GRAPHS_TE };
+
 /* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
 enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
 
@@ -191,6 +196,8 @@ struct megatron_options {
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
+    enum graph_impl cuda_graph_impl;
+    char    cuda_graph_scope[PLAN_MAX_MODULES];     /* with that: names between commas; "": whole layers */
     char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
@@ -242,6 +249,7 @@ struct plan {
     enum strategy  strategy;
     enum dialect   dialect;
     enum kernel_set   kernels;
+    enum compile_mode compile_mode;
     int64_t        seq, micro_batch, accumulation;      /* tokens, samples per rank, micro-steps per step */
     enum dtype     precision;       /* compute: fp32, bf16, fp16 */
     enum dtype     reduce_dtype;    /* gradients on the wire, resolved to the dialect's default */

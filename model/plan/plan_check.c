@@ -15,6 +15,7 @@
 #include "model/plan/ddp_check.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/float8.h"
+#include "model/plan/graphs.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
@@ -595,7 +596,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
-        || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
+        || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
         || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);

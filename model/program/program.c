@@ -15,6 +15,7 @@
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/local_share.h"
+#include "model/program/program_graphs.h"
 #include "model/program/program_internal.h"
 
 /* ---- segments ---- */
@@ -75,7 +76,8 @@ static uint64_t key_of(const struct kernel *k, int n)
     for (int i = 0; i < n; i++) {
         uint64_t flops;
         memcpy(&flops, &k[i].flops, sizeof flops);
-        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8 | (uint64_t)k[i].scaled << 16);
+        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8 | (uint64_t)k[i].scaled << 16 |
+                     (uint64_t)k[i].captured << 24);
         h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
         h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
         h = hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].ready_bytes);
@@ -400,6 +402,7 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
         out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];
     out->flash = attention_flash(p);
     out->cuda_12_8 = plan_has_cuda_12_8(p);
+    program_mark_graphs(whole, out);
     program_measure(out);
     return 0;
 }
@@ -488,6 +491,12 @@ static bool same_scaled(const struct plan *a, const struct plan *b)
            a->megatron.first_last_layers_bf16 == b->megatron.first_last_layers_bf16;
 }
 
+static bool same_graphs(const struct plan *a, const struct plan *b)
+{
+    return a->compile_mode == b->compile_mode && a->megatron.cuda_graph_impl == b->megatron.cuda_graph_impl &&
+           !strcmp(a->megatron.cuda_graph_scope, b->megatron.cuda_graph_scope);
+}
+
 bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
@@ -503,7 +512,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
            !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel) &&
-           same_experts(&a->parallel, &b->parallel);
+           same_experts(&a->parallel, &b->parallel) && same_graphs(a, b);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

@@ -43,7 +43,7 @@ static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
 {
     const struct parallel_options *of = &b->p->parallel;
     struct moe s = { .tokens = tokens, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1,
-                     .capacity = expert_capacity_of(b->p), .padded = b->p->megatron.moe_pad_expert_input_to_capacity };
+                     .capacity = expert_capacity_of(b->p, tokens), .padded = b->p->megatron.moe_pad_expert_input_to_capacity };
     int64_t most = b->m->experts * s.capacity;
 
     s.here = b->m->experts / s.ranks;

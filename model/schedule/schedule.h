@@ -213,6 +213,7 @@ enum {
     OPF_ENGINE = 8,         /* a collective that copy engines run, not multiprocessors */
     OPF_HOOK = 4,           /* a collective that a Python hook issues, not C++ (a reducer, an executor) */
     OPF_LOCAL = 8,          /* an edge between two stages of one rank: a tensor is handed over, not copied */
+    OPF_GRAPH = 32,         /* a collective inside a CUDA graph, whose replay issues it */
     OPF_DTENSOR = 16,       /* a collective with which DTensor brings an operator's input to its place: Python, less than a hook's */
 };
 

@@ -205,6 +205,12 @@ static void append_wait(struct cut *c, const struct op *o)
     p->unit_by = o->unit_by;
 }
 
+/* Before that kernel, or behind the last one. */
+static bool in_graph(const struct piece *p, int pass, int kernel)
+{
+    return p->kernels[pass][kernel < p->nkernels[pass] ? kernel : p->nkernels[pass] - 1].captured;
+}
+
 static void append_collective(struct cut *c, const struct op *o, const struct collective *k, uint16_t event,
                               const uint16_t *events, int n)
 {
@@ -220,6 +226,7 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
     p->record = event;
     p->flags |= k->engine ? OPF_ENGINE : 0;
     p->flags &= (uint8_t)(k->graph ? ~OPF_HOOK : ~0);
+    p->flags |= in_graph(piece_of(c, o), o->u.compute.pass, k->kernel) ? OPF_GRAPH : 0;
     if (k->onward)
         send_onward(c->s, p);
     if (k->came)

@@ -101,6 +101,8 @@ static void watch_release(void *of, int block)                      { struct wat
 static void watch_record(void *of, int block, int stream)           { struct watch *w = of; w->to.record(w->to.of, block, stream); }
 static void watch_complete(void *of, int stream, int64_t event)     { struct watch *w = of; w->to.complete(w->to.of, stream, event); }
 static int64_t watch_events(void *of, int stream)                   { struct watch *w = of; return w->to.events(w->to.of, stream); }
+static void watch_empty(void *of)                                   { struct watch *w = of; w->to.empty(w->to.of); }
+static void watch_keep(void *of, int stream)                        { struct watch *w = of; w->to.keep(w->to.of, stream); }
 
 /* Ends at request number `stop` (-1: never).  Bytes allocated there. */
 static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, struct request_report *r)
@@ -111,7 +113,7 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->to = reserved_target(a);
     w->n = 0;
     w->stop = stop;
-    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats };
+    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);

@@ -8,6 +8,7 @@
 
 #include "base/room.h"
 #include "model/plan/attention.h"
+#include "model/plan/graphs.h"
 #include "sim/price/coded_cost.h"
 #include "sim/price/gemm_cost.h"
 #include "sim/price/kernel_cost.h"
@@ -44,6 +45,12 @@
 #define ISSUE_MESSAGE  (ISSUE_COLL + 0.5 * ISSUE_INFERENCE)
 /* A wait or an allocation. */
 #define ISSUE_EVENT    2e-6
+/* A CUDA graph's replay, which issues all of its kernels: cudaGraphLaunch() of a straight line, 2.5 us and 1 ns a kernel (NVIDIA's blog
+ * "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6, Ampere and later), and the Python around it, measured on a CPU by
+ * tests/bench/graph_cost.py in the same unit: a block under torch.compile(); Megatron-core's _CudagraphReplayNode with what
+ * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (2026-11, the least of runs). */
+#define ISSUE_REPLAY   2.5e-6
+static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 4.8, 3.3 }, [GRAPHS_BY_MEGATRON] = { 8.5, 5.3 }, [GRAPHS_BY_TE] = { 0.6, 2.2 } };
 /* A tensor in an optimizer's list. */
 #define ISSUE_TENSOR   4e-6
 
@@ -67,7 +74,8 @@ struct running {
 
 struct sums {
     struct running *at;         /* at[i]: kernels 0 .. i-1 */
-    int         *launches;
+    int         *launches;      /* of kernels that no CUDA graph holds, */
+    int         *replays;       /* and graphs that begin: at their first kernel */
     int          n;
     uint64_t     key;           /* of the kernels (struct piece), */
     enum flash   flash;         /* and what their fused attention is, */
@@ -111,6 +119,7 @@ static void drop(struct sums *of)
 {
     free(of->at);
     free(of->launches);
+    free(of->replays);
     free(of->held[0]);
     free(of->held[1]);
     memset(of, 0, sizeof *of);
@@ -159,6 +168,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
            && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
            && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
            && !(o->cluster.power_limit_w < p->cluster.power_limit_w) && !(o->cluster.power_limit_w > p->cluster.power_limit_w)
+           && o->compile_mode == p->compile_mode && o->megatron.cuda_graph_impl == p->megatron.cuda_graph_impl
            && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;
 }
 
@@ -224,7 +234,8 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
     out->cuda_12_8 = c->in.cuda_12_8 = g->cuda_12_8;
     out->at = calloc((size_t)n + 1, sizeof *out->at);
     out->launches = calloc((size_t)n + 1, sizeof *out->launches);
-    if (!out->at || !out->launches)
+    out->replays = calloc((size_t)n + 1, sizeof *out->replays);
+    if (!out->at || !out->launches || !out->replays)
         abort();
     out->n = n;
     out->common = c->in.measured ? 1 : COMMON;  /* one calibration: off together */
@@ -247,7 +258,8 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->basis = basis_worst(sum->basis, one.basis);
         sum->outside |= one.outside;
         sum->variance += one.variance;
-        int launches = kernel_launches(c->p->kernels, pass, &k[i]);
+        int launches = k[i].captured ? 0 : kernel_launches(c->p->kernels, pass, &k[i]);
+        out->replays[i + 1] = out->replays[i] + (k[i].captured && (i == 0 || !k[i - 1].captured));
         out->launches[i + 1] = out->launches[i] + (traced_issue(c, TRACED_FORWARD) > 0 ? launches > 0 : launches);
     }
     between(out, 0, n, &out->all);
@@ -541,21 +553,36 @@ static double module_hooks(const struct schedules *s, const struct op *o, int ke
     return kernels > 0 ? all * (o->u.compute.k1 - o->u.compute.k0) / kernels : all;
 }
 
+/* The whole step's passes are one graph, whose one replay is nothing beside them. */
+static bool in_step_graph(const struct plan *p, const struct op *o)
+{
+    return graphs_of_step(p) && o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER;
+}
+
+static double replays(const struct plan *p, enum pass pass, int n)
+{
+    return n * (ISSUE_REPLAY + replay_python[graphs_by(p)][pass] * ISSUE_INFERENCE);
+}
+
 double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
     bool   own = c->p->kernels == KERNELS_DPX;
+
+    if ((o->kind == OP_COLL && (o->flags & OPF_GRAPH)) || in_step_graph(c->p, o))
+        return 0;
     double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
 
     switch ((enum op_kind)o->kind) {
     case OP_COMPUTE: {
         const struct sums *of = sums_of(c, s, o);
         int launches = of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0];
+        double graphs = replays(c->p, (enum pass)o->u.compute.pass, of->replays[o->u.compute.k1] - of->replays[o->u.compute.k0]);
         if (own)
             return entry + (c->measured ? launches * c->measured->own.issue_kernel.s : 0);
         bool forward = o->u.compute.pass == PASS_FORWARD;
         if (traced_issue(c, TRACED_FORWARD) > 0)
-            return launches * traced_issue(c, forward ? TRACED_FORWARD : TRACED_BACKWARD);
-        return launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + module_hooks(s, o, of->n);
+            return graphs + launches * traced_issue(c, forward ? TRACED_FORWARD : TRACED_BACKWARD);
+        return graphs + launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + module_hooks(s, o, of->n);
     }
     case OP_COLL:
         if (traced_issue(c, TRACED_COLL) > 0)

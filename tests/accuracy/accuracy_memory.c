@@ -1,4 +1,5 @@
-/* accuracy_memory.c -- part of `make accuracy-public`: published peaks of memory beside dpx's predictions, each with its meter. */
+/* accuracy_memory.c -- part of `make accuracy-public`: published peaks of memory beside dpx's predictions, each with its meter;
+ * under a row that is off by more than 3 %, what is known of it. */
 #include <stdio.h>
 
 #include "tests/accuracy/memory_rows.h"
@@ -15,11 +16,14 @@ static void exclude(const struct memory_row *r, void *arg)
 static void print(const struct memory_row *r, void *arg)
 {
     (void)arg;
+    bool off = false;
+
     if (r->left_out)
         return;
     printf("  %-84s", r->what);
     for (int m = 0; m < NMETER; m++) {
         memory_errors_add(&errors[m], r, (enum memory_meter)m);
+        off |= r->published[m] > 0 && fabs((double)r->ours[m] / r->published[m] - 1) > .03;
         printf("  %6.2f", (double)r->ours[m] / 0x1p30);
         if (r->published[m] > 0)
             printf(" of %6.2f (%+5.1f %%)", r->published[m] / 0x1p30, 100 * ((double)r->ours[m] / r->published[m] - 1));
@@ -27,6 +31,8 @@ static void print(const struct memory_row *r, void *arg)
             printf(" %-19s", "");
     }
     printf("  %s\n", verdict_name(r->verdict));
+    if (off && r->note)
+        printf("      %s\n", r->note);
 }
 
 int main(void)

@@ -6,7 +6,8 @@
  * overlap_param_sync, ub_tp_comm_overlap with tensor parallelism.  The papers: gradients in fp32 on every rank; sequence parallelism in
  * Korthikanti's selective rows alone.  Clipping at 1.  The config of
  * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
- * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's there ran as CUDA graphs, which are not modelled.
+ * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's and Grok-1's there ran as CUDA graphs, each layer
+ * by itself (launch.sh of v25.05.05: --cuda_graphs true; NeMo 6f2c6fda: enable_cuda_graph).
  * Not among the rows, for what they state is too little: fine-tuning (no micro-batch), Grok-1 (experts), MaxText and Pax (XLA).
  * Nor DeepSeek-V3's own run (arXiv 2412.19437): 8-bit experts, DualPipe, multi-token prediction and kernels of its own, none of which this
  * dialect has: a plan of it in 16 bits under 1F1B would be of another program.
@@ -15,10 +16,11 @@
  * `te`, of the papers `megatron-local`: they had neither Transformer Engine nor fused attention.
  *
  * Grok-1's rows (tests/accuracy/experts.csv; grok1_314b.yaml of v24.11.1): eight experts of which a token takes two, experts that the
- * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs; v25.05.05 states it: ETP, 1 on H100), average_in_collective, no ub_tp_comm_overlap, the vocabulary of
- * Llama-3-70B's tokenizer.  Its capacity factor of 1 with padding gives every expert as many rows, which is our even spread; the counts of
- * rows that dpx exchanges and waits for it does without, its auxiliary loss (a sum of 8 numbers a layer) dpx leaves out, and where a rank has
- * several experts they run one after the other (moe_grouped_gemm false).
+ * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs; v25.05.05 states it: ETP, 1 on H100), average_in_collective,
+ * the vocabulary of Llama-3-70B's tokenizer, a capacity factor of 1 with padding (MegatronTokenDropCallback), no ub_tp_comm_overlap before
+ * v25.05.05, whose recipe has it (pretrain_grok1_314b.py at NeMo 6f2c6fda: MegatronCommOverlapCallback(tp_comm_overlap=True)).  Its
+ * auxiliary loss (a sum of 8 numbers a layer) dpx leaves out, and where a rank has several experts they run one after
+ * the other (moe_grouped_gemm false).
  *
  * Narayanan's table has TFLOP/s: 96 B s l h^2 (1 + s/6h + V/16lh) of a step, recompute counted (their equation 3). */
 #include "tests/accuracy/megatron_rows.h"
@@ -148,7 +150,10 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->recompute = r->full ? RECOMPUTE_FULL : r->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
     p->megatron.overlap_grad_reduce = p->megatron.overlap_param_gather = !r->paper;
     p->parallel.tensor = r->tp, p->parallel.context = r->cp, p->parallel.pipeline = r->pp, p->parallel.virtual_stages = r->vp;
-    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && r->ep == 0;
+    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && (r->ep == 0 || strstr(r->source, "v25.05.05"));
+    p->megatron.moe_expert_capacity_factor = r->ep > 0;
+    p->megatron.moe_pad_expert_input_to_capacity = r->ep > 0;
+    p->megatron.cuda_graph_impl = !strcmp(r->gpu, "gb200") && !strstr(r->model, "405B") ? GRAPHS_LOCAL : GRAPHS_NONE;
     p->megatron.ddp_average_in_collective = r->ep > 0;
     p->parallel.expert = r->ep > 0 ? r->ep : 1;
     p->parallel.expert_tensor = r->ep > 0 ? r->etp : 1;

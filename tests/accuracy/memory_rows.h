@@ -27,6 +27,7 @@ static const char *const memory_meters[NMETER] = { "allocated", "active", "reser
 struct memory_row {
     char    what[128];
     const char *source, *left_out;      /* left_out: NULL where it is compared; of the document */
+    const char *note;                   /* what is known of it that no plan says; NULL: nothing; of the document */
     int64_t beside;                     /* what the trainer keeps beside the plan all the time, in ours */
     double  published[NMETER];          /* bytes; 0: not stated */
     int64_t ours[NMETER];
@@ -100,6 +101,7 @@ static inline int memory_line(const json_t *j, struct memory_row *r)
     snprintf(r->what, sizeof r->what, "%s", json_string_value(json_object_get(j, "what")) ? json_string_value(json_object_get(j, "what")) : "");
     r->source = json_string_value(json_object_get(j, "source"));
     r->left_out = json_string_value(json_object_get(j, "left_out"));
+    r->note = json_string_value(json_object_get(j, "note"));
     r->beside = (int64_t)json_number_value(json_object_get(j, "beside"));
     for (int m = 0; m < NMETER; m++)
         r->published[m] = json_number_value(json_object_get(j, memory_meters[m]));

@@ -18,8 +18,10 @@
  * and k where a fused kernel moves 4; the time of the other 16 is added.  Its loss was not compiled before April 2025.
  * Rows in float8: torchao's tensorwise scales unless they say rowwise, the head left out.  Of the published tables the command is not stated:
  * float8 gathers with precomputed scales are taken, as docs/float8.md of that commit recommends and the 405B config has them; of commit messages
- * what their commands and logs say (PR #808: both; #833: gathers alone; #812, #820: neither).  405B's local batch is cut into micro-batches of
- * one sample, torchtitan's default; of its interleaved schedule the stages are not stated: two a rank are taken, in 2.15's order.
+ * what their commands and logs say (PR #808: both; #833: gathers alone; #812, #820: neither).  405B's local batch is cut into as many
+ * micro-batches as the pipeline has ranks, torchtitan's default at that commit (9dec370, pipelining_utils.py: n_microbatches =
+ * pipeline_parallel_degree; one sample each since torchtitan fadafba8, April 2025); of its interleaved schedule two stages a rank, the
+ * default there.
  * Its "SP" of March 2024 is tensor parallelism with the sequence and, since torchtitan#112, the loss cut as well.
  * Before torchtitan#391 (12 June 2024, "del logits ... to save 3.9G memory") its loop kept the model's output, `self.output(h).float()`,
  * in a variable until the next step had its own: 4 bytes a logit, no part of a plan, which memory_rows.h adds.
@@ -86,11 +88,9 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->async_tensor = strstr(get(t, "notes"), "async TP") || strstr(get(t, "notes"), "AsyncTP");
     r->pipeline = number(t, "pp") > 1 ? (int64_t)number(t, "pp") : 1;
     r->interleaved = strstr(get(t, "notes"), "Interleaved") != NULL;
-    if (r->interleaved)
-        TEXT(r->how, "torch 2.15's interleaved schedule");
     if (r->pipeline > 1) {
-        r->accumulation = r->micro_batch;
-        r->micro_batch = 1;
+        r->accumulation = r->pipeline;
+        r->micro_batch /= r->pipeline;
     }
     if (strstr(get(t, "precision"), "float8"))
         r->float8 = strstr(get(t, "precision"), "rowwise") ? FLOAT8_ROWWISE : FLOAT8_TENSORWISE;
@@ -196,7 +196,7 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     if (foundry)
         TEXT(out->framework_version, r->flash_2 ? "2.2" : r->pure ? "2.0" : "2.1");
     else                                /* torchtrain's comparison with FSDP1 is of April 2024 */
-        TEXT(out->framework_version, r->fsdp1 ? "2.2" : r->interleaved ? "2.15" : "2.5");
+        TEXT(out->framework_version, r->fsdp1 ? "2.2" : "2.5");
     out->accumulation = r->accumulation;
     out->kernels = r->compiled ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
     out->dropout = 0;
@@ -259,7 +259,17 @@ int64_t public_beside(const struct public_row *r, const struct plan *p)
     return (r->keeps_logits ? 4 * tokens * m->vocab : 0) + (r->keeps_abs ? 2 * abs_of * m->layers : 0);
 }
 
-/* Seconds of a step in llm-foundry's metrics; in torchtitan's rotary kernels under torch.compile; less abs() and max(), which were kept. */
+/* Of what a rank does in each micro-step, with a pipeline's ends: a rank of p, with v stages, waits for (p - 1) / v micro-steps. */
+static double rank_share(const struct plan *p)
+{
+    const struct parallel_options *of = &p->parallel;
+    double steps = (double)p->accumulation, waits = (double)(of->pipeline - 1) / (double)of->virtual_stages;
+
+    return (steps + waits) / steps / (double)(of->tensor * of->pipeline);
+}
+
+/* Seconds of a step in llm-foundry's metrics; in torchtitan's rotary kernels under torch.compile, of a rank's heads and layers; less abs() and
+ * max(), which were kept. */
 static double beside_s(const struct public_set *set, const struct public_row *r, const struct plan *p)
 {
     double tokens = (double)(p->micro_batch * p->accumulation * p->seq), passes = p->recompute == RECOMPUTE_NONE ? 2 : 3;
@@ -268,7 +278,7 @@ static double beside_s(const struct public_set *set, const struct public_row *r,
     struct cost c;
 
     if (p->kernels == KERNELS_TORCH_COMPILE)
-        k = (struct kernel){ .name = "complex rotary", .kind = KC_ELEMENTWISE, .bytes = (int64_t)(16 * passes * rotated) };
+        k = (struct kernel){ .name = "complex rotary", .kind = KC_ELEMENTWISE, .bytes = (int64_t)(16 * passes * rotated * rank_share(p)) };
     else if (r->keeps_abs)              /* two bytes kept of an element; abs() reads and writes as many, max() reads them */
         k = (struct kernel){ .name = "abs and max", .kind = KC_ELEMENTWISE, .bytes = 3 * public_beside(r, p) };
     else if (set->source != PUBLIC_LLM_FOUNDRY)

@@ -224,14 +224,18 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
     assert_int_equal(model_load("llama-3.2-1b", &gpt2), 0);
     accepts(FSDP1 "  fsdp_version: 2\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
     assert_int_equal(p.kernels, KERNELS_TORCH_COMPILE);
+    assert_int_equal(p.compile_mode, COMPILE_DEFAULT);
+    accepts(FSDP1 "  fsdp_version: 2\n" COMPILED("reduce-overhead") "  dynamo_use_regional_compilation: true\n", &p);
+    assert_int_equal(p.compile_mode, COMPILE_REDUCE_OVERHEAD);
     model_free(&gpt2);
     gpt2 = was;
     assert_int_equal(import(FSDP1 "  fsdp_version: 2\n" COMPILED("max-autotune-no-cudagraphs"), &p, &n, 0), 0);
     assert_int_not_equal(p.kernels, KERNELS_TORCH_COMPILE);
     assert_non_null(strstr(n.text[n.n - 1], "dynamo_config: backend INDUCTOR: planned with kernels"));
-    refuses(FSDP1 COMPILED("reduce-overhead"), "dynamo_config: reduce-overhead: CUDA graphs are not modelled");
-    refuses(FSDP1 COMPILED("max-autotune"), "CUDA graphs are not modelled");
-    refuses(FSDP1 "dynamo_backend: CUDAGRAPHS\n", "CUDAGRAPHS: CUDA graphs are not modelled");
+    refuses(FSDP1 COMPILED("reduce-overhead"),
+            "dynamo_config: reduce-overhead: CUDA graphs are modelled of inductor's kernels, where it compiles the blocks");
+    refuses(FSDP1 COMPILED("max-autotune"), "max-autotune: CUDA graphs are modelled of");
+    refuses(FSDP1 "dynamo_backend: CUDAGRAPHS\n", "CUDAGRAPHS: CUDA graphs are modelled of inductor's");
     accepts(FSDP1 "dynamo_backend: 'NO'\ndynamo_config: {}\n", &p);
 }
 

@@ -180,9 +180,30 @@ static void options_are_written_as_pytorch_has_them(void **state)
     fail_capture(NULL, 0);
 }
 
+/* A device of 100 MiB of which 40 were a graph's: 80 more find room only where those can be given back. */
+static void a_graphs_pool_is_never_given_back(void **state)
+{
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) {
+        struct caching_allocator *a = caching_allocator_new(100 * MiB, NULL);
+        int graph = caching_allocator_malloc(a, 40 * MiB, 16);
+        if (kept)
+            caching_allocator_keep(a, 16);
+        caching_allocator_free(a, graph);
+        assert_int_equal(caching_allocator_malloc(a, 80 * MiB, 0) >= 0, !kept);
+        assert_int_equal(caching_allocator_stats(a)->retries, 1);
+        caching_allocator_empty_cache(a);
+        assert_int_equal(caching_allocator_stats(a)->reserved.now, kept ? 40 * MiB : 80 * MiB);
+        assert_int_equal(caching_allocator_malloc(a, 40 * MiB, 16) >= 0, kept);        /* the graph's next replay finds it */
+        assert_true(caching_allocator_check(a));
+        caching_allocator_delete(a);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
+        cmocka_unit_test(a_graphs_pool_is_never_given_back),
         cmocka_unit_test(random_traces_are_those_of_torch),
         cmocka_unit_test(the_invariants_hold_after_every_operation),
         cmocka_unit_test(what_is_idle_at_the_peak),

@@ -263,8 +263,12 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
         }
         if (!strcmp(k->object, "ddp.PowerSGDState"))
             plain.ddp.comm_hook = HOOK_POWERSGD;
-        if (k->offset == offsetof(struct plan, parallel.async_tensor))
+        if (k->offset == offsetof(struct plan, parallel.async_tensor) || k->offset == offsetof(struct plan, compile_mode))
             plain.kernels = KERNELS_TORCH_COMPILE;
+        if (k->offset == offsetof(struct plan, megatron.cuda_graph_scope)) {
+            plain.megatron.cuda_graph_impl = GRAPHS_LOCAL;
+            plain.megatron.check_for_nan_in_loss_and_grad = false;
+        }
         if (k->offset == offsetof(struct plan, parallel.virtual_stages))
             plain.parallel.virtual_stages = 1;
         if (k->offset == offsetof(struct plan, parallel.pipeline_schedule) && d == DIALECT_MEGATRON)

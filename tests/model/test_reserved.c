@@ -284,6 +284,10 @@ static int64_t listed_events(void *of, int stream)
     return l->replay.events(l->replay.of, stream);
 }
 
+/* No plan of these lists has CUDA graphs. */
+static void never(void *of)                 { (void)of; assert_true(false); }
+static void never_kept(void *of, int stream) { (void)stream; never(of); }
+
 /* Every third plan with expandable segments; every fourth on a device that has 3 % less than it would reserve. */
 static struct caching_allocator *device_of(int i, const struct plan *p, const struct schedules *s, int64_t *capacity)
 {
@@ -315,7 +319,7 @@ static uint64_t listed_plan(int i, FILE *to, char *counters, size_t size)
     struct caching_allocator *a = device_of(i, &p, &s, &capacity);
     const struct caching_stats *c = caching_allocator_stats(a);
     struct listed l = { .replay = reserved_target(a), .hash = 14695981039346656037u, .to = to };
-    struct request_target t = { &l, listed_allocate, listed_release, listed_record, listed_complete, listed_events, c };
+    struct request_target t = { &l, listed_allocate, listed_release, listed_record, listed_complete, listed_events, c, never, never_kept };
     LIST(&l, "%" PRId64 " %d\n", capacity, i % 3 == 2);
     requests_walk(&p, &s, reserved_options(&p), &t, &r);
     snprintf(counters, size, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,

@@ -247,6 +247,39 @@ static void hooks_around_modules_take_the_issuing_thread(void **state)
     cost_cache_free(c);
 }
 
+/* Of three kernels the first two are in a graph: they cost its replay, wherever a segment is cut, and the third 1.46 x 12.8 us.  A collective
+ * inside it costs nothing; of a step that is one graph nothing but the optimizer costs anything. */
+static void a_graphs_replay_is_one_call(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_MEGATRON, KERNELS_TE, STRAT_DDP, DT_BF16);
+    struct kernel held[3] = { three[0], three[1], three[2] };
+    struct schedules s = { 0 };
+    struct op all = { .kind = OP_COMPUTE, .phase = PHASE_FORWARD, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
+    struct op one = all, two = all, rest = all;
+    struct op inside = { .kind = OP_COLL, .phase = PHASE_FORWARD, .flags = OPF_GRAPH }, beside = { .kind = OP_COLL, .phase = PHASE_FORWARD };
+    double kernel = 1.46 * 12.8e-6;
+
+    p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
+    held[0].captured = held[1].captured = true;
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { held, held }, .nkernels = { 3, 3 } };
+    one.u.compute.k1 = 1;
+    two.u.compute.k1 = 2;
+    rest.u.compute.k0 = 1;
+    struct cost_cache *c = cost_cache_new(&p);
+    double replay = op_issue_cost(c, &s, &one);
+    assert_true(replay > 2.5e-6);
+    assert_close(op_issue_cost(c, &s, &two), replay, 1e-12);
+    assert_close(op_issue_cost(c, &s, &all), replay + kernel, 1e-12);
+    assert_close(op_issue_cost(c, &s, &rest), kernel, 1e-12);
+    assert_true(op_issue_cost(c, &s, &inside) == 0 && op_issue_cost(c, &s, &beside) > 0);
+    strcpy(p.megatron.cuda_graph_scope, "full_iteration");
+    assert_true(op_issue_cost(c, &s, &all) == 0 && op_issue_cost(c, &s, &beside) == 0);
+    beside.phase = PHASE_OPTIMIZER;
+    assert_true(op_issue_cost(c, &s, &beside) > 0);
+    cost_cache_free(c);
+}
+
 /* 2048 tokens with a window of 1024: transformers hands sdpa a mask, so all scores are computed, twice what
  * is_causal leaves.  Of Gemma 3's blocks only those with a window, of llama4's those in chunks. */
 static void a_mask_as_a_tensor_skips_nothing(void **state)
@@ -625,6 +658,7 @@ int main(void)
         cmocka_unit_test(unrelated_errors_add_as_squares),
         cmocka_unit_test(held_multiprocessors_are_parts_of_an_entry),
         cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
+        cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_takes_the_bytes_of_its_entry),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
