@@ -89,6 +89,16 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
     { " b300 ",
       { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; at 1100 W as GB300 by power; attention as B200", BLACKWELL_SCALED } },
+    /* GeForce: products with sums in fp32 run at half of what its multipliers could do, so that memory, caches and power hold them back
+     * little, and its clock is above the 2520 MHz of its datasheet: the best of five sizes is 160 to 173 TFLOP/s of 165.2 on nine cards
+     * (zzc0721/torch-performance-test-data, database.md: a bound, no votes).  Votes, each by gemm_prior(), of what is larger than 4096^3:
+     * 0.967 (its issue 78, torch 2.7), 0.963 (mli/transformers-benchmarks#4, fp16).  attention: "the peak for the state-of-the-art FlashAttention2
+     * is only 165 TOPS" (SageAttention, arXiv 2410.02367, section 1).  hbm: copies of 918 to 924 (tinygrad/open-gpu-kernel-modules#6), 921
+     * (krrishnarraj/clpeak#106) and 895 GB/s (JuliaGPU/CUDA.jl#1860) of 1008.  tests/sim/test_gpu_rates.c computes them again. */
+    { " rtx4090 ",
+      { 0.965, 1.35, 1, 1, 0.914, 1.25, { 1, 1 }, 1.35, BASIS_PUBLISHED,
+        "zzc0721/torch-performance-test-data#78, mli/transformers-benchmarks#4; tinygrad/open-gpu-kernel-modules#6, krrishnarraj/clpeak#106, "
+        "JuliaGPU/CUDA.jl#1860; SageAttention, arXiv 2410.02367", { 0 } } },
     /* MAMF 668 of 1307 TFLOP/s is the best shape. */
     { " mi300x ",
       { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,

@@ -14,10 +14,24 @@
 
 /* ---- why ---- */
 
-static const char *reason(enum category c, const char *peak_at)
+/* Which parameters stay in device memory. */
+static const char *params_reason(const struct plan *p)
+{
+    bool packed = p->train.base != BASE_PLAIN, fsdp = p->strategy == STRAT_FSDP && !(p->dialect == DIALECT_TORCH_FSDP1 &&
+                                                                                     p->fsdp.sharding_strategy == FSDP1_NO_SHARD);
+
+    if (fsdp && packed)
+        return p->fsdp.cpu_offload ? "the codes' statistics, which FSDP does not shard, stay on every rank"
+                                   : "a rank's share of the codes stays there, and all of their statistics, which FSDP does not shard";
+    if (fsdp || p->strategy == STRAT_ZERO3)
+        return "a rank's share of them stays there";
+    return packed ? "all of them stay on every rank, as codes and statistics" : "whole parameters stay on every rank";
+}
+
+static const char *reason(const struct plan *p, enum category c, const char *peak_at)
 {
     switch (c) {
-    case CAT_PARAMS:          return "whole parameters stay on every rank";
+    case CAT_PARAMS:          return params_reason(p);
     case CAT_GRADS:           return "gradients stay until the optimizer step";
     case CAT_OPTIMIZER:       return "optimizer states stay all the time";
     case CAT_ACTIVATIONS:     return "backward needs what every block's forward kept";
@@ -34,7 +48,7 @@ static const char *reason(enum category c, const char *peak_at)
     return "workspaces";
 }
 
-static void print_why(const struct evaluation *e, FILE *to)
+static void print_why(const struct plan *plan, const struct evaluation *e, FILE *to)
 {
     const struct peak *p = &e->m.ledger.peak;
     bool told[NCAT] = { false };
@@ -50,7 +64,7 @@ static void print_why(const struct evaluation *e, FILE *to)
         told[most] = true;
         fprintf(to, " %.0f%% of it is %s (%s): %s.", 100.0 * (double)p->by[most] / (double)p->bytes,
                 category_name((enum category)most), size_text(p->by[most]).s,
-                reason((enum category)most, e->peak_at));
+                reason(plan, (enum category)most, e->peak_at));
     }
     fputc('\n', to);
     for (int i = 0; i < e->schedules.nnotes; i++)
@@ -328,7 +342,7 @@ json_t *advice_json(const struct plan *p, const struct evaluation *e)
 
     if (!f)
         abort();
-    print_why(e, f);
+    print_why(p, e, f);
     fclose(f);
     qsort(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0; i < n && tried[i].peak < peak_in(e, s); i++)
@@ -342,6 +356,6 @@ json_t *advice_json(const struct plan *p, const struct evaluation *e)
 
 void advice_print(const struct plan *p, const struct evaluation *e, FILE *to)
 {
-    print_why(e, to);
+    print_why(p, e, to);
     print_ways(p, e, to);
 }
