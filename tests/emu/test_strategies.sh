@@ -141,7 +141,6 @@ cases() {
     last=$run
     pair 'float8 gathers'      "$llama" "$eight: \"tensorwise\", $gathers }" 1e-3
     same 'codes that are gathered have the bits of weights that are cast when gathered'
-    last=$run
     two 'float8 gathers, scales behind the optimizer' "$llama" "$eight: \"tensorwise\", $gathers, \"precompute_float8_dynamic_scale_for_fsdp\": true }" 1e-3
     one 'float8 by rows, bf16, recomputed' "$llama" "$eight: \"rowwise\", \"precision\": \"bf16\", \"recompute\": \"full\"" 1e-2
     pair 'float8 by rows, weights in high precision' "$llama" "$eight: \"rowwise_with_gw_hp\"" 1e-3
