@@ -198,6 +198,61 @@ static void files_need_a_folder(void **state)
 static int load(void **state) { (void)state; models_load(); return 0; }
 static int unload(void **state) { (void)state; models_free(); return 0; }
 
+/* ---- what an entry only frees ---- */
+
+enum { LARGE = 64 << 20 };
+static int large[2];
+static bool elsewhere;                  /* the first is freed by an entry of another stream, which waits for compute */
+
+static void place_entry(struct schedules *s, enum stream stream, int what, int buf)
+{
+    sched_op(s, OP_MEMORY, stream, PHASE_FORWARD, "large")->after = stream == STREAM_COMPUTE ? 0 : AFTER(STREAM_COMPUTE);
+    sched_act(s, what, buf, 0, 0);
+}
+
+static bool two_after_each_other(struct schedules *s, enum sched_id id, const struct op *old, const struct act *acts)
+{
+    (void)acts;
+    if (id != SCHED_STEADY || old)
+        return false;
+    place_entry(s, STREAM_COMPUTE, ACT_ALLOC | ACT_WRITE, large[0]);
+    place_entry(s, elsewhere ? STREAM_D2H : STREAM_COMPUTE, ACT_FREE, large[0]);
+    place_entry(s, STREAM_COMPUTE, ACT_ALLOC | ACT_WRITE, large[1]);
+    place_entry(s, STREAM_COMPUTE, ACT_FREE, large[1]);
+    return false;
+}
+
+static int64_t arena_with_two(const struct plan *p, bool of_other_stream)
+{
+    static atomic_bool stop;
+    static struct comm *const nobody[PLAN_GROUPS];
+    struct schedules s;
+
+    lowered(p, &s);
+    for (int i = 0; i < 2; i++)
+        large[i] = sched_buf(&s, CAT_TEMPORARIES, "large", NULL, 0, 1, LARGE);
+    elsewhere = of_other_stream;
+    rewrite(&s, two_after_each_other);
+    struct executor *x = executor_new(&(struct executor_args){ .plan = p, .schedules = &s, .comm = nobody, .stop = &stop, .threads = 1,
+                                                               .limit = INT64_MAX });
+    assert_non_null(x);
+    int64_t extent = executor_extent(x);
+    executor_free(x);
+    schedules_free(&s);
+    return extent;
+}
+
+/* The entry does nothing with the memory: compute, for which it waits, may use the place before the other stream's thread has its turn. */
+static void what_is_only_freed_goes_with_what_its_entry_waits_for(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    tiny(&p);
+    assert_true(arena_with_two(&p, false) < 2 * LARGE);
+    assert_int_equal(arena_with_two(&p, true), arena_with_two(&p, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +263,7 @@ int main(void)
         cmocka_unit_test(activations_away_leave_the_device),
         cmocka_unit_test(a_schedule_that_works_in_the_wrong_memory_does_not_begin),
         cmocka_unit_test(files_need_a_folder),
+        cmocka_unit_test(what_is_only_freed_goes_with_what_its_entry_waits_for),
     };
     return cmocka_run_group_tests_name("exec/spaces", tests, load, unload);
 }

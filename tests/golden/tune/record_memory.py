@@ -198,7 +198,8 @@ micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
 
 
 def with_autocast(model, ids, labels, autocast):
-    """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks.
+    """A model in 16 bits beside adapters in fp32 is the Trainer's, under autocast.  Under the trackers' modes this says no, although products
+    are cast; on a GPU it says yes, and PEFT asks.
     torch.autocast itself hears the truth: it leaves behind what it heard, and backward and Muon would be under autocast too."""
     autocast = autocast or bool(WIDE)
     torch.is_autocast_enabled = lambda *device: (is_autocast_enabled(*device) if sys._getframe(1).f_code.co_filename.endswith("autocast_mode.py")
