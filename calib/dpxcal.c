@@ -61,7 +61,16 @@ struct cal {
 };
 
 static const char *const devices[] = { "cpu", "cuda", NULL };
-static const char *const precisions[] = { "fp32", "bf16", NULL };
+/* Of plans: option words and what they ask for, in the same order. */
+static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
+static const enum dtype precision_of[] = { DT_FP32, DT_BF16, DT_FP16 };
+enum { NPRECISION = sizeof precision_of / sizeof *precision_of };
+
+static void wish_for(uint64_t words, struct bench_wish *w)
+{
+    for (int i = 0; i < NPRECISION; i++)
+        w->precision[precision_of[i]] = (words >> i & 1) != 0;
+}
 
 /* ---- options ---- */
 
@@ -76,7 +85,7 @@ static int parse_run(struct cal *c, int argc, char **argv)
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N" },
         { "degrees", "shapes that one of so many tensor- or context-parallel ranks has, with commas between; default 1 and, without "
           "--quick, every number that divides the ranks", .str = &c->degrees, .value = "N" },
-        { "precision", "of plans; default fp32, and without --quick bf16 as well", .set = &c->precision,
+        { "precision", "of plans, with commas between; default fp32, and without --quick bf16 as well", .set = &c->precision,
           .words = precisions },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads },
         { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1 },
@@ -101,17 +110,16 @@ static struct bench_wish wish(const struct cal *c)
     w.cuda = c->device == DEVICE_CUDA;
     w.carries = c->b.carries;
     w.disk = c->disk ? c->disk : cluster_host_folder();
-    w.precision[DT_FP32] = !c->precision || (c->precision & 1);
-    w.precision[DT_BF16] = c->precision ? (c->precision & 2) != 0 : !c->quick;
+    wish_for(c->precision ? c->precision : c->quick ? 1 : 1 | 2, &w);
     return w;
 }
 
 static char *options_json(const struct cal *c)
 {
     struct bench_wish w = wish(c);
-    json_t *j = json_pack("{s:b, s:s?, s:I, s:s?, s:s*, s:b, s:b}", "quick", c->quick, "model", c->models, "seq",
+    json_t *j = json_pack("{s:b, s:s?, s:I, s:s?, s:s*, s:b, s:b, s:b}", "quick", c->quick, "model", c->models, "seq",
                           (json_int_t)c->seq, "micro_batch", c->micro_batches, "degrees", c->degrees, "fp32", w.precision[DT_FP32], "bf16",
-                          w.precision[DT_BF16]);
+                          w.precision[DT_BF16], "fp16", w.precision[DT_FP16]);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
     json_decref(j);
@@ -530,11 +538,11 @@ static int cmd_show(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches, .degrees = degrees,
-                            .precision = { [DT_FP32] = precision & 1, [DT_BF16] = (precision & 2) != 0 } };
+    struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches, .degrees = degrees };
     struct db *db = db_open_reader(path);
     if (!db)
         return status_or(EXIT_FAILED);
+    wish_for(precision, &w);
     rc = models ? (bench_list(&w, 1, &l) < 0 ? EXIT_MISUSE : EXIT_DONE)
                 : (fits ? show_fits(db) : show_machines(db)) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
     for (int i = 0; i < l.nplans && rc == EXIT_DONE; i++)

@@ -80,6 +80,8 @@ void bench_fill(void *to, enum dtype t, int64_t n, double scale, double offset)
         float v = (float)(offset + scale * (2 * rng_uniform(key, (uint64_t)i) - 1));
         if (t == DT_BF16)
             ((uint16_t *)to)[i] = half_to_bf16(v);
+        else if (t == DT_FP16)
+            ((uint16_t *)to)[i] = half_to_fp16(v);
         else
             ((float *)to)[i] = v;
     }

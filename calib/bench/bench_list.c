@@ -287,8 +287,9 @@ static void add_rings(struct bench_list *l, const struct bench_wish *w)
 
     for (int i = 0; i < 5; i++)
         add_coll(l, ops[i], ALGO_RING, DT_FP32, w->quick ? 1.5 : 8, w->quick);
-    for (int i = 0; w->precision[DT_BF16] && i < 2; i++)
-        add_coll(l, ops[i], ALGO_RING, DT_BF16, w->quick ? 1.5 : 8, w->quick);
+    for (int t = 0; t < NDTYPE; t++)            /* sums of 16-bit numbers */
+        for (int i = 0; t != DT_FP32 && w->precision[t] && i < 2; i++)
+            add_coll(l, ops[i], ALGO_RING, (enum dtype)t, w->quick ? 1.5 : 8, w->quick);
     for (int i = 0; !w->cuda && i < 4; i++)
         add_coll(l, rooted[i], ALGO_SERVER, DT_FP32, w->quick ? 1 : 4, true);
 }

@@ -14,6 +14,7 @@
 #include "exec/kernels/rope.h"
 #include "exec/run/executor_internal.h"
 #include "model/plan/local_model.h"
+#include "model/plan/loss_scaling.h"
 #include "model/program/workspace.h"
 
 enum { EMBED, HEAD, BLOCK0, MOST_BLOCKS = 4, NCONTEXT = BLOCK0 + MOST_BLOCKS };
@@ -169,6 +170,8 @@ static int allocate_tokens(struct bench_block_program *w)
     for (int64_t i = 0; i < 2 * n; i++)
         w->ids[i] = (int32_t)(i * 7919 % w->p.model.vocab);
     w->step = (struct exec_step){ .number = 1, .ids = w->ids, .labels = w->ids + n, .samples = w->samples };
+    if (w->p.precision == DT_FP16)      /* without it gradients are subnormal or vanish, as they do not in training */
+        w->step.loss_scale = LOSS_SCALING_FIRST;
     return 0;
 }
 

@@ -402,6 +402,15 @@ static int freeze(struct model *m, const struct training *t, const char *where)
     return 0;
 }
 
+int training_adapters(const struct model *m)
+{
+    int n = 0;
+
+    for (int t = m->block0; t < m->block0 + m->per_block; t++)
+        n += tensor_is_adapter(&m->tensors[t]);
+    return n;
+}
+
 int training_apply(struct model *m, const struct training *t, const char *where)
 {
     if (training_is_all(t)) {

@@ -1,6 +1,7 @@
 /* accelerate.c -- accelerate configs, read as `accelerate launch` 1.15 reads
  * them: commands/launch.py (defaults of the arguments), utils/dataclasses.py
  * (FullyShardedDataParallelPlugin, DeepSpeedPlugin), utils/fsdp_utils.py. */
+#include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 
 #include <ctype.h>
@@ -513,6 +514,8 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
     }
     if (rc < 0 || read_compile(&in, config) < 0)
         return -1;
+    if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params && training_is_lora(&p->train))
+        p->fsdp.wrap_adapters = true;   /* a recipe's: nothing else trains without use_orig_params (recipe_import.c, wrap_adapters()) */
     plan_resolve(p);
     return plan_check(p, where);
 }

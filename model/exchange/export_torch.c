@@ -154,17 +154,20 @@ static const char *word_of(const struct plan *p, const char *object, const char 
 
 static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
 {
-    fprintf(to, "from functools import partial\n"
-            "from torch.distributed.device_mesh import init_device_mesh\n"
+    fprintf(to, "%sfrom torch.distributed.device_mesh import init_device_mesh\n"
             "from torch.distributed.fsdp import BackwardPrefetch, %sFullyShardedDataParallel, "
             "MixedPrecision, ShardingStrategy\n"
-            "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n", p->fsdp.cpu_offload ? "CPUOffload, " : "");
+            "%s\n\n", p->fsdp.wrap_adapters ? "" : "from functools import partial\n", p->fsdp.cpu_offload ? "CPUOffload, " : "",
+            p->fsdp.wrap_adapters ? "from peft.utils.other import fsdp_auto_wrap_policy"
+                                  : "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy");
     print_recompute(p, to);
     print_model_dtype(p, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
     fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "fsdp", "sharding_strategy"));
-    if (p->unit == UNIT_BLOCK)
+    if (p->fsdp.wrap_adapters)
+        fprintf(to, "    auto_wrap_policy=fsdp_auto_wrap_policy(model),\n");
+    else if (p->unit == UNIT_BLOCK)
         fprintf(to, "    auto_wrap_policy=partial(transformer_auto_wrap_policy, "
                 "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
     fprintf(to, "    mixed_precision=MixedPrecision(param_dtype=%s, reduce_dtype=%s),\n",

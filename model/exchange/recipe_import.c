@@ -16,6 +16,7 @@
 #include "model/exchange/ds_config.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
+#include "model/plan/train_check.h"
 
 struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; enum recipe_form form; };
 
@@ -404,6 +405,22 @@ static int read_rest(const struct import *in)
     return 0;
 }
 
+/* transformers' Trainer gives FSDP1 PEFT's fsdp_auto_wrap_policy() in place of what the file says (5.23, distributed/fsdp.py,
+ * update_fsdp_plugin_peft()). */
+static void wrap_adapters(const struct import *in)
+{
+    char why[512];
+    struct fail_sink before = fail_divert(why, sizeof why);
+
+    in->p->fsdp.wrap_adapters = true;
+    bool refused = train_check(in->p, in->where) < 0;
+    fail_restore(before);
+    if (!refused)
+        return;
+    in->p->fsdp.wrap_adapters = false;
+    notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own; here they are in their block's unit");
+}
+
 int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     struct import in = { config, where, p, notes, recipe_form(config) };
@@ -432,6 +449,8 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
         rc = read_ddp(&in, adapts || pure || in.form == RECIPE_AXOLOTL);
     if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
+    if (adapts && p->dialect == DIALECT_TORCH_FSDP1)
+        wrap_adapters(&in);
     if (in.form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
     recipe_list_rest(config, in.form, notes);

@@ -139,8 +139,9 @@ int can_run(const struct plan *p)
         p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
         return fail("a shard group of one rank: FSDP1 never averages gradients between replicas then, so they would "
                     "train apart");
-    if (p->dialect == DIALECT_TORCH_FSDP1 && !training_is_all(&p->train))
-        return fail("train: dpxrun does not train adapters or some of the tensors under torch-fsdp1; under fsdp of dialect torch it does");
+    if (p->dialect == DIALECT_TORCH_FSDP1 && !training_is_all(&p->train) && !p->fsdp.wrap_adapters)
+        return fail("train: under torch-fsdp1 dpxrun trains adapters that are units of their own (fsdp.wrap_adapters), and no other part of a "
+                    "model; under fsdp of dialect torch it does");
     if (p->dialect == DIALECT_DEEPSPEED && p->ds.aio.block_size % 4096)
         return fail("deepspeed.aio.block_size: dpxrun moves files in multiples of 4096 bytes");
     if (p->strategy == STRAT_DP && p->dp.gather_logits)

@@ -341,6 +341,8 @@ static const struct knob rows[] = {
       FOLLOWS(orig_params, "false; where not everything trains: true"),
       FSDP_KEY("fsdp_use_orig_params", .silent = true, .absent = true),
       .about = "aligns every parameter in its FlatParameter" },
+    { "fsdp", "wrap_adapters", BOOL(fsdp.wrap_adapters, false), .cells = FSDP1, IDLE(lora), .label = ", wrapped adapters",
+      .about = "PEFT's fsdp_auto_wrap_policy, which transformers' Trainer takes: each lora_A and lora_B is a unit beside its block's" },
 
     { "megatron", "overlap_grad_reduce", BOOL(megatron.overlap_grad_reduce, false), .cells = MEGATRON, TRIES(8, false, true),
       .label = ", overlap_grad_reduce", .about = "gradient buckets are reduced beside the last backward" },

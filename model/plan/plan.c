@@ -292,8 +292,8 @@ bool plan_gets_gradient(const struct plan *p, const struct tensor *t)
 {
     const struct model *m = &p->model;
 
-    if (!t->frozen || p->dialect != DIALECT_TORCH_FSDP1)
-        return !t->frozen;
+    if (!t->frozen || p->dialect != DIALECT_TORCH_FSDP1 || p->fsdp.wrap_adapters)
+        return !t->frozen;              /* what wrap_adapters leaves in a block's unit is frozen, all of it */
     if (t->block >= 0 || p->unit == UNIT_MODEL)
         return true;                    /* each block has a tensor that trains: training_apply() */
     for (int i = 0; i < m->ntensors; i++)

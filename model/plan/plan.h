@@ -92,6 +92,7 @@ struct fsdp_options {
     bool    forward_prefetch;           /* FSDP1 */
     bool    limit_all_gathers;          /* FSDP1 */
     bool    use_orig_params;            /* FSDP1 */
+    bool    wrap_adapters;              /* FSDP1: each matrix of an adapter is a unit */
     enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */

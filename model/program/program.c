@@ -97,6 +97,29 @@ void program_measure(struct program *g)
         }
 }
 
+/* Backward's kernels from `at` on that are named as forward's are, one after the other. */
+static int alike(const struct piece *p, int at)
+{
+    int n = 0;
+
+    while (n < p->nkernels[PASS_FORWARD] && at + n < p->nkernels[PASS_BACKWARD] &&
+           !strcmp(p->kernels[PASS_FORWARD][n].name, p->kernels[PASS_BACKWARD][at + n].name))
+        n++;
+    return n;
+}
+
+int program_again(const struct piece *p)
+{
+    int longest = 0, end = 0;
+
+    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++)
+        if (alike(p, at) > longest) {
+            longest = alike(p, at);
+            end = at + longest;
+        }
+    return end;
+}
+
 int program_half(const struct program *g, enum piece_id piece, enum pass pass, int half)
 {
     const struct piece *p = &g->piece[piece];

@@ -257,6 +257,10 @@ void program_span(const struct program *g, enum piece_id piece, enum pass pass,
  * where half-block units are cut.  Forward runs 0 then 1, backward 1 then 0. */
 int  program_half(const struct program *g, enum piece_id piece, enum pass pass, int half);
 
+/* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
+ * come first but perhaps for a cast of the gradient. */
+int  program_again(const struct piece *p);
+
 /* Is attention of two kinds, each with pieces of its own: with a mask and without (attention_mixed()), or of llama4 with rotary
  * positions and without?  Has a piece's attention the window then? */
 bool program_attends_twice(const struct plan *p);

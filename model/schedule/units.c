@@ -1,6 +1,8 @@
 /* units.c -- which tensors are in which unit, in the order of forward and of backward. */
 #include "model/schedule/units.h"
 
+#include <assert.h>
+
 #include "model/program/program.h"
 #include "model/schedule/schedule.h"
 
@@ -18,6 +20,18 @@ static int tied_of_stage(const struct local_model *local)
         if (local->model->tensors[t].role == role)
             return t;
     return -1;
+}
+
+static void find_adapters(struct unit_map *m)
+{
+    const struct model *model = m->model;
+
+    assert(training_adapters(model) <= ADAPTERS_MOST);  /* train_check() */
+    for (int t = model->block0; t < model->block0 + model->per_block; t++)
+        if (tensor_is_adapter(&model->tensors[t])) {
+            m->of_class[UC_ADAPTER + m->nadapters] = (int)model->layers;
+            m->adapter[m->nadapters++] = t;
+        }
 }
 
 void unit_map_init(struct unit_map *m, const struct local_model *local)
@@ -53,6 +67,8 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
             m->alone = program_alone(p);
         }
         m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? layers : 0;      /* whose units are single blocks */
+        if (p->fsdp.wrap_adapters)                                          /* likewise */
+            find_adapters(m);
     }
 }
 
@@ -73,8 +89,9 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit" };
-    return names[c];
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit",
+                                            "adapter" };
+    return names[c < UC_ADAPTER ? c : UC_ADAPTER];
 }
 
 int64_t units_tensor_numel(const struct tensor *t, const void *unused)
@@ -93,8 +110,13 @@ static int64_t sum_range(const struct model *m, int first, int n, int half, tens
     return sum;
 }
 
-/* Is a tensor of a block in a class's unit, where the block's experts are a unit of their own? */
-static bool is_of(const struct tensor *t, enum unit_class c) { return role_is_of_experts(t->role) == (c == UC_EXPERTS); }
+/* Is a tensor of a block in its class's unit, where the block's experts or adapters are units of their own? */
+static bool is_of(const struct unit_map *m, const struct tensor *t, enum unit_class c)
+{
+    return m->nadapters > 0 ? !tensor_is_adapter(t) : role_is_of_experts(t->role) == (c == UC_EXPERTS);
+}
+
+static bool has_parts_apart(const struct unit_map *m) { return m->of_class[UC_EXPERTS] || m->nadapters > 0; }
 
 /* The first block of a class: its first tensor, and how many it has. */
 static int block_first(const struct unit_map *m, enum unit_class c)
@@ -108,13 +130,14 @@ static int block_first(const struct unit_map *m, enum unit_class c)
 
 static int per_block(const struct unit_map *m, enum unit_class c) { return c == UC_DENSE ? m->model->per_dense : m->model->per_block; }
 
-static int64_t sum_class(const struct model *m, enum unit_class c, tensor_fn *f, const void *arg)
+static int64_t sum_class(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
 {
+    const struct model *of = m->model;
     int64_t sum = 0;
 
-    for (int i = m->block0; i < m->block0 + m->per_block; i++)
-        if (is_of(&m->tensors[i], c))
-            sum += f(&m->tensors[i], arg);
+    for (int i = of->block0; i < of->block0 + of->per_block; i++)
+        if (is_of(m, &of->tensors[i], c))
+            sum += f(&of->tensors[i], arg);
     return sum;
 }
 
@@ -124,6 +147,8 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     int blocks_end = model_block_first(model, model->layers);
     int tail = (int)model->layers % m->blocks;
 
+    if (unit_is_adapter(c))
+        return f(&model->tensors[m->adapter[c - UC_ADAPTER]], arg);
     switch (c) {
     case UC_ROOT:
         if (m->kind == UNIT_MODEL)
@@ -135,10 +160,10 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     case UC_HEAD:
         return sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
     case UC_EXPERTS:
-        return sum_class(model, c, f, arg);
+        return sum_class(m, c, f, arg);
     case UC_FULL:
-        if (m->of_class[UC_EXPERTS])
-            return sum_class(model, c, f, arg);
+        if (has_parts_apart(m))
+            return sum_class(m, c, f, arg);
         return m->blocks * sum_range(model, block_first(m, c), model->per_block, -1, f, arg);
     case UC_DENSE:
         return sum_range(model, block_first(m, c), model->per_dense, -1, f, arg);
@@ -148,7 +173,7 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
         return sum_range(model, model->block0, model->per_block, 0, f, arg);
     case UC_MLP:
         return sum_range(model, model->block0, model->per_block, 1, f, arg);
-    case NUC:
+    case UC_ADAPTER: case NUC:
         break;
     }
     return 0;
@@ -163,6 +188,8 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 
     if (c == UC_TIED)
         return i == 0 ? m->tied : -1;
+    if (unit_is_adapter(c))
+        return i == 0 ? m->adapter[c - UC_ADAPTER] : -1;
     if (c == UC_ROOT) {                 /* all, or what is before and after the blocks, but for what is tied */
         if (m->tied >= 0 && i >= (m->tied < model->block0 ? m->tied : m->tied - blocks_end + model->block0))
             i++;
@@ -172,9 +199,9 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     }
     if (c == UC_HEAD)
         return blocks_end + i < model->ntensors ? blocks_end + i : -1;
-    if (m->of_class[UC_EXPERTS] && (c == UC_FULL || c == UC_EXPERTS)) {
+    if (has_parts_apart(m) && (c == UC_FULL || c == UC_EXPERTS)) {
         for (int t = model->block0; t < model->block0 + model->per_block; t++)
-            if (is_of(&model->tensors[t], c) && i-- == 0)
+            if (is_of(m, &model->tensors[t], c) && i-- == 0)
                 return t;
         return -1;
     }
@@ -197,6 +224,8 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
 
     if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE))       /* as far apart as the pattern has them */
         return per_block(m, c) + (int)(m->model->moe_every - 1) * per_block(m, c == UC_DENSE ? UC_FULL : UC_DENSE);
+    if (unit_is_adapter(c))
+        return tensors;
     return c == UC_FULL ? m->blocks * tensors : c == UC_ATTENTION || c == UC_MLP || c == UC_EXPERTS ? tensors : 0;
 }
 

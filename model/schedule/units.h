@@ -6,6 +6,7 @@
 #ifndef DPX_UNITS_H
 #define DPX_UNITS_H
 
+#include "model/arch/training.h"
 #include "model/plan/local_model.h"
 
 /* UC_HEAD: in a pipeline's V the first rank has the first and the last stage, each with a root of its own.
@@ -13,8 +14,11 @@
  * gradients can be added up, after each stage has reduced its own (Megatron-LM's param_and_grad_buffer.py gives shared_embedding
  * a bucket of its own for the same reason).
  * UC_DENSE: a block without experts where others have some, which are UC_FULL.
- * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number. */
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, NUC };
+ * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number.
+ * UC_ADAPTER + i: the i-th of a block's adapters' matrices where each is a unit (fsdp.wrap_adapters): beside the block's unit, with its
+ * number. */
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, UC_ADAPTER,
+                  NUC = UC_ADAPTER + ADAPTERS_MOST };
 
 struct unit_map {
     const struct plan *plan;
@@ -26,6 +30,7 @@ struct unit_map {
     int     period;             /* after so many units the pattern of classes and recompute repeats, */
     int     alone;              /* but for so many of the first */
     int     tied;               /* the tensor that is UC_TIED; -1: none */
+    int     nadapters, adapter[ADAPTERS_MOST];  /* the first block's tensors that are UC_ADAPTER, in registration order */
 };
 
 /* One unit of the sequence: its class, its number in the class, and the blocks
@@ -38,6 +43,7 @@ struct unit_ref {
 void            unit_map_init(struct unit_map *m, const struct local_model *local);
 struct unit_ref unit_at(const struct unit_map *m, int position);    /* 0 .. n-1; -1 or n: the root */
 const char     *unit_class_name(enum unit_class c);
+static inline bool unit_is_adapter(enum unit_class c) { return c >= UC_ADAPTER && c < NUC; }
 
 /* Sum of f over the tensors of one unit of a class. */
 typedef int64_t tensor_fn(const struct tensor *t, const void *arg);

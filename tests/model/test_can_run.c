@@ -205,17 +205,19 @@ static void fp16_is_refused_by_what_is_beside_it(void **state)
 }
 
 /* FSDP1 is planned with adapters; the executor has no gradients for its units that train in part. */
-static void adapters_under_fsdp1_are_for_the_planner(void **state)
+static void adapters_under_fsdp1_run_as_units_of_their_own(void **state)
 {
-    static const struct { enum dialect d; int rc; } of[] = { { DIALECT_TORCH, 0 }, { DIALECT_TORCH_FSDP1, -1 } };
+    static const struct { enum dialect d; bool apart; int rc; } of[] = { { DIALECT_TORCH, false, 0 }, { DIALECT_TORCH_FSDP1, false, -1 },
+                                                                         { DIALECT_TORCH_FSDP1, true, 0 } };
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct plan p;
         plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
         plan_defaults(&p, STRAT_FSDP, of[i].d, DT_FP32);
         p.kernels = KERNELS_DPX;
         strcpy(p.train.what, "lora");
+        p.fsdp.wrap_adapters = of[i].apart;
         fail_capture(why, sizeof why);
         assert_int_equal(can_run(&p), of[i].rc);
         fail_capture(NULL, 0);
@@ -253,7 +255,7 @@ int main(void)
         cmocka_unit_test(tensor_parallel_ranks_run),
         cmocka_unit_test(fp16_runs_where_overflow_is_looked_for),
         cmocka_unit_test(fp16_is_refused_by_what_is_beside_it),
-        cmocka_unit_test(adapters_under_fsdp1_are_for_the_planner),
+        cmocka_unit_test(adapters_under_fsdp1_run_as_units_of_their_own),
         cmocka_unit_test(pipelines_run),
         cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),
     };

@@ -180,6 +180,9 @@ static void pytorch_gets_the_plans_options(void **state)
     has("fsdp", "backward_prefetch=BackwardPrefetch.BACKWARD_PRE");
     p.fsdp.model_dtype = DT_BF16;
     has("fsdp", "model = model.to(torch.bfloat16)\n");
+    p.fsdp.wrap_adapters = true;
+    has("fsdp", "from peft.utils.other import fsdp_auto_wrap_policy\n");
+    has("fsdp", "    auto_wrap_policy=fsdp_auto_wrap_policy(model),\n");
     start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
     p.ddp.bucket_cap_mb = 12.5;
     has("fsdp", "    bucket_cap_mb=12.5,\n");

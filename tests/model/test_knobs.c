@@ -176,7 +176,9 @@ static bool same_value(const struct plan *a, const struct plan *b, const struct 
 
 static bool of_training(const struct knob *k)
 {
-    return k->offset >= offsetof(struct plan, train) && k->offset < offsetof(struct plan, train) + sizeof(struct training);
+    bool units = k->offset == offsetof(struct plan, fsdp.wrap_adapters);
+
+    return units || (k->offset >= offsetof(struct plan, train) && k->offset < offsetof(struct plan, train) + sizeof(struct training));
 }
 
 /* What trains is in the model's tensors: a model of the plan's own, that plan_free() frees. */

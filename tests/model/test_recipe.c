@@ -146,6 +146,17 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     assert_true(p.fsdp.use_orig_params);
     assert_int_equal(p.recompute, RECOMPUTE_FULL);
     plan_free(&p);
+    for (int orig = 0; orig < 2; orig++) {      /* the Trainer's policy for PEFT's models, where it is planned */
+        char text[512];
+        snprintf(text, sizeof text, "base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\n"
+                 "optimizer: adamw_torch\ngradient_checkpointing: false\nfsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n"
+                 "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  fsdp_use_orig_params: %s\n", orig ? "true" : "false");
+        notes = (struct notes){ 0 };
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, &notes), 0);
+        assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
+        assert_true(p.fsdp.wrap_adapters == !orig);
+        plan_free(&p);
+    }
     assert_int_equal(read_recipe("base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\noptimizer: adamw_torch\n"
                                  "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
                                  "  reshard_after_forward: true\n", NULL, "8xh100", 0, &p, &notes), 0);

@@ -173,6 +173,45 @@ static void units_hold_the_whole_model(void **state)
     every_map(adds_up);
 }
 
+/* Adapters that are units: each matrix by itself, in registration order, and the block's unit without them. */
+static void adapters_are_units_beside_their_block(void **state)
+{
+    static const char *const targets[] = { "c_attn", "c_attn,c_fc", "all-linear" };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct plan p;
+        struct unit_map m;
+        int64_t sum = 0, frozen = 0;
+        plan_of(&p, "gpt2", 5, 4, STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_FP32);
+        p.train = training_default();
+        strcpy(p.train.what, "lora");
+        strcpy(p.train.target_modules, targets[i]);
+        assert_int_equal(training_apply(&p.model, &p.train, "test"), 0);
+        p.fsdp.wrap_adapters = true;
+        unit_map_of(&m, &p);
+        assert_int_equal(m.nadapters, 2 * (i == 2 ? 4 : i + 1));
+        for (int c = 0; c < NUC; c++)
+            if (m.of_class[c] > 0)
+                sum += m.of_class[c] * unit_sum(&m, (enum unit_class)c, units_tensor_numel, NULL);
+        assert_int_equal(sum, p.model.params);
+        for (int c = UC_ADAPTER; c < UC_ADAPTER + m.nadapters; c++) {
+            const struct tensor *t = &p.model.tensors[unit_tensor(&m, (enum unit_class)c, 0)];
+            assert_int_equal(m.of_class[c], 5);
+            assert_true(tensor_is_adapter(t) && t->block == 0);
+            assert_int_equal(t->adapter, (c - UC_ADAPTER) % 2 ? ADAPTER_LORA_B : ADAPTER_LORA_A);
+            assert_int_equal(unit_tensor(&m, (enum unit_class)c, 1), -1);
+            assert_int_equal(unit_stride(&m, (enum unit_class)c), p.model.per_block);
+        }
+        for (int k = 0, t; (t = unit_tensor(&m, UC_FULL, k)) >= 0; k++) {
+            assert_true(p.model.tensors[t].frozen);
+            frozen += p.model.tensors[t].numel;
+        }
+        assert_int_equal(frozen, 7087872);              /* a block of GPT-2 */
+        plan_free(&p);
+    }
+}
+
 /* However many blocks, a few entries: 4000 blocks fold into what 40 need. */
 static void deep_models_fold_into_few_entries(void **state)
 {
@@ -203,6 +242,7 @@ int main(void)
         cmocka_unit_test(folded_units_are_the_flat_ones_with_their_neighbours),
         cmocka_unit_test(every_block_is_in_one_unit),
         cmocka_unit_test(units_hold_the_whole_model),
+        cmocka_unit_test(adapters_are_units_beside_their_block),
         cmocka_unit_test(deep_models_fold_into_few_entries),
     };
     return cmocka_run_group_tests_name("model/units", tests, NULL, NULL);

@@ -6,10 +6,12 @@
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "calib/bench/bench.h"
 #include "calib/store/db.h"
 #include "calib/store/series.h"
+#include "exec/kernels/half.h"
 
 static int measure(struct bench *b)
 {
@@ -46,6 +48,33 @@ static bool shortage_is_counted(void)
     return bench_shortage(&(struct cpu_use){ 0 }, &(struct cpu_use){ .wall_s = 1 }, 0, 4) == 0;      /* not known */
 }
 
+/* Operands of every type lie in [1, 3), and end where the type's size says. */
+static bool operands_are_of_their_type(void)
+{
+    enum { N = 1000 };
+    static const enum dtype types[] = { DT_FP32, DT_BF16, DT_FP16 };
+    float room[N + 1];
+
+    for (int i = 0; i < (int)(sizeof types / sizeof *types); i++) {
+        memset(room, 0xa5, sizeof room);
+        bench_fill(room, types[i], N, 1, 2);
+        const unsigned char *behind = (const unsigned char *)room + N * dtype_bytes(types[i]);
+        for (int at = 0; at < N; at++) {
+            uint16_t half = ((const uint16_t *)room)[at];
+            float v = types[i] == DT_FP32 ? room[at] : types[i] == DT_BF16 ? half_from_bf16(half) : half_from_fp16(half);
+            if (!(v >= 1 && v <= 3)) {
+                printf("operand %d of %s is %g\n", at, dtype_name(types[i]), (double)v);
+                return false;
+            }
+        }
+        if (*behind != 0xa5) {
+            printf("operands of %s are longer than they should be\n", dtype_name(types[i]));
+            return false;
+        }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     atomic_bool stop = false;
@@ -58,7 +87,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0 && (argc != 2 || !(b.db = db_open(argv[1])) || (b.calibration = calibration_begin(b.db, &c)) < 0))
         MPI_Abort(MPI_COMM_WORLD, 2);
-    bad = !shortage_is_counted() || bench_open(&b) < 0 || measure(&b) < 0;
+    bad = !shortage_is_counted() || !operands_are_of_their_type() || bench_open(&b) < 0 || measure(&b) < 0;
     bench_close(&b);
     db_close(b.db);
     MPI_Finalize();

@@ -95,6 +95,23 @@ check 'with others it is, in a line and in JSON' "$(
 check 'so is a plan' "$(OMP_NUM_THREADS=$((threads + 2)) "$B/dpxplan" eval "$dir/plan.json" --db "$dir/cal.db" 2>&1 >/dev/null |
     grep -q "^warning: .*this is 2 x $((threads + 2))" || echo 'no warning')"
 
+# ---- fp16 ----
+
+"$B/dpxcal" run --quick --ranks 2 --threads 1 --model "$dir/tiny.json" --micro-batch 1 --precision fp16 --seconds 3 --db "$dir/half.db" \
+    >"$dir/said" 2>&1 </dev/null
+check 'dpxcal measures fp16' "$([ $? = 0 ] && ! grep dpx: "$dir/said" || cat "$dir/said")"
+check 'every kernel of the program was timed in fp16' "$("$B/dpxcal" show --model "$dir/tiny.json" --micro-batch 1 --precision fp16 --ranks 2 \
+    --db "$dir/half.db" | grep -v 'fp16: .* all measured$')"
+check 'so were sums over ranks' "$("$B/dpxcal" show --db "$dir/half.db" >"$dir/shown"; for op in all_reduce reduce_scatter; do
+        grep -qE "^ *$op, ring +fp16 " "$dir/shown" || echo "no $op in fp16"
+    done)"
+sed 's/fp32/fp16/; s/"strategy": "ddp", "dialect": "torch"/"strategy": "zero1", "dialect": "paper"/' "$dir/plan.json" >"$dir/half.json"
+OMP_NUM_THREADS=1 "$B/dpxplan" eval "$dir/half.json" --db "$dir/half.db" --json >"$dir/eval" 2>"$dir/said"
+check 'a plan in fp16 rests on it' "$(tr -d ' \n' <"$dir/eval" | grep -q '"basis":"measured".*"missing":\[\],' ||
+    { cat "$dir/said"; tr -d ' \n' <"$dir/eval" | grep -o '"missing":\[[^]]*\]'; })"
+"$B/dpxplan" eval "$dir/half.json" --db "$dir/cal.db" >"$dir/shown" 2>/dev/null
+check 'on a calibration without fp16 it says what was not measured' "$(grep -q '^ *not measured: ' "$dir/shown" || cat "$dir/shown")"
+
 # ---- interrupted ----
 
 # The shell has what runs in the background ignore SIGINT.

@@ -37,6 +37,8 @@ zero2()   { one 'two ranks, ZeRO-2, recomputed' 2 6 1 '"strategy": "zero2", "dia
 zero3()   { one 'three ranks, ZeRO-3 by halves' 3 2 2 '"strategy": "zero3", "dialect": "paper", "unit": "half-block"'; }
 fsdp()    { one 'two ranks, FSDP, attention recomputed' 2 6 1 '"strategy": "fsdp", "dialect": "paper", "recompute": "selective"'; }
 torch()   { one 'two ranks, DDP' 2 3 2 '"strategy": "ddp", "dialect": "torch", "sync_every_micro_step": false'; }
+wrapped() { one "two ranks, FSDP1 with adapters as units${1:+, $1}" 2 3 2 \
+    "\"strategy\": \"fsdp\", \"dialect\": \"torch-fsdp1\", \"fsdp\": { \"wrap_adapters\": true${2:+, $2} }${3:+, $3}"; }
 fsdp2()   { one 'two ranks, FSDP2' 2 6 1 '"strategy": "fsdp", "dialect": "torch", "recompute": "full"'; }
 ds()      { stage=$1; one "two ranks, DeepSpeed's $stage" 2 3 2 "\"strategy\": \"$stage\", \"dialect\": \"deepspeed\""; }
 
@@ -85,6 +87,8 @@ cases() {
     zero2
     fsdp
     fsdp2
+    wrapped 'flat' '"use_orig_params": false'
+    wrapped 'no_sync' '"sharding_strategy": "SHARD_GRAD_OP"' '"sync_every_micro_step": false'
     ds ddp
     ds3
     ds3 recomputed full
@@ -96,6 +100,7 @@ cases() {
     case=lora-gpt2 model=gpt2 keys='"train": "lora"'
     torch
     zero2
+    wrapped
     ds zero1
     ds3
     case=lora-dropout model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear", "dropout": 0.2 }'

@@ -187,6 +187,11 @@ check 'a plan that is tight says why' "$(
     "$B/dpxplan" eval "$tmp/other.json" >"$tmp/out" 2>&1
     grep -q "^tight: PyTorch's allocator reserves [0-9.]* GiB, and [0-9.]* GiB are left when the headroom stays free$" "$tmp/out" ||
         cat "$tmp/out")"
+check 'explain says which parameters stay on a rank' "$(
+    stays() { "$B/dpxplan" explain demo/70b-qlora.json "$@" >"$tmp/out" 2>&1; tail -n 20 "$tmp/out"; }
+    stays | grep -q "the codes' statistics, which FSDP does not shard, stay on every rank" || cat "$tmp/out"
+    stays --set fsdp.cpu_offload=false | grep -q "a rank's share of the codes stays there, and all of their statistics" || cat "$tmp/out"
+    stays --set base_dtype=plain fsdp.cpu_offload=false fsdp.model_dtype=null | grep -q "a rank's share of them stays there" || cat "$tmp/out")"
 check 'explain is brief unless --schedule asks for every entry' "$(
     "$B/dpxplan" explain "$tmp/plan.json" >"$tmp/a" 2>&1
     "$B/dpxplan" explain --schedule "$tmp/plan.json" >"$tmp/b" 2>&1

@@ -375,7 +375,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     z->gather_stream = z->overlap ? STREAM_GATHER : STREAM_COMPUTE;
     z->reduce_stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
     if (recompute_whole(p->recompute))
-        z->recomputed = z3_recomputed(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
+        z->recomputed = program_again(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
     z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
     for (int t = 0; t < z->d.m->ntensors; t++) {
         z->begin[t] = z->all_q;

@@ -205,9 +205,6 @@ struct z3 {
 
 /* ---- passes ---- */
 void z3_run_event(struct z3 *z, const struct z3_event *e);
-/* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
- * come first but perhaps for a cast of the gradient. */
-int  z3_recomputed(const struct piece *p);
 
 /* Partitions by themselves: before they become one, and those that never do. */
 static inline const char *z3_partition_name(const struct z3 *z)

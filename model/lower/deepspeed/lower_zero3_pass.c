@@ -91,29 +91,6 @@ static void gradient(struct z3 *z, int t)
     z3_add_grads(z, &t, 1);
 }
 
-/* Backward's kernels from `at` on that are named as forward's are, one after the other. */
-static int alike(const struct piece *p, int at)
-{
-    int n = 0;
-
-    while (n < p->nkernels[PASS_FORWARD] && at + n < p->nkernels[PASS_BACKWARD] &&
-           !strcmp(p->kernels[PASS_FORWARD][n].name, p->kernels[PASS_BACKWARD][at + n].name))
-        n++;
-    return n;
-}
-
-int z3_recomputed(const struct piece *p)
-{
-    int longest = 0, end = 0;
-
-    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++)
-        if (alike(p, at) > longest) {
-            longest = alike(p, at);
-            end = at + longest;
-        }
-    return end;
-}
-
 static bool is_of(const struct kernel *k, const struct z3_module *m)
 {
     return k->module == m->kernel_module || (k->module > m->kernel_module && k->module <= m->kernel_module + m->more_modules);

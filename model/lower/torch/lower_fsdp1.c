@@ -97,7 +97,10 @@ static void forward_unit(void *arg, struct unit_step st)
         fsdp1_unshard(f, u, PHASE_FORWARD, false);
     fsdp1_await(f, u, PHASE_FORWARD);
     prefetch_forward(f, st.position + 1, st.by);
-    run_unit(f, u, st, PASS_FORWARD);
+    if (fsdp1_adapters_apart(f))
+        fsdp1_adapters_forward(f, st);
+    else
+        run_unit(f, u, st, PASS_FORWARD);
     fsdp1_reshard(f, u, st.position, PHASE_FORWARD);
 }
 
@@ -115,8 +118,7 @@ static void forward(struct fsdp1 *f)
 
 /* ---- backward ---- */
 
-/* _prefetch_handle() in the reverse of the order in which forward ended. */
-static void prefetch_backward(struct fsdp1 *f, int position, int by)
+void fsdp1_prefetch_backward(struct fsdp1 *f, int position, int by)
 {
     if (position >= 0 && position < f->map.n)
         fsdp1_unshard(f, fsdp1_at(f, position, by), PHASE_BACKWARD, false);
@@ -130,7 +132,7 @@ static void post_backward(struct fsdp1 *f, struct at u, int position, int by)
     fsdp1_reshard(f, u, position, PHASE_BACKWARD);
     /* With early views the unit before has been unsharded by its own hook. */
     if (f->p->fsdp.backward_prefetch == PREFETCH_POST && u.c != UC_ROOT && !f->views_early)
-        prefetch_backward(f, position - 1, by);
+        fsdp1_prefetch_backward(f, position - 1, by);
     if (!f->trains[u.c])
         return;
     if (f->reduce)
@@ -158,8 +160,12 @@ static void backward_unit(void *arg, struct unit_step st)
     if (!prefetched(f, st.position))
         fsdp1_unshard(f, u, PHASE_BACKWARD, false);
     fsdp1_await(f, u, PHASE_BACKWARD);
+    if (fsdp1_adapters_apart(f)) {
+        fsdp1_adapters_backward(f, st);
+        return;
+    }
     if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
-        prefetch_backward(f, st.position - 1, st.by);
+        fsdp1_prefetch_backward(f, st.position - 1, st.by);
     run_unit(f, u, st, PASS_BACKWARD);
     if (!f->views_early)
         post_backward(f, u, st.position, st.by);
@@ -172,10 +178,12 @@ static void backward(struct fsdp1 *f)
     fsdp1_unshard(f, fsdp1_root, PHASE_BACKWARD, false);
     fsdp1_await(f, fsdp1_root, PHASE_BACKWARD);
     if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
-        prefetch_backward(f, f->map.n - 1, 0);
+        fsdp1_prefetch_backward(f, f->map.n - 1, 0);
     run_root(f, PIECE_HEAD, PASS_BACKWARD);
     run_root_blocks(f, PASS_BACKWARD);
     units_emit(&f->map, f->s, true, backward_unit, f);
+    if (fsdp1_adapters_apart(f))    /* _post_backward_reshard_only_hook(), or _catch_all_reshard() */
+        fsdp1_reshard(f, fsdp1_at(f, 0, 0), 0, PHASE_BACKWARD);
     run_root(f, PIECE_EMBED, PASS_BACKWARD);
     if (f->views_early && f->map.n > 0)
         post_backward(f, fsdp1_at(f, 0, 0), 0, 0);
@@ -269,6 +277,8 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 static void optimizer(struct fsdp1 *f, bool first)
 {
     enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
+    /* A frozen FlatParameter is none of the optimizer's; where one trains in part, all of it is there. */
+    void (*each)(struct fsdp1 *, int, size_t) = fsdp1_adapters_apart(f) ? for_gradients : for_all;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
@@ -278,9 +288,9 @@ static void optimizer(struct fsdp1 *f, bool first)
                            own_gradients, f);
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
-    for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
+    each(f, ACT_RW, offsetof(struct fsdp1_families, shard));
     own_gradients(f->s, ACT_R, f);
-    for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
+    each(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
 }
@@ -347,8 +357,10 @@ static void flatten(struct fsdp1 *f, struct at u)
 static void init(struct fsdp1 *f)
 {
     sched_begin(f->s, SCHED_INIT);
-    if (f->map.n > 0) {             /* children are wrapped before the root */
+    if (f->map.n > 0) {             /* children are wrapped before the root, adapters before their block */
         sched_repeat(f->s, f->map.n);
+        for (int i = 0; i < f->map.nadapters; i++)
+            flatten(f, (struct at){ (enum unit_class)(UC_ADAPTER + i), 0, 1 });
         flatten(f, (struct at){ UC_FULL, 0, 1 });
         sched_repeat_end(f->s);
     }
@@ -397,6 +409,8 @@ static void declare(struct fsdp1 *f, enum unit_class c)
         sched_part(s, m->optimizer, z->optim_bytes);
     if (!f->offload)
         sched_part(s, m->optimizer, lower_adamw_step_bytes(f->p));
+    if (unit_is_adapter(c))
+        m->handed = sched_buf(s, CAT_UNSHARDED_GRADS, "gradient of an adapter", of, 0, n, round512(z->numel * used));
     m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
     m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
     for (int i = 0; i < n; i++)
@@ -411,6 +425,8 @@ static void declare_parts(struct fsdp1 *f)
 
     for (int i = 0; i < NPIECE; i++) {
         bool block = piece_is_block(i);
+        if (block && fsdp1_adapters_apart(f))
+            continue;
         program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0,
                      s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
         f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,
@@ -478,6 +494,8 @@ static void setup(struct fsdp1 *f)
         if (f->map.of_class[c] > 0) {
             f->size[c] = flat_param(&f->map, (enum unit_class)c, &f->rule);
             f->trains[c] = unit_sum(&f->map, (enum unit_class)c, trained, NULL) > 0;
+            if (!f->trains[c])      /* what is frozen is no parameter of the optimizer's */
+                f->size[c].optim_numel = f->size[c].optim_bytes = 0;
             declare(f, (enum unit_class)c);
             if (s->detailed)
                 fsdp1_describe(f, (enum unit_class)c);
@@ -486,6 +504,7 @@ static void setup(struct fsdp1 *f)
         }
     lower_declare_activations(s, f->local, f->acts);
     declare_parts(f);
+    fsdp1_adapters_setup(f);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp1_loop_bytes(f));
     } else {

@@ -3,6 +3,7 @@
  *     lower_fsdp1.c          buffers, forward and backward of units, whole steps
  *     lower_fsdp1_unshard.c  gathering and freeing a unit, the rate limiter
  *     lower_fsdp1_grads.c    a unit's gradient: concatenated, reduced, accumulated
+ *     lower_fsdp1_adapters.c blocks whose adapters are units of their own
  *     lower_fsdp1_layout.c   which elements of which parameters buffers hold
  *     lower_fsdp1_offload.c  CPUOffload: shards come from the host, gradients go there
  *
@@ -26,6 +27,7 @@ struct fsdp1_families {
     int wide, rs_in, rs_out;    /* in reduce_dtype; padded to equal chunks; reduce-scatter's output */
     int grads, grads_new;       /* what the optimizer reads; a second one that is added to it */
     int init_params, init_flat; /* while the unit is flattened */
+    int handed;                 /* of an adapter that is a unit: its gradient, as autograd hands it out */
     /* With CPUOffload, where shard and optimizer are the host's: the shard as it is cut on the device and before it is
      * pinned; its copies to the device in forward and backward; the gradient that the optimizer reads, and zeros for it. */
     int first, born, staged[2], cpu_grad, zeros;
@@ -36,6 +38,9 @@ struct at { enum unit_class c; int i, by; };
 
 /* Free events are reused after so many units: more than are ever waited for. */
 enum { RING = 4 };
+
+/* Adapters' modules are called in forward, in backward, and in a forward that backward repeats (checkpoint). */
+enum way { WAY_FORWARD, WAY_BACKWARD, WAY_AGAIN, NWAYS };
 
 /* _FreeEventQueue: one event per freed unit; with two or more of them, the next
  * unshard takes the oldest and makes the issuing thread wait for it. */
@@ -61,6 +66,9 @@ struct fsdp1 {
     bool               offload;         /* CPUOffload(offload_params=True) */
     double             predivide, postdivide;
     uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
+    uint16_t           ev_adapter[NWAYS][RING][ADAPTERS_MOST];
+    enum way           way;             /* of the entries being emitted */
+    int                module[ADAPTERS_MOST];   /* adapters that are units, as kernels count modules; map.nadapters of them */
     struct limiter     limiter;
     /* The micro-step being emitted: does it reduce; do an unsharded gradient and a
      * reduced one of earlier micro-steps exist; are all units gathered already; are
@@ -98,6 +106,19 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position);
 void fsdp1_reduce(struct fsdp1 *f, struct at u);
 /* The same where this micro-step does not reduce (no_sync). */
 void fsdp1_leave_grads(struct fsdp1 *f, struct at u);
+
+/* ---- lower_fsdp1.c ---- */
+
+/* _prefetch_handle() in the reverse of the order in which forward ended: the unit at a position. */
+void fsdp1_prefetch_backward(struct fsdp1 *f, int position, int by);
+
+/* ---- lower_fsdp1_adapters.c: with fsdp.wrap_adapters ---- */
+
+void fsdp1_adapters_setup(struct fsdp1 *f);
+bool fsdp1_adapters_apart(const struct fsdp1 *f);
+void fsdp1_adapters_forward(struct fsdp1 *f, struct unit_step st);
+/* Behind the block's own _pre_backward_hook() but for its prefetch. */
+void fsdp1_adapters_backward(struct fsdp1 *f, struct unit_step st);
 
 /* ---- lower_fsdp1_offload.c: with f->offload ---- */
 

@@ -86,6 +86,12 @@ static int64_t free_root(struct fsdp1 *f)
     return bytes;
 }
 
+static int64_t free_handed(struct fsdp1 *f, struct at u)
+{
+    use(f, u, ACT_R | ACT_FREE, f->fam[u.c].handed);
+    return bytes_of(f, f->fam[u.c].handed);
+}
+
 void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
@@ -99,7 +105,8 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
     fsdp1_name(f, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_ALLOC | ACT_WRITE, into);
-    parts = u.c == UC_ROOT ? free_root(f) : free_block(f, unit_at(&f->map, position).block, u.by);
+    parts = u.c == UC_ROOT ? free_root(f) : unit_is_adapter(u.c) ? free_handed(f, u)
+          : free_block(f, unit_at(&f->map, position).block, u.by);
     f->s->ops[entry].u.copy.reads = parts;
     if (exists)                     /* AccumulateGrad, in place */
         add(f, u, STREAM_COMPUTE, to, into);

@@ -49,6 +49,15 @@ static int as_built(struct fsdp1 *f, enum unit_class c)
     return layout;
 }
 
+/* An adapter's gradient, as the program hands it out. */
+static int handed(struct fsdp1 *f, enum unit_class c)
+{
+    int t = unit_tensor(&f->map, c, 0), layout = sched_layout(f->s, unit_stride(&f->map, c));
+
+    sched_slice(f->s, HOLDS_GRAD, f->r.used, t, 0, f->m->tensors[t].numel, 0);
+    return layout;
+}
+
 void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
 {
     struct schedules *s = f->s;
@@ -56,7 +65,8 @@ void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
     enum dtype kept = f->r.kept, used = f->r.used, wire = f->r.wire_reduce;
 
     sched_holds(s, m->shard, own(f, c, HOLDS_PARAM, kept));
-    sched_holds(s, m->optimizer, states(f, c));
+    if (f->trains[c] || f->rule.orig_params)
+        sched_holds(s, m->optimizer, states(f, c));
     for (int i = 0; i < 2; i++) {
         sched_holds(s, m->mp_shard[i], own(f, c, HOLDS_PARAM, used));
         sched_holds(s, m->full[i], whole(f, c, HOLDS_PARAM, used));
@@ -68,6 +78,8 @@ void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
     sched_holds(s, m->rs_out, own(f, c, HOLDS_GRAD, wire));
     sched_holds(s, m->grads, own(f, c, HOLDS_GRAD, kept));
     sched_holds(s, m->grads_new, own(f, c, HOLDS_GRAD, kept));
+    if (unit_is_adapter(c))
+        sched_holds(s, m->handed, handed(f, c));
     sched_holds(s, m->init_params, as_built(f, c));
     sched_holds(s, m->init_flat, whole(f, c, HOLDS_PARAM, kept));
     if (!f->offload)

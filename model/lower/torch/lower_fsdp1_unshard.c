@@ -127,10 +127,16 @@ static bool frees(const struct fsdp1 *f, struct at u, enum phase phase)
     return f->frees_after_forward || f->reduce;
 }
 
+static uint16_t event_of(const struct fsdp1 *f, struct at u, int position, enum phase phase)
+{
+    if (unit_is_adapter(u.c))
+        return f->ev_adapter[f->way][position % RING][u.c - UC_ADAPTER];
+    return u.c == UC_ROOT ? f->ev_root : phase == PHASE_FORWARD ? f->ev_forward[position % RING] : f->ev_backward[position % RING];
+}
+
 void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
 {
-    uint16_t event = u.c == UC_ROOT ? f->ev_root
-                   : phase == PHASE_FORWARD ? f->ev_forward[position % RING] : f->ev_backward[position % RING];
+    uint16_t event = event_of(f, u, position, phase);
     bool limited = f->sharded && f->p->fsdp.limit_all_gathers;
 
     if (f->offload && fsdp1_holds_brought(f))
