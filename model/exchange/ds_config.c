@@ -505,8 +505,6 @@ static int read_expert_parallel(const struct import *in, const json_t *j)
     }
     if (preset && strcmp(preset, "auto") && strcmp(preset, in->p->model.family))
         return fail("%s: expert_parallel.preset_model: \"%.60s\", where the model is %s", in->where, preset, in->p->model.family);
-    if (in->p->strategy == STRAT_ZERO3)
-        return fail("%s: expert_parallel: AutoEP under stage 3 is not modelled yet: stage 0, 1 or 2, or enabled false", in->where);
     if (!json_is_integer(size) || json_integer_value(size) <= 1)
         return fail("%s: expert_parallel.autoep_size: with 1, its default, AutoEP replaces the experts' modules and every rank has all of them: "
                     "not modelled yet: more than 1, or enabled false", in->where);

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "model/plan/knob.h"
+#include "model/plan/native_experts.h"
 
 /* The section for what DeepSpeed takes from the model, or from its own version. */
 static const char OURS[] = "dpx";
@@ -82,6 +83,11 @@ json_t *ds_config_export(const struct plan *p)
     }
     if (p->deterministic) {
         fail("export to deepspeed: deterministic: DeepSpeed has no such reduction");
+        return NULL;
+    }
+    if (native_experts_has(p)) {
+        fail("export to deepspeed: deepspeed.moe_layer: num_experts, ep_size, k, capacity_factor, min_capacity and drop_tokens are arguments of "
+             "deepspeed.moe.layer.MoE in the model's code: the configuration has none of them");
         return NULL;
     }
     if (lacks_path(p))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/exchange/megatron_layers.h"
 
 static bool makes_model(const struct import *in) { return import_has(in, "num_layers") && !import_has(in, "partly_stated"); }
@@ -138,6 +139,38 @@ int megatron_check_routers(const struct import *in)
     return 0;
 }
 
+static double scaling(const struct model *m, const char *key, double usual)
+{
+    const json_t *v = json_object_get(m->rope_scaling, key);
+
+    return v ? json_number_value(v) : usual;
+}
+
+/* Numbers that no size and no time depends on: another model's are named.  What is left out of options that make a model is Megatron-LM's
+ * default, where that is known. */
+static void say_numbers(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    bool makes = makes_model(in), rope = m->position == POS_ROPE, latent = m->kv_rank > 0, grouped = m->route_groups > 1;
+    const struct { const char *name; bool counts, left_out; double is, usual; } of[] = {
+        { "rotary_base", rope, makes, m->rope_theta, 10000 },
+        { "moe_router_topk_scaling_factor", m->experts > 0, makes, m->route_groups > 0 ? m->route_scale : 1, 1 },
+        { "moe_router_group_topk", m->experts > 0, makes && grouped, grouped ? (double)m->route_best : 0, 0 },
+        { "rotary_scaling_factor", latent, false, scaling(m, "factor", 1), 1 },
+        { "mscale", latent, false, scaling(m, "mscale", 1), 1 },
+        { "mscale_all_dim", latent, false, scaling(m, "mscale_all_dim", 0), 0 },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const json_t *v = json_object_get(in->from, of[i].name);
+        double said = v ? json_number_value(v) : of[i].usual;
+        if (!of[i].counts || (v ? !json_is_number(v) : !of[i].left_out) || (said >= of[i].is && said <= of[i].is))
+            continue;
+        notes_say("%s: %s: %g%s, but %s has %g: sizes and times are the same, what is computed is not", in->where, of[i].name, said,
+                  v ? "" : " where it is left out", m->name, of[i].is);
+    }
+}
+
 int megatron_check_kind(const struct import *in)
 {
     const struct model *m = &in->p->model;
@@ -176,5 +209,6 @@ int megatron_check_kind(const struct import *in)
         return fail("%s: no_bias_dropout_fusion: missing: Megatron-LM: \"bias_dropout_fusion is not supported in TEGroupedMLP when add_bias_linear=True\"", in->where);
     if (check_latent(in, makes_model(in)) < 0 || check_windows(in, makes_model(in)) < 0)
         return -1;
+    say_numbers(in);
     return check_layers(in, makes_model(in));
 }

@@ -66,7 +66,7 @@ static int read_pipeline(struct import *in, int64_t pipe)
     return chunks == 1 ? 0 : import_integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
 }
 
-/* Below 0 the factor says none (transformer_config.py). */
+/* Below 0 the factor says none (transformer_config.py); with 0 every capacity is 0 rows (moe_utils.get_capacity()). */
 static int read_capacity(struct import *in)
 {
     const json_t *v = json_object_get(in->from, "moe_expert_capacity_factor");
@@ -74,9 +74,11 @@ static int read_capacity(struct import *in)
 
     if (v && !json_is_number(v))
         return fail("%s: moe_expert_capacity_factor: expected a number", in->where);
+    if (v && json_number_value(v) >= 0 && json_number_value(v) <= 0)
+        return fail("%s: moe_expert_capacity_factor: 0: with a capacity of 0 rows Megatron-LM drops every token: above 0, or left out", in->where);
     if (import_has(in, "moe_token_drop_policy") && !import_says(in, "moe_token_drop_policy", "probs"))
         return fail("%s: moe_token_drop_policy: tokens dropped by their position are not modelled: probs, its default, is", in->where);
-    o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : 0;
+    o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : -1;
     o->moe_pad_expert_input_to_capacity = import_has(in, "moe_pad_expert_input_to_capacity");
     if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
         return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "

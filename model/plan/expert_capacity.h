@@ -8,8 +8,15 @@
  * DeepSpeed 0.19.8, moe/sharded_moe.py, _capacity(), whose min_capacity is 4 if nothing else is said. */
 int64_t expert_capacity(int64_t tokens, int64_t used, int64_t experts, double factor, int64_t least);
 
-/* Of a plan's micro-step: tokens that a rank routes.  Of so many what an expert takes, 0: as many as come. */
+/* Of a plan's micro-step: tokens that a rank routes; of so many what an expert takes, 0: as many as come. */
 int64_t expert_capacity_tokens(const struct plan *p);
 int64_t expert_capacity_of(const struct plan *p, int64_t tokens);
+
+/* Rows that the busiest rank computes for `rows` that each rank sends: times the imbalance, rounded to the nearest. */
+int64_t expert_rows_received(int64_t rows, double imbalance);
+
+/* Of so many tokens the rows that a rank sends, and that the busiest computes, which a capacity bounds. */
+struct expert_rows { int64_t sent, received; };
+struct expert_rows expert_rows_of(const struct plan *p, int64_t tokens);
 
 #endif

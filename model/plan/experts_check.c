@@ -2,6 +2,7 @@
 #include "model/plan/experts_check.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -9,6 +10,7 @@
 #include "model/plan/expert_capacity.h"
 #include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
+#include "model/plan/native_experts.h"
 #include "model/plan/plan_groups.h"
 
 static bool is_llama4(const struct model *m) { return !strcmp(m->family, "llama4_text"); }
@@ -76,8 +78,9 @@ static int check_sinks(const struct plan *p, const char *where)
 
     if (of->expert_tensor != 1)
         return fail("%s: parallel.expert_tensor: Megatron-LM: \"Bias in Moe is only supported when ETP==1\": 1, and parallel.expert over the ranks", where);
-    if (of->context > 1)
-        return fail("%s: parallel.context: Transformer Engine has attention sinks with cp_comm_type a2a alone, which is not modelled with them yet: 1", where);
+    if (of->context > 1 && (of->context_method != CONTEXT_ULYSSES || p->megatron.a2a_ranks > 1))
+        return fail("%s: parallel.context_method: Transformer Engine: \"Context parallelism only supports {softmax_type=} with "
+                    "cp_comm_type = 'a2a'!\": ulysses", where);
     if (p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0)
         return fail("%s: megatron.recompute_num_layers: of layers with a window and without it is not modelled yet: all, or none", where);
     for (int64_t s = 0; s < stages; s++)
@@ -132,20 +135,49 @@ static int check_megatron(const struct plan *p, const char *where)
     return check_capacity(p, where);
 }
 
-/* AutoEP (expert_parallel of DeepSpeed's configuration) under stages 0, 1 and 2: what DeepSpeed refuses, in its words, and what is not
- * modelled. */
+/* Under stage 3: _validate_zero3_moe_compatibility(). */
+static int check_autoep_stage3(const struct plan *p, const char *where)
+{
+    if (p->ds.zero_quantized_gradients)
+        return fail("%s: deepspeed.zero_quantized_gradients: DeepSpeed: \"AutoEP with ZeRO Stage 3 does not support "
+                    "zero_quantized_gradients yet.\"", where);
+    if (p->ds.zero_hpz_partition_size > 1)
+        return fail("%s: deepspeed.zero_hpz_partition_size: DeepSpeed: \"AutoEP with ZeRO Stage 3 does not support hpZeRO "
+                    "secondary tensor groups yet\"", where);
+    if (p->ds.zero_quantized_weights)
+        return fail("%s: deepspeed.zero_quantized_weights: with parallel.expert it is not modelled yet", where);
+    return 0;
+}
+
+/* deepspeed.moe.layer.MoE in the place of a block's mixture: TopKGate's assertion, and what is not modelled. */
+static int check_native(const struct plan *p, const char *where)
+{
+    int64_t here = p->model.experts / p->parallel.expert, tokens = expert_capacity_tokens(p);
+
+    if (here > NATIVE_EXPERTS)
+        return fail("%s: parallel.expert: %" PRId64 " modules of experts on a rank are not modelled yet: %d at most", where, here, NATIVE_EXPERTS);
+    if (p->model.experts_used == 1 && p->ds.moe_drop_tokens && tokens < p->ds.moe_min_capacity)
+        return fail("%s: deepspeed.moe_min_capacity: DeepSpeed: \"No. of tokens (batch-size) should be greater than min_capacity. "
+                    "Either set min_capacity to 0 or increase your batch size.\"", where);
+    if (p->ds.moe_drop_tokens && p->parallel.expert_imbalance > 1)
+        return fail("%s: parallel.expert_imbalance: %g: with deepspeed.moe_drop_tokens every expert gets its capacity of rows: 1", where,
+                    p->parallel.expert_imbalance);
+    return 0;
+}
+
+/* AutoEP (expert_parallel of DeepSpeed's configuration): what DeepSpeed refuses, in its words, and what is not modelled. */
 static int check_autoep(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
 
     if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe"))
         return fail("%s: parallel.expert: AutoEP has no preset for %s: with dialect deepspeed mixtral and qwen3_moe are planned so far", where, m->family);
-    if (p->strategy == STRAT_ZERO3)
-        return fail("%s: parallel.expert: AutoEP is modelled for ddp, zero1 and zero2 so far, with zero3 not yet", where);
     if (!training_is_all(&p->train))
         return fail("%s: train: with parallel.expert DeepSpeed is planned when everything trains", where);
-    if (p->strategy == STRAT_DDP)
-        return 0;
+    if (native_experts_has(p) && check_native(p, where) < 0)
+        return -1;
+    if (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO3)
+        return p->strategy == STRAT_DDP ? 0 : check_autoep_stage3(p, where);
     if (!p->ds.contiguous_gradients)
         return fail("%s: deepspeed.contiguous_gradients: DeepSpeed: \"Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE. Other code paths are "
                     "not tested with MoE\"%s", where, p->strategy == STRAT_ZERO1 ? "; at stage 1 it is not modelled yet" : "");
@@ -230,6 +262,34 @@ const char *experts_routing(const struct model *m)
     return is_llama4(m) ? "every expert computes every token" : "tokens are taken to spread evenly over experts";
 }
 
+const char *experts_routing_of(const struct plan *p)
+{
+    bool uneven = p->parallel.expert > 1 && p->parallel.expert_imbalance > 1;
+
+    return uneven ? "tokens are taken to spread evenly over the experts of a rank, but not over ranks" : experts_routing(&p->model);
+}
+
+void experts_ranks_words(const struct plan *p, char *to, size_t size)
+{
+    int64_t tokens = expert_capacity_tokens(p), capacity = expert_capacity_of(p, tokens);
+    struct expert_rows rows = expert_rows_of(p, tokens);
+    int n;
+
+    *to = '\0';
+    if (p->parallel.expert <= 1)
+        return;
+    n = snprintf(to, size, "each rank has %" PRId64 " of a block's experts; the busiest computes %.4g times the rows of the mean "
+                 "(parallel.expert_imbalance", p->model.experts / p->parallel.expert, (double)rows.received / (double)rows.sent);
+    if (rows.received < expert_rows_received(rows.sent, p->parallel.expert_imbalance))
+        n += snprintf(to + n, size - (size_t)n, " %g, as far as a capacity of %" PRId64 " rows lets it", p->parallel.expert_imbalance, capacity);
+    snprintf(to + n, size - (size_t)n, ")");
+}
+
+const char *experts_optimizer_refused(const struct model *m, enum optimizer o)
+{
+    return m->experts > 0 && o != OPTIMIZER_ADAMW ? "a mixture of experts is planned with adamw alone so far" : NULL;
+}
+
 /* A rank sends tokens x experts_used rows, and computes as many on average. */
 const char *experts_note(const struct plan *p)
 {
@@ -250,6 +310,8 @@ int experts_check(const struct plan *p, const char *where)
 
     if (m->experts == 0)
         return 0;
+    if (experts_optimizer_refused(m, p->optimizer))
+        return fail("%s: optimizer: %s", where, experts_optimizer_refused(m, p->optimizer));
     if (check_framework(p, where) < 0 || check_kinds(p, where) < 0)
         return -1;
     if (plan_recipe(p).autocast || plan_recipe(p).used != DT_BF16)
@@ -262,7 +324,5 @@ int experts_check(const struct plan *p, const char *where)
     if (p->dialect == DIALECT_DEEPSPEED && (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE))
         return fail("%s: deepspeed.offload_%s: not planned for a mixture of experts yet", where,
                     p->ds.offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
-    if (p->optimizer != OPTIMIZER_ADAMW)
-        return fail("%s: optimizer: a mixture of experts is planned with adamw alone so far", where);
     return 0;
 }

@@ -10,8 +10,15 @@ int experts_check(const struct plan *p, const char *where);
 /* The same of parallel.expert; the plan's other degrees are known to divide its ranks. */
 int experts_check_ranks(const struct plan *p, const char *where);
 
-/* Which experts compute a token, for people. */
+/* Why a mixture of experts is not planned with an optimizer: static; NULL: it is. */
+const char *experts_optimizer_refused(const struct model *m, enum optimizer o);
+
+/* Which experts compute a token, for people; of a plan, and of a model of which no plan is chosen. */
+const char *experts_routing_of(const struct plan *p);
 const char *experts_routing(const struct model *m);
+
+/* What the ranks of parallel.expert have and compute, one line; "": they share out none. */
+void experts_ranks_words(const struct plan *p, char *to, size_t size);
 
 /* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */
 const char *experts_note(const struct plan *p);

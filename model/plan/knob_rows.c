@@ -53,6 +53,7 @@ static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", 
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
 static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf16_compress_hook", "powerSGD_hook", NULL };
+static const char *const moe_words[]       = { "autoep", "MoE", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const mode_words[]      = { "default", "reduce-overhead", NULL };
 static const char *const graph_words[]     = { "none", "local", "transformer_engine", NULL };
@@ -253,12 +254,14 @@ static const struct knob rows[] = {
     { "parallel", "last_stage_less_layers", INT(parallel.last_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
       USUAL(stage_less, "1; in paper and megatron 0"), IDLE(pipeline), .label = ", last stage -%.0f", NOT_ACCELERATE(0),
       TITAN("--parallelism.pipeline-parallel-last-stage-less-layers"), .about = "blocks fewer in place of the head" },
-    { "parallel", "expert", INT(parallel.expert, 1, 1 << 12, 1), .cells = FSDP2 | MEGATRON | DS0 | DS12, .ds = { .cells = DS0 | DS12, "expert_parallel", "autoep_size" }, .label = ", expert %.0f", NOT_ACCELERATE(1),
+    { "parallel", "expert", INT(parallel.expert, 1, 1 << 12, 1), .cells = FSDP2 | MEGATRON | DS,
+      .ds = { .cells = DS, "expert_parallel", "autoep_size" }, .label = ", expert %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.expert-parallel-degree"), .about = "ranks that share out each block's experts: data-, context- and tensor-parallel ones" },
     { "parallel", "expert_tensor", INT(parallel.expert_tensor, 1, 1 << 12, 1), .cells = MEGATRON, .everywhere = true,
       USUAL(expert_tensor, "parallel.tensor"), IDLE(whole_experts), .label = ", experts' tensor %.0f", .about = "tensor-parallel ranks that cut each expert: 1, or parallel.tensor" },
-    { "parallel", "expert_imbalance", REAL(parallel.expert_imbalance, 1, 1 << 10, 1), .cells = FSDP2 | MEGATRON | DS0 | DS12, .ds = { .cells = DS0 | DS12, "dpx" }, IDLE(expert),
-      .label = " x %g rows", NOT_ACCELERATE(1), TITAN_HAS(1, "how tokens spread over experts is no option of it"),
+    { "parallel", "expert_imbalance", REAL(parallel.expert_imbalance, 1, 1 << 10, 1), .cells = FSDP2 | MEGATRON | DS,
+      .ds = { .cells = DS, "dpx" }, IDLE(expert), .label = " x %g rows", NOT_ACCELERATE(1),
+      TITAN_HAS(1, "how tokens spread over experts is no option of it"),
       .about = "with expert: rows of the busiest rank, times the mean" },
 
     { "dp", "gather", .type = KNOB_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
@@ -392,8 +395,9 @@ static const struct knob rows[] = {
       .about = "the first of --hierarchical-context-parallel-sizes: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p)" },
     { "megatron", "calculate_per_token_loss", BOOL(megatron.calculate_per_token_loss, false), .cells = MEGATRON,
       .about = "gradients are divided by the tokens of the whole batch, which ranks add up and the host reads" },
-    { "megatron", "moe_expert_capacity_factor", REAL(megatron.moe_expert_capacity_factor, 0, 1 << 10, 0), .cells = MEGATRON, NULL_IS(0), IDLE(no_experts),
-      .label = ", capacity x %g", .about = "rows an expert takes at most of one rank, times the mean; the others are dropped; null: all" },
+    { "megatron", "moe_expert_capacity_factor", REAL(megatron.moe_expert_capacity_factor, 0, 1 << 10, -1), .above = true, .cells = MEGATRON,
+      NULL_IS(-1), IDLE(no_experts), .label = ", capacity x %g",
+      .about = "rows an expert takes at most of one rank, times the mean; the others are dropped; null: all" },
     { "megatron", "moe_pad_expert_input_to_capacity", BOOL(megatron.moe_pad_expert_input_to_capacity, false), .cells = MEGATRON, IDLE(capacity),
       .label = ", padded", .about = "every expert gets its capacity of rows from every rank: no numbers are exchanged, no host waits" },
     { "megatron", "recompute_num_layers", INT(megatron.recompute_num_layers, 0, MODEL_MAX_LAYERS, 0), .cells = MEGATRON, IDLE(full),
@@ -463,6 +467,17 @@ static const struct knob rows[] = {
     { "deepspeed", "partition_method", WORD(ds.partition_method, partition_words, PARTITION_PARAMETERS), .cells = DS0 | DS1, IDLE(pipeline),
       .ds = { .cells = DS, "pipeline", "partition" }, .label = ", by %s",
       .about = "what PipelineModule balances over its stages; \"type:block\" is its \"type:\" with the class of the blocks" },
+    { "deepspeed", "moe_layer", WORD(ds.moe_layer, moe_words, MOE_AUTOEP), .cells = DS0 | DS12, IDLE(expert),
+      .label = ", %s layers",
+      .about = "with expert: AutoEP, or deepspeed.moe.layer.MoE in the model's code, whose experts take a capacity of rows each" },
+    { "deepspeed", "moe_capacity_factor", REAL(ds.moe_capacity_factor, 0, 1 << 10, 1), .above = true, .cells = DS0 | DS12,
+      IDLE(native_capacity), .label = ", capacity x %g",
+      .about = "MoE's capacity_factor: rows that an expert takes of one rank, times the mean" },
+    { "deepspeed", "moe_min_capacity", INT(ds.moe_min_capacity, 0, 1 << 30, 4), .cells = DS0 | DS12,
+      IDLE(native_capacity), .label = ", %.0f rows at least", .about = "MoE's min_capacity: rows that it takes at least" },
+    { "deepspeed", "moe_drop_tokens", BOOL(ds.moe_drop_tokens, true), .cells = DS0 | DS12, IDLE(native_moe),
+      .label = ", no token dropped",
+      .about = "MoE's drop_tokens: false: the capacity is the busiest expert's rows, which ranks agree on in every layer" },
     { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,
       .cells = DS, .ds = { .cells = DS, "" }, .about = "gradients are divided by it before the reduction" },
 

@@ -225,6 +225,16 @@ bool knob_idle_expert(const struct plan *p)
     return p->parallel.expert <= 1;
 }
 
+bool knob_idle_native_moe(const struct plan *p)
+{
+    return knob_idle_expert(p) || p->ds.moe_layer != MOE_NATIVE;
+}
+
+bool knob_idle_native_capacity(const struct plan *p)
+{
+    return knob_idle_native_moe(p) || !p->ds.moe_drop_tokens;
+}
+
 bool knob_idle_pipeline(const struct plan *p)
 {
     return p->parallel.pipeline <= 1;
@@ -277,6 +287,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_context, "parallel.context is 1" },
         { knob_idle_pipeline, "parallel.pipeline is 1" },
         { knob_idle_expert, "parallel.expert is 1" },
+        { knob_idle_native_moe, "deepspeed.moe_layer is not \"MoE\"" },
+        { knob_idle_native_capacity, "deepspeed.moe_layer is not \"MoE\", or moe_drop_tokens is false" },
         { knob_idle_no_experts, "the model has no experts" },
         { knob_idle_capacity, "megatron.moe_expert_capacity_factor is null" },
         { knob_idle_whole_experts, "parallel.tensor is 1, or the model has no experts" },

@@ -47,6 +47,8 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 bool knob_idle_expert(const struct plan *p);
+bool knob_idle_native_moe(const struct plan *p);
+bool knob_idle_native_capacity(const struct plan *p);
 bool knob_idle_no_experts(const struct plan *p);
 bool knob_idle_capacity(const struct plan *p);          /* experts take what comes */
 bool knob_idle_whole_experts(const struct plan *p);     /* no tensor-parallel ranks, or no experts, to cut */

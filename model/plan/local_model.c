@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/arch/packed.h"
 #include "model/plan/megatron_model.h"
+#include "model/plan/native_experts.h"
 #include "model/plan/titan_experts.h"
 
 /* Of the model's first and last layers that stay in 16 bits the rank's: its chunks lie in the model's order. */
@@ -29,6 +30,11 @@ static int cut(const struct plan *p, struct local_model *out)
     if (!out->own.partial)
         return fail("out of memory for a rank's tensors");
     if (local_share_model(out->whole, &out->share, &out->own.plan.model, out->own.partial) < 0) {
+        free(out->own.partial);
+        return -1;
+    }
+    if (native_experts_has(p) && native_experts_split(&out->own.plan.model, &out->own.partial) < 0) {
+        model_free(&out->own.plan.model);
         free(out->own.partial);
         return -1;
     }

@@ -223,3 +223,5 @@ int megatron_model(const struct plan *p, struct model *out)
         add_linear(out, -1, "output_layer", ROLE_HEAD, out->vocab, out->hidden, false);
     return 0;
 }
+
+bool megatron_exchanges_heads(const struct model *m) { return !strcmp(m->family, "gpt_oss"); }

@@ -24,4 +24,7 @@ const char *megatron_model_refused(const struct model *m);
  * output first in a block, as it is registered; a filled-up vocabulary.  0, or -1 reported and nothing to free. */
 int megatron_model(const struct plan *p, struct model *out);
 
+/* Transformer Engine has its attention among a context's ranks by exchanging heads (cp_comm_type a2a) alone: that of gpt_oss, with sinks. */
+bool megatron_exchanges_heads(const struct model *m);
+
 #endif

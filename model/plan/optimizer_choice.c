@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
 
 /* The cells whose row of the optimizer has more words than one. */
@@ -59,6 +60,8 @@ int optimizer_choose(struct plan *p, const struct optimizer_choice *c, const cha
 {
     if (!optimizer_is_chosen(c))
         return 0;
+    if (c->optimizer >= 0 && experts_optimizer_refused(&p->model, (enum optimizer)c->optimizer))
+        return fail("%s: optimizer: %s", where, experts_optimizer_refused(&p->model, (enum optimizer)c->optimizer));
     if (c->optimizer >= 0 && choose_name(p, c->optimizer, where) < 0)
         return -1;
     return c->form >= 0 ? choose_form(p, c->form, where) : 0;

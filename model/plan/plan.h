@@ -131,6 +131,9 @@ struct ds_aio {                     /* how files are read and written */
 /* What PipelineModule balances over its stages (partition_method): trainable parameters, layers, or blocks ("type:" and their class). */
 enum partition_method { PARTITION_PARAMETERS, PARTITION_UNIFORM, PARTITION_BLOCKS };
 
+/* How DeepSpeed shares experts out: by itself, or by its layer in the model's code (deepspeed.moe.layer.MoE). */
+enum moe_layer { MOE_AUTOEP, MOE_NATIVE };
+
 struct deepspeed_options {          /* zero_optimization and neighbours; element counts */
     int64_t reduce_bucket_size, allgather_bucket_size;
     int     overlap_comm;           /* resolved: 0 or 1 */
@@ -150,6 +153,10 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
     int     communication_dtype;    /* enum dtype, or -1: the model's */
     double  prescale;               /* gradient_predivide_factor */
     enum partition_method partition_method;     /* of a pipeline */
+    enum moe_layer moe_layer;       /* with parallel.expert; of MoE its arguments, under their names: */
+    double  moe_capacity_factor;
+    int64_t moe_min_capacity;
+    bool    moe_drop_tokens;
     struct ds_offload_optimizer offload_optimizer;
     struct ds_offload_param     offload_param;
     struct ds_aio               aio;
@@ -193,7 +200,7 @@ struct megatron_options {
     int64_t num_layers_at_start_in_bf16, num_layers_at_end_in_bf16;
     int64_t a2a_ranks;              /* with CONTEXT_RING: runs of so many ranks exchange heads, keys go round the runs (a2a+p2p); 1: p2p */
     bool    calculate_per_token_loss;
-    double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; 0: as many as come */
+    double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; below 0: as many as come */
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 
@@ -32,6 +33,18 @@ static void keep(struct model *m, const struct tensor *x)
     m->modules[x->module].first = m->ntensors;
     m->tensors[m->ntensors++] = *x;
     m->ntrainable++;
+}
+
+/* AutoEPMoELayer has the gate in its router: TokenChoiceTopKRouter. */
+static void put_in_router(struct model *m, struct tensor *t)
+{
+    struct module *of = &m->modules[t->module];
+    const char *last = strrchr(of->name, '.');
+    char name[sizeof of->name];
+
+    snprintf(name, sizeof name, "%.*s.router%.20s", (int)(last - of->name) < 60 ? (int)(last - of->name) : 60, of->name, last);
+    memcpy(of->name, name, sizeof name);
+    snprintf(t->name, sizeof t->name, "%.90s.weight", name);
 }
 
 int titan_experts_model(const struct plan *p, struct model *out)
@@ -71,5 +84,8 @@ int titan_experts_model(const struct plan *p, struct model *out)
             out->ntrainable++;
         }
     }
+    for (int t = 0; t < out->ntensors && p->dialect == DIALECT_DEEPSPEED; t++)
+        if (out->tensors[t].role == ROLE_ROUTER)
+            put_in_router(out, &out->tensors[t]);
     return 0;
 }

@@ -6,6 +6,7 @@
  * rows: in every block, forward and recompute. */
 #include "model/program/autoep_moe.h"
 
+#include "model/plan/expert_capacity.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
 #include "model/program/torch_parts.h"
@@ -36,6 +37,7 @@ static struct routed route(struct torch_model *b, var x)
     var w = param(b, ROLE_ROUTER, e * b->m->hidden), logits = op_linear(t, GEMM("router"), x, e, b->m->hidden, w, 0, true);
 
     tape_drop(t, w);
+    t->module = -1;
     logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
     var all = tmp(t, logits, op_unary(t, "router softmax", KC_ELEMENTWISE, logits, SAVE_OUT));
     var largest = op_new(t, "top-k", KC_ELEMENTWISE, n, DT_FP32);
@@ -54,6 +56,8 @@ static var experts(struct torch_model *b, var x, int64_t here)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->expert_ffn;
+
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = param(b, ROLE_EXPERTS_IN, here * f * h);
     var gate = tape_grouped(t, GEMM("experts gate"), x, f, h, here, w, offsets);
 
@@ -68,6 +72,7 @@ static var experts(struct torch_model *b, var x, int64_t here)
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, here, w, offsets));
     tape_drop(t, w);
     tape_drop(t, offsets);
+    t->module = -1;
     return y;
 }
 
@@ -80,7 +85,7 @@ static var dispatch(struct torch_model *b, var x, int64_t here, struct sent *s)
     int64_t n = b->tokens * b->m->experts_used, h = b->m->hidden, ranks = b->p->parallel.expert;
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
 
-    s->rows = tape_rows_received(n, b->p->parallel.expert_imbalance);
+    s->rows = expert_rows_received(n, b->p->parallel.expert_imbalance);
     s->padded = ceil_div(s->rows + here * ALIGNED, ALIGNED) * ALIGNED;
     s->order = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
     tape_drop(t, sorted);
@@ -121,13 +126,11 @@ var autoep_moe(struct torch_model *b, var x)
     t->half = 1;
     struct routed r = route(b, x);
     struct sent s;
-    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var rows = dispatch(b, x, here, &s), made = experts(b, rows, here);
     tape_drop(t, rows);
     var out = combine(b, made, &r, &s);
     const var names[] = { made, s.order, s.chosen, s.scores, s.place, r.scores, r.index, r.counts };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
-    t->module = -1;
     return out;
 }

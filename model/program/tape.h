@@ -20,7 +20,7 @@
 
 typedef int var;                        /* index into vars[]; 0 is "none" */
 
-enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 4, TAPE_LEAVES = 12 };
+enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 64, TAPE_LEAVES = 12 };      /* slots: parts of a tensor, of which a mixture's rank has some */
 
 struct store {
     int64_t bytes;
@@ -65,7 +65,7 @@ enum node_kind {
     NODE_TE_LATENT,     /* tape_te_latent.c */
     NODE_TE_BIAS,       /* tape_te_bias.c */
     NODE_TE_RING,       /* tape_te_ring.c */
-    NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS,     /* tape_te_context.c */
+    NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS, NODE_TE_SINKS,      /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
     NODE_DISPATCH,      /* tape_dispatch.c */
     NODE_PUT,           /* tape_put.c */

@@ -28,8 +28,6 @@ static int make(struct tape *t, int64_t numel, enum dtype dt)
     return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
 }
 
-int64_t tape_rows_received(int64_t rows, double imbalance) { return (int64_t)((double)rows * imbalance + 0.5); }
-
 var tape_dispatch(struct tape *t, const char *name, var x, int64_t numel)
 {
     enum dtype dt = tape_var_dtype(t, x);
@@ -53,6 +51,12 @@ var tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t 
     note(t, name, &(struct collective){ .op = COLL_ALL_GATHER, .group = (uint8_t)group, .dtype = DT_INT64, .stream = STREAM_CONTEXT,
                                         .elems = numel * ranks });
     return tape_var(t, make(t, numel * ranks, DT_INT64), numel * ranks, DT_INT64, 0, 0);
+}
+
+void tape_agree_on_most(struct tape *t, const char *name)
+{
+    note(t, name, &(struct collective){ .op = COLL_ALL_REDUCE, .group = GROUP_EXPERT, .dtype = DT_INT64, .red = RED_MAX, .stream = STREAM_CONTEXT,
+                                        .elems = 1 });
 }
 
 void tape_await_host(struct tape *t, const char *name)

@@ -7,9 +7,6 @@
 
 #include "model/program/tape.h"
 
-/* Rows that the busiest rank computes for `rows` that each rank sends: times the imbalance, rounded to the nearest. */
-int64_t tape_rows_received(int64_t rows, double imbalance);
-
 /* x sent in parts; `numel` elements come in, a tensor of their own.  Back: the other way round. */
 var  tape_dispatch(struct tape *t, const char *name, var x, int64_t numel);
 /* Whole numbers, which have no gradient: as many from each rank. */
@@ -17,6 +14,9 @@ var  tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel, enum
 
 /* Numbers of `ranks` ranks, `numel` of each: of those that share out the experts, or that cut them too (a group's purpose). */
 var  tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group);
+
+/* A whole number, of which all ranks take the largest. */
+void tape_agree_on_most(struct tape *t, const char *name);
 
 /* The issuing thread waits for what has been computed: it copies sizes from the device. */
 void tape_await_host(struct tape *t, const char *name);

@@ -144,6 +144,32 @@ void tape_weigh_rows(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     out[1] = sums;
 }
 
+/* A node has few operands: of many the first in a node, the next in another, and these in one. */
+static var views_of(struct tape *t, const char *name, const var *x, int n, int store, int64_t numel)
+{
+    enum dtype dt = tape_var_dtype(t, x[0]);
+    var part[TAPE_EDGES];
+    int each = n <= TAPE_EDGES ? 1 : (n + TAPE_EDGES - 1) / TAPE_EDGES, parts = 0;
+
+    for (int i = 0; i < n; i += each)
+        part[parts++] = each == 1 ? x[i] : views_of(t, name, &x[i], n - i < each ? n - i : each, 0, numel);
+    struct node *node = tape_node(t, NODE_PASS, name, KC_COPY);
+    for (int i = 0; i < parts; i++)
+        tape_edge(t, node, part[i]);
+    return tape_var(t, store, numel, dt, t->nnodes - 1, 0);
+}
+
+var tape_cat(struct tape *t, const char *name, const var *x, int n)
+{
+    enum dtype dt = tape_var_dtype(t, x[0]);
+    int64_t numel = 0;
+
+    for (int i = 0; i < n; i++)
+        numel += tape_var_numel(t, x[i]);
+    tape_begin(t, name, KC_COPY)->bytes = 2 * numel * dtype_bytes(dt);
+    return views_of(t, name, x, n, alloc(t, numel, dt), numel);
+}
+
 var tape_sum_rows(struct tape *t, const char *name, var x, int64_t n)
 {
     int64_t numel = tape_var_numel(t, x) / n;

@@ -23,6 +23,8 @@ var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel
 var  tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets);
 /* x times one number a row, in the wider dtype. */
 var  tape_weigh(struct tape *t, const char *name, var x, var w);
+/* n tensors in one piece; back, a view of the gradient for each. */
+var  tape_cat(struct tape *t, const char *name, const var *x, int n);
 /* Every `n` rows of x added up; back, each gradient n times. */
 var  tape_sum_rows(struct tape *t, const char *name, var x, int64_t n);
 

@@ -313,7 +313,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_FLOAT8_BACK:
         tape_run_float8(t, n, out);
         break;
-    case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS:
+    case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS: case NODE_TE_SINKS:
         tape_run_te_context(t, n, out);
         break;
     case NODE_PUT:

@@ -276,6 +276,16 @@ var te_exchange_positions(struct tape *t, var o, const struct te_exchange *x)
     return tape_var(t, made, numel, dt, t->nnodes - 1, 0);
 }
 
+var te_own_sinks(struct tape *t, var sinks, const struct te_exchange *x)
+{
+    enum dtype dt = tape_var_dtype(t, sinks);
+    int64_t own = tape_var_numel(t, sinks) / x->ranks;
+    int made = copied(t, "sinks of own heads", own, dt);
+
+    tape_edge(t, exchange_node(t, NODE_TE_SINKS, x), sinks);
+    return tape_var(t, made, own, dt, t->nnodes - 1, 0);
+}
+
 void tape_run_te_context(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     const struct te_exchange x = { .ranks = n->m, .group = (int)n->batch, .turns = n->k != 0 };
@@ -289,5 +299,10 @@ void tape_run_te_context(struct tape *t, const struct node *n, int out[TAPE_EDGE
     }
     for (int i = 0; i < n->nedges; i++)
         numel[i] = n->edges[i].numel;
+    if (n->kind == NODE_TE_SINKS) {
+        issue(t, "gather gradients of sinks", COLL_ALL_GATHER, x.group, n->edges[0].dt, numel[0]);
+        out[0] = make(t, numel[0], n->edges[0].dt);
+        return;
+    }
     communicate(t, &x, n->kind == NODE_TE_POSITIONS, n->nedges, numel, n->edges[0].dt, out);
 }

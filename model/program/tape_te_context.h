@@ -22,6 +22,10 @@ struct te_exchange { int64_t ranks; int group; bool turns; };      /* group: enu
 
 /* q, k and v of this rank's positions become all positions of its heads; back the gradients the other way. */
 void te_exchange_heads(struct tape *t, const var in[3], const struct te_exchange *x, var out[3]);
+/* Of the numbers that attention has beside the scores, one a head, those of this rank's heads: a copy
+ * (flash_attn_a2a_communicate_softmax_offset()); back all ranks' gradients are gathered.  Before te_exchange_heads(): its backward comes
+ * behind that one's. */
+var  te_own_sinks(struct tape *t, var sinks, const struct te_exchange *x);
 /* The output of those heads becomes this rank's positions of all heads. */
 var  te_exchange_positions(struct tape *t, var o, const struct te_exchange *x);
 

@@ -99,14 +99,14 @@ static double all_scores(const struct plan *p)
 
 /* attn_forward_func_with_cp(): all-gather; all-to-all; ring; or a ring of runs of ranks that exchange heads, which have more positions of
  * fewer heads. */
-static var among_ranks(struct torch_model *b, const var in[3], bool turns)
+static var among_ranks(struct torch_model *b, const var in[3], var sinks, bool turns)
 {
     struct tape *t = b->t;
     enum context_method method = b->p->parallel.context_method;
     int64_t run = method == CONTEXT_ULYSSES ? b->context : b->p->megatron.a2a_ranks > 1 ? b->p->megatron.a2a_ranks : 1;
     const struct te_exchange x = { .ranks = run, .group = method == CONTEXT_ULYSSES ? GROUP_CONTEXT : GROUP_CONTEXT_A2A, .turns = turns };
     struct plan as = *b->as;
-    var of[3] = { in[0], in[1], in[2] }, o;
+    var of[3] = { in[0], in[1], in[2] }, own = sinks ? te_own_sinks(t, sinks, &x) : 0, o;
 
     as.seq *= run;
     as.model.heads /= run;
@@ -117,13 +117,15 @@ static var among_ranks(struct torch_model *b, const var in[3], bool turns)
                                .group = run > 1 ? GROUP_CONTEXT_P2P : GROUP_CONTEXT, .flops = all_scores(&as),
                                .scratch = attention_scratch(&as) - attention_scratch_of_keys(&as), .keys = attention_scratch_of_keys(&as) };
     if (method == CONTEXT_ULYSSES)
-        o = te_attention(t, of[0], of[1], of[2], 0, tape_var_numel(t, of[0]) / as.model.head_dim * value_dim(&as.model), ring.lse_numel, attention_scratch(&as), ring.flops);
+        o = te_attention(t, of[0], of[1], of[2], own, tape_var_numel(t, of[0]) / as.model.head_dim * value_dim(&as.model), ring.lse_numel,
+                         attention_scratch(&as), ring.flops);
     else if (method == CONTEXT_ALL_GATHER)
         o = te_gathered_attention(t, of[0], of[1], of[2], &ring, turns);
     else
         o = te_ring_attention(t, of[0], of[1], of[2], &ring);
     for (int i = 0; i < 3 && run > 1; i++)
         tape_drop(t, of[i]);
+    tape_drop(t, own);
     return run > 1 ? tmp(t, o, te_exchange_positions(t, o, &x)) : o;
 }
 
@@ -142,7 +144,7 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
         if (in[i] && (packed ? flash : turns || !lies))
             in[i] = tmp(t, in[i], te_contiguous(t, "qkv in one piece", in[i]));
     }
-    var sinks = te_sinks(b), o = b->context > 1 ? among_ranks(b, in, turns)
+    var sinks = te_sinks(b), o = b->context > 1 ? among_ranks(b, in, sinks, turns)
             : te_attention(t, in[0], in[1], in[2], sinks, b->tokens * m->heads * value_dim(m), heads * s, attention_scratch(b->as), all_scores(b->as));
     tape_drop(t, sinks);
     for (int i = 0; i < 3; i++)

@@ -42,17 +42,13 @@ struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity; bool p
 static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
 {
     const struct parallel_options *of = &b->p->parallel;
+    struct expert_rows rows = expert_rows_of(b->p, tokens);
     struct moe s = { .tokens = tokens, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1,
                      .capacity = expert_capacity_of(b->p, tokens), .padded = b->p->megatron.moe_pad_expert_input_to_capacity };
-    int64_t most = b->m->experts * s.capacity;
 
     s.here = b->m->experts / s.ranks;
-    s.rows = tokens * b->m->experts_used;
-    if (s.capacity > 0 && (s.padded || s.rows > most))
-        s.rows = most;
-    s.came = s.ranks > 1 ? tape_rows_received(s.rows, of->expert_imbalance) : s.rows;
-    if (s.capacity > 0 && s.came > most)                /* of each of s.ranks ranks here * capacity */
-        s.came = most;
+    s.rows = rows.sent;
+    s.came = rows.received;
     s.all = s.came * s.cut;
     return s;
 }

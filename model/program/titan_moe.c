@@ -5,6 +5,7 @@
  * before it can issue the exchange of rows: in every block, forward and recompute.  Grouped products are torch._grouped_mm in bf16. */
 #include "model/program/titan_moe.h"
 
+#include "model/plan/expert_capacity.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
 #include "model/program/torch_parts.h"
@@ -98,7 +99,7 @@ static var dispatch(struct torch_model *b, var x, const struct routed *r, struct
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
 
     tape_drop(t, sorted);
-    s->rows = tape_rows_received(n, b->p->parallel.expert_imbalance);
+    s->rows = expert_rows_received(n, b->p->parallel.expert_imbalance);
     s->scores = tape_pick(t, "scores of rows", r->chosen, order, n);
     s->token = tmp(t, order, op_new(t, "token of a row", KC_ELEMENTWISE, n, DT_INT64));
     var out = tape_pick(t, "rows of experts", x, s->token, n * b->m->hidden);

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "model/arch/training.h"
+#include "model/plan/native_experts.h"
 #include "model/program/autoep_moe.h"
+#include "model/program/native_moe.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_parts.h"
 #include "model/program/titan_moe.h"
@@ -255,10 +257,19 @@ static var plain_mlp(struct torch_model *b, var x)
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
+static var mixture(struct torch_model *b, var x)
+{
+    if (b->p->parallel.expert <= 1)
+        return b->style->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
+    if (b->p->dialect != DIALECT_DEEPSPEED)
+        return titan_moe(b, x);
+    return native_experts_has(b->p) ? native_moe(b, x) : autoep_moe(b, x);
+}
+
 static var mlp(struct torch_model *b, var x)
 {
     if (b->m->experts && model_has_experts(b->m, b->block))
-        return b->p->parallel.expert > 1 ? (b->p->dialect == DIALECT_DEEPSPEED ? autoep_moe : titan_moe)(b, x) : b->style->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
+        return mixture(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));

@@ -16,8 +16,10 @@
 /* How many experts a rank has, and how many of the rows. */
 static void print_expert_ranks(const struct plan *p)
 {
-    printf("each rank has %" PRId64 " of a block's experts; the busiest computes %g times the rows of the mean (parallel.expert_imbalance)\n",
-           p->model.experts / p->parallel.expert, p->parallel.expert_imbalance);
+    char line[256];
+
+    experts_ranks_words(p, line, sizeof line);
+    printf("%s\n", line);
 }
 
 static void print_model(const struct plan *p)
@@ -32,7 +34,7 @@ static void print_model(const struct plan *p)
         printf("%s of them used by a token, ", count_text(m->active).s);
     printf("%" PRId64 " blocks of %" PRId64 "\n", m->layers, m->hidden);
     if (m->experts)
-        printf("%" PRId64 " experts a block, %" PRId64 " for each token: %s\n", m->experts, m->experts_used, experts_routing(m));
+        printf("%" PRId64 " experts a block, %" PRId64 " for each token: %s\n", m->experts, m->experts_used, experts_routing_of(p));
     if (p->parallel.expert > 1)
         print_expert_ranks(p);
     else if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)

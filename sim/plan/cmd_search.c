@@ -138,7 +138,7 @@ static void print_heading(const struct search_answer *s)
     if (r->alone[0])
         printf("data parallelism alone: %s; so tensor, context and pipeline parallelism are searched as well\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
-    if (r->grid > 0)
+    if (r->grid > 0 && !r->alone[0] && s->q.options.grid == GRID_BESIDE)
         printf(", %" PRId64 " of them with tensor, context%s pipeline%s parallelism", r->grid, s->q.options.model->experts > 0 ? "," : " or",
                s->q.options.model->experts > 0 ? " or expert" : "");
     if (r->cut > 0)

@@ -2,6 +2,7 @@
 #include "sim/plan/eval.h"
 
 #include "base/fail.h"
+#include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/price/measured_gaps.h"
 
@@ -71,6 +72,8 @@ json_t *eval_json(const struct eval_args *a, const struct eval_answer *e)
         json_object_set_new(time, "jitter", jitter_json(&e->noise, &e->added, e->t.line.step_s - e->t.line.slowest_s));
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "model", evaluation_model_json(&e->plan.model));
+    if (e->plan.model.experts > 0)
+        json_object_set_new(json_object_get(doc, "model"), "routing", json_string(experts_routing_of(&e->plan)));
     json_object_set_new(doc, "cluster", evaluation_cluster_json(&e->plan.cluster));
     return doc;
 }

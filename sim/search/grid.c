@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/room.h"
 #include "model/plan/knob.h"
+#include "model/plan/megatron_model.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
@@ -41,6 +42,7 @@ struct grid {
     struct found *found;            /* those in question; cut by memory: those that a bound leaves out */
     struct found *cut;
     int64_t n, room, ncut, cut_room, considered, same_cut, too_long;
+    int64_t shared;                 /* of those considered, those of which no rank has the whole model to compute */
     struct hopeless *hopeless;      /* of one cell, tensor and context */
     int64_t nhopeless, hopeless_room;
     struct programs programs;
@@ -58,6 +60,9 @@ struct grid {
 
 /* Rounding of sizes and how chunks share micro-steps among them: less than this of the limit. */
 #define HOPELESS 1.02
+
+/* Ranks compute one copy of the model together. */
+static bool is_shared(const struct plan *p) { return !plan_is_data_parallel(p) || p->parallel.expert > 1; }
 
 static bool is_hopeless(const struct grid *g, const struct plan *p, int schedule)
 {
@@ -97,6 +102,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     skipped = !g->o->exhaustive && is_hopeless(g, &f.plan, schedule);
     if (skipped && !g->collects) {
         g->considered++;
+        g->shared += is_shared(&f.plan);
         g->same_cut++;
         return 0;
     }
@@ -107,6 +113,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     const struct program *program = &g->programs.of[f.program].program;
     int64_t least = bounds_bytes(&f.plan, program);
     f.order = g->considered++;
+    g->shared += is_shared(&f.plan);
     f.key = (uint64_t)f.order;
     if (!g->o->exhaustive && least > found_limit(&f.plan)) {
         if (!skipped && (double)least > HOPELESS * (double)found_limit(&f.plan)) {
@@ -222,6 +229,8 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             p.parallel.tensor = tensor;
             p.parallel.context = context;
             p.parallel.pipeline = pipe;
+            if (of.dialect == DIALECT_MEGATRON && context > 1 && megatron_exchanges_heads(&p.model))
+                p.parallel.context_method = CONTEXT_ULYSSES;
             knob_follow(&p, NULL, NULL);
             if (of.dialect == DIALECT_MEGATRON) {       /* as its published runs have it */
                 p.parallel.sequence = tensor > 1;
@@ -442,6 +451,7 @@ static int answer(struct grid *g, struct search_result *out)
     if ((evaluated = run_all(g)) < 0)
         return -1;
     out->considered = g->considered;
+    out->grid = g->shared;
     out->cut = cut_by_memory(g);
     out->cut_by_time = g->n - evaluated;
     out->lowered = evaluated;
@@ -577,7 +587,7 @@ int grid_search_beside(const struct search_options *o, struct search_result *out
     if (rc == 0) {
         join(&g, evaluated, out);
         out->considered += g.considered;
-        out->grid = g.considered;
+        out->grid = g.shared;
         out->too_long = g.too_long;
         out->cut += cut_by_memory(&g);
         out->cut_by_time += g.n - evaluated;

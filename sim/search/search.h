@@ -99,7 +99,7 @@ struct search_result {
     int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
-    int64_t grid;               /* of these, with tensor, context or pipeline parallelism beside data parallelism alone (GRID_BESIDE) */
+    int64_t grid;               /* of these, with tensor, context, pipeline or expert parallelism beside data parallelism alone */
     int64_t too_long;           /* such plans that were left out: more than GRID_PASSES passes over blocks in a step */
     char    alone[256];         /* why data parallelism alone has no plan, where a grid's answer took its place; else empty */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */

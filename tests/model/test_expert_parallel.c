@@ -10,8 +10,11 @@
 #include "model/lower/lower.h"
 #include "model/plan/expert_capacity.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/knob.h"
+#include "model/plan/local_model.h"
+#include "model/plan/optimizer_choice.h"
 #include "model/program/tape_dispatch.h"
-#include "tests/model/plans.h"
+#include "tests/model/expert_plans.h"
 
 static void plan_of_torch(struct plan *p, const char *model, int64_t layers, int64_t world, int64_t expert)
 {
@@ -30,38 +33,7 @@ static void plan_of_megatron(struct plan *p, int64_t world, int64_t tensor, int6
     p->parallel.expert_tensor = cut;
 }
 
-static void plan_of_deepspeed(struct plan *p, enum strategy stage, int64_t layers, int64_t world, int64_t expert)
-{
-    plan_of(p, "mixtral-8x7b", layers, world, stage, DIALECT_DEEPSPEED, DT_BF16);
-    p->kernels = KERNELS_TORCH_SDPA;
-    p->parallel.expert = expert;
-}
-
-static void refused(const struct plan *p, const char *word)
-{
-    char why[512] = "";
-
-    fail_capture(why, sizeof why);
-    assert_int_equal(plan_check(p, "plan"), -1);
-    fail_capture(NULL, 0);
-    if (!strstr(why, word))
-        fail_msg("no %s in: %s", word, why);
-}
-
 /* ---- groups ---- */
-
-static void has_ranks(const struct plan *p, enum group is, int64_t rank, const int64_t *ranks, int n)
-{
-    struct plan_groups groups;
-    int g;
-
-    plan_groups(p, &groups);
-    g = plan_groups_find(&groups, is);
-    assert_true(g >= 0);
-    assert_int_equal(groups.group[g].ranks, n);
-    for (int i = 0; i < n; i++)
-        assert_int_equal(mesh_member(&groups.group[g].of, rank, i), ranks[i]);
-}
 
 /* torchtitan's sparse mesh (dp_replicate, efsdp, ep), ep fastest: of 16 ranks with experts over 4, rank 6 is in the run from 4 on, and
  * at place 2 of each run.  Two copies of 8: the runs stay within a copy. */
@@ -131,35 +103,6 @@ static void a_rank_has_its_share_of_the_experts(void **state)
 
 /* ---- schedules ---- */
 
-/* Entries of the steady step, each as often as it is issued: what they send in all; how many there are. */
-static int64_t count(const struct schedules *s, enum coll_op op, enum group of, enum dtype dt, int64_t *elems)
-{
-    int64_t n = 0, times = 1;
-
-    *elems = 0;
-    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++) {
-        const struct op *o = &s->ops[i];
-        times = o->kind == OP_REPEAT ? times * o->u.repeat.n : o->kind == OP_END ? times / s->ops[o->u.repeat.other].u.repeat.n : times;
-        if (o->kind != OP_COLL || o->u.coll.op != op || sched_group(s, o)->is != of || o->u.coll.dtype != dt)
-            continue;
-        n += times;
-        *elems += times * o->u.coll.elems;
-    }
-    return n;
-}
-
-static int64_t waits(const struct schedules *s)
-{
-    int64_t n = 0, times = 1;
-
-    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++) {
-        const struct op *o = &s->ops[i];
-        times = o->kind == OP_REPEAT ? times * o->u.repeat.n : o->kind == OP_END ? times / s->ops[o->u.repeat.other].u.repeat.n : times;
-        n += o->kind == OP_WAIT && !strcmp(o->what, "sizes to the host") ? times : 0;
-    }
-    return n;
-}
-
 /* Qwen3-30B, experts over 8 of 16 ranks, 4096 tokens that take 8 of 128 (vectors 69 and 70): 32,768 rows of 2048 four times a layer;
  * 16 experts a rank, 3 x 16 x 2048 x 768 elements, which two ranks share: gathered forward and back, 150,994,944 bytes of them; counts of
  * 128 experts.  The host waits once a layer, with recompute twice, and rows go there twice more. */
@@ -206,8 +149,8 @@ static void a_buffer_of_rows_is_as_wide_as_the_model(void **state)
     assert_int_equal(4 * 2 * elems, 1792LL << 20);
     /* 64 ranks x 4096 x 8 choices over 256 experts (vector 73): the busiest of random ones has 3.7 % more than the mean. */
     assert_int_equal(64 * 4096 * 8 / 256, 8192);
-    assert_int_equal(tape_rows_received(8192, 1.037), 8495);
-    assert_int_equal(tape_rows_received(8192, 1), 8192);
+    assert_int_equal(expert_rows_received(8192, 1.037), 8495);
+    assert_int_equal(expert_rows_received(8192, 1), 8192);
 }
 
 /* Vector 71: 4096 tokens, 7168 wide, that take 8 experts of 64 over 8 ranks.  Each row leaves the rank but for an eighth: 4096 * 8 * 7168 * 2
@@ -386,7 +329,8 @@ static void plan_of_capacity(struct plan *p, double factor, bool padded)
 }
 
 /* Padded, each of 8 experts gets 1280 rows of every rank, 10,240 in place of 8192; four exchanges of rows and two of their probabilities a
- * block.  The number is known: no numbers of rows are gathered, and the host never waits for them. */
+ * block.  The number is known: no numbers of rows are gathered, and the host never waits for them.  It is that of a rank's tokens, also where
+ * ranks share a sequence. */
 static void padded_experts_get_their_capacity(void **state)
 {
     struct schedules s = { 0 };
@@ -394,8 +338,12 @@ static void padded_experts_get_their_capacity(void **state)
     int64_t sum, tokens = 4096, rows = 8 * 1280, layers = 2;
 
     (void)state;
-    for (int padded = 0; padded < 2; padded++) {
-        plan_of_capacity(&p, padded ? 1.25 : 0, padded);
+    for (int i = 0; i < 4; i++) {
+        int padded = i % 2;
+        plan_of_capacity(&p, padded ? 1.25 : -1, padded);
+        p.parallel.context = 1 + i / 2;
+        p.seq *= p.parallel.context;
+        knob_follow(&p, NULL, NULL);
         assert_int_equal(plan_check(&p, "plan"), 0);
         assert_int_equal(lower(&p, 0, &s), 0);
         assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), 6 * layers);
@@ -441,118 +389,37 @@ static void capacities_that_cannot_be_are_refused(void **state)
     assert_int_equal(plan_check(&p, "plan"), 0);
     p.megatron.moe_expert_capacity_factor = 4.01;
     refused(&p, "more than the 4096 tokens of a rank");
+    p.megatron.moe_pad_expert_input_to_capacity = false;        /* nothing is dropped, nothing padded */
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    p.megatron.moe_expert_capacity_factor = 0;
+    refused(&p, "moe_expert_capacity_factor: 0 is out of range");
+    p.megatron.moe_pad_expert_input_to_capacity = true;
     p.megatron.moe_expert_capacity_factor = 1.25;
     p.parallel.expert_imbalance = 1.5;
     refused(&p, "every rank gets as many rows");
     model_free(&p.model);
 }
 
-/* ---- DeepSpeed's AutoEP ---- */
-
-/* DeepSpeed makes the group of a rank's experts' sisters also where it is one rank (utils/groups.py). */
-static void deepspeed_shares_experts_out_over_runs_of_ranks(void **state)
+/* What is said of a plan's rows: as the plan has them, and no more of them than a capacity lets in.  4096 tokens, 8192 rows, four times as many at
+ * the busiest rank; of 8 x 1280 rows 1.25 times. */
+static void rows_of_the_busiest_rank_are_said_as_they_are(void **state)
 {
     struct plan p;
+    char line[256];
 
     (void)state;
-    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 16, 4);
-    has_ranks(&p, GROUP_EXPERT, 6, (const int64_t[]){ 4, 5, 6, 7 }, 4);
-    has_ranks(&p, GROUP_EXPERT_DATA, 6, (const int64_t[]){ 2, 6, 10, 14 }, 4);
+    plan_of_torch(&p, "mixtral-8x7b", 2, 8, 4);
+    experts_ranks_words(&p, line, sizeof line);
+    assert_non_null(strstr(line, "the busiest computes 1 times the rows of the mean (parallel.expert_imbalance)"));
+    assert_non_null(strstr(experts_routing_of(&p), "spread evenly over experts"));
+    p.parallel.expert_imbalance = 2;
+    assert_null(strstr(experts_routing_of(&p), "evenly over experts"));
     model_free(&p.model);
-    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 8);
-    has_ranks(&p, GROUP_EXPERT_DATA, 6, (const int64_t[]){ 6 }, 1);
-    model_free(&p.model);
-}
-
-/* Experts over 4 of 16 ranks: a rank has 2 of 8, three tensors of 2 x 14336 x 4096 = 117,440,512 elements a block.  Two are more than the
- * 178,956,971 of a parameter group, so each of 3 x 6 tensors is a group, cut over the 4 ranks that have the same and gathered by them; all
- * else, cut over 16.  The norms: one of each group over the world, each of the experts' once more among those 4. */
-static void deepspeed_makes_groups_of_experts(void **state)
-{
-    const int64_t layers = 6, tensor = 2 * 14336 * 4096LL, rest = layers * (41943040 + 32768 + 8192) + 2 * 32000 * 4096LL + 4096;
-    struct schedules s = { 0 };
-    int64_t sum, optimizer = 0;
-    struct plan p;
-
-    (void)state;
-    assert_int_equal(tensor, 117440512);
-    assert_true(2 * tensor > 178956971);
-    for (int stage = STRAT_ZERO1; stage <= STRAT_ZERO2; stage++) {
-        plan_of_deepspeed(&p, (enum strategy)stage, layers, 16, 4);
-        assert_int_equal(plan_check(&p, "plan"), 0);
-        assert_int_equal(lower(&p, 5, &s), 0);
-        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT_DATA, DT_BF16, &sum), 3 * layers);
-        assert_int_equal(sum, 3 * layers * tensor);
-        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_DATA, DT_BF16, &sum), 1);
-        assert_true(sum >= rest && sum < rest + 32);
-        count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_BF16, &sum);
-        assert_int_equal(sum, 3 * layers * tensor);
-        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 1 + 3 * layers);
-        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_FP32, &sum), 3 * layers);
-        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_INT32, &sum), layers);
-        assert_int_equal(count(&s, COLL_ALL_TO_ALL, GROUP_EXPERT, DT_BF16, &sum), 4 * layers);
-        assert_int_equal(sum, 4 * layers * p.micro_batch * p.seq * 2 * 4096);
-        assert_int_equal(waits(&s), layers);
-        optimizer = 0;
-        for (int i = 0; i < s.nbufs; i++)
-            optimizer += s.bufs[i].category == CAT_OPTIMIZER ? s.bufs[i].bytes * s.bufs[i].count : 0;
-        /* fp32 weights and two moments; each is rounded up to 512 bytes */
-        sum = 12 * (3 * layers * tensor / 4 + (rest + 31) / 32 * 32 / 16);
-        assert_true(optimizer >= sum && optimizer < sum + 4096);
-        schedules_free(&s);
-        model_free(&p.model);
-    }
-}
-
-/* Over 2 of 4 ranks a tensor of 234,881,024 elements is a group by itself, the first too; over 8 of 16 the three of a block, 176,160,768
- * elements, are one.  A group's norm goes over the world. */
-static void a_group_of_experts_has_as_many_tensors_as_fit(void **state)
-{
-    const struct { int64_t world, expert, groups; } of[] = { { 4, 2, 3 * 2 }, { 16, 8, 2 } };
-    struct schedules s = { 0 };
-    struct plan p;
-    int64_t sum;
-
-    (void)state;
-    assert_int_equal(4 * 14336 * 4096LL, 234881024);
-    assert_true(3 * 14336 * 4096LL < 178956971);
-    for (int i = 0; i < 2; i++) {
-        plan_of_deepspeed(&p, STRAT_ZERO2, 2, of[i].world, of[i].expert);
-        assert_int_equal(lower(&p, 0, &s), 0);
-        assert_int_equal(count(&s, COLL_ALL_GATHER, GROUP_EXPERT_DATA, DT_BF16, &sum), of[i].groups);
-        assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 1 + of[i].groups);
-        schedules_free(&s);
-        model_free(&p.model);
-    }
-}
-
-/* At stage 0 a rank has all states of what it computes: experts over 4 of 16 ranks, 2 of 8.  One reduction of what is no expert (346 million
- * elements, below 5e8) over all; the experts', 3 x 2 tensors of 117,440,512, are flushed where they are beyond 5e8: 5 and 1, over the 4
- * ranks that have the same.  The overflow and the experts' norm are one number each over the ranks that share them out. */
-static void deepspeeds_stage_0_keeps_all_states_of_its_experts(void **state)
-{
-    const int64_t layers = 2, tensor = 2 * 14336 * 4096LL, rest = layers * (41943040 + 32768 + 8192) + 2 * 32000 * 4096LL + 4096;
-    struct schedules s = { 0 };
-    int64_t sum, optimizer = 0;
-    struct plan p;
-
-    (void)state;
-    assert_true(rest < 500000000 && 4 * tensor < 500000000 && 5 * tensor > 500000000);
-    plan_of_deepspeed(&p, STRAT_DDP, layers, 16, 4);
-    assert_int_equal(plan_check(&p, "plan"), 0);
-    assert_int_equal(lower(&p, 5, &s), 0);
-    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_BF16, &sum), 1);
-    assert_int_equal(sum, rest);
-    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT_DATA, DT_BF16, &sum), 2);
-    assert_int_equal(sum, 3 * layers * tensor);
-    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT, DT_FP32, &sum), 1);
-    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_EXPERT, DT_UINT8, &sum), 1);
-    assert_int_equal(count(&s, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, &sum), 0);
-    for (int i = 0; i < s.nbufs; i++)
-        optimizer += s.bufs[i].category == CAT_OPTIMIZER ? s.bufs[i].bytes * s.bufs[i].count : 0;
-    sum = 12 * (3 * layers * tensor + rest);
-    assert_true(optimizer >= sum && optimizer < sum + 8192);
-    schedules_free(&s);
+    plan_of_capacity(&p, 1.25, false);
+    p.parallel.expert_imbalance = 4;
+    experts_ranks_words(&p, line, sizeof line);
+    assert_non_null(strstr(line, "the busiest computes 1.25 times the rows of the mean (parallel.expert_imbalance 4, as far as a capacity of "
+                                 "1280 rows lets it)"));
     model_free(&p.model);
 }
 
@@ -574,6 +441,18 @@ static void what_autoep_has_not_is_refused(void **state)
     p.ds.round_robin_gradients = false;
     assert_int_equal(plan_check(&p, "plan"), 0);
     model_free(&p.model);
+    plan_of_deepspeed(&p, STRAT_ZERO3, 2, 8, 4);
+    p.ds.zero_hpz_partition_size = 4;
+    refused(&p, "does not support hpZeRO secondary tensor groups yet");
+    p.ds.zero_hpz_partition_size = 1;
+    p.ds.zero_quantized_gradients = true;
+    refused(&p, "does not support zero_quantized_gradients yet");
+    p.ds.zero_quantized_gradients = false;
+    p.ds.zero_quantized_weights = true;
+    refused(&p, "zero_quantized_weights");
+    p.ds.zero_quantized_weights = false;
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    model_free(&p.model);
     plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 3);
     refused(&p, "8 experts of a block do not divide by 3 ranks");
     model_free(&p.model);
@@ -582,6 +461,25 @@ static void what_autoep_has_not_is_refused(void **state)
     p.parallel.expert = 4;
     refused(&p, "no preset for olmoe");
     model_free(&p.model);
+}
+
+/* Whatever framework is looked at first. */
+static void another_optimizer_is_refused_because_of_the_experts(void **state)
+{
+    const struct optimizer_choice muon = { .optimizer = OPTIMIZER_MUON, .form = -1 };
+    const enum dialect dialects[] = { DIALECT_TORCH, DIALECT_DEEPSPEED, DIALECT_PAPER };
+    char why[512];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
+        plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_DDP, dialects[i], DT_BF16);
+        fail_capture(why, sizeof why);
+        assert_int_equal(optimizer_choose(&p, &muon, "search"), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, "a mixture of experts is planned with adamw alone so far"));
+        model_free(&p.model);
+    }
 }
 
 /* As Megatron-LM's options and back. */
@@ -596,7 +494,7 @@ static void megatrons_options_come_back(void **state)
         plan_of_megatron(&p, 8, 2, cut, 2);
         p.clip = 1;
         p.dropout = 0;
-        p.megatron.moe_expert_capacity_factor = cut == 1 ? 0 : 1.25;
+        p.megatron.moe_expert_capacity_factor = cut == 1 ? -1 : 1.25;
         p.megatron.moe_pad_expert_input_to_capacity = cut == 2;
         FILE *to = fopen(path, "w");
         assert_non_null(to);
@@ -686,11 +584,9 @@ int main(void)
         cmocka_unit_test(padded_experts_get_their_capacity),
         cmocka_unit_test(what_is_beyond_the_capacity_is_dropped),
         cmocka_unit_test(capacities_that_cannot_be_are_refused),
-        cmocka_unit_test(deepspeed_shares_experts_out_over_runs_of_ranks),
-        cmocka_unit_test(deepspeed_makes_groups_of_experts),
-        cmocka_unit_test(deepspeeds_stage_0_keeps_all_states_of_its_experts),
-        cmocka_unit_test(a_group_of_experts_has_as_many_tensors_as_fit),
+        cmocka_unit_test(rows_of_the_busiest_rank_are_said_as_they_are),
         cmocka_unit_test(what_autoep_has_not_is_refused),
+        cmocka_unit_test(another_optimizer_is_refused_because_of_the_experts),
         cmocka_unit_test(megatrons_options_come_back),
         cmocka_unit_test(pytorchs_script_is_refused),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),

@@ -157,6 +157,7 @@ static void other_models_are_refused(void **state)
         { TRAINS "--moe-shared-expert-gate", "a gate of shared experts" }, { TRAINS "--moe-latent-size 1024", "fewer dimensions" },
         { TRAINS "--overlap-moe-expert-parallel-comm", "another micro-batch" }, { TRAINS "--mtp-num-layers 1", "multi-token prediction" },
         { TRAINS "--multi-latent-attention 1", "it is there or not" },
+        { TRAINS ROUTER "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 0", "drops every token" },
     };
 
     (void)state;
@@ -243,6 +244,33 @@ static void what_is_not_followed_is_told(void **state)
     plan_free(&p);
 }
 
+/* No size depends on them, so that the plan is the same; the training is not. */
+static void numbers_of_another_model_are_named(void **state)
+{
+    static const struct { const char *text, *says; } cases[] = {
+        { SIZES LATENT EXPERTS ROUTER TRAINS "--rotary-base 500000", "rotary_base: 500000, but deepseek-v3 has 10000" },
+        { SIZES LATENT EXPERTS ROUTER TRAINS "--moe-router-topk-scaling-factor 1", "moe_router_topk_scaling_factor: 1, but deepseek-v3 has 2.5" },
+        { SIZES LATENT EXPERTS ROUTER TRAINS "--moe-router-group-topk 2", "moe_router_group_topk: 2, but deepseek-v3 has 4" },
+        { SIZES LATENT EXPERTS ROUTER TRAINS "--rotary-scaling-factor 20", "rotary_scaling_factor: 20, but deepseek-v3 has 40" },
+        { SIZES LATENT EXPERTS ROUTER TRAINS "--mscale 0.7", "mscale: 0.7, but deepseek-v3 has 1" },
+        { SIZES LATENT EXPERTS "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-num-groups 8 "
+          "--moe-router-group-topk 4 " TRAINS,
+          "moe_router_topk_scaling_factor: 1 where it is left out, but deepseek-v3 has 2.5" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p;
+        json_t *said;
+        assert_int_equal(read_deepseek(cases[i].text, "txt", &p, &said), 0);
+        assert_int_equal(json_array_size(said), 1);
+        if (!strstr(json_string_value(json_array_get(said, 0)), cases[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", json_string_value(json_array_get(said, 0)), cases[i].says);
+        json_decref(said);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +282,7 @@ int main(void)
         cmocka_unit_test(latent_attention_is_not_llamas),
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),
+        cmocka_unit_test(numbers_of_another_model_are_named),
     };
     return cmocka_run_group_tests_name("model/megatron_describes", tests, NULL, NULL);
 }

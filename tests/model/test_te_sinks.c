@@ -131,7 +131,9 @@ static void what_sinks_are_not_planned_with(void **state)
     refused(&p, "ETP==1");
     p = whole;
     p.parallel.context = 2;
-    refused(&p, "a2a alone");
+    refused(&p, "only supports {softmax_type=} with cp_comm_type = 'a2a'");
+    p.parallel.context_method = CONTEXT_ULYSSES;
+    assert_int_equal(plan_check(&p, "plan"), 0);
     p = whole;
     p.parallel.pipeline = 2;
     p.parallel.pipeline_schedule = PIPELINE_1F1B;

@@ -102,6 +102,10 @@ int ds_parameter_groups(const struct plan *p, const struct model *m, int *belong
     return n;
 }
 
+bool ds_is_of_experts(const struct ds *d, const struct tensor *t) { return d->p->parallel.expert > 1 && role_is_of_experts(t->role); }
+
+int64_t ds_ranks_of(const struct ds *d, const struct tensor *t) { return ds_is_of_experts(d, t) ? d->local->expert_data_ranks : d->n; }
+
 /* ---- families ---- */
 
 static int slot(const struct ds *d, int tensor)
@@ -417,10 +421,9 @@ void ds_broadcast_tensor(const struct ds *d, int t)
 {
     bool bytes = plan_has_deepspeed_0_19_8(d->p);
     int64_t n = d->m->tensors[t].numel;
+    enum group among = ds_is_of_experts(d, &d->m->tensors[t]) ? GROUP_EXPERT_DATA : GROUP_DATA;
 
-    bool experts = d->p->parallel.expert > 1 && role_is_of_experts(d->m->tensors[t].role);
-
-    sched_coll(d->s, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, experts ? GROUP_EXPERT_DATA : GROUP_DATA, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, among, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
     sched_root(d->s, 0);
 }
 

@@ -57,6 +57,10 @@ void ds_free(struct ds *d);
  * one before it (_configure_optimizer). */
 int  ds_parameter_groups(const struct plan *p, const struct model *m, int *belongs);
 
+/* Is the tensor of experts that ranks share out?  The ranks that have the same tensor: those with the same experts, else all. */
+bool    ds_is_of_experts(const struct ds *d, const struct tensor *t);
+int64_t ds_ranks_of(const struct ds *d, const struct tensor *t);
+
 /* ---- one family per tensor (of a block, of the embedding, of the head) ---- */
 
 struct ds_families {

@@ -16,11 +16,11 @@ static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].nume
 
 /* ---- buffers ---- */
 
-static int64_t part(const struct ds *d, const struct tensor *t) { return ceil_div(t->numel, d->n); }
+static int64_t part(const struct ds *d, const struct tensor *t) { return ceil_div(t->numel, ds_ranks_of(d, t)); }
 
 static int64_t padded_bytes(const struct ds *d, const struct tensor *t)
 {
-    return round512(part(d, t) * d->n * d->e);
+    return round512(part(d, t) * ds_ranks_of(d, t) * d->e);
 }
 
 static int64_t partition_bytes(const struct ds *d, const struct tensor *t)
@@ -28,7 +28,13 @@ static int64_t partition_bytes(const struct ds *d, const struct tensor *t)
     return round512(part(d, t) * d->e);
 }
 
-/* _create_fp16_sub_groups: cut when the partitions' sum reaches sub_group_size. */
+/* The last tensor of its parameter group? */
+static bool ends_group(const struct z3 *z, int i)
+{
+    return i + 1 == z->ntrained || z->belongs[z->trained[i + 1]] != z->belongs[z->trained[i]];
+}
+
+/* _create_fp16_sub_groups: each parameter group is cut when the partitions' sum reaches sub_group_size. */
 static void make_groups(struct z3 *z)
 {
     int64_t limit = z->d.p->ds.sub_group_size, sum = 0;
@@ -36,7 +42,7 @@ static void make_groups(struct z3 *z)
 
     for (int i = 0; i < z->ntrained; i++) {
         sum += z->q[z->trained[i]];
-        if (i + 1 < z->ntrained && sum < limit)
+        if (!ends_group(z, i) && sum < limit)
             continue;
         struct z3_group *g = &z->groups[z->ngroups++];
         *g = (struct z3_group){ .first = first, .last = i + 1, .elems = sum };
@@ -54,6 +60,7 @@ static void declare(struct z3 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
+    int copies = d->m->experts > 0 ? 2 : 1;     /* see `which` */
 
     if (!z->away.params)
         z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
@@ -62,8 +69,8 @@ static void declare(struct z3 *z)
     if (!z->away.states)
         z->grad_buffer = sched_buf(s, CAT_GRADS, "partitioned gradients", NULL, 0, 1,
                                    round512(z->all_q * dtype_bytes(z->accum)));
-    ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", 1, ds_tensor_bytes);
-    ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", 1, padded_bytes);
+    ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", copies, ds_tensor_bytes);
+    ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", copies, padded_bytes);
     if (!z->away.params)
         ds_declare(d, &z->partition, CAT_PARAMS, z3_partition_name(z), 1, partition_bytes);
     z->partition.trained = true;
@@ -92,7 +99,7 @@ static void partition_all(struct z3 *z)
     struct ds *d = &z->d;
 
     for (int t = 0; t < d->m->ntensors; t++) {
-        int64_t from, part = z3_part(z, t, d->rank, &from);
+        int64_t from, part = z3_part(z, t, &from);
         if (z->zero_init) {
             sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "initialise")->flags = OPF_LOAD;
             ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
@@ -119,7 +126,8 @@ static void gather_each(struct z3 *z)
         int t = z->trained[i];
         if (z->away.params)
             z3_bring(z, STREAM_COMPUTE, PHASE_INIT, t);
-        struct op *o = ds_coll(d, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, d->dt, RED_NONE, z->q[t] * d->n);
+        const struct z3_cut *cut = z3_cut_of(z, t);
+        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, cut->among, d->dt, RED_NONE, z->q[t] * cut->n);
         o->after = AFTER(STREAM_COMPUTE);
         z3_fill(z, ACT_ALLOC | ACT_FREE, t);
         if (z->away.params)
@@ -268,11 +276,11 @@ static void backward(struct z3 *z)
     z3_coord_end(&z->coord);
 }
 
-/* What a micro-step starts from: which parameters are there and how held, and which have a secondary partition. */
+/* What a micro-step starts from: which parameters are there, how held and where, and which have a secondary partition. */
 static void snapshot(const struct z3 *z, uint8_t *to)
 {
     for (int t = 0; t < z->d.m->ntensors; t++)
-        to[t] = (uint8_t)(z->second.there[t] << 7 | (z->coord.status[t] == Z3_ABSENT ? 0 : 1 + z->held[t]));
+        to[t] = (uint8_t)(z->second.there[t] << 7 | (z->coord.status[t] == Z3_ABSENT ? 0 : 1 + z->held[t] + 4 * z->which[t]));
     z3_files_state(z, to + z->d.m->ntensors);
 }
 
@@ -345,15 +353,41 @@ static int allocate(struct z3 *z)
     size_t n = (size_t)z->d.m->ntensors + 1;
 
     z->q = calloc(2 * n, sizeof *z->q);
-    z->held = calloc(2 * n, 1);
+    z->held = calloc(4 * n, 1);
     z->grad_live = z->held ? z->held + n : NULL;
-    z->gather_of = calloc(2 * n, sizeof *z->gather_of);
+    z->which = z->held ? z->held + 2 * n : NULL;
+    z->kept = z->held ? z->held + 3 * n : NULL;
+    z->gather_of = calloc(5 * n, sizeof *z->gather_of);
     z->bucket = z->gather_of ? z->gather_of + n : NULL;
+    z->belongs = z->gather_of ? z->gather_of + 2 * n : NULL;
+    z->kept_gather = z->gather_of ? z->gather_of + 3 * n : NULL;
+    z->apart = z->gather_of ? z->gather_of + 4 * n : NULL;
     z->groups = calloc(n, sizeof *z->groups);
     z->begin = z->q ? z->q + n : NULL;
     z->trained = calloc(2 * n, sizeof *z->trained);
     z->place = z->trained ? z->trained + n : NULL;
     return z->q && z->trained && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
+}
+
+/* A parameter group after the other, as their sub-groups have them. */
+static void order_tensors(struct z3 *z)
+{
+    const struct model *m = z->d.m;
+    int groups = ds_parameter_groups(z->d.p, m, z->belongs);
+
+    for (int g = 0; g < groups; g++)
+        for (int t = 0; t < m->ntensors; t++) {
+            if (z->belongs[t] != g)
+                continue;
+            z->begin[t] = z->all_q;
+            z->q[t] = part(&z->d, &m->tensors[t]);
+            z->place[t] = -1;
+            if (m->tensors[t].frozen)
+                continue;
+            z->place[t] = z->ntrained;
+            z->trained[z->ntrained++] = t;
+            z->all_q += z->q[t];
+        }
 }
 
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
@@ -366,7 +400,8 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     z->release_op = -1;
     if (ds_init(&z->d, local, s) < 0 || allocate(z) < 0)
         return -1;
-    z->cut = (struct z3_cut){ .n = z->d.n, .rank = z->d.rank, .times = 1 };
+    z->cut = (struct z3_cut){ .n = z->d.n, .rank = z->d.rank, .times = 1, .among = GROUP_DATA };
+    z->expert_cut = (struct z3_cut){ .n = local->expert_data_ranks, .rank = local->expert_data_rank, .times = 1, .among = GROUP_EXPERT_DATA };
     z3_second_setup(z);
     z3_int4_setup(z);
     z->overlap = p->ds.overlap_comm;
@@ -377,16 +412,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     if (recompute_whole(p->recompute))
         z->recomputed = program_again(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
     z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
-    for (int t = 0; t < z->d.m->ntensors; t++) {
-        z->begin[t] = z->all_q;
-        z->q[t] = part(&z->d, &z->d.m->tensors[t]);
-        z->place[t] = -1;
-        if (z->d.m->tensors[t].frozen)
-            continue;
-        z->place[t] = z->ntrained;
-        z->trained[z->ntrained++] = t;
-        z->all_q += z->q[t];
-    }
+    order_tensors(z);
     z3_away_setup(z);
     z3_int8_setup(z);
     declare(z);
@@ -398,7 +424,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         z->reduced.event[i] = sched_event(s);
     }
     for (int t = 0; t < z->d.m->ntensors; t++)
-        sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
+        sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z3_cut_of(z, t)->n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
     z3_trace_hooks(&z->trace, s->module_hooks);
@@ -453,6 +479,9 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
             rc = fail("%s", z.disk.why);
         if (z.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
+        if (z.zero_init && local->plan->parallel.expert > 1)
+            sched_note(s, "under zero.Init AutoEP gathers the experts of a block whole on every rank, block by block, before they are shared "
+                          "out: not in the schedule");
         sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");
         if (local->plan->accumulation == 1)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "

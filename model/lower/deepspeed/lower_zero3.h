@@ -4,7 +4,8 @@
  * partitioned_param_coordinator}.py and runtime/comm/coalesced_collectives.py of
  * 0.19.6; functions are named at the entries.
  *
- * Every parameter is partitioned by itself: q = ceil(numel/N) elements a rank.
+ * Every parameter is partitioned by itself: q = ceil(numel/N) elements a rank; with AutoEP those of experts over the ranks that have the
+ * same experts.
  * lower_zero3.c is init and micro-steps, lower_zero3_step.c the step,
  * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
  * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
@@ -19,8 +20,8 @@
 #include "model/lower/deepspeed/lower_ds.h"
 #include "model/lower/deepspeed/zero3_coordinator.h"
 
-/* How ranks share each tensor: parts of `times` * q elements, one for each of n ranks, of which this is the `rank`-th. */
-struct z3_cut { int64_t n, rank, times; };
+/* How ranks share each tensor: parts of `times` * q elements, one for each of n ranks of a group, of which this is the `rank`-th. */
+struct z3_cut { int64_t n, rank, times; enum group among; };
 
 /* How a gathered parameter is held. */
 enum z3_held { Z3_COPY, Z3_PADDED, Z3_VIEW };   /* a copy; the padded buffer; a view of a flat one */
@@ -33,6 +34,8 @@ struct z3_gather {
     int64_t  cap;
     const struct z3_cut *cut;       /* what the ranks gave to it */
     int      left;
+    int      with;                  /* the record of the same call's tensors of the other kind; -1: none */
+    bool     leads;                 /* before that one */
     int      layout;                /* of the flat buffer, once gathered */
     int      kind;                  /* the flat buffer holds codes: of kinds[]; -1: numbers */
     bool     done;                  /* awaited once */
@@ -92,7 +95,16 @@ struct z3 {
 
     int lp, ipg, grad_buffer;
     struct ds_families copy, padded, partition, grads;
-    struct z3_cut cut;              /* of the partitions */
+    struct z3_cut cut, expert_cut;  /* of the partitions; of the experts' that ranks share out */
+    int       *belongs;             /* each tensor to a parameter group: ds_parameter_groups() */
+
+    /* torch._grouped_mm() saves views of the experts' weights, and what they were gathered into stays until their backward, though they
+     * are released, and gathered once more: into the second of two buffers (`which`).  1 + how it is held + 4 `which`, 0: nothing is
+     * kept; the record of an all-reduced one. */
+    bool       stays;               /* what the module that is released saved has its backward to come */
+    uint8_t   *which, *kept;
+    int       *kept_gather;
+    int       *apart;               /* for gathers of tensors of both kinds */
 
     /* ZeRO++'s hpZ: a second copy of the parameters, cut among the ranks of GROUP_SECONDARY. */
     struct z3_second {
@@ -307,8 +319,16 @@ void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what);
 /* ---- layouts; all are 0 where nobody asks ---- */
 /* Families, once their tensors and groups are known. */
 void z3_describe(struct z3 *z);
-/* Elements that a rank's part of a tensor has, padding left out, and its first one; of the partitions; of any cut. */
-int64_t z3_part(const struct z3 *z, int tensor, int64_t rank, int64_t *from);
+static inline const struct z3_cut *z3_cut_of(const struct z3 *z, int t)
+{
+    return ds_is_of_experts(&z->d, &z->d.m->tensors[t]) ? &z->expert_cut : &z->cut;
+}
+
+/* This rank has all of it. */
+static inline bool z3_is_alone(const struct z3 *z, int t) { return z3_cut_of(z, t)->n < 2; }
+
+/* Elements that this rank's part of a tensor has, padding left out, and its first one; those of a rank by any cut. */
+int64_t z3_part(const struct z3 *z, int tensor, int64_t *from);
 int64_t z3_part_of(const struct z3 *z, const struct z3_cut *c, int tensor, int64_t rank, int64_t *from);
 /* This rank's parts of those that train at their place among the parts of all such, counted from element `begin`. */
 int  z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin);
@@ -342,6 +362,8 @@ void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);
 void z3_release(void *arg, int tensor);
+/* The backward of what saved views of it is over. */
+void z3_drop_view(struct z3 *z, int tensor);
 /* A parameter is gathered by itself, and compute waits: someone asked for it whose module does not have it. */
 void z3_gather_now(void *arg, int tensor);
 /* Action of the last entry on a parameter that is there; the partition itself, on one rank. */

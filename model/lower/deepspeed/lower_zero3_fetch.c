@@ -84,6 +84,7 @@ int z3_take_record(struct z3 *z, int family, const int *tensors, int n)
         z->gather_of[tensors[i]] = r;
     }
     g->n = g->left = n;
+    g->with = -1;
     g->done = false;
     g->kind = -1;
     return r;
@@ -110,7 +111,7 @@ static bool own_frozen(struct z3 *z, int what, const int *tensors, int n)
         trains |= !frozen;
         if (!frozen || !z->d.s->detailed)
             continue;
-        part = z3_part(z, tensors[i], z->d.rank, &from);
+        part = z3_part(z, tensors[i], &from);
         ds_act_part(&z->d, &z->partition, what, tensors[i], from, part, 0);
     }
     return trains;
@@ -127,16 +128,23 @@ static struct ds_families *family_of(struct z3 *z, int t)
     return z->held[t] == Z3_COPY ? &z->copy : &z->padded;
 }
 
+/* Its buffer: the one that no view keeps. */
+static void take_buffer(struct z3 *z, int t, enum z3_held how)
+{
+    z->held[t] = (uint8_t)how;
+    z->which[t] = z->kept[t] > 0 && z->kept[t] <= 4;
+}
+
 void z3_use(struct z3 *z, int what, int t)
 {
     const struct z3_gather *g;
 
-    if (z->d.n < 2 && !z->away.params) {
+    if (z3_is_alone(z, t) && !z->away.params) {
         z3_own_parts(z, what, &t, 1);
         return;
     }
     if (z->held[t] != Z3_VIEW) {
-        ds_act(&z->d, family_of(z, t), what, t, 0);
+        ds_act(&z->d, family_of(z, t), what, t, z->which[t]);
         return;
     }
     g = &z->gathers[z->gather_of[t]];
@@ -149,7 +157,7 @@ void z3_fill(struct z3 *z, int what, int t)
         z3_use_here(z, ACT_R, t);
     else
         z3_own_parts(z, ACT_R, &t, 1);
-    ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
+    ds_act(&z->d, &z->padded, what | ACT_W, t, z->which[t]);
 }
 
 /* From which parts a parameter is gathered. */
@@ -157,14 +165,13 @@ static bool from_second(const struct z3 *z, int t) { return z->second.on && z->s
 
 struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems)
 {
-    struct op *o = sched_coll(z->d.s, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, cut == &z->cut ? GROUP_DATA : GROUP_SECONDARY, t,
-                              RED_NONE, elems);
+    struct op *o = sched_coll(z->d.s, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, cut->among, t, RED_NONE, elems);
 
     o->after = AFTER(z->gather_stream);
     return o;
 }
 
-static const struct z3_cut *cut_of(const struct z3 *z, int t) { return from_second(z, t) ? &z->second.cut : &z->cut; }
+static const struct z3_cut *source_of(const struct z3 *z, int t) { return from_second(z, t) ? &z->second.cut : z3_cut_of(z, t); }
 
 /* _all_gather_sequential: into the buffer that becomes the parameter. */
 static void gather_one(struct z3 *z, int t)
@@ -173,12 +180,12 @@ static void gather_one(struct z3 *z, int t)
 
     if (z->away.params)
         z3_bring(z, z->gather_stream, z3_phase(z), t);
-    z->held[t] = Z3_PADDED;
-    z3_all_gather(z, cut_of(z, t), z->d.dt, z->q[t] * z->d.n)->record = z->gathers[r].event;
+    take_buffer(z, t, Z3_PADDED);
+    z3_all_gather(z, source_of(z, t), z->d.dt, z->q[t] * z3_cut_of(z, t)->n)->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
     if (from_second(z, t)) {
         z3_second_act(z, ACT_R, t);
-        ds_act(&z->d, &z->padded, ACT_ALLOC | ACT_W, t, 0);
+        ds_act(&z->d, &z->padded, ACT_ALLOC | ACT_W, t, z->which[t]);
     } else {
         z3_fill(z, ACT_ALLOC, t);
     }
@@ -243,13 +250,13 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
 static void gather_flat(struct z3 *z, const int *tensors, int n)
 {
     struct ds *d = &z->d;
-    const struct z3_cut *cut = cut_of(z, tensors[0]);
-    bool views = z->by_all_reduce && cut == &z->cut;
+    const struct z3_cut *cut = source_of(z, tensors[0]);
+    bool views = z->by_all_reduce && cut != &z->second.cut;
     int64_t mine = 0;
 
     for (int i = 0; i < n; i++) {
         mine += cut->times * z->q[tensors[i]];
-        z->held[tensors[i]] = views ? Z3_VIEW : Z3_COPY;
+        take_buffer(z, tensors[i], views ? Z3_VIEW : Z3_COPY);
     }
     int r = z3_take_record(z, ds_scratch(d, views ? CAT_UNSHARDED : CAT_ALL_GATHER,
                                       "flat gather buffer", round512(mine * cut->n * d->e)), tensors, n);
@@ -278,7 +285,7 @@ static void gather_alone(struct z3 *z, const int *tensors, int n)
 static void gather_alike(struct z3 *z, const int *tensors, int n)
 {
     if (z->int8) {
-        z3_int8_gather(z, tensors, n, cut_of(z, tensors[0]));
+        z3_int8_gather(z, tensors, n, source_of(z, tensors[0]));
         return;
     }
     if (n > 1 && !z->sequential) {
@@ -302,6 +309,32 @@ static void gather_apart(struct z3 *z, const int *tensors, int n)
     }
 }
 
+/* all_gather_coalesced, one call for each group of ranks; where that is one rank the parameter is its partition (_no_gather_coalesced).
+ * Which group comes first is that of a set's first element there: any.  What is gathered by both is awaited, and given up, together
+ * (MultipleAllGatherHandles). */
+static void gather_by_group(struct z3 *z, const int *tensors, int n)
+{
+    const struct z3_cut *of[] = { &z->cut, &z->expert_cut };
+    int record[] = { -1, -1 };
+
+    for (int k = 0; k < 2; k++) {
+        int some = 0;
+        for (int i = 0; i < n; i++)
+            if (z3_cut_of(z, tensors[i]) == of[k])
+                z->apart[some++] = tensors[i];
+        if (some == 0 || of[k]->n < 2)
+            continue;
+        gather_alike(z, z->apart, some);
+        record[k] = z->gather_of[z->apart[0]];
+    }
+    if (record[0] < 0 || record[1] < 0 || z->sequential || z->by_all_reduce)
+        return;
+    z->gathers[record[0]].with = record[1];
+    z->gathers[record[1]].with = record[0];
+    z->gathers[record[0]].leads = true;
+    z->gathers[record[1]].leads = false;
+}
+
 void z3_gather(void *arg, const int *tensors, int n)
 {
     struct z3 *z = arg;
@@ -310,7 +343,7 @@ void z3_gather(void *arg, const int *tensors, int n)
     if (z->d.n > 1 && z->second.on)
         gather_apart(z, tensors, n);
     else if (z->d.n > 1)
-        gather_alike(z, tensors, n);
+        gather_by_group(z, tensors, n);
     else if (z->away.params)
         gather_alone(z, tensors, n);
 }
@@ -326,7 +359,7 @@ void z3_gather_now(void *arg, int t)
         return;
     if (z->away.params)
         z3_bring(z, STREAM_COMPUTE, z3_phase(z), t);
-    z->held[t] = Z3_PADDED;
+    take_buffer(z, t, Z3_PADDED);
     struct op *o = ds_coll(&z->d, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
     o->after = AFTER(STREAM_COMPUTE);
     sched_of(z->d.s, "parameter", t, 0);
@@ -366,7 +399,60 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
     sched_does(s, COPY_SET, 1);
     sched_act_as(s, ACT_R, g->family, g->instance, 0, g->layout);
     for (int i = 0; i < g->n; i++)
-        ds_act(&z->d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], 0);
+        ds_act(&z->d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], z->which[g->tensors[i]]);
+}
+
+/* All that a call gathered. */
+static void await_call(struct z3 *z, struct z3_gather *g)
+{
+    struct z3_gather *other = g->with >= 0 ? &z->gathers[g->with] : NULL;
+
+    if (other && !g->leads)
+        first_wait(z, other);
+    first_wait(z, g);
+    if (other && g->leads)
+        first_wait(z, other);
+    g->done = true;
+    if (other)
+        other->done = true;
+}
+
+static void drop_flat(struct z3 *z, const struct z3_gather *g)
+{
+    if (g->family < 0)
+        return;
+    sched_act(z->d.s, ACT_FREE, g->family, g->instance, 0);
+    if (g->kind >= 0)
+        z3_int8_drop(z, g);
+}
+
+/* Its last parameter has been awaited: the last entry, if one was issued, or else one of its own frees flat buffers.  Was any issued? */
+static bool end_call(struct z3 *z, int record, bool issued)
+{
+    const struct z3_gather *g = &z->gathers[record], *other = g->with >= 0 ? &z->gathers[g->with] : NULL;
+    bool flat = g->family >= 0 || (other && other->family >= 0);
+    int with = g->with;
+
+    if (other && other->left > 0)
+        return issued;
+    if (flat && !issued)
+        sched_op(z->d.s, OP_MEMORY, z->gather_stream, z3_phase(z), "drop flat buffer");
+    drop_flat(z, g);
+    if (other) {
+        drop_flat(z, other);
+        give_back(z, with);
+    }
+    give_back(z, record);
+    return issued || flat;
+}
+
+/* NoGatherHandle.wait(): the issuing thread waits for all that was gathered before. */
+static void wait_alone(struct z3 *z)
+{
+    if (z->d.n < 2)
+        return;
+    z3_block(z, z->gather_stream, z3_phase(z), "await the parameters");
+    z->fetched.n = 0;
 }
 
 void z3_await(void *arg, int t)
@@ -374,26 +460,19 @@ void z3_await(void *arg, int t)
     struct z3 *z = arg;
     bool issued = false;
 
-    if (z->d.n < 2 && !z->away.params)
+    if (z3_is_alone(z, t) && !z->away.params) {
+        wait_alone(z);
         return;
+    }
     struct z3_gather *g = &z->gathers[z->gather_of[t]];
     z3_ring_wait(z, &z->fetched, z3_phase(z));
     if (!g->done) {
-        first_wait(z, g);
-        issued = g->done = true;
+        await_call(z, g);
+        issued = true;
         z->gather_dirty = true;
     }
-    if (z->held[t] != Z3_VIEW && --g->left == 0) {
-        if (g->family >= 0) {
-            if (!issued)
-                sched_op(z->d.s, OP_MEMORY, z->gather_stream, z3_phase(z), "drop flat buffer");
-            sched_act(z->d.s, ACT_FREE, g->family, g->instance, 0);
-            if (g->kind >= 0)
-                z3_int8_drop(z, g);
-            issued = true;
-        }
-        give_back(z, z->gather_of[t]);
-    }
+    if (z->held[t] != Z3_VIEW && --g->left == 0)
+        issued = end_call(z, z->gather_of[t], issued);
     /* An event of a wait that issued nothing is that of the one before. */
     z3_ring_record(z, &z->fetched, issued);
 }
@@ -413,26 +492,93 @@ void z3_ready(void *arg, int module)
 
 /* ---- releasing ---- */
 
+/* One entry frees all that goes at a moment. */
+static void release_entry(struct z3 *z)
+{
+    struct schedules *s = z->d.s;
+
+    if (z->release_op == s->nops - 1)
+        return;
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "release");
+    z->release_op = s->nops - 1;
+}
+
+/* Of a flat buffer the last view goes: the record is free. */
+static bool last_view(struct z3 *z, int record)
+{
+    if (--z->gathers[record].left > 0)
+        return false;
+    give_back(z, record);
+    return true;
+}
+
+/* Its module saved views of it, whose backward is to come: of experts' weights, and in a recomputation of all (torch.utils.checkpoint
+ * detaches what is saved, which then has the gathered data; of models without experts this has not been recorded, and is left out). */
+static bool is_kept(const struct z3 *z, int t)
+{
+    bool again = z->pass == PASS_BACKWARD && z->d.m->experts > 0;
+
+    return z->stays && (again || role_is_of_experts(z->d.m->tensors[t].role)) && z->kept[t] == 0;
+}
+
 void z3_release(void *arg, int t)
 {
     struct z3 *z = arg;
-    struct schedules *s = z->d.s;
 
-    if (z->d.n < 2 && !z->away.params)
+    if (z3_is_alone(z, t) && !z->away.params)
         return;
     z3_second_keep(z, z3_phase(z), t);
     z3_give_buffer(z, t);
-    if (z->held[t] == Z3_VIEW) {
-        int r = z->gather_of[t];
-        if (--z->gathers[r].left > 0)
-            return;
-        give_back(z, r);
+    if (is_kept(z, t)) {
+        z->kept[t] = (uint8_t)(1 + z->held[t] + 4 * z->which[t]);
+        z->kept_gather[t] = z->gather_of[t];
+        return;
     }
-    if (z->release_op != s->nops - 1) {
-        sched_op(s, OP_MEMORY, STREAM_COMPUTE, z3_phase(z), "release");
-        z->release_op = s->nops - 1;
-    }
+    if (z->held[t] == Z3_VIEW && !last_view(z, z->gather_of[t]))
+        return;
+    release_entry(z);
     z3_use(z, ACT_FREE, t);
+}
+
+void z3_drop_view(struct z3 *z, int t)
+{
+    int kept = z->kept[t] - 1;
+    const struct z3_gather *g = &z->gathers[z->kept_gather[t]];
+
+    if (kept < 0)
+        return;
+    z->kept[t] = 0;
+    if (kept % 4 == Z3_VIEW && !last_view(z, z->kept_gather[t]))
+        return;
+    release_entry(z);
+    if (kept % 4 == Z3_VIEW)
+        sched_act_as(z->d.s, ACT_FREE, g->family, g->instance, 0, g->layout);
+    else
+        ds_act(&z->d, kept % 4 == Z3_COPY ? &z->copy : &z->padded, ACT_FREE, t, kept / 4);
+}
+
+/* The persistent parameters of a cut: buffers, then gathers. */
+static void gather_cut(struct z3 *z, const struct z3_cut *cut)
+{
+    struct ds *d = &z->d;
+    bool any = false;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        any |= z->coord.persistent[t] && z3_cut_of(z, t) == cut;
+    if (!any || cut->n < 2)
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "persistent parameters");
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t] && z3_cut_of(z, t) == cut)
+            ds_act(d, &z->padded, ACT_ALLOC, t, 0);
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t] && z3_cut_of(z, t) == cut) {
+            struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_GATHER, cut->among, d->dt, RED_NONE, z->q[t] * cut->n);
+            o->after = AFTER(STREAM_COMPUTE);
+            sched_of(d->s, "parameter", t, 0);
+            z3_fill(z, 0, t);
+        }
+    ds_synchronize(d, PHASE_OPTIMIZER, "synchronize");
 }
 
 /* _post_step: a buffer and a gather for each persistent parameter. */
@@ -445,7 +591,7 @@ void z3_gather_persistent(struct z3 *z)
         if (z->coord.persistent[t]) {
             z->coord.flying -= z->coord.status[t] == Z3_INFLIGHT ? d->m->tensors[t].numel : 0;
             z->coord.status[t] = Z3_AVAILABLE;
-            z->held[t] = Z3_PADDED;
+            take_buffer(z, t, Z3_PADDED);
             if (z->away.params && d->n < 2)
                 z3_bring_whole(z, STREAM_COMPUTE, PHASE_OPTIMIZER, t);
             else if (z->away.params)
@@ -459,19 +605,8 @@ void z3_gather_persistent(struct z3 *z)
             z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the parameters");
         return;
     }
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "persistent parameters");
-    for (int t = 0; t < d->m->ntensors; t++)
-        if (z->coord.persistent[t])
-            ds_act(d, &z->padded, ACT_ALLOC, t, 0);
-    for (int t = 0; t < d->m->ntensors; t++)
-        if (z->coord.persistent[t]) {
-            struct op *o = ds_coll(d, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
-                                   z->q[t] * d->n);
-            o->after = AFTER(STREAM_COMPUTE);
-            sched_of(d->s, "parameter", t, 0);
-            z3_fill(z, 0, t);
-        }
-    ds_synchronize(d, PHASE_OPTIMIZER, "synchronize");
+    gather_cut(z, &z->cut);
+    gather_cut(z, &z->expert_cut);
     if (!z->away.params)
         return;
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop partitions");

@@ -109,7 +109,7 @@ static void act_whole(struct z3 *z, int what, const struct in_bucket *g)
 static void act_part(struct z3 *z, int what, const struct in_bucket *g)
 {
     struct ds *d = &z->d;
-    int64_t from, n = z3_part(z, g->tensor, d->rank, &from);
+    int64_t from, n = z3_part(z, g->tensor, &from);
 
     if (g->buf < 0) {
         ds_act_part(d, &z->grads, what, g->tensor, from, n, from * d->ce);
@@ -220,7 +220,7 @@ static void mean(struct z3 *z, int t, int64_t numel, int64_t groups, int before)
 {
     struct ds *d = &z->d;
     struct z3_int4 *q = &z->int4;
-    int64_t mine = numel / d->n, from, n = z3_part(z, t, d->rank, &from);
+    int64_t mine = numel / d->n, from, n = z3_part(z, t, &from);
 
     copy(z, "dequantise", numel / (2 * q->ranks) + 4 * (groups / q->ranks), 2 * (numel / q->ranks), 1);
     sched_quantises(d->s, COPY_DEQUANTIZE, (struct quant){ numel / q->ranks, groups / q->ranks, 4, 1, 1 }, 1);
@@ -297,7 +297,7 @@ static void keep(struct z3 *z, const struct in_bucket *all, int cast)
     z3_keep_parts(z, parts);
     for (int i = 0; i < z->nbucket; i++) {
         int t = all[i].tensor;
-        int64_t from, n = z3_part(z, t, d->rank, &from);
+        int64_t from, n = z3_part(z, t, &from);
         if (!falls_back(d, &d->m->tensors[t]))
             ds_act_part(d, &z->int4.part, ACT_R | ACT_FREE, t, from, n, 0);
         else if (d->m->tensors[t].numel % d->n)

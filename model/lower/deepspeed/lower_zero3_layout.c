@@ -15,12 +15,17 @@ int64_t z3_part_of(const struct z3 *z, const struct z3_cut *c, int t, int64_t ra
     return numel - *from < part ? numel - *from : part;
 }
 
-int64_t z3_part(const struct z3 *z, int t, int64_t rank, int64_t *from) { return z3_part_of(z, &z->cut, t, rank, from); }
-
-/* A rank's part of a tensor. */
-static void slice(const struct z3 *z, enum holds h, enum dtype dt, int t, int64_t rank, int64_t at)
+int64_t z3_part(const struct z3 *z, int t, int64_t *from)
 {
-    int64_t from, n = z3_part(z, t, rank, &from);
+    const struct z3_cut *c = z3_cut_of(z, t);
+
+    return z3_part_of(z, c, t, c->rank, from);
+}
+
+/* This rank's part of a tensor. */
+static void slice(const struct z3 *z, enum holds h, enum dtype dt, int t, int64_t at)
+{
+    int64_t from, n = z3_part(z, t, &from);
 
     sched_slice(z->d.s, h, dt, t, from, n, at);
 }
@@ -31,7 +36,7 @@ int z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, 
 
     for (int i = 0; i < n && layout; i++)
         if (!tensor(z, tensors[i])->frozen)
-            slice(z, h, dt, tensors[i], z->d.rank, (z->begin[tensors[i]] - begin) * dtype_bytes(dt));
+            slice(z, h, dt, tensors[i], (z->begin[tensors[i]] - begin) * dtype_bytes(dt));
     return layout;
 }
 
@@ -98,7 +103,7 @@ int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors
     int64_t at = 0;
 
     for (int i = 0; i < n && layout; i++) {
-        slice(z, h, dt, tensors[i], z->d.rank, at);
+        slice(z, h, dt, tensors[i], at);
         at += round512(z->q[tensors[i]] * dtype_bytes(dt));
     }
     return layout;
@@ -110,7 +115,7 @@ static int inside(const struct z3 *z, enum holds h, enum dtype dt, const int *te
     int64_t at = 0;
 
     for (int i = 0; i < n && layout; i++) {
-        int64_t from, part = z3_part(z, tensors[i], z->d.rank, &from);
+        int64_t from, part = z3_part(z, tensors[i], &from);
         if (i >= first)
             sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
         at += tensor(z, tensors[i])->numel * dtype_bytes(dt);
@@ -124,7 +129,7 @@ int z3_aligned_parts(const struct z3 *z, const int *tensors, int n)
     int64_t at = 0;
 
     for (int i = 0; i < n && layout; i++) {
-        slice(z, HOLDS_PARAM, z->d.dt, tensors[i], z->d.rank, at);
+        slice(z, HOLDS_PARAM, z->d.dt, tensors[i], at);
         at += round_up(z->q[tensors[i]], z->files.align) * z->d.e;
     }
     return layout;
@@ -145,7 +150,7 @@ int z3_disk_piece(const struct z3 *z, int t, int64_t at, int64_t n, int64_t byte
     int layout = sched_layout(z->d.s, 0);
     int64_t from;
 
-    z3_part(z, t, z->d.rank, &from);
+    z3_part(z, t, &from);
     sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from + at, n, bytes);
     return layout;
 }
@@ -167,7 +172,7 @@ static void describe_files(struct z3 *z, struct z3_group *g)
         for (int i = g->first; i < g->last; i++) {
             int t = z->trained[i];
             int64_t n = z3_disk_written(z, t), at = way ? in_files : z->begin[t] - z3_group_begin(z, g);
-            z3_part(z, t, z->d.rank, &from);
+            z3_part(z, t, &from);
             if (n > 0)
                 sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from, n, at * 4);
             in_files += way ? n : 0;
@@ -203,7 +208,7 @@ static void describe_group(struct z3 *z, struct z3_group *g)
         return;
     }
     for (int i = 0; i < n; i++)
-        slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i], z->d.rank,
+        slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i],
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
 }
 
@@ -227,7 +232,7 @@ void z3_describe(struct z3 *z)
     z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors; those that become one described where they are written */
     z->partition.dtype = d->dt;
     for (int t = 0; t < d->m->ntensors; t++) {
-        int64_t from, n = z3_part(z, t, d->rank, &from);
+        int64_t from, n = z3_part(z, t, &from);
         if (tensor(z, t)->frozen)
             ds_hold_part(d, &z->partition, t, n, from);
     }

@@ -151,7 +151,7 @@ void z3_away_group(struct z3 *z, struct z3_group *g)
 void z3_away_partition(struct z3 *z, int t)
 {
     struct ds *d = &z->d;
-    int64_t from, n = z3_part(z, t, d->rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     if (n > 0) {
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", n * d->e, n * d->e);
@@ -188,7 +188,7 @@ void z3_away_flatten(struct z3 *z)
     int comes = ACT_ALLOC, moved = 0;
 
     for (int t = 0; t < d->m->ntensors; t++) {
-        int64_t from, n = z3_part(z, t, d->rank, &from);
+        int64_t from, n = z3_part(z, t, &from);
         if (!z3_in_flat(z, t))
             continue;
         if (z3_has_file(z, t)) {
@@ -382,7 +382,7 @@ void z3_away_gradients(struct z3 *z)
 
 void z3_use_here(struct z3 *z, int what, int t)
 {
-    int64_t from, n = z3_part(z, t, z->d.rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     ds_act_part(&z->d, &z->away.here, what, t, from, n, 0);
 }
@@ -427,7 +427,7 @@ static void act_stays(struct z3 *z, int what, const struct part *p)
 {
     int64_t from;
 
-    z3_part(z, p->tensor, z->d.rank, &from);
+    z3_part(z, p->tensor, &from);
     ds_act_part(&z->d, &z->disk.wide, what, p->tensor, from, p->n, 0);
 }
 
@@ -589,7 +589,7 @@ void z3_away_parts(struct z3 *z, const struct z3_wire *w)
     struct z3_wire from = z->d.comm != z->accum && !w->cast ? cast_parts(z, w) : *w;
 
     for (int i = 0; i < z->nbucket; i++) {
-        int64_t begin, n = z3_part(z, z->bucket[i], z->d.rank, &begin);
+        int64_t begin, n = z3_part(z, z->bucket[i], &begin);
         if (n > 0)
             one_part(z, &from, z->bucket[i], n);
     }

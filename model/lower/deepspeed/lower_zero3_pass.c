@@ -71,6 +71,8 @@ static void settle(struct z3 *z)
         if (ready_kernel(z, z->pending[i]) >= k)
             k = ready_kernel(z, z->pending[i]) + 1;
     compute(z, k);
+    for (int i = 0; i < z->npending; i++)
+        z3_drop_view(z, z->pending[i]);
     z3_add_grads(z, z->pending, z->npending);
     z->npending = 0;
 }
@@ -87,6 +89,7 @@ static void gradient(struct z3 *z, int t)
     }
     settle(z);
     compute(z, ready_kernel(z, t) + 1);      /* it exists while the bucket is reduced */
+    z3_drop_view(z, t);
     z3_flush(z);
     z3_add_grads(z, &t, 1);
 }
@@ -133,7 +136,11 @@ static void release(struct z3 *z, const struct z3_event *e)
         if (!is_of(&p->kernels[z->pass][k], m))
             break;
     compute(z, k);
+    z->stays = !e->backward && (z->pass == PASS_BACKWARD || !piece_is_recomputed(z->piece) || !recompute_whole(z->d.p->recompute));
     z3_coord_release(&z->coord, e);
+    z->stays = false;
+    for (int i = 0; i < m->n && e->backward; i++)       /* those that have no gradient */
+        z3_drop_view(z, m->first + i);
     if (z->using == e->module)
         z->using = -1;
 }

@@ -7,12 +7,22 @@
 
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
+/* All gradients of a bucket are reduced among the same ranks. */
+static bool has_others(const struct z3 *z, int t)
+{
+    int with = z->nbucket > 0 ? z->bucket[0] : z->npending > 0 ? z->pending[0] : t;
+
+    return z3_cut_of(z, with) != z3_cut_of(z, t);
+}
+
 bool z3_flushes(const struct z3 *z, int t, int64_t waiting)
 {
     int64_t elements = z->elements + waiting;
 
-    return elements > 0 && elements + numel(z, t) > z->d.p->ds.reduce_bucket_size;
+    return elements > 0 && (has_others(z, t) || elements + numel(z, t) > z->d.p->ds.reduce_bucket_size);
 }
+
+static const struct z3_cut *bucket_cut(const struct z3 *z) { return z3_cut_of(z, z->bucket[0]); }
 
 static bool is_copied(const struct z3 *z, int64_t elements, int t)
 {
@@ -75,7 +85,7 @@ static void act_all(struct z3 *z, int what, const struct z3_wire *w)
 void z3_act_own(struct z3 *z, int what, const struct z3_wire *w)
 {
     int t = z->bucket[0];
-    int64_t from, n = z3_part(z, t, z->d.rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     if (w->buf >= 0)
         sched_act_as(z->d.s, what, w->buf, 0, 0, w->own);
@@ -173,9 +183,10 @@ static void read_bucket(struct z3 *z, int cast)
 static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
 {
     struct ds *d = &z->d;
-    struct z3_wire w = { .buf = cast, .own = z3_chunk(z, &z->cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
+    const struct z3_cut *cut = bucket_cut(z);
+    struct z3_wire w = { .buf = cast, .own = z3_chunk(z, cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
 
-    if (z->nbucket == 1 && numel(z, z->bucket[0]) % d->n == 0) {
+    if (z->nbucket == 1 && numel(z, z->bucket[0]) % cut->n == 0) {
         w.all = in_bucket(z, z->bucket, 1, 0);
         if (cast < 0 && z3_in_buffer(z))
             w.buf = z->ipg;
@@ -185,7 +196,7 @@ static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
     copy(z, "concatenate parts", z->elements * d->ce, all * d->ce);
     sched_does(d->s, COPY_SET, 1);
     w.buf = ds_scratch(d, CAT_REDUCE_SCATTER, "reduce-scatter buffer", round512(all * d->ce));
-    w.all = z3_chunks(z, &z->cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
+    w.all = z3_chunks(z, cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
     w.passing = true;
     read_bucket(z, cast);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, w.buf, 0, 0, w.all);
@@ -193,27 +204,49 @@ static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
 }
 
 /* Averages are taken before the sum. */
-static void divide(struct z3 *z, const struct z3_wire *w, int64_t bytes)
+static void divide(struct z3 *z, const struct z3_wire *w, int64_t bytes, int64_t by)
 {
     copy(z, "divide", bytes, bytes);
-    sched_does(z->d.s, COPY_SET, 1.0 / (double)z->d.n);
+    sched_does(z->d.s, COPY_SET, 1.0 / (double)by);
     act_all(z, ACT_RW, w);
+}
+
+/* Experts' gradients are averages over all ranks, whose tokens they have (_gradient_averaging_world_size): the parts once more, each
+ * multiplied into a tensor of its own. */
+static void scale_parts(struct z3 *z, struct z3_wire *w, int64_t parts)
+{
+    struct ds *d = &z->d;
+    int64_t bytes = 0;
+
+    if (bucket_cut(z) == &z->cut)
+        return;
+    for (int i = 0; i < z->nbucket; i++)
+        bytes += round512(z->q[z->bucket[i]] * d->ce);
+    copy(z, "scale", parts * d->ce, parts * d->ce);
+    sched_does(d->s, COPY_SET, (double)bucket_cut(z)->n / (double)d->n);
+    z3_act_own(z, w->passing ? ACT_R | ACT_FREE : ACT_R, w);
+    w->buf = ds_scratch(d, CAT_REDUCE_SCATTER, "gradient parts scaled", bytes);
+    w->own = z3_parts(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
+    w->passing = true;
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, w->buf, 0, 0, w->own);
 }
 
 static void reduce_scatter(struct z3 *z)
 {
     struct ds *d = &z->d;
+    const struct z3_cut *cut = bucket_cut(z);
     int64_t parts = 0;
     int cast = z3_cast_kept(z);
 
     for (int i = 0; i < z->nbucket; i++)
         parts += z->q[z->bucket[i]];
-    struct z3_wire w = concatenated(z, parts * d->n, cast);
-    divide(z, &w, parts * d->n * d->ce);
-    ds_coll(d, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, d->comm, RED_SUM, parts * d->n);
+    struct z3_wire w = concatenated(z, parts * cut->n, cast);
+    divide(z, &w, parts * cut->n * d->ce, cut->n);
+    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, cut->among, d->comm, RED_SUM, parts * cut->n);
     sched_of(d->s, "bucket", z->nth, 0);
     act_all(z, ACT_R, &w);
     z3_act_own(z, ACT_W, &w);
+    scale_parts(z, &w, parts);
     keep_parts(z, parts, &w, cast);
 }
 
@@ -225,8 +258,8 @@ static void all_reduce(struct z3 *z)
     struct z3_wire w = { .buf = z->ipg, .all = in_bucket(z, z->bucket, z->nbucket, 0) };
 
     w.own = w.all;                  /* every rank has all of it and keeps its parts */
-    divide(z, &w, bytes);
-    ds_coll(d, z->reduce_stream, PHASE_REDUCE, COLL_ALL_REDUCE, d->comm, RED_SUM, z->elements);
+    divide(z, &w, bytes, d->n);
+    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_ALL_REDUCE, bucket_cut(z)->among, d->comm, RED_SUM, z->elements);
     sched_of(d->s, "bucket", z->nth, 0);
     act_all(z, ACT_RW, &w);
     if (d->comm != z->accum) {

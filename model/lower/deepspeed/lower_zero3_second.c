@@ -28,7 +28,8 @@ void z3_second_setup(struct z3 *z)
     z->second.there = room_new(tensors, sizeof *z->second.there);
     z->second.list = room_new(tensors, sizeof *z->second.list);
     z->second.on = z->d.p->ds.zero_hpz_partition_size > 1 && z->d.n > 1;
-    z->second.cut = (struct z3_cut){ .n = ranks, .rank = z->d.rank % ranks, .times = z->d.n / ranks };
+    z->second.cut = (struct z3_cut){ .n = ranks, .rank = z->d.rank % ranks, .times = z->d.n / ranks,
+                                      .among = GROUP_SECONDARY };
 }
 
 void z3_second_declare(struct z3 *z)

@@ -22,8 +22,8 @@ static void overflow_check(struct z3 *z)
     o->after = AFTER(STREAM_COMPUTE);
 }
 
-/* Each sub-group's norm is summed over the ranks.  For the executor the last of these sums carries
- * what all sub-groups have added; the earlier ones move as many bytes. */
+/* Each sub-group's norm is summed over the ranks that share it; an experts' one also over those that share the experts out.  For the executor
+ * the last of these sums carries what all sub-groups have added; the earlier ones move as many bytes. */
 static void norms(struct z3 *z, uint8_t guard)
 {
     struct ds *d = &z->d;
@@ -31,6 +31,7 @@ static void norms(struct z3 *z, uint8_t guard)
 
     for (int i = 0; i < z->ngroups; i++) {
         const struct z3_group *g = &z->groups[i];
+        const struct z3_cut *cut = z3_cut_of(z, z->trained[g->first]);
         int64_t largest = 0;
         for (int k = g->first; k < g->last; k++)
             largest = z->q[z->trained[k]] > largest ? z->q[z->trained[k]] : largest;
@@ -39,9 +40,13 @@ static void norms(struct z3 *z, uint8_t guard)
         sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);
         sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
                                                          round512(largest * 8)), 0, 0);
-        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags |= guard;
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, cut->among, DT_FP64, RED_SUM, 1)->flags |= guard;
         sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
         ds_among_model(d, DT_FP64, RED_SUM);
+        if (cut == &z->cut)
+            continue;
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_EXPERT, DT_FP64, RED_SUM, 1)->flags |= guard;
+        sched_moves(d->s, OF_META);
     }
 }
 

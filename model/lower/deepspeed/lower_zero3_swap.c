@@ -115,7 +115,7 @@ void z3_disk_free(struct z3 *z)
 
 int64_t z3_disk_written(const struct z3 *z, int t)
 {
-    int64_t from, n = z3_part(z, t, z->d.rank, &from), aligned = n / z->disk.align * z->disk.align;
+    int64_t from, n = z3_part(z, t, &from), aligned = n / z->disk.align * z->disk.align;
 
     return n * 4 >= z->disk.least && aligned * 4 >= z->disk.least ? aligned : 0;
 }
@@ -138,7 +138,7 @@ void z3_disk_group(struct z3 *z, struct z3_group *g)
     g->aligned = round_up(g->elems, z->disk.align);
     for (int t = g->first; t < g->last; t++) {
         int64_t from;
-        g->has_grads |= z3_part(z, t, z->d.rank, &from) > 0;
+        g->has_grads |= z3_part(z, t, &from) > 0;
         g->grads_written += z3_disk_written(z, t);
     }
     g->file = file(z, "file of fp32 weights", g, g->aligned * 4);
@@ -263,7 +263,7 @@ static void rest_of_gradients(struct z3 *z, const struct z3_group *g, enum phase
     struct ds *d = &z->d;
 
     for (int t = g->first; t < g->last; t++) {
-        int64_t from, n = z3_part(z, t, d->rank, &from), at = z3_disk_written(z, t);
+        int64_t from, n = z3_part(z, t, &from), at = z3_disk_written(z, t);
         if (at == n)
             continue;
         sched_copy(d->s, STREAM_COMPUTE, ph, "gradient that is not on disk", (n - at) * 4, (n - at) * 4);
@@ -281,7 +281,7 @@ static void drop_rest(struct z3 *z, const struct z3_group *g, enum phase ph)
     bool any = false;
 
     for (int t = g->first; t < g->last; t++)
-        if (z3_disk_written(z, t) < z3_part(z, t, z->d.rank, &from)) {
+        if (z3_disk_written(z, t) < z3_part(z, t, &from)) {
             if (!any)
                 sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "drop gradients that were not on disk");
             any = true;

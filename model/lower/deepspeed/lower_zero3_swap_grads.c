@@ -112,7 +112,7 @@ static void insert(struct z3 *z, int t, int64_t n)
     int64_t from;
 
     make_space(z, n);
-    z3_part(z, t, z->d.rank, &from);
+    z3_part(z, t, &from);
     sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, "fp32 gradient to its buffer", n * 4, n * 4);
     sched_does(z->d.s, COPY_SET, 1);
     ds_act_part(&z->d, &z->disk.wide, ACT_R, t, from, n, 0);
@@ -128,7 +128,7 @@ static bool concerns(const struct z3 *z, int t)
 {
     int64_t from;
 
-    return z->groups[group_number(z, t)].disk && z3_part(z, t, z->d.rank, &from) > 0;
+    return z->groups[group_number(z, t)].disk && z3_part(z, t, &from) > 0;
 }
 
 /* Sub-group after sub-group, in the order in which the bucket has them. */
@@ -155,7 +155,7 @@ void z3_disk_drop(struct z3 *z)
     int64_t from;
 
     for (int i = 0; i < z->nbucket; i++)
-        if (concerns(z, z->bucket[i]) && z3_disk_written(z, z->bucket[i]) == z3_part(z, z->bucket[i], z->d.rank, &from))
+        if (concerns(z, z->bucket[i]) && z3_disk_written(z, z->bucket[i]) == z3_part(z, z->bucket[i], &from))
             ds_act(&z->d, &z->disk.wide, ACT_FREE, z->bucket[i], 0);
 }
 

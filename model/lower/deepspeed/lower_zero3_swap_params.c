@@ -106,7 +106,7 @@ void z3_files_free(struct z3 *z)
 
 static void act_file(struct z3 *z, int what, int t)
 {
-    int64_t from, n = z3_part(z, t, z->d.rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     ds_act_part(&z->d, &z->files.file, what, t, from, n, 0);
 }
@@ -119,7 +119,7 @@ static void act_buffer(struct z3 *z, int what, int t)
 
 void z3_act_partition(struct z3 *z, int what, int t)
 {
-    int64_t from, n = z3_part(z, t, z->d.rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     if (z3_in_flat(z, t))
         sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, &t, 1, 0));
@@ -260,7 +260,7 @@ static void write_file(struct z3 *z, int t)
 void z3_files_partition(struct z3 *z, int t)
 {
     struct ds *d = &z->d;
-    int64_t from, n = z3_part(z, t, d->rank, &from);
+    int64_t from, n = z3_part(z, t, &from);
 
     if (z->q[t] > keys(z)->buffer_size)
         z3_disk_refuse(z, "deepspeed.offload_param.buffer_size: smaller than the largest partition");

@@ -57,7 +57,7 @@ static struct z3_module own_tensors(const struct builder *b, const struct z3_nod
         const struct module *q = &m->modules[x->module];
         own.first = q->first + block * m->per_block;
         own.n = q->ntensors;
-        own.kernel_module = kernel_module(m, x->module);
+        own.kernel_module = x->no_hook ? -1 : kernel_module(m, x->module);      /* of two calls the first one's */
         for (int i = x->module + 1; x->leaf && i < m->nmodules && zero3_tree_below(&m->modules[i], x->path); i++) {
             own.n += m->modules[i].ntensors;
             own.more_modules++;
@@ -216,13 +216,13 @@ static void forward_block(struct builder *b, int block)
     border(b, Z3_LEAVE, piece, PASS_FORWARD, block);
 }
 
-/* The node whose saved tensor backward needs first: an active dropout's mask, else
+/* The node whose saved tensor backward needs first: an active dropout's mask, the scores by which experts are combined, else
  * the input of the last module with parameters. */
 static int first_needed(const struct builder *b)
 {
     for (int i = b->block.norder - 1; i >= 0; i--) {
         const struct z3_node *x = &b->block.node[abs(b->block.order[i]) - 1];
-        if (b->block.order[i] < 0 && (x->module >= 0 || (x->dropout && b->d->p->dropout > 0)))
+        if (b->block.order[i] < 0 && (x->module >= 0 || x->saves || (x->dropout && b->d->p->dropout > 0)))
             return -b->block.order[i] - 1;
     }
     return -1;
@@ -270,7 +270,8 @@ static void backward_block(struct builder *b, int block)
             backward_fetch(b, id, &b->block.node[node], block, node == until);
             if (node == until)
                 recompute(b, block, until);
-            grads(b, id, piece, block);
+            if (!b->block.node[node].no_hook)
+                grads(b, id, piece, block);
         } else {
             backward_release(b, id, &b->block.node[node], block);
         }

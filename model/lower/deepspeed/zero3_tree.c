@@ -16,12 +16,14 @@
  * ~  no hook in backward at all
  * ?  a dropout: where it is active, recomputation must reach its mask
  * %  a function, not a module: nn.functional.dropout
+ * $  what saves a tensor in any case: recomputation must reach it
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
  * #  a list: one module for each of its numbers
  * =  called once for each kind of layer, where these rotate by tables of their own
  * ^  a leaf: no hooks below it (DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py: Mixtral's and Qwen3's mixtures)
- * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
+ * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them; "+autoep" that of a mixture whose experts AutoEP
+ * shares out (AutoEPMoELayer, no leaf); in 0.19.6 a hook calls the gate once more, of which there is no backward (_register_logit_hook()). */
 struct tree { const char *families, *outer, *block; };
 
 #define LLAMA_OUTER "model![ embed_tokens! rotary_emb~= @ norm ] lm_head"
@@ -37,6 +39,18 @@ static const struct tree trees[] = {
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp^" },
     { " qwen3_moe ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm mlp^" },
+    { " mixtral+autoep ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ router[ gate ] experts combine%$ ]" },
+    { " mixtral+autoep-0.19.6 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ router[ gate gate~ ] experts combine%$ ]" },
+    { " qwen3_moe+autoep ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
+      "mlp[ router[ gate ] experts combine%$ ]" },
+    { " qwen3_moe+autoep-0.19.6 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
+      "mlp[ router[ gate gate~ ] experts combine%$ ]" },
     { " olmoe ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
       "mlp[ gate experts[ act_fn ] ]" },
@@ -203,10 +217,11 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
     bool container = false, optional = false, alibi = false, twice = false;
 
     *x = (struct z3_node){ .module = -1, .external = -1, .asks = -1 };
-    for (; len > 0 && strchr("!~?%*&=^[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?$%*&=^[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
+        x->saves |= word[len - 1] == '$';
         x->function |= word[len - 1] == '%';
         x->leaf |= word[len - 1] == '^';
         optional |= word[len - 1] == '*';
@@ -351,12 +366,15 @@ static const char *variant(const struct model *m, const struct family *f)
     return m->norm_place == NORM_OF_SUM ? "+sums" : "";
 }
 
+static const char *autoep_tree(const struct plan *p) { return plan_has_deepspeed_0_19_8(p) ? "+autoep" : "+autoep-0.19.6"; }
+
 void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
     const struct family *f = family_find(m->family);
-    const struct tree *t = p->kernels == KERNELS_DPX ? find_tree(m->family, "+dpx") : NULL;
+    const char *other = p->kernels == KERNELS_DPX ? "+dpx" : p->parallel.expert > 1 ? autoep_tree(p) : NULL;
+    const struct tree *t = other ? find_tree(m->family, other) : NULL;
     bool lora = training_is_lora(&m->training);
     char prefix[96];
     int first, n;

@@ -19,6 +19,7 @@ struct z3_node {
     bool no_release;                /* no release in backward */
     bool no_hook;                   /* no hook in backward at all */
     bool dropout;
+    bool saves;                     /* a tensor that recomputation makes again */
     bool function;                  /* called, but not a module: no hooks */
     bool dead_in, dead_out;         /* nothing needs a gradient of what it reads, what it makes; in a block: in the first one
                                      * (zero3_flow.c) */

@@ -2,7 +2,7 @@
 """Records the collectives that DeepSpeed issues with AutoEP (expert parallelism), as golden lists for dpx.
 
     python record_autoep.py OUTDIR [NAME ...]      one list a name, printed; all without names, into autoep-VERSION.txt and, of
-                                                   stage 3, which no lowering has, into autoep-VERSION-stage3.list
+                                                   stage 3, into autoep-VERSION-stage3.txt
 
 As ../collectives/record_deepspeed.py, whose ranks (CPU, gloo, four of them), phases and format these are.  `expert` is the group that
 shares out a block's experts, `expert_data` the ranks that have the same.  The router's choice is balanced: its top-k names experts one
@@ -58,6 +58,15 @@ CASES = {
     "mixtral-z0-e4-full": case("mixtral", 0, 4, recompute="full"),
     "mixtral-z3-e2": case("mixtral", 3, 2),
     "mixtral-z3-e4": case("mixtral", 3, 4),
+    "qwen3_moe-z3-e2-acc2-clip": case("qwen3_moe", 3, 2, accumulation=2, clip=1.0),
+    "mixtral-z3-e2-partitioned": case("mixtral", 3, 2, accumulation=2, stage3_param_persistence_threshold=0),
+    "mixtral-z3-e4-partitioned": case("mixtral", 3, 4, stage3_param_persistence_threshold=0),
+    "mixtral-z3-e2-ahead": case("mixtral", 3, 2, stage3_param_persistence_threshold=100, stage3_prefetch_bucket_size=6000,
+                                stage3_max_reuse_distance=0),
+    "qwen3_moe-z3-e2-full": case("qwen3_moe", 3, 2, recompute="full", stage3_param_persistence_threshold=0),
+    "mixtral-z3-e2-small-buckets": case("mixtral", 3, 2, reduce_bucket_size=20000),
+    "qwen3_moe-z3-e4-noscatter": case("qwen3_moe", 3, 4, reduce_scatter=False),
+    "mixtral-z3-e2-sub-groups": case("mixtral", 3, 2, sub_group_size=8000),
 }
 
 
@@ -174,7 +183,7 @@ def main():
     outdir, chosen = sys.argv[1], sys.argv[2:]
     head = "# recorded by record_autoep.py: deepspeed %s, torch %s, transformers %s" % (
         deepspeed.__version__, torch.__version__, base.transformers.__version__)
-    planned, stage3 = ("autoep-%s%s" % (deepspeed.__version__, end) for end in (".txt", "-stage3.list"))
+    planned, stage3 = ("autoep-%s%s" % (deepspeed.__version__, end) for end in (".txt", "-stage3.txt"))
     lists = {planned: [head], stage3: [head]}
     for model in MODELS.values():
         families.load_classes(model)

@@ -33,7 +33,8 @@ def fused_attn_fwd(is_training, max_q, max_kv, cu_q, cu_kv, q, k, v, *a, **more)
 
 
 def fused_attn_bwd(max_q, max_kv, cu_q, cu_kv, q, k, v, *a, **more):
-    return *(torch.zeros(x.shape, dtype=x.dtype) for x in (q, k, v)), None      # no bias has a gradient
+    made = (*(torch.zeros(x.shape, dtype=x.dtype) for x in (q, k, v)), None)    # no bias has a gradient
+    return made if more.get("softmax_type", "vanilla") == "vanilla" else (*made, torch.zeros(1, q.shape[2], 1, 1))
 
 
 def gather_along_first_dim(x, group, **more):
@@ -110,6 +111,14 @@ def attention():
         def __init__(self, config, *a, **more):
             super().__init__()
             self.config, self.stream = config, Nothing()
+            layer = more.get("layer_number", a[0] if a else 1)
+            self.sinks = config.softmax_type == "learnable"
+            self.window = (-1, 0)
+            if config.window_size and layer % (config.window_attn_skip_freq or layer + 1) != 0:     # is_layer_window_attention()
+                self.window = config.window_size
+            if self.sinks:                                              # DotProductAttention's
+                heads = config.num_attention_heads // config.tensor_model_parallel_size
+                self.softmax_offset = torch.nn.Parameter(torch.zeros(heads, dtype=config.params_dtype))
 
         def forward(self, q, k, v, *a, **more):
             c, kind = self.config.context_parallel_size, self.config.cp_comm_type
@@ -118,8 +127,10 @@ def attention():
             ranks = mpu.get_context_parallel_global_ranks()
             full = q.shape[0] * c
             lengths = torch.arange(q.shape[1] + 1, dtype=torch.int32) * full
+            sinks = dict(softmax_type="learnable", softmax_offset=self.softmax_offset.reshape(1, -1, 1, 1).to(torch.float32)) if self.sinks else {}
             out = te.attn_forward_func_with_cp(True, q, k, v, lengths, lengths, full, full, None, None, 0.0, group, ranks, self.stream, kind,
-                                               qkv_format="sbhd", attn_mask_type="causal", use_fused_attention=True, window_size=(-1, 0))
+                                               qkv_format="sbhd", attn_mask_type="causal", use_fused_attention=True, window_size=self.window,
+                                               **sinks)
             return out.reshape(q.shape[0], q.shape[1], -1)
 
     return ContextAttention

@@ -292,7 +292,21 @@ def sink_cases():
     yield oss("e2-interleaved-p2-v2-m4-d2", "interleaved", 4, dict(rm.pp(2, 2), expert=2), layers=8, accumulation=4)
 
 
-FILES = {"sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
+def sink_context_cases():
+    """Transformer Engine's context parallelism with sinks, which exchanges heads alone: TE_SOURCE names a checkout."""
+    def oss(name, what, world, grid, **more):
+        return make(name, what, world, grid, model=GPT_OSS, **more)
+
+    yield oss("c2-ulysses", "context parallelism", 2, rm.cp(2, "ulysses"))
+    yield oss("c4-ulysses", "4 ranks, a head of keys each", 4, rm.cp(4, "ulysses"))
+    yield oss("c2-d2-ulysses-acc2", "2 micro-steps", 4, rm.cp(2, "ulysses"), accumulation=2)
+    yield oss("e4-c2-d2-ulysses", "experts over the context's ranks, too", 4, dict(rm.cp(2, "ulysses"), expert=4))
+    yield oss("c2-ulysses-core", "attention's core recomputed", 2, rm.cp(2, "ulysses"), recompute="selective")
+    yield oss("e2-t2-sp-c2-ulysses-full", "tensor and sequence parallelism, every layer recomputed", 4,
+              dict(rm.cp(2, "ulysses"), tensor=2, sequence=True, expert=2, expert_tensor=1), recompute="full")
+
+
+FILES = {"sink_context": sink_context_cases, "sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
 
 
 def record(outdir, file, wanted):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Records, storage by storage, the memory of DeepSpeed's AutoEP (expert parallelism) on real CPU ranks.
+"""Records, storage by storage, the memory of DeepSpeed's AutoEP (expert parallelism), and of its own mixture of experts
+(deepspeed.moe.layer.MoE), on real CPU ranks.
 
     python record_cpu_autoep.py [--only SUBSTRING] [-o cpu_ranks_autoep.jsonl]
 
@@ -20,6 +21,7 @@ import record_cpu_ranks as base         # preloads, and starts this script anew
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../experts"))
 import record_autoep as autoep
+import record_moe as moe
 from record_cpu_ranks import deepspeed, dist, mp, torch, transformers
 from deepspeed.runtime.engine import DeepSpeedEngine
 
@@ -31,17 +33,28 @@ MODELS = {
     "qwen3_moe": dict(SMALL, model_type="qwen3_moe", intermediate_size=512, moe_intermediate_size=160, head_dim=32, num_experts=16,
                       num_experts_per_tok=4, norm_topk_prob=True),
 }
+MODELS["top1"] = dict(MODELS["mixtral"], num_experts_per_tok=1)
 
 
 def case(model, stage, ep, world=4, accumulation=1, clip=None, recompute="none", **ds):
-    plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1", "zero2"][stage],
+    plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1", "zero2", "zero3"][stage],
             "dialect": "deepspeed", "framework_version": deepspeed.__version__, "kernels": "torch-eager", "seq": SEQ,
             "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": "bf16", "clip": clip, "parallel": {"expert": ep},
             "deepspeed": ds}
     return dict(plan, recompute=recompute) if recompute != "none" else plan
 
 
+def whole(plan):
+    """Experts that no ranks share out: transformers' own."""
+    return {key: value for key, value in plan.items() if key != "parallel"}
+
+
+def native(plan, **more):
+    return dict(plan, deepspeed=dict(plan["deepspeed"], moe_layer="MoE", **more))
+
+
 BUCKET = dict(reduce_bucket_size=1000000)
+PARTED = dict(BUCKET, stage3_param_persistence_threshold=0)
 CASES = {
     "s0_mixtral_ep2": case("mixtral", 0, 2),
     "s0_mixtral_ep4_gas2_clip": case("mixtral", 0, 4, accumulation=2, clip=1.0),
@@ -54,21 +67,40 @@ CASES = {
     "s2_mixtral_ep2_small": case("mixtral", 2, 2, reduce_bucket_size=300000),
     "s2_qwen3_moe_ep4": case("qwen3_moe", 2, 4, **BUCKET),
     "s2_mixtral_ep2_recompute": case("mixtral", 2, 2, recompute="full", **BUCKET),
+    "s3_mixtral_ep2": case("mixtral", 3, 2, **PARTED),
+    "s3_mixtral_ep4_gas2_clip": case("mixtral", 3, 4, accumulation=2, clip=1.0, **PARTED),
+    "s3_qwen3_moe_ep2": case("qwen3_moe", 3, 2, **BUCKET),
+    "s3_mixtral_ep2_recompute": case("mixtral", 3, 2, recompute="full", **PARTED),
+    "s3_mixtral_whole": whole(case("mixtral", 3, 1, **PARTED)),
+    "s0_moe_ep2": native(case("mixtral", 0, 2)),
+    "s1_moe_ep4_gas2": native(case("mixtral", 1, 4, accumulation=2, **BUCKET)),
+    "s2_moe_ep2": native(case("mixtral", 2, 2, **BUCKET)),
+    "s2_moe_top4_ep2": native(case("qwen3_moe", 2, 2, **BUCKET), moe_capacity_factor=1.5),
+    "s1_moe_top1_ep2": native(case("top1", 1, 2, **BUCKET)),
 }
 
 
 def ds_config(plan):
     """AdamW(fused=True), by name: then DeepSpeed makes the experts' parameter groups itself."""
-    config = base.ds_config(plan)
+    options = {key: value for key, value in plan["deepspeed"].items() if not key.startswith("moe_")}
+    config = base.ds_config(dict(plan, deepspeed=options))
     config["train_micro_batch_size_per_gpu"] = MICRO_BATCH
     config["optimizer"] = {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}}
-    config["expert_parallel"] = {"enabled": True, "autoep_size": plan["parallel"]["expert"],
-                                 "preset_model": MODELS[plan["model"]]["model_type"]}
+    if "parallel" in plan and not is_native(plan):
+        config["expert_parallel"] = {"enabled": True, "autoep_size": plan["parallel"]["expert"],
+                                     "preset_model": MODELS[plan["model"]]["model_type"]}
     return config
 
 
+def is_native(plan):
+    return plan["deepspeed"].get("moe_layer") == "MoE"
+
+
 def build(plan):
-    model = autoep.families.build(MODELS[plan["model"]], "eager").to(torch.bfloat16)
+    model = autoep.families.build(MODELS[plan["model"]], "eager")
+    if is_native(plan):
+        moe.replace(model, MODELS[plan["model"]], plan["parallel"]["expert"], plan["deepspeed"])
+    model = model.to(torch.bfloat16)
     if plan.get("recompute") == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
