@@ -168,7 +168,7 @@ check 'a database that is removed meanwhile is missed' "$(
 
 begin 12 "$dir/two.db" first
 # shellcheck disable=SC2086
-timeout 120 $long 2 --db "$dir/two.db" >"$dir/second" 2>&1 </dev/null
+timeout 300 $long 2 --db "$dir/two.db" >"$dir/second" 2>&1 </dev/null
 status=$?
 wait $pid
 both=$?
