@@ -105,7 +105,8 @@ for rate in ${RATES:-4000 1000 100}; do sed "s/^/$rate /" "$dir/$rate.rows"; don
                 if (gain[o, j] * gain[o, j + 1] < 0) { high = link[j]; low = link[j + 1]; changes++ }
             if (!changes && gain[o, 1] > 0) low = link[1]
             else if (!changes) { high = link[n]; low = 0 }
-            printf "  %-16s measured: %s", o, changes > 1 ? "changes more than once" : changes ? low " to " high : low ? "above " low : "below " high
+            where = changes > 1 ? "changes more than once" : changes ? low " to " high : low ? "above " low : "below " high
+            printf "  %-16s measured: %s", o, where
             printf "; stated:"
             for (j = 1; j <= n; j++) {
                 x = said[o, j]
