@@ -64,7 +64,7 @@ static const char *const devices[] = { "cpu", "cuda", NULL };
 /* Of plans: option words and what they ask for, in the same order. */
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const enum dtype precision_of[] = { DT_FP32, DT_BF16, DT_FP16 };
-enum { NPRECISION = sizeof precision_of / sizeof *precision_of };
+enum { NPRECISION = sizeof precision_of / sizeof *precision_of, WORD_FP32 = 1, WORD_BF16 = 2 };
 
 static void wish_for(uint64_t words, struct bench_wish *w)
 {
@@ -110,7 +110,7 @@ static struct bench_wish wish(const struct cal *c)
     w.cuda = c->device == DEVICE_CUDA;
     w.carries = c->b.carries;
     w.disk = c->disk ? c->disk : cluster_host_folder();
-    wish_for(c->precision ? c->precision : c->quick ? 1 : 1 | 2, &w);
+    wish_for(c->precision ? c->precision : c->quick ? WORD_FP32 : WORD_FP32 | WORD_BF16, &w);
     return w;
 }
 

@@ -126,8 +126,8 @@ static int wake_in_turn(struct bench *b, struct lanes *l, struct kernels *other,
     return 0;
 }
 
-/* One rank after the other, while the rest sleep: of ranks that share a core a thread would wait for the other rank's turn to end
- * too, which the core spends on that rank, and nobody loses. */
+/* Ranks are timed in turn, while the others sleep: on a shared core a wake-up would otherwise include the other rank's time slice, in
+ * which that rank does useful work. */
 static int wake(struct bench *b, struct lanes *l, struct kernels *other)
 {
     struct series s = series_of(b, OWN_WAKE);

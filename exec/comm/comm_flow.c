@@ -4,9 +4,9 @@
  * A lane goes through its steps one after the other, on all ranks in the same order, so that
  * messages match in the order they are posted in, whatever the other lane does.
  *
- * Waiting is testing between sleeps: a thread that blocks in MPI polls, and takes the core
- * from its own rank's compute.  While that itself waits there is nothing to take it from, and a sleep
- * would only make the answer late: waiting is testing then, and yielding the core to the rank that shares it. */
+ * A thread that waits tests and sleeps in turn: one that blocked in MPI would poll, and take the core
+ * from its own rank's compute.  While that rank computes nothing, a sleep would only make the answer late: the
+ * thread tests and yields the core to the ranks that share it. */
 #include "exec/comm/comm_internal.h"
 
 #include <assert.h>
@@ -15,8 +15,8 @@
 #include <time.h>
 
 /* While messages keep coming the next is microseconds away; a peer that computes is
- * milliseconds away.  So: a few tests at once, then sleeps that grow; or, beside no compute, some tens of
- * milliseconds of tests, after which the peer is taken to be away. */
+ * milliseconds away.  So: a few tests at once, then sleeps that grow.  A rank that computes nothing tests POLLS times
+ * first: by then the peer is taken to be away. */
 enum { SPINS = 50, POLLS = 20000, SLEEP_FIRST_NS = 20000, SLEEP_LAST_NS = 200000 };
 
 struct pace { int spins; long ns; };

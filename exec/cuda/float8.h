@@ -1,4 +1,4 @@
-/* float8.h -- launchers of the casts to 8-bit floats (float8.cu): kernels_float8.h on the device, to the bit but for which NaN a NaN is.
+/* float8.h -- launchers of the casts to 8-bit floats (float8.cu): kernels_float8.h on the device, bit for bit, except that NaNs may differ in theirs.
  *
  * Each queues on stream `s` and returns its cudaError_t (0: queued).  Numbers are fp32, bf16 or fp16; formats are fp8.h's. */
 #ifndef DPX_CUDA_FLOAT8_H

@@ -71,7 +71,7 @@ static int64_t strip_rows(int64_t rows, int64_t row_bytes)
     return rows < most ? rows : most;
 }
 
-/* The sums of operands that were rounded to 8 bits, and what follows them: y says where they go. */
+/* Multiplies operands that were rounded to 8 bits, strip by strip, into the workspace; y says how each strip is scaled and stored. */
 static int scaled_in_strips(struct kernels *k, struct cut *c, const struct gemm_cuda_product *whole, const struct cuda_scaled *y)
 {
     int64_t rows = strip_rows(whole->m, whole->n * 4);
@@ -89,7 +89,7 @@ static int scaled_in_strips(struct kernels *k, struct cut *c, const struct gemm_
     return 0;
 }
 
-/* By the scales of a and b, into rows of the result that are ldc apart. */
+/* How a product's sums are scaled, and where they are stored. */
 static struct cuda_scaled scaled_by(const struct scales *s, const struct gemm_cuda_product *p)
 {
     return (struct cuda_scaled){ .cols = p->n, .ldy = p->ldc, .a = s->a, .b = s->b, .each_a = s->each_a, .each_b = s->each_b,

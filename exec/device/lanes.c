@@ -1,6 +1,6 @@
 /* lanes.c -- see lanes.h.  One mutex for all lanes: tasks are a millisecond each, threads a handful.  done[] changes under the
- * mutex only.  Each thread sleeps on a condition of its own, and whoever changes something wakes those alone that can go on by
- * it: a rank's threads share a core, and each that wakes in vain takes some microseconds of it from compute. */
+ * mutex only.  Each thread sleeps on its own condition, and a thread that changes something wakes only those that can now go on: a
+ * rank's threads share a core, and a thread that wakes in vain takes some microseconds of it from compute. */
 #include "exec/device/lanes.h"
 
 #include <assert.h>

@@ -258,8 +258,8 @@ struct kernel_ops {
     int (*requantize)(struct kernels *k, const struct quant *q, const void *codes, const float *scales, void *sum, float *sum_scales);
     int (*mean)(struct kernels *k, const struct quant *q, double scale, const void *x, void *y);
 
-    /* Matrices as 8-bit floats (kernels_float8.h).  amax: the largest magnitude of all, or of each row or column; scales8: so many of them become
-     * the scales that take them to the format's largest number.  cast8: y[rows * cols] = x * scale, clamped: codes (yt DT_FP8), or their numbers,
+    /* Matrices as 8-bit floats (kernels_float8.h).  amax: the largest magnitude of all, or of each row or column; scales8: n of them become
+     * the scales that map each to the format's largest number.  cast8: y[rows * cols] = x * scale, clamped: codes (yt DT_FP8), or their numbers,
      * which fp32 and bf16 hold exactly.  codes8: e4m3 codes, with one scale, a number of the host; numbers8: what such codes stand for. */
     int (*amax)(struct kernels *k, const struct strided *s, enum float8_by by, const void *x, enum dtype dt, float *amax);
     int (*scales8)(struct kernels *k, enum float8_format f, int64_t n, float *amax, bool powers_of_two);

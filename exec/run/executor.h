@@ -31,7 +31,7 @@ struct executor_args {
     struct comm *const *comm;               /* by group (schedules->groups); NULL where one has no communicator */
     struct device *device;                  /* NULL: the host.  It outlives the executor */
     atomic_bool   *stop;                    /* set: everything ends soon */
-    atomic_int    *busy;                    /* counts threads that compute (lanes_count_busy()); NULL: nobody asks */
+    atomic_int    *busy;                    /* counts threads that compute (lanes_count_busy()); NULL: not counted */
     int            threads;                 /* of the compute stream */
     bool           guarded, reference;      /* arena_new(), kernels_open() */
     bool           no_compute;              /* kernels do nothing: memory at any scale */

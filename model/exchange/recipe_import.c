@@ -418,7 +418,9 @@ static void wrap_adapters(const struct import *in)
     if (!refused)
         return;
     in->p->fsdp.wrap_adapters = false;
-    notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own; here they are in their block's unit");
+    notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own; here they are in their block's unit%s",
+              in->p->fsdp.use_orig_params && in->p->precision != DT_FP32
+                  ? ", and with use_orig_params in 16 bits PyTorch was counted to hold 2 bytes a parameter more than planned" : "");
 }
 
 int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)

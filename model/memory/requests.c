@@ -101,15 +101,9 @@ static void add_block(struct instance *x, int block)
     x->block[x->n++] = block;
 }
 
-/* A graph of a step's passes holds all that they allocate. */
-static bool in_step_graph(const struct walk *w, const struct op *o)
-{
-    return w->captures && graphs_of_step(w->p) && o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER;
-}
-
 static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
 {
-    int pool = in_step_graph(w, o) ? GRAPH_POOL : (int)pool_of(w, o);
+    int pool = (w->captures && graphs_of_step(w->p) && op_is_of_passes(o)) ? GRAPH_POOL : (int)pool_of(w, o);
 
     x->stream = (uint8_t)pool_of(w, o);
     x->uses = 0;

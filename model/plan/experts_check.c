@@ -170,6 +170,8 @@ static int check_autoep(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
 
+    if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe") && native_experts_has(p))
+        return fail("%s: deepspeed.moe_layer: DeepSpeed's layer is planned in the place of mixtral's and qwen3_moe's mixtures so far, not of %s's", where, m->family);
     if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe"))
         return fail("%s: parallel.expert: AutoEP has no preset for %s: with dialect deepspeed mixtral and qwen3_moe are planned so far", where, m->family);
     if (!training_is_all(&p->train))
@@ -278,6 +280,11 @@ void experts_ranks_words(const struct plan *p, char *to, size_t size)
     *to = '\0';
     if (p->parallel.expert <= 1)
         return;
+    if (native_experts_has(p)) {
+        snprintf(to, size, "each rank has %" PRId64 " of a block's experts, of which each computes a capacity of %" PRId64 " rows of every rank",
+                 p->model.experts / p->parallel.expert, capacity);
+        return;
+    }
     n = snprintf(to, size, "each rank has %" PRId64 " of a block's experts; the busiest computes %.4g times the rows of the mean "
                  "(parallel.expert_imbalance", p->model.experts / p->parallel.expert, (double)rows.received / (double)rows.sent);
     if (rows.received < expert_rows_received(rows.sent, p->parallel.expert_imbalance))

@@ -13,11 +13,11 @@ int experts_check_ranks(const struct plan *p, const char *where);
 /* Why a mixture of experts is not planned with an optimizer: static; NULL: it is. */
 const char *experts_optimizer_refused(const struct model *m, enum optimizer o);
 
-/* Which experts compute a token, for people; of a plan, and of a model of which no plan is chosen. */
+/* Which experts compute a token, for people: of a plan, and of a model without one. */
 const char *experts_routing_of(const struct plan *p);
 const char *experts_routing(const struct model *m);
 
-/* What the ranks of parallel.expert have and compute, one line; "": they share out none. */
+/* What the ranks of parallel.expert have and compute, one line; empty without expert parallelism. */
 void experts_ranks_words(const struct plan *p, char *to, size_t size);
 
 /* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */

@@ -154,7 +154,7 @@ static int check_step(const struct plan *p, const char *where)
     if (o->calculate_per_token_loss)
         return fail("%s: megatron.cuda_graph_scope: full_iteration: with calculate_per_token_loss the host reads a number: not modelled", where);
     if (p->parallel.pipeline > 1)
-        return fail("%s: megatron.cuda_graph_scope: full_iteration: a pipeline's messages are waited for by the host: not modelled", where);
+        return fail("%s: megatron.cuda_graph_scope: full_iteration: the host waits for a pipeline's messages: not modelled", where);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* native_experts.c -- see native_experts.h. */
 #include "model/plan/native_experts.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ static int mlp_length(const struct module *of)
 {
     const char *last = strrchr(of->name, '.');
 
-    return last && last - of->name < 40 ? (int)(last - of->name) : 0;
+    assert(last);
+    return (int)(last - of->name);
 }
 
 /* One expert's matrix, of the tensor that all have together. */
@@ -54,7 +56,8 @@ static void rename_gate(const struct model *m, struct tensor *t)
     const struct module *of = &m->modules[t->module];
     const char *mlp = strstr(of->name, ".mlp");
 
-    snprintf(t->name, sizeof t->name, "%.*s.mlp.deepspeed_moe.gate.wg.weight", mlp && mlp - of->name < 40 ? (int)(mlp - of->name) : 0, of->name);
+    assert(mlp);
+    snprintf(t->name, sizeof t->name, "%.*s.mlp.deepspeed_moe.gate.wg.weight", (int)(mlp - of->name), of->name);
 }
 
 int native_experts_split(struct model *m, uint8_t **partial)

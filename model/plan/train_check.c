@@ -120,13 +120,13 @@ static int check_offload(const struct plan *p, const char *where)
  * hold the whole model in 16 bits beside what is planned; why is not known. */
 static int check_wrapped(const struct plan *p, const char *where)
 {
-    const char *beside = p->unit != UNIT_BLOCK ? "unit: other units than blocks"
-                       : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch" : p->fsdp.cpu_offload ? "fsdp.cpu_offload"
-                       : p->recompute == RECOMPUTE_SELECTIVE ? "recompute selective"
-                       : p->fsdp.use_orig_params && p->precision != DT_FP32 ? "fsdp.use_orig_params in 16 bits (false is)" : NULL;
+    const char *needs = p->unit != UNIT_BLOCK ? "unit block"
+                      : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false" : p->fsdp.cpu_offload ? "fsdp.cpu_offload false"
+                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full"
+                      : p->fsdp.use_orig_params && p->precision != DT_FP32 ? "fsdp.use_orig_params false in 16 bits" : NULL;
 
-    if (beside)
-        return fail("%s: fsdp.wrap_adapters: adapters as units of their own beside %s are not supported yet", where, beside);
+    if (needs)
+        return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);
     if (training_adapters(&p->model) > ADAPTERS_MOST)
         return fail("%s: fsdp.wrap_adapters: %d matrices of adapters in a block; up to %d are supported", where, training_adapters(&p->model),
                     ADAPTERS_MOST);

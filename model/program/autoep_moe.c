@@ -85,7 +85,7 @@ static var dispatch(struct torch_model *b, var x, int64_t here, struct sent *s)
     int64_t n = b->tokens * b->m->experts_used, h = b->m->hidden, ranks = b->p->parallel.expert;
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
 
-    s->rows = expert_rows_received(n, b->p->parallel.expert_imbalance);
+    s->rows = expert_rows_of(b->p, b->tokens).received;
     s->padded = ceil_div(s->rows + here * ALIGNED, ALIGNED) * ALIGNED;
     s->order = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
     tape_drop(t, sorted);

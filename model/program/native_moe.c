@@ -25,10 +25,9 @@ struct moe { int64_t tokens, used, experts, here, ranks, capacity, rows; };
 static struct moe sizes_of(const struct torch_model *b)
 {
     struct moe s = { .tokens = b->tokens, .used = b->m->experts_used, .experts = b->m->experts, .ranks = b->p->parallel.expert,
-                     .capacity = expert_capacity_of(b->p, b->tokens) };
+                     .capacity = expert_capacity_of(b->p, b->tokens), .rows = expert_rows_of(b->p, b->tokens).sent };
 
     s.here = s.experts / s.ranks;
-    s.rows = s.experts * s.capacity;
     return s;
 }
 
@@ -207,7 +206,7 @@ static var experts(struct torch_model *b, var x, const struct moe *s)
 
 /* ---- MOELayer ---- */
 
-/* _sparse_encode(): a row of zeros behind the tokens, of which rows that nobody takes are copies. */
+/* _sparse_encode(): a row of zeros behind the tokens; unused rows are copies of it. */
 static var encode(struct torch_model *b, var x, const struct moe *s)
 {
     struct tape *t = b->t;

@@ -500,6 +500,15 @@ static bool same_experts(const struct parallel_options *a, const struct parallel
     return a->expert == b->expert && a->expert_tensor == b->expert_tensor && (a->expert <= 1 || a->expert_imbalance == b->expert_imbalance);
 }
 
+/* Which layer computes experts, and how many rows each takes. */
+static bool same_rows(const struct plan *a, const struct plan *b)
+{
+    return a->ds.moe_layer == b->ds.moe_layer && a->ds.moe_drop_tokens == b->ds.moe_drop_tokens && a->ds.moe_min_capacity == b->ds.moe_min_capacity &&
+           a->ds.moe_capacity_factor == b->ds.moe_capacity_factor &&
+           a->megatron.moe_expert_capacity_factor == b->megatron.moe_expert_capacity_factor &&
+           a->megatron.moe_pad_expert_input_to_capacity == b->megatron.moe_pad_expert_input_to_capacity;
+}
+
 bool program_saves_on_host(const struct plan *p)
 {
     bool all = p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED;
@@ -535,7 +544,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
            !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel) &&
-           same_experts(&a->parallel, &b->parallel) && same_graphs(a, b);
+           same_experts(&a->parallel, &b->parallel) && same_rows(a, b) && same_graphs(a, b);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

@@ -20,7 +20,7 @@
 
 typedef int var;                        /* index into vars[]; 0 is "none" */
 
-enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 64, TAPE_LEAVES = 12 };      /* slots: parts of a tensor, of which a mixture's rank has some */
+enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 64, TAPE_LEAVES = 12 };      /* slots: parts of a tensor; of a mixture one for each local expert */
 
 struct store {
     int64_t bytes;

@@ -224,6 +224,7 @@ void op_split(struct tape *t, const char *name, var x, int parts, const int64_t 
     struct node *n = tape_node(t, NODE_JOIN, name, KC_COPY);
     int node = t->nnodes - 1;
 
+    assert(parts <= TAPE_SLOTS);
     tape_edge(t, n, x);
     n->nslots = parts;
     for (int i = 0; i < parts; i++) {

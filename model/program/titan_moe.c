@@ -99,7 +99,7 @@ static var dispatch(struct torch_model *b, var x, const struct routed *r, struct
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
 
     tape_drop(t, sorted);
-    s->rows = expert_rows_received(n, b->p->parallel.expert_imbalance);
+    s->rows = expert_rows_of(b->p, b->tokens).received;
     s->scores = tape_pick(t, "scores of rows", r->chosen, order, n);
     s->token = tmp(t, order, op_new(t, "token of a row", KC_ELEMENTWISE, n, DT_INT64));
     var out = tape_pick(t, "rows of experts", x, s->token, n * b->m->hidden);

@@ -250,6 +250,8 @@ struct op {
 /* Whether the acts of `o` on a buffer move bytes.  A copy takes what a block keeps to another memory, or brings it back:
  * all of it, `bytes` of the family. */
 static inline bool op_moves(const struct op *o, const struct buf *b) { return buf_is_place(b) || o->kind == OP_COPY; }
+/* Is it of a step's forward and backward passes, their reductions included? */
+static inline bool op_is_of_passes(const struct op *o) { return o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER; }
 
 /* A unit: what is gathered, reduced or bucketed together. */
 struct unit {

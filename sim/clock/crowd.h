@@ -1,7 +1,7 @@
 /* crowd.h -- ranks that share a machine's cores, and what the cores share.
  *
  * What was timed on the machine itself was timed on all its ranks at once: `timed` threads had to share a core (1: each had its
- * own).  A rank that waits sleeps (exec/comm), and leaves its core to those that share it.  So while these ask for `asked` times that
+ * own).  A rank that waits yields its core or sleeps (exec/comm), and leaves it to those that share it.  So while these ask for `asked` times that
  * core, what takes t by the calibration takes
  *
  *     t max(1, asked) / timed

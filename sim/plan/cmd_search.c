@@ -191,7 +191,8 @@ static void print_result(const struct search_asked *a, struct search_answer *s, 
     for (int64_t i = nbest; i < n; i++)
         print_found(r, lines[i], "", to);
     if (front > SEARCH_FRONT)
-        fprintf(to, "and %" PRId64 " smaller and slower yet, which --json lists\n", front - SEARCH_FRONT);
+        fprintf(to, "%" PRId64 " more plan%s smaller and slower; --json lists %s\n", front - SEARCH_FRONT,
+                front == SEARCH_FRONT + 1 ? " is" : "s are", front == SEARCH_FRONT + 1 ? "it" : "them");
     if (r->nfit < r->n)
         print_nearest(&s->q.options, &r->found[r->nfit], to);
     search_why_words(r, of, s->n, s->tied, text, sizeof text);

@@ -48,7 +48,8 @@
 /* A CUDA graph's replay, which issues all of its kernels: cudaGraphLaunch() of a straight line, 2.5 us and 1 ns a kernel (NVIDIA's blog
  * "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6, Ampere and later), and the Python around it, measured on a CPU by
  * tests/bench/graph_cost.py in the same unit: a block under torch.compile(); Megatron-core's _CudagraphReplayNode with what
- * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (2026-11, the least of runs). */
+ * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (2026-11, the least of runs).  Lower bounds: what cudagraph trees check
+ * needs a GPU, and Transformer Engine's and Megatron's code around make_graphed_callables() was not timed. */
 #define ISSUE_REPLAY   2.5e-6
 static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 4.8, 3.3 }, [GRAPHS_BY_MEGATRON] = { 8.5, 5.3 }, [GRAPHS_BY_TE] = { 0.6, 2.2 } };
 /* A tensor in an optimizer's list. */
@@ -553,12 +554,6 @@ static double module_hooks(const struct schedules *s, const struct op *o, int ke
     return kernels > 0 ? all * (o->u.compute.k1 - o->u.compute.k0) / kernels : all;
 }
 
-/* The whole step's passes are one graph, whose one replay is nothing beside them. */
-static bool in_step_graph(const struct plan *p, const struct op *o)
-{
-    return graphs_of_step(p) && o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER;
-}
-
 static double replays(const struct plan *p, enum pass pass, int n)
 {
     return n * (ISSUE_REPLAY + replay_python[graphs_by(p)][pass] * ISSUE_INFERENCE);
@@ -568,8 +563,8 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
 {
     bool   own = c->p->kernels == KERNELS_DPX;
 
-    if ((o->kind == OP_COLL && (o->flags & OPF_GRAPH)) || in_step_graph(c->p, o))
-        return 0;
+    if ((o->kind == OP_COLL && (o->flags & OPF_GRAPH)) || (graphs_of_step(c->p) && op_is_of_passes(o)))
+        return 0;             /* a step's one replay is nothing beside the step */
     double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
 
     switch ((enum op_kind)o->kind) {

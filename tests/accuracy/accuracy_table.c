@@ -430,12 +430,25 @@ static void print_interval(const struct table *t)
            "(median)\n", 100.0 * inside / t->n, t->n, 100 * median(width, t->n), 100 * median(noise, t->n));
 }
 
+static double group_mape(const struct table *t, const char *group)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->row[i].group, group)) {
+            sum += fabs(error(&t->row[i], CALIBRATED));
+            n++;
+        }
+    return n ? sum / n : NAN;
+}
+
 static void print_groups(const struct table *t)
 {
     const char *done[GROUPS];
     int n = 0;
 
-    printf("\nchoice within a group        plans  pairs  %s\n", "tau (regret) planned, prior, constant MFU, peaks");
+    printf("\nwithin a group               plans  pairs   MAPE  %s\n", "tau (regret) planned, prior, constant MFU, peaks");
     for (int i = 0; i < t->n && n < GROUPS; i++) {
         bool seen = false;
         for (int k = 0; k < n; k++)
@@ -444,7 +457,7 @@ static void print_groups(const struct table *t)
             continue;
         done[n++] = t->row[i].group;
         struct ranking r = rank(t, t->row[i].group, PLANNED);
-        printf("  %-26s %5d %6d  ", t->row[i].group, r.plans, r.pairs);
+        printf("  %-26s %5d %6d  %5.1f  ", t->row[i].group, r.plans, r.pairs, 100 * group_mape(t, t->row[i].group));
         for (int g = 0; g < NGUESS; g++)
             if (g != NORMALISED && g != CALIBRATED) {
                 r = rank(t, t->row[i].group, (enum guess)g);

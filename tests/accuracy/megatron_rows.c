@@ -8,7 +8,7 @@
  * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
  * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's and Grok-1's there ran as CUDA graphs, each layer
  * by itself (launch.sh of v25.05.05: --cuda_graphs true; NeMo 6f2c6fda: enable_cuda_graph).
- * Not among the rows, for what they state is too little: fine-tuning (no micro-batch), Grok-1 (experts), MaxText and Pax (XLA).
+ * Not among the rows, for what they state is too little: fine-tuning (no micro-batch), MaxText and Pax (XLA).
  * Nor DeepSeek-V3's own run (arXiv 2412.19437): 8-bit experts, DualPipe, multi-token prediction and kernels of its own, none of which this
  * dialect has: a plan of it in 16 bits under 1F1B would be of another program.
  * Where layers do not divide by the stages, embedding and head take a layer's place.  A micro-batch that is not stated (Narayanan et al.) is the
@@ -151,8 +151,10 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->megatron.overlap_grad_reduce = p->megatron.overlap_param_gather = !r->paper;
     p->parallel.tensor = r->tp, p->parallel.context = r->cp, p->parallel.pipeline = r->pp, p->parallel.virtual_stages = r->vp;
     p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && (r->ep == 0 || strstr(r->source, "v25.05.05"));
-    p->megatron.moe_expert_capacity_factor = r->ep > 0;
-    p->megatron.moe_pad_expert_input_to_capacity = r->ep > 0;
+    if (r->ep > 0) {
+        p->megatron.moe_expert_capacity_factor = 1;
+        p->megatron.moe_pad_expert_input_to_capacity = true;
+    }
     p->megatron.cuda_graph_impl = !strcmp(r->gpu, "gb200") && !strstr(r->model, "405B") ? GRAPHS_LOCAL : GRAPHS_NONE;
     p->megatron.ddp_average_in_collective = r->ep > 0;
     p->parallel.expert = r->ep > 0 ? r->ep : 1;
@@ -369,6 +371,15 @@ static void print_best(const struct row *row, int n)
                first, ties);
 }
 
+static int done_of(const struct row *row, int n)
+{
+    int done = 0;
+
+    for (int i = 0; i < n; i++)
+        done += row[i].done;
+    return done;
+}
+
 int megatron_rows_print(const char *path, int rows)
 {
     static struct row row[ROWS];
@@ -392,6 +403,8 @@ int megatron_rows_print(const char *path, int rows)
     }
     fclose(in);
     free(t);
+    if (done_of(row, n) == 0)
+        return fail("%s: no row is predicted: %s", path, n ? row[0].skipped : "there are none");
     print_scores(row, n, true);
     if (!row->ep)
         print_scores(row, n, false);

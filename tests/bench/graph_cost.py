@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the Python around the replay of a CUDA graph costs the thread that issues it: sim/price/op_cost.c takes REPLAY_* from here.
+"""What the Python around the replay of a CUDA graph costs the thread that issues it: sim/price/op_cost.c takes replay_python from here.
 
     tests/bench/graph_cost.py        needs torch (2.9 or later), transformers and megatron-core; no GPU, half a minute
 
@@ -11,51 +11,17 @@ returns results that exist.  So it is what the frameworks' own code does for a b
     Megatron-core       CudaGraphManager.__call__() of a layer of 24 modules, its runner's _CudagraphReplayNode
     make_graphed_callables()    torch.cuda's; Transformer Engine's has one more loop for fp8
 """
-import os, sys, time, types, warnings
+import os, sys, types, warnings
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"        # no worker processes
 warnings.filterwarnings("ignore")
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import LlamaConfig, LlamaForCausalLM
+from issue_unit import kernel_without_gradients, model, seconds
 
-WEIGHTS, SAVED, MODULES = 9, 10, 24
-NO_KERNEL = set("view t transpose expand unsqueeze slice detach alias _unsafe_view select permute as_strided lift_fresh empty "
-                "empty_like reshape squeeze is_same_size unbind split".split())
-
-
-class Count(TorchDispatchMode):
-    n = 0
-
-    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
-        self.n += f._schema.name.split("::")[1] not in NO_KERNEL
-        return f(*args, **(kwargs or {}))
-
-
-def seconds(f):
-    best = float("inf")
-    for _ in range(25):
-        t = time.thread_time()
-        f()
-        best = min(best, time.thread_time() - t)
-    return best
-
-
+WEIGHTS, MODULES = 9, 24
 torch.set_num_threads(1)
-llama = LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=16, num_attention_heads=4, num_key_value_heads=2,
-                                     head_dim=16, vocab_size=64, max_position_embeddings=64)).train()
-ids = torch.zeros(1, 4, dtype=torch.long)
-
-
-def without_grad():
-    with torch.no_grad():
-        llama(input_ids=ids, labels=ids, use_cache=False)
-
-
-with torch.no_grad(), Count() as c:
-    without_grad()
-unit = seconds(without_grad) / c.n
-print("a kernel of %4d, forward without gradients    %7.2f us" % (c.n, 1e6 * unit))
+unit, kernels = kernel_without_gradients(model())
+print("a kernel of %4d, forward without gradients    %7.2f us" % (kernels, 1e6 * unit))
 N = 200                                 # blocks, one after the other
 
 

@@ -9,68 +9,25 @@ A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do. 
 allocations left out.  Ratios to forward without gradients carry over to another host, for which that one is known.
 FSDP2 runs over PyTorch's fake process group of 2 ranks, which does nothing: what is left is its Python and its copies.
 """
-import os, sys, time, warnings
+import os, sys, warnings
 warnings.filterwarnings("ignore")
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import LlamaConfig, LlamaForCausalLM
-
-LAYERS = 16
-NO_KERNEL = set("view t transpose expand unsqueeze slice detach alias _unsafe_view select permute as_strided lift_fresh empty "
-                "empty_like reshape squeeze is_same_size unbind split".split())
-
-
-class Count(TorchDispatchMode):
-    n = 0
-
-    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
-        self.n += f._schema.name.split("::")[1] not in NO_KERNEL
-        return f(*args, **(kwargs or {}))
-
-
-def seconds(f):
-    best = float("inf")
-    for _ in range(25):
-        t = time.thread_time()
-        f()
-        best = min(best, time.thread_time() - t)
-    return best
-
-
-def model():
-    m = LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=LAYERS, num_attention_heads=4,
-                                     num_key_value_heads=2, head_dim=16, vocab_size=64, max_position_embeddings=64))
-    return m.train()
-
+from issue_unit import LAYERS, Count, forward, ids, kernel_without_gradients, model, seconds
 
 torch.set_num_threads(1)
-ids = torch.zeros(1, 4, dtype=torch.long)
 m = model()
-
-
-def forward(of=m):
-    return of(input_ids=ids, labels=ids, use_cache=False).loss
-
-
-def without_grad():
-    with torch.no_grad():
-        forward()
-
-
-with torch.no_grad(), Count() as c:
-    forward()
-    kernels = c.n
+f, kernels = kernel_without_gradients(m)
 with Count() as c:
-    loss = forward()
+    loss = forward(m)
     before = c.n
     loss.backward()
     behind = c.n - before
-forward().backward()
+forward(m).backward()
 bare = torch.zeros(8)
 a = seconds(lambda: [bare.add_(1.0) for _ in range(1000)]) / 1000
-f, g = seconds(without_grad) / kernels, seconds(forward) / kernels
-step = seconds(lambda: forward().backward())
+g = seconds(lambda: forward(m)) / kernels
+step = seconds(lambda: forward(m).backward())
 b = (step - g * kernels) / behind
 print("a bare add_                                  %7.2f us" % (1e6 * a))
 print("forward, a kernel of %4d, without gradients  %7.2f us" % (kernels, 1e6 * f))

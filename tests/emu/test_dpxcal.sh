@@ -20,14 +20,14 @@ END
 timeout 300 "$E/dpxcal" run --device cuda --quick --ranks 1 --model "$dir/tiny.json" --micro-batch 1 --seq 32 \
     --precision fp32,bf16,fp16 --seconds 6 --db "$dir/cal.db" >"$dir/said" 2>&1 </dev/null
 status=$?
-check 'dpxcal times an emulated device in three precisions' "$([ $status = 0 ] && ! grep 'dpx:' "$dir/said" || tail -n 5 "$dir/said")"
+check 'dpxcal times an emulated device in three precisions' "$([ $status = 0 ] && ! grep 'dpx:' "$dir/said" || { echo "exit status $status"; tail -n 5 "$dir/said"; })"
 "$E/dpxcal" export "$dir/cal.json" --db "$dir/cal.db" >/dev/null 2>&1
 
 # One line a series: kind, name, dtype.
 tr '{' '\n' <"$dir/cal.json" | sed -n 's/.*"kind":"\([^"]*\)","name":"\([^"]*\)".*"dtype":"\([^"]*\)".*/\1 \2 \3/p' >"$dir/series"
 of() { grep "^$1 .* $2\$" "$dir/series" | sed "s/ $2\$//" | sort; }
 of kernel fp32 >"$dir/kernels"
-check 'a program has kernels' "$([ "$(wc -l <"$dir/kernels")" -gt 20 ] || head -n 3 "$dir/series")"
+check 'a program has kernels' "$([ "$(wc -l <"$dir/kernels")" -gt 20 ] || echo "$(wc -l <"$dir/kernels") kernels")"
 for t in bf16 fp16; do
     of kernel $t >"$dir/kernels.$t"
     of pass $t | grep -v disk >"$dir/passes.$t"

@@ -95,6 +95,7 @@ done
 echo 'As long at, stated by the calibration of each link, and between which links measurement finds it'
 for rate in ${RATES:-4000 1000 100}; do sed "s/^/$rate /" "$dir/$rate.rows"; done | awk '
     { if ($1 != link[n]) link[++n] = $1
+      error = $4 / $5 - 1; off += error < 0 ? -error : error; rows++
       m[$2, n] = $5 }
     $3 != "-" { if (n == 1) option[++k] = $2
                 gain[$2, n] = m[$3, n] - $5; said[$2, n] = $6 }
@@ -116,4 +117,5 @@ for rate in ${RATES:-4000 1000 100}; do sed "s/^/$rate /" "$dir/$rate.rows"; don
             printf "\n"
         }
         printf "  stated speeds that lie where measurement finds them: %d of %d\n", right, all
+        printf "  MAPE over all links %.1f %% of %d medians\n", 100 * off / rows, rows
     }'

@@ -204,7 +204,7 @@ static void fp16_is_refused_by_what_is_beside_it(void **state)
     }
 }
 
-/* FSDP1 is planned with adapters; the executor has no gradients for its units that train in part. */
+/* FSDP1 trains adapters that are units of their own; the executor has no gradients for units that train in part. */
 static void adapters_under_fsdp1_run_as_units_of_their_own(void **state)
 {
     static const struct { enum dialect d; bool apart; int rc; } of[] = { { DIALECT_TORCH, false, 0 }, { DIALECT_TORCH_FSDP1, false, -1 },

@@ -421,6 +421,14 @@ static void rows_of_the_busiest_rank_are_said_as_they_are(void **state)
     assert_non_null(strstr(line, "the busiest computes 1.25 times the rows of the mean (parallel.expert_imbalance 4, as far as a capacity of "
                                  "1280 rows lets it)"));
     model_free(&p.model);
+    plan_of_deepspeed(&p, STRAT_ZERO2, 2, 8, 4);
+    p.ds.moe_layer = MOE_NATIVE;            /* 4 experts of each of 2 ranks; what a capacity is: test_expert_capacity.c */
+    p.ds.moe_drop_tokens = false;
+    p.parallel.expert_imbalance = 1.5;
+    experts_ranks_words(&p, line, sizeof line);
+    assert_non_null(strstr(line, "of which each computes a capacity of "));
+    assert_null(strstr(line, "lets it"));
+    model_free(&p.model);
 }
 
 /* DeepSpeed's own words where it has some. */

@@ -267,7 +267,7 @@ static void captured_layers_allocate_in_a_pool_of_their_own(void **state)
     }
 }
 
-/* Two pools never share, so that what is reserved with graphs is more than without, by at most the smaller pool's peak; and the bytes that
+/* Two pools never share, so that what is reserved with graphs is more than without; and the bytes that
  * are handed out are the same but for the graphs' inputs: 2 x 1024 x 4096 numbers of 2 bytes. */
 static void reserved_is_the_sum_of_two_pools(void **state)
 {

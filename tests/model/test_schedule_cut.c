@@ -7,6 +7,7 @@
 #include "tests/model/happens_before.h"
 #include "tests/model/plans.h"
 #include "tests/model/random_plan.h"
+#include "tests/model/schedule_clock.h"
 
 /* ---- by hand: blocks of kernels of a second each ---- */
 
@@ -335,42 +336,6 @@ static int inside(const struct schedules *of, const struct op *o, int64_t iterat
     return 0;
 }
 
-static double flops_of(const struct schedules *of, int i)
-{
-    return of->spans[of->ops[i].u.compute.span].flops;
-}
-
-/* Seconds: a step without issuing, in which what is inside blocks costs nothing. */
-static double clock_of(const struct schedules *of, bool contended)
-{
-    double *t = calloc(2 * (size_t)of->nops + 2, sizeof *t);
-    struct durations d = { t, t + of->nops + 1 };
-    struct contention c = { .copy_slow = 1.25 };
-    struct timeline line;
-
-    for (int i = 0; i < NCOLL; i++) {
-        c.compute_slow[i] = 1.1;
-        c.comm_slow[i] = 1.2;
-    }
-    for (int i = 0; i < of->nops; i++) {
-        const struct op *o = &of->ops[i];
-        if (o->kind == OP_COMPUTE)
-            t[i] = 1e-14 * flops_of(of, i);
-        else if (o->kind == OP_COLL && o->u.coll.of != OF_PLACES)
-            t[i] = 1e-5 + 1e-11 * (double)o->u.coll.elems;
-        else if (o->kind == OP_COPY)
-            t[i] = 1e-12 * (double)(o->u.copy.reads + o->u.copy.writes);
-        else if (o->kind == OP_OPTIMIZER)
-            t[i] = 1e-11 * (double)o->u.optimizer.elems;
-    }
-    if (contended)
-        clock_one(of, SCHED_STEADY, &d, &c, &line, NULL);
-    else
-        clock_one(of, SCHED_STEADY, &d, NULL, &line, NULL);
-    free(t);
-    return line.step_s;
-}
-
 static void same_peaks(const struct schedules *a, const struct schedules *b)
 {
     struct ledger x, y;
@@ -648,11 +613,8 @@ static void collectives_at_random_are_issued_and_awaited_where_they_stand(void *
                          w.wrong ? "a wait is missing" : why);
             if (!of.tied_apart)             /* there the ledger counts the head's part twice until its entry ends */
                 same_peaks(&before, &of);
-            /* Copies to the host begin behind an entry, in a cut one earlier. */
-            if (done % 2 && p.activation_offload != OFFLOAD_NOTHING)
-                assert_true(clock_of(&of, false) <= clock_of(&before, false) * (1 + 1e-12));
-            else if (done % 2)
-                assert_close(clock_of(&of, false), clock_of(&before, false), 1e-12);
+            if (done % 2)
+                clocks_agree(&p, &of, &before);
             checked += w.seen > 0;
             hb_free(&w.h);
         }

@@ -59,6 +59,7 @@ static bool operands_are_of_their_type(void)
         memset(room, 0xa5, sizeof room);
         bench_fill(room, types[i], N, 1, 2);
         const unsigned char *behind = (const unsigned char *)room + N * dtype_bytes(types[i]);
+        float least = 3, most = 1;
         for (int at = 0; at < N; at++) {
             uint16_t half = ((const uint16_t *)room)[at];
             float v = types[i] == DT_FP32 ? room[at] : types[i] == DT_BF16 ? half_from_bf16(half) : half_from_fp16(half);
@@ -66,6 +67,12 @@ static bool operands_are_of_their_type(void)
                 printf("operand %d of %s is %g\n", at, dtype_name(types[i]), (double)v);
                 return false;
             }
+            least = v < least ? v : least;
+            most = v > most ? v : most;
+        }
+        if (least > 1.1F || most < 2.9F) {          /* bits of another type would lie closer together */
+            printf("operands of %s lie in [%g, %g]\n", dtype_name(types[i]), (double)least, (double)most);
+            return false;
         }
         if (*behind != 0xa5) {
             printf("operands of %s are longer than they should be\n", dtype_name(types[i]));

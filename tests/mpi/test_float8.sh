@@ -83,7 +83,7 @@ weights=$((2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)) root=$((2 * 112 * 64 + 64))
 want=$((3 * (6 * (weights + 2 * 64 * 2) / 2 + root * 2 / 2 + 3 * (weights + 2 * 64) * 4 / 2 + root * 4 / 2 + 6 * 7 * 4 + 30 * 4)))
 check 'a byte a weight is gathered' "$([ "$sent" = "$want" ] || echo "$sent bytes, not $want")"
 
-# Scales that are no layers'.
+# torchao gathers in float8 with tensorwise scales only.
 next_run
 plan bf16 ", \"fp8\": \"rowwise\", $gathers }"
 "$B/dpxrun" "$run.plan" --no-db --steps 1 >"$run.said" 2>&1 </dev/null

@@ -242,8 +242,8 @@ check 'search and eval say the same of what does not fit' "$(
     case $limit in *'with the headroom') ;; *) echo "eval: of $limit" ;; esac
     grep -q "of $limit" "$tmp/nearest" || { echo "eval: of $limit, $over too much; search:"; cat "$tmp/nearest"; })"
 
-# What streams hold at once depends on when they meet: of one plan as much is allocated whatever the links, and not as much held.  (A run of
-# float8 gathers held up to 3 % less than predicted: by that, and by nothing that is counted wrongly.)
+# What streams hold at once depends on when they meet: of one plan as much is allocated whatever the links, and not as much held.  (So a run
+# of float8 gathers may hold less than was predicted, and nothing is counted wrongly.)
 float8() {      # GB_PER_S
     cat <<PLAN
 { "dpx_plan": 1, "kernels": "dpx", "seq": 64, "micro_batch": 2, "strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "fp32",

@@ -57,7 +57,7 @@ check 'axes that are none are refused' "$(
     refused 'must be between' "$tmp/plan.json" --over nodes=1e9
     refused 'did you mean fsdp.cpu_offload?' "$tmp/plan.json" --over fsdp.cpu_ofload=true
     refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
-check 'an option that would not be heard is refused' "$(
+check 'an option that would be ignored is refused' "$(
     refused '--optimizer beside PLAN.json: .* --set optimizer=' "$tmp/plan.json" --optimizer sgd --over nodes=1,2
     refused '--micro-batch beside PLAN.json: .* --set micro_batch=' "$tmp/plan.json" --micro-batch 2 --over nodes=1,2
     refused '--grid beside PLAN.json' "$tmp/plan.json" --grid --over nodes=1,2

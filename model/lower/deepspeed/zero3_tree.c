@@ -16,7 +16,7 @@
  * ~  no hook in backward at all
  * ?  a dropout: where it is active, recomputation must reach its mask
  * %  a function, not a module: nn.functional.dropout
- * $  what saves a tensor in any case: recomputation must reach it
+ * $  saves a tensor in any case: recomputation must reach it
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
  * #  a list: one module for each of its numbers
