@@ -48,10 +48,10 @@
 /* A CUDA graph's replay, which issues all of its kernels: cudaGraphLaunch() of a straight line, 2.5 us and 1 ns a kernel (NVIDIA's blog
  * "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6, Ampere and later), and the Python around it, measured on a CPU by
  * tests/bench/graph_cost.py in the same unit: a block under torch.compile(); Megatron-core's _CudagraphReplayNode with what
- * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (2026-11, the least of runs).  Lower bounds: what cudagraph trees check
+ * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (26 November 2026, the least of three runs on a quiet machine).  Lower bounds: what cudagraph trees check
  * needs a GPU, and Transformer Engine's and Megatron's code around make_graphed_callables() was not timed. */
 #define ISSUE_REPLAY   2.5e-6
-static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 4.8, 3.3 }, [GRAPHS_BY_MEGATRON] = { 8.5, 5.3 }, [GRAPHS_BY_TE] = { 0.6, 2.2 } };
+static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 5.8, 3.9 }, [GRAPHS_BY_MEGATRON] = { 9.7, 4.9 }, [GRAPHS_BY_TE] = { 0.9, 2.8 } };
 /* A tensor in an optimizer's list. */
 #define ISSUE_TENSOR   4e-6
 
