@@ -147,7 +147,8 @@ MAINS    := $(wildcard sim/plan/dpxplan.c exec/process/dpxrun.c calib/dpxcal.c r
 PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
 # The number changes where a program made with the old library would not run with the new one.
 SONAME   := libdpx.so.0
-LIBRARY  := $B/libdpx.so
+# Carried libraries are made for programs: a shared object cannot hold them.
+LIBRARY  := $(if $(CARRY),,$B/libdpx.so)
 # These need a launcher, a GPU or several machines.
 ELSEWHERE := tests/gpu/% tests/lab/% tests/emu/%
 TESTS    := $(patsubst %.c,$B/%,$(filter-out $(ELSEWHERE),$(wildcard tests/*/test_*.c)))

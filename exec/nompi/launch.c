@@ -8,6 +8,7 @@
 #include "base/fail.h"
 
 bool launch_needed(void) { return false; }
+void launch_tune_tcp(void) { }
 
 /* Several processes of it would each be a world of their own. */
 int launch_check(int world_size)

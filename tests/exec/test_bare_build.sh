@@ -21,4 +21,9 @@ check 'they call no more of MPI than the stand-in has' \
         grep -q "\b$call(" exec/nompi/mpi.h || echo "exec/nompi/mpi.h has no $call"
     done)"
 
+check 'the stand-in for launch.c has all of launch.h' \
+    "$(sed -nE 's/^[a-z].*[ *]([a-z_0-9]+)\(.*;$/\1/p' exec/process/launch.h | while read -r name; do
+        grep -qE "^[a-z].*\b$name\(" exec/nompi/launch.c || echo "exec/nompi/launch.c has no $name()"
+    done)"
+
 finish
