@@ -12,7 +12,7 @@
 #
 # Needs no network.  Each stage ends within eight minutes (BUDGET=440 seconds for its work) with
 # "N passed, N failed"; one that had no time for all goes on when started again (ANEW=1: from the
-# beginning).  Everything is in OUT (default build/gpu-check): STAGE.log, and a folder for each.  On a
+# beginning).  JOBS=8 runs so many plans of parity and memory beside each other.  Everything is in OUT (default build/gpu-check): STAGE.log, and a folder for each.  On a
 # machine without MPI and oneDNN: make gpu-check MPI=0 DNNL=0 CARRY=carry STAGE=build.
 # Exit status: 0 all that ran passed, 1 not, 2 no such stage, 3 there is no GPU.
 stage=${1:-all}

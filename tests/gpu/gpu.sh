@@ -21,6 +21,48 @@ enough() {
 }
 late=''
 
+# ---- what times nothing may run beside others ----
+
+JOBS=${JOBS:-1}
+begun=''
+: >"$dir/order"
+# aside COMMAND ARGUMENTS...: in the background, JOBS at a time.
+aside() {
+    "$@" &
+    begun="$begun $!"
+    one_less $begun
+}
+# Waits for the oldest where JOBS are at work.
+one_less() {
+    [ $# -ge "$JOBS" ] || return 0
+    wait "$1"
+    shift
+    begun=$*
+}
+# later WHAT COMMAND ARGUMENTS...: a check of what COMMAND prints, which is what is wrong.  Aside, in a folder $at of
+# its own, which stays; one that passed before is not run again.
+later() {
+    what=$1
+    shift
+    at=$dir/$(echo "$what" | tr -cs 'A-Za-z0-9\n' -)
+    printf '%s\t%s\n' "$at" "$what" >>"$dir/order"
+    mkdir -p "$at"
+    [ ! -e "$at/ok" ] || return 0
+    rm -f "$at/wrong"
+    ! enough 20 || aside complaints "$@"
+}
+complaints() {
+    "$@" >"$at/wrong" 2>&1
+    [ -s "$at/wrong" ] || : >"$at/ok"
+}
+# The checks of all, in their order.
+checks() {
+    wait
+    while IFS=$tab read -r at what; do
+        [ ! -e "$at/wrong" ] && [ ! -e "$at/ok" ] || check "$what" "$([ -e "$at/ok" ] || cat "$at/wrong")"
+    done <"$dir/order"
+}
+
 # ---- the GPU ----
 
 # The emulator of tests/emu is one too, where a build for it is tested: EMU=1.
@@ -90,7 +132,7 @@ END
 run() {
     to=$1
     shift
-    "$B/dpxrun" "$@" --json >"$to.json" 2>"$to.err" </dev/null || {
+    timeout "${LIMIT:-120}" "$B/dpxrun" "$@" --json >"$to.json" 2>"$to.err" </dev/null || {
         echo "exit status $?"
         tail -n 3 "$to.err"
     }

@@ -1,18 +1,24 @@
 # stage_memory.sh -- the first meter equals the ledger, what the driver says is within 3 % of what was
 # predicted; rank 0 of many, with compute, by collectives that move nothing.
 # shellcheck shell=sh disable=SC2154,SC2015,SC2086
-# meters NAME MODEL SEQ MICRO_BATCH RANKS KEYS
+# meters NAME MODEL SEQ MICRO_BATCH RANKS KEYS: runs it aside; report() says what it showed.
 meters() {
-    name=$1 ranks=$5
-    [ -s "$dir/$name.json" ] && [ -e "$dir/$name.done" ] || {
-        enough 25 || return
-        plan "$dir/$name.plan" "$(cluster "$ranks")" "$2" "$3" "$4" "$6"
-        null=''
-        [ "$ranks" = 1 ] || null='--comm null --rank 0'
-        wrong=$(run "$dir/$name" "$dir/$name.plan" --device cuda --no-db --steps 3 $null)
-        [ "$wrong" ] || : >"$dir/$name.done"
-        [ ! "$wrong" ] || { check "$name runs" "$wrong"; return; }
-    }
+    echo "$1" >>"$dir/order"
+    if [ -s "$dir/$1.json" ] && [ -e "$dir/$1.done" ]; then return; fi
+    enough 25 || return 0
+    plan "$dir/$1.plan" "$(cluster "$5")" "$2" "$3" "$4" "$6"
+    null=''
+    [ "$5" = 1 ] || null='--comm null --rank 0'
+    aside metered "$1"
+}
+metered() {
+    run "$dir/$1" "$dir/$1.plan" --device cuda --no-db --steps 3 $null >"$dir/$1.wrong"
+    [ -s "$dir/$1.wrong" ] || : >"$dir/$1.done"
+}
+report() {
+    name=$1
+    [ -e "$dir/$name.wrong" ] || return
+    [ -e "$dir/$name.done" ] || { check "$name runs" "$(cat "$dir/$name.wrong")"; return; }
     j=$dir/$name.json
     allocated=$(number allocated_peak_bytes "$j") ledger=$(number predicted_allocated_peak_bytes "$j")
     process=$(number process_peak_bytes "$j") predicted=$(number predicted_process_bytes "$j")
@@ -43,5 +49,7 @@ for n in $sizes; do
     meters "ddp-gpt-bf16-of-$n" "$gpt_large" $seq $batch "$n" '"strategy": "ddp", "dialect": "torch", "precision": "bf16"'
 done
 meters fsdp-llama-recompute "$llama_large" $seq 2 1 '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16", "recompute": "full"'
+wait
+while read -r name; do report "$name"; done <"$dir/order"
 { echo "plan${tab}allocated${tab}ledger${tab}driver${tab}predicted"; cat "$dir/table.new"; } >"$dir/table.tsv"
 cat "$dir/table.tsv"

@@ -3,31 +3,26 @@
 how="--no-db --threads ${THREADS:-4} --seed 7"
 
 # beside NAME MODEL SEQ MICRO_BATCH KEYS TOLERANCE_LOSS TOLERANCE_GRAD: one rank of each.
-beside() {
-    name=$1 loss=$6 grad=$7
-    [ -s "$dir/done.$name" ] && { check "$name: as the host computes it" ''; return; }
-    enough 20 || return
-    plan "$dir/plan.json" '"localhost:1"' "$2" "$3" "$4" "$5"
-    wrong=$(run "$dir/host" "$dir/plan.json" $how --steps 3 --save-grads "$dir/host.grads"
-            run "$dir/device" "$dir/plan.json" $how --steps 3 --save-grads "$dir/device.grads" --device cuda)
-    [ "$wrong" ] || wrong=$(compare losses "$dir/host.json" "$dir/device.json" "$loss"
-                            compare tensors "$dir/host.grads" "$dir/device.grads" "$grad")
-    [ "$wrong" ] || echo ok >"$dir/done.$name"
-    check "$name: as the host computes it" "$wrong"
+beside() { later "$1: as the host computes it" beside_host "$@"; }
+beside_host() {
+    plan "$at/plan.json" '"localhost:1"' "$2" "$3" "$4" "$5"
+    wrong=$(run "$at/host" "$at/plan.json" $how --steps 3 --save-grads "$at/host.grads"
+            run "$at/device" "$at/plan.json" $how --steps 3 --save-grads "$at/device.grads" --device cuda)
+    [ "$wrong" ] || wrong=$(compare losses "$at/host.json" "$at/device.json" "$6"
+                            compare tensors "$at/host.grads" "$at/device.grads" "$7")
+    rm -f "$at"/*.grads
+    [ ! "$wrong" ] || echo "$wrong"
 }
 
 # half NAME MODEL KEYS SCALE: fp16 from that loss scale on; losses, scales and skipped steps are the host's.
-half() {
-    name=$1
-    [ -s "$dir/done.$name" ] && { check "$name: as the host computes it" ''; return; }
-    enough 20 || return
-    plan "$dir/plan.json" '"localhost:1"' "$2" 128 4 "$3, \"precision\": \"fp16\", \"clip\": 1.0"
-    wrong=$(run "$dir/host" "$dir/plan.json" $how --steps 12 --loss-scale "$4"
-            run "$dir/device" "$dir/plan.json" $how --steps 12 --loss-scale "$4" --device cuda)
-    [ "$wrong" ] || wrong=$(compare losses "$dir/host.json" "$dir/device.json" 2e-3
-                            compare scales "$dir/host.json" "$dir/device.json")
-    [ "$wrong" ] || echo ok >"$dir/done.$name"
-    check "$name: as the host computes it" "$wrong"
+half() { later "$1: as the host computes it" half_host "$@"; }
+half_host() {
+    plan "$at/plan.json" '"localhost:1"' "$2" 128 4 "$3, \"precision\": \"fp16\", \"clip\": 1.0"
+    wrong=$(run "$at/host" "$at/plan.json" $how --steps 12 --loss-scale "$4"
+            run "$at/device" "$at/plan.json" $how --steps 12 --loss-scale "$4" --device cuda)
+    [ "$wrong" ] || wrong=$(compare losses "$at/host.json" "$at/device.json" 2e-3
+                            compare scales "$at/host.json" "$at/device.json")
+    [ ! "$wrong" ] || echo "$wrong"
 }
 
 small_gpt=$(gpt 2 256 4 128 1009) small_llama=$(llama 2 256 4 2 704 1009)
@@ -50,26 +45,29 @@ beside gpt-dropout "$(echo "$small_gpt" | sed 's/pdrop": 0/pdrop": 0.1/g')" 128 
 
 # PyTorch's figures: tests/golden/parity/README.md says where they come from.
 torch() {       # NAME MODEL RANKS MICRO_BATCH ACCUMULATION PRECISION ARGUMENTS...
-    name=$1 model=$2 precision=$6
-    enough 30 || return
-    plan "$dir/plan.json" "\"localhost:$3\"" "\"$golden/$model\"" 24 "$4" \
-        "\"accumulation\": $5, \"clip\": 1.0, \"precision\": \"$precision\", $strategy"
-    shift 6
-    [ $precision = fp16 ] || set -- --save-grads "$dir/grads" "$@"
-    wrong=$(run "$dir/torch" "$dir/plan.json" $how --steps 20 --data "$golden/tokens.bin" --sequential \
-        --init "$golden/$model/init.safetensors" --save "$dir/final" --lr 1e-3 --min-lr 1e-4 \
+    later "$1, $2, $6: as PyTorch computes it" torch_trains "$strategy" "$@"
+}
+torch_trains() {        # STRATEGY and the same
+    strategy=$1 model=$3 precision=$7
+    plan "$at/plan.json" "\"localhost:$4\"" "\"$golden/$model\"" 24 "$5" \
+        "\"accumulation\": $6, \"clip\": 1.0, \"precision\": \"$precision\", $strategy"
+    shift 7
+    [ $precision = fp16 ] || set -- --save-grads "$at/grads" "$@"
+    wrong=$(run "$at/torch" "$at/plan.json" $how --steps 20 --data "$golden/tokens.bin" --sequential \
+        --init "$golden/$model/init.safetensors" --save "$at/final" --lr 1e-3 --min-lr 1e-4 \
         --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --device cuda "$@")
     if [ ! "$wrong" ] && [ "$precision" = fp32 ]; then
-        wrong=$(compare losses "$golden/$model/expected.json" "$dir/torch.json" 1e-5
-                compare tensors "$golden/$model/grads.safetensors" "$dir/grads" 1e-5 "$golden/$model/expected.json"
-                compare tensors "$golden/$model/final.safetensors" "$dir/final" 1e-4)
+        wrong=$(compare losses "$golden/$model/expected.json" "$at/torch.json" 1e-5
+                compare tensors "$golden/$model/grads.safetensors" "$at/grads" 1e-5 "$golden/$model/expected.json"
+                compare tensors "$golden/$model/final.safetensors" "$at/final" 1e-4)
     elif [ ! "$wrong" ] && [ "$precision" = fp16 ]; then
-        wrong=$(compare losses "$golden/$model/fp16/forced-1.json" "$dir/torch.json" 1e-4
-                compare scales "$golden/$model/fp16/forced-1.json" "$dir/torch.json")
+        wrong=$(compare losses "$golden/$model/fp16/forced-1.json" "$at/torch.json" 1e-4
+                compare scales "$golden/$model/fp16/forced-1.json" "$at/torch.json")
     elif [ ! "$wrong" ]; then
-        wrong=$(compare losses "$golden/$model/expected.json" "$dir/torch.json" 1e-2)
+        wrong=$(compare losses "$golden/$model/expected.json" "$at/torch.json" 1e-2)
     fi
-    check "$name, $model, $precision: as PyTorch computes it" "$wrong"
+    rm -rf "$at/grads" "$at/final"
+    [ ! "$wrong" ] || echo "$wrong"
 }
 for model in gpt2 llama; do
     for precision in fp32 bf16; do
@@ -95,3 +93,4 @@ else
         [ "$gpus" -lt 4 ] || torch "four ranks over nccl, FSDP2" $model 4 3 1 fp32 --comm nccl
     done
 fi
+checks

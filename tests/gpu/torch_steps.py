@@ -5,7 +5,8 @@
 
 Each line of PLANS.jsonl (torch_plans.py) is one training.  On one GPU DDP or FSDP2 runs over NCCL, alone; on a cluster of
 many rank 0 runs beside a fake process group, whose collectives send nothing: its memory is real, its time is not asked for.
-A line that OUT.jsonl has already is not run again; nothing is begun when SECONDS have passed.  A row gives
+A line that OUT.jsonl has already is not run again; nothing is begun when SECONDS have passed.  DPX_SECONDS says how long
+steps are timed (1.5; 0: not at all).  A row gives
   step_s      median of groups of steps, the host running ahead within a group, and their least and most
   allocated, active, reserved, driver     peaks of two steady steps by the allocator, of the whole run, and of the process (NVML)
   kernels     what one step ran on the GPU: name -> [calls, microseconds], by the profiler
@@ -222,7 +223,7 @@ def annotation(event):
 
 def profiled(step, trace):
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if CUDA else [])
-    with profile(activities=activities, record_shapes=bool(trace), schedule=schedule(wait=0, warmup=1, active=2)) as seen:
+    with profile(activities=activities, record_shapes=bool(trace), schedule=schedule(wait=0, warmup=1, active=2, repeat=1)) as seen:
         for _ in range(3):
             step()
             wait()
@@ -274,7 +275,7 @@ def measured(row, folder):
     if CUDA:
         found.update(reserved=max(first["reserved"], found["reserved"]))
     if world_of(plan) == 1:
-        found.update(timed(step))
+        found.update(timed(step) if SECONDS_TIMED else {})
         trace = "trace-%s.json.gz" % "".join(c if c.isalnum() else "-" for c in row["what"][:60]) if row.get("trace") else None
         found["kernels"] = profiled(step, trace and os.path.join(folder, trace))
         if trace:
