@@ -6,7 +6,7 @@
  *
  * fp32 operands are multiplied as fp32 (not TF32: the host's results are the standard), bf16 and
  * fp16 operands as they are; sums are fp32.  A product is cuBLASLt's D = A B + C + bias in one call,
- * rounded once; what is beyond fp16 becomes infinite.  What cuBLASLt does not multiply is refused: a
+ * some of whose kernels round A B to the result's dtype before they add; what is beyond fp16 becomes infinite.  What cuBLASLt does not multiply is refused: a
  * and b of two dtypes, and results of 16 bits of operands of another dtype.
  *
  * The algorithm is the first that cuBLASLt's heuristic names for the shape, and kept with it:

@@ -38,7 +38,7 @@ static double tolerance(enum dtype to) { return half_tol(to, 1e-6); }
 
 static double size_of_sum(enum dtype to, int64_t terms) { return half_size(to, 0.02, sqrt((double)terms)); }
 
-/* Some of cuBLASLt's kernels round a product to 16 bits before they add C to it (seen on an H200, cuBLASLt 13.1: sums of
+/* Some of cuBLASLt's kernels round a product to 16 bits before they add C or a bias to it (seen on an H200, cuBLASLt 13.1: sums of
  * 0.06 lay on the grid of numbers from 0.5 to 1), as PyTorch does in two calls. */
 static double size_of_added(enum dtype to, int64_t terms, bool added)
 {
@@ -49,7 +49,7 @@ static double size_of_added(enum dtype to, int64_t terms, bool added)
 static double forward_size(const struct layer *y)
 {
     const struct linear *l = &y->l;
-    double size = size_of_added(l->at, l->in, y->residual);
+    double size = size_of_added(l->at, l->in, y->residual || y->bias);
 
     if (l->at != DT_FP32 && y->bias && l->wt != l->at)
         size += 0.5;
