@@ -440,12 +440,17 @@ struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop)
     l->stop = stop;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->issues.change, NULL);
-    for (int s = 0; s < NSTREAM; s++)
-        if (s != STREAM_ISSUE && (used & AFTER(s)) && !start(l, (enum stream)s)) {
-            fail("cannot start a thread for the %s stream", stream_name((enum stream)s));
-            lanes_close(l);
-            return NULL;
-        }
+    int s = 0;
+    /* Under the lock: a thread that cannot enter the device stops all lanes, and must find them whole. */
+    pthread_mutex_lock(&l->lock);
+    while (s < NSTREAM && (s == STREAM_ISSUE || !(used & AFTER(s)) || start(l, (enum stream)s)))
+        s++;
+    pthread_mutex_unlock(&l->lock);
+    if (s < NSTREAM) {
+        fail("cannot start a thread for the %s stream", stream_name((enum stream)s));
+        lanes_close(l);
+        return NULL;
+    }
     return l;
 }
 

@@ -202,6 +202,32 @@ static void a_task_that_fails_stops_all_lanes(void **state)
     lanes_have_stopped(l, &stopped, task_of((struct note){ STREAM_COMPUTE, 2, 0, -1, false }), &launches);
 }
 
+static int cannot_enter(struct device *d)
+{
+    (void)d;
+    return fail("the device cannot be used");
+}
+
+/* Its threads fail as they start, while others are still being started. */
+static void a_device_that_cannot_be_entered_stops_all_lanes(void **state)
+{
+    (void)state;
+    struct device_ops shut = *fake->ops;
+
+    shut.enter = cannot_enter;
+    fake->ops = &shut;
+    for (int i = 0; i < 50; i++) {
+        atomic_store(&stopped, false);
+        struct lanes *l = lanes();
+        put(l, STREAM_REDUCE, task_of((struct note){ STREAM_REDUCE, 1, 0, -1, false }));
+        assert_int_equal(wait_for(l, STREAM_REDUCE, 1), -1);
+        assert_string_equal(lanes_why(l), "the device cannot be used");
+        lanes_close(l);
+    }
+    assert_int_equal(atomic_load(&launches), 0);
+    fake->ops = &fake_ops;
+}
+
 static void closing_drops_what_is_not_launched(void **state)
 {
     (void)state;
@@ -435,6 +461,7 @@ int main(void)
         ON_DEVICE(messages_of_a_line_are_launched_in_turn),
         ON_DEVICE(bytes_are_held_until_the_device_is_done_with_them),
         ON_DEVICE(a_task_that_fails_stops_all_lanes),
+        ON_DEVICE(a_device_that_cannot_be_entered_stops_all_lanes),
         ON_DEVICE(closing_drops_what_is_not_launched),
         ON_DEVICE(recorded_times_are_the_devices),
         ON_DEVICE(an_arena_on_a_device_is_never_extended),
