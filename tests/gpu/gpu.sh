@@ -1,5 +1,5 @@
 # gpu.sh -- what the stages of `make gpu-check` share: source it after tests/check.sh.
-# shellcheck shell=sh disable=SC2154,SC2034
+# shellcheck shell=sh disable=SC2154,SC2034,SC2086,SC2015
 B=${B:-build} OUT=${OUT:-$B/gpu-check}
 mkdir -p "$OUT" || exit 1
 dir=$OUT/$stage
