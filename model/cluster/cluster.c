@@ -20,7 +20,7 @@
 #define G    1e9
 #define GB   ((int64_t)1000000000)
 #define GiB  ((int64_t)1 << 30)
-#define USUAL { 0, 0, 0, 0, 0, 0, 0, 0 }      /* the node of its GPUs in gpu.c */
+#define USUAL { 0, 0, 0, 0, 0, 0, 0, 0, 0 }      /* the node of its GPUs in gpu.c */
 
 /* Nodes whose network is published.  Those of clouds count what an instance has, which
  * may be less than the same GPUs have in a DGX.
@@ -42,34 +42,34 @@ static const struct builtin {
 } builtins[] = {
     { "dgx-1", "v100-32gb", 8, 4, 100 * GBIT, "DGX-1: 8 V100, 4 x 100 Gb/s EDR", USUAL },
     { "dgx-2", "v100-32gb", 16, 8, 100 * GBIT, "DGX-2: 16 V100, 8 x 100 Gb/s EDR",
-      { 1536 * GiB, 2 * 6 * 8 * 2.666 * G, 2, 8 * 3840 * GB, 0, 0, 48, 4 } },
+      { 1536 * GiB, 2 * 6 * 8 * 2.666 * G, 2, 8 * 3840 * GB, 0, 0, 48, 4, 0 } },
     { "dgx-a100", "a100-80gb", 8, 8, 200 * GBIT, "DGX A100 640GB: 8 A100, 8 x 200 Gb/s HDR", USUAL },
     { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR", USUAL },
     { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT,
       "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s",
-      { 36 * 480 * GB, 36 * 512 * G, 36, 0, 0, 0, 36 * 72, 72 } },
+      { 36 * 480 * GB, 36 * 512 * G, 36, 0, 0, 0, 36 * 72, 72, 0 } },
     { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA",
-      { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0, 0, 0 } },
+      { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0, 0, 0, 0 } },
     { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA",
-      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 16 * G, 0, 0, 4 } },
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 16 * G, 0, 0, 4, 0 } },
     { "p4de", "a100-80gb", 8, 4, 100 * GBIT, "AWS p4de.24xlarge: 8 A100 80GB, 4 x 100 Gb/s EFA",
-      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0, 0, 4 } },
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0, 0, 4, 0 } },
     { "p5", "h100", 8, 32, 100 * GBIT, "AWS p5.48xlarge: 8 H100, 32 x 100 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8, 0 } },
     { "p5e", "h200", 8, 32, 100 * GBIT, "AWS p5e.48xlarge: 8 H200, 32 x 100 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8, 0 } },
     { "p5en", "h200", 8, 16, 200 * GBIT, "AWS p5en.48xlarge: 8 H200, 16 x 200 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8, 0 } },
     { "p6-b200", "b200", 8, 8, 400 * GBIT, "AWS p6-b200.48xlarge: 8 B200, 8 x 400 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8, 0 } },
     { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s",
-      { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0, 0, 0 } },
+      { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0, 0, 0, 0 } },
     { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s",
-      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0 } },
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0, 0 } },
     { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s",
-      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0 } },
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0, 0 } },
     { "frontier", "mi250x", 8, 4, 200 * GBIT, "Frontier node: 8 GCDs, 4 x 200 Gb/s Slingshot", USUAL },
 };
 

@@ -25,6 +25,8 @@ struct cluster_node {
     double      disk_read, disk_write;      /* of all its disks together */
     int         cores;              /* of all its processors */
     int         links;              /* from its GPUs to host memory, gpu.pcie each; 0: as many as GPUs */
+    double      issue;              /* seconds that a thread takes to issue a kernel of PyTorch's without gradients, on average
+                                     * (tests/bench/issue_gpu.py); 0: not known, and taken as published (sim/price/op_cost.c) */
 };
 
 /* A GPU type, from its datasheet.  0 means that the datasheet has no such

@@ -7,7 +7,7 @@
  *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05, "power_limit_w": 500,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
  *                 "cores": 112, "gpu_links": 8,
- *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26 } }
+ *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26, "issue_us": 12.8 } }
  *
  * Bandwidths are per direction; `inter` is what all adapters of a node do together.  What
  * is left out takes the GPU type's usual node; null in "node" means that it is not known.  Sizes are bytes, as
@@ -243,12 +243,14 @@ static int tier(const struct obj *top, const char *key, double *bandwidth, doubl
     return 0;
 }
 
-static const struct { const char *key; size_t at; bool rate; } node_keys[] = {
-    { "memory_bytes",         offsetof(struct cluster_node, memory),     false },
-    { "dram_gb_per_s",        offsetof(struct cluster_node, dram),       true },
-    { "disk_bytes",           offsetof(struct cluster_node, disk),       false },
-    { "disk_read_gb_per_s",   offsetof(struct cluster_node, disk_read),  true },
-    { "disk_write_gb_per_s",  offsetof(struct cluster_node, disk_write), true },
+/* Numbers in (0, most] times unit; unit 0: bytes. */
+static const struct { const char *key; size_t at; double most, unit; } node_keys[] = {
+    { "memory_bytes",         offsetof(struct cluster_node, memory),     0, 0 },
+    { "dram_gb_per_s",        offsetof(struct cluster_node, dram),       GB_MAX, 1e9 },
+    { "disk_bytes",           offsetof(struct cluster_node, disk),       0, 0 },
+    { "disk_read_gb_per_s",   offsetof(struct cluster_node, disk_read),  GB_MAX, 1e9 },
+    { "disk_write_gb_per_s",  offsetof(struct cluster_node, disk_write), GB_MAX, 1e9 },
+    { "issue_us",             offsetof(struct cluster_node, issue),      1000, 1e-6 },
 };
 #define NNODEKEYS ((int)(sizeof node_keys / sizeof node_keys[0]))
 
@@ -267,7 +269,7 @@ static double  *node_rate(struct cluster_node *n, int i)  { return (double *)(vo
 static int node_from_json(const struct obj *top, struct cluster_node *n)
 {
     static const char *const keys[] = { "memory_bytes", "dram_gb_per_s", "sockets", "cores", "gpu_links", "disk_bytes",
-                                        "disk_read_gb_per_s", "disk_write_gb_per_s", NULL };
+                                        "disk_read_gb_per_s", "disk_write_gb_per_s", "issue_us", NULL };
     const json_t *j = json_object_get(top->j, "node");
     struct obj    o;
 
@@ -277,12 +279,13 @@ static int node_from_json(const struct obj *top, struct cluster_node *n)
         return -1;
     for (int i = 0; i < NNODEKEYS; i++) {
         bool null = json_is_null(json_object_get(j, node_keys[i].key));
-        if (null && node_keys[i].rate)
+        double unit = node_keys[i].unit;
+        if (null && unit > 0)
             *node_rate(n, i) = 0;
         else if (null)
             *node_bytes(n, i) = 0;
-        else if (node_keys[i].rate ? get_rate(&o, node_keys[i].key, GB_MAX, 1e9, node_rate(n, i)) < 0
-                                   : get_int(&o, node_keys[i].key, 1, SIZE_LIMIT, node_bytes(n, i)) < 0)
+        else if (unit > 0 ? get_rate(&o, node_keys[i].key, node_keys[i].most, unit, node_rate(n, i)) < 0
+                          : get_int(&o, node_keys[i].key, 1, SIZE_LIMIT, node_bytes(n, i)) < 0)
             return -1;
     }
     for (int i = 0; i < NNODECOUNTS; i++)
@@ -416,7 +419,7 @@ static json_t *tier_to_json(double bandwidth, double alpha)
     return j;
 }
 
-static json_t *rate_json(double bytes_per_s) { return bytes_per_s > 0 ? json_real(bytes_per_s / 1e9) : json_null(); }
+static json_t *rate_json(double rate, double unit) { return rate > 0 ? json_real(rate / unit) : json_null(); }
 static json_t *bytes_json(int64_t bytes)     { return bytes > 0 ? json_integer(bytes) : json_null(); }
 
 /* In what it differs from the usual node of its GPUs, which one that is described here has not; NULL: in nothing. */
@@ -428,9 +431,9 @@ static json_t *node_to_json(const struct cluster *c)
     if (in_table(&c->gpu))
         usual = cluster_usual_node(&c->gpu, c->gpus_per_node);
     for (int i = 0; i < NNODEKEYS; i++)
-        if (node_keys[i].rate && (*node_rate(&n, i) > *node_rate(&usual, i) || *node_rate(&n, i) < *node_rate(&usual, i)))
-            json_object_set_new(j, node_keys[i].key, rate_json(*node_rate(&n, i)));
-        else if (!node_keys[i].rate && *node_bytes(&n, i) != *node_bytes(&usual, i))
+        if (node_keys[i].unit > 0 && (*node_rate(&n, i) > *node_rate(&usual, i) || *node_rate(&n, i) < *node_rate(&usual, i)))
+            json_object_set_new(j, node_keys[i].key, rate_json(*node_rate(&n, i), node_keys[i].unit));
+        else if (!(node_keys[i].unit > 0) && *node_bytes(&n, i) != *node_bytes(&usual, i))
             json_object_set_new(j, node_keys[i].key, bytes_json(*node_bytes(&n, i)));
     for (int i = 0; i < NNODECOUNTS; i++)
         if (*node_count(&n, i) != *node_count(&usual, i))

@@ -211,10 +211,10 @@ enum {
     OPF_GUARDED = 1,        /* skipped when the gradient overflowed */
     OPF_LOAD = 2,           /* initial weights appear in the parameters that it writes */
     OPF_ENGINE = 8,         /* a collective that copy engines run, not multiprocessors */
-    OPF_HOOK = 4,           /* a collective that a Python hook issues, not C++ (a reducer, an executor) */
+    OPF_HOOK = 4,           /* a collective, or the copy that one rank makes instead, which a Python hook issues, not C++ (a reducer, an executor) */
     OPF_LOCAL = 8,          /* an edge between two stages of one rank: a tensor is handed over, not copied */
     OPF_GRAPH = 32,         /* a collective inside a CUDA graph, whose replay issues it */
-    OPF_DTENSOR = 16,       /* a collective with which DTensor brings an operator's input to its place: Python, less than a hook's */
+    OPF_DTENSOR = 16,       /* a collective with which DTensor brings an operator's input to its place: Python, less than a hook's; or an optimizer of DTensors */
 };
 
 struct op {

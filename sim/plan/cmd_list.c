@@ -98,9 +98,10 @@ static const char example[] =
 "  \"context_bytes\": 1219493888,\n"
 "  \"// headroom\": \"share of the memory that is kept free\",\n"
 "  \"headroom\": 0.05,\n"
-"  \"// node\": \"for offloading: DRAM and disks that the GPUs of a node share; null: not known\",\n"
+"  \"// node\": \"for offloading: DRAM and disks that the GPUs of a node share; null: not known; issue_us: microseconds that PyTorch takes to issue a kernel\",\n"
 "  \"node\": { \"memory_bytes\": 2199023255552, \"dram_gb_per_s\": 614.4, \"sockets\": 2,\n"
-"            \"disk_bytes\": 30720000000000, \"disk_read_gb_per_s\": 48, \"disk_write_gb_per_s\": 26 }\n"
+"            \"disk_bytes\": 30720000000000, \"disk_read_gb_per_s\": 48, \"disk_write_gb_per_s\": 26,\n"
+"            \"issue_us\": 12.8 }\n"
 "}\n";
 
 int cmd_list(int argc, char **argv)

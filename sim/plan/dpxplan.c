@@ -44,7 +44,7 @@ static bool cluster_key_entry(int i, const char **name, const char **text)
           "share that is kept free." },
         { "power_limit_w", "of a GPU, watts, as nvidia-smi -pl sets it; left out: the board's own (`dpxplan list gpus`)." },
         { "node", "memory_bytes, dram_gb_per_s, sockets, disk_bytes, disk_read_gb_per_s, disk_write_gb_per_s of a node, for "
-          "offloading." },
+          "offloading; issue_us, which a thread takes to issue a kernel of PyTorch's (tests/bench/issue_gpu.py measures it; else 12.8)." },
         { NULL, NULL }
     };
 

@@ -29,6 +29,12 @@ static const int tiles[][2] = {
 /* A dimension that leaves rows off the 16-byte boundary: 272.7 against 395 TFLOP/s on H100 at
  * d_ff 10922 against 10912 and 10944 (stas00/ml-engineering, training/performance). */
 #define MISALIGNED 0.69
+/* An odd number of elements of 16 bits, as GPT-2's 50257 tokens: cuBLAS then has nothing newer than cutlass_75_tensorop_*_align1.  8192 x 768
+ * by 50257 on H200 (tests/gpu/h200, torch 2.11, CUDA 13.0, 26 November 2026): logits in 6.69 ms, 94.5 TFLOP/s; the gradients of hidden states
+ * and weights in 4.54 and 4.32 ms, 139 and 146.  Shares of the 750 that whole rows reach by the table (gpu_rates.c).  Of other architectures, whose own
+ * kernels are slower beside the same ones, no timings were found: they keep MISALIGNED. */
+#define ODD_RESULT  0.127
+#define ODD_OPERAND 0.19
 
 /* cuBLAS on Hopper starts as many blocks as there are SMs, 132, and gives each its tiles in advance: "all the matmuls
  * look like they are using persistent kernels ... take 2x as long ... when they are overlapped with a NCCL kernel"
@@ -58,6 +64,17 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t)
     };
 }
 
+static double rows_share(const struct gemm_device *d, enum gemm_rows rows)
+{
+    switch (rows) {
+    case ROWS_WHOLE:       return 1;
+    case ROWS_OFF:         return MISALIGNED;
+    case ROWS_ODD_OPERAND: return d->persistent ? ODD_OPERAND : MISALIGNED;
+    case ROWS_ODD_RESULT:  return d->persistent ? ODD_RESULT : MISALIGNED;
+    }
+    return 1;
+}
+
 static double feed_cost(const struct gemm_device *d, int m, int n)
 {
     return 1 + d->feed * (1.0 / m + 1.0 / n);
@@ -74,7 +91,7 @@ static double host_prior(const struct gemm_device *d, const struct gemm *g)
 double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm_choice *how)
 {
     double best = INFINITY, memory = (double)g->bytes / d->bytes;
-    double sm = d->flops / d->sms * (g->misaligned ? MISALIGNED : 1);
+    double sm = d->flops / d->sms * rows_share(d, g->rows);
 
     assert(d->sms >= 1 && d->flops > 0 && d->bytes > 0);
     if (how)

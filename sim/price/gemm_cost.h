@@ -18,11 +18,19 @@
 #include "base/dtype.h"
 #include "model/cluster/cluster.h"
 
+/* Where the rows of a product's matrices start. */
+enum gemm_rows {
+    ROWS_WHOLE,             /* on 16 bytes */
+    ROWS_OFF,               /* on fewer */
+    ROWS_ODD_OPERAND,       /* of an operand, */
+    ROWS_ODD_RESULT,        /* of the result: on a single element of 16 bits, since they have an odd number of them */
+};
+
 /* batch products C[m,n] += A[m,k] B[k,n]. */
 struct gemm {
     int64_t batch, m, n, k;
     int64_t bytes;          /* read and written, each operand once */
-    bool    misaligned;     /* rows of an operand do not start on 16 bytes */
+    enum gemm_rows rows;
 };
 
 /* What it runs on: rates as they are reached, not those of the datasheet. */

@@ -47,18 +47,26 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
            r->hbm_spread * (others ? OWN_SPREAD : 1), r->basis);
 }
 
-/* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
-static bool misaligned(const struct gpu *g, enum dtype t, const struct kernel *k)
-{
-    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t);
-    bool weight = strstr(k->name ? k->name : "", "dW") != NULL;
-
-    return !gpu_is_host(g) && (k->n % unit || (weight ? k->m : k->k) % unit);
-}
-
 static bool half(enum dtype t)
 {
     return t == DT_BF16 || t == DT_FP16;
+}
+
+/* m is the number of tokens in forward and dX, k is in dW: rows have the other two.  A layer's odd width, which is n in its forward, is in backward
+ * that of the gradient, an operand of both products. */
+static enum gemm_rows rows_of(const struct gpu *g, enum dtype t, const struct kernel *k)
+{
+    const char *name = k->name ? k->name : "";
+    bool weight = strstr(name, " dW") != NULL, backward = weight || strstr(name, " dX") != NULL;
+    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t), other = weight ? k->m : k->k;
+
+    bool vectors = k->scaled || half(t);        /* fp32's own units load numbers one by one */
+
+    if (gpu_is_host(g) || !vectors || (k->n % unit == 0 && other % unit == 0))
+        return ROWS_WHOLE;
+    if (k->scaled || (k->n % 2 == 0 && other % 2 == 0))
+        return ROWS_OFF;
+    return k->n % 2 && !backward ? ROWS_ODD_RESULT : ROWS_ODD_OPERAND;
 }
 
 void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out)
@@ -97,7 +105,7 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
 
 static struct gemm product(const struct gpu *g, enum dtype t, const struct kernel *k)
 {
-    return (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, misaligned(g, t, k) };
+    return (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, rows_of(g, t, k) };
 }
 
 static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,

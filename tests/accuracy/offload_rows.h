@@ -1,7 +1,8 @@
 /* offload_rows.h -- published runs with offload, and steps of AdamW on hosts, against what dpx predicts; and other published steps.
  *
  * tests/accuracy/offload.jsonl, steps.jsonl, tuned_steps.jsonl (fine-tuning): one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
- * `plan`, or `cluster`, `elements` of one rank and `bytes` of traffic an element.  Shared by accuracy_offload.c, which
+ * `plan`, or `cluster`, `elements` of one rank and `bytes` of traffic an element.  tests/gpu/h200/steps.jsonl: what torch_steps.py recorded; rows without a
+ * time, which are of ranks beside a fake process group, are passed over.  Shared by accuracy_offload.c, which
  * prints, and tests/sim/test_offload_published.c, which asserts. */
 #ifndef DPX_OFFLOAD_ROWS_H
 #define DPX_OFFLOAD_ROWS_H
@@ -19,10 +20,13 @@
 #define OFFLOAD_ROWS "tests/accuracy/offload.jsonl"
 #define STEPS_ROWS   "tests/accuracy/steps.jsonl"
 #define TUNED_ROWS   "tests/accuracy/tuned_steps.jsonl"
+#define H200_ROWS    "tests/gpu/h200/steps.jsonl"
+/* What that machine's host takes to issue a kernel: tests/gpu/h200/issue.txt. */
+#define H200_ISSUE_S 16.78e-6
 
 struct offload_row {
     const char *what, *source, *note;   /* of the document */
-    double published, step_s, low_s, high_s;
+    double published, kernels, step_s, low_s, high_s;      /* kernels: seconds that the GPU computed of it, 0: not known */
     double away_s[NAWAY];
     bool   plan, fits;
     int64_t device, host;               /* bytes of a rank, of a node */
@@ -58,6 +62,8 @@ static inline int offload_plan(const json_t *j, struct offload_row *r)
 
     if (plan_from_json(json_object_get(j, "plan"), r->what, &p) < 0)
         return -1;
+    if (json_object_get(j, "gpu"))
+        p.cluster.node.issue = H200_ISSUE_S;
     if (evaluate(&p, &e) == 0) {
         rc = simulate_plan(&p, &e, &t, NULL);
         r->plan = true;
@@ -77,7 +83,7 @@ static inline int offload_plan(const json_t *j, struct offload_row *r)
 /* Calls take() for every row of a file, predicted.  How many, or -1 with the reason reported. */
 static inline int offload_each_row(const char *path, void (*take)(const struct offload_row *r, void *arg), void *arg)
 {
-    char line[4096];
+    char line[8192];
     FILE *in = fopen(path, "r");
     int n = 0;
 
@@ -90,7 +96,13 @@ static inline int offload_each_row(const char *path, void (*take)(const struct o
                                  .source = json_string_value(json_object_get(j, "source")),
                                  .note = json_string_value(json_object_get(j, "note")),
                                  .published = json_number_value(json_object_get(j, "step_s")) };
-        if (!j || !r.what || !r.source || !r.note)
+        bool recorded = json_object_get(j, "gpu") != NULL;
+        r.kernels = json_number_value(json_object_get(j, "kernels_s"));
+        if (recorded && !(r.published > 0)) {
+            json_decref(j);
+            continue;
+        }
+        if (!j || !r.what || (!recorded && (!r.source || !r.note)))
             n = fail("%s:%d: no row", path, n + 1);
         else if ((json_object_get(j, "plan") ? offload_plan : offload_adamw)(j, &r) < 0)
             n = -1;

@@ -3,6 +3,7 @@
 
     tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
     tests/bench/issue_cost.py deepspeed        the hooks of DeepSpeed's stage 3; needs deepspeed as well
+    tests/bench/issue_cost.py optimizer        AdamW's step and the clip of FSDP2's DTensors on one and two ranks, and without
 
 A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do.  The least CPU time of this thread over
 25 repeats, so that what else runs does not count; kernels are operators that the dispatcher hands to a device, views and
@@ -64,6 +65,40 @@ if sys.argv[1:] == ["deepspeed"]:
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+
+
+def sharded_over(ranks):
+    """The model under FSDP2 over so many ranks, 0: without."""
+    made = model()
+    if ranks:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+        over = init_device_mesh("cpu", (ranks,))
+        for block in made.model.layers:
+            fully_shard(block, mesh=over)
+        fully_shard(made, mesh=over)
+    return made
+
+
+def steps_of(made):
+    """Units a tensor: AdamW in its three forms, and the clip."""
+    tensors = list(made.parameters())
+    for t in tensors:
+        t.grad = torch.zeros_like(t)
+    found = []
+    for form in ({"foreach": True}, {"fused": True}, {"foreach": False}):
+        optimizer = torch.optim.AdamW(tensors, lr=1e-5, **form)
+        optimizer.step()
+        found.append(seconds(optimizer.step) / len(tensors) / f)
+    return *found, seconds(lambda: torch.nn.utils.clip_grad_norm_(tensors, 1.0)) / len(tensors) / f
+
+
+if sys.argv[1:] == ["optimizer"]:
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29743")
+    for ranks in (0, 1, 2):
+        print("a tensor, FSDP2 over %d: AdamW foreach %4.2f, fused %4.2f, loop %5.2f; clip %4.2f" % (ranks, *steps_of(sharded_over(ranks))))
+        if ranks:
+            dist.destroy_process_group()
+    sys.exit()
 os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29741")
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
 mesh = init_device_mesh("cpu", (2,))

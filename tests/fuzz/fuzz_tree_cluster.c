@@ -19,7 +19,7 @@ const char *const fuzz_words[] = {
     "\"host\": true", "\"host\": false", "\"sms\": 1", "\"sm_arch\": 70", "\"fp16_tflops\": 0.001",
     "\"fp32_tflops\": 1e6", "\"link_gb_per_s\": 900", "\"pcie_gb_per_s\": 0.1", "\"context_bytes\": 0",
     "\"node\": {\"memory_bytes\": 1000000000000}", "\"node\": {\"dram_gb_per_s\": null}", "\"node\": {}",
-    "\"disk_bytes\": 1", "\"disk_read_gb_per_s\": 48", "\"sockets\": 2", "\"reserved_bytes\": 1", "\"memory_bytes\": 1", "\"name\": \"cpu\"", NULL
+    "\"disk_bytes\": 1", "\"disk_read_gb_per_s\": 48", "\"issue_us\": 16.8", "\"sockets\": 2", "\"reserved_bytes\": 1", "\"memory_bytes\": 1", "\"name\": \"cpu\"", NULL
 };
 
 static const char *const plans[] = {

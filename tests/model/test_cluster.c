@@ -445,7 +445,8 @@ static void a_file_states_its_nodes(void **state)
 
     (void)state;
     assert_int_equal(parse("{\"gpu\": \"h100\", \"gpus_per_node\": 8, \"node\": {\"memory_bytes\": 1000, \"disk_read_gb_per_s\": 48,"
-                           " \"dram_gb_per_s\": null, \"cores\": 96, \"gpu_links\": null}}", &c), 0);
+                           " \"dram_gb_per_s\": null, \"cores\": 96, \"gpu_links\": null, \"issue_us\": 16.8}}", &c), 0);
+    assert_close(c.node.issue, 16.8e-6, 1e-12);
     assert_true(c.node.cores == 96 && c.node.links == 0 && c.node.sockets == 2);
     assert_int_equal(c.node.memory, 1000);
     assert_close(c.node.disk_read, 48e9, 1e-15);
@@ -457,6 +458,8 @@ static void a_file_states_its_nodes(void **state)
     json_refused("{\"gpu\": \"h100\", \"node\": {\"memory_bytes\": 0}}", "\"memory_bytes\"");
     json_refused("{\"gpu\": \"h100\", \"node\": {\"cores\": 0}}", "\"cores\"");
     json_refused("{\"gpu\": \"h100\", \"node\": {\"disk_write_gb_per_s\": -1}}", "\"disk_write_gb_per_s\"");
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"issue_us\": 0}}", "\"issue_us\"");
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"issue_us\": 2000}}", "at most 1000");
 }
 
 /* What the usual node has need not be written: documents are what they were. */

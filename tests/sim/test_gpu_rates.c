@@ -69,7 +69,7 @@ assert_close(gpu_scaled_share(g, rows[i].format, &published), share, 0.005);
 static double level(const struct gpu *g, double peak, int64_t m, int64_t n, int64_t k, int64_t bytes, double flops)
 {
     struct gemm_device d = gemm_device(g, DT_BF16);
-    struct gemm what = { 1, m, n, k, bytes * (m * k + n * k) + 2 * m * n, false };
+    struct gemm what = { 1, m, n, k, bytes * (m * k + n * k) + 2 * m * n, ROWS_WHOLE };
     double s = 2.0 * (double)m * (double)n * (double)k / flops, low = .01, high = 10;
 
     for (int i = 0; i < 60; i++) {

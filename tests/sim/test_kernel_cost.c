@@ -4,11 +4,8 @@
 #include <inttypes.h>
 
 #include "sim/price/kernel_cost.h"
+#include "tests/sim/kernel_beds.h"
 #include "tests/sim/published.h"
-
-/* 1 TB/s of which an unknown type streams 0.85, and 100 TFLOP/s. */
-static const struct gpu plain = { .name = "plain", .hbm = 1e12, .fp32 = 10e12, .bf16 = 100e12,
-                                  .fp16 = 100e12, .sms = 100, .pcie = 50e9, .sm_arch = 80 };
 
 static double seconds(const struct gpu *g, enum kernel_set set, const struct kernel *k)
 {
@@ -115,6 +112,34 @@ static void an_odd_vocabulary_is_slower(void **state)
     assert_close(seconds(&plain, KERNELS_TORCH_SDPA, &tokens), even_s, 1e-12);
 }
 
+/* GPT-2's head for 8192 tokens on H200, as its trace has it (tests/gpu/h200): logits 6.69 ms, their gradients 4.54 and 4.32 ms.  In fp32 and
+ * with an even vocabulary no such kernel runs. */
+static void an_odd_vocabulary_on_hopper_takes_old_kernels(void **state)
+{
+    (void)state;
+    const int64_t tokens = 8192, width = 768, odd = 50257;
+    const struct gpu *g = gpu_find("h200");
+    const struct { const char *name; int64_t m, n, k; double s; } cases[] = {
+        { "logits", tokens, odd, width, 6.69e-3 }, { "logits dX", tokens, width, odd, 4.54e-3 }, { "logits dW", odd, width, tokens, 4.32e-3 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kernel k = { .name = cases[i].name, .kind = KC_GEMM, .flops = 1, .m = cases[i].m, .n = cases[i].n, .k = cases[i].k, .batch = 1, .bytes = 1 };
+        struct kernel even = k;
+        struct cost fp32, fp32_even;
+        int64_t *vocab = even.m == odd ? &even.m : even.n == odd ? &even.n : &even.k;
+
+        *vocab = 50264;
+        assert_close(seconds(g, KERNELS_TORCH_SDPA, &k), cases[i].s, .1);
+        assert_true(seconds(g, KERNELS_TORCH_SDPA, &k) > 4 * seconds(g, KERNELS_TORCH_SDPA, &even));
+        kernel_cost(g, KERNELS_TORCH_SDPA, DT_FP32, &k, &fp32);
+        kernel_cost(g, KERNELS_TORCH_SDPA, DT_FP32, &even, &fp32_even);
+        assert_close(fp32.s, fp32_even.s, .02);
+        *vocab = 50258;
+        assert_true(seconds(g, KERNELS_TORCH_SDPA, &even) * 2 < seconds(g, KERNELS_TORCH_SDPA, &k));
+    }
+}
+
 static void more_of_anything_never_takes_less(void **state)
 {
     (void)state;
@@ -151,24 +176,6 @@ static void what_is_not_published_says_so(void **state)
 
 /* ---- entries of a schedule ---- */
 
-static struct plan plan_of(enum dialect d, enum kernel_set set, enum strategy s, enum dtype t)
-{
-    struct plan p = { .strategy = s, .dialect = d, .kernels = set, .precision = t,
-                      .reduce_dtype = t, .seq = 1024, .micro_batch = 1, .accumulation = 1 };
-
-    p.cluster.gpu = plain;
-    p.cluster.world_size = 8;
-    p.model.layers = 2, p.model.heads = 8, p.model.head_dim = 64, p.model.ntensors = 10;
-    return p;
-}
-
-static struct kernel three[] = {
-    { .name = "norm", .kind = KC_NORM, .bytes = 850000000 },
-    { .name = "up", .kind = KC_GEMM, .flops = 1, .m = 4096, .n = 4096, .k = 4096, .batch = 1,
-      .bytes = 3 * 32 << 20 },
-    { .name = "add", .kind = KC_ELEMENTWISE, .bytes = 1700000000 },
-};
-
 static void a_segment_is_the_sum_of_its_kernels(void **state)
 {
     (void)state;
@@ -190,7 +197,7 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
                 want += seconds(&plain, KERNELS_TORCH_SDPA, &three[k]);
             op_cost(c, &s, &o, &t);
             assert_true(fabs(t.s - want) <= 1e-12 * sum);
-            assert_close(op_issue_cost(c, &s, &o), (k1 - k0) * 1.46 * 12.8e-6, 1e-12);
+            assert_close(op_issue_cost(c, &s, &o), (k1 - k0) * 1.15 * 12.8e-6, 1e-12);
             if (k0 == 0 && k1 == 3)
                 all = t.s;
         }
@@ -208,7 +215,7 @@ static void held_multiprocessors_are_parts_of_an_entry(void **state)
     struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, norm = all, copy = { .kind = OP_COPY };
     struct cost_cache *c = cost_cache_new(&p);
     struct gemm_device d = gemm_device(&plain, DT_BF16);
-    struct gemm product = { 1, 4096, 4096, 4096, 3 * 32 << 20, false };
+    struct gemm product = { 1, 4096, 4096, 4096, 3 * 32 << 20, ROWS_WHOLE };
     const int left[2] = { 60, 80 };
     struct op_held of;
     double sum = 0, up = seconds(&plain, KERNELS_TORCH_SDPA, &three[1]);
@@ -227,60 +234,6 @@ static void held_multiprocessors_are_parts_of_an_entry(void **state)
     assert_close(of.products[0], 0, 0);
     op_held(c, &s, &copy, left, &of);
     assert_close(of.streams, 1, 0);
-    cost_cache_free(c);
-}
-
-/* Three kernels forward of 1.46 x 12.8 us, and of a pass's hooks the share of its kernels. */
-static void hooks_around_modules_take_the_issuing_thread(void **state)
-{
-    (void)state;
-    struct plan p = plan_of(DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, STRAT_ZERO3, DT_BF16);
-    struct schedules s = { .module_hooks = { [PIECE_BLOCK] = { [PASS_FORWARD] = { 26, 0 } } } };
-    struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, one = all;
-    struct cost_cache *c = cost_cache_new(&p);
-
-    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
-    one.u.compute.k1 = 1;
-    double kernel = 1.46 * 12.8e-6, hook = (op_issue_cost(c, &s, &all) - 3 * kernel) / 26;
-    assert_true(hook > 1e-6);
-    assert_close(op_issue_cost(c, &s, &one), kernel + 26 * hook / 3, 1e-9);
-    cost_cache_free(c);
-}
-
-/* Of three kernels the first two are in a graph: they cost its replay, wherever a segment is cut, and the third 1.46 x 12.8 us.  A collective
- * inside it costs nothing; of a step that is one graph nothing but the optimizer costs anything. */
-static void a_graphs_replay_is_one_call(void **state)
-{
-    (void)state;
-    struct plan p = plan_of(DIALECT_MEGATRON, KERNELS_TE, STRAT_DDP, DT_BF16);
-    struct kernel held[3] = { three[0], three[1], three[2] };
-    struct schedules s = { 0 };
-    struct op all = { .kind = OP_COMPUTE, .phase = PHASE_FORWARD, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
-    struct op one = all, two = all, rest = all;
-    struct op inside = { .kind = OP_COLL, .phase = PHASE_FORWARD, .flags = OPF_GRAPH }, beside = { .kind = OP_COLL, .phase = PHASE_FORWARD };
-    double kernel = 1.46 * 12.8e-6;
-
-    p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
-    held[0].captured = held[1].captured = true;
-    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { held, held }, .nkernels = { 3, 3 } };
-    one.u.compute.k1 = 1;
-    two.u.compute.k1 = 2;
-    rest.u.compute.k0 = 1;
-    struct cost_cache *c = cost_cache_new(&p);
-    double replay = op_issue_cost(c, &s, &one);
-    assert_close(replay, 2.5e-6 + 9.7 * 12.8e-6, 1e-9);     /* graph_cost.py's of Megatron-core, forward; below, of Transformer Engine backward */
-    assert_close(op_issue_cost(c, &s, &two), replay, 1e-12);
-    assert_close(op_issue_cost(c, &s, &all), replay + kernel, 1e-12);
-    assert_close(op_issue_cost(c, &s, &rest), kernel, 1e-12);
-    assert_true(op_issue_cost(c, &s, &inside) == 0 && op_issue_cost(c, &s, &beside) > 0);
-    one.u.compute.pass = PASS_BACKWARD;
-    p.megatron.cuda_graph_impl = GRAPHS_TE;
-    assert_close(op_issue_cost(c, &s, &one), 2.5e-6 + 2.8 * 12.8e-6, 1e-9);
-    p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
-    strcpy(p.megatron.cuda_graph_scope, "full_iteration");
-    assert_true(op_issue_cost(c, &s, &all) == 0 && op_issue_cost(c, &s, &beside) == 0);
-    beside.phase = PHASE_OPTIMIZER;
-    assert_true(op_issue_cost(c, &s, &beside) > 0);
     cost_cache_free(c);
 }
 
@@ -362,21 +315,17 @@ static void a_copy_goes_by_its_stream(void **state)
     assert_close(entry(&p, &h).s, 10e-3, 1e-12);
 }
 
-/* 850 million elements at 850 GB/s, after a launch of 2 us; issuing it takes 8 us a pass and 4 a tensor. */
+/* 850 million elements at 850 GB/s, after a launch of 2 us. */
 static void the_optimizer_takes_the_bytes_of_its_entry(void **state)
 {
     (void)state;
     struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
     struct op o = { .kind = OP_OPTIMIZER, .stream = STREAM_COMPUTE,
                     .u.optimizer = { .elems = 850000000, .tensors = 10, .bytes = 80, .passes = 8 } };
-    struct schedules s = { 0 };
-    struct cost_cache *c = cost_cache_new(&torch);
 
     assert_close(entry(&torch, &o).s, 80e-3 + 2e-6, 1e-9);
-    assert_close(op_issue_cost(c, &s, &o), 8 * 12.8e-6 + 10 * 4e-6, 1e-12);
     o.u.optimizer.bytes = 28;
     assert_close(entry(&torch, &o).s, 28e-3 + 2e-6, 1e-9);
-    cost_cache_free(c);
 }
 
 static void waiting_and_memory_take_no_time_on_a_stream(void **state)
@@ -389,25 +338,6 @@ static void waiting_and_memory_take_no_time_on_a_stream(void **state)
         struct op o = { .kind = (uint8_t)kinds[i], .stream = STREAM_ISSUE };
         assert_true(entry(&p, &o).s == 0);
     }
-}
-
-static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer(void **state)
-{
-    (void)state;
-    struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
-    struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_DDP, DT_FP32);
-    struct schedules s = { 0 };
-    const struct plan *of[] = { &torch, &torch, &torch, &ours };
-    const uint8_t flags[] = { OPF_HOOK, OPF_DTENSOR, 0, 0 };
-    double cost[4];
-
-    for (int i = 0; i < 4; i++) {
-        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = flags[i] };
-        struct cost_cache *c = cost_cache_new(of[i]);
-        cost[i] = op_issue_cost(c, &s, &o);
-        cost_cache_free(c);
-    }
-    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > cost[3] && cost[3] > 0);
 }
 
 static void a_cache_serves_plans_with_the_same_kernels(void **state)
@@ -656,17 +586,15 @@ int main(void)
         cmocka_unit_test(products_slow_down_at_the_power_limit),
         cmocka_unit_test(unfused_attention_is_a_batch_of_products),
         cmocka_unit_test(an_odd_vocabulary_is_slower),
+        cmocka_unit_test(an_odd_vocabulary_on_hopper_takes_old_kernels),
         cmocka_unit_test(more_of_anything_never_takes_less),
         cmocka_unit_test(what_is_not_published_says_so),
         cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
         cmocka_unit_test(unrelated_errors_add_as_squares),
         cmocka_unit_test(held_multiprocessors_are_parts_of_an_entry),
-        cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
-        cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_takes_the_bytes_of_its_entry),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
-        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
         cmocka_unit_test(a_cache_serves_plans_with_the_same_kernels),
         cmocka_unit_test(a_cache_costs_the_kernels_of_another_program_anew),
         cmocka_unit_test(the_program_says_which_attention_runs),

@@ -82,9 +82,39 @@ static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
     assert_true(s.worst < .05);
 }
 
+struct h200 { int rows, inside, gpu; double error; };
+
+static void judge_h200(const struct offload_row *r, void *arg)
+{
+    struct h200 *of = arg;
+    bool inside = r->low_s <= r->published && r->published <= r->high_s;
+
+    of->rows++;
+    of->inside += inside;
+    if (r->kernels >= .95 * r->published) {
+        of->gpu++;
+        of->error += fabs(r->step_s / r->published - 1);
+        assert_true(inside);
+    }
+}
+
+/* 30 trainings of PyTorch that we recorded: GPT-2, Llama, Qwen3, Gemma, Pythia, BLOOM, OPT.  The rates of GPT-2's odd vocabulary and what the host takes
+ * were measured on the same machine; the kernels' other rates were not. */
+static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
+{
+    struct h200 of = { 0 };
+
+    (void)state;
+    assert_int_equal(offload_each_row(H200_ROWS, judge_h200, &of), 30);
+    assert_int_equal(of.gpu, 8);
+    assert_true(of.error / of.gpu < .05);
+    assert_true(of.inside >= 25);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_h200_is_predicted_where_its_gpu_is_the_bound),
         cmocka_unit_test(rows_are_predicted),
         cmocka_unit_test(a_paper_s_steps_are_predicted_within_five_percent),
     };

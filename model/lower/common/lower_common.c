@@ -151,6 +151,7 @@ struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_for
 
     o->u.optimizer.elems = elems;
     o->u.optimizer.tensors = p->model.ntrainable;
+    o->flags |= p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->parallel.tensor > 1) ? OPF_DTENSOR : 0;
     set_bytes(o, p, form);
     return o;
 }

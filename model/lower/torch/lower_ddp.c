@@ -150,13 +150,20 @@ static void leave_grads(struct ddp *d, enum piece_id piece, int block, int k0, i
         use_ready(d, piece, block, k0, k1, d->apart ? ACT_A : 0, d->apart ? 0 : fresh ? ACT_W : ACT_A);
 }
 
+/* The reducer copies tensor by tensor (reducer.cpp: copy_grad_to_bucket(), copy_bucket_to_grad()); dpx's executor does not. */
+static void a_kernel_each(struct ddp *d, int64_t tensors)
+{
+    if (d->p->kernels != KERNELS_DPX)
+        sched_kernels(d->s, tensors);
+}
+
 /* One compute segment, the gradients that it makes, their copies into buckets. */
 static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh, bool sync,
                     bool last)
 {
     const struct piece *q = &d->s->program.piece[piece];
     bool keep = fresh && d->apart;
-    int64_t copied = 0;
+    int64_t copied = 0, tensors = 0;
 
     sched_compute(d->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
     sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, 0);
@@ -166,6 +173,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
             copied += ddp_grad_bytes(d, t);
+            tensors++;
             d->at->pending[d->at->now->of[t]]--;
         }
     if (last)
@@ -175,6 +183,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     if (!d->hooked || fresh || d->apart) {      /* a hook divides; what was added up in a bucket stays as it is */
         sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, d->hooked ? "copy into buckets" : "divide into buckets", copied, copied);
         sched_does(d->s, COPY_SET, d->hooked ? 1 : 1.0 / (double)d->local->data_ranks);
+        a_kernel_each(d, tensors);
         use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
     }
     ddp_launch(d);
@@ -254,6 +263,7 @@ static void finalize(struct ddp *d)
         struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
         o->after = reduced;
         sched_does(d->s, COPY_SET, 1);
+        a_kernel_each(d, d->at->ntrainable);
         use_own(d, ACT_R, ACT_W);
     }
 }

@@ -113,8 +113,8 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
     o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
                    ranks > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
 
-    if (ranks > 1)
-        o->wait[0] = gathered(f, u.c);
+    o->wait[0] = ranks > 1 ? gathered(f, u.c) : 0;
+    o->flags |= ranks > 1 ? 0 : OPF_HOOK;
     o->record = f->ev_copy_out;
     fsdp2_name(f, u);
     sched_does(f->s, COPY_SET, 1);
@@ -242,6 +242,7 @@ static void reduce(struct fsdp2 *f, struct at u)
     fsdp2_name(f, u);
     if (ranks == 1)
         sched_does(s, COPY_SET, 1);
+    o->flags |= OPF_HOOK;
     sched_act(s, ACT_R, m->rs_in, u.i, u.by);
     sched_act(s, ACT_ALLOC | ACT_WRITE, out, u.i, u.by);
     if (f->hybrid) {

@@ -151,6 +151,7 @@ void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase)
             sched_act(s, ACT_FREE, t[-1].cast, u.i, u.by);
         }
         struct op *o = sched_copy(s, STREAM_COMPUTE, phase, "copy-out", bytes, bytes);
+        o->flags |= i == 0 ? OPF_HOOK : 0;
         o->record = i == n - 1 ? f->ev_copy_out : 0;
         fsdp2_name(f, u);
         sched_does(s, COPY_SET, 1);

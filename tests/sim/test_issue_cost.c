@@ -1,0 +1,126 @@
+/* What issuing an entry costs the thread of the host that does it. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "tests/sim/kernel_beds.h"
+
+/* Three kernels forward of 1.15 x 12.8 us, and of a pass's hooks the share of its kernels. */
+static void hooks_around_modules_take_the_issuing_thread(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, STRAT_ZERO3, DT_BF16);
+    struct schedules s = { .module_hooks = { [PIECE_BLOCK] = { [PASS_FORWARD] = { 26, 0 } } } };
+    struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, one = all;
+    struct cost_cache *c = cost_cache_new(&p);
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    one.u.compute.k1 = 1;
+    double kernel = 1.15 * 12.8e-6, hook = (op_issue_cost(c, &s, &all) - 3 * kernel) / 26;
+    assert_true(hook > 1e-6);
+    assert_close(op_issue_cost(c, &s, &one), kernel + 26 * hook / 3, 1e-9);
+    cost_cache_free(c);
+}
+
+/* Of three kernels the first two are in a graph: they cost its replay, wherever a segment is cut, and the third 1.15 x 12.8 us.  A collective
+ * inside it costs nothing; of a step that is one graph nothing but the optimizer costs anything. */
+static void a_graphs_replay_is_one_call(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_MEGATRON, KERNELS_TE, STRAT_DDP, DT_BF16);
+    struct kernel held[3] = { three[0], three[1], three[2] };
+    struct schedules s = { 0 };
+    struct op all = { .kind = OP_COMPUTE, .phase = PHASE_FORWARD, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
+    struct op one = all, two = all, rest = all;
+    struct op inside = { .kind = OP_COLL, .phase = PHASE_FORWARD, .flags = OPF_GRAPH }, beside = { .kind = OP_COLL, .phase = PHASE_FORWARD };
+    double kernel = 1.15 * 12.8e-6;
+
+    p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
+    held[0].captured = held[1].captured = true;
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { held, held }, .nkernels = { 3, 3 } };
+    one.u.compute.k1 = 1;
+    two.u.compute.k1 = 2;
+    rest.u.compute.k0 = 1;
+    struct cost_cache *c = cost_cache_new(&p);
+    double replay = op_issue_cost(c, &s, &one);
+    assert_close(replay, 2.5e-6 + 9.7 * 12.8e-6, 1e-9);     /* graph_cost.py's of Megatron-core, forward; below, of Transformer Engine backward */
+    assert_close(op_issue_cost(c, &s, &two), replay, 1e-12);
+    assert_close(op_issue_cost(c, &s, &all), replay + kernel, 1e-12);
+    assert_close(op_issue_cost(c, &s, &rest), kernel, 1e-12);
+    assert_true(op_issue_cost(c, &s, &inside) == 0 && op_issue_cost(c, &s, &beside) > 0);
+    one.u.compute.pass = PASS_BACKWARD;
+    p.megatron.cuda_graph_impl = GRAPHS_TE;
+    assert_close(op_issue_cost(c, &s, &one), 2.5e-6 + 2.8 * 12.8e-6, 1e-9);
+    p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
+    strcpy(p.megatron.cuda_graph_scope, "full_iteration");
+    assert_true(op_issue_cost(c, &s, &all) == 0 && op_issue_cost(c, &s, &beside) == 0);
+    beside.phase = PHASE_OPTIMIZER;
+    assert_true(op_issue_cost(c, &s, &beside) > 0);
+    cost_cache_free(c);
+}
+
+static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer(void **state)
+{
+    (void)state;
+    struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
+    struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_DDP, DT_FP32);
+    struct schedules s = { 0 };
+    const struct plan *of[] = { &torch, &torch, &torch, &ours };
+    const uint8_t flags[] = { OPF_HOOK, OPF_DTENSOR, 0, 0 };
+    double cost[4];
+
+    for (int i = 0; i < 4; i++) {
+        struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = flags[i] };
+        struct cost_cache *c = cost_cache_new(of[i]);
+        cost[i] = op_issue_cost(c, &s, &o);
+        cost_cache_free(c);
+    }
+    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > cost[3] && cost[3] > 0);
+}
+
+/* The hook of a unit that one rank has alone copies: 43 of the unit, where a copy of PyTorch's own is a kernel of one. */
+static void a_hook_of_one_rank_is_a_hook(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct op copy = { .kind = OP_COPY, .stream = STREAM_COMPUTE, .u.copy = { 1, 1 } }, hook = copy;
+    struct schedules s = { 0 };
+    struct cost_cache *c = cost_cache_new(&p);
+
+    hook.flags = OPF_HOOK;
+    assert_close(op_issue_cost(c, &s, &copy), 12.8e-6, 1e-12);
+    assert_close(op_issue_cost(c, &s, &hook), 43 * 12.8e-6, 1e-12);
+    cost_cache_free(c);
+}
+
+/* The unit a pass, and of that 0.24 a tensor and pass, fused 0.53 a tensor; 2 more of DTensors.  The unit is the cluster's, if it states one. */
+static void an_optimizer_is_issued_tensor_by_tensor(void **state)
+{
+    (void)state;
+    struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
+    struct op o = { .kind = OP_OPTIMIZER, .stream = STREAM_COMPUTE,
+                    .u.optimizer = { .elems = 850000000, .tensors = 10, .bytes = 80, .passes = 8 } };
+    struct schedules s = { 0 };
+    struct cost_cache *c = cost_cache_new(&torch);
+
+    assert_close(op_issue_cost(c, &s, &o), (8 + 10 * 8 * 0.24) * 12.8e-6, 1e-12);
+    torch.cluster.node.issue = 10e-6;
+    assert_close(op_issue_cost(c, &s, &o), (8 + 10 * 8 * 0.24) * 10e-6, 1e-12);
+    o.u.optimizer.passes = 1;
+    assert_close(op_issue_cost(c, &s, &o), (1 + 10 * 0.53) * 10e-6, 1e-12);
+    o.flags = OPF_DTENSOR;
+    assert_close(op_issue_cost(c, &s, &o), (1 + 10 * (0.53 + 2)) * 10e-6, 1e-12);
+    cost_cache_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
+        cmocka_unit_test(a_graphs_replay_is_one_call),
+        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
+        cmocka_unit_test(a_hook_of_one_rank_is_a_hook),
+        cmocka_unit_test(an_optimizer_is_issued_tensor_by_tensor),
+    };
+    return cmocka_run_group_tests_name("sim/issue_cost", tests, NULL, NULL);
+}
