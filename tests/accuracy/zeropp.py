@@ -118,7 +118,7 @@ def chart(dpxplan):
         ratio_off.append(abs(ratios[0] / (a / b) - 1))
         widths.append(max(ratios) / min(ratios))
         for k in (0, 1):
-            off.setdefault((k, int(r["gbit_per_s"])), []).append(first[k] / published[k] - 1)
+            off.setdefault((k, int(r["gbit_per_s"])), []).append((r["model"], first[k] / published[k] - 1))
         print("%-5s %4d Gbit/s %5d tokens  %.2f, predicted %.2f (%.2f to %.2f)%-9s"
               % (r["model"], int(r["gbit_per_s"]), int(r["tokens_per_gpu"]), a / b, ratios[0], min(ratios), max(ratios),
                  "" if inside else "  outside"), end="")
@@ -129,10 +129,14 @@ def chart(dpxplan):
     print("%d figures, %d ratios: %d ranges hold the published one (%d without the slow links; most over least: median %.2f); the prediction's sign "
           "is right in %d, its mean error %.1f %%" % (2 * n, n, held, narrowly, statistics.median(widths), faster, 100 * sum(ratio_off) / n))
     for k, what in enumerate(("ZeRO-3", "ZeRO++")):
-        for gbit in sorted({g for _, g in off}):
-            e = off[k, gbit]
-            print("%s at %d Gbit/s: %d steps, mean error %.1f %%, bias %+.1f %%"
-                  % (what, gbit, len(e), 100 * sum(map(abs, e)) / len(e), 100 * sum(e) / len(e)))
+        of = [(g, e) for (which, g), e in sorted(off.items()) if which == k]
+        for name, e in [("%d Gbit/s" % g, e) for g, e in of] + [("all", sum((e for _, e in of), []))]:
+            print("%s at %s: %s; 18B: %s" % (what, name, mean(e), mean([x for x in e if x[0] == "18B"])))
+
+
+def mean(errors):
+    e = [x for _, x in errors]
+    return "%d steps, mean error %.1f %%, bias %+.1f %%" % (len(e), 100 * sum(map(abs, e)) / len(e), 100 * sum(e) / len(e)) if e else "no steps"
 
 
 def main():
