@@ -539,8 +539,9 @@ int64_t train_predicted_process(const struct train *t)
     struct overhead beside;
 
     if (device_async(t->device)) {
+        int64_t own = overhead_own_process(&p->cluster.gpu, t->s.communicates, t->a.nccl);
         overhead_bytes(t->a.plan, &t->s.groups, t->s.communicates, &beside);
-        return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
+        return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0) + (own > 0 ? own : 0);
     }
     return executor_extent(t->x) + executor_extent_in(t->x, SPACE_PINNED) + executor_extent_in(t->x, SPACE_HOST) +
            executor_file_buffers(t->x) +

@@ -77,7 +77,8 @@ double train_entropy(const struct train *t);        /* nats; NaN: not known */
 const char *train_about_data(const struct train *t);
 /* Memory of this process: what is accounted (arena, workspaces, staging, tokens), and the
  * most that was resident beyond what was there before; on an asynchronous device, its memory: what is
- * accounted there, and what its driver reports beyond what was in use before.  -1: not known. */
+ * accounted there, on Hopper with the context and what NCCL takes (overhead_own_process(), elsewhere not known and left out),
+ * and what its driver reports beyond what was in use before.  -1: not known. */
 int64_t train_predicted_process(const struct train *t);
 int64_t train_process_peak(const struct train *t);
 /* What every rank has: out[world_size] on rank 0. */

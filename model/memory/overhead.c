@@ -27,6 +27,12 @@
 /* Peers that one batch of messages has room for. */
 #define NCCL_BATCH       8
 
+/* dpx's own process on one H200, driver 580, CUDA 13.0, 26 November 2026 (tests/gpu/h200/memory.tsv: driver less what is
+ * predicted without these).  Without NCCL, six runs as a rank of 2 or 8: 368 to 397 MiB, median 380.  With a communicator
+ * of one rank, which has no buffers, four runs: 946 to 977, median 959.  What a second communicator adds is not known. */
+#define OWN_CONTEXT_HOPPER (380 * MiB)
+#define OWN_NCCL_HOPPER    (579 * MiB)
+
 #define SOURCE_MESSAGES  "NCCL 2.30 src/graph/paths.cc, src/transport/p2p.cc, net.cc"
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
 #define SOURCE_TRANSIENT "PyTorch 2.15, CublasHandlePool.cpp: allocated around every product"
@@ -91,6 +97,13 @@ int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
     if (ranks > local)
         bytes += ceil_div(n, local) * (net_send - NCCL_HEADER);
     return bytes + nvls(g, local);
+}
+
+int64_t overhead_own_process(const struct gpu *g, uint32_t communicates, bool nccl)
+{
+    if (g->sm_arch != 90)
+        return -1;
+    return OWN_CONTEXT_HOPPER + (nccl && communicates ? OWN_NCCL_HOPPER : 0);
 }
 
 int64_t overhead_workspace(const struct gpu *g)
