@@ -95,6 +95,15 @@ static enum stream pool_of(const struct walk *w, const struct op *o)
 
 /* ---- buffers ---- */
 
+/* The k-th instance that an act is about. */
+static int instance_of(const struct walk *w, const struct act *a, int64_t iteration, int k)
+{
+    const struct buf *b = &w->s->bufs[a->buf];
+    int64_t i = sched_instance(w->s, a, iteration) + k;
+
+    return w->first[a->buf] + (int)(b->cyclic ? i % b->count : i);
+}
+
 static void add_block(struct instance *x, int block)
 {
     x->block = room_for(x->block, x->n, &x->cap, sizeof *x->block);
@@ -107,10 +116,22 @@ static void allocate_instance(struct walk *w, const struct buf *b, struct instan
 
     x->stream = (uint8_t)pool_of(w, o);
     x->uses = 0;
-    for (int i = 0; i < b->nparts; i++)
+    for (int i = 0; i < b->nparts - b->late; i++)
         add_block(x, request(w, w->s->parts[b->part0 + i], pool));
     if (b->nparts == 0 && b->bytes > 0)
         add_block(x, request(w, b->bytes, pool));
+}
+
+/* What of the buffers of acts [from, to) comes behind all of them. */
+static void allocate_late(struct walk *w, const struct op *o, int64_t iteration, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        const struct act *a = &w->s->acts[i];
+        const struct buf *b = &w->s->bufs[a->buf];
+        for (int k = 0; k < a->n && a->what & ACT_ALLOC && b->late && b->space == SPACE_DEVICE; k++)
+            for (int part = b->nparts - b->late; part < b->nparts; part++)
+                add_block(&w->instances[instance_of(w, a, iteration, k)], request(w, w->s->parts[b->part0 + part], (int)pool_of(w, o)));
+    }
 }
 
 /* A buffer of gradients that the kernels of this and later entries bring. */
@@ -168,15 +189,6 @@ static bool is_granted(const struct op *o, const struct buf *b)
     return o->kind == OP_COMPUTE && o->u.compute.fate == GRADS_KEEP && b->category == (enum category)o->u.compute.grads;
 }
 
-/* The k-th instance that an act is about. */
-static int instance_of(const struct walk *w, const struct act *a, int64_t iteration, int k)
-{
-    const struct buf *b = &w->s->bufs[a->buf];
-    int64_t i = sched_instance(w->s, a, iteration) + k;
-
-    return w->first[a->buf] + (int)(b->cyclic ? i % b->count : i);
-}
-
 /* ---- tensors by age ---- */
 
 static struct ends *chain_of(struct walk *w, enum chain c, int owner) { return c == ALL ? &w->all : &w->own[owner - EMBEDDING]; }
@@ -225,9 +237,15 @@ static void move_kept(struct walk *w, const struct op *o, int what, int block)
 /* Only what lies in device memory is PyTorch's allocator's. */
 static void act_on(struct walk *w, const struct op *o, int what, int64_t iteration)
 {
+    uint32_t alike = o->act0;           /* since when acts are on buffers of one category */
+
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
         const struct buf *b = &w->s->bufs[a->buf];
+        if (what == ACT_ALLOC && b->category != w->s->bufs[w->s->acts[alike].buf].category) {
+            allocate_late(w, o, iteration, alike, i);
+            alike = i;
+        }
         if (!(a->what & what) || b->space != SPACE_DEVICE)
             continue;
         if (b->category == CAT_ACTIVATIONS) {
@@ -248,6 +266,8 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
                 allocate_instance(w, b, x, o);
         }
     }
+    if (what == ACT_ALLOC)
+        allocate_late(w, o, iteration, alike, o->act0 + o->nacts);
 }
 
 /* ---- what kernels allocate ---- */
@@ -682,6 +702,8 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
     for (int i = 0; i < 4 && !w.over; i++) {
         struct caching_stats before = *t->stats;
         out->sched = order[i];
+        if (order[i] == SCHED_FIRST && o.emptied)
+            t->empty(t->of);
         if (graphs_has(p) && i == (graphs_come_later(p) ? 2 : 1))
             begin_captures(&w);
         w.skipped_retries = w.skipped_calls = 0;

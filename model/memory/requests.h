@@ -51,9 +51,10 @@ struct request_report {
     int64_t iteration;              /* of the innermost repeat around the entry */
 };
 
-/* Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
+/* `emptied`: the script calls torch.cuda.empty_cache() between init and the first step.
+ * Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
  * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(). */
-struct request_options { int64_t workspace; bool workspace_kept; int64_t statics; };
+struct request_options { int64_t workspace; bool workspace_kept, emptied; int64_t statics; };
 
 void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
                    const struct request_target *t, struct request_report *out);

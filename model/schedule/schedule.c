@@ -82,11 +82,22 @@ void sched_part(struct schedules *s, int buf, int64_t bytes)
 
     if (bytes == 0)
         return;
+    assert(b->late == 0);
     s->parts = room_for(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
     if (b->nparts++ == 0)
         b->part0 = s->nparts;
     assert(b->part0 + b->nparts == s->nparts + 1);
     s->parts[s->nparts++] = bytes;
+}
+
+void sched_part_late(struct schedules *s, int buf, int64_t bytes)
+{
+    struct buf *b = &s->bufs[buf];
+    int late = b->late;
+
+    b->late = 0;
+    sched_part(s, buf, bytes);
+    b->late = late + (bytes > 0);
 }
 
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }

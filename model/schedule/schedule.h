@@ -172,6 +172,7 @@ struct buf {
     bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
     enum space    space;
     int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
+    int32_t       late;             /* of these so many, the last ones, come behind the entry's others of its category (sched_part_late()) */
 };
 
 /* Whether an instance is memory of its own.  What a block keeps from forward to backward is not, in device memory: it comes
@@ -332,6 +333,9 @@ void sched_of(struct schedules *s, const char *of, int unit, int by);
 /* An instance of the family is several allocations: the next one of them.  Those of a family are given one
  * after another; they add up to its bytes. */
 void sched_part(struct schedules *s, int buf, int64_t bytes);
+/* The same of one that the framework makes when those of the entry's other buffers of its category are there: a walk over a model's tensors meets
+ * a root's head behind the blocks.  None but late ones follow. */
+void sched_part_late(struct schedules *s, int buf, int64_t bytes);
 /* Buffer action of the last entry. */
 void sched_act(struct schedules *s, int what, int buf, int at, int by);
 /* The same on every instance of the family. */

@@ -386,6 +386,92 @@ static void requests_reserve_what_torch_reserved_for_them(void **state)
         skip();
 }
 
+/* ---- the optimizer's order ---- */
+
+/* Sizes of the requests that the first optimizer step makes. */
+struct stepped { struct request_target replay; const struct schedules *s; const struct request_report *r; int64_t bytes[2048]; int n; };
+
+static int stepped_allocate(void *of, int64_t bytes, int stream)
+{
+    struct stepped *x = of;
+
+    if (x->r->sched == SCHED_FIRST && x->s->ops[x->r->op].kind == OP_OPTIMIZER) {
+        assert_true(x->n < 2048);
+        x->bytes[x->n++] = bytes;
+    }
+    return x->replay.allocate(x->replay.of, bytes, stream);
+}
+
+static void stepped_release(void *of, int block)                     { struct stepped *x = of; x->replay.release(x->replay.of, block); }
+static void stepped_record(void *of, int block, int stream)          { struct stepped *x = of; x->replay.record(x->replay.of, block, stream); }
+static void stepped_complete(void *of, int stream, int64_t event)    { struct stepped *x = of; x->replay.complete(x->replay.of, stream, event); }
+static int64_t stepped_events(void *of, int stream)                  { struct stepped *x = of; return x->replay.events(x->replay.of, stream); }
+
+static int64_t shard_of(const struct tensor *t, int64_t ranks)
+{
+    return round_up(ceil_div(t->shape[0], ranks) * (t->numel / t->shape[0]) * 4, 512);
+}
+
+/* torch/optim/adam.py: _init_group() makes exp_avg and exp_avg_sq of one parameter after another, in the order of
+ * model.parameters() (embedding, blocks, norm, head), and _multi_tensor_adam() a list of roots when all are there.  What comes
+ * first fills the smallest holes, for good: a list in the states' place moved them into the logits' segments, and each
+ * later step asked for others (up to 20 % of what an H200 had reserved: tests/gpu/h200). */
+static void states_come_before_temporaries_in_the_models_order(void **state)
+{
+    static const enum strategy strategies[] = { STRAT_FSDP, STRAT_DDP };
+    (void)state;
+
+    for (int k = 0; k < 2; k++) {
+        struct caching_allocator *a = exact();
+        struct schedules s = { 0 };
+        struct request_report r;
+        struct plan p;
+        int at = 0;
+        plan_of(&p, "llama-2-7b", 8, 8, strategies[k], DIALECT_TORCH, DT_BF16);
+        assert_false(p.model.tied);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        struct stepped *x = calloc(1, sizeof *x);
+        *x = (struct stepped){ .replay = reserved_target(a), .s = &s, .r = &r };
+        struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
+                                    caching_allocator_stats(a), never, never_kept };
+        requests_walk(&p, &s, no_workspace, &t, &r);
+        for (int list = 0; list < 2; list++)            /* the states, two of each parameter; then one of each */
+            for (int i = 0; i < p.model.ntensors; i++)
+                for (int of = list; of < 2; of++)
+                    assert_int_equal(x->bytes[at++], shard_of(&p.model.tensors[i], strategies[k] == STRAT_FSDP ? 8 : 1));
+        assert_int_equal(at, x->n);
+        free(x);
+        caching_allocator_delete(a);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* A script that empties the cache behind init begins its first step with what is allocated. */
+static void a_cache_can_be_emptied_behind_init(void **state)
+{
+    struct request_options emptied = { .emptied = true };
+    int64_t reserved[2];
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    plan_of(&p, "gpt2", 12, 2, STRAT_DDP, DIALECT_TORCH, DT_BF16);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    for (int i = 0; i < 2; i++) {
+        struct caching_allocator *a = caching_allocator_new((int64_t)1 << 48, NULL);
+        struct request_target t = reserved_target(a);
+        struct request_report r;
+        requests_walk(&p, &s, i ? emptied : no_workspace, &t, &r);
+        reserved[i] = t.stats->reserved.peak;
+        assert_int_equal(t.stats->device_frees > 0, i);         /* DDP's broadcast left flat copies */
+        caching_allocator_delete(a);
+    }
+    assert_true(reserved[0] > 0 && reserved[1] > 0);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 /* Every stage of pipelines: what is received and sent, and backwards in two halves, add up to the ledger's too. */
 static void stages_of_pipelines_add_up(void **state)
 {
@@ -426,6 +512,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_of_pipelines_add_up),
+        cmocka_unit_test(states_come_before_temporaries_in_the_models_order),
+        cmocka_unit_test(a_cache_can_be_emptied_behind_init),
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
         cmocka_unit_test(what_lies_in_other_memories_is_not_its),
         cmocka_unit_test(so_do_those_of_random_plans),

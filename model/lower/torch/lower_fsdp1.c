@@ -287,10 +287,10 @@ static void optimizer(struct fsdp1 *f, bool first)
         lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), &(struct norm_sum){ f->group, f->sharded }, 1, false,
                            own_gradients, f);
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
-    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     each(f, ACT_RW, offsetof(struct fsdp1_families, shard));
     own_gradients(f->s, ACT_R, f);
     each(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
+    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
 }

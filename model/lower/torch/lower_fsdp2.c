@@ -595,10 +595,10 @@ static void optimizer(struct fsdp2 *f, bool first)
     struct op *o = fsdp2_step(f, elems);
     o->stream = (uint8_t)st;
     o->flags |= lower_guard(f->p);
-    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
+    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
     fsdp2_precompute_scales(f);

@@ -193,6 +193,28 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
             sched_part(f->s, buf, bytes(&f->p->model.tensors[t], a));
 }
 
+/* A walk over the model's tensors, as an optimizer's over its parameters, meets what the root has behind the blocks after them. */
+static bool is_behind(const struct fsdp2 *f, enum unit_class c, int t)
+{
+    return c == UC_ROOT && f->map.kind != UNIT_MODEL && t >= model_block_first(f->m, f->m->layers);
+}
+
+typedef void part_fn(struct schedules *s, int buf, int64_t bytes);
+
+static part_fn *part_of(const struct fsdp2 *f, enum unit_class c, int t) { return is_behind(f, c, t) ? sched_part_late : sched_part; }
+
+/* As Adam._init_group() makes them: step, where it is on the device, and the moments of one parameter after another. */
+static void state_parts(struct fsdp2 *f, enum unit_class c, int t, const struct shard_arg *state)
+{
+    struct tensor of = turned(&f->m->tensors[t], state);
+    int64_t bytes[OPTIMIZER_PARTS];
+    int n = optimizer_states(f->p, &of, local_rows(&f->m->tensors[t], state), bytes);
+
+    part_of(f, c, t)(f->s, f->fam[c].optimizer, step_bytes(&f->m->tensors[t], f->p));
+    for (int i = 0; i < n; i++)
+        part_of(f, c, t)(f->s, f->fam[c].optimizer, round512(bytes[i]));
+}
+
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
     struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, false, NULL, fsdp2_dim(f, c) };
@@ -202,13 +224,11 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
     const struct families *m = &f->fam[c];
 
     if (!f->offload) {
-        parts_of(f, c, m->shard, 1, shard_bytes, &kept);
-        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-            struct tensor of = turned(&f->m->tensors[t], &state);
-            lower_state_parts(f->s, f->p, m->optimizer, &of, local_rows(&f->m->tensors[t], &state));
-        }
         for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
-            sched_part(f->s, m->optimizer, step_bytes(&f->m->tensors[t], f->p));
+            if (counts(&f->m->tensors[t], &kept))
+                part_of(f, c, t)(f->s, m->shard, shard_bytes(&f->m->tensors[t], &kept));
+        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+            state_parts(f, c, t, &state);
     }
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
@@ -217,13 +237,22 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
         sched_part(f->s, m->grads_wide, fsdp2_grad_bytes(f, t, f->r.wire_reduce));
 }
 
+/* Those of a class, or of the root what is before the blocks (`behind` false) or after them. */
+static void foreach_parts_of(struct fsdp2 *f, enum unit_class c, bool behind)
+{
+    struct shard_arg a = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
+
+    for (int k = 0; k < f->map.of_class[c]; k++)
+        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+            if (is_behind(f, c, t) == behind && counts(&f->p->model.tensors[t], &a))
+                sched_part(f->s, f->foreach_temp, local_bytes(&f->p->model.tensors[t], &a));
+}
+
 void fsdp2_foreach_parts(struct fsdp2 *f)
 {
-    for (int c = 0; c < NUC; c++)
-        for (int i = 0; i < f->map.of_class[c]; i++)
-            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes,
-                     &(struct shard_arg){ fsdp2_ranks(f, (enum unit_class)c), fsdp2_rank(f, (enum unit_class)c), dtype_bytes(f->r.kept), round512,
-                                          true, NULL, fsdp2_dim(f, (enum unit_class)c) });
+    for (int behind = 0; behind < 2; behind++)
+        for (int c = 0; c < NUC; c++)
+            foreach_parts_of(f, (enum unit_class)c, behind);
 }
 
 /* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
