@@ -1,10 +1,12 @@
-/* accuracy_memory.c -- part of `make accuracy-public`: published peaks of memory beside dpx's predictions, each with its meter;
+/* accuracy_memory.c -- part of `make accuracy-public`: published peaks of memory, and those of our own runs, beside dpx's predictions, each with its meter;
  * under a row that is off by more than 3 %, what is known of it. */
 #include <stdio.h>
 
 #include "tests/accuracy/memory_rows.h"
 
-static struct memory_errors errors[NMETER];
+/* Of published peaks, and of runs of our own (tests/gpu). */
+enum { PUBLISHED, OWN_RUNS, NSOURCE };
+static struct memory_errors errors[NSOURCE][NMETER];
 
 static void exclude(const struct memory_row *r, void *arg)
 {
@@ -16,13 +18,13 @@ static void exclude(const struct memory_row *r, void *arg)
 static void print(const struct memory_row *r, void *arg)
 {
     (void)arg;
-    bool off = false;
+    bool off = false, own = strncmp(r->source, "own run", 7) == 0;
 
     if (r->left_out)
         return;
     printf("  %-84s", r->what);
     for (int m = 0; m < NMETER; m++) {
-        memory_errors_add(&errors[m], r, (enum memory_meter)m);
+        memory_errors_add(&errors[own ? OWN_RUNS : PUBLISHED][m], r, (enum memory_meter)m);
         off |= r->published[m] > 0 && fabs((double)r->ours[m] / r->published[m] - 1) > .03;
         printf("  %6.2f", (double)r->ours[m] / 0x1p30);
         if (r->published[m] > 0)
@@ -46,11 +48,13 @@ int main(void)
     puts("");
     if (memory_each_row(print, NULL) < 0)
         return 1;
-    for (int m = 0; m < NMETER; m++) {
-        double median = memory_errors_median(&errors[m]);
-        if (errors[m].n)
-            printf("  %-9s %2d rows  median %.1f %%  worst %+.1f %%\n", memory_meters[m], errors[m].n, 100 * median,
-                   100 * errors[m].e[errors[m].n - 1]);
-    }
+    for (int of = 0; of < NSOURCE; of++)
+        for (int m = 0; m < NMETER; m++) {
+            struct memory_errors *e = &errors[of][m];
+            double median = memory_errors_median(e);
+            if (e->n)
+                printf("  %-9s %-9s %2d rows  median %.2f %%  worst %+.1f %%\n", of == OWN_RUNS ? "own runs" : "published", memory_meters[m],
+                       e->n, 100 * median, 100 * e->e[e->n - 1]);
+        }
     return 0;
 }

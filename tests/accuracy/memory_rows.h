@@ -5,7 +5,8 @@
  * Rows of torchtitan.csv that state memory (public_rows.c says how a row becomes a plan) and of memory.jsonl: one JSON object
  * a line with `what`, `source` and either `left_out`, the reason, or `plan` and published peaks in bytes: `allocated`
  * (max_memory_allocated), `active`, `reserved` (max_memory_reserved), `driver` (nvidia-smi).  `beside` is bytes that the
- * run kept and no plan says, for the reason in `note`; they are in ours.  Reasons are stated before anything is compared.
+ * run kept and no plan says, for the reason in `note`; they are in ours.  `emptied`: the script gave the cache back when the
+ * model was made, before its first step.  Reasons are stated before anything is compared.
  * Shared by accuracy_memory.c, which prints, and tests/sim/test_memory_published.c, which asserts. */
 #ifndef DPX_MEMORY_ROWS_H
 #define DPX_MEMORY_ROWS_H
@@ -29,10 +30,26 @@ struct memory_row {
     const char *source, *left_out;      /* left_out: NULL where it is compared; of the document */
     const char *note;                   /* what is known of it that no plan says; NULL: nothing; of the document */
     int64_t beside;                     /* what the trainer keeps beside the plan all the time, in ours */
+    bool    emptied;
     double  published[NMETER];          /* bytes; 0: not stated */
     int64_t ours[NMETER];
     enum verdict verdict;
 };
+
+/* What is reserved by a script that calls torch.cuda.empty_cache() behind init, on a device with room. */
+static inline int64_t memory_reserved_emptied(const struct plan *p, const struct schedules *s)
+{
+    struct caching_allocator *a = caching_allocator_new((int64_t)1 << 48, NULL);
+    struct request_target t = reserved_target(a);
+    struct request_options o = reserved_options(p);
+    struct request_report report;
+
+    o.emptied = true;
+    requests_walk(p, s, o, &t, &report);
+    int64_t peak = t.stats->reserved.peak;
+    caching_allocator_delete(a);
+    return peak;
+}
 
 static inline int memory_predict(const struct plan *p, struct memory_row *r)
 {
@@ -40,6 +57,11 @@ static inline int memory_predict(const struct plan *p, struct memory_row *r)
 
     if (evaluate(p, &e) < 0)
         return -1;
+    if (r->emptied) {
+        int64_t reserved = memory_reserved_emptied(p, &e.schedules);
+        e.reserved.driver += reserved - e.reserved.reserved_peak;
+        e.reserved.reserved_peak = reserved;
+    }
     r->ours[METER_ALLOCATED] = r->beside + e.reserved.allocated_peak;
     r->ours[METER_ACTIVE] = r->beside + e.reserved.active_peak;
     r->ours[METER_RESERVED] = r->beside + e.reserved.reserved_peak;
@@ -103,6 +125,7 @@ static inline int memory_line(const json_t *j, struct memory_row *r)
     r->left_out = json_string_value(json_object_get(j, "left_out"));
     r->note = json_string_value(json_object_get(j, "note"));
     r->beside = (int64_t)json_number_value(json_object_get(j, "beside"));
+    r->emptied = json_is_true(json_object_get(j, "emptied"));
     for (int m = 0; m < NMETER; m++)
         r->published[m] = json_number_value(json_object_get(j, memory_meters[m]));
     if (!*r->what || !r->source || !plan == !r->left_out)

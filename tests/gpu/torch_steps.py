@@ -153,13 +153,19 @@ def begin(plan):
     return shard(model, plan) if plan["strategy"] == "fsdp" else nn.parallel.DistributedDataParallel(model)
 
 
+def with_autocast(plan):
+    """FSDP2 has its own policy; a model in bf16 needs none, but for adapters, which PEFT keeps in fp32."""
+    pure = plan.get("ddp", {}).get("model_dtype") and plan.get("train") != "lora"
+    return plan["strategy"] == "ddp" and plan["precision"] == "bf16" and not pure
+
+
 def stepper(model, plan):
     form = plan.get("optimizer_form", "foreach")
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=form == "foreach", fused=form == "fused")
     shape, vocab = (plan["micro_batch"], plan["seq"]), plan["model"]["vocab_size"]
     ids = torch.randint(vocab, shape, device=DEVICE)
-    autocast = (plan["strategy"] == "ddp" and plan["precision"] == "bf16" and not plan.get("ddp", {}).get("model_dtype"))
+    autocast = with_autocast(plan)
 
     def step():
         for _ in range(plan.get("accumulation", 1)):
@@ -254,7 +260,7 @@ def forget():
 def measured(row, folder):
     """What main() adds to the row."""
     plan = row["plan"]
-    found = {"left_over": forget()}
+    found = {"left_over": forget(), "autocast": with_autocast(plan)}
     torch.manual_seed(1)
     model = begin(plan)
     step = stepper(model, plan)

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""What torch_steps.py recorded as rows of tests/accuracy/memory.jsonl.
+
+    python3 memory_rows.py h200/steps.jsonl "own run, one H200, November 2026" >> ../accuracy/memory.jsonl
+
+torch_steps.py empties the allocator's cache once the model is made: `emptied`.  `driver` is given where the plan has one GPU alone: a fake process group of many has no communicators."""
+import json
+import sys
+
+NO_AUTOCAST = "LoRA without autocast, by an error of the recorder: adapters in fp32 computed and kept fp32, where the plan has bf16"
+
+
+ONE_RANK = "NCCL takes 484 to 508 MiB for a communicator of one rank, which no plan counts (model/README.md)"
+
+
+def left_out(row):
+    if row.get("error"):
+        return row["error"]
+    plan = row["plan"]
+    if plan.get("train") == "lora" and plan.get("ddp", {}).get("model_dtype") and not row.get("autocast"):
+        return NO_AUTOCAST
+    return None
+
+
+def main():
+    for line in open(sys.argv[1]):
+        row = json.loads(line)
+        alone = row["plan"]["cluster"].startswith("1x")
+        out = {"what": row["what"] + ("" if alone else " (fake process group)"), "source": sys.argv[2]}
+        reason = left_out(row)
+        if reason:
+            print(json.dumps(dict(out, left_out=reason)))
+            continue
+        if alone and row["plan"]["strategy"] == "ddp":
+            out["note"] = ONE_RANK
+        meters = ("allocated", "active", "reserved") + (("driver",) if alone else ())
+        print(json.dumps(dict(out, **{m: row[m] for m in meters}, emptied=True, plan=row["plan"])))
+
+
+main()
