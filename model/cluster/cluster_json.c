@@ -4,7 +4,7 @@
  *       "gpu": "h100",                    or an object for a type the table lacks
  *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
  *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },      or "gbit_per_s": 3200
- *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05, "power_limit_w": 500,
+ *       "memory_bytes": 85520809984, "context_bytes": 1450180608, "headroom": 0.05, "power_limit_w": 500,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
  *                 "cores": 112, "gpu_links": 8,
  *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26, "issue_us": 12.8 } }

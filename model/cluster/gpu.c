@@ -24,7 +24,7 @@
 #define CTX_VOLTA     (400 * MiB)   /* "around 400MB": pytorch/pytorch#109888 */
 #define CTX_AMPERE    (482 * MiB)   /* 0.47 GiB, A100, torch 2.1.1: stas00/ml-engineering */
 #define CTX_ADA       (426 * MiB)   /* RTX 6000 Ada, torch 2.10, CUDA 13: unsloth-zoo#1053 */
-#define CTX_HOPPER    (612 * MiB)   /* a process beside the failing one, H200 OOM message */
+#define CTX_HOPPER    (832 * MiB)   /* H200, torch 2.11+cu130, 11 trainings without NCCL: 828 to 832 (tests/gpu/h200); older logs: README.md */
 #define CTX_BLACKWELL (616 * MiB)   /* 8-GPU node, type not stated: LMCache#4019 */
 #define CTX_AMD       (400 * MiB)   /* not measured: taken as CUDA's */
 

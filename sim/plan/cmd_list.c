@@ -95,7 +95,7 @@ static const char example[] =
 "  \"inter\": { \"gbit_per_s\": 3200, \"alpha_us\": 8, \"nics\": 8 },\n"
 "  \"// memory_bytes\": \"of a GPU, as nvidia-smi shows it (here 81559 MiB); context_bytes: what no framework gets of it\",\n"
 "  \"memory_bytes\": 85520809984,\n"
-"  \"context_bytes\": 1219493888,\n"
+"  \"context_bytes\": 1450180608,\n"
 "  \"// headroom\": \"share of the memory that is kept free\",\n"
 "  \"headroom\": 0.05,\n"
 "  \"// node\": \"for offloading: DRAM and disks that the GPUs of a node share; null: not known; issue_us: microseconds that PyTorch takes to issue a kernel\",\n"

@@ -139,9 +139,9 @@ static void available_is_memory_less_context_less_headroom(void **state)
     struct cluster c = load("h100");
 
     (void)state;
-    assert_int_equal(c.context, (551 + 612) * MiB);
+    assert_int_equal(c.context, (551 + 832) * MiB);
     assert_int_equal(cluster_available(&c),
-                     81559 * MiB - 1163 * MiB - (int64_t)(0.05 * (double)(81559 * MiB)));
+                     81559 * MiB - 1383 * MiB - (int64_t)(0.05 * (double)(81559 * MiB)));
     c.memory = c.context = 100;
     assert_int_equal(cluster_available(&c), 0);
 }
