@@ -110,12 +110,30 @@ static void add_block(struct instance *x, int block)
     x->block[x->n++] = block;
 }
 
+/* Each part behind the temporary that it is a copy of. */
+static void allocate_copies(struct walk *w, const struct buf *b, struct instance *x, int pool)
+{
+    int before = NONE;
+
+    for (int i = 0; i < b->nparts; i++) {
+        int from = request(w, w->s->parts[b->part0 + i], pool);
+        give_back(w, before);
+        add_block(x, request(w, w->s->parts[b->part0 + i], pool));
+        before = from;
+    }
+    give_back(w, before);
+}
+
 static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
 {
     int pool = (w->captures && graphs_of_step(w->p) && op_is_of_passes(o)) ? GRAPH_POOL : (int)pool_of(w, o);
 
     x->stream = (uint8_t)pool_of(w, o);
     x->uses = 0;
+    if (b->copied) {
+        allocate_copies(w, b, x, pool);
+        return;
+    }
     for (int i = 0; i < b->nparts - b->late; i++)
         add_block(x, request(w, w->s->parts[b->part0 + i], pool));
     if (b->nparts == 0 && b->bytes > 0)
@@ -246,7 +264,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
             allocate_late(w, o, iteration, alike, i);
             alike = i;
         }
-        if (!(a->what & what) || b->space != SPACE_DEVICE)
+        if (!(a->what & what) || b->space != SPACE_DEVICE || b->stands)
             continue;
         if (b->category == CAT_ACTIVATIONS) {
             if (o->kind == OP_COPY && what != ACT_USE)

@@ -172,6 +172,8 @@ struct buf {
     bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
     enum space    space;
     int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
+    bool          copied;           /* its parts are copies, made one by one, of temporaries as large: each goes when the next one is there */
+    bool          stands;           /* for the most that such temporaries add; PyTorch's allocator is asked for them part by part */
     int32_t       late;             /* of these so many, the last ones, come behind the entry's others of its category (sched_part_late()) */
 };
 

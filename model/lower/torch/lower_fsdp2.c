@@ -120,6 +120,8 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
     sched_does(f->s, COPY_SET, 1);
     sched_act_as(f->s, ACT_R, ranks > 1 ? m->gathered : m->shard, u.i, u.by,
                  again && ranks > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    if (fsdp2_casts_alone(f, u.c))
+        sched_act(f->s, ACT_ALLOC | ACT_FREE, m->cast, u.i, u.by);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
 }
 

@@ -118,6 +118,8 @@ void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase)
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c);
 /* The families of a class; after fsdp2_measure(). */
 void fsdp2_declare(struct fsdp2 *f, enum unit_class c);
+/* wait_for_unshard() on one rank: each parameter is cast, and copied from there; the cast goes when the next one is there. */
+bool fsdp2_casts_alone(const struct fsdp2 *f, enum unit_class c);
 /* The single allocations that a class's buffers are, and the optimizer's temporaries. */
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
 void fsdp2_foreach_parts(struct fsdp2 *f);

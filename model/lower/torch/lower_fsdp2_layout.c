@@ -148,6 +148,29 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 
 /* ---- buffers ---- */
 
+bool fsdp2_casts_alone(const struct fsdp2 *f, enum unit_class c)
+{
+    return fsdp2_ranks(f, c) == 1 && f->r.used != f->r.kept && !f->offload && f->p->kernels != KERNELS_DPX && f->size[c].cast_work == 0;
+}
+
+/* The most that casts add to a unit's parameters while these are made, beyond what all of these take: see `copied`. */
+static int64_t casts_beside(const struct fsdp2 *f, enum unit_class c)
+{
+    struct shard_arg used = { 1, 0, dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
+    int64_t made = 0, before = 0, most = 0;
+
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+        int64_t one = counts(&f->m->tensors[t], &used) ? padded_bytes(&f->m->tensors[t], &used) : 0;
+        if (one == 0)
+            continue;
+        most = made + before + one > most ? made + before + one : most;
+        made += one;
+        before = one;
+        most = made + before > most ? made + before : most;
+    }
+    return most - made;
+}
+
 void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
 {
     struct schedules *s = f->s;
@@ -164,11 +187,13 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              cast ? round512(z->used / ranks) : fsdp2_code_bytes(f, c));
+                              fsdp2_casts_alone(f, c) ? casts_beside(f, c) : cast ? round512(z->used / ranks) : fsdp2_code_bytes(f, c));
+    s->bufs[m->cast].stands = fsdp2_casts_alone(f, c);
     m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
                               ranks > 1 ? round512(z->used) : 0);
     m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
+    s->bufs[m->unsharded].copied = fsdp2_casts_alone(f, c);
     m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
     m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
     m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
