@@ -1,5 +1,5 @@
 /* requests.c -- see requests.h.  Buffers are struct instance, what kernels allocate struct made. */
-#include "model/memory/requests.h"
+#include "model/memory/requests_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,60 +8,6 @@
 #include "base/room.h"
 #include "model/memory/micro_step.h"
 #include "model/plan/graphs.h"
-
-enum { NONE = -1, EMBEDDING = -2, HEAD = -1, NOBODY = -3 };      /* "blocks" of the ends */
-
-/* The pool of all CUDA graphs: a stream that no entry is on. */
-enum { GRAPH_POOL = NSTREAM, NPOOL = 2 };
-
-_Static_assert((int)GRAPH_POOL < (int)CACHING_STREAMS, "each stream has a pool of its own, and so have the graphs");
-
-struct instance {
-    int    *block, n;               /* what it consists of */
-    int64_t cap;
-    int64_t pending;                /* bytes of gradients that are yet to come */
-    uint8_t stream;
-    uint16_t uses;                  /* AFTER() bits of other streams that used it */
-};
-
-/* All tensors that are there by age, and those of each owner. */
-enum chain { ALL, OWN, NCHAIN };
-struct link { int older, newer; };
-struct ends { int oldest, newest; };
-
-struct made {
-    int64_t bytes;
-    int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
-    int32_t tensor;                 /* its name among those of its owner */
-    struct link in[NCHAIN];         /* in[ALL].older also links unused ones */
-    uint8_t mem, pass;
-    bool    handed_on, left, kept;  /* kept: its gradients become .grad */
-};
-
-struct walk {
-    const struct plan *p;
-    const struct schedules *s;
-    const struct request_target *t;
-    struct request_options o;
-    struct request_report *out;
-    struct instance *instances; int *first;     /* of each family */
-    struct made *tensors; int ntensors; int64_t cap_tensors;
-    struct ends all, *own;                      /* of these; own[owner - EMBEDDING] */
-    int     unused;
-    int     ngrads;                             /* of these, there and MEM_GRADS */
-    int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
-    int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
-    int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
-    bool    captures;                   /* kernels that graphs hold are in their pool */
-    bool    captured;                   /* the kernel that runs is */
-    bool    records, over;
-    int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
-    int64_t iteration;                  /* of the entry that runs */
-    int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
-    int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
-    int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
-    int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
-};
 
 /* ---- requests ---- */
 
@@ -558,60 +504,20 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
     }
 }
 
-/* ---- how far streams are ---- */
-
-static void learn(int64_t to[NSTREAM], const int64_t from[NSTREAM])
-{
-    for (int s = 0; s < NSTREAM; s++)
-        if (from[s] > to[s])
-            to[s] = from[s];
-}
-
-static void wait_for(struct walk *w, const struct op *o)
-{
-    int64_t *mine = w->known[o->stream];
-
-    for (int s = 0; s < NSTREAM; s++)
-        if (o->after >> s & 1) {
-            w->known[s][s] = w->t->events(w->t->of, s);
-            learn(mine, w->known[s]);
-        }
-    for (int i = 0; i < 2; i++)
-        if (o->wait[i])
-            learn(mine, w->at_event[o->wait[i]]);
-    if (o->stream != STREAM_ISSUE || !(o->after || o->wait[0]))
-        return;
-    learn(mine, w->pace);
-    if (o->wait[0])
-        memcpy(w->pace, w->issued[o->wait[0]], sizeof w->pace);
-    for (int s = 0; s < NSTREAM; s++)
-        w->t->complete(w->t->of, s, mine[s]);
-}
-
-static void record(struct walk *w, const struct op *o)
-{
-    int64_t *issued = w->issued[o->record];
-
-    for (int s = 0; s < NSTREAM; s++)
-        issued[s] = w->t->events(w->t->of, s);
-    w->known[o->stream][o->stream] = issued[o->stream];
-    memcpy(w->at_event[o->record], w->known[o->stream], sizeof w->known[o->stream]);
-}
-
 /* ---- entries ---- */
 
 static void step(struct walk *w, const struct op *o, int64_t iteration)
 {
     w->iteration = w->out->iteration = iteration;
     if (w->records)
-        wait_for(w, o);
+        requests_wait_for(w, o);
     act_on(w, o, ACT_ALLOC, iteration);
     if (w->records)
         act_on(w, o, ACT_USE, iteration);
     if (o->kind == OP_COMPUTE)
         run_kernels(w, o, iteration);
     if (w->records && o->record)
-        record(w, o);
+        requests_record(w, o);
     act_on(w, o, ACT_FREE, iteration);
 }
 

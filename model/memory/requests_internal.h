@@ -1,0 +1,67 @@
+/* requests_internal.h -- the state of a walk over schedules (requests.c), and how far it knows streams to be
+ * (requests_streams.c). */
+#ifndef DPX_REQUESTS_INTERNAL_H
+#define DPX_REQUESTS_INTERNAL_H
+
+#include "model/memory/requests.h"
+
+enum { NONE = -1, EMBEDDING = -2, HEAD = -1, NOBODY = -3 };      /* "blocks" of the ends */
+
+/* The pool of all CUDA graphs: a stream that no entry is on. */
+enum { GRAPH_POOL = NSTREAM, NPOOL = 2 };
+
+_Static_assert((int)GRAPH_POOL < (int)CACHING_STREAMS, "each stream has a pool of its own, and so have the graphs");
+
+struct instance {
+    int    *block, n;               /* what it consists of */
+    int64_t cap;
+    int64_t pending;                /* bytes of gradients that are yet to come */
+    uint8_t stream;
+    uint16_t uses;                  /* AFTER() bits of other streams that used it */
+};
+
+/* All tensors that are there by age, and those of each owner. */
+enum chain { ALL, OWN, NCHAIN };
+struct link { int older, newer; };
+struct ends { int oldest, newest; };
+
+struct made {
+    int64_t bytes;
+    int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
+    int32_t tensor;                 /* its name among those of its owner */
+    struct link in[NCHAIN];         /* in[ALL].older also links unused ones */
+    uint8_t mem, pass;
+    bool    handed_on, left, kept;  /* kept: its gradients become .grad */
+};
+
+struct walk {
+    const struct plan *p;
+    const struct schedules *s;
+    const struct request_target *t;
+    struct request_options o;
+    struct request_report *out;
+    struct instance *instances; int *first;     /* of each family */
+    struct made *tensors; int ntensors; int64_t cap_tensors;
+    struct ends all, *own;                      /* of these; own[owner - EMBEDDING] */
+    int     unused;
+    int     ngrads;                             /* of these, there and MEM_GRADS */
+    int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
+    int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
+    int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
+    bool    captures;                   /* kernels that graphs hold are in their pool */
+    bool    captured;                   /* the kernel that runs is */
+    bool    records, over;
+    int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
+    int64_t iteration;                  /* of the entry that runs */
+    int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
+    int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
+    int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
+    int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
+};
+
+/* Before an entry's requests: what its waits tell about other streams. */
+void requests_wait_for(struct walk *w, const struct op *o);
+/* Behind its work, where it records an event. */
+void requests_record(struct walk *w, const struct op *o);
+
+#endif
