@@ -112,7 +112,6 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
     }
     o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
                    ranks > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
-
     o->wait[0] = ranks > 1 ? gathered(f, u.c) : 0;
     o->flags |= ranks > 1 ? 0 : OPF_HOOK;
     o->record = f->ev_copy_out;
