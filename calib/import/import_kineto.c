@@ -16,6 +16,7 @@
 #include "calib/import/nccl_log.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
+#include "calib/store/words.h"
 #include "model/plan/can_run.h"
 
 /* What was traced: the plan, and what its step must contain. */
@@ -122,6 +123,30 @@ static int record(struct db *db, int64_t id, struct match *m, double started)
     return 0;
 }
 
+/* Where the GPU's time of a step went, of all ranks' steps together. */
+static void print_shares(const struct match *m)
+{
+    enum { PRODUCTS, ATTENTION, REST, OPTIMIZER, COPIES, NSHARES };
+    static const char *const names[NSHARES] = { "products", "attention", "other kernels", "the optimizer", "copies" };
+    double of[NSHARES] = { 0 }, all = 0;
+
+    for (int i = 0; i < m->n; i++) {
+        const struct timed *t = m->timed[i];
+        bool kernel = t->of.kind == SERIES_KERNEL;
+        if (!kernel && t->of.kind != SERIES_PASS)
+            continue;
+        int what = !kernel ? (strcmp(t->name, pass_words[MP_ADAMW]) ? COPIES : OPTIMIZER)
+                   : t->of.m > 0 ? PRODUCTS : t->of.class == KC_ATTENTION ? ATTENTION : REST;
+        for (int64_t c = 0; c < t->ncalls; c++)
+            of[what] += t->call[c].s;
+    }
+    for (int i = 0; i < NSHARES; i++)
+        all += of[i];
+    printf("a step of the GPU, %.4g ms:", 1e3 * all / m->steps);
+    for (int i = 0; i < NSHARES; i++)
+        printf(" %s %.1f %%%s", names[i], all > 0 ? 100 * of[i] / all : 0, i + 1 < NSHARES ? "," : "\n");
+}
+
 static void print_taken(const struct match *m, const struct plan *p)
 {
     int kernels = 0, passes = 0, colls = 0;
@@ -134,6 +159,7 @@ static void print_taken(const struct match *m, const struct plan *p)
     printf("%s: %d step%s of %d rank%s: %d kernels of %s, %d copies and passes of the optimizer, %d collectives\n",
            p->cluster.gpu.name, m->steps, m->steps == 1 ? "" : "s", m->traces, m->traces == 1 ? "" : "s", kernels,
            kernels_name(p->kernels), passes, colls);
+    print_shares(m);
     if (m->colls_left)
         printf("%" PRId64 " calls of collectives were left out: the plan has none of that operation and size\n", m->colls_left);
 }

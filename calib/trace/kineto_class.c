@@ -8,11 +8,12 @@
 
 /* Parts of names, in lower case.  PyTorch's attention: pytorch_flash::flash_fwd_kernel and flash_bwd_dot_do_o_kernel
  * (aten/src/ATen/native/transformers/cuda/flash_attn), fmha_cutlassF_... and fmha_cutlassB_... (mem_eff_attention),
- * cudnn_generated_fort_native_sdpa_sm90_flash_fprop_... and _bprop_ (cuDNN's frontend, docs of its SDPA), attn_fwd and
+ * cudnn_generated_fort_native_sdpa_sm90_flash_fprop_... and _bprop_ (cuDNN's frontend, docs of its SDPA; beside the latter
+ * cudnn::fusion::compute_dot_do_o_specialized, convert_dq_to_16bits and, of grouped queries, fmha_reduce_head: tests/gpu/h200), attn_fwd and
  * bwd_kernel_ (aotriton on AMD). */
 static const char *const attention[] = { "flash_fwd", "flash_bwd", "fmha", "_sdpa_", "attn_fwd", "attn_bwd", "flashattn",
-                                         "flash_attn", NULL };
-static const char *const back[] = { "_bwd", "bprop", "backward", "cutlassb", NULL };
+                                         "flash_attn", "cudnn::fusion::", NULL };
+static const char *const back[] = { "_bwd", "bprop", "backward", "cutlassb", "dot_do_o", "convert_dq", "fmha_reduce", NULL };
 /* cuBLAS (ampere_bf16_s16816gemm_..., sm80_xmma_gemm_..., nvjet_tst_... since CUDA 12.8, gemvx), CUTLASS, rocBLAS and
  * hipBLASLt (Cijk_...), inductor's templates (triton_tem_fused_mm_...). */
 static const char *const product[] = { "gemm", "xmma", "nvjet", "cutlass", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm",

@@ -287,7 +287,10 @@ static int add_event(struct loader *l, const struct trace_event *e, const char *
         l->k->gpu = true;
         add_kernel(l, e);
     } else if (strcasecmp(e->cat, "gpu_memcpy") == 0) {
-        add_copy(l->k, e);
+        if (strstr(e->name, "Device -> Device"))
+            add_kernel(l, e);           /* lives off memory, as a kernel that copies does */
+        else
+            add_copy(l->k, e);
     } else if (is_one_of(e->cat, runtime)) {
         if (e->args.correlation >= 0)
             launch_add(&l->launches, e->args.correlation, e->ts);

@@ -603,10 +603,12 @@ static double issue_coll(const struct cost_cache *c, const struct op *o)
 
 static double issue_copy(const struct cost_cache *c, const struct op *o)
 {
-    if (o->flags & OPF_HOOK)
-        return traced_issue(c, TRACED_COLL) > 0 ? traced_issue(c, TRACED_COLL) : ISSUE_HOOK_ALONE * issue_unit(c);
-    if (traced_issue(c, TRACED_FORWARD) > 0)
-        return traced_issue(c, TRACED_FORWARD);
+    bool hook = o->flags & OPF_HOOK;
+
+    if (traced_issue(c, TRACED_FORWARD) > 0)    /* where a trace has no collectives, the time of hooks is in its kernels' */
+        return traced_issue(c, hook && traced_issue(c, TRACED_COLL) > 0 ? TRACED_COLL : TRACED_FORWARD);
+    if (hook)
+        return ISSUE_HOOK_ALONE * issue_unit(c);
     return (o->u.copy.kernels > 1 ? o->u.copy.kernels : 1) * issue_unit(c);
 }
 

@@ -299,7 +299,7 @@ static void a_trace_that_is_cut_is_refused(void **state)
     refuse(PLAN, NULL, cut, "cut short");
 }
 
-/* Names as PyTorch 2.1 to 2.7 on A100, H100 and MI300X writes them. */
+/* Names as PyTorch 2.1 to 2.11 on A100, H100, H200 and MI300X writes them. */
 static void kernels_are_told_by_their_names(void **state)
 {
     static const struct { const char *name; enum kineto_class is; } known[] = {
@@ -321,6 +321,10 @@ static void kernels_are_told_by_their_names(void **state)
           KINETO_ATTENTION_BACK },
         { "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_31_64x128x128_4x1x1_kernel0_0", KINETO_ATTENTION },
         { "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x128x128_4x1x1_kernel0_0", KINETO_ATTENTION_BACK },
+        { "void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*, void const*, void*, void*)", KINETO_ATTENTION_BACK },
+        { "void cudnn::fusion::convert_dq_to_16bits<true>(void const*, void*, unsigned int)", KINETO_ATTENTION_BACK },
+        { "void cudnn::fusion::fmha_reduce_head<true>(void const*, void*, unsigned int)", KINETO_ATTENTION_BACK },
+        { "Memcpy DtoD (Device -> Device)", KINETO_STREAMING },
         { "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>(int)", KINETO_STREAMING },
         { "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", KINETO_STREAMING },
         { "void at::native::(anonymous namespace)::softmax_warp_backward<float, float, float, 10, true>(float*)", KINETO_STREAMING },
