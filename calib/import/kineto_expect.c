@@ -92,6 +92,7 @@ int expect(const struct plan *p, const struct evaluation *e, struct expectation 
         return fail("\"kernels\" of the plan is dpx, and a trace of PyTorch's profiler is of PyTorch's kernels: torch-sdpa or torch-eager");
     if (p->cluster.is_host)
         return fail("\"cluster\" of the plan is this host, and a trace calibrates a type of GPU");
+    out->hooks = e->schedules.hooks;
     sched_walk(&e->schedules, SCHED_STEADY, take, &w);
     return 0;
 }

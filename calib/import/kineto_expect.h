@@ -5,6 +5,7 @@
 #ifndef DPX_KINETO_EXPECT_H
 #define DPX_KINETO_EXPECT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/memory/evaluate.h"
@@ -26,6 +27,7 @@ struct expectation {
     struct expected *side;  int64_t nside, cap_side;    /* copies on other streams of the device */
     struct expected_coll *coll; int64_t ncolls, cap_colls;
     int64_t nproducts, nattention;                  /* anchors */
+    bool    hooks;                                  /* Python hooks gather and reduce */
     int64_t issued[NPASS];                          /* kernels and copies of the device's streams, but the optimizer's */
 };
 

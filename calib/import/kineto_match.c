@@ -369,9 +369,9 @@ static double usual(int64_t *gap, int64_t n)
 static void take_issue(struct match *m, const struct work *const *at, int64_t n)
 {
     int64_t *gap = room_new((size_t)n + 1, sizeof *gap);
-    const int64_t issued[NTRACED_ISSUE] = { m->x->issued[PASS_FORWARD], m->x->issued[PASS_BACKWARD], m->x->ncolls };
+    const int64_t issued[TRACED_HOOKED] = { m->x->issued[PASS_FORWARD], m->x->issued[PASS_BACKWARD], m->x->ncolls };
 
-    for (int kind = 0; kind < NTRACED_ISSUE; kind++) {
+    for (int kind = 0; kind < TRACED_HOOKED; kind++) {
         struct series of = { .kind = SERIES_OWN, .dtype = m->p->precision, .algorithm = kernels_name(m->p->kernels) };
         int64_t found = 0;
         double sum = 0;
@@ -385,7 +385,7 @@ static void take_issue(struct match *m, const struct work *const *at, int64_t n)
         for (int64_t i = 0; i < found; i++)
             sum += (double)gap[i] <= most ? 1e-9 * (double)gap[i] : 0;
         if (sum > 0 && issued[kind] > 0)
-            call_add(timed_of(m, &of, traced_words[kind]), sum / (double)issued[kind], -1);
+            call_add(timed_of(m, &of, traced_words[kind + (m->x->hooks ? TRACED_HOOKED : 0)]), sum / (double)issued[kind], -1);
     }
     free(gap);
 }

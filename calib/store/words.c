@@ -43,7 +43,7 @@ const char *const own_words[NOWN_WORD + 1] = {
     [OWN_COLD] = "cold", [OWN_STEP] = "step", [OWN_ALONE] = "alone", [OWN_TOGETHER] = "together",
 };
 
-const char *const traced_words[] = { "issue_forward", "issue_backward", "issue_coll", NULL };
+const char *const traced_words[] = { "issue_forward", "issue_backward", "issue_coll", "hooked_forward", "hooked_backward", "hooked_coll", NULL };
 
 int word_find(const char *const *words, const char *word)
 {

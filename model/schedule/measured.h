@@ -94,7 +94,9 @@ struct measured_overheads {
 
 /* What a framework's trace says of its issuing thread: for each kernel or copy of the plan's program, in either pass, and for
  * each collective. */
-enum traced_issue { TRACED_FORWARD, TRACED_BACKWARD, TRACED_COLL, NTRACED_ISSUE };
+enum traced_issue { TRACED_FORWARD, TRACED_BACKWARD, TRACED_COLL,
+                    TRACED_HOOKED,              /* + each of these: of a training whose hooks gather and reduce */
+                    NTRACED_ISSUE = 2 * TRACED_HOOKED };
 
 struct measured_device {
     const struct measured_kernel  *kernel;  int nkernel;        /* by fn, then bytes */

@@ -86,6 +86,7 @@ struct sums {
     int         *replays;       /* and graphs that begin: at their first kernel */
     int          n;
     uint64_t     key;           /* of the kernels (struct piece), */
+    bool         hooked;        /* whether hooks of Python gather and reduce, */
     enum flash   flash;         /* and what their fused attention is, */
     bool         cuda_12_8;     /* and their products */
     double       common;        /* share of the variance of one source that its kernels have in common */
@@ -100,6 +101,7 @@ struct cost_cache {
     const struct measured_device *traced;       /* of a framework's; NULL: nothing */
     struct kernel_context       in;
     struct gemm_residuals       gemm;
+    bool                        hooked;         /* of the schedules at hand: schedules.hooks */
     struct sums                 pass[NPIECE][NPASS];
     struct plan                 of;     /* what the sums are of; no pointer is followed */
 };
@@ -224,10 +226,18 @@ static bool piece_masked(const struct plan *p, enum piece_id id)
     return kernels_take_sdpa(p->kernels) && attention_masked(p) && (program_piece_windowed(p, id) || !attention_mixed(p));
 }
 
-/* As a trace has it, one thing of its kind, however many kernels that is in reality; 0: not known. */
+static bool traced_with_hooks(const struct cost_cache *c)
+{
+    return c->traced && c->hooked && c->traced->traced_issue[c->p->kernels][TRACED_HOOKED + TRACED_FORWARD] > 0;
+}
+
+/* As a trace has it, one thing of its kind, however many kernels that is in reality; 0: not known.  Of a training with hooks kernels are
+ * issued as in one without, if only that was traced; its collectives are not. */
 static double traced_issue(const struct cost_cache *c, enum traced_issue what)
 {
-    return c->traced ? c->traced->traced_issue[c->p->kernels][what] : 0;
+    if (traced_with_hooks(c))
+        return c->traced->traced_issue[c->p->kernels][TRACED_HOOKED + what];
+    return c->traced && !(c->hooked && what == TRACED_COLL) ? c->traced->traced_issue[c->p->kernels][what] : 0;
 }
 
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, const struct program *g,
@@ -238,6 +248,7 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
 
     drop(out);
     out->key = piece->key[pass];
+    out->hooked = c->hooked;
     out->flash = c->in.flash = g->flash;
     out->cuda_12_8 = c->in.cuda_12_8 = g->cuda_12_8;
     out->at = calloc((size_t)n + 1, sizeof *out->at);
@@ -279,7 +290,8 @@ static struct sums *sums_of(struct cost_cache *c, const struct schedules *s, con
     const struct piece *piece = &s->program.piece[o->u.compute.piece];
     struct sums *of = &c->pass[o->u.compute.piece][pass];
 
-    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash
+    c->hooked = s->hooks;
+    if (!of->at || of->key != piece->key[pass] || of->hooked != s->hooks || of->flash != s->program.flash
         || of->cuda_12_8 != s->program.cuda_12_8) {
         c->in.masked = piece_masked(c->p, (enum piece_id)o->u.compute.piece);
         sum_up(c, piece, pass, &s->program, of);
@@ -605,10 +617,10 @@ static double issue_copy(const struct cost_cache *c, const struct op *o)
 {
     bool hook = o->flags & OPF_HOOK;
 
-    if (traced_issue(c, TRACED_FORWARD) > 0)    /* where a trace has no collectives, the time of hooks is in its kernels' */
-        return traced_issue(c, hook && traced_issue(c, TRACED_COLL) > 0 ? TRACED_COLL : TRACED_FORWARD);
-    if (hook)
+    if (hook && !traced_with_hooks(c))
         return ISSUE_HOOK_ALONE * issue_unit(c);
+    if (traced_issue(c, TRACED_FORWARD) > 0)    /* where a trace with hooks has no collectives, the hooks' time is in its kernels' */
+        return traced_issue(c, hook && traced_issue(c, TRACED_COLL) > 0 ? TRACED_COLL : TRACED_FORWARD);
     return (o->u.copy.kernels > 1 ? o->u.copy.kernels : 1) * issue_unit(c);
 }
 
@@ -624,6 +636,7 @@ static double issue_optimizer(const struct cost_cache *c, const struct op *o)
 
 double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
+    c->hooked = s->hooks;
     if ((o->kind == OP_COLL && (o->flags & OPF_GRAPH)) || (graphs_of_step(c->p) && op_is_of_passes(o)))
         return 0;             /* a step's one replay is nothing beside the step */
     if (c->p->kernels == KERNELS_DPX)
