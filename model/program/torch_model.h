@@ -123,6 +123,8 @@ bool torch_casts_tables(const struct torch_model *b);
 /* Have its blocks linear layers that do not call nn.functional.linear, which ZeRO-3 replaces: GPT-2's Conv1D calls addmm(bias, x,
  * weight), FalconLinear multiplies and adds the bias by itself? */
 bool torch_own_linear(const struct model *m);
+/* Do these save a view of their weight, not the parameter? */
+bool torch_linear_saves_view(const struct model *m);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
 int  torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as);

@@ -279,12 +279,13 @@ static int each_rank_of(const char *path, double limit, void (*check)(const stru
     return n;
 }
 
-/* Those of DeepSpeed 0.19.6, of 0.19.8 what it does otherwise, and where not everything trains. */
+/* Those of DeepSpeed 0.19.6, of 0.19.8 what it does otherwise, where not everything trains, and where autograd keeps what stage 3 gathered. */
 static void each_rank(void (*check)(const struct rank *))
 {
     assert_true(each_rank_of(GOLDEN "cpu_ranks.jsonl", PEAK, check) >= 100);
     assert_true(each_rank_of(GOLDEN "cpu_ranks_0.19.8.jsonl", PEAK, check) >= 38);
     assert_true(each_rank_of(GOLDEN "cpu_ranks_tuned.jsonl", PEAK, check) >= 30);
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_kept.jsonl", PEAK, check), 2 * 16);
 }
 
 static void peaks_of_init_first_and_steady_agree(void **state)
@@ -421,6 +422,13 @@ static void stages_hold_what_was_counted_after_each_message(void **state)
     assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_pipeline.jsonl", PEAK, check_instructions), 42);
 }
 
+/* AutoTP's layers save views of their weights, which then stay though stage 3 releases them. */
+static void autotp_keeps_what_stage_3_gathered(void **state)
+{
+    (void)state;
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_autotp3.jsonl", PEAK, check_peaks), 8);
+}
+
 /* DeepSpeed's AutoEP under stages 0 to 3, and its own layer of experts (deepspeed.moe.layer.MoE) under stages 0, 1 and 2. */
 static void autoep_takes_what_was_counted(void **state)
 {
@@ -450,6 +458,7 @@ int main(void)
         cmocka_unit_test(stages_of_deepspeeds_pipeline_take_what_was_counted),
         cmocka_unit_test(stages_keep_what_was_counted_to_the_byte),
         cmocka_unit_test(stages_hold_what_was_counted_after_each_message),
+        cmocka_unit_test(autotp_keeps_what_stage_3_gathered),
         cmocka_unit_test(autoep_takes_what_was_counted),
         cmocka_unit_test(what_persists_of_autoep_agrees_to_the_byte),
         cmocka_unit_test(what_autoeps_collectives_are_given_agrees_to_the_byte),
