@@ -92,6 +92,8 @@ struct torch_model {
     var         lasting[TORCH_BUFFERS];
     const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
+    int         again_node, again_store;    /* a block runs again: its first node and store; node 0: none does */
+    int64_t     outlives;       /* of what it saves stays until its next forward (native_moe.h) */
     bool        unscaled;       /* a block in 16 bits (program_unscaled()) */
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
