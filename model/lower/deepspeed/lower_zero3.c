@@ -488,6 +488,10 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");
+        if (z3_linear_saves_view(&z.d) && local->plan->kernels != KERNELS_DPX && !recompute_whole(local->plan->recompute))
+            sched_note(s, local->plan->parallel.tensor > 1 ?
+                          "AutoTP's layers save views of their weights: what stage 3 gathers of them stays from forward to backward" :
+                          "Falcon's layers save views of their weights: what stage 3 gathers of them stays from forward to backward");
         if (z.int8)
             sched_note(s, "changes the numerics: parameters are gathered in int8, by way of fp16: what exceeds 65504 becomes NaN, and its "
                           "group with it");
