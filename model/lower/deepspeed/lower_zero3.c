@@ -60,7 +60,8 @@ static void declare(struct z3 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int copies = d->m->experts > 0 || recompute_whole(d->p->recompute) || z3_linear_saves_view(d) ? 2 : 1;     /* see `which` */
+    bool stay = d->m->experts > 0 || recompute_whole(d->p->recompute) || z3_linear_saves_view(d);
+    int copies = stay && d->p->kernels != KERNELS_DPX ? 2 : 1;      /* see `which` */
 
     if (!z->away.params)
         z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
