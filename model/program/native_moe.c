@@ -138,6 +138,8 @@ static var gate(struct torch_model *b, var x, const struct moe *s)
     var logits = op_linear(t, GEMM("router"), wide, s->experts, h, w, 0, true);
     tape_drop(t, w);
     var gates = op_unary(t, "router softmax", KC_ELEMENTWISE, logits, SAVE_OUT);
+    if (b->again_node > 0)
+        b->outlives = tape_saved_since(t, b->again_node, b->again_store);
     var scores = (s->used == 1 ? first_only : s->used == 2 ? two : several)(b, gates, s);
     tape_drop(t, gates);
     tape_drop(t, logits);

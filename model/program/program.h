@@ -198,6 +198,7 @@ struct piece {
     struct move   *moves[NPASS];    /* not `dpx` */
     int            split;           /* where its backward is in two halves: the second's first kernel */
     int64_t        saved;           /* bytes of activations that forward leaves */
+    int64_t        outlives;        /* of what a recomputed block saves again: stays until its next forward, whatever backward is done with */
     int64_t        copied[NPASS], pinned;   /* of its kernels; pinned: forward's */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */

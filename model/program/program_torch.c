@@ -18,6 +18,7 @@ struct part {
     var out;
     struct torch_region again[TORCH_REGIONS];   /* what backward runs again */
     int nagain;
+    int64_t outlives;                   /* see struct piece */
 };
 
 struct run {
@@ -217,7 +218,12 @@ static void backward_again(struct run *r, const struct torch_region *g)
     t->stop_after = stops_early(r->b.p) ? g->savers : 0;
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, g->cache0);
+    r->b.again_node = node0;
+    r->b.again_store = store0;
+    r->b.outlives = 0;
     var out = run_again(r, g);
+    r->part[t->part / NPASS].outlives = r->b.outlives;
+    r->b.again_node = 0;
     r->taken[t->part / NPASS] = t->at_cache - g->cache0;
     tape_unselective(t);
     torch_leave_autocast(&r->b);
@@ -323,6 +329,7 @@ static int take(const struct run *r, int part, struct piece *out)
 {
     const struct part *p = &r->part[part];
 
+    out->outlives = p->outlives;
     bool settles = part == EMBED && !program_first_differs(r->local->plan);
 
     for (int pass = 0; pass < NPASS; pass++)
@@ -356,8 +363,10 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
 {
     r->recompute = recompute;
     r->compiles = p->kernels == KERNELS_TORCH_COMPILE;
-    for (int i = 0; i < NPART; i++)
+    for (int i = 0; i < NPART; i++) {
         r->taken[i] = -1;
+        r->part[i].outlives = 0;
+    }
     for (int pass = 0; pass < 2; pass++) {
         r->t.learning = pass == 0;
         forward(r, autocast);

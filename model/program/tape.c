@@ -339,6 +339,25 @@ static void keep_saved(struct tape *t, struct node *n, int store, int64_t bytes)
     t->stores[store].refs++;
 }
 
+/* Is a store saved by one of the nodes? */
+static bool is_saved_by(const struct tape *t, int store, int node0)
+{
+    for (int i = node0; i < t->nnodes; i++)
+        for (int k = 0; k < t->nodes[i].nsaved; k++)
+            if (t->nodes[i].saved[k] == store)
+                return true;
+    return false;
+}
+
+int64_t tape_saved_since(const struct tape *t, int node0, int store0)
+{
+    int64_t sum = 0;
+
+    for (int s = store0; s < t->nstores; s++)
+        sum += is_saved_by(t, s, node0) ? t->stores[s].bytes : 0;
+    return sum;
+}
+
 void tape_save(struct tape *t, struct node *n, int store) { keep_saved(t, n, store, t->stores[store].exact); }
 
 void tape_save_var(struct tape *t, struct node *n, var v)

@@ -190,6 +190,9 @@ int  tape_cut(struct tape *t);
 /* Stores made since `first` that are still live are activations. */
 void tape_keep(struct tape *t, int first);
 
+/* Bytes that nodes from node0 on have saved so far, of stores from store0 on. */
+int64_t tape_saved_since(const struct tape *t, int node0, int store0);
+
 /* Runs nodes [first, end) last to first.  A node without a gradient is
  * skipped. */
 void tape_backward(struct tape *t, int first, int end);

@@ -92,6 +92,8 @@ struct torch_model {
     var         lasting[TORCH_BUFFERS];
     const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
+    int         again_node, again_store;    /* a block runs again: its first node and store; node 0: none does */
+    int64_t     outlives;       /* of what it saves stays until its next forward (native_moe.h) */
     bool        unscaled;       /* a block in 16 bits (program_unscaled()) */
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
@@ -123,6 +125,8 @@ bool torch_casts_tables(const struct torch_model *b);
 /* Have its blocks linear layers that do not call nn.functional.linear, which ZeRO-3 replaces: GPT-2's Conv1D calls addmm(bias, x,
  * weight), FalconLinear multiplies and adds the bias by itself? */
 bool torch_own_linear(const struct model *m);
+/* Do these save a view of their weight, not the parameter? */
+bool torch_linear_saves_view(const struct model *m);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
 int  torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as);

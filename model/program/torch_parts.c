@@ -50,7 +50,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
     return -1;
 }
 
-bool torch_own_linear(const struct model *m) { return torch_style_of(m->family)->conv1d || !strcmp(m->family, "falcon"); }
+bool torch_linear_saves_view(const struct model *m) { return !strcmp(m->family, "falcon"); }
+bool torch_own_linear(const struct model *m) { return torch_style_of(m->family)->conv1d || torch_linear_saves_view(m); }
 
 static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
 {

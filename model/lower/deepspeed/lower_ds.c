@@ -43,6 +43,32 @@ static void find_tied(struct ds *d)
         d->tied = -1;
 }
 
+/* MOELayer keeps `self.l_aux`, whose graph goes back to the block's input: in a recomputation torch.utils.checkpoint hands that graph the
+ * tensors themselves, which stay until the layer's next forward (moe/sharded_moe.py, MOELayer.forward). */
+static int declare_left(struct ds *d)
+{
+    d->left = calloc(1, sizeof *d->left);
+    if (!d->left)
+        return fail("out of memory for what blocks leave");
+    for (int i = 0; i < NPIECE; i++) {
+        int64_t bytes = d->s->program.piece[i].outlives;
+        d->left->of[i] = bytes > 0 ? sched_buf(d->s, CAT_BUCKET, "saved again, kept by l_aux", NULL, 0, d->layers, bytes) : -1;
+    }
+    return 0;
+}
+
+/* A block's backward is over, or its forward. */
+static void leaves(const struct ds *d, enum pass pass, enum piece_id piece, int block, int by)
+{
+    int of = d->left->of[piece];
+
+    if (of < 0 || (pass == PASS_FORWARD && !d->left->there))
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, pass == PASS_FORWARD ? "l_aux anew" : "l_aux stays");
+    sched_act(d->s, pass == PASS_FORWARD ? ACT_FREE : ACT_ALLOC, of, block, by);
+    d->left->there = true;
+}
+
 int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
@@ -56,6 +82,8 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
     lower_declare_activations(s, local, d->acts);
+    if (declare_left(d) < 0)
+        return -1;
     for (int i = 0; i < NPIECE; i++)
         if (find_ready(d, (enum piece_id)i) < 0)
             return -1;
@@ -76,7 +104,9 @@ void ds_free(struct ds *d)
         free(d->ready[i]);
         d->ready[i] = NULL;
     }
+    free(d->left);
     free(d->scratch);
+    d->left = NULL;
     d->scratch = NULL;
 }
 
@@ -320,6 +350,8 @@ void ds_free_activations(const struct ds *d, enum piece_id piece, int block)
     sched_act(d->s, ACT_FREE, d->acts[piece], kept_at(d, piece, block), 0);
 }
 
+void ds_leaves(const struct ds *d, enum piece_id piece, int block) { leaves(d, PASS_BACKWARD, piece, block, 0); }
+
 void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
               int block, int by, ds_entry *entry, void *arg)
 {
@@ -332,6 +364,7 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
     sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], kept_at(d, piece, block), by);
     ds_reads_frozen(d);
     entry(arg, pass, piece, block, by);
+    leaves(d, pass, piece, block, by);
     ds_pipe_after(d, pass, piece, block);
 }
 

@@ -35,6 +35,10 @@ struct ds {
     struct { const char *what; int64_t bytes; int family; } *scratch;
     int        nscratch, cap_scratch;
     int        kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
+    struct ds_left {                /* what MOELayer's l_aux holds of a recomputed block: family by piece, or -1; it is there, of every such block */
+        int  of[NPIECE];
+        bool there;
+    } *left;
     struct ds_pipe {                /* a pipeline's stage: lower_ds_pipeline.c */
         int exchange, inputs, frame, outputs, graphs;   /* families */
         int slot;                   /* pipe buffer whose last output goes in the next head's forward; -1: none */
@@ -129,6 +133,8 @@ void ds_name(const struct ds *d, enum piece_id piece, int block, int by);
 bool ds_has(const struct ds *d, enum piece_id piece);
 /* Frees what a pass of the piece left for its backward: action of the last entry. */
 void ds_free_activations(const struct ds *d, enum piece_id piece, int block);
+/* Behind a block's backward that is not ds_whole()'s. */
+void ds_leaves(const struct ds *d, enum piece_id piece, int block);
 
 /* Compute entries where nothing happens inside a pass: one a piece.  `entry` adds
  * actions to each (block and by as in sched_act()).  ds_blocks() folds blocks that

@@ -140,6 +140,8 @@ static void entry(struct walk *w, int k1, bool keep)
     w->k = k1;
     if (z->wide)
         widen(w, t, n);
+    if (k1 == nkernels(w))
+        ds_leaves(&z->d, w->piece, w->block);
 }
 
 /* The same, where the tied weight's part stays though nothing else does. */

@@ -60,7 +60,8 @@ static void declare(struct z3 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int copies = d->m->experts > 0 ? 2 : 1;     /* see `which` */
+    bool stay = d->m->experts > 0 || recompute_whole(d->p->recompute) || z3_linear_saves_view(d);
+    int copies = stay && d->p->kernels != KERNELS_DPX ? 2 : 1;      /* see `which` */
 
     if (!z->away.params)
         z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
@@ -353,10 +354,11 @@ static int allocate(struct z3 *z)
     size_t n = (size_t)z->d.m->ntensors + 1;
 
     z->q = calloc(2 * n, sizeof *z->q);
-    z->held = calloc(4 * n, 1);
+    z->held = calloc(5 * n, 1);
     z->grad_live = z->held ? z->held + n : NULL;
     z->which = z->held ? z->held + 2 * n : NULL;
     z->kept = z->held ? z->held + 3 * n : NULL;
+    z->data_saved = z->held ? z->held + 4 * n : NULL;
     z->gather_of = calloc(5 * n, sizeof *z->gather_of);
     z->bucket = z->gather_of ? z->gather_of + n : NULL;
     z->belongs = z->gather_of ? z->gather_of + 2 * n : NULL;
@@ -487,6 +489,10 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");
+        if (z3_linear_saves_view(&z.d) && local->plan->kernels != KERNELS_DPX && !recompute_whole(local->plan->recompute))
+            sched_note(s, local->plan->parallel.tensor > 1 ?
+                          "AutoTP's layers save views of their weights: what stage 3 gathers of them stays from forward to backward" :
+                          "Falcon's layers save views of their weights: what stage 3 gathers of them stays from forward to backward");
         if (z.int8)
             sched_note(s, "changes the numerics: parameters are gathered in int8, by way of fp16: what exceeds 65504 becomes NaN, and its "
                           "group with it");

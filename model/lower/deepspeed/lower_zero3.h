@@ -98,12 +98,13 @@ struct z3 {
     struct z3_cut cut, expert_cut;  /* of the partitions; of the experts' that ranks share out */
     int       *belongs;             /* each tensor to a parameter group: ds_parameter_groups() */
 
-    /* torch._grouped_mm() saves views of the experts' weights, and what they were gathered into stays until their backward, though they
-     * are released, and gathered once more: into the second of two buffers (`which`).  1 + how it is held + 4 `which`, 0: nothing is
-     * kept; the record of an all-reduced one. */
-    bool       stays;               /* what the module that is released saved has its backward to come */
-    uint8_t   *which, *kept;
-    int       *kept_gather;
+    /* What a parameter was gathered into stays until its backward, though it is released, and gathered once more, into the second of two
+     * buffers (`which`), where autograd saved not the parameter but its data: a view of it, or what torch.utils.checkpoint, not reentrant,
+     * detached of a recomputed block's (checkpoint.py, _recomputation_hook). */
+    uint8_t   *data_saved;          /* and the backward that needs it is to come */
+    uint8_t   *which;
+    uint8_t   *kept;                /* 1 + how it is held + 4 `which`; 0: nothing is kept */
+    int       *kept_gather;         /* the record of an all-reduced one */
     int       *apart;               /* for gathers of tensors of both kinds */
 
     /* ZeRO++'s hpZ: a second copy of the parameters, cut among the ranks of GROUP_SECONDARY. */
@@ -362,8 +363,15 @@ void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);
 void z3_release(void *arg, int tensor);
-/* The backward of what saved views of it is over. */
-void z3_drop_view(struct z3 *z, int tensor);
+/* Its buffer from now on: the one that nothing keeps. */
+void z3_take_buffer(struct z3 *z, int tensor, enum z3_held how);
+/* Do blocks' linear layers save a view of the weight, as torch._grouped_mm() does of the experts': FalconLinear (`input @ self.weight.T`),
+ * and AutoTP's layers (module_inject/layers.py, `torch.matmul(input, self.weight.transpose(-1, -2))`)? */
+bool z3_linear_saves_view(const struct ds *d);
+/* A module's forward begins that saves what backward needs; `again`: in a recomputation. */
+void z3_module_saves(struct z3 *z, const struct z3_module *m, bool again);
+/* The backward of what saved its data is over. */
+void z3_drop_kept_data(struct z3 *z, int tensor);
 /* A parameter is gathered by itself, and compute waits: someone asked for it whose module does not have it. */
 void z3_gather_now(void *arg, int tensor);
 /* Action of the last entry on a parameter that is there; the partition itself, on one rank. */

@@ -1,6 +1,7 @@
 /* lower_zero3_fetch.c -- what gathering, awaiting and releasing parameters costs. */
 #include "base/room.h"
 #include "model/lower/deepspeed/lower_zero3.h"
+#include "model/program/torch_model.h"
 
 #include <stdlib.h>
 
@@ -128,8 +129,7 @@ static struct ds_families *family_of(struct z3 *z, int t)
     return z->held[t] == Z3_COPY ? &z->copy : &z->padded;
 }
 
-/* Its buffer: the one that no view keeps. */
-static void take_buffer(struct z3 *z, int t, enum z3_held how)
+void z3_take_buffer(struct z3 *z, int t, enum z3_held how)
 {
     z->held[t] = (uint8_t)how;
     z->which[t] = z->kept[t] > 0 && z->kept[t] <= 4;
@@ -180,7 +180,7 @@ static void gather_one(struct z3 *z, int t)
 
     if (z->away.params)
         z3_bring(z, z->gather_stream, z3_phase(z), t);
-    take_buffer(z, t, Z3_PADDED);
+    z3_take_buffer(z, t, Z3_PADDED);
     z3_all_gather(z, source_of(z, t), z->d.dt, z->q[t] * z3_cut_of(z, t)->n)->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
     if (from_second(z, t)) {
@@ -256,7 +256,7 @@ static void gather_flat(struct z3 *z, const int *tensors, int n)
 
     for (int i = 0; i < n; i++) {
         mine += cut->times * z->q[tensors[i]];
-        take_buffer(z, tensors[i], views ? Z3_VIEW : Z3_COPY);
+        z3_take_buffer(z, tensors[i], views ? Z3_VIEW : Z3_COPY);
     }
     int r = z3_take_record(z, ds_scratch(d, views ? CAT_UNSHARDED : CAT_ALL_GATHER,
                                       "flat gather buffer", round512(mine * cut->n * d->e)), tensors, n);
@@ -359,7 +359,7 @@ void z3_gather_now(void *arg, int t)
         return;
     if (z->away.params)
         z3_bring(z, STREAM_COMPUTE, z3_phase(z), t);
-    take_buffer(z, t, Z3_PADDED);
+    z3_take_buffer(z, t, Z3_PADDED);
     struct op *o = ds_coll(&z->d, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
     o->after = AFTER(STREAM_COMPUTE);
     sched_of(z->d.s, "parameter", t, 0);
@@ -512,13 +512,32 @@ static bool last_view(struct z3 *z, int record)
     return true;
 }
 
-/* Its module saved views of it, whose backward is to come: of experts' weights, and in a recomputation of all (torch.utils.checkpoint
- * detaches what is saved, which then has the gathered data; of models without experts this has not been recorded, and is left out). */
-static bool is_kept(const struct z3 *z, int t)
-{
-    bool again = z->pass == PASS_BACKWARD && z->d.m->experts > 0;
+bool z3_linear_saves_view(const struct ds *d) { return torch_linear_saves_view(d->m) || d->p->parallel.tensor > 1; }
 
-    return z->stays && (again || role_is_of_experts(z->d.m->tensors[t].role)) && z->kept[t] == 0;
+/* The head of a falcon is a plain linear layer; AutoTP has its own. */
+static bool saved_as_view(const struct z3 *z, const struct tensor *x)
+{
+    bool own_layer = x->block >= 0 || (x->role == ROLE_HEAD && z->d.p->parallel.tensor > 1);
+
+    return role_is_of_experts(x->role) || (own_layer && x->ndim == 2 && z3_linear_saves_view(&z->d));
+}
+
+/* The checkpoint detaches what needs a gradient.  Neither addmm() nor a sum saves a bias. */
+static bool saved_detached(const struct z3 *z, const struct tensor *x)
+{
+    bool own_bias = x->is_bias && torch_own_linear(z->d.m) && x > z->d.m->tensors && x[-1].role == x->role && x[-1].ndim == 2;
+
+    return !x->frozen && !own_bias;
+}
+
+void z3_module_saves(struct z3 *z, const struct z3_module *m, bool again)
+{
+    if (z->d.p->kernels == KERNELS_DPX || !m->has_backward)
+        return;
+    for (int i = m->first; i < m->first + m->n; i++) {
+        const struct tensor *x = &z->d.m->tensors[i];
+        z->data_saved[i] |= saved_as_view(z, x) || (again && saved_detached(z, x));
+    }
 }
 
 void z3_release(void *arg, int t)
@@ -529,7 +548,7 @@ void z3_release(void *arg, int t)
         return;
     z3_second_keep(z, z3_phase(z), t);
     z3_give_buffer(z, t);
-    if (is_kept(z, t)) {
+    if (z->data_saved[t] && z->kept[t] == 0) {
         z->kept[t] = (uint8_t)(1 + z->held[t] + 4 * z->which[t]);
         z->kept_gather[t] = z->gather_of[t];
         return;
@@ -540,11 +559,12 @@ void z3_release(void *arg, int t)
     z3_use(z, ACT_FREE, t);
 }
 
-void z3_drop_view(struct z3 *z, int t)
+void z3_drop_kept_data(struct z3 *z, int t)
 {
     int kept = z->kept[t] - 1;
     const struct z3_gather *g = &z->gathers[z->kept_gather[t]];
 
+    z->data_saved[t] = 0;
     if (kept < 0)
         return;
     z->kept[t] = 0;
@@ -591,7 +611,7 @@ void z3_gather_persistent(struct z3 *z)
         if (z->coord.persistent[t]) {
             z->coord.flying -= z->coord.status[t] == Z3_INFLIGHT ? d->m->tensors[t].numel : 0;
             z->coord.status[t] = Z3_AVAILABLE;
-            take_buffer(z, t, Z3_PADDED);
+            z3_take_buffer(z, t, Z3_PADDED);
             if (z->away.params && d->n < 2)
                 z3_bring_whole(z, STREAM_COMPUTE, PHASE_OPTIMIZER, t);
             else if (z->away.params)

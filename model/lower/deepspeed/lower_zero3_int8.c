@@ -155,7 +155,7 @@ void z3_int8_gather(struct z3 *z, const int *tensors, int n, const struct z3_cut
     const char *of = n > 1 ? "parameters from" : "parameter";
 
     for (int i = 0; i < n; i++)
-        z->held[tensors[i]] = Z3_COPY;
+        z3_take_buffer(z, tensors[i], Z3_COPY);
     sched_op(d->s, OP_MEMORY, z->gather_stream, z3_phase(z), "gather buffer");
     sched_act(d->s, ACT_ALLOC, g->family, g->instance, 0);
     quantise(z, g, as_halves(z, g));
@@ -184,7 +184,7 @@ static void dequantise(struct z3 *z, const struct z3_gather *g, int to, int inst
     if (to >= 0)
         sched_act_as(d->s, ACT_ALLOC | ACT_W, to, instance, 0, z3_chunks(z, g->cut, HOLDS_PARAM, DT_FP16, g->tensors, g->n));
     else
-        ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[0], 0);
+        ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[0], z->which[g->tensors[0]]);
 }
 
 /* AllGatherHandle.wait. */
@@ -199,7 +199,7 @@ static void wait_one(struct z3 *z, const struct z3_gather *g)
         return;
     copy(z, "cast", 2 * all, all * d->e);
     sched_act_as(d->s, ACT_R | ACT_FREE, halves, 0, 0, z3_chunks(z, g->cut, HOLDS_PARAM, DT_FP16, g->tensors, 1));
-    ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[0], 0);
+    ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[0], z->which[g->tensors[0]]);
 }
 
 /* Bytes by which making the parameters one by one, each in fp16 first, exceeds all of them. */
@@ -225,7 +225,7 @@ static void wait_several(struct z3 *z, const struct z3_gather *g)
     copy(z, "copy out", 2 * all + 2 * cast, 2 * all + d->e * cast);
     sched_act_as(d->s, ACT_R, kind(z, g)->numbers, g->instance, 0, z3_chunks(z, g->cut, HOLDS_PARAM, DT_FP16, g->tensors, g->n));
     for (int i = 0; i < g->n; i++)
-        ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], 0);
+        ds_act(d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], z->which[g->tensors[i]]);
     if (extra > 0)
         sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "a parameter in fp16", extra), 0, 0);
 }

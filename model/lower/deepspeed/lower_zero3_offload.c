@@ -404,12 +404,12 @@ void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int t)
 {
     struct ds *d = &z->d;
 
-    z->held[t] = Z3_COPY;
+    z3_take_buffer(z, t, Z3_COPY);
     z3_files_ensure(z, ph, &t, 1);
     sched_copy(d->s, st, ph, "parameter to device", z->q[t] * d->e, z->q[t] * d->e);
     sched_does(d->s, COPY_SET, 1);
     z3_act_partition(z, ACT_R, t);
-    ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
+    ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, z->which[t]);
     sched_of(d->s, "parameter", t, 0);
 }
 

@@ -72,7 +72,7 @@ static void settle(struct z3 *z)
             k = ready_kernel(z, z->pending[i]) + 1;
     compute(z, k);
     for (int i = 0; i < z->npending; i++)
-        z3_drop_view(z, z->pending[i]);
+        z3_drop_kept_data(z, z->pending[i]);
     z3_add_grads(z, z->pending, z->npending);
     z->npending = 0;
 }
@@ -89,7 +89,7 @@ static void gradient(struct z3 *z, int t)
     }
     settle(z);
     compute(z, ready_kernel(z, t) + 1);      /* it exists while the bucket is reduced */
-    z3_drop_view(z, t);
+    z3_drop_kept_data(z, t);
     z3_flush(z);
     z3_add_grads(z, &t, 1);
 }
@@ -113,15 +113,20 @@ static int kernel_of(const struct z3 *z, const struct z3_module *m, bool again)
     return again && module != -1 && end > z->k ? end : z->k;
 }
 
+static bool runs_again(const struct z3 *z) { return piece_is_recomputed(z->piece) && recompute_whole(z->d.p->recompute); }
+
 static void fetch(struct z3 *z, const struct z3_event *e)
 {
+    const struct z3_module *m = &z->trace.modules[e->module];
     bool again = z->pass == PASS_BACKWARD && !e->backward;
 
     settle(z);
     if (!e->late)
-        compute(z, kernel_of(z, &z->trace.modules[e->module], again));
+        compute(z, kernel_of(z, m, again));
     z3_coord_fetch(&z->coord, e);
-    if (z->trace.modules[e->module].n > 0)
+    if (again || (z->pass == PASS_FORWARD && !runs_again(z)))
+        z3_module_saves(z, m, again);
+    if (m->n > 0)
         z->using = e->module;
 }
 
@@ -136,11 +141,9 @@ static void release(struct z3 *z, const struct z3_event *e)
         if (!is_of(&p->kernels[z->pass][k], m))
             break;
     compute(z, k);
-    z->stays = !e->backward && (z->pass == PASS_BACKWARD || !piece_is_recomputed(z->piece) || !recompute_whole(z->d.p->recompute));
-    z3_coord_release(&z->coord, e);
-    z->stays = false;
     for (int i = 0; i < m->n && e->backward; i++)       /* those that have no gradient */
-        z3_drop_view(z, m->first + i);
+        z3_drop_kept_data(z, m->first + i);
+    z3_coord_release(&z->coord, e);
     if (z->using == e->module)
         z->using = -1;
 }

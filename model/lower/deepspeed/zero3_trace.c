@@ -245,6 +245,7 @@ static void backward_fetch(struct builder *b, int id, const struct z3_node *x, i
 
     if (x && (x->no_hook || x->function || dead_out(x, block)))
         return;
+    b->t->modules[id].has_backward = true;
     e = event(b, Z3_FETCH, id, block);
     e->backward = true;
     e->late = late;

@@ -36,6 +36,7 @@ struct z3_module {
     int kernel_module;              /* as in struct kernel, or -1 */
     int more_modules;               /* of a leaf: so many that follow it are in it too */
     int bit;                        /* its mark on its tensors: 1, or 2 where they are another's */
+    bool has_backward;              /* backward comes to it */
     bool external;                  /* they are its own from when it first asks for them, in the first forward of all */
 };
 

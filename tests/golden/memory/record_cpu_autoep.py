@@ -77,6 +77,11 @@ CASES = {
     "s2_moe_ep2": native(case("mixtral", 2, 2, **BUCKET)),
     "s2_moe_top4_ep2": native(case("qwen3_moe", 2, 2, **BUCKET), moe_capacity_factor=1.5),
     "s1_moe_top1_ep2": native(case("top1", 1, 2, **BUCKET)),
+    "s0_moe_ep2_recompute": native(case("mixtral", 0, 2, recompute="full")),
+    "s1_moe_ep4_gas2_recompute": native(case("mixtral", 1, 4, accumulation=2, recompute="full", **BUCKET)),
+    "s2_moe_ep2_recompute": native(case("mixtral", 2, 2, recompute="full", **BUCKET)),
+    "s1_moe_top1_ep2_recompute": native(case("top1", 1, 2, recompute="full", **BUCKET)),
+    "s2_moe_top4_ep2_recompute": native(case("qwen3_moe", 2, 2, recompute="full", **BUCKET)),
 }
 
 

@@ -2,6 +2,7 @@
 """Records, storage by storage, the memory of DeepSpeed's pipelines, and of AutoTP at stage 0, on two real CPU ranks.
 
     python record_cpu_pipeline.py [--only SUBSTRING] [-o cpu_ranks_pipeline.jsonl]
+    python record_cpu_pipeline.py --only s3_ -o cpu_ranks_autotp3.jsonl     AutoTP at stage 3
 
 The account, and the form of the file, are record_cpu_ranks.py's.  Activations are a large part here: samples are longer, and as many
 micro-steps are in flight as the engine itself lets be.  The layers of a PipelineModule are those of
@@ -32,8 +33,8 @@ MODELS = {"gpt2": dict(base.GPT2, architectures=["GPT2LMHeadModel"], use_cache=F
 
 
 def case(model, stage, precision="bf16", parallel=None, world=2, accumulation=4, clip=1.0, recompute="none", seq=SEQ, **ds):
-    plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1"][stage], "dialect": "deepspeed",
-            "kernels": "torch-sdpa", "seq": seq, "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": precision,
+    plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % world, "strategy": ["ddp", "zero1", "zero2", "zero3"][stage],
+            "dialect": "deepspeed", "kernels": "torch-sdpa", "seq": seq, "micro_batch": MICRO_BATCH, "accumulation": accumulation, "precision": precision,
             "clip": clip, "parallel": parallel or {"pipeline": 2}, "deepspeed": ds}
     if recompute != "none":
         plan["recompute"] = recompute
@@ -64,6 +65,9 @@ CASES = {
     "s0_gpt2-124m_fp32_pp3": case("gpt2-124m", 0, "fp32", parallel={"pipeline": 3}, world=3, seq=256, **BLOCKS),
     "s0_llama_bf16_tp2": case("llama", 0, parallel={"tensor": 2}, accumulation=1),
     "s0_llama_fp32_tp2": case("llama", 0, "fp32", parallel={"tensor": 2}, accumulation=2),
+    "s3_llama_bf16_tp2_w4": case("llama", 3, world=4, parallel={"tensor": 2}, accumulation=1, **base.PARTED, **base.CUT),
+    "s3_llama_bf16_tp2_w4_recompute": case("llama", 3, world=4, parallel={"tensor": 2}, accumulation=1, recompute="full", **base.PARTED,
+                                           **base.CUT),
 }
 
 
@@ -98,7 +102,7 @@ def build(plan):
         shape = {k: v for k, v in MODELS[plan["model"]].items() if k not in ("model_type", "architectures")}
         config = transformers.LlamaConfig(**shape)
         config._attn_implementation = "sdpa"
-        return cast(transformers.LlamaForCausalLM(config), plan)
+        return base.checkpointed(cast(transformers.LlamaForCausalLM(config), plan), plan)
     return cast(PipelineModule(shared_tables(plan), num_stages=plan["parallel"]["pipeline"], loss_fn=pipeline.loss_of,
                                partition_method=plan["deepspeed"].get("partition_method", "parameters"), checkpointable_layers=["Block"]), plan)
 
@@ -109,7 +113,7 @@ def ds_config(plan):
     config["train_micro_batch_size_per_gpu"] = MICRO_BATCH
     if "tensor" in plan["parallel"]:
         config["tensor_parallel"] = {"autotp_size": plan["parallel"]["tensor"]}
-    if plan.get("recompute") == "full":
+    if plan.get("recompute") == "full" and "pipeline" in plan["parallel"]:
         config["pipeline"] = {"activation_checkpoint_interval": 1}
     return config
 

@@ -3,6 +3,7 @@
 
     python record_cpu_ranks.py [--only SUBSTRING] [-o cpu_ranks.jsonl]
     python record_cpu_ranks.py -o cpu_ranks_0.19.8.jsonl        with deepspeed 0.19.8 installed: its own cases
+    python record_cpu_ranks.py --kept -o cpu_ranks_kept.jsonl       what stage 3 gathered and autograd keeps
     python record_cpu_ranks.py --tuned -o cpu_ranks_tuned.jsonl     with peft: adapters and frozen tensors
 
 FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
@@ -243,6 +244,38 @@ TUNED = {
     "ds3_llama_norms_fp32_gas2": dict(ds("llama", 3, accumulation=2, **NO_REUSE, **SMALL), **NORMS),
 }
 
+# What stage 3 gathers and autograd keeps: blocks checkpointed by torch.utils.checkpoint, not reentrant; layers that save a view of their
+# weight.  Blocks outweigh embedding and head, so that a block's backward is the peak.
+def again(model, **more):
+    return dict(ds(model, 3, **more), recompute="full")
+
+
+CUT = dict(sub_group_size=500000)
+PARTED = dict(NONE_KEPT, **SMALL)
+FALCON = {"model_type": "falcon", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8, "vocab_size": 512,
+          "multi_query": True, "parallel_attn": True, "bias": False, "alibi": False, "new_decoder_architecture": False}
+WIDE = {"falcon": FALCON, "gpt2wide": dict(GPT2, n_embd=384, vocab_size=512), "llamawide": dict(LLAMA, intermediate_size=2048, vocab_size=512)}
+KEPT = {
+    "ds3_falcon_bf16": ds("falcon", 3, precision="bf16", **PARTED, **CUT),
+    "ds3_falcon_bf16_gas2": ds("falcon", 3, precision="bf16", accumulation=2, **PARTED, **CUT),
+    "ds3_llama_bf16": again("llamawide", precision="bf16", **SMALL),
+    "ds3_llama_bf16_partitioned": again("llamawide", precision="bf16", **PARTED),
+    "ds3_llama_bf16_partitioned_gas2": again("llamawide", precision="bf16", accumulation=2, **NONE_KEPT, **LARGE),
+    "ds3_llama_bf16_no_reuse": again("llamawide", precision="bf16", **NO_REUSE, **SMALL),
+    "ds3_llama_bf16_some_reuse": again("llamawide", precision="bf16", **dict(PARTED, stage3_max_reuse_distance=1000000)),
+    "ds3_llama_bf16_views": again("llamawide", precision="bf16", stage3_use_all_reduce_for_fetch_params=True, **PARTED),
+    "ds3_llama_fp32_sequential": again("llamawide", stage3_allgather_sequential=True, **PARTED),
+    "ds3_gpt2_bf16": again("gpt2wide", precision="bf16", **SMALL),
+    "ds3_gpt2_bf16_partitioned": again("gpt2wide", precision="bf16", **PARTED),
+    "ds3_gpt2_fp32_partitioned": again("gpt2wide", **PARTED),
+    # Where the step's own peak is low, that of every step is in a block's backward.
+    "ds3_llama_bf16_subgroups": again("llamawide", precision="bf16", **PARTED, **CUT),
+    "ds3_llama_bf16_subgroups_views_gas2": again("llamawide", precision="bf16", accumulation=2, stage3_use_all_reduce_for_fetch_params=True,
+                                                 **PARTED, **CUT),
+    "ds3_gpt2_bf16_subgroups": again("gpt2wide", precision="bf16", **PARTED, **CUT),
+    "ds3_llama_bf16_mlps": dict(again("llamawide", precision="bf16", **PARTED), **MLPS),
+}
+
 # ---- the account of storages ----
 
 
@@ -368,15 +401,23 @@ def tune(model, plan):
     return model
 
 
+def checkpointed(model, plan):
+    if plan.get("recompute") == "full":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    return model
+
+
 def build(plan):
     shape = dict(MODELS[plan["model"]])
     kind = shape.pop("model_type")
-    config = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig}[kind](
+    config = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig, "falcon": transformers.FalconConfig}[kind](
         **shape, attn_implementation="eager", use_cache=False)
-    model = tune({"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind](config), plan)
+    model = tune({"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM, "falcon": transformers.FalconForCausalLM}
+                 [kind](config), plan)
     if plan["dialect"] == "deepspeed" and plan["precision"] != "fp32":
         model = model.to(torch.bfloat16 if plan["precision"] == "bf16" else torch.float16)  # else the engine does it
-    return model
+    return checkpointed(model, plan)
 
 
 def ds_config(plan):
@@ -579,12 +620,15 @@ def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--only", default="")
     args.add_argument("--tuned", action="store_true")
+    args.add_argument("--kept", action="store_true")
     args.add_argument("-o", default="cpu_ranks.jsonl")
     args = args.parse_args()
     if args.tuned:
         import peft                     # before ranks are forked
+    if args.tuned or args.kept:
         CASES.clear()
-        CASES.update(TUNED)
+        CASES.update(TUNED if args.tuned else KEPT)
+        MODELS.update(WIDE if args.kept else {})
     with open(args.o, "w") as out:
         meta = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "transformers": transformers.__version__,
                 "models": MODELS, **({"peft": peft.__version__} if args.tuned else {})}
