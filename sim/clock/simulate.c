@@ -134,12 +134,21 @@ static bool holds_sms(const struct plan *p)
     return !p->cluster.is_host && !gpu_is_host(&p->cluster.gpu) && p->cluster.gpu.sm_arch > 0 && p->cluster.world_size > 1;
 }
 
+/* Was it timed what collectives and kernels lose to each other?  One GPU alone times copies beside kernels only. */
+static bool overlaps_measured(const struct cluster *c)
+{
+    for (int i = 0; c->measured && i < c->measured->noverlap; i++)
+        if (c->is_host || c->measured->overlap[i].op != NCOLL)
+            return true;
+    return false;
+}
+
 int simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
           struct coll_memo *memo, struct priced *out)
 {
     size_t n = (size_t)s->end[id];      /* what comes before this schedule stays unset */
     const struct measured_device *own = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
-    bool overlaps = p->cluster.measured && p->cluster.measured->noverlap > 0;
+    bool overlaps = overlaps_measured(&p->cluster);
     double apart = 0;
 
     if (space_cost_known(p, s, id) < 0)
@@ -256,13 +265,13 @@ void simulate_contention(const struct plan *p, const struct schedules *s, const 
     shared_links(p, &s->groups, out->shares_link);
     out->shares = prices ? prices->shares : NULL;
     if (prices && prices->beside) {
-        double both[2];
         out->beside = prices->beside;
         out->streams = prices->streams;
         out->adds = p->cluster.is_host;
-        if (measured_beside_copy(p->cluster.measured, KC_GEMM, &both[0], &both[1]))
-            out->copy_slow = sqrt(both[0] * both[1]);
     }
+    double both[2];
+    if (prices && p->cluster.measured && measured_beside_copy(p->cluster.measured, KC_GEMM, &both[0], &both[1]))
+        out->copy_slow = sqrt(both[0] * both[1]);
 }
 
 /* ---- the step ---- */

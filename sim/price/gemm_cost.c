@@ -64,6 +64,17 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t)
     };
 }
 
+enum gemm_rows gemm_rows_16(enum gemm_of of, int64_t m, int64_t n, int64_t k)
+{
+    int64_t other = of == GEMM_DW ? m : k;
+
+    if (n % 8 == 0 && other % 8 == 0)
+        return ROWS_WHOLE;
+    if (n % 2 == 0 && other % 2 == 0)
+        return ROWS_OFF;
+    return n % 2 && of == GEMM_FORWARD ? ROWS_ODD_RESULT : ROWS_ODD_OPERAND;
+}
+
 static double rows_share(const struct gemm_device *d, enum gemm_rows rows)
 {
     switch (rows) {

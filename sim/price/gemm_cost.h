@@ -26,6 +26,13 @@ enum gemm_rows {
     ROWS_ODD_RESULT,        /* of the result: on a single element of 16 bits, since they have an odd number of them */
 };
 
+/* A layer's three products.  m is the number of tokens in the first two, k is in the third: rows have the other two. */
+enum gemm_of { GEMM_FORWARD, GEMM_DX, GEMM_DW };
+
+/* Where rows of 16-bit elements start.  A layer's odd width, which is n in its forward, is in backward that of the gradient, an operand of
+ * both products. */
+enum gemm_rows gemm_rows_16(enum gemm_of of, int64_t m, int64_t n, int64_t k);
+
 /* batch products C[m,n] += A[m,k] B[k,n]. */
 struct gemm {
     int64_t batch, m, n, k;

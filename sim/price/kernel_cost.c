@@ -52,21 +52,23 @@ static bool half(enum dtype t)
     return t == DT_BF16 || t == DT_FP16;
 }
 
-/* m is the number of tokens in forward and dX, k is in dW: rows have the other two.  A layer's odd width, which is n in its forward, is in backward
- * that of the gradient, an operand of both products. */
-static enum gemm_rows rows_of(const struct gpu *g, enum dtype t, const struct kernel *k)
+static enum gemm_of product_of(const struct kernel *k)
 {
     const char *name = k->name ? k->name : "";
-    bool weight = strstr(name, " dW") != NULL, backward = weight || strstr(name, " dX") != NULL;
-    int64_t unit = 16 / dtype_bytes(k->scaled ? DT_FP8 : t), other = weight ? k->m : k->k;
 
-    bool vectors = k->scaled || half(t);        /* fp32's own units load numbers one by one */
+    return strstr(name, " dW") ? GEMM_DW : strstr(name, " dX") ? GEMM_DX : GEMM_FORWARD;
+}
 
-    if (gpu_is_host(g) || !vectors || (k->n % unit == 0 && other % unit == 0))
+/* fp32's own units load numbers one by one; operands in 8 bits have rows of 16. */
+static enum gemm_rows rows_of(const struct gpu *g, enum dtype t, const struct kernel *k)
+{
+    int64_t other = product_of(k) == GEMM_DW ? k->m : k->k;
+
+    if (gpu_is_host(g))
         return ROWS_WHOLE;
-    if (k->scaled || (k->n % 2 == 0 && other % 2 == 0))
-        return ROWS_OFF;
-    return k->n % 2 && !backward ? ROWS_ODD_RESULT : ROWS_ODD_OPERAND;
+    if (k->scaled)
+        return k->n % 16 || other % 16 ? ROWS_OFF : ROWS_WHOLE;
+    return half(t) ? gemm_rows_16(product_of(k), k->m, k->n, k->k) : ROWS_WHOLE;
 }
 
 void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out)

@@ -100,10 +100,16 @@ static bool between(const struct bracket *b, struct estimate *out)
 
 /* ---- products ---- */
 
-static double prior(const struct gemm_device *on, int64_t batch, int64_t m, int64_t n, int64_t k, int64_t bytes)
+/* Which of a layer's products the executor's function computes; a framework's name theirs otherwise, and all count as forward. */
+static enum gemm_of product_of(int fn)
 {
-    struct gemm g = { .batch = batch, .m = m, .n = n, .k = k, .bytes = bytes };
+    return fn == FN_LINEAR_DW ? GEMM_DW : fn == FN_LINEAR_DX ? GEMM_DX : GEMM_FORWARD;
+}
 
+static double prior(const struct gemm_device *on, enum dtype t, int fn, struct gemm g)
+{
+    if (t == DT_BF16 || t == DT_FP16)
+        g.rows = gemm_rows_16(product_of(fn), g.m, g.n, g.k);
     return gemm_prior(on, &g, NULL);
 }
 
@@ -133,11 +139,11 @@ static bool product(const struct measured_device *d, const struct gemm_device *o
             spread = p->spread;
         }
         weights += w;
-        sum += w * log(p->s / prior(on, p->batch, p->m, p->n, p->k, p->bytes));
+        sum += w * log(p->s / prior(on, d->precision, p->fn, (struct gemm){ p->batch, p->m, p->n, p->k, p->bytes, ROWS_WHOLE }));
     }
     if (!(weights > 0))
         return false;
-    *out = (struct estimate){ prior(on, k->batch, k->m, k->n, k->k, k->bytes) * exp(sum / weights),
+    *out = (struct estimate){ prior(on, d->precision, k->fn, (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, ROWS_WHOLE }) * exp(sum / weights),
                               error_at(spread, near), near > REACH, spread };
     return true;
 }

@@ -40,6 +40,36 @@ static void a_point_with_the_same_key_is_taken_as_it_is(void **state)
     assert_false(kernel_price(&d, &k, 0).outside);
 }
 
+/* A Hopper on which a product of whole rows took twice its prior: one whose result has odd rows takes twice its own, which is 1/0.127 of that of whole ones, its
+ * gradients' 1/0.19.  In fp32 rows do not matter. */
+static void odd_rows_are_slower_than_the_points_nearby(void **state)
+{
+    (void)state;
+    const struct gemm_device hopper = { .sms = 100, .flops = 100e12, .bytes = 1e30, .feed = 80, .persistent = true, .calm = 1 };
+    struct measured_kernel points[3];
+    struct measured_device d = { .kernel = points, .nkernel = 3, .precision = DT_BF16 };
+    static const struct { int fn; int64_t m, n, k; double share; } asked[] = {
+        { FN_LINEAR, 8192, 50257, 768, .127 }, { FN_LINEAR_DX, 8192, 768, 50257, .19 }, { FN_LINEAR_DW, 50257, 768, 8192, .19 },
+        { FN_LINEAR, 8192, 50264, 768, 1 }, { FN_LINEAR_DX, 8192, 768, 50260, .69 },
+    };
+
+    for (int i = 0; i < 3; i++) {
+        struct gemm whole = { .batch = 1, .m = 8192, .n = 4096, .k = 4096 };
+        points[i] = (struct measured_kernel){ .fn = i == 0 ? FN_LINEAR : i == 1 ? FN_LINEAR_DX : FN_LINEAR_DW, .kind = KC_GEMM, .batch = 1, .m = 8192,
+                                              .n = 4096, .k = 4096, .s = 2 * gemm_prior(&hopper, &whole, NULL) };
+    }
+    for (int fp32 = 0; fp32 < 2; fp32++)
+        for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+            struct gemm whole = { .batch = 1, .m = asked[i].m, .n = asked[i].n, .k = asked[i].k };
+            struct kernel k = { .fn = (uint8_t)asked[i].fn, .kind = KC_GEMM, .batch = 1, .m = whole.m, .n = whole.n, .k = whole.k };
+            struct kernel_query q = { .k = &k };
+            struct estimate e;
+            d.precision = fp32 ? DT_FP32 : DT_BF16;
+            assert_true(measured_kernel(&d, &hopper, &q, &e));
+            assert_close(e.s, 2 * gemm_prior(&hopper, &whole, NULL) / (fp32 ? 1 : asked[i].share), 1e-9);
+        }
+}
+
 /* On a core without launches a product of twice the tokens is twice the work: if every point took
  * three times what the prior says, so does any other product. */
 static void products_keep_what_measurements_say_of_the_prior(void **state)
@@ -496,6 +526,36 @@ static void on_shared_cores_a_step_is_the_sum_of_its_parts(void **state)
     plan_free(&p);
 }
 
+/* Eight H100s under FSDP, calibrated on one of them, which times copies beside kernels but no collectives: these hold multiprocessors as published.
+ * Where an all-gather beside products was timed, that counts in its place. */
+static void one_gpu_alone_says_nothing_of_collectives_beside_kernels(void **state)
+{
+    (void)state;
+    struct measured_overlap beside = { .kind = KC_GEMM, .op = NCOLL, .compute = 1.1, .other = 1.1 };
+    struct measured_device d = { .overlap = &beside, .noverlap = 1, .precision = DT_BF16, .ranks = 1 };
+    struct plan p;
+    struct evaluation e;
+
+    load_plan("fsdp", &p);
+    assert_int_equal(cluster_load("8xh100", &p.cluster), 0);
+    p.cluster.measured = &d;
+    assert_int_equal(evaluate(&p, &e), 0);
+    for (int i = 0; i < 2; i++) {
+        struct cost_cache *cache = cost_cache_new(&p);
+        struct coll_memo memo = { 0 };
+        struct priced prices;
+
+        beside.op = i ? COLL_ALL_GATHER : NCOLL;
+        beside.ranks = beside.per_node = 8;
+        assert_int_equal(simulate_price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);
+        assert_true((prices.held != NULL) == (i == 0) && (prices.beside != NULL) == (i == 1));
+        simulate_priced_free(&prices);
+        cost_cache_free(cache);
+    }
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 static void overheads_are_paid_for_every_kernel(void **state)
 {
     (void)state;
@@ -606,6 +666,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_point_with_the_same_key_is_taken_as_it_is),
+        cmocka_unit_test(odd_rows_are_slower_than_the_points_nearby),
         cmocka_unit_test(products_keep_what_measurements_say_of_the_prior),
         cmocka_unit_test(streams_are_interpolated_and_beyond_in_proportion),
         cmocka_unit_test(attention_of_the_same_length_goes_by_its_work),
@@ -621,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_collective_works_no_longer_than_it_takes_alone),
         cmocka_unit_test(a_step_scales_with_what_was_measured),
         cmocka_unit_test(on_shared_cores_a_step_is_the_sum_of_its_parts),
+        cmocka_unit_test(one_gpu_alone_says_nothing_of_collectives_beside_kernels),
         cmocka_unit_test(overheads_are_paid_for_every_kernel),
         cmocka_unit_test(ranks_that_vary_meet_later),
         cmocka_unit_test(what_was_not_measured_is_said),
