@@ -28,8 +28,8 @@ def predicted(plan):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(plan, f)
         f.flush()
-        document = subprocess.run([DPXPLAN, "eval", f.name, "--json", "--db", os.path.join(tempfile.gettempdir(), "no-such.db")],
-                                  env=dict(os.environ, DPX_MEASURED=os.path.join(HERE, "..", "..", "..", "calib", "measured")),
+        document = subprocess.run([DPXPLAN, "eval", f.name, "--json"],
+                                  env=dict(os.environ, XDG_DATA_HOME=os.path.join(HERE, "none"), DPX_MEASURED=os.path.join(HERE, "..", "..", "..", "calib", "measured")),
                                   stdout=subprocess.PIPE, text=True, check=True).stdout
     return 1e3 * float(re.search(r'"step_s": ([\d.e-]+)', document)[1])
 
