@@ -106,7 +106,7 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
     int64_t bytes = f->size[u.c].used, ranks = fsdp2_ranks(f, u.c);
     struct op *o;
 
-    if (f->offload && f->nshard == 1) {
+    if (fsdp2_brings_alone(f)) {
         fsdp2_bring_alone(f, u, phase);
         return;
     }
@@ -136,12 +136,12 @@ void fsdp2_reshard(struct fsdp2 *f, struct at u)
         fsdp2_name(f, u);
         sched_does(f->s, COPY_SET, 1);
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
-        sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
+        fsdp2_on_unsharded(f, ACT_R, u);
     } else {
         sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "reshard");
         fsdp2_name(f, u);
     }
-    sched_act(f->s, ACT_FREE, m->unsharded, u.i, u.by);
+    fsdp2_on_unsharded(f, ACT_FREE, u);
 }
 
 /* Where autograd leaves the gradients of the last entry: in new tensors, or added to what earlier
@@ -198,11 +198,11 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
         sched_compute(s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
                       f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
         sched_of(s, "block", b, by_block);
-        sched_act(s, ACT_R, f->fam[u.c].unsharded, u.i, u.by);
+        fsdp2_on_unsharded(f, ACT_R, u);
         if (fsdp2_has_experts(f))
-            sched_act(s, ACT_R, f->fam[UC_EXPERTS].unsharded, u.i, u.by);
+            fsdp2_on_unsharded(f, ACT_R, fsdp2_experts(u));
         if (pass == PASS_BACKWARD && first && needs_attention(f, b))
-            sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
+            fsdp2_on_unsharded(f, ACT_R, (struct at){ UC_ATTENTION, u.i, u.by });
         if (pass == PASS_FORWARD && first)
             sched_act(s, ACT_ALLOC, f->acts[kept], f->kept_blocks + b, by_block);
         if (backward && !f->has_unsharded && k == 0 && f->size[u.c].trained > 0)
@@ -303,7 +303,7 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     bool sums = f->reduce && fsdp2_lay_out_grads(f, u, grads);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
-    sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
+    fsdp2_on_unsharded(f, ACT_FREE, u);
     if (!f->reduce) {
         fsdp2_accumulate(f, u);
         return;
@@ -433,7 +433,7 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, in
     sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, run, pass, k0, k1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
     if (!loss)
-        sched_act(f->s, ACT_R, f->fam[u.c].unsharded, 0, 0);
+        fsdp2_on_unsharded(f, ACT_R, u);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
     if (backward && f->part == INPUT_PART)
         return;
@@ -457,7 +457,7 @@ static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
     sched_compute(f->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
     sched_of(f->s, "block", block, by);
-    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
+    fsdp2_on_unsharded(f, ACT_R, the_root);
     sched_act(f->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
     if (pass == PASS_BACKWARD)
         leave_grads(f, the_root);

@@ -37,9 +37,10 @@ struct families {
 struct offloaded {
     int64_t up, down;               /* its shard with padding; its gradient without, */
     bool trains;                    /* which only such a tensor has */
-    int staged, cast;               /* families: on the device, in both dtypes */
-    int shard, grad, reduced, arrived, unsharded;   /* layouts: its part of the host's shards and gradients, of what
-                                         * was reduced on the device, of what is to be added, of the unsharded ones */
+    int staged, cast;               /* families: on the device, in both dtypes; */
+    int unsharded;                  /* of a rank alone, where each tensor is unsharded by itself */
+    int shard, grad, reduced, arrived;  /* layouts: its part of the host's shards and gradients, of what was reduced on
+                                         * the device, of what is to be added */
 };
 
 /* Bytes that a tensor of so many takes where it lies. */
@@ -191,8 +192,11 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c);
 void fsdp2_offload_free(struct fsdp2 *f);
 /* The unit's shards are copied to the device one by one, and cast there. */
 void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after);
-/* The same of a rank alone: from there into the unsharded parameters. */
+/* The same of a rank alone: from there into the unsharded parameters, of which each then is a buffer. */
+static inline bool fsdp2_brings_alone(const struct fsdp2 *f) { return f->offload && f->nshard == 1; }
 void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase);
+/* An act of the last entry on a unit's unsharded parameters, whether they are one buffer or several. */
+void fsdp2_on_unsharded(struct fsdp2 *f, int what, struct at u);
 /* An act of the last entry on what was brought. */
 void fsdp2_brought(struct fsdp2 *f, int what, struct at u);
 /* Reduced gradients, in family `from`, go to the host. */

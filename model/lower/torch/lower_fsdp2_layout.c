@@ -140,7 +140,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
         z->float8 += float8_gathers(f->p, &f->m->tensors[t]);
     z->cast_work = fsdp2_cast_work(f, c);
-    z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
+    z->unsharded_bytes = fsdp2_brings_alone(f) ? 0 : unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
     z->grads_bytes = fsdp2_grads_bytes(f, c, f->r.used);
     z->grads_wide_bytes = fsdp2_grads_bytes(f, c, f->r.wire_reduce);
@@ -255,7 +255,8 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
         for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
             state_parts(f, c, t, &state);
     }
-    parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
+    if (!fsdp2_brings_alone(f))
+        parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
@@ -422,7 +423,8 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
         rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);
     if (f->nshard > 1)
         sched_holds(s, m->gathered, chunks(f, c, HOLDS_PARAM, used));
-    sched_holds(s, m->unsharded, whole_tensors(f, c, HOLDS_PARAM, used, true));
+    if (!fsdp2_brings_alone(f))
+        sched_holds(s, m->unsharded, whole_tensors(f, c, HOLDS_PARAM, used, true));
     sched_holds(s, m->grads_full, whole_tensors(f, c, HOLDS_GRAD, used, false));
     sched_holds(s, m->grads_wide, whole_tensors(f, c, HOLDS_GRAD, wire, false));
     sched_holds(s, m->rs_in, chunks(f, c, HOLDS_GRAD, wire));

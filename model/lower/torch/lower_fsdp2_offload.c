@@ -2,7 +2,9 @@
  *
  * Source: PyTorch 2.15.  Sharded parameters are the host's (FSDPParam._init_sharded_param, reset_sharded_param).
  * FSDPParam.all_gather_inputs copies each to the device by itself, in its own dtype, and casts it there: so a unit
- * takes one copy a parameter, on the stream of the copy-in.  foreach_reduce sends each parameter's reduced gradient
+ * takes one copy a parameter, on the stream of the copy-in.  On one rank nothing is gathered: wait_for_unshard() brings a
+ * parameter and copies it into its unsharded tensor before it brings the next, so that a unit's unsharded tensors come one
+ * by one.  foreach_reduce sends each parameter's reduced gradient
  * back on the stream that reduced it: into pinned memory (a copy that does not block), or, where it is to be added to an
  * earlier micro-step's or nothing is pinned, into pageable memory, which the CPU waits for and adds itself.
  * finalize_backward waits for the copies.  AdamW finds CPU parameters: a loop over them (_default_to_fused_or_foreach),
@@ -37,10 +39,11 @@ static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
     t->staged = sched_buf(f->s, CAT_TEMPORARIES, "shard on its way", of_class(c), 0, n, round512(t->up));
     t->cast = f->r.used == f->r.kept ? t->staged :
               sched_buf(f->s, CAT_TEMPORARIES, "cast shard", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
+    if (fsdp2_brings_alone(f))
+        t->unsharded = sched_buf(f->s, CAT_UNSHARDED, "unsharded param", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
 }
 
-static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at,
-                         int64_t unsharded_at)
+static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at)
 {
     struct offloaded *t = &f->tensor[c][i];
     enum dtype kept = f->r.kept;
@@ -49,7 +52,8 @@ static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t para
     if (t->cast != t->staged)
         sched_holds(f->s, t->cast, fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, 0));
     t->shard = fsdp2_describe_one(f, c, HOLDS_PARAM, kept, i, param_at);
-    t->unsharded = fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, unsharded_at);
+    if (fsdp2_brings_alone(f))
+        sched_holds(f->s, t->unsharded, fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, 0));
     if (!t->trains)
         return;
     t->grad = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, grad_at);
@@ -59,7 +63,7 @@ static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t para
 
 void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
 {
-    int64_t params = 0, grads = 0, reduced = 0, unsharded = 0, most = 0, exact = 0;
+    int64_t params = 0, grads = 0, reduced = 0, most = 0, exact = 0;
 
     while (unit_tensor(&f->map, c, f->ntensors[c]) >= 0)
         f->ntensors[c]++;
@@ -68,11 +72,10 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
         struct offloaded *t = &f->tensor[c][i];
         declare_one(f, c, i, unit_tensor(&f->map, c, i));
         if (f->s->detailed)
-            describe_one(f, c, i, params, grads, reduced, unsharded);
+            describe_one(f, c, i, params, grads, reduced);
         params += f->param_room(t->up);
         grads += f->grad_room(t->down);
         reduced += t->trains ? t->up : 0;
-        unsharded += round512(t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));     /* of a rank alone */
         exact += t->up;
         most = t->down > most ? t->down : most;
     }
@@ -156,8 +159,18 @@ void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase)
         fsdp2_name(f, u);
         sched_does(s, COPY_SET, 1);
         sched_act(s, i < n - 1 ? ACT_R : ACT_R | ACT_FREE, t->cast, u.i, u.by);
-        sched_act_as(s, i > 0 ? ACT_W : ACT_ALLOC | ACT_W, f->fam[u.c].unsharded, u.i, u.by, t->unsharded);
+        sched_act(s, ACT_ALLOC | ACT_W, t->unsharded, u.i, u.by);
     }
+}
+
+void fsdp2_on_unsharded(struct fsdp2 *f, int what, struct at u)
+{
+    if (!fsdp2_brings_alone(f)) {
+        sched_act(f->s, what, f->fam[u.c].unsharded, u.i, u.by);
+        return;
+    }
+    for (int i = 0; i < f->ntensors[u.c]; i++)
+        sched_act(f->s, what, f->tensor[u.c][i].unsharded, u.i, u.by);
 }
 
 void fsdp2_brought(struct fsdp2 *f, int what, struct at u)

@@ -160,7 +160,7 @@ static void drop(struct stage *g, int position)
         return;
     sched_op(g->f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(g->f, u);
-    sched_act(g->f->s, ACT_FREE, g->f->fam[u.c].unsharded, u.i, 0);
+    fsdp2_on_unsharded(g->f, ACT_FREE, (struct at){ u.c, u.i, 0 });
     g->unit[position + 1].there = false;
 }
 
