@@ -116,14 +116,17 @@ static int check_offload(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c).  With use_orig_params in bf16 PyTorch was counted to
- * hold the whole model in 16 bits beside what is planned; why is not known. */
+/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c).  With use_orig_params a
+ * unit that is not gathered shows PEFT its fp32 shard, to whose dtype _cast_input_dtype() casts each adapter's input: in 16 bits the product then
+ * fails unless autocast casts once more, and these copies, which autograd keeps, are not planned (llama-10m, all-linear, batch 2 x 256: 6.3 MB
+ * of 111; tests/golden/tune/record_wrapped.py). */
 static int check_wrapped(const struct plan *p, const char *where)
 {
     const char *needs = p->unit != UNIT_BLOCK ? "unit block"
                       : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false" : p->fsdp.cpu_offload ? "fsdp.cpu_offload false"
                       : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full"
-                      : p->fsdp.use_orig_params && p->precision != DT_FP32 ? "fsdp.use_orig_params false in 16 bits" : NULL;
+                      : p->fsdp.use_orig_params && p->precision != DT_FP32
+                      ? "fsdp.use_orig_params false in 16 bits (PEFT casts their inputs to the shards' fp32, copies that are not planned)" : NULL;
 
     if (needs)
         return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);

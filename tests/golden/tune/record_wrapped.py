@@ -8,6 +8,11 @@ transformers' Trainer gives FullyShardedDataParallel PEFT's fsdp_auto_wrap_polic
 without children whose weight trains.  Models, the process group that writes down what is issued and the format are those of
 record_lists.py; `"fsdp": {"wrap_adapters": true}` is how a plan says it.  Blocks are checkpointed by transformers' own layers, inside of
 their unit, as gradient_checkpointing_enable() does it.
+
+In 16 bits the Trainer has autocast as well, and needs it: an adapter's own unit is resharded when PEFT asks for the dtype of its weight
+(_cast_input_dtype), which is fp32 in the first step, and with use_orig_params in each.  The adapter's input is cast to that, and without
+autocast its product fails ("expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"; torch 2.15, PEFT 0.21.2, two CPU
+ranks).  Fake tensors do not ask: without autocast the second step of use_orig_params False is that of autocast.
 """
 import os
 import sys
@@ -35,7 +40,10 @@ def tuned_model(config, *args):
 
 def wrapper(model, *args, **kw):
     kw["auto_wrap_policy"] = fsdp_auto_wrap_policy(model)
-    return alone_wrapper(model, *args, **kw)
+    model = alone_wrapper(model, *args, **kw)
+    if kw.get("mixed_precision") and kw["mixed_precision"].param_dtype == r.torch.bfloat16:
+        model.forward = r.torch.autocast("cpu", r.torch.bfloat16)(model.forward)
+    return model
 
 
 def tuned_run(case, rank):
