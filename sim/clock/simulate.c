@@ -269,8 +269,9 @@ void simulate_contention(const struct plan *p, const struct schedules *s, const 
         out->streams = prices->streams;
         out->adds = p->cluster.is_host;
     }
+    const struct measured_device *m = p->cluster.measured;
     double both[2];
-    if (prices && p->cluster.measured && measured_beside_copy(p->cluster.measured, KC_GEMM, &both[0], &both[1]))
+    if (prices && m && (p->kernels == KERNELS_DPX || m->traced[p->kernels]) && measured_beside_copy(m, KC_GEMM, &both[0], &both[1]))
         out->copy_slow = sqrt(both[0] * both[1]);
 }
 
