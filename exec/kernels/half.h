@@ -34,7 +34,7 @@ static inline uint16_t half_to_bf16(float f)
 }
 
 /* The exponent's bias is 15, fp32's 127: between them are 112.  A denormal is so many times 2^-24, the last bit of 1/2 in fp32: it is put
- * there and 1/2 taken off, since to multiply fp32's denormals by 2^112 takes Intel's processors a hundred times as long, and most
+ * there and 1/2 taken off, since to multiply fp32's denormals by 2^112 takes an Intel processor twenty times as long, and most
  * gradients in fp16 are denormal. */
 static inline float half_from_fp16(uint16_t h)
 {

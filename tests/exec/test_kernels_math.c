@@ -174,7 +174,7 @@ static void fp16_is_rounded_to_even(void **state)
     }
 }
 
-/* Gradients in fp16 are mostly denormal.  A processor that meets one of fp32's as an operand takes a hundred times as long, and notes it in
+/* Gradients in fp16 are mostly denormal.  A processor that meets one of fp32's as an operand may take twenty times as long, and notes it in
  * a flag: no conversion may set that. */
 static void denormal_fp16_is_no_denormal_operand(void **state)
 {
