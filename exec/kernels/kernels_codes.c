@@ -42,7 +42,7 @@ static void encode(const uint16_t *x, int64_t n, int bits, uint8_t *codes, float
     for (int64_t i = 0; i < n && bits == 8; i++)
         codes[i] = (uint8_t)code_of(half_from_fp16(x[i]), scale, 8);
     for (int64_t i = 0; i + 1 < n && bits == 4; i += 2)
-        codes[i / 2] = (uint8_t)(code_of(half_from_fp16(x[i]), scale, 4) << 4 | (code_of(half_from_fp16(x[i + 1]), scale, 4) & 15));
+        codes[i / 2] = (uint8_t)((unsigned)code_of(half_from_fp16(x[i]), scale, 4) << 4 | ((unsigned)code_of(half_from_fp16(x[i + 1]), scale, 4) & 15));
 }
 
 static float decoded(const uint8_t *codes, int64_t i, int bits, float scale)

@@ -60,9 +60,10 @@ struct spot caching_list_next(const struct block_list *l, struct spot s)
 
 const struct entry *caching_list_last(const struct block_list *l)
 {
+    if (!l->n)
+        return NULL;
     const struct run *r = &l->runs[l->nruns - 1];
-
-    return l->n ? &r->at[r->n - 1] : NULL;
+    return &r->at[r->n - 1];
 }
 
 /* An empty run before runs[i]. */

@@ -99,7 +99,7 @@ static void what_was_written_is_read(void **state)
         { .io = BLOCK_IO_BEST, .block = 3 << 20, .each = true },
     };
     enum { BYTES = 5000000 };
-    char *memory = aligned_alloc(4096, BYTES + 3 * 4096), *file = calloc(1, BYTES), *back = aligned_alloc(4096, 5001216);
+    char *memory = aligned_alloc(4096, (BYTES / 4096 + 4) * 4096), *file = calloc(1, BYTES), *back = aligned_alloc(4096, 5001216 / 4096 * 4096 + 4096);
 
     for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
         struct store_file two[] = { { "before", 100 }, { "it", BYTES } };
@@ -173,7 +173,7 @@ static void the_kernel_counts_the_same(void **state)
     (void)state;
     enum { BYTES = 6 << 20 };
     struct store *s = open_one(BYTES);
-    char *memory = aligned_alloc(4096, BYTES);
+    char *memory = aligned_alloc(4096, (BYTES / 4096 + 1) * 4096);
 
     assert_non_null(s);
     memset(memory, 1, BYTES);

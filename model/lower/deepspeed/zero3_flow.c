@@ -104,7 +104,7 @@ static void walk(struct flow *f, struct z3_tree *t)
 {
     for (int i = 0; i < t->norder; i++) {
         int k = t->order[i];
-        struct z3_node *x = &t->node[(k < 0 ? -k : k) - 1];
+        struct z3_node *x = k ? &t->node[(k < 0 ? -k : k) - 1] : NULL;        /* 0: the blocks */
         if (k == 0) {
             f->hidden = f->last = true;
         } else if (k > 0 && x->module >= 0) {
