@@ -134,7 +134,7 @@ static bool holds_sms(const struct plan *p)
     return !p->cluster.is_host && !gpu_is_host(&p->cluster.gpu) && p->cluster.gpu.sm_arch > 0 && p->cluster.world_size > 1;
 }
 
-/* Was it timed what collectives and kernels lose to each other?  One GPU alone times copies beside kernels only. */
+/* Does the calibration say what collectives and kernels lose to each other?  That of one GPU alone has copies beside kernels only. */
 static bool overlaps_measured(const struct cluster *c)
 {
     for (int i = 0; c->measured && i < c->measured->noverlap; i++)

@@ -44,10 +44,10 @@
 /* A tensor in a list of an optimizer's foreach pass, and in the list of a fused one. */
 #define ISSUE_TENSOR_FOREACH 0.24
 #define ISSUE_TENSOR_FUSED   0.53
-/* What it takes more there where it is a DTensor: 1.5 to 2.3 by issue_cost.py `optimizer` on a CPU, torch 2.15.  By the same script a loop over
- * DTensors takes four times as long as one over tensors; six published steps with a loop under FSDP2 (GPT-2 XL on H100s, tests/accuracy/steps.jsonl) leave no
- * room for that, and it is not counted. */
-#define ISSUE_TENSOR_SHARDED 2
+/* What it takes more there where it is a DTensor: by issue_cost.py `optimizer` on a CPU (torch 2.15, three runs of a quiet machine) 2.0 on one rank and 0.9 on two in
+ * foreach passes, 2.0 and 1.8 fused: their mean.  By the same script a loop over DTensors takes four times as long as one over tensors; six published
+ * steps with a loop under FSDP2 (GPT-2 XL on H100s, tests/accuracy/steps.jsonl) leave no room for that, and it is not counted. */
+#define ISSUE_TENSOR_SHARDED 1.7
 /* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
