@@ -7,6 +7,7 @@
 #include "calib/store/measured_for.h"
 #include "calib/store/query.h"
 #include "sim/clock/simulate.h"
+#include "tests/calib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,23 +22,6 @@ static const struct { const char *plan; char *trace; int64_t products, attention
     { H200 "plan-llama-fsdp2.json", (char[]){ H200 "trace-llama-fsdp2.json.gz" }, 3 * (16 * 7 + 1), 32, .1280 },
 };
 enum { NTRACES = sizeof traces / sizeof *traces };
-
-static char folder[] = "/tmp/dpx-h200-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[64];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
 
 static void import(const char *path, int i, const char *steps)
 {

@@ -8,6 +8,7 @@
 #include "calib/store/query.h"
 #include "calib/trace/kineto_class.h"
 #include "sim/clock/simulate.h"
+#include "tests/calib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,23 +18,7 @@
 #define PLAN   GOLDEN "plan_fsdp2_h100.json"
 static char *const ranks[] = { (char[]){ GOLDEN "fsdp2_h100_0.json.gz" }, (char[]){ GOLDEN "fsdp2_h100_1.json.gz" } };
 
-static char folder[] = "/tmp/dpx-traced-XXXXXX";
 static char path[512], said[512];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[64];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
 
 static const char *in_folder(const char *name)
 {
