@@ -106,11 +106,9 @@ static enum gemm_of product_of(int fn)
     return fn == FN_LINEAR_DW ? GEMM_DW : fn == FN_LINEAR_DX ? GEMM_DX : GEMM_FORWARD;
 }
 
-static double prior(const struct gemm_device *on, enum dtype t, int fn, struct gemm g)
+static enum gemm_rows rows_of(enum dtype t, int fn, int64_t m, int64_t n, int64_t k)
 {
-    if (t == DT_BF16 || t == DT_FP16)
-        g.rows = gemm_rows_16(product_of(fn), g.m, g.n, g.k);
-    return gemm_prior(on, &g, NULL);
+    return t == DT_BF16 || t == DT_FP16 ? gemm_rows_16(product_of(fn), m, n, k) : ROWS_WHOLE;
 }
 
 static double distance(const struct measured_kernel *p, const struct kernel *k)
@@ -122,29 +120,31 @@ static double distance(const struct measured_kernel *p, const struct kernel *k)
 }
 
 /* Logarithms of measured over prior, weighted by nearness, fall off within REACH; with the same
- * weights but another number of tokens they are nearly equal. */
+ * weights but another number of tokens they are nearly equal.  A library has other kernels for other rows: points of such count where there
+ * are no others. */
 static bool product(const struct measured_device *d, const struct gemm_device *on, const struct asked *a,
                     struct estimate *out)
 {
     const struct kernel *k = a->q->k;
     double weights = 0, sum = 0, near = INFINITY, spread = 0;
+    struct gemm g = { k->batch, k->m, k->n, k->k, k->bytes, rows_of(d->precision, k->fn, k->m, k->n, k->k) };
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
         if (p->m <= 0 || p->fn != k->fn || !of_set(p, a))
             continue;
-        double far = distance(p, k), w = weight(p, a, far);
+        struct gemm there = { p->batch, p->m, p->n, p->k, p->bytes, rows_of(d->precision, p->fn, p->m, p->n, p->k) };
+        double far = distance(p, k), w = weight(p, a, far) * (there.rows != g.rows ? 1e-3 : 1);
         if (far < near) {
             near = far;
             spread = p->spread;
         }
         weights += w;
-        sum += w * log(p->s / prior(on, d->precision, p->fn, (struct gemm){ p->batch, p->m, p->n, p->k, p->bytes, ROWS_WHOLE }));
+        sum += w * log(p->s / gemm_prior(on, &there, NULL));
     }
     if (!(weights > 0))
         return false;
-    *out = (struct estimate){ prior(on, d->precision, k->fn, (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, ROWS_WHOLE }) * exp(sum / weights),
-                              error_at(spread, near), near > REACH, spread };
+    *out = (struct estimate){ gemm_prior(on, &g, NULL) * exp(sum / weights), error_at(spread, near), near > REACH, spread };
     return true;
 }
 

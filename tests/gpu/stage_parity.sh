@@ -41,6 +41,9 @@ for family in gpt llama; do
     beside "$family-accumulation" "$m" 128 2 '"strategy": "fsdp", "dialect": "torch", "unit": "block", "accumulation": 3' \
         1e-5 2e-5
 done
+for scales in tensorwise rowwise; do
+    beside "llama-fsdp-float8-$scales" "$small_llama" 128 4 "\"strategy\": \"fsdp\", \"dialect\": \"torch\", \"unit\": \"block\", \"precision\": \"bf16\", \"fp8\": \"$scales\"" 1e-2 5e-2
+done
 beside gpt-dropout "$(echo "$small_gpt" | sed 's/pdrop": 0/pdrop": 0.1/g')" 128 4 '"strategy": "ddp", "dialect": "torch"' 1e-5 2e-5
 
 # PyTorch's figures: tests/golden/parity/README.md says where they come from.

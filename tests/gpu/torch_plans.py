@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The trainings that torch_steps.py measures on one GPU, one JSON object a line.
 
-    python3 torch_plans.py h100 > plans.jsonl
+    python3 torch_plans.py h100 [LIST...] > plans.jsonl
 
-`what` names a row, `plan` is dpx's.  On one GPU both time and memory count; on a cluster of many the collectives
-are a fake process group's, which send nothing: memory counts alone.  `trace`: the profiler's trace is kept."""
+Lists are timed, held (rank 0 of many) and beyond (mixtures of experts, float8, 4-bit weights, DeepSpeed); without one the first two.  `what` names a row, `plan` is dpx's.  On one GPU both time and memory count; on a cluster of many the collectives
+are a fake process group's, which send nothing: memory counts alone.  `trace`: the
+profiler's trace is kept; `history`: what the caching allocator was asked for."""
 import json
 import sys
 
@@ -36,11 +37,19 @@ MODELS = {
                  "vocab_size": 50272, "word_embed_proj_dim": 2048, "max_position_embeddings": 2048, "dropout": 0.0,
                  "attention_dropout": 0.0},
 }
+MODELS["mixtral of 2 layers"] = {"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2,
+                                 "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+                                 "vocab_size": 32000, "max_position_embeddings": 32768, "sliding_window": None, "tie_word_embeddings": False}
+MODELS["qwen3-30b-a3b of 4 layers"] = {"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+                                       "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+                                       "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True, "vocab_size": 151936,
+                                       "max_position_embeddings": 40960, "tie_word_embeddings": False}
 MODELS["llama-3.1-8b of 6 layers"] = dict(MODELS["llama-3.1-8b"], num_hidden_layers=6)
+ALL_LINEAR = {"rank": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 LORA = {"rank": 16, "alpha": 32, "dropout": 0.0, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
 
 
-def plan(model, strategy, batch, seq, gpus="1", trace=False, **keys):
+def plan(model, strategy, batch, seq, gpus="1", keep=None, **keys):
     names = [model, strategy, "%d x %d" % (batch, seq)]
     names += [gpus + " GPUs"] if gpus != "1" else []
     names += ["%s %s" % (k, v) if not isinstance(v, (dict, list)) else " ".join("%s %s" % x for x in v.items() if x[0] != "target_modules")
@@ -50,16 +59,16 @@ def plan(model, strategy, batch, seq, gpus="1", trace=False, **keys):
     if strategy == "fsdp":
         p.update(unit="block", reduce_dtype="fp32")
     row = {"what": ", ".join(names), "plan": dict(p, **keys)}
-    return dict(row, trace=True) if trace else row
+    return dict(row, **{keep: True}) if keep else row
 
 
 def timed():
     full, fused = {"recompute": "full"}, {"optimizer_form": "fused"}
     compiled = {"kernels": "torch-compile", "loss": "compiled"}
     pure = {"ddp": {"model_dtype": "bf16"}}
-    yield plan("gpt2", "ddp", 8, 1024, trace=True)
+    yield plan("gpt2", "ddp", 8, 1024, keep="trace")
     yield plan("gpt2", "ddp", 32, 1024, **fused)
-    yield plan("gpt2", "ddp", 8, 1024, precision="fp32")
+    yield plan("gpt2", "ddp", 8, 1024, precision="fp32", keep="history")
     yield plan("gpt2", "ddp", 16, 1024, **pure)
     yield plan("gpt2", "fsdp", 16, 1024)
     yield plan("gpt2", "fsdp", 32, 1024, **full)
@@ -68,15 +77,15 @@ def timed():
     yield plan("gpt2 with dropout", "fsdp", 8, 1024)
     yield plan("gpt2-xl", "fsdp", 4, 1024)
     yield plan("gpt2-xl", "fsdp", 8, 1024, **full, **fused)
-    yield plan("llama-3.2-1b", "fsdp", 2, 2048, trace=True)
+    yield plan("llama-3.2-1b", "fsdp", 2, 2048, keep="trace")
     yield plan("llama-3.2-1b", "fsdp", 4, 4096, **full)
     yield plan("llama-3.2-1b", "fsdp", 1, 8192, recompute="op")
     yield plan("llama-3.2-1b", "fsdp", 2, 4096, fsdp={"model_dtype": "bf16"}, **fused)
     yield plan("llama-3.2-1b", "ddp", 2, 2048)
-    yield plan("llama-3.2-1b", "ddp", 1, 4096, **pure, clip=1.0)
+    yield plan("llama-3.2-1b", "ddp", 1, 4096, **pure, clip=1.0, keep="history")
     yield plan("llama-3.2-1b", "fsdp", 1, 2048, accumulation=4)
-    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192)
-    yield plan("llama-3.1-8b of 6 layers", "fsdp", 2, 4096, **full, **fused)
+    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192, keep="history")
+    yield plan("llama-3.1-8b of 6 layers", "fsdp", 2, 4096, **full, **fused, keep="history")
     yield plan("llama-3.1-8b", "ddp", 1, 4096, **pure, **full, train="lora", lora=LORA)
     yield plan("llama-3.1-8b", "ddp", 1, 2048, **pure, train="lora", lora=dict(LORA, target_modules="all-linear"))
     yield plan("qwen3-0.6b", "fsdp", 4, 2048)
@@ -84,9 +93,9 @@ def timed():
     yield plan("pythia-1.4b", "fsdp", 4, 2048)
     yield plan("bloom-560m", "fsdp", 4, 1024, kernels="torch-eager")
     yield plan("opt-1.3b", "fsdp", 4, 2048, **full)
-    yield plan("llama-3.2-1b", "fsdp", 2, 4096, **compiled, trace=True)
+    yield plan("llama-3.2-1b", "fsdp", 2, 4096, **compiled, keep="trace")
     yield plan("llama-3.2-1b", "fsdp", 1, 8192, **compiled, recompute="op", **fused)
-    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192, **compiled)
+    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192, **compiled, keep="trace")
 
 
 def held():
@@ -104,5 +113,32 @@ def held():
     yield plan("llama-3.1-8b", "fsdp", 1, 8192, "8", **compiled, recompute="op")
 
 
-for row in list(timed()) + list(held()):
-    print(json.dumps(row))
+def deepspeed(model, stage, batch, seq, offload=(), **keys):
+    inner = dict(("offload_" + what, {"device": "cpu"}) for what in offload)
+    row = plan(model, stage, batch, seq, dialect="deepspeed", framework_version="0.19.8", **keys, **({"deepspeed": inner} if inner else {}))
+    return dict(row, what=row["what"].replace("dialect deepspeed, framework_version 0.19.8", "DeepSpeed").replace("{'device': 'cpu'}", "on the host"))
+
+
+def beyond():
+    full, compiled = {"recompute": "full"}, {"kernels": "torch-compile", "loss": "compiled"}
+    pure, narrow = {"ddp": {"model_dtype": "bf16"}}, {"ddp": {"model_dtype": "bf16"}, "train": "lora"}
+    yield plan("mixtral of 2 layers", "fsdp", 2, 2048)
+    yield plan("qwen3-30b-a3b of 4 layers", "fsdp", 1, 4096, **full, keep="trace")
+    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192, **compiled, fp8="tensorwise", keep="trace")
+    yield plan("llama-3.1-8b of 6 layers", "fsdp", 1, 8192, **compiled, fp8="rowwise")
+    yield plan("llama-3.1-8b", "ddp", 1, 4096, **narrow, **full, lora=LORA)
+    yield plan("llama-3.1-8b", "ddp", 1, 2048, **narrow, lora=ALL_LINEAR)
+    yield plan("llama-3.1-8b", "ddp", 1, 4096, **narrow, **full, lora=ALL_LINEAR, base_dtype="nf4-double")
+    yield plan("llama-3.1-8b", "ddp", 1, 2048, **narrow, lora=LORA, base_dtype="nf4")
+    yield deepspeed("llama-3.2-1b", "zero1", 2, 4096)
+    yield deepspeed("llama-3.2-1b", "zero2", 2, 4096)
+    yield deepspeed("llama-3.2-1b", "zero3", 2, 4096)
+    yield deepspeed("llama-3.1-8b of 6 layers", "zero3", 1, 8192, **full)
+    yield deepspeed("llama-3.2-1b", "zero2", 2, 4096, ["optimizer"])
+    yield deepspeed("llama-3.2-1b", "zero3", 2, 4096, ["optimizer", "param"])
+
+
+if __name__ == "__main__":
+    for named in sys.argv[2:] or ["timed", "held"]:
+        for row in {"timed": timed, "held": held, "beyond": beyond}[named]():
+            print(json.dumps(row))

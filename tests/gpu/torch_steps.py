@@ -11,7 +11,7 @@ steps are timed (1.5; 0: not at all).  A row gives
   allocated, active, reserved, driver     peaks of two steady steps by the allocator, of the whole run, and of the process (NVML)
   kernels     what one step ran on the GPU: name -> [calls, microseconds], by the profiler
   error       why there is nothing of the above
-`trace` keeps the profiler's trace of two steps beside OUT.jsonl."""
+`trace` keeps the profiler's trace of two steps beside OUT.jsonl, `history` what the caching allocator did in the first two (torch_history.py)."""
 import contextlib
 import functools
 import gc
@@ -32,6 +32,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "memory"))
 from torch_options import recompute_by_operator, shifted
+import torch_history as history
+import torch_more as more
 
 CUDA = torch.cuda.is_available()        # without, the script can be tried
 DEVICE = "cuda" if CUDA else "cpu"
@@ -71,13 +73,23 @@ def built(plan):
     config.use_cache = False
     pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
     with torch.device(DEVICE):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, attn_implementation="eager" if plan["kernels"] == "torch-eager" else "sdpa",
-            dtype=torch.bfloat16 if pure else torch.float32)
+        model = transformers.AutoModelForCausalLM.from_config(config, **kernels_of(plan), dtype=torch.bfloat16 if pure else torch.float32)
     return finished(model.train(), plan)
 
 
+def kernels_of(plan):
+    """from_config()'s words for the plan's kernels; experts are grouped products."""
+    words = {"attn_implementation": "eager" if plan["kernels"] == "torch-eager" else "sdpa"}
+    if any(k in plan["model"] for k in ("num_experts", "num_local_experts")):
+        words["experts_implementation"] = "grouped_mm"
+    return words
+
+
 def finished(model, plan):
+    if plan.get("base_dtype"):
+        model = more.to_nf4(model, plan["base_dtype"] == "nf4-double")
+    if plan.get("fp8"):
+        model = more.to_float8(model, plan)
     if plan.get("train") == "lora":
         model = with_adapters(model, plan["lora"])
     if plan.get("recompute") == "full":
@@ -100,9 +112,7 @@ def empty(plan):
     config.use_cache = False
     pure = plan.get("fsdp", {}).get("model_dtype")
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, attn_implementation="eager" if plan["kernels"] == "torch-eager" else "sdpa",
-            dtype=torch.bfloat16 if pure else torch.float32)
+        model = transformers.AutoModelForCausalLM.from_config(config, **kernels_of(plan), dtype=torch.bfloat16 if pure else torch.float32)
     return shard(finished(model.train(), plan), plan)
 
 
@@ -141,10 +151,13 @@ def shard(model, plan):
 def begin(plan):
     """The plan's model, wrapped.  A model with tied weights is made whole: on the meta device it would come untied."""
     world = world_of(plan)
+    if plan["dialect"] == "deepspeed":
+        return more.engine_of(built(dict(plan, ddp={"model_dtype": "bf16"})), plan)
     if world == 1:
         if CUDA:
             torch.cuda.set_device(0)
-        dist.init_process_group("nccl" if CUDA else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if CUDA else "gloo", store=dist.HashStore(), rank=0, world_size=1)
     else:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
     if plan["strategy"] == "fsdp" and world > 1 and plan["model"].get("tie_word_embeddings") is False:
@@ -160,11 +173,13 @@ def with_autocast(plan):
 
 
 def stepper(model, plan):
+    shape, vocab = (plan["micro_batch"], plan["seq"]), plan["model"]["vocab_size"]
+    ids = torch.randint(vocab, shape, device=DEVICE)
+    if plan["dialect"] == "deepspeed":
+        return functools.partial(more.engine_step, model, ids, plan)
     form = plan.get("optimizer_form", "foreach")
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=form == "foreach", fused=form == "fused")
-    shape, vocab = (plan["micro_batch"], plan["seq"]), plan["model"]["vocab_size"]
-    ids = torch.randint(vocab, shape, device=DEVICE)
     autocast = with_autocast(plan)
 
     def step():
@@ -186,8 +201,8 @@ def wait():
 
 
 def timed(step):
-    times, begun = [], time.perf_counter()
-    while len(times) < FEWEST or time.perf_counter() - begun < SECONDS_TIMED:
+    times, begun, start = [], time.perf_counter(), 0.0
+    while start - begun < SECONDS_TIMED or (len(times) < FEWEST and start - begun < 4 * SECONDS_TIMED):
         start = time.perf_counter()
         for _ in range(GROUP):
             step()
@@ -257,6 +272,10 @@ def forget():
     return torch.cuda.memory_allocated()
 
 
+def file_word(row):
+    return "".join(c if c.isalnum() else "-" for c in row["what"][:60])
+
+
 def measured(row, folder):
     """What main() adds to the row."""
     plan = row["plan"]
@@ -265,6 +284,8 @@ def measured(row, folder):
     model = begin(plan)
     step = stepper(model, plan)
     forget()                                # what making the model took
+    if row.get("history"):
+        history.begin()
     begun = time.perf_counter()
     step()
     wait()
@@ -272,6 +293,8 @@ def measured(row, folder):
     step()
     wait()
     first = memory()
+    if row.get("history"):
+        found["history"] = history.end(os.path.join(folder, "history-%s.json.gz" % file_word(row)))
     if CUDA:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
@@ -282,7 +305,7 @@ def measured(row, folder):
         found.update(reserved=max(first["reserved"], found["reserved"]))
     if world_of(plan) == 1:
         found.update(timed(step) if SECONDS_TIMED else {})
-        trace = "trace-%s.json.gz" % "".join(c if c.isalnum() else "-" for c in row["what"][:60]) if row.get("trace") else None
+        trace = "trace-%s.json.gz" % file_word(row) if row.get("trace") else None
         found["kernels"] = profiled(step, trace and os.path.join(folder, trace))
         if trace:
             found["trace"] = trace
@@ -307,7 +330,7 @@ def main():
             print(json.dumps(dict(row, **found, **about)), file=out)
         print(row["what"], found.get("error") or "%.2f ms, %.3f GB" % (1e3 * found.get("step_s", 0), found.get("reserved", 0) / 1e9),
               flush=True)
-        if dist.is_initialized():
+        if dist.is_initialized() and row["plan"]["dialect"] != "deepspeed":     # whose engine's groups stay
             dist.destroy_process_group()
         torch._dynamo.reset()
 
