@@ -137,6 +137,7 @@ REALFLAGS += $(URING_INC)
 endif
 ifdef CARRY
 FLAGS     += -I$(CARRY)/include
+NVCCFLAGS += -I$(CARRY)/include
 CARRIED   := -L$(CARRY)/lib -ldl -pthread
 endif
 REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))

@@ -37,6 +37,7 @@ struct caching_allocator *caching_allocator_new(int64_t capacity, const struct c
     a->capacity = capacity;
     a->allowed = a->o.fraction < 1 ? (int64_t)(a->o.fraction * (double)capacity) : INT64_MAX;
     a->next_addr = SMALL_SEGMENT;
+    a->last_addr = CACHING_LAST_ADDR;
     a->unused = NO_BLOCK;
     return a;
 }
@@ -340,6 +341,17 @@ static int find_free(struct caching_allocator *a, int stream, bool small, int64_
     return b;
 }
 
+/* Where a new segment begins; the caller has seen that there is room. */
+static int64_t address_of(struct caching_allocator *a, int64_t bytes)
+{
+    int64_t first = a->next_addr;
+
+    if (!a->o.addresses_rise)
+        return a->last_addr -= bytes;
+    a->next_addr += bytes;
+    return first;
+}
+
 static int new_block(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
     int64_t bytes = segment_size(&a->o, size);
@@ -348,12 +360,11 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
         return NO_BLOCK;
     if (a->o.expandable_segments)
         return caching_expand(a, stream, small, size);
-    if (a->next_addr > CACHING_LAST_ADDR || !caching_take(a, bytes))
+    int64_t mapped = round_up(bytes, ROUND_LARGE);
+    if (mapped > a->last_addr - a->next_addr || !caching_take(a, bytes))
         return NO_BLOCK;
-    int b = caching_block_new(a, stream, small, a->next_addr, bytes);
-    a->next_addr += round_up(bytes, ROUND_LARGE);
     a->stats.segments++;
-    return b;
+    return caching_block_new(a, stream, small, address_of(a, mapped), bytes);
 }
 
 static int new_block_or_retry(struct caching_allocator *a, int stream, bool small, int64_t size)

@@ -34,6 +34,9 @@ struct caching_options {
     int64_t roundup_power2_divisions;   /* 0: off */
     double  garbage_collection_threshold;   /* no effect without a fraction below 1 */
     double  fraction;                   /* of capacity, set_per_process_memory_fraction(); 1: all */
+    /* Which of equally large free blocks is taken goes by their addresses.  Those of segments fall, as NVIDIA's driver maps them (580.159 on H100, CUDA 13.0:
+     * tests/gpu/h100, history-*.json.gz, whose holes it fills too, which is not followed); this: they rise, as a stub of the driver may hand them out. */
+    bool    addresses_rise;
 };
 
 struct caching_meter { int64_t now, peak; };

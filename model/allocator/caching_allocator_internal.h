@@ -9,7 +9,7 @@
 
 enum { NO_BLOCK = -1, NO_RANGE = -1 };
 
-/* Addresses rise for ever; none above it begins a segment, so that none wraps on a device of up to 2^60 bytes. */
+/* No address is used twice; none lies above it, so that none wraps on a device of up to 2^60 bytes. */
 #define CACHING_LAST_ADDR ((int64_t)1 << 62)
 
 struct block {
@@ -42,7 +42,7 @@ struct caching_allocator {
     struct caching_stats   stats;
     int64_t capacity, used;             /* of the device, in multiples of 2 MiB */
     int64_t allowed;                    /* fraction * capacity; INT64_MAX: not set */
-    int64_t next_addr;                  /* addresses only rise */
+    int64_t next_addr, last_addr;       /* of what rises: ranges of expandable segments; of segments that fall */
     int64_t lookups[2];                 /* requests of a pool, where garbage is collected */
     int     nstreams;                   /* 1 + the highest stream seen */
     uint32_t kept;                      /* bit s: nothing of stream s is given back */

@@ -159,8 +159,8 @@ static inline void close_both(struct both *b)
 /* Of one rounding to the dtype. */
 static inline double unit(enum dtype t) { return t == DT_BF16 ? 0x1p-8 : t == DT_FP32 ? 0x1p-23 : 0x1p-52; }
 
-/* Every element within tol of its own size plus tol of `size`, what the terms that were
- * summed into it are like; guards whole. */
+/* Every element within tol of its own size plus tol of `size`, what the terms that were summed into it are like; of fp16 whose numbers below
+ * 2^-14 are multiples of 2^-24, within one of those too; guards whole. */
 static inline void assert_same(const char *what, const struct array *got, const struct array *want,
                                double tol, double size)
 {
@@ -169,7 +169,7 @@ static inline void assert_same(const char *what, const struct array *got, const 
         double g = array_get(got, i), w = array_get(want, i);
         if (isnan(g) && isnan(w))       /* left alone by both */
             continue;
-        if (!(fabs(g - w) <= tol * (fabs(w) + size)))
+        if (!(fabs(g - w) <= fmax(tol * (fabs(w) + size), want->t == DT_FP16 ? 0x1p-24 : 0)))
             fail_msg("%s: element %" PRId64 " of %" PRId64 " is %.9g, the reference has %.9g (%s)", what, i,
                      want->n, g, w, dtype_name(want->t));
     }

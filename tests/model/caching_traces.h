@@ -32,6 +32,7 @@ static inline uint64_t trace_through_replay(uint64_t seed, bool checked, struct 
     struct trace_options with = trace_options_of(seed);
     struct caching_options o = caching_allocator_defaults();
 
+    o.addresses_rise = true;            /* as the stub's */
     o.expandable_segments = with.expandable;
     o.roundup_power2_divisions = with.roundup_divisions;
     o.garbage_collection_threshold = with.gc_threshold;

@@ -21,6 +21,7 @@ static struct caching_allocator *made(const struct vector *v)
 {
     struct caching_options o = caching_allocator_defaults();
 
+    o.addresses_rise = true;            /* as those of the stub that the vectors were recorded on */
     o.expandable_segments = v->with.exp;
     if (v->with.max_split)
         o.max_split_size = v->with.max_split * MiB;
@@ -156,6 +157,27 @@ static void what_is_idle_at_the_peak(void **state)
     caching_allocator_delete(a);
 }
 
+/* 100 MiB are free twice: behind 20 in use in the first segment, and as the whole second one.  Addresses fall, so that the second is taken and no
+ * segment is left to give back; where they rise it is the first, and the second can be. */
+static void of_equal_blocks_the_lowest_address_is_taken(void **state)
+{
+    (void)state;
+    for (int rise = 0; rise < 2; rise++) {
+        struct caching_options o = caching_allocator_defaults();
+        o.addresses_rise = rise;
+        struct caching_allocator *a = caching_allocator_new(1024 * MiB, &o);
+        int whole = caching_allocator_malloc(a, 120 * MiB, 0), second = caching_allocator_malloc(a, 100 * MiB, 0);
+
+        caching_allocator_free(a, whole);
+        assert_true(caching_allocator_malloc(a, 20 * MiB, 0) >= 0);
+        caching_allocator_free(a, second);
+        assert_true(caching_allocator_malloc(a, 100 * MiB, 0) >= 0);
+        caching_allocator_empty_cache(a);
+        assert_int_equal(caching_allocator_stats(a)->reserved.now, (rise ? 120 : 220) * MiB);
+        caching_allocator_delete(a);
+    }
+}
+
 static void options_are_written_as_pytorch_has_them(void **state)
 {
     static const char *const wrong[] = { "expandable_segments", "expandable_segments:yes", "max_split_size_mb:19",
@@ -207,6 +229,7 @@ int main(void)
         cmocka_unit_test(random_traces_are_those_of_torch),
         cmocka_unit_test(the_invariants_hold_after_every_operation),
         cmocka_unit_test(what_is_idle_at_the_peak),
+        cmocka_unit_test(of_equal_blocks_the_lowest_address_is_taken),
         cmocka_unit_test(options_are_written_as_pytorch_has_them),
     };
     enum { NOTHERS = sizeof others / sizeof *others };
