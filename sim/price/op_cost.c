@@ -482,7 +482,7 @@ static bool traced_copy(const struct cost_cache *c, const struct schedules *s, c
 static void copy_once(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     const struct gpu *g = &c->p->cluster.gpu;
-    struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
+    struct kernel k = { .name = o->what, .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
 
     if (!own_copy(c, s, o, out) && !traced_copy(c, s, o, out) && !space_cost(c->p, s, o, out))
         kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
@@ -522,7 +522,7 @@ static void optimizer(const struct cost_cache *c, const struct schedules *s, con
 {
     double bytes = (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
     enum measured_pass pass = o->stream == STREAM_HOST && !c->p->cluster.is_host ? MP_HOST_ADAMW : MP_ADAMW;
-    struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
+    struct kernel k = { .name = "optimizer", .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
     struct estimate e;
 
     if (!stream_is_host((enum stream)o->stream) && traced_pass(c, MP_ADAMW, bytes, out))

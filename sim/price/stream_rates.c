@@ -14,6 +14,12 @@ static const struct share
     rotary     = { .51, .51 },      /* A100: 1024..16384 tokens of 8192, bf16 */
     loss       = { .65, .65 },      /* A100: log_softmax and nll of 16384 rows, 32768..131072 wide, fp32 */
     embedding  = { .26, .26 },      /* A100: 16384 rows of 4096, vocabularies of 16384 to 131072 */
+    /* Four arrays at a time: dpxcal's `adamw` reaches 2733 GB/s on H100 (0.47 GB) and 3876 on H200 (1.9 GB), 0.906 and 0.897 of the copy rate, 0.90 of
+     * their datasheets (tests/gpu/h100, h200: calibration.json.gz); PyTorch's foreach passes take 1.11 and 1.15 times what that rate says. */
+    optimizer  = { .90, .90 },
+    /* FSDP2's _chunk_cat from 16 bits to fp32 is held back by its instructions: 1.83 and 1.90 TB/s on H100 (tests/gpu/h100/kernels.json.gz: Llama of
+     * 2.4e9 and mixtral of 3.2e9 parameters), 2.0 on H200 (h200/trace-llama-fsdp2.json.gz); the middle of H100's over its copy rate. */
+    chunk_cat  = { .62, .62 },
     turned     = { .64, .64 };      /* inductor's kernels that write what they read in the other order: 1.4 TB/s where those that do
                                      * not reach 2.2, the copy rate, on an H100 with 2.4 TB/s (casts to float8 with a transposition;
                                      * pytorch/pytorch#133242; the 2.2 of 2.4 in pytorch/ao torchao/testing/float8/roofline_utils.py) */
@@ -39,5 +45,9 @@ double stream_share(const struct gpu *g, enum kernel_set set, const struct kerne
     case KC_EMBEDDING:  return of(g, embedding);
     default:            break;
     }
-    return k->name && !strncmp(k->name, "rotary", 6) ? of(g, rotary) : 1;
+    if (!k->name)
+        return 1;
+    return !strcmp(k->name, "optimizer")     ? of(g, optimizer)
+         : !strcmp(k->name, "copy-in grads") ? of(g, chunk_cat)
+         : !strncmp(k->name, "rotary", 6)    ? of(g, rotary) : 1;
 }

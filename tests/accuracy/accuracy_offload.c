@@ -38,13 +38,14 @@ static void print_recorded(const struct offload_row *r, void *arg)
     printf(" %8.1f %7.1f-%-7.1f %+7.1f %%\n", 1e3 * r->step_s, 1e3 * r->low_s, 1e3 * r->high_s, error);
 }
 
-static int recorded(void)
+/* Trainings of PyTorch that torch_steps.py recorded on one GPU. */
+static int recorded(const char *gpu, const char *rows)
 {
     static const char *const names[2] = { "bound by the GPU", "bound by the host, or not known" };
     struct recorded of = { 0 };
 
-    printf("%-100s %8s %8s %8s %15s %9s\n", "trainings of PyTorch on one H200 (tests/gpu/h200): ms of a step", "measured", "kernels", "dpx", "90 %", "error");
-    if (offload_each_row(H200_ROWS, print_recorded, &of) < 0)
+    printf("trainings of PyTorch on one %-72s %8s %8s %8s %15s %9s\n", gpu, "measured", "kernels", "dpx", "90 %", "error");
+    if (offload_each_row(rows, print_recorded, &of) < 0)
         return -1;
     for (int i = 0; i < 2; i++)
         printf("%s: %d rows, MAPE %.1f %%, bias %+.1f, worst %+.1f; %d inside\n", names[i], of.rows[i], of.error[i] / of.rows[i], of.bias[i] / of.rows[i],
@@ -64,5 +65,5 @@ int main(void)
     printf("steps of fine-tuning\n");
     if (offload_each_row(TUNED_ROWS, print, NULL) < 0)
         return 1;
-    return recorded() < 0;
+    return recorded("H200 (tests/gpu/h200): ms of a step", H200_ROWS) < 0 || recorded("H100 (tests/gpu/h100): ms of a step", H100_ROWS) < 0;
 }

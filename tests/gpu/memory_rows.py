@@ -3,14 +3,19 @@
 
     python3 memory_rows.py h200/steps.jsonl "own run, one H200, November 2026" >> ../accuracy/memory.jsonl
 
-torch_steps.py empties the allocator's cache once the model is made: `emptied`.  `driver` is given where the plan has one GPU alone: a fake process group of many has no communicators."""
+A row of plans that the file has already, of another GPU say, is left out: the allocator asks no GPU.  `first`: the plan was the first of its process; what ran
+before it there may change what DDP's are.  torch_steps.py empties the allocator's cache once the model is made: `emptied`.  `driver` is given where the plan has one GPU alone: a fake process group of many has no communicators."""
 import json
+import os
 import sys
 
 NO_AUTOCAST = "LoRA without autocast, by an error of the recorder: adapters in fp32 computed and kept fp32, where the plan has bf16"
 
 
 ONE_RANK = "NCCL takes 484 to 508 MiB for a communicator of one rank, which no plan counts (model/README.md)"
+
+
+HAVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "accuracy", "memory.jsonl")
 
 
 def left_out(row):
@@ -22,11 +27,20 @@ def left_out(row):
     return None
 
 
+def named(row):
+    """Rank 0 of many ran beside a fake process group."""
+    return row["what"] + ("" if row["plan"]["cluster"].startswith("1x") else " (fake process group)") + (", first in its process" if row.get("first") else "")
+
+
 def main():
+    have = {json.loads(line)["what"]: json.loads(line) for line in open(HAVE)}
     for line in open(sys.argv[1]):
         row = json.loads(line)
         alone = row["plan"]["cluster"].startswith("1x")
-        out = {"what": row["what"] + ("" if alone else " (fake process group)"), "source": sys.argv[2]}
+        out = {"what": named(row), "source": sys.argv[2]}
+        known = have.get(row["what"])
+        if known and not known.get("left_out") and (not row.get("first") or known["reserved"] == row["reserved"]):
+            continue
         reason = left_out(row)
         if reason:
             print(json.dumps(dict(out, left_out=reason)))

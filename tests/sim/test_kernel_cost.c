@@ -315,7 +315,7 @@ static void a_copy_goes_by_its_stream(void **state)
     assert_close(entry(&p, &h).s, 10e-3, 1e-12);
 }
 
-/* 850 million elements at 850 GB/s, after a launch of 2 us. */
+/* 850 million elements at 0.9 of 850 GB/s, after a launch of 2 us. */
 static void the_optimizer_takes_the_bytes_of_its_entry(void **state)
 {
     (void)state;
@@ -323,9 +323,9 @@ static void the_optimizer_takes_the_bytes_of_its_entry(void **state)
     struct op o = { .kind = OP_OPTIMIZER, .stream = STREAM_COMPUTE,
                     .u.optimizer = { .elems = 850000000, .tensors = 10, .bytes = 80, .passes = 8 } };
 
-    assert_close(entry(&torch, &o).s, 80e-3 + 2e-6, 1e-9);
+    assert_close(entry(&torch, &o).s, 80e-3 / .9 + 2e-6, 1e-9);
     o.u.optimizer.bytes = 28;
-    assert_close(entry(&torch, &o).s, 28e-3 + 2e-6, 1e-9);
+    assert_close(entry(&torch, &o).s, 28e-3 / .9 + 2e-6, 1e-9);
 }
 
 static void waiting_and_memory_take_no_time_on_a_stream(void **state)

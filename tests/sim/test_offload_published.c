@@ -82,27 +82,27 @@ static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
     assert_true(s.worst < .05);
 }
 
-struct h200 { int rows, inside, gpu; double error; };
+struct recorded { int rows, inside, gpu; double error; };
 
-static void judge_h200(const struct offload_row *r, void *arg)
+static bool judge_recorded(const struct offload_row *r, struct recorded *of)
 {
-    struct h200 *of = arg;
-    bool inside = r->low_s <= r->published && r->published <= r->high_s;
+    bool inside = r->low_s <= r->published && r->published <= r->high_s, gpu = r->kernels >= .95 * r->published;
 
     of->rows++;
     of->inside += inside;
-    if (r->kernels >= .95 * r->published) {
-        of->gpu++;
-        of->error += fabs(r->step_s / r->published - 1);
-        assert_true(inside);
-    }
+    of->gpu += gpu;
+    of->error += gpu ? fabs(r->step_s / r->published - 1) : 0;
+    return inside || !gpu;
 }
+
+static void judge_h200(const struct offload_row *r, void *arg) { assert_true(judge_recorded(r, arg)); }
+static void judge_h100(const struct offload_row *r, void *arg) { judge_recorded(r, arg); }
 
 /* 30 trainings of PyTorch that we recorded: GPT-2, Llama, Qwen3, Gemma, Pythia, BLOOM, OPT.  The rates of GPT-2's odd vocabulary and what the host takes
  * were measured on the same machine; the kernels' other rates were not. */
 static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
 {
-    struct h200 of = { 0 };
+    struct recorded of = { 0 };
 
     (void)state;
     assert_int_equal(offload_each_row(H200_ROWS, judge_h200, &of), 30);
@@ -111,10 +111,24 @@ static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
     assert_true(of.inside >= 25);
 }
 
+/* 27 on an H100, of which none was looked at when anything was fitted but the share of _chunk_cat: steps of a second on a GPU whose power limit had not set
+ * in, where dpx has the rates of long trainings: 4 % too slow where the GPU is the bound. */
+static void an_h100_is_predicted_where_its_gpu_is_the_bound(void **state)
+{
+    struct recorded of = { 0 };
+
+    (void)state;
+    assert_int_equal(offload_each_row(H100_ROWS, judge_h100, &of), 27);
+    assert_int_equal(of.gpu, 13);
+    assert_true(of.error / of.gpu < .07);
+    assert_true(of.inside >= 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_h200_is_predicted_where_its_gpu_is_the_bound),
+        cmocka_unit_test(an_h100_is_predicted_where_its_gpu_is_the_bound),
         cmocka_unit_test(rows_are_predicted),
         cmocka_unit_test(a_paper_s_steps_are_predicted_within_five_percent),
     };

@@ -243,9 +243,26 @@ static void own_kernels_run_at_copy_rate(void **state)
     assert_true(stream_share(&c.gpu, KERNELS_TORCH_SDPA, &k) < 1);
 }
 
+/* The largest pass of dpxcal's `adamw` on each (tests/gpu/h100 and h200, calibration.json.gz, medians), over the copy rate; _chunk_cat, which reads
+ * 16 bits and writes 32 of every parameter, of mixtral of 2 layers and of a Llama of 6 on H100 (kernels.json.gz). */
+static void shares_of_our_own_runs(void **state)
+{
+    (void)state;
+    const struct gpu *h100 = gpu_find("h100"), *h200 = gpu_find("h200");
+    const struct kernel optimizer = { .name = "optimizer", .kind = KC_ELEMENTWISE }, cat = { .name = "copy-in grads", .kind = KC_COPY };
+    double mixtral = 2. * (8. * 3 * 4096 * 14336 + 2. * 4096 * 4096 + 2. * 1024 * 4096 + 8. * 4096 + 2. * 4096) + 2. * 32000 * 4096 + 4096;
+    double llama = 6. * (3. * 4096 * 14336 + 2. * 4096 * 4096 + 2. * 1024 * 4096 + 2. * 4096) + 2. * 128256 * 4096 + 4096;
+
+    double of[2] = { 469762048 / 171.904e-6 / gpu_stream(h100), 1879048192 / 484.832e-6 / gpu_stream(h200) };
+    assert_close(stream_share(h100, KERNELS_TORCH_SDPA, &optimizer), sqrt(of[0] * of[1]), 5e-3);
+    assert_close(stream_share(h100, KERNELS_TORCH_SDPA, &cat), (6 * mixtral / 9974.7e-6 + 6 * llama / 7732.1e-6) / 2 / gpu_stream(h100), 5e-3);
+    assert_close(stream_share(h100, KERNELS_DPX, &optimizer), 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_of_our_own_runs),
         cmocka_unit_test(prices_are_the_published_times),
         cmocka_unit_test(a_gpu_is_predicted_by_the_other_ones_share),
         cmocka_unit_test(fused_norms_run_as_triton_kernels_do),
