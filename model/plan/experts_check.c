@@ -107,6 +107,25 @@ static int check_capacity(const struct plan *p, const char *where)
 }
 
 /* Its experts are Transformer Engine's grouped linear layers. */
+/* Experts' products in 8 bits: their widths are multiples of 16, of 32 with mxfp8. */
+static int check_experts_codes(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    int64_t unit = plan_scaled(p) == SCALED_MXFP8 ? 32 : 16, tensor = p->parallel.tensor > 1 ? p->parallel.tensor : 1;
+    int64_t cut = p->parallel.expert_tensor > 1 ? p->parallel.expert_tensor : 1;
+    const int64_t widths[] = { m->expert_ffn / cut, m->shared_ffn / tensor, m->q_rank, m->kv_rank, m->kv_rank + m->rope_dim };
+
+    if (plan_scaled(p) == SCALED_NONE)
+        return 0;
+    if (plan_scaled(p) == SCALED_NVFP4)
+        return fail("%s: megatron.fp4_format: experts in 4 bits are not modelled yet", where);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if ((i < 4 || m->kv_rank > 0) && widths[i] % unit)
+            return fail("%s: megatron.fp8_format: a layer of %" PRId64 " features on a rank: Transformer Engine asks for multiples of %" PRId64, where,
+                        widths[i], unit);
+    return 0;
+}
+
 static int check_megatron(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
@@ -119,8 +138,8 @@ static int check_megatron(const struct plan *p, const char *where)
         return -1;
     if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
         return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
-    if (plan_scaled(p) != SCALED_NONE)
-        return fail("%s: megatron: experts in 8 or 4 bits are not modelled yet", where);
+    if (check_experts_codes(p, where) < 0)
+        return -1;
     if (p->strategy != STRAT_ZERO1 && of->expert > 1)
         return fail("%s: parallel.expert: with megatron's ddp it is not modelled yet: the distributed optimizer has it (zero1)", where);
     if (of->tensor > 1 && !of->sequence)

@@ -125,6 +125,7 @@ struct kernel {
     int64_t           bytes;        /* read and written, each operand once */
     int64_t           m, n, k, batch;   /* GEMM: batch times C[m,n] += A[m,k] B[k,n]; else 0, but for
                                          * `dpx` attention: batch, its heads times samples */
+    int64_t           sums;         /* of bytes, those of a GEMM's result that it reads and writes, where it adds to it; 0: it writes it alone */
     int               module;       /* whose parameters it reads, as an index of the piece's modules
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */

@@ -64,6 +64,7 @@ enum node_kind {
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_LATENT,     /* tape_te_latent.c */
     NODE_TE_BIAS,       /* tape_te_bias.c */
+    NODE_TE_GROUPED, NODE_TE_PAD,       /* tape_te_grouped.c */
     NODE_TE_RING,       /* tape_te_ring.c */
     NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS, NODE_TE_SINKS,      /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */

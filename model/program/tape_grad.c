@@ -15,6 +15,7 @@
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_bias.h"
+#include "model/program/tape_te_grouped.h"
 #include "model/program/tape_te_latent.h"
 #include "model/program/tape_te_ring.h"
 
@@ -188,8 +189,10 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
         bool weight = (i == 0) == (n->weight_first && !parts);
         if (weight && wants(n, 1)) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
-            if (n->te.weights)          /* into main_grad, read and written */
+            if (n->te.weights) {        /* into main_grad, read and written */
+                t->out[t->nout - 1].sums = n->edges[1].numel * 2 * t->main_grad;
                 t->out[t->nout - 1].bytes += n->edges[1].numel * (2 * t->main_grad - dtype_bytes(dt_of(n, 1)));
+            }
             out[1] = n->te.weights ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && wants(n, 0)) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
@@ -299,6 +302,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_TE_BIAS:
         tape_run_te_bias(t, n, out);
+        break;
+    case NODE_TE_GROUPED: case NODE_TE_PAD:
+        tape_run_te_grouped(t, n, out);
         break;
     case NODE_TE_LATENT:
         tape_run_te_latent(t, n, out);

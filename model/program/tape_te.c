@@ -161,7 +161,8 @@ static void weight_product(struct tape *t, const struct node *n, struct operands
 {
     struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, o);
 
-    k->bytes = operand_bytes(o, n->m * n->k) + operand_bytes(o, n->m * n->n) + 2 * n->n * n->k * t->main_grad;
+    k->sums = 2 * n->n * n->k * t->main_grad;
+    k->bytes = operand_bytes(o, n->m * n->k) + operand_bytes(o, n->m * n->n) + k->sums;
 }
 
 /* `kept`: codes of x; 0: x. */
@@ -203,15 +204,15 @@ static int gather(struct tape *t, struct operands o, int64_t numel)
 
 static int room_for(struct tape *t, struct operands o, int64_t numel) { return make(t, wire_elems(o, numel), wire(o)); }
 
-/* A norm's result: what ranks gather is cast along rows alone where only these can be gathered. */
+/* What ranks gather is cast along rows alone where only these can be gathered. */
 static struct te_codes input_codes(struct tape *t, const struct te_linear *l, var x)
 {
     const struct te_scaled *f = &l->scaled;
     unsigned ways = gathers(l) && te_gathers_rows(f) ? TE_ROWS : TE_ROWS | TE_COLUMNS;
     int64_t numel = tape_var_numel(t, x);
 
-    return te_norm_casts(f) ? te_codes_of(t, f, t->vars[x].store, numel, ways)
-                            : te_cast(t, f, numel, tape_var_dtype(t, x), ways, true, gathers(l) ? l->ranks : 1);
+    return te_norm_casts(f) && !l->plain ? te_codes_of(t, f, t->vars[x].store, numel, ways)
+                                         : te_cast(t, f, numel, tape_var_dtype(t, x), ways, !l->plain, gathers(l) ? l->ranks : 1);
 }
 
 var te_column(struct tape *t, const struct te_linear *l, var x)
@@ -224,7 +225,8 @@ var te_column(struct tape *t, const struct te_linear *l, var x)
     if (o.format) {
         c = input_codes(t, l, x);
         linear_node(t, NODE_TE_COLUMN, l, x, rows, c.columns ? c.columns : c.rows);
-        tape_drop(t, x);
+        if (!l->plain)
+            tape_drop(t, x);
     }
     int node = t->nnodes - 1;
     if (gathers(l) && !l->overlaps) {

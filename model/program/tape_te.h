@@ -25,7 +25,8 @@ struct te_linear {
     bool    overlaps;               /* tp_comm_overlap: see te_column(), te_row() */
     bool    buffered;               /* what is gathered lies in Megatron's buffer "mpu" (te_buffer_bytes()), not in a tensor of its own */
     bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
-    struct te_scaled scaled;        /* of 8 or 4 bits: te_column() takes over the name x, a norm's result, and keeps its codes */
+    struct te_scaled scaled;        /* of 8 or 4 bits: te_column() takes over the name x, a norm's result, and keeps its codes; */
+    bool    plain;                  /* where no norm is part of the layer (Linear beside LayerNormLinear) it casts x itself, whose name stays the caller's */
 };
 
 /* Column parallel: gathers the positions of x, keeps x as it came.  Backward gathers x again beside the product of x's gradient,

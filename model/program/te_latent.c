@@ -15,7 +15,7 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
-/* `whole`: on every tensor-parallel rank. */
+/* `whole`: on every tensor-parallel rank.  These, and queries that come from no down-projection, read what a norm by itself gives. */
 static var project(struct torch_model *b, const struct gemm_names *names, var x, int64_t out, int64_t in, enum tensor_role role, bool whole)
 {
     struct te_linear l = te_linear_of(b, names, out, in, &role, 1);
@@ -24,6 +24,7 @@ static var project(struct torch_model *b, const struct gemm_names *names, var x,
         l.ranks = 1;
         l.sequence = false;
     }
+    l.plain = whole || role == ROLE_Q;
     var y = te_column(b->t, &l, x);
     b->t->module = -1;
     return y;
@@ -48,7 +49,7 @@ static var queries(struct torch_model *b, var low)
     if (m->q_rank == 0)
         return tmp(t, low, project(b, GEMM("q"), low, width, m->hidden, ROLE_Q, false));
     low = tmp(t, low, te_norm_of(b, "q norm", low, ROLE_Q_A_NORM));
-    return tmp(t, low, project(b, GEMM("q up"), low, width, m->q_rank, ROLE_Q_B, false));
+    return tmp(t, te_last_use(b, ROLE_Q_A_NORM, low), project(b, GEMM("q up"), low, width, m->q_rank, ROLE_Q_B, false));
 }
 
 /* gather_from_sequence_parallel_region() of a view: of a copy in one piece. */
@@ -76,7 +77,7 @@ void te_latent(struct torch_model *b, var n, var qkv[3], var *kept)
     qkv[0] = queries(b, q);
     var in = te_contiguous(t, "kv in one piece", low[0]);       /* TransformerEngineBaseModule.prepare_forward() */
     in = tmp(t, in, te_norm_of(b, "kv norm", in, ROLE_KV_A_NORM));
-    both = tmp(t, in, project(b, GEMM("kv up"), in, m->heads * (plain + m->value_dim), m->kv_rank, ROLE_KV_B, false));
+    both = tmp(t, te_last_use(b, ROLE_KV_A_NORM, in), project(b, GEMM("kv up"), in, m->heads * (plain + m->value_dim), m->kv_rank, ROLE_KV_B, false));
     qkv[0] = tmp(t, qkv[0], te_latent_rotate(t, "rotary q", qkv[0], rows * m->rope_dim));
     te_latent_keys(t, "rotary k", both, shared, (int64_t[]){ rows * m->head_dim, rows * m->value_dim }, qkv + 1);
     tape_drop(t, both);

@@ -45,16 +45,34 @@ static struct te_scaled scaled_of(const struct torch_model *b)
     return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
 }
 
+/* Is the norm one module with the layer behind it (LayerNormLinear)?  Before latent attention, and before a mixture of experts, it is one by itself. */
+static bool is_part_of_layer(const struct torch_model *b, enum tensor_role role)
+{
+    switch (role) {
+    case ROLE_NORM_ATTN:                        return b->m->kv_rank == 0;
+    case ROLE_NORM_MLP:                         return !model_has_experts(b->m, b->block);
+    case ROLE_Q_A_NORM: case ROLE_KV_A_NORM:    return true;
+    default:                                    return false;
+    }
+}
+
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
-    struct te_scaled f = role == ROLE_NORM_ATTN || role == ROLE_NORM_MLP ? scaled_of(b) : (struct te_scaled){ 0 };
+    struct te_scaled f = is_part_of_layer(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
     b->t->module = -1;
     return y;
 }
+
+var te_last_use(const struct torch_model *b, enum tensor_role norm, var n)
+{
+    return scaled_of(b).format && is_part_of_layer(b, norm) ? 0 : n;
+}
+
+struct te_scaled te_scaled_of(const struct torch_model *b) { return scaled_of(b); }
 
 struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles)
 {
@@ -261,9 +279,6 @@ static var mlp_of(struct torch_model *b, var n)
     return y;
 }
 
-/* Of a norm's result: its layer takes it over where it casts it (LayerNormLinear), else its name is held beside the layers behind. */
-static var last_use(const struct torch_model *b, var n) { return scaled_of(b).format ? 0 : n; }
-
 /* megatron-core's own norms are modules beside the MLP. */
 var te_mlp(struct torch_model *b, var x)
 {
@@ -271,7 +286,7 @@ var te_mlp(struct torch_model *b, var x)
     if (local_kernels(b))
         return mlp_of(b, x);
     var n = te_norm_of(b, "mlp norm", x, ROLE_NORM_MLP);
-    return tmp(b->t, last_use(b, n), mlp_of(b, n));
+    return tmp(b->t, te_last_use(b, ROLE_NORM_MLP, n), mlp_of(b, n));
 }
 
 static var add(struct torch_model *b, const char *name, var x, enum tensor_role role, var residual)
@@ -288,7 +303,7 @@ var te_block(struct torch_model *b, var x)
     t->half = 0;
     t->module = -1;
     var n = te_norm_of(b, "norm", x, ROLE_NORM_ATTN);
-    var y = tmp(t, last_use(b, n), attention(b, n));
+    var y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
     if (model_has_experts(b->m, b->block)) {
@@ -452,6 +467,8 @@ bool te_is_cast(const struct plan *p, const struct tensor *t)
         return false;
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+    case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP:
+    case ROLE_SHARED_DOWN:
         return !t->is_bias;
     default:
         return false;
@@ -470,6 +487,22 @@ int64_t te_cast_numel(const struct local_model *local, int block)
 
 int te_ways(const struct plan *p) { return plan_scaled(p) == SCALED_FP8_TENSOR && !te_turns(p) ? 1 : 2; }
 
+int64_t te_weights(const struct tensor *t) { return role_is_of_experts(t->role) ? t->shape[0] : 1; }
+
+/* Queries, keys and values that are kept apart are one layer, as are gates and what they multiply. */
+int64_t te_layers(const struct local_model *local)
+{
+    const struct model *m = local->model;
+    int64_t sum = 0;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct tensor *t = &m->tensors[i];
+        bool again = t->role == ROLE_K || t->role == ROLE_V || (t->role == ROLE_UP && m->mlp == MLP_GATED);
+        sum += te_is_cast(local->plan, t) && !again ? te_weights(t) : 0;
+    }
+    return sum;
+}
+
 /* Parameters in 8 bits have their rows in a buffer of DistributedDataParallel's, but for mxfp8's, which are gathered elsewhere. */
 int64_t te_weight_bytes(const struct local_model *local)
 {
@@ -479,8 +512,10 @@ int64_t te_weight_bytes(const struct local_model *local)
     int ways = te_ways(p) - (p->megatron.fp8_param_gather && s != SCALED_MXFP8);
 
     for (int i = 0; i < local->model->ntensors && s; i++)
-        if (te_is_cast(p, &local->model->tensors[i]))
-            sum += ways * round_up(dtype_scaled_bytes(s, local->model->tensors[i].numel), 512);
+        if (te_is_cast(p, &local->model->tensors[i])) {
+            int64_t n = te_weights(&local->model->tensors[i]);
+            sum += ways * n * round_up(dtype_scaled_bytes(s, local->model->tensors[i].numel / n), 512);
+        }
     return sum;
 }
 
@@ -491,5 +526,5 @@ int64_t te_scale_bytes(const struct local_model *local)
 
     if (o->fp8_format == FP8_OFF || o->fp8_recipe != FP8_DELAYED)
         return 0;
-    return local->model->layers * (TE_FORWARD_SCALES + TE_BACKWARD_SCALES) * each;
+    return te_layers(local) * (TE_FORWARD_SCALES + TE_BACKWARD_SCALES) * each;
 }

@@ -22,6 +22,10 @@ var te_mlp(struct torch_model *b, var x);
 /* Parts of blocks: a linear layer of one fused weight, or of up to three that are kept apart (tape_te.h); a norm. */
 struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles);
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role);
+/* What a layer's products read is cast so; 0: nothing is, and of the head nothing ever. */
+struct te_scaled te_scaled_of(const struct torch_model *b);
+/* Of a norm's result behind the layer that read it: what there is to drop, 0 where the layer has taken it over as codes. */
+var te_last_use(const struct torch_model *b, enum tensor_role norm, var n);
 
 /* Bytes that these kernels take once and keep for ever, on the rank of a local model: Megatron's buffer "mpu", into which
  * the head's input is gathered (and `megatron-local` every input), and a gradient in bf16 of each shape of weight, which Transformer
@@ -34,10 +38,14 @@ bool    te_turns(const struct plan *p);
 int     te_ways(const struct plan *p);
 bool    te_is_cast(const struct plan *p, const struct tensor *t);      /* of this plan's model */
 int64_t te_cast_numel(const struct local_model *local, int block);
+/* Weights in a tensor of a rank: of experts one each. */
+int64_t te_weights(const struct tensor *t);
 /* Bytes of these codes that stay from the first step on, beside parameters (is_first_microbatch: cast once a step); and of scales and of
- * the largest numbers of steps before: of each layer's 12 tensors of forward and 8 of backward. */
+ * the largest numbers of steps before: of each linear layer's tensors, input, weight and output, and the two gradients. */
 int64_t te_weight_bytes(const struct local_model *local);
 int64_t te_scale_bytes(const struct local_model *local);
-enum { TE_FORWARD_SCALES = 12, TE_BACKWARD_SCALES = 8 };
+enum { TE_FORWARD_SCALES = 3, TE_BACKWARD_SCALES = 2 };
+/* Linear layers of the rank whose products are of 8 or 4 bits; each expert has its own. */
+int64_t te_layers(const struct local_model *local);
 
 #endif

@@ -5,7 +5,11 @@
  * T tokens of a rank (with sequence parallelism its share of the positions) choose k experts each: N = T k rows go out, R = N x imbalance
  * come in at the busiest rank, and where tensor-parallel ranks cut experts it gathers what the others got.  With a capacity an expert takes no
  * more rows of a rank than that, and padded as many (drop and pad).  Probabilities travel beside
- * the rows and are multiplied in between the two products. */
+ * the rows and are multiplied in between the two products.
+ *
+ * Products of 8 bits ask for multiples of 16 rows, mxfp8's of 32 (fp8_utils.py, get_fp8_align_size()): each expert's are copied among zeros
+ * (Fp8Padding), what comes of them is copied out, and so back.  An expert gets its share of the rows rounded up to such a multiple; only of a
+ * capacity that is one already is nothing copied. */
 #include "model/program/te_moe.h"
 
 #include "model/plan/expert_capacity.h"
@@ -13,6 +17,7 @@
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
 #include "model/program/tape_te_bias.h"
+#include "model/program/tape_te_grouped.h"
 #include "model/program/te_model.h"
 #include "model/program/te_sinks.h"
 #include "model/program/torch_experts.h"
@@ -37,7 +42,7 @@ static var bias(struct torch_model *b, enum tensor_role role, int64_t numel)
 }
 
 /* capacity: rows that an expert takes of one rank, at most; 0: all.  padded: it gets as many. */
-struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity; bool padded; };
+struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity, computed; bool padded, copied; };
 
 static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
 {
@@ -50,6 +55,12 @@ static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
     s.rows = rows.sent;
     s.came = rows.received;
     s.all = s.came * s.cut;
+    s.computed = s.all;
+    enum scaled format = (enum scaled)te_scaled_of(b).format;
+    if (format != SCALED_NONE) {
+        s.computed = s.here * round_up(ceil_div(s.all, s.here), format == SCALED_MXFP8 ? 32 : 16);
+        s.copied = !s.padded || s.computed != s.all;
+    }
     return s;
 }
 
@@ -125,23 +136,45 @@ static var drop_tokens(struct torch_model *b, const struct moe *s, var probs, va
 /* A copy in another order, which backward undoes. */
 static var in_order(struct tape *t, const char *name, var x) { return op_copy(t, name, x, true); }
 
-/* The experts' two products and what is between them. */
-static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
+static var product(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, const struct moe *s, enum tensor_role role, var bias)
+{
+    struct te_scaled f = te_scaled_of(b);
+    var w = param(b, role, s->here * n * k);
+    var y = f.format ? te_grouped(b->t, names, &f, x, n, k, s->here, w, bias) : tape_grouped_fused(b->t, names, x, n, k, s->here, w, bias);
+
+    tape_drop(b->t, w);
+    return y;
+}
+
+/* The experts' two products and what is between them, of rows as these take them. */
+static var products(struct torch_model *b, var x, var probs, const struct moe *s)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut;
-    var w = param(b, ROLE_EXPERTS_IN, s->here * 2 * f * h);
-    var y = tape_grouped_fused(t, GEMM("experts gate up"), x, 2 * f, h, s->here, w, bias(b, ROLE_EXPERTS_IN, s->here * 2 * f));
+    var y = product(b, GEMM("experts gate up"), x, 2 * f, h, s, ROLE_EXPERTS_IN, bias(b, ROLE_EXPERTS_IN, s->here * 2 * f));
 
-    tape_drop(t, w);
     if (te_has_sinks(b))
         y = tmp(t, y, te_clamped(b, y));
     y = tmp(t, y, te_weighted_activation(t, "gated activation", y, probs));
-    w = param(b, ROLE_EXPERTS_OUT, s->here * f * h);
-    y = tmp(t, y, tape_grouped_fused(t, GEMM("experts down"), y, h, f, s->here, w, 0));
-    tape_drop(t, w);
+    y = tmp(t, y, product(b, GEMM("experts down"), y, h, f, s, ROLE_EXPERTS_OUT, 0));
     var of_rows = bias(b, ROLE_EXPERTS_OUT, s->here * h);
     return of_rows ? tmp(t, y, te_bias_of_experts(t, "experts bias", y, of_rows, probs, s->here)) : y;
+}
+
+static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden;
+
+    if (!s->copied)
+        return products(b, x, probs, s);
+    t->module = -1;
+    var rows = te_pad_rows(t, "rows up to a multiple", x, s->computed * h), p = te_pad_rows(t, "probabilities up to a multiple", probs, s->computed);
+    var y = products(b, rows, p, s);
+    tape_drop(t, rows);
+    tape_drop(t, p);
+    t->module = -1;
+    return tmp(t, y, te_pad_rows(t, "rows that came", y, s->all * h));
 }
 
 static var shared_experts(struct torch_model *b, var x)
@@ -153,6 +186,7 @@ static var shared_experts(struct torch_model *b, var x)
     if (f == 0)
         return 0;
     struct te_linear l = te_linear_of(b, GEMM("shared gate up"), 2 * f, h, in, 1);
+    l.plain = true;
     var y = te_column(t, &l, x);
     t->module = -1;
     y = tmp(t, y, te_activation(t, "gated activation", y, 0, true));

@@ -38,6 +38,7 @@ struct gemm {
     int64_t batch, m, n, k;
     int64_t bytes;          /* read and written, each operand once */
     enum gemm_rows rows;
+    int64_t sums;           /* of bytes, those of a result that it adds to */
 };
 
 /* What it runs on: rates as they are reached, not those of the datasheet. */

@@ -107,7 +107,7 @@ static struct gemm_device device_in(const struct gpu *g, enum dtype t, const str
 
 static struct gemm product(const struct gpu *g, enum dtype t, const struct kernel *k)
 {
-    return (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, rows_of(g, t, k) };
+    return (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, rows_of(g, t, k), k->sums };
 }
 
 static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,

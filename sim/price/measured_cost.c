@@ -127,13 +127,13 @@ static bool product(const struct measured_device *d, const struct gemm_device *o
 {
     const struct kernel *k = a->q->k;
     double weights = 0, sum = 0, near = INFINITY, spread = 0;
-    struct gemm g = { k->batch, k->m, k->n, k->k, k->bytes, rows_of(d->precision, k->fn, k->m, k->n, k->k) };
+    struct gemm g = { k->batch, k->m, k->n, k->k, k->bytes, rows_of(d->precision, k->fn, k->m, k->n, k->k), k->sums };
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
         if (p->m <= 0 || p->fn != k->fn || !of_set(p, a))
             continue;
-        struct gemm there = { p->batch, p->m, p->n, p->k, p->bytes, rows_of(d->precision, p->fn, p->m, p->n, p->k) };
+        struct gemm there = { p->batch, p->m, p->n, p->k, p->bytes, rows_of(d->precision, p->fn, p->m, p->n, p->k), 0 };
         double far = distance(p, k), w = weight(p, a, far) * (there.rows != g.rows ? 1e-3 : 1);
         if (far < near) {
             near = far;

@@ -279,6 +279,6 @@ int main(int argc, char **argv)
     if (megatron_rows_print(path, rows) < 0)
         return 1;
     snprintf(path, sizeof path, "%s/experts.csv", dir);
-    printf("\nMegatron-LM: mixtures of experts in 16 bits (NVIDIA/dgxc-benchmarking)\n");
+    printf("\nMegatron-LM: mixtures of experts in 16 bits and fp8 (NVIDIA/dgxc-benchmarking)\n");
     return megatron_rows_print(path, rows) < 0 ? 1 : 0;
 }

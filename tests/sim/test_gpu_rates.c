@@ -29,8 +29,8 @@ static double layer(const struct gpu *g, double flops)
     d.bytes = 1e30;
     for (int i = 0; i < 4; i++) {
         int64_t n = of[i][0], k = of[i][1];
-        s += gemm_prior(&d, &(struct gemm){ 1, TOKENS, n, k, 0, false }, NULL) + gemm_prior(&d, &(struct gemm){ 1, TOKENS, k, n, 0, false }, NULL) +
-             gemm_prior(&d, &(struct gemm){ 1, k, n, TOKENS, 0, false }, NULL);
+        s += gemm_prior(&d, &(struct gemm){ 1, TOKENS, n, k, 0, ROWS_WHOLE, 0 }, NULL) + gemm_prior(&d, &(struct gemm){ 1, TOKENS, k, n, 0, ROWS_WHOLE, 0 }, NULL) +
+             gemm_prior(&d, &(struct gemm){ 1, k, n, TOKENS, 0, ROWS_WHOLE, 0 }, NULL);
     }
     return s;
 }
@@ -69,7 +69,7 @@ assert_close(gpu_scaled_share(g, rows[i].format, &published), share, 0.005);
 static double level(const struct gpu *g, double peak, int64_t m, int64_t n, int64_t k, int64_t bytes, double flops)
 {
     struct gemm_device d = gemm_device(g, DT_BF16);
-    struct gemm what = { 1, m, n, k, bytes * (m * k + n * k) + 2 * m * n, ROWS_WHOLE };
+    struct gemm what = { 1, m, n, k, bytes * (m * k + n * k) + 2 * m * n, ROWS_WHOLE, 0 };
     double s = 2.0 * (double)m * (double)n * (double)k / flops, low = .01, high = 10;
 
     for (int i = 0; i < 60; i++) {

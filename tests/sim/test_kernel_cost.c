@@ -215,7 +215,7 @@ static void held_multiprocessors_are_parts_of_an_entry(void **state)
     struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, norm = all, copy = { .kind = OP_COPY };
     struct cost_cache *c = cost_cache_new(&p);
     struct gemm_device d = gemm_device(&plain, DT_BF16);
-    struct gemm product = { 1, 4096, 4096, 4096, 3 * 32 << 20, ROWS_WHOLE };
+    struct gemm product = { 1, 4096, 4096, 4096, 3 * 32 << 20, ROWS_WHOLE, 0 };
     const int left[2] = { 60, 80 };
     struct op_held of;
     double sum = 0, up = seconds(&plain, KERNELS_TORCH_SDPA, &three[1]);

@@ -62,6 +62,8 @@ struct mega {
 void megatron_open(struct mega *z);
 void megatron_close(struct mega *z);
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
+/* Is the tensor experts that ranks share out, in buffers and with an optimizer of their own? */
+bool megatron_shares_out(const struct mega *z, int tensor);
 /* The ranks that share a bucket's gradients and states. */
 int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b);
 

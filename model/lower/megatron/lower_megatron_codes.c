@@ -32,7 +32,7 @@ void megatron_agree(struct mega *z, enum phase phase)
 {
     const struct megatron_options *o = &z->p->megatron;
     enum group over = o->tp_only_amax_red ? GROUP_TENSOR : sched_group_ranks(z->s, GROUP_STAGE) > 0 ? GROUP_STAGE : GROUP_DATA;
-    int64_t n = z->m->layers * (phase == PHASE_FORWARD ? TE_FORWARD_SCALES : TE_BACKWARD_SCALES);
+    int64_t n = te_layers(z->local) * (phase == PHASE_FORWARD ? TE_FORWARD_SCALES : TE_BACKWARD_SCALES);
 
     if (z->scales < 0)
         return;
@@ -44,27 +44,39 @@ void megatron_agree(struct mega *z, enum phase phase)
     sched_act(z->s, ACT_RW, z->scales, 0, 0);
 }
 
+/* Of weights whose optimizer ranks of the group share, the largest numbers: one of each, or of each of its blocks. */
+static void agree_on_largest(struct mega *z, enum group over, bool experts)
+{
+    bool blocks = format(z) == SCALED_FP8_BLOCK;
+    int64_t numbers = 0;
+
+    for (int t = 0; t < z->m->ntensors; t++) {
+        const struct tensor *x = &z->m->tensors[t];
+        if (te_is_cast(z->p, x) && megatron_shares_out(z, t) == experts)
+            numbers += te_weights(x) * (blocks ? ceil_div(x->numel / te_weights(x), 128 * 128) : 1);
+    }
+    if (numbers == 0 || sched_group_ranks(z->s, over) <= 1)
+        return;
+    sched_coll(z->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, over, DT_FP32, RED_MAX, numbers)->after = AFTER(STREAM_COMPUTE);
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the largest parameters")->after = AFTER(STREAM_GROUP);
+}
+
 /* cast_master_weights_to_fp8(): by way of bf16.  A number for each weight, or for each of its blocks, is agreed on, before the cast or
- * (delayed) behind it. */
+ * (delayed) behind it; experts that ranks share out have an optimizer of their own. */
 void megatron_cast_params(struct mega *z)
 {
-    bool delayed = z->scales >= 0, blocks = format(z) == SCALED_FP8_BLOCK;
-    int64_t weights = 0, n = z->own_codes;
+    bool delayed = z->scales >= 0;
+    int64_t n = z->own_codes;
 
     if (!z->codes || format(z) == SCALED_MXFP8)
         return;
-    for (int t = 0; t < z->m->ntensors; t++)
-        if (te_is_cast(z->p, &z->m->tensors[t]))
-            weights += blocks ? ceil_div(z->m->tensors[t].numel, 128 * 128) : 1;
     sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "parameters to bf16", 4 * n, 2 * n);
     if (!delayed)
         sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest parameters", 2 * n, 0);
     else
         sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "parameters to codes", 2 * n, n);
-    if (z->local->data_ranks > 1) {
-        sched_coll(z->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
-        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the largest parameters")->after = AFTER(STREAM_GROUP);
-    }
+    agree_on_largest(z, GROUP_DATA, false);
+    agree_on_largest(z, GROUP_EXPERT_DATA, true);
     if (!delayed)
         sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "parameters to codes", 2 * n, n);
 }

@@ -23,7 +23,7 @@ static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 static int64_t lcm(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
 
 /* Of the two kinds of parameters: --expert-model-parallel-size gives experts a buffer of their own. */
-static bool is_shared_out(const struct mega *z, int tensor)
+bool megatron_shares_out(const struct mega *z, int tensor)
 {
     return z->p->parallel.expert > 1 && role_is_of_experts(z->m->tensors[tensor].role);
 }
@@ -98,8 +98,8 @@ static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
     l->experts = experts;
     for (int t = l->z->m->ntensors - 1; t >= 0; t--) {
         const struct tensor *x = &l->z->m->tensors[t];
-        int64_t n = role_is_of_experts(x->role) ? x->shape[0] : 1;
-        if (!megatron_has(l->c, x) || is_shared_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
+        int64_t n = te_weights(x);
+        if (!megatron_has(l->c, x) || megatron_shares_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
             continue;
         for (int64_t i = 0; i < n; i++)
             put(l, t, x->numel / n);
@@ -108,23 +108,34 @@ static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
         close_bucket(l);
 }
 
+/* Of experts that ranks share out, or of all else: what is in 8 bits, then the rest, whose buckets go with the last of these
+ * (partition_buckets()). */
+static void lay_out_buffers(struct mega_layout *l, bool experts)
+{
+    struct mega_chunk *c = l->c;
+    int64_t from = l->at;
+    int first = c->nbuckets;
+
+    lay_out_buffer(l, true, experts);
+    int last = c->nbuckets - 1;
+    c->codes += l->at - from;
+    lay_out_buffer(l, false, experts);
+    for (int b = first; b < c->nbuckets; b++) {
+        c->bucket[b].lead = b > last && last >= first ? last : b;
+        c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
+    }
+}
+
 static void lay_out(const struct mega *z, struct mega_chunk *c, int64_t limit)
 {
     struct mega_layout l = { .z = z, .c = c, .limit = limit };
-    int last;
 
     for (int t = 0; t < z->m->ntensors; t++)
         c->of[t] = c->last[t] = -1;
-    lay_out_buffer(&l, true, false);
-    c->codes = l.at;
-    last = c->nbuckets - 1;
-    lay_out_buffer(&l, false, false);
-    lay_out_buffer(&l, false, true);
+    c->codes = 0;
+    lay_out_buffers(&l, false);
+    lay_out_buffers(&l, true);
     c->numel = l.at;
-    for (int b = 0; b < c->nbuckets; b++) {
-        c->bucket[b].lead = b > last && last >= 0 ? last : b;
-        c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
-    }
 }
 
 static int64_t params_of(const struct mega *z)
@@ -132,7 +143,7 @@ static int64_t params_of(const struct mega *z)
     int64_t n = 1;
 
     for (int t = 0; t < z->m->ntensors; t++)
-        n += role_is_of_experts(z->m->tensors[t].role) ? z->m->tensors[t].shape[0] : 1;
+        n += te_weights(&z->m->tensors[t]);
     return n;
 }
 
