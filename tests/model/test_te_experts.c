@@ -1,0 +1,201 @@
+/* Megatron-LM's experts in 8 bits: what GroupedLinear keeps and casts, the rows that its products ask for, and scales and codes of every expert, by counting.
+ * Mixtral 8x7B: h 4096, f 14336, 8 experts of which a token takes 2, 8 heads of keys and values of 128. */
+#include "tests/model/plans.h"
+#include "tests/model/te_built.h"
+
+enum { H = 4096, F = 14336, EXPERTS = 8 };
+
+static void mixtral(struct built *x, int64_t seq)
+{
+    start(x, "{'model_type': 'mixtral', 'num_hidden_layers': 4, 'hidden_size': 4096, 'intermediate_size': 14336, 'num_attention_heads': 32,"
+             " 'num_key_value_heads': 8, 'vocab_size': 32000, 'max_position_embeddings': 32768, 'num_local_experts': 8, 'num_experts_per_tok': 2,"
+             " 'sliding_window': null, 'tie_word_embeddings': false}", KERNELS_TE);
+    x->plan.parallel.tensor = 1;
+    x->plan.parallel.sequence = false;
+    x->plan.seq = seq;
+}
+
+static void in_8_bits(struct built *x, bool yes, enum fp8_recipe recipe)
+{
+    x->plan.cluster.gpu = *gpu_find(recipe == FP8_MXFP8 ? "b200" : "h100");
+    x->plan.megatron.fp8_format = yes ? FP8_HYBRID : FP8_OFF;
+    x->plan.megatron.fp8_recipe = recipe;
+}
+
+/* Of R rows, R' of them with those that fill up each expert's: in 16 bits their input, 2 R h, what gate and up give, 4 R f, their product, 2 R f, and R
+ * probabilities of 2; in 8 bits codes of the input and of the product, R' h and R' f, and 4 R' f and 2 R' as before.  Attention keeps codes of norm(x) in
+ * place of it, h of T tokens, and codes of its output beside it. */
+static void codes_of_rows_are_kept(void **state)
+{
+    static const struct { int64_t seq, each, of32; enum fp8_recipe recipe; } cases[] = {
+        { 4096, 1024, 32, FP8_DELAYED }, { 4104, 1040, 32, FP8_DELAYED }, { 4104, 1040, 32, FP8_TENSORWISE }, { 4128, 1056, 33, FP8_MXFP8 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t t = cases[i].seq, rows = 2 * t, filled = EXPERTS * cases[i].each, of32 = cases[i].of32;
+        struct built x;
+        mixtral(&x, t);
+        in_8_bits(&x, false, cases[i].recipe);
+        int64_t wide = saved(&x, PIECE_BLOCK);
+        in_8_bits(&x, true, cases[i].recipe);
+        is(wide - saved(&x, PIECE_BLOCK), 2 * rows * H + 6 * rows * F + round512(2 * rows) - filled * (H + F) / 32 * of32 - 4 * filled * F - round512(2 * filled)
+                                          + 2 * t * H - 2 * t * H / 32 * of32);
+        finish(&x);
+    }
+}
+
+/* Twelve products of a block read codes, six of them for each expert of so many rows; the router's do not. */
+static void experts_products_read_codes(void **state)
+{
+    struct built x;
+    int codes = 0, grouped = 0, router = 0;
+
+    (void)state;
+    mixtral(&x, 4104);
+    in_8_bits(&x, true, FP8_DELAYED);
+    build(&x);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < x.program.piece[PIECE_BLOCK].nkernels[pass]; i++) {
+            const struct kernel *k = &x.program.piece[PIECE_BLOCK].kernels[pass][i];
+            bool weight = strstr(k->name, " dW") != NULL;
+            if (k->kind != KC_GEMM || k->m == 0)
+                continue;
+            codes += k->scaled == SCALED_FP8_TENSOR;
+            router += k->scaled == SCALED_NONE;
+            if (k->batch != EXPERTS)
+                continue;
+            grouped++;
+            is(weight ? k->k : k->m, 1040);
+            is(k->bytes, k->batch * (k->m * k->k + k->n * k->k + (weight ? 2 * 4 : 2) * k->m * k->n));
+            is(k->sums, weight ? k->batch * 2 * 4 * k->m * k->n : 0);
+        }
+    assert_int_equal(codes, 12);
+    assert_int_equal(grouped, 6);
+    assert_int_equal(router, 3);
+    finish(&x);
+}
+
+static int64_t bytes_named(const struct built *x, enum pass pass, const char *name)
+{
+    const struct piece *p = &x->program.piece[PIECE_BLOCK];
+    int64_t bytes = 0;
+
+    for (int k = 0; k < p->nkernels[pass]; k++)
+        bytes += strcmp(p->kernels[pass][k].name, name) ? 0 : p->kernels[pass][k].bytes;
+    return bytes;
+}
+
+/* 8208 rows come, 8320 are multiplied: each way a copy of what came reads one and writes the other.  Of a capacity of 1040 of each expert, which is a
+ * multiple of 16, nothing is copied, nor in 16 bits. */
+static void rows_are_filled_up(void **state)
+{
+    struct built x;
+
+    (void)state;
+    mixtral(&x, 4104);
+    for (int i = 0; i < 3; i++) {
+        in_8_bits(&x, i > 0, FP8_DELAYED);
+        x.plan.megatron.moe_expert_capacity_factor = i == 2 ? 1040. / 1026 : 0;
+        x.plan.megatron.moe_pad_expert_input_to_capacity = i == 2;
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++) {
+            is(bytes_named(&x, (enum pass)pass, "rows up to a multiple"), i == 1 ? 2 * (8208 + 8320) * (int64_t)H : 0);
+            is(bytes_named(&x, (enum pass)pass, "rows that came"), i == 1 ? 2 * (8208 + 8320) * (int64_t)H : 0);
+        }
+    }
+    finish(&x);
+}
+
+static void shared(struct plan *p, int64_t experts, bool gathers)
+{
+    plan_of(p, "mixtral-8x7b", 4, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    p->kernels = KERNELS_TE;
+    p->parallel.expert = experts;
+    p->megatron.fp8_format = FP8_HYBRID;
+    p->megatron.fp8_param_gather = gathers;
+    plan_resolve(p);
+}
+
+#define ATTENTION (INT64_C(4096) * (4096 + 2048) + INT64_C(4096) * 4096)
+#define EXPERT    (3 * INT64_C(4096) * 14336)
+
+/* On a rank with `here` experts: codes along rows and along columns of all linear layers, whose every expert has an input, a weight, an output and two
+ * gradients to scale, each with the history that the plan says and two numbers more. */
+static void every_expert_has_codes_and_scales(void **state)
+{
+    (void)state;
+    for (int64_t ranks = 1; ranks <= 8; ranks *= 8) {
+        int64_t here = EXPERTS / ranks;
+        struct local_model local;
+        struct plan p;
+        shared(&p, ranks, false);
+        assert_int_equal(plan_check(&p, "mixtral"), 0);
+        assert_int_equal(local_model_of(&p, 0, &local), 0);
+        is(te_layers(&local), 4 * (2 + 2 * here));
+        is(te_weight_bytes(&local), 4 * 2 * (ATTENTION + here * EXPERT));
+        is(te_scale_bytes(&local), 4 * (2 + 2 * here) * 5 * 4 * (p.megatron.fp8_amax_history_len + 2));
+        local_model_free(&local);
+        plan_free(&p);
+    }
+}
+
+/* Eight ranks, two experts of each block on each, which two ranks have: parameters come as a byte each but for norms, routers and the ends, all of them behind
+ * the step of either optimizer (as recorded in bf16, tests/golden/megatron); the optimizers agree on the largest number of each weight, 2 of a block's attention among eight ranks, 2 of each of its experts among two. */
+static void two_optimizers_gather_codes(void **state)
+{
+    int64_t codes[2] = { 0 }, numbers[2] = { 0 };
+    struct schedules s = { 0 };
+    struct comm_table table;
+    struct plan p;
+
+    (void)state;
+    shared(&p, 4, true);
+    p.megatron.fp8_recipe = FP8_TENSORWISE;
+    lowered(&p, 0, &s);
+    evaluation_comm_count(&s, SCHED_STEADY, &table);
+    for (int i = 0; i < table.n; i++) {
+        enum group of = s.groups.group[table.line[i].group].is;
+        bool experts = of == GROUP_EXPERT_DATA;
+        if (table.line[i].op == COLL_ALL_GATHER && table.line[i].dtype == DT_UINT8)
+            codes[experts] += table.line[i].bytes;
+        if (table.line[i].op == COLL_ALL_REDUCE && (experts || of == GROUP_DATA))
+            numbers[experts] += table.line[i].bytes / 4;
+    }
+    assert_close((double)codes[0], (double)(2 * 4 * ATTENTION), 1e-4);
+    assert_close((double)codes[1], (double)(2 * 4 * 2 * EXPERT), 1e-4);
+    is(numbers[0], 4 * 2);
+    is(numbers[1], 4 * 2 * 2);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    shared(&p, 8, false);
+    p.megatron.fp8_format = FP8_OFF;
+    p.megatron.fp4_format = FP4_E2M1;
+    p.cluster.gpu = *gpu_find("b200");
+    plan_refused(&p, "experts in 4 bits are not modelled yet");
+    p.megatron.fp4_format = FP4_OFF;
+    p.megatron.fp8_format = FP8_HYBRID;
+    p.model.expert_ffn = 14328;
+    plan_refused(&p, "a layer of 14328 features on a rank");
+    plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_of_rows_are_kept),
+        cmocka_unit_test(experts_products_read_codes),
+        cmocka_unit_test(rows_are_filled_up),
+        cmocka_unit_test(every_expert_has_codes_and_scales),
+        cmocka_unit_test(two_optimizers_gather_codes),
+        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("model/te_experts", tests, NULL, NULL);
+}
