@@ -164,7 +164,7 @@ static void two_optimizers_gather_codes(void **state)
     }
     assert_close((double)codes[0], (double)(2 * 4 * ATTENTION), 1e-4);
     assert_close((double)codes[1], (double)(2 * 4 * 2 * EXPERT), 1e-4);
-    is(numbers[0], 4 * 2);
+    is(numbers[0], 4 * 2 + 1);            /* and the gradient norm */
     is(numbers[1], 4 * 2 * 2);
     schedules_free(&s);
     plan_free(&p);
