@@ -170,6 +170,61 @@ static void two_optimizers_gather_codes(void **state)
     plan_free(&p);
 }
 
+/* DeepSeek-V3's dense block of T tokens, h 7168, ffn 18432, latents of 1536 and 512, 128 heads with values of 128.  A norm by itself is before the two
+ * down-projections, each of which casts what it gives: two codes of h in place of one number of 2 bytes.  The norms of the latents and of the MLP write
+ * codes, and the product of gate and up is kept as such: a byte less of each; the output of attention has codes beside it. */
+static void latents_are_kept_as_codes(void **state)
+{
+    enum { T = 4096 };
+    struct built x;
+
+    (void)state;
+    memset(&x, 0, sizeof x);
+    plan_of(&x.plan, "deepseek-v3", 4, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    x.plan.kernels = KERNELS_TE;
+    x.plan.seq = T;
+    x.plan.dropout = 0;
+    in_8_bits(&x, false, FP8_DELAYED);
+    int64_t wide = saved(&x, PIECE_DENSE);
+    in_8_bits(&x, true, FP8_DELAYED);
+    is(wide - saved(&x, PIECE_DENSE), T * (INT64_C(7168) + 1536 + 512 + 18432 - 128 * 128));
+    finish(&x);
+}
+
+/* What forward keeps backward frees, whatever the scales. */
+static void nothing_stays(void **state)
+{
+    static const enum fp8_recipe recipes[] = { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
+
+    (void)state;
+    for (int mode = 0; mode < 4 * 2 * 3 * 2; mode++) {
+        int64_t net[NMEM] = { 0 };
+        struct built x;
+        memset(&x, 0, sizeof x);
+        plan_of(&x.plan, mode % 2 ? "deepseek-v3" : "mixtral-8x7b", 4, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+        x.plan.kernels = KERNELS_TE;
+        x.plan.seq = 4096;
+        x.plan.parallel.expert = mode / 24 ? 4 : 1;
+        x.plan.parallel.tensor = mode / 24 ? 2 : 1;
+        x.plan.parallel.sequence = mode / 24;
+        x.plan.shard_group = plan_data_ranks(&x.plan);
+        x.plan.recompute = (enum recompute)(mode / 8 % 3);
+        in_8_bits(&x, true, recipes[mode / 2 % 4]);
+        build(&x);
+        for (int64_t b = -2; b < x.plan.model.layers; b++)
+            for (int pass = 0; pass < NPASS; pass++) {
+                enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : program_piece_of_block(&x.plan, b);
+                struct span sp;
+                program_span(&x.program, id, (enum pass)pass, 0, x.program.piece[id].nkernels[pass], GRADS_KEEP, &sp);
+                for (int m = 0; m < NMEM; m++)
+                    net[m] += sp.net[m];
+            }
+        for (int m = 0; m < NMEM; m++)
+            is(net[m], 0);
+        finish(&x);
+    }
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     struct plan p;
@@ -195,6 +250,8 @@ int main(void)
         cmocka_unit_test(rows_are_filled_up),
         cmocka_unit_test(every_expert_has_codes_and_scales),
         cmocka_unit_test(two_optimizers_gather_codes),
+        cmocka_unit_test(latents_are_kept_as_codes),
+        cmocka_unit_test(nothing_stays),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/te_experts", tests, NULL, NULL);
