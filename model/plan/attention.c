@@ -170,8 +170,8 @@ enum flash attention_flash(const struct plan *p)
     /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
     if (p->kernels != KERNELS_DPX && torch && plan_version(p) > 0 && plan_version(p) < 2002)
         return FLASH_1;
-    /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell. */
-    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2013))
+    /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell; 2.11 does (tests/gpu/h100, h200: the traces), 2.10 was not looked at. */
+    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2011))
         return FLASH_2;
     return p->kernels == KERNELS_TE && attention_choice(p) == ATTENTION_FLASH ? FLASH_2 : FLASH_CUDNN;
 }

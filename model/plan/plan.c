@@ -71,6 +71,7 @@ static const struct { enum dialect dialect; const char *version, *about; } versi
     { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm; stages 1 and "
       "2 accumulate fp32 gradients in the partition" },
     { DIALECT_TORCH, "2.15", "FSDP2 reduces gradients in the parameters' own dtype (fp32)" },
+    { DIALECT_TORCH, "2.11", "scaled_dot_product_attention runs cuDNN's kernel on Hopper and datacenter Blackwell" },
     { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
     { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },
     { DIALECT_TORCH, "2.4",  "DDP's first bucket is always 1 MiB" },

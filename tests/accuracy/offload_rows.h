@@ -81,6 +81,14 @@ static inline int offload_plan(const json_t *j, struct offload_row *r)
     return rc;
 }
 
+/* Adapters beside 16 bits that the recorder ran without autocast, under which they are planned: the H200's. */
+static inline bool offload_without_autocast(const json_t *j)
+{
+    const json_t *train = json_object_get(json_object_get(j, "plan"), "train");
+
+    return json_is_string(train) && !json_is_true(json_object_get(j, "autocast"));
+}
+
 /* Calls take() for every row of a file, predicted.  How many, or -1 with the reason reported. */
 static inline int offload_each_row(const char *path, void (*take)(const struct offload_row *r, void *arg), void *arg)
 {
@@ -99,7 +107,7 @@ static inline int offload_each_row(const char *path, void (*take)(const struct o
                                  .published = json_number_value(json_object_get(j, "step_s")) };
         bool recorded = json_object_get(j, "gpu") != NULL;
         r.kernels = json_number_value(json_object_get(j, "kernels_s"));
-        if (recorded && !(r.published > 0)) {
+        if (recorded && (!(r.published > 0) || offload_without_autocast(j))) {
             json_decref(j);
             continue;
         }

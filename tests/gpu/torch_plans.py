@@ -55,7 +55,7 @@ def plan(model, strategy, batch, seq, gpus="1", keep=None, **keys):
     names += ["%s %s" % (k, v) if not isinstance(v, (dict, list)) else " ".join("%s %s" % x for x in v.items() if x[0] != "target_modules")
               for k, v in keys.items() if k != "dropout"]
     p = {"dpx_plan": 1, "model": MODELS[model], "cluster": "%sx%s" % (gpus, sys.argv[1]), "strategy": strategy, "dialect": "torch",
-         "framework_version": "2.9", "kernels": "torch-sdpa", "loss": "fp32", "seq": seq, "micro_batch": batch, "precision": "bf16"}
+         "framework_version": "2.11", "kernels": "torch-sdpa", "loss": "fp32", "seq": seq, "micro_batch": batch, "precision": "bf16"}
     if strategy == "fsdp":
         p.update(unit="block", reduce_dtype="fp32")
     row = {"what": ", ".join(names), "plan": dict(p, **keys)}

@@ -114,7 +114,7 @@ static void a_framework_version_switches_defaults(void **state)
     assert_true(p.clip <= 0 && !p.ds.check_grad_overflow);
     plan_free(&p);
     refuses("'strategy':'zero1','framework_version':'0.5'", "known: 0.19.8, 0.19.6, 0.16");
-    refuses("'strategy':'ddp','framework_version':'0.19.6'", "2.15, 2.9, 2.5, 2.4");
+    refuses("'strategy':'ddp','framework_version':'0.19.6'", "2.15, 2.11, 2.9, 2.5, 2.4");
     refuses("'strategy':'ddp','dialect':'paper','framework_version':'1.0'", "framework_version");
 }
 

@@ -98,21 +98,21 @@ static bool judge_recorded(const struct offload_row *r, struct recorded *of)
 static void judge_h200(const struct offload_row *r, void *arg) { assert_true(judge_recorded(r, arg)); }
 static void judge_h100(const struct offload_row *r, void *arg) { judge_recorded(r, arg); }
 
-/* 30 trainings of PyTorch that we recorded: GPT-2, Llama, Qwen3, Gemma, Pythia, BLOOM, OPT.  The rates of GPT-2's odd vocabulary and what the host takes
+/* 28 trainings of PyTorch that we recorded: GPT-2, Llama, Qwen3, Gemma, Pythia, BLOOM, OPT.  The rates of GPT-2's odd vocabulary and what the host takes
  * were measured on the same machine; the kernels' other rates were not. */
 static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
 {
     struct recorded of = { 0 };
 
     (void)state;
-    assert_int_equal(offload_each_row(H200_ROWS, judge_h200, &of), 30);
-    assert_int_equal(of.gpu, 8);
+    assert_int_equal(offload_each_row(H200_ROWS, judge_h200, &of), 28);
+    assert_int_equal(of.gpu, 7);
     assert_true(of.error / of.gpu < .05);
-    assert_true(of.inside >= 25);
+    assert_true(of.inside >= 22);
 }
 
 /* 27 on an H100, of which none was looked at when anything was fitted but the share of _chunk_cat: steps of a second on a GPU whose power limit had not set
- * in, where dpx has the rates of long trainings: 4 % too slow where the GPU is the bound. */
+ * in, where dpx has the rates of long trainings. */
 static void an_h100_is_predicted_where_its_gpu_is_the_bound(void **state)
 {
     struct recorded of = { 0 };
@@ -120,7 +120,7 @@ static void an_h100_is_predicted_where_its_gpu_is_the_bound(void **state)
     (void)state;
     assert_int_equal(offload_each_row(H100_ROWS, judge_h100, &of), 27);
     assert_int_equal(of.gpu, 13);
-    assert_true(of.error / of.gpu < .07);
+    assert_true(of.error / of.gpu < .04);
     assert_true(of.inside >= 20);
 }
 
