@@ -159,7 +159,6 @@ static int check_mtp(const struct plan *p, const char *where)
     const struct { bool is; const char *what; } cannot[] = {
         { p->megatron.mtp_num_layers > 1, "more than one depth, which is not modelled yet" },
         { p->model.position != POS_ROPE, "learned positions, which Megatron-LM refuses beside it" },
-        { p->recompute != RECOMPUTE_NONE, "recompute, which is not modelled beside it yet" },
         { p->parallel.context > 1, "parallel.context, whose ranks would pass tokens on: not modelled yet" },
         { plan_scaled(p) != SCALED_NONE, "8 or 4 bits (fp8_format, fp4_format), which are not modelled beside it yet" },
         { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },

@@ -411,7 +411,7 @@ var te_head(struct torch_model *b, var x)
     struct te_linear l = te_linear_of(b, GEMM("logits"), b->m->vocab, b->m->hidden, role, 1);
     int module = weigh(b, &l);
     if (b->m->mtp > 0)
-        te_mtp(b, b->m->tied && !b->stages ? l.weight[0] : 0, &n, &ahead);
+        te_mtp(b, b->m->tied && !b->stages ? l.weight[0] : 0, b->again, &n, &ahead);
     t->module = module;
     if (ahead)
         n = tmp(t, n, te_mtp_loss(b, &l, n, ahead));

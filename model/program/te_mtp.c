@@ -61,16 +61,39 @@ static var projected(struct torch_model *b, var next, var hidden)
     return b->sequence ? tmp(t, y, te_move(t, TE_SPLIT, y, b->ranks)) : y;
 }
 
-void te_mtp(struct torch_model *b, var table, var *hidden, var *ahead)
+var te_mtp_layer(struct torch_model *b, var hidden, var next)
 {
     struct tape *t = b->t;
-    var next = embed_next(b, table), part[2];
 
     b->block = TENSOR_HEAD - 1;
-    var y = te_block(b, projected(b, next, *hidden));
+    var y = te_block(b, projected(b, tape_hold(t, next), hidden));
     t->half = 0;
     y = tmp(t, y, te_norm_of(b, "mtp final norm", y, ROLE_NORM_FINAL));
     b->block = TENSOR_HEAD;
+    return y;
+}
+
+/* Megatron's own checkpoint (_checkpointed_forward()): it holds what the layer is given. */
+static var checkpointed(struct torch_model *b, var hidden, var next)
+{
+    struct tape *t = b->t;
+    struct torch_region *r = &b->region[b->nregions++];
+
+    *r = (struct torch_region){ .node0 = t->nnodes, .args = { tape_hold(t, hidden), tape_hold(t, next) } };
+    t->forget = true;
+    r->out = te_mtp_layer(b, hidden, next);
+    t->forget = false;
+    r->node1 = t->nnodes;
+    return r->out;
+}
+
+void te_mtp(struct torch_model *b, var table, bool again, var *hidden, var *ahead)
+{
+    struct tape *t = b->t;
+    var next = embed_next(b, table), part[2];
+    var y = again ? checkpointed(b, *hidden, next) : te_mtp_layer(b, *hidden, next);
+
+    tape_drop(t, next);
     var all = op_cat2(t, "hidden states of depths", *hidden, y);
     tape_drop(t, *hidden);
     tape_drop(t, y);

@@ -80,6 +80,28 @@ static void a_depth_keeps_logits_of_its_own(void **state)
     plan_free(&p);
 }
 
+/* Recomputed whole, the layer leaves what it was given, states and embedding, of b s h each; the rest of a depth stays. */
+static void a_depth_that_runs_again_keeps_what_it_was_given(void **state)
+{
+    struct program whole = { 0 }, again = { 0 };
+    struct plan p;
+
+    (void)state;
+    of(&p, "llama-3.1-8b", 4, 8, STRAT_ZERO1);
+    p.megatron.mtp_num_layers = 1;
+    assert_int_equal(program_build(&p, &whole), 0);
+    p.recompute = RECOMPUTE_FULL;
+    assert_int_equal(program_build(&p, &again), 0);
+    int64_t less = whole.piece[PIECE_HEAD].saved - again.piece[PIECE_HEAD].saved, one = 2 * p.micro_batch * p.seq * 4096;
+    assert_in_range(less, whole.piece[PIECE_BLOCK].saved, whole.piece[PIECE_BLOCK].saved + 8 * one);
+    p.megatron.recompute_num_layers = 1;        /* block: that of multi-token prediction does not */
+    assert_int_equal(program_build(&p, &again), 0);
+    assert_int_equal(again.piece[PIECE_HEAD].saved, whole.piece[PIECE_HEAD].saved);
+    program_free(&whole);
+    program_free(&again);
+    plan_free(&p);
+}
+
 static void what_multi_token_prediction_lacks_is_refused(void **state)
 {
     struct plan p;
@@ -90,9 +112,6 @@ static void what_multi_token_prediction_lacks_is_refused(void **state)
     refused(&p, "more than one depth");
     p.megatron.mtp_num_layers = 1;
     assert_int_equal(plan_check(&p, "t"), 0);
-    p.recompute = RECOMPUTE_FULL;
-    refused(&p, "mtp_num_layers: not with recompute");
-    p.recompute = RECOMPUTE_NONE;
     p.megatron.cuda_graph_impl = GRAPHS_LOCAL;
     refused(&p, "cuda_graph_impl");
     p.megatron.cuda_graph_impl = GRAPHS_NONE;
@@ -146,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_depth_has_a_layer_a_projection_and_three_norms),
         cmocka_unit_test(a_depth_keeps_logits_of_its_own),
+        cmocka_unit_test(a_depth_that_runs_again_keeps_what_it_was_given),
         cmocka_unit_test(what_multi_token_prediction_lacks_is_refused),
         cmocka_unit_test(its_options_are_read),
     };

@@ -66,6 +66,9 @@ def cases():
     yield dense("t2-sp-d2-depths2", "the same, two depths", 4, rm.tp(2), mtp_num_layers=2)
     yield dense("t2-d2", "tensor parallelism alone", 4, rm.tp(2, False))
     yield dense("t2-sp-d2-full", "tensor and sequence parallelism, recomputed", 4, rm.tp(2), recompute="full")
+    yield dense("t2-sp-d2-mlp", "--recompute-modules mlp", 4, rm.tp(2), recompute="selective", recompute_modules=["mlp"])
+    yield dense("t2-sp-d2-core-mlp", "--recompute-modules core_attn mlp", 4, rm.tp(2), recompute="selective", recompute_modules=["core_attn", "mlp"])
+    yield dense("t2-sp-d2-block1", "--recompute-method block, 1 of 2 layers: that of MTP is not", 4, rm.tp(2), recompute="full", recompute_num_layers=1)
     yield dense("1f1b-p2-m4-d2", "1F1B: the last stage has an embedding of its own", 4, rm.pp(2), layers=4, accumulation=4)
     yield dense("1f1b-p2-m4-d2-tied", "the same, tied", 4, rm.pp(2), model=rm.TIED, layers=4, accumulation=4)
     yield dense("t2-sp-1f1b-p2-m4", "with tensor and sequence parallelism", 4, rm.tp(2) | rm.pp(2), layers=4, accumulation=4)
@@ -73,6 +76,7 @@ def cases():
     yield deepseek("deepseek-d2", "DeepSeek-V3: latent attention and experts", 2, {})
     yield deepseek("deepseek-e4-d4", "experts over all ranks", 4, {"expert": 4})
     yield deepseek("deepseek-e4-t2-sp-whole", "tensor and sequence parallelism, whole experts", 8, {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1})
+    yield deepseek("deepseek-e2-d4-full", "every layer recomputed", 4, {"expert": 2}, recompute="full")
     yield deepseek("deepseek-e2-1f1b-p2-m4-d2", "1F1B", 4, dict(rm.pp(2), expert=2), layers=4, accumulation=4)
 
 
