@@ -24,7 +24,7 @@ static void note_prediction_layers(const json_t *config, const char *path)
         json_int_t n = json_integer_value(json_object_get(config, keys[i]));
         if (n > 0)
             notes_say("dpx: %s: note: \"%s\" is %lld: transformers' model for training has no layers of multi-token prediction, nor has "
-                      "ours", path, keys[i], (long long)n);
+                      "ours (dialect megatron: megatron.mtp_num_layers)", path, keys[i], (long long)n);
     }
 }
 

@@ -422,7 +422,7 @@ int64_t model_first_alike(const struct model *m, int64_t block)
 
 int64_t model_routers(const struct model *m)
 {
-    int64_t n = 0;
+    int64_t n = m->experts > 0 ? m->mtp : 0;
 
     for (int64_t b = 0; b < m->layers; b++)
         n += model_has_experts(m, b);

@@ -37,6 +37,7 @@ enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
 enum activation_code { ACT_ONE_KERNEL, ACT_OF_POWER, ACT_OF_PRODUCTS, ACT_OF_ERF };
 enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
 
+/* A depth d of multi-token prediction is of the head's tensors: TENSOR_HEAD - d asks for its own. */
 enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
 
 /* What a parameter is for; lets lowerings and kernels find it without knowing
@@ -53,6 +54,8 @@ enum tensor_role {
     /* Of a mixture of experts: all experts' gate and up projections in one tensor, and their down projections; the
      * expert that every token takes. */
     ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_UP, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_GATE_UP, ROLE_SHARED_DOWN,
+    /* Of multi-token prediction: norms of the next token's embedding and of the hidden states, and the projection of both. */
+    ROLE_MTP_EMBED_NORM, ROLE_MTP_HIDDEN_NORM, ROLE_MTP_PROJECT,
 };
 
 /* All experts' weights of one kind. */
@@ -75,6 +78,7 @@ struct tensor {
     bool             is_bias;       /* the bias of its role, else the weight */
     int              module;        /* index into modules[]: the nn.Module that owns it */
     int              block;         /* 0..layers-1, TENSOR_EMBED or TENSOR_HEAD */
+    int              depth;         /* of multi-token prediction, in TENSOR_HEAD; 0: of none */
     bool             mlp_half;      /* belongs to the MLP half of its block (its norm too) */
     bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D, gpt_oss's experts), not [out, in] */
     bool             frozen;        /* it does not train: no gradient, no optimizer state */
@@ -137,6 +141,7 @@ struct model {
     bool    topk_norm;              /* the weights of the experts that a token takes are made to add up to 1 */
     int64_t q_rank, kv_rank;        /* of multi-head latent attention (deepseek_v3); 0: none */
     int64_t rope_dim, value_dim;    /* ... rotated elements of head_dim, and a head's width in values; 0: head_dim */
+    int64_t mtp;                    /* depths of multi-token prediction among the head's tensors (megatron_model.h); 0: none */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
     double  softcap;                /* final logit soft-capping (gemma2), 0 if none */
@@ -210,7 +215,7 @@ int  model_block_tensors(const struct model *m, int64_t block);
 int64_t model_place_in_kind(const struct model *m, int64_t block);
 int64_t model_first_alike(const struct model *m, int64_t block);
 
-/* Blocks with experts. */
+/* Blocks with experts, those of multi-token prediction among them. */
 int64_t model_routers(const struct model *m);
 
 /* The tensors of a block (`block` >= 0), of the embedding or of the head, one after the other; -1: no more.  However many blocks

@@ -146,6 +146,8 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
     flag(to, o->tp_comm_overlap, "--tp-comm-overlap");
     flag(to, o->calculate_per_token_loss, "--calculate-per-token-loss");
+    if (o->mtp_num_layers > 0)
+        number(to, "--mtp-num-layers", o->mtp_num_layers);
     number(to, "--ddp-bucket-size", o->ddp_bucket_size);
     number(to, "--make-vocab-size-divisible-by", o->make_vocab_size_divisible_by);
 }

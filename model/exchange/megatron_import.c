@@ -60,6 +60,10 @@ static int read_pipeline(struct import *in, int64_t pipe)
     p->parallel.virtual_stages = chunks;
     p->parallel.first_stage_less = import_has(in, "account_for_embedding_in_pipeline_split");
     p->parallel.last_stage_less = import_has(in, "account_for_loss_in_pipeline_split");
+    const json_t *ahead = json_object_get(in->from, "mtp_num_layers");
+    if (ahead && !json_is_null(ahead) && (!json_is_integer(ahead) || json_integer_value(ahead) < 0))
+        return fail("%s: mtp_num_layers: expected a number from 0 on", in->where);
+    p->megatron.mtp_num_layers = json_integer_value(ahead);
     if (megatron_stages_read(in->from, in->where, pipe, chunks, p) < 0)
         return -1;
     p->megatron.overlap_p2p_comm = chunks == 1 || !import_has(in, "no_overlap_p2p_communication");

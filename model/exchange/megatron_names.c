@@ -32,7 +32,8 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "mla_down_proj_fusion", "down-projections in one product are not modelled yet", 0 },
     { "experimental_attention_variant", "it is not modelled", 0 },
     { "linear_attention_freq", "layers with linear attention are not modelled", 0 },
-    { "mtp_num_layers", "multi-token prediction is not planned", 0 },
+    { "mtp_standalone", "multi-token prediction on a stage of its own is not modelled yet", 0 },
+    { "mtp_use_repeated_layer", "one layer of multi-token prediction for all depths is not modelled", 0 },
     { "distribute_saved_activations", "it is not modelled yet", 0 },
     { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
     { "use_precision_aware_optimizer", "states in other formats are not modelled yet", 0 },
@@ -70,7 +71,7 @@ static const char *const beside[] = {
     "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
     "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_router_bias_update_rate",
-    "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
+    "mtp_loss_scaling_factor", "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
     "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
 };
 
@@ -86,7 +87,7 @@ static const char *const known[] = {
     "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes", "mtp_num_layers",
     "world_size", "partly_stated", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",

@@ -86,7 +86,7 @@ static const struct { const char *key, *option; } same[] = {
     { "moe_router_score_function", NULL }, { "moe_router_num_groups", NULL }, { "moe_router_group_topk", NULL }, { "moe_router_dtype", NULL },
     { "moe_aux_loss_coeff", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
     { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "softmax_type", NULL },
-    { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
+    { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "mtp_loss_scaling_factor", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
     { "fp4", "fp4_format" }, { "cuda_graph_impl", NULL }, { "cuda_graph_scope", NULL }, { "cuda_graph_modules", NULL },
 };
 

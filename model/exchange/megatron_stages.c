@@ -21,7 +21,7 @@ static int text_of_list(const json_t *list, const char *where, char *out, size_t
 
     json_array_foreach((json_t *)(uintptr_t)list, s, stage) {
         if (!json_is_array(stage))
-            return fail("%s: " LAYOUT ": expected a text such as \"Et*4|t*4L\", or a list of lists of embedding, decoder, loss", where);
+            return fail("%s: " LAYOUT ": expected a text such as \"Et*4|t*4L\", or a list of lists of embedding, decoder, mtp, loss", where);
         if (s > 0 && n + 1 < size)
             out[n++] = '|';
         json_array_foreach((json_t *)(uintptr_t)stage, l, layer) {
@@ -31,7 +31,7 @@ static int text_of_list(const json_t *list, const char *where, char *out, size_t
                 if (!strcmp(name, of[i].name))
                     letter = of[i].letter;
             if (!letter)
-                return fail("%s: " LAYOUT ": \"%s\": expected embedding, decoder or loss", where, name ? name : "?");
+                return fail("%s: " LAYOUT ": \"%s\": expected embedding, decoder, mtp or loss", where, name ? name : "?");
             if (n + 2 > size)
                 return fail("%s: " LAYOUT ": longer than %d layers and stages", where, (int)size);
             out[n++] = letter;
@@ -102,6 +102,7 @@ static int ends(const json_t *options, const char *where, int64_t ranks, int64_t
     if (ranks * chunks > LAYOUT_STAGES)
         return fail("%s: virtual stages: more than %d", where, (int)LAYOUT_STAGES);
     out->stages = (int)(ranks * chunks);
+    out->mtp = (int)p->megatron.mtp_num_layers;
     for (int s = 0; s < out->stages; s++) {
         int64_t rank = s % ranks, blocks = rank == 0 && first ? first : rank == ranks - 1 && last ? last : rest / left;
         if (blocks % chunks)
@@ -129,7 +130,7 @@ int megatron_stages_read(const json_t *options, const char *where, int64_t ranks
         return -1;
     if (is && strlen(text) < sizeof p->megatron.pipeline_layout)
         strcpy(p->megatron.pipeline_layout, text);
-    else if (pipeline_layout_text(l.blocks, l.stages, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout) < 0)
+    else if (pipeline_layout_text(&l, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout) < 0)
         return fail("%s: " LAYOUT ": longer than the %d letters that a plan has for it", where, (int)sizeof p->megatron.pipeline_layout - 1);
     return 0;
 }

@@ -402,6 +402,8 @@ static const struct knob rows[] = {
       .label = ", padded", .about = "every expert gets its capacity of rows from every rank: no numbers are exchanged, no host waits" },
     { "megatron", "recompute_num_layers", INT(megatron.recompute_num_layers, 0, MODEL_MAX_LAYERS, 0), .cells = MEGATRON, IDLE(full),
       .label = " of %.0f a chunk", .about = "--recompute-method block: the first so many blocks of each chunk; 0: all, one by one (uniform, 1)" },
+    { "megatron", "mtp_num_layers", INT(megatron.mtp_num_layers, 0, 16, 0), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", %.0f MTP",
+      .about = "depths of multi-token prediction: a layer more on the last stage, which predicts the token after the next" },
     { "megatron", "recompute_modules", LIST(megatron.recompute_modules, again_words), .cells = MEGATRON, IDLE(selective),
       .about = "recompute selective: core_attn, mlp, layernorm" },
     { "megatron", "cuda_graph_impl", WORD(megatron.cuda_graph_impl, graph_words, GRAPHS_NONE), .cells = MEGATRON, .say = knob_say_graphs,

@@ -26,7 +26,7 @@ static void count_ends(const struct plan *p, const struct local_share *s, struct
 static int cut(const struct plan *p, struct local_model *out)
 {
     out->own.plan = *p;
-    out->own.partial = calloc((size_t)out->whole->ntensors + 1, 1);
+    out->own.partial = calloc((size_t)out->whole->ntensors + 2, 1);
     if (!out->own.partial)
         return fail("out of memory for a rank's tensors");
     if (local_share_model(out->whole, &out->share, &out->own.plan.model, out->own.partial) < 0) {

@@ -16,7 +16,7 @@ enum cut { CUT_NOT, CUT_OUT, CUT_IN };
 static enum cut cut_of(const struct tensor *t)
 {
     switch (t->role) {
-    case ROLE_TOKENS: case ROLE_HEAD:
+    case ROLE_TOKENS: case ROLE_HEAD: case ROLE_MTP_PROJECT:
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP:
     case ROLE_SINKS: case ROLE_Q_B: case ROLE_KV_B: case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_GATE_UP:
@@ -25,7 +25,7 @@ static enum cut cut_of(const struct tensor *t)
         return t->is_bias ? CUT_NOT : CUT_IN;
     case ROLE_POSITIONS: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_EMBED_NORM:
     case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST: case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
-    case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
+    case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM: case ROLE_MTP_EMBED_NORM: case ROLE_MTP_HIDDEN_NORM:
         return CUT_NOT;
     case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_KV_A: case ROLE_KV_A_NORM:
     case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
@@ -217,7 +217,7 @@ static void add(const struct model *m, int index, const struct local_share *s, s
     out->ntrainable += !t->frozen;
 }
 
-/* The last stage's copy of a tied embedding is its head. */
+/* The last stage's copy of a tied embedding is its head; multi-token prediction embeds tokens by it. */
 static void add_copy(const struct model *m, int tokens, const struct local_share *s, struct model *out,
                      uint8_t *partial)
 {
@@ -225,18 +225,27 @@ static void add_copy(const struct model *m, int tokens, const struct local_share
 
     add(m, tokens, s, out, partial);
     t = &out->tensors[out->ntensors - 1];
-    t->role = ROLE_HEAD;
+    t->role = m->tied ? ROLE_HEAD : ROLE_TOKENS;
     t->block = out->modules[out->nmodules - 1].block = TENSOR_HEAD;
     partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
 }
 
-static bool has_copy(const struct model *m, const struct local_share *s) { return m->tied && s->heads && (!s->embeds || s->untied); }
+static bool has_two(const struct model *m) { return m->tied || m->mtp > 0; }
+
+static bool has_copy(const struct model *m, const struct local_share *s) { return has_two(m) && s->heads && (!s->embeds || s->untied); }
 
 static void add_head(const struct model *m, const struct local_share *s, struct model *out, uint8_t *partial)
 {
-    for (int t = 0; t < m->ntensors; t++)
-        if (m->tensors[t].role == ROLE_TOKENS)
+    for (int t = 0; t < m->ntensors; t++) {
+        if (m->tensors[t].role != ROLE_TOKENS)
+            continue;
+        add_copy(m, t, s, out, partial);
+        if (m->tied && m->mtp > 0) {    /* GPTModel makes an output layer's weight too, and uses the embedding's in its place */
+            partial[out->ntensors - 1] &= (uint8_t)~MESH_AXIS(AXIS_PIPE);
             add_copy(m, t, s, out, partial);
+            out->tensors[out->ntensors - 1].role = ROLE_TOKENS;
+        }
+    }
 }
 
 int local_share_model(const struct model *m, const struct local_share *s, struct model *out, uint8_t *partial)
@@ -257,10 +266,11 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->dense_first = dense_of(m, s);
     out->vocab = part_of(m->vocab, s);
     out->tied = m->tied && s->embeds && s->heads && !s->untied;
+    out->mtp = s->heads ? m->mtp : 0;
     out->ntensors = out->nmodules = out->ntrainable = out->block0 = 0;
     out->params = out->trainable = 0;
-    out->tensors = calloc((size_t)m->ntensors + 1, sizeof *out->tensors);
-    out->modules = calloc((size_t)m->nmodules + 1, sizeof *out->modules);
+    out->tensors = calloc((size_t)m->ntensors + 2, sizeof *out->tensors);
+    out->modules = calloc((size_t)m->nmodules + 2, sizeof *out->modules);
     json_incref(out->rope_scaling);
     if (!out->tensors || !out->modules) {
         model_free(out);
@@ -276,7 +286,7 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
             add(m, t, s, out, partial);
             out->block0 += t < m->block0;
         }
-        if (m->tied && x->role == ROLE_TOKENS && s->embeds && !s->heads)
+        if (has_two(m) && x->role == ROLE_TOKENS && s->embeds && !s->heads)
             partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
     }
     if (!s->copy_first && has_copy(m, s))

@@ -153,6 +153,26 @@ static int check_context(const struct plan *p, const char *where)
     return of->context_method == CONTEXT_ULYSSES ? check_heads(p, of->context, where) : run > 1 ? check_heads(p, run, where) : 0;
 }
 
+/* --mtp-num-layers: arguments.py asks for rotary positions; the rest is not followed yet. */
+static int check_mtp(const struct plan *p, const char *where)
+{
+    const struct { bool is; const char *what; } cannot[] = {
+        { p->megatron.mtp_num_layers > 1, "more than one depth, which is not modelled yet" },
+        { p->model.position != POS_ROPE, "learned positions, which Megatron-LM refuses beside it" },
+        { p->parallel.context > 1, "parallel.context, whose ranks would pass tokens on: not modelled yet" },
+        { plan_scaled(p) != SCALED_NONE, "8 or 4 bits (fp8_format, fp4_format), which are not modelled beside it yet" },
+        { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },
+        { p->parallel.pipeline > 1 && p->megatron.overlap_grad_reduce && p->megatron.overlap_param_gather, "overlap_param_gather of a pipeline, which is not modelled beside it yet" },
+        { !strcmp(p->model.family, "gpt_oss"), "attention sinks and windows, which are not modelled beside it yet" },
+        { p->model.experts > 0 && !model_has_experts(&p->model, p->model.layers - 1), "a last layer without experts in a mixture, which is not modelled yet" },
+    };
+
+    for (size_t i = 0; i < sizeof cannot / sizeof *cannot && p->megatron.mtp_num_layers > 0; i++)
+        if (cannot[i].is)
+            return fail("%s: megatron.mtp_num_layers: not with %s", where, cannot[i].what);
+    return 0;
+}
+
 int megatron_check(const struct plan *p, const char *where)
 {
     const char *why = megatron_model_refused(&p->model);
@@ -161,7 +181,7 @@ int megatron_check(const struct plan *p, const char *where)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
     if (check_kernels(p, where) < 0)
         return -1;
-    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0)
+    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);
@@ -205,6 +225,9 @@ static int check_layout(const struct plan *p, int64_t stages, const char *where)
     if (l.stages != stages)
         return fail("%s: megatron.pipeline_model_parallel_layout: %d stages, but parallel.pipeline x virtual_stages are %" PRId64, where, l.stages,
                     stages);
+    if (l.mtp != p->megatron.mtp_num_layers)
+        return fail("%s: megatron.pipeline_model_parallel_layout: %d layers of multi-token prediction (m), but megatron.mtp_num_layers is %" PRId64, where,
+                    l.mtp, p->megatron.mtp_num_layers);
     if (l.layers != p->model.layers)
         return fail("%s: megatron.pipeline_model_parallel_layout: %" PRId64 " blocks (t), but %s has %" PRId64, where, l.layers, p->model.name,
                     p->model.layers);

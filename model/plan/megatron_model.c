@@ -55,14 +55,24 @@ struct row {
     bool bias;
 };
 
-/* `experts`: so many of them in one tensor; 0: it is one. */
+/* Of a depth of multi-token prediction what is not in its transformer layer. */
+static bool is_outer(enum tensor_role role)
+{
+    return role == ROLE_MTP_EMBED_NORM || role == ROLE_MTP_HIDDEN_NORM || role == ROLE_MTP_PROJECT || role == ROLE_NORM_FINAL;
+}
+
+/* `experts`: so many of them in one tensor; 0: it is one.  `block`: TENSOR_HEAD - d, of the depth d. */
 static void add_all(struct model *m, int block, const struct row *r, int64_t experts)
 {
     struct tensor *t = &m->tensors[m->ntensors];
     char module[sizeof m->modules->name];
 
+    int depth = block < TENSOR_HEAD ? TENSOR_HEAD - block : 0;
+
     if (block >= 0)
         snprintf(module, sizeof module, "decoder.layers.%d.%s", block, r->module);
+    else if (depth > 0)
+        snprintf(module, sizeof module, "mtp.layers.%d.%s%s", depth - 1, is_outer(r->role) ? "" : "transformer_layer.", r->module);
     else
         snprintf(module, sizeof module, "%s", r->module);
     if (m->nmodules == 0 || strcmp(m->modules[m->nmodules - 1].name, module)) {
@@ -80,7 +90,8 @@ static void add_all(struct model *m, int block, const struct row *r, int64_t exp
         t->shape[0] = experts;
     }
     t->numel = r->rows * (r->columns ? r->columns : 1) * (experts ? experts : 1);
-    t->block = block >= 0 ? block : r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
+    t->depth = depth;
+    t->block = block >= 0 ? block : depth > 0 || r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
     t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN ||
                                  r->role == ROLE_ROUTER || r->role == ROLE_SHARED_GATE_UP || r->role == ROLE_SHARED_DOWN ||
                                  role_is_of_experts(r->role));
@@ -179,7 +190,7 @@ static void add_block(struct model *m, int b, bool local)
         add_latent(m, b);
     else
         add_attention(m, b, local);
-    if (model_has_experts(m, b)) {
+    if (model_has_experts(m, b < 0 ? m->layers - 1 : b)) {
         add_experts(m, b);
         return;
     }
@@ -189,19 +200,32 @@ static void add_block(struct model *m, int b, bool local)
     add_linear(m, b, "mlp.linear_fc2", ROLE_DOWN, m->hidden, m->ffn, m->mlp_bias);
 }
 
-/* Most tensors of a block, and outside of blocks. */
-enum { BLOCK_TENSORS = 16, OTHER_TENSORS = 8 };
+/* MultiTokenPredictionLayer: the decoder's last layer once more (get_gpt_mtp_block_spec()). */
+static void add_depth(struct model *m, int depth, bool local)
+{
+    int at = TENSOR_HEAD - depth;
+
+    add_norm(m, at, "enorm", ROLE_MTP_EMBED_NORM, "weight", "bias");
+    add_norm(m, at, "hnorm", ROLE_MTP_HIDDEN_NORM, "weight", "bias");
+    add_linear(m, at, "eh_proj", ROLE_MTP_PROJECT, m->hidden, 2 * m->hidden, false);
+    add_block(m, at, local);
+    add_norm(m, at, "final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
+    m->mtp++;
+}
+
+/* Most tensors of a block, of a depth beside its layer, and outside of both. */
+enum { BLOCK_TENSORS = 16, DEPTH_TENSORS = 8, OTHER_TENSORS = 8 };
 
 int megatron_model(const struct plan *p, struct model *out)
 {
-    size_t room = (size_t)p->model.layers * BLOCK_TENSORS + OTHER_TENSORS;
+    size_t room = (size_t)p->model.layers * BLOCK_TENSORS + (size_t)p->megatron.mtp_num_layers * (BLOCK_TENSORS + DEPTH_TENSORS) + OTHER_TENSORS;
 
     *out = p->model;
     out->vocab = megatron_vocab(p->model.vocab, p->megatron.make_vocab_size_divisible_by, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
     out->fused_qkv = out->qkv_grouped = true;
     out->fused_gate_up = out->mlp == MLP_GATED;
     out->ntensors = out->nmodules = out->ntrainable = out->block0 = out->per_block = out->per_dense = 0;
-    out->params = out->trainable = 0;
+    out->params = out->trainable = out->mtp = 0;
     out->tensors = calloc(room, sizeof *out->tensors);
     out->modules = calloc(room, sizeof *out->modules);
     json_incref(out->rope_scaling);
@@ -219,6 +243,8 @@ int megatron_model(const struct plan *p, struct model *out)
         *(out->experts > 0 && !model_has_experts(out, b) ? &out->per_dense : &out->per_block) = out->ntensors - before;
     }
     add_norm(out, -1, "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
+    for (int d = 1; d <= (int)p->megatron.mtp_num_layers; d++)
+        add_depth(out, d, p->kernels == KERNELS_MEGATRON_LOCAL);
     if (!out->tied)
         add_linear(out, -1, "output_layer", ROLE_HEAD, out->vocab, out->hidden, false);
     return 0;

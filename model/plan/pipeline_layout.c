@@ -32,11 +32,14 @@ static int letter(struct reader *r, char c)
         return fail("%s: " KEY ": the embedding (E) has to begin the first stage", r->where);
     if (c != 'E' && r->ends[0] == 0)
         return fail("%s: " KEY ": the embedding (E) has to begin the first stage", r->where);
+    if (l->mtp > 0 && c != 'm' && c != 'L')
+        return fail("%s: " KEY ": multi-token prediction (m) comes right before the loss (L): on another stage it is not modelled yet", r->where);
     if (c == '|' && l->stages == LAYOUT_STAGES)
         return fail("%s: " KEY ": more than %d stages", r->where, (int)LAYOUT_STAGES);
     if (c == '|')
         l->blocks[l->stages++] = 0;
     r->ends[1] += c == 'L';
+    l->mtp += c == 'm';
     l->blocks[l->stages - 1] += c == 't';
     l->layers += c == 't';
     return 0;
@@ -68,9 +71,7 @@ static int read_part(struct reader *r, const char *at, const char *end, bool inn
         if (part && (inner || !(last = memchr(at, ')', (size_t)(end - at))) || last == at + 1))
             return fail("%s: " KEY ": a part between parentheses, such as (tt|)*4, has no other within", r->where);
         if (!part && !strchr("EtL|m", *at))
-            return fail("%s: " KEY ": \"%c\": expected E, t, L, | and *N", r->where, *at);
-        if (*at == 'm')
-            return fail("%s: " KEY ": m: multi-token prediction is not planned", r->where);
+            return fail("%s: " KEY ": \"%c\": expected E, t, m, L, | and *N", r->where, *at);
         int64_t n = times(last + part, end, &next);
         if (part && next == last + 1)
             return fail("%s: " KEY ": a part between parentheses needs its number, such as (tt|)*4", r->where);
@@ -87,6 +88,7 @@ int pipeline_layout_read(const char *text, const char *where, struct pipeline_la
     struct reader r = { .where = where, .out = out };
 
     out->stages = 1;
+    out->mtp = 0;
     out->layers = out->blocks[0] = 0;
     if (read_part(&r, text, text + strlen(text), false) < 0)
         return -1;
@@ -117,9 +119,11 @@ static void put_blocks(struct writer *w, int64_t n)
         put(w, "t*%" PRId64, n);
 }
 
-int pipeline_layout_text(const int64_t *blocks, int stages, char *out, size_t size)
+int pipeline_layout_text(const struct pipeline_layout *l, char *out, size_t size)
 {
     struct writer w = { out, size, 0 };
+    const int64_t *blocks = l->blocks;
+    int stages = l->stages;
 
     put(&w, "E", -1);
     for (int s = 0; s < stages; s++) {
@@ -134,6 +138,8 @@ int pipeline_layout_text(const int64_t *blocks, int stages, char *out, size_t si
             continue;
         }
         put_blocks(&w, blocks[s]);
+        for (int i = 0; i < l->mtp && s == stages - 1; i++)
+            put(&w, "m", -1);
         put(&w, s == stages - 1 ? "L" : "|", -1);
     }
     return w.n < size ? 0 : -1;

@@ -203,6 +203,7 @@ struct megatron_options {
     double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; below 0: as many as come */
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
+    int64_t mtp_num_layers;         /* depths of multi-token prediction, on the pipeline's last stage */
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
     enum graph_impl cuda_graph_impl;
     char    cuda_graph_scope[PLAN_MAX_MODULES];     /* with that: names between commas; "": whole layers */

@@ -139,7 +139,9 @@ static void within_a_copy(const struct plan *p, const struct mesh *m, struct pla
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (m->size[of[i].axis] > 1)
             plan_groups_add(out, m, of[i].is, (struct group_rule){ .axes = MESH_AXIS(of[i].axis) });
-    if (p->model.tied && m->size[AXIS_PIPE] > 1 && !pipeline_is_v(p->parallel.pipeline_schedule))
+    bool two = p->model.tied || (p->dialect == DIALECT_MEGATRON && p->megatron.mtp_num_layers > 0);     /* embeddings */
+
+    if (two && m->size[AXIS_PIPE] > 1 && !pipeline_is_v(p->parallel.pipeline_schedule))
         plan_groups_add(out, m, GROUP_TIED, (struct group_rule){ .axes = MESH_AXIS(AXIS_PIPE), .nplaces = 2,
                                                                  .place = { 0, m->size[AXIS_PIPE] - 1 } });
 }

@@ -535,7 +535,8 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
 
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && program_recomputes_all(a) == program_recomputes_all(b) &&
-           same_scaled(a, b) && !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks && a->kernels == b->kernels &&
+           same_scaled(a, b) && !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks &&
+           a->megatron.mtp_num_layers == b->megatron.mtp_num_layers && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
            program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&

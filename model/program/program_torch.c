@@ -6,6 +6,7 @@
 #include "model/program/program_internal.h"
 #include "model/program/tape_internal.h"
 #include "model/program/te_model.h"
+#include "model/program/te_mtp.h"
 #include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
 
@@ -171,8 +172,12 @@ static void forward(struct run *r, bool autocast)
         x = forward_block(r, i, x);
     store0 = r->t.nstores;
     begin_part(r, HEAD);
+    r->b.nregions = 0;
+    r->b.again = recompute_whole(r->recompute);
     x = r->megatron ? te_head(&r->b, x) : torch_head(&r->b, x);
     end_part(r, HEAD, store0);
+    r->part[HEAD].nagain = r->megatron ? r->b.nregions : 0;
+    memcpy(r->part[HEAD].again, r->b.region, sizeof r->part[HEAD].again);
     r->part[HEAD].out = x;
 }
 
@@ -180,6 +185,8 @@ static var run_again(struct run *r, const struct torch_region *g)
 {
     struct torch_model *b = &r->b;
 
+    if (r->t.part / NPASS == HEAD && recompute_whole(r->recompute))
+        return te_mtp_layer(b, g->args[0], g->args[1]);
     if (r->megatron && r->recompute == RECOMPUTE_SELECTIVE)
         return g->mlp ? te_mlp(b, g->args[0]) : te_core(b, g->args[0], g->args[1], g->args[2]);
     if (r->recompute == RECOMPUTE_SELECTIVE) {
@@ -277,12 +284,13 @@ static void backward(struct run *r)
             r->returns[PASS_FORWARD] = r->b.returned[0];
             r->returns[PASS_BACKWARD] = tape_cut(t);
             tape_backward(t, p->node0, r->b.returned[1]);
-        } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
+        } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || (i == HEAD && p->nagain == 0)) {
             tape_backward(t, p->node0, p->node1);
         } else {
             int end = p->node1;
             for (int g = p->nagain - 1; g >= 0; g--) {
                 tape_backward(t, p->again[g].node1, end);
+                r->b.block = i == HEAD ? TENSOR_HEAD - 1 : r->b.block;       /* multi-token prediction's */
                 backward_again(r, &p->again[g]);
                 end = p->again[g].node0;
             }

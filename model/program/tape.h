@@ -65,6 +65,7 @@ enum node_kind {
     NODE_TE_LATENT,     /* tape_te_latent.c */
     NODE_TE_BIAS,       /* tape_te_bias.c */
     NODE_TE_GROUPED, NODE_TE_PAD,       /* tape_te_grouped.c */
+    NODE_TE_COLUMNS, NODE_TE_ATTACHED,      /* tape_te_mtp.c */
     NODE_TE_RING,       /* tape_te_ring.c */
     NODE_TE_GATHERED, NODE_TE_HEADS, NODE_TE_POSITIONS, NODE_TE_SINKS,      /* tape_te_context.c */
     NODE_WEIGH,         /* tape_experts.c */
@@ -171,6 +172,7 @@ struct tape {
     bool           dtensor;                     /* the tensors of what follows are DTensors */
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */
+    bool           tied_waits;                  /* the first is a tensor that the second is added to, before a hook has it */
     int            tied_grad;                   /* its first gradient, waiting for the second */
     int            main_grad;                   /* bytes an element of what a hook adds gradients to and drops them (Megatron); 0: there is none */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
@@ -179,7 +181,8 @@ struct tape {
     bool           bad;
 };
 
-enum { TAPE_TIED = 1 << 20 };           /* a parameter used by the embedding and by the head */
+/* A parameter used by the embedding and by the head; another rank's embedding, of which the head has a copy: no tensor of the piece. */
+enum { TAPE_TIED = 1 << 20, TAPE_COPY };
 
 void tape_init(struct tape *t, int64_t rounding);
 void tape_free(struct tape *t);

@@ -17,6 +17,7 @@
 #include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_grouped.h"
 #include "model/program/tape_te_latent.h"
+#include "model/program/tape_te_mtp.h"
 #include "model/program/tape_te_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -300,6 +301,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_TE_LOSS:
         tape_run_te(t, n, out, got);
         break;
+    case NODE_TE_COLUMNS: case NODE_TE_ATTACHED:
+        tape_run_te_mtp(t, n, out);
+        break;
     case NODE_TE_BIAS:
         tape_run_te_bias(t, n, out);
         break;
@@ -383,9 +387,14 @@ static int widened(struct tape *t, const struct edge *e, int g)
  * has added by itself has no bytes; of a tied weight autograd adds up both gradients first, the head's being zeros. */
 static int add_to_main(struct tape *t, const struct edge *e, int g)
 {
-    int none = tape_alloc(t, 0, 1, MEM_GRADS);
+    bool waits = t->tied_waits && e->tensor == TAPE_TIED && !t->tied_grad && t->stores[g].exact > 0, added = t->tied_grad && t->stores[t->tied_grad].exact > 0;
 
-    if (t->stores[g].exact > 0 && e->tensor == TAPE_TIED && t->tied_grad) {
+    if (waits)                          /* a token table's, of multi-token prediction: the embedding's is added to it */
+        return g;
+    int none = tape_alloc(t, 0, 1, MEM_GRADS);
+    if (t->stores[g].exact > 0 && e->tensor == TAPE_TIED && t->tied_grad && added) {
+        tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * e->numel * dtype_bytes(e->dt);
+    } else if (t->stores[g].exact > 0 && e->tensor == TAPE_TIED && t->tied_grad) {
         tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * e->numel * dtype_bytes(e->dt);
         int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);
         tape_unref(t, g);
@@ -404,6 +413,14 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 
     if (t->main_grad)
         g = add_to_main(t, e, g);
+    if (tensor == TAPE_COPY) {
+        tape_unref(t, g);
+        return;
+    }
+    if (t->main_grad && t->stores[g].exact > 0) {
+        t->tied_grad = g;                       /* add_to_main() has left it */
+        return;
+    }
     st = &t->stores[g];
 
     if (e->wide)

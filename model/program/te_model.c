@@ -8,6 +8,7 @@
 #include "model/program/tape_te_ring.h"
 #include "model/program/te_latent.h"
 #include "model/program/te_moe.h"
+#include "model/program/te_mtp.h"
 #include "model/program/te_sinks.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -22,7 +23,7 @@ static bool local_kernels(const struct torch_model *b) { return b->p->kernels ==
 
 static const struct tensor *tensor_of(const struct torch_model *b, enum tensor_role role, bool bias)
 {
-    enum piece_id piece = b->block == TENSOR_EMBED ? PIECE_EMBED : b->block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
+    enum piece_id piece = b->block == TENSOR_EMBED ? PIECE_EMBED : b->block <= TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
     int at = torch_piece_tensor(b->m, b->block, role, bias);
 
     return at < 0 ? NULL : &b->m->tensors[program_tensor(b->p, piece, 0, at)];
@@ -306,7 +307,7 @@ var te_block(struct torch_model *b, var x)
     var y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    if (model_has_experts(b->m, b->block)) {
+    if (b->block < TENSOR_HEAD ? b->m->experts > 0 : model_has_experts(b->m, b->block)) {
         n = te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP);
         y = tmp(t, n, te_moe(b, n));
     } else {
@@ -322,7 +323,7 @@ var te_block(struct torch_model *b, var x)
 /* ---- the ends ---- */
 
 /* With sequence parallelism the sum over ranks is scattered, unless positions are added to it first (reduce_scatter_embeddings). */
-static var embedded(struct torch_model *b, var x)
+var te_embedded(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
@@ -352,13 +353,14 @@ var te_embed(struct torch_model *b)
 
     t->half = 0;
     t->module = 0;
+    t->tied_waits = m->mtp > 0 && !b->stages;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     b->positions = op_new(t, "position ids", KC_COPY, b->tokens, DT_INT64);
     b->lasting[0] = op_new(t, "loss mask", KC_COPY, b->tokens, DT_FP32);
     var x = te_embedding(t, "token embedding", b->ids, m->hidden, param(b, ROLE_TOKENS, false), b->ranks);
     t->module = -1;
-    x = embedded(b, x);
+    x = te_embedded(b, x);
     x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
     if (m->position == POS_ROPE)        /* angles in fp32, kept from step to step (lru_cache) */
         b->lasting[1] = op_new(t, "rotary angles", KC_COPY, b->p->seq * m->rotary_dim, DT_FP32);
@@ -370,29 +372,50 @@ static enum te_loss loss_kind(const struct plan *p)
     return p->loss == LOSS_FUSED ? TE_LOSS_TE : p->loss == LOSS_COMPILED ? TE_LOSS_NATIVE : TE_LOSS_PLAIN;
 }
 
+/* The output layer's weight and its module; what several products of it hand on autograd adds up. */
+static int weigh(struct torch_model *b, struct te_linear *l)
+{
+    struct tape *t = b->t;
+
+    l->buffered = true;
+    if (!tensor_of(b, ROLE_HEAD, false)) {
+        int tied = b->stages ? -1 : torch_gradient_of(b, ROLE_HEAD, false);
+        l->weight[0] = torch_param(b, tied, b->m->vocab * b->m->hidden);
+        l->zeroed = tied >= 0;
+        t->module = MODULE_TIED;
+    }
+    if (b->m->mtp > 0)
+        l->weight[0] = op_shared(t, l->weight[0], false);
+    return t->module;
+}
+
 /* The output layer is tensor_parallel.ColumnParallelLinear with either set of kernels. */
+var te_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
+{
+    var logits = te_column(b->t, l, x);
+
+    b->t->module = -1;
+    var losses = te_parallel_loss(b->t, loss_kind(b->p), logits, labels, b->ranks);
+    tape_drop(b->t, logits);
+    return losses;
+}
+
 var te_head(struct torch_model *b, var x)
 {
     static const enum tensor_role role[] = { ROLE_HEAD };
     struct tape *t = b->t;
-    const struct model *m = b->m;
-    bool own = tensor_of(b, ROLE_HEAD, false) != NULL;
 
     t->half = 0;
     t->module = -1;
-    var n = tmp(t, x, te_norm_of(b, "final norm", x, ROLE_NORM_FINAL));
-    struct te_linear l = te_linear_of(b, GEMM("logits"), m->vocab, m->hidden, role, 1);
-    l.buffered = true;
-    if (!own) {
-        int tied = b->stages ? -1 : torch_gradient_of(b, ROLE_HEAD, false);
-        l.weight[0] = torch_param(b, tied, m->vocab * m->hidden);
-        l.zeroed = tied >= 0;
-        t->module = MODULE_TIED;
-    }
-    var logits = tmp(t, n, te_column(t, &l, n));
-    t->module = -1;
-    var losses = te_parallel_loss(t, loss_kind(b->p), logits, b->labels, b->ranks);
-    tape_drop(t, logits);
+    var n = tmp(t, x, te_norm_of(b, "final norm", x, ROLE_NORM_FINAL)), ahead = 0;
+    struct te_linear l = te_linear_of(b, GEMM("logits"), b->m->vocab, b->m->hidden, role, 1);
+    int module = weigh(b, &l);
+    if (b->m->mtp > 0)
+        te_mtp(b, b->m->tied && !b->stages ? l.weight[0] : 0, b->again, &n, &ahead);
+    t->module = module;
+    if (ahead)
+        n = tmp(t, n, te_mtp_loss(b, &l, n, ahead));
+    var losses = tmp(t, n, te_losses(b, &l, n, b->labels));
     tape_drop(t, b->positions);
     b->positions = 0;
     return tmp(t, losses, op_mean(t, "mean loss", losses));
@@ -407,7 +430,7 @@ static bool has_dummy(const struct model *m, const struct tensor *t)
 {
     switch (t->role) {
     case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
-    case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD:
+    case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD: case ROLE_MTP_PROJECT:
         return !t->is_bias;
     case ROLE_TOKENS:
         return m->tied;

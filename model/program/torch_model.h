@@ -95,6 +95,7 @@ struct torch_model {
     int         again_node, again_store;    /* a block runs again: its first node and store; node 0: none does */
     int64_t     outlives;       /* of what it saves stays until its next forward (native_moe.h) */
     bool        unscaled;       /* a block in 16 bits (program_unscaled()) */
+    bool        again;          /* a depth of multi-token prediction is checkpointed */
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
     int         nregions;

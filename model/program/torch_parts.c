@@ -17,13 +17,22 @@ static var tmp(struct tape *t, var used, var result)
 
 /* ---- parameters ---- */
 
+/* Of multi-token prediction, whose tensors are the head's. */
+static int depth_of(int *block)
+{
+    int depth = *block < TENSOR_HEAD ? TENSOR_HEAD - *block : 0;
+
+    *block += depth;
+    return depth;
+}
+
 int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
-    int at = 0;
+    int at = 0, depth = depth_of(&block);
 
     for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
-        if (x->role == role && x->is_bias == bias && x->adapter == as)
+        if (x->depth == depth && x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
         at++;
     }
@@ -37,14 +46,14 @@ int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, 
 
 int torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
 {
-    int at = -1, last = -1;
+    int at = -1, last = -1, depth = depth_of(&block);
 
     for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
         const struct tensor *x = &m->tensors[i];
         if (x->module != last)
             at++;
         last = x->module;
-        if (x->role == role && x->adapter == as)
+        if (x->depth == depth && x->role == role && x->adapter == as)
             return at;
     }
     return -1;
@@ -55,14 +64,15 @@ bool torch_own_linear(const struct model *m) { return torch_style_of(m->family)-
 
 static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
 {
-    enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
+    enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block <= TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
 
     return &b->m->tensors[program_tensor(b->p, piece, block, piece_tensor)];
 }
 
 int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias)
 {
-    bool tied = b->m->tied && !bias && (role == ROLE_HEAD || role == ROLE_TOKENS);
+    bool embeds_twice = b->m->mtp > 0 && !b->stages && role == ROLE_TOKENS;
+    bool tied = !bias && ((b->m->tied && (role == ROLE_HEAD || role == ROLE_TOKENS)) || embeds_twice);
     int block = tied ? TENSOR_EMBED : b->block;
     int tensor = torch_piece_tensor(b->m, block, tied ? ROLE_TOKENS : role, bias);
 

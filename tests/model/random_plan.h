@@ -44,6 +44,8 @@ static inline int64_t draw_whole(const struct knob *k, uint64_t *rng)
         return (int64_t)1 << draw(rng, 40);
     if (draw_named(k, powers, 2))
         return (int64_t)1 << draw(rng, k->hi > 1 << 20 ? 28 : 4);
+    if (!strcmp(k->name, "mtp_num_layers"))        /* one depth, of few plans: most keys do not go with it yet */
+        return draw(rng, 4) == 0;
     return k->lo + (int64_t)draw(rng, draw_named(k, few, 7) ? 4 : 64);
 }
 
@@ -60,16 +62,17 @@ static inline void draw_list(const struct knob *k, char *at, uint64_t *rng)
 /* Blocks for each stage: any number, but for the ends at least one. */
 static inline void draw_layout(struct plan *p, uint64_t *rng)
 {
-    int64_t blocks[64], left = p->model.layers;
-    int stages = (int)(p->parallel.pipeline * p->parallel.virtual_stages);
+    struct pipeline_layout l = { .mtp = (int)p->megatron.mtp_num_layers };
+    int64_t left = p->model.layers;
+    int stages = l.stages = (int)(p->parallel.pipeline * p->parallel.virtual_stages);
 
     if (stages < 2 || stages > 64 || left < stages)
         return;
     for (int s = 0; s < stages; s++)
-        left -= blocks[s] = s > 0 && s < stages - 1;
+        left -= l.blocks[s] = s > 0 && s < stages - 1;
     for (; left > 0; left--)
-        blocks[draw(rng, (uint32_t)stages)]++;
-    pipeline_layout_text(blocks, stages, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout);
+        l.blocks[draw(rng, (uint32_t)stages)]++;
+    pipeline_layout_text(&l, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout);
 }
 
 /* Half of the keys keep their default. */

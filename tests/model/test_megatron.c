@@ -399,6 +399,7 @@ static void a_plan_survives_its_command_line(void **state)
         p.megatron.overlap_grad_reduce = k & 2;
         p.megatron.overlap_param_gather = k == 2;
         p.megatron.check_for_nan_in_loss_and_grad = k < 3;
+        p.megatron.mtp_num_layers = k == 0 || k == 6;
         p.recompute = k == 5 ? RECOMPUTE_FULL : k == 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
         p.reduce_dtype = k & 4 ? DT_BF16 : DT_FP32;
         p.megatron.attention_backend = k < 8 ? (enum attention_backend)(k % 3) : BACKEND_AUTO;

@@ -155,7 +155,7 @@ static void other_models_are_refused(void **state)
           "--moe-token-dispatcher-type alltoall " ROUTER TRAINS, "layer 0 with experts" },
         { TRAINS "--moe-shared-expert-intermediate-size 4096", "moe_shared_expert_intermediate_size: 4096, but deepseek-v3 has 2048" },
         { TRAINS "--moe-shared-expert-gate", "a gate of shared experts" }, { TRAINS "--moe-latent-size 1024", "fewer dimensions" },
-        { TRAINS "--overlap-moe-expert-parallel-comm", "another micro-batch" }, { TRAINS "--mtp-num-layers 1", "multi-token prediction" },
+        { TRAINS "--overlap-moe-expert-parallel-comm", "another micro-batch" }, { TRAINS "--mtp-use-repeated-layer 1", "one layer of multi-token prediction" },
         { TRAINS "--multi-latent-attention 1", "it is there or not" },
         { TRAINS ROUTER "--moe-grouped-gemm --moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 0", "drops every token" },
     };

@@ -19,7 +19,7 @@ static void reads(const char *text, const char *blocks)
     assert_string_equal(got, blocks);
 }
 
-/* parse_str_to_list()'s docstring, without its multi-token prediction; and each of the comments beside its patterns. */
+/* parse_str_to_list()'s docstring; and each of the comments beside its patterns. */
 static void parts_are_written_out(void **state)
 {
     (void)state;
@@ -29,23 +29,29 @@ static void parts_are_written_out(void **state)
     reads("Et,t|,tL", "2 1");
     reads("E(t)*4|(t*2|)*2t*3L", "4 2 2 3");
     reads("Ett(t|tt|t)*2,tL", "3 2 2 2 2");
+    reads("Ettt|(tt|)*5mL", "3 2 2 2 2 2 0");
 }
 
 /* What is written is read as the same. */
 static void a_layout_is_written_as_it_is_read(void **state)
 {
-    static const int64_t blocks[][6] = { { 0, 1, 1, 1, 1, 0 }, { 7, 8, 8, 8, 8, 7 }, { 1, 1, 1, 1, 1, 1 }, { 3, 2, 2, 1, 1, 4 }, { 2, 0, 0, 0, 0, 0 } };
+    static const struct pipeline_layout of[] = {
+        { 6, 0, 4, { 0, 1, 1, 1, 1, 0 } }, { 6, 0, 46, { 7, 8, 8, 8, 8, 7 } }, { 6, 0, 6, { 1, 1, 1, 1, 1, 1 } }, { 6, 0, 13, { 3, 2, 2, 1, 1, 4 } },
+        { 6, 0, 2, { 2, 0, 0, 0, 0, 0 } }, { 6, 1, 45, { 7, 8, 8, 8, 8, 6 } }, { 6, 2, 5, { 1, 1, 1, 1, 1, 0 } },
+    };
 
     (void)state;
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct pipeline_layout l;
         char text[PLAN_MAX_LAYOUT];
-        assert_int_equal(pipeline_layout_text(blocks[i], 6, text, sizeof text), 0);
+        assert_int_equal(pipeline_layout_text(&of[i], text, sizeof text), 0);
         assert_int_equal(pipeline_layout_read(text, "t", &l), 0);
         assert_int_equal(l.stages, 6);
+        assert_int_equal(l.mtp, of[i].mtp);
+        assert_int_equal(l.layers, of[i].layers);
         for (int s = 0; s < 6; s++)
-            assert_int_equal(l.blocks[s], blocks[i][s]);
-        assert_int_equal(pipeline_layout_text(blocks[i], 6, text, 4), -1);
+            assert_int_equal(l.blocks[s], of[i].blocks[s]);
+        assert_int_equal(pipeline_layout_text(&of[i], text, 4), -1);
     }
 }
 
@@ -72,7 +78,8 @@ static void what_is_wrong_is_said(void **state)
     is_refused("Et|Et|tL", "embedding (E) has to begin");
     is_refused("Et|t", "one loss (L)");
     is_refused("EtL|t", "loss (L) has to end");
-    is_refused("Et|mL", "multi-token prediction");
+    is_refused("Et|m|tL", "multi-token prediction (m) comes right before");
+    is_refused("Et|m|L", "multi-token prediction (m) comes right before");
     is_refused("Et|xL", "\"x\"");
     is_refused("E((t)*2|)*2L", "no other within");
     is_refused("E(tL", "no other within");

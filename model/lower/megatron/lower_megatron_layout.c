@@ -90,18 +90,29 @@ static void put(struct mega_layout *l, int tensor, int64_t numel)
 
 static bool has_codes(const struct mega *z, int tensor) { return z->codes && te_is_cast(z->p, &z->m->tensors[tensor]); }
 
+/* The i-th tensor that GPTModel registers: with multi-token prediction a last stage's embedding is the first. */
+static int registered(const struct mega *z, int i)
+{
+    int last = z->m->ntensors - 1;
+    bool copy = z->m->mtp > 0 && last > 0 && z->m->tensors[last].block == TENSOR_HEAD && z->local->partial[last] & MESH_AXIS(AXIS_PIPE);
+
+    return !copy ? i : i == 0 ? last : i - 1;
+}
+
 /* One of the chunk's buffers, behind the one before.  Each expert's matrix is a parameter (TEGroupedLinear: weight0, weight1 ...). */
 static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
 {
     l->base = experts ? l->at : 0;
     l->codes = codes;
     l->experts = experts;
-    for (int t = l->z->m->ntensors - 1; t >= 0; t--) {
+    for (int i = l->z->m->ntensors - 1; i >= 0; i--) {
+        int t = registered(l->z, i);
         const struct tensor *x = &l->z->m->tensors[t];
         int64_t n = te_weights(x);
+
         if (!megatron_has(l->c, x) || megatron_shares_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
             continue;
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n; k++)
             put(l, t, x->numel / n);
     }
     if (open_bucket(l)->tensors > 0)

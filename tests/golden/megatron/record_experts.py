@@ -311,7 +311,7 @@ FILES = {"sink_context": sink_context_cases, "sinks": sink_cases, "experts": cas
 
 def record(outdir, file, wanted):
     global case_now
-    text = [f"# recorded from megatron-core {rm.megatron.core.__version__}, torch {torch.__version__.split('+')[0]}, CPU, by record_experts.py"]
+    text = [f"# recorded from megatron-core {rm.megatron.core.__version__}, torch {torch.__version__.split('+')[0]}, CPU, by {os.path.basename(sys.argv[0])}"]
     missing, failed = [], 0
     for case in FILES[file]():
         if wanted and file + ":" + case["name"] not in wanted and case["name"] not in wanted:
