@@ -70,6 +70,18 @@ static int read_if_there(const struct wanted *w, struct cluster *c, struct measu
     return found > 0;
 }
 
+/* Files and the host's threads were another machine's: of a type of GPU they say nothing. */
+static void forget_the_host(struct measured_device *d)
+{
+    struct measured_bytes *all = (struct measured_bytes *)(uintptr_t)d->bytes;
+    int n = 0;
+
+    for (int i = 0; i < d->nbytes; i++)
+        if (all[i].pass != MP_HOST_ADAMW && all[i].pass != MP_DISK_READ && all[i].pass != MP_DISK_WRITE)
+            all[n++] = all[i];
+    d->nbytes = n;
+}
+
 /* What came with dpx, of a GPU of this type. */
 static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
@@ -87,6 +99,8 @@ static int read_kept(const struct wanted *w, struct cluster *c, struct measured_
     fail_restore(before);
     if (found < 0)
         notes_say("warning: %s is not used: %s", path, why);
+    if (found > 0)
+        forget_the_host(out);
     return found > 0;
 }
 

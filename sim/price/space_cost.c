@@ -160,10 +160,10 @@ struct shares space_cost_shares(const struct plan *p, const struct schedules *s,
     return of;
 }
 
-/* What was measured here is priced by that (op_cost.c). */
+/* What was measured here is priced by that: of the executor's own kernels alone (op_cost.c). */
 static bool is_measured(const struct plan *p, const struct op *o)
 {
-    const struct measured_device *m = p->cluster.measured;
+    const struct measured_device *m = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
     enum measured_pass pass = o->kind == OP_OPTIMIZER            ? MP_HOST_ADAMW
                               : o->stream == STREAM_DISK_READ ? MP_DISK_READ
                                                               : MP_DISK_WRITE;

@@ -231,6 +231,31 @@ static void what_is_kept_stands_in_for_a_database(void **state)
     assert_int_equal(access(":memory:", F_OK), -1);         /* nothing is left in the folder where it ran */
 }
 
+/* What comes with dpx was measured on somebody's machine, whose files and processors are not the user's. */
+static void what_is_kept_says_nothing_of_hosts(void **state)
+{
+    static const char *const gpus[] = { "1xh100", "1xh200" };
+
+    (void)state;
+    setenv("XDG_DATA_HOME", in_scratch("nowhere"), 1);
+    setenv("DPX_MEASURED", "calib/measured", 1);
+    for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+        struct measured_device d;
+        struct cluster c;
+        int passes = 0;
+        assert_int_equal(cluster_load(gpus[g], &c), 0);
+        assert_int_equal(measured_for_threads(NULL, false, DT_FP32, 0, &c, &d), 1);
+        for (int i = 0; i < d.nbytes; i++) {
+            enum measured_pass pass = d.bytes[i].pass;
+            assert_true(pass != MP_DISK_READ && pass != MP_DISK_WRITE && pass != MP_HOST_ADAMW);
+            passes += pass == MP_ADAMW;
+        }
+        assert_true(passes > 0);
+        measured_device_free(&d);
+    }
+    unsetenv("DPX_MEASURED");
+}
+
 static void a_kept_file_that_is_none_costs_a_warning(void **state)
 {
     struct told t;
@@ -254,6 +279,7 @@ int main(void)
         cmocka_unit_test(what_one_gpu_cannot_measure_stays_published),
         cmocka_unit_test(an_export_taken_in_says_the_same),
         cmocka_unit_test(what_is_kept_stands_in_for_a_database),
+        cmocka_unit_test(what_is_kept_says_nothing_of_hosts),
         cmocka_unit_test(a_kept_file_that_is_none_costs_a_warning),
     };
 

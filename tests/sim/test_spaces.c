@@ -408,7 +408,7 @@ static void a_rate_that_nobody_published_is_asked_for(void **state)
     }
 }
 
-/* dpxcal times files and the host's AdamW: then no rate of the cluster is needed. */
+/* dpxcal times files and the host's AdamW: then no rate of the cluster is needed; but for other kernels than the executor's, which these do not price. */
 static void what_was_measured_needs_no_rate(void **state)
 {
     (void)state;
@@ -418,7 +418,13 @@ static void what_was_measured_needs_no_rate(void **state)
     struct plan p = on("p5");
 
     p.cluster.measured = &m;
+    p.kernels = KERNELS_TORCH_SDPA;
     entry(OP_COPY, STREAM_DISK_READ, SPACE_DISK, SPACE_PINNED, 1000);
+    fail_capture(why, sizeof why);
+    assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "\"disk_read_gb_per_s\""));
+    p.kernels = KERNELS_DPX;
     assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), 0);
     entry(OP_COPY, STREAM_DISK_WRITE, SPACE_PINNED, SPACE_DISK, 1000);
     assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), 0);
