@@ -99,8 +99,10 @@ static int read_kept(const struct wanted *w, struct cluster *c, struct measured_
     fail_restore(before);
     if (found < 0)
         notes_say("warning: %s is not used: %s", path, why);
-    if (found > 0)
+    if (found > 0) {
         forget_the_host(out);
+        out->kept = true;
+    }
     return found > 0;
 }
 

@@ -6,12 +6,14 @@
 #include "calib/store/measured_for.h"
 #include "sim/plan/commands.h"
 
-int measured_load(const char *db, enum dtype precision, struct cluster *c)
+int measured_load(const char *db, enum dtype precision, enum kernel_set kernels, struct cluster *c)
 {
     struct measured_device *device = room_new(1, sizeof *device);
 
     c->measured = NULL;
     int rc = measured_for(db, true, precision, c, device);
+    if (rc > 0 && device->kept && kernels != KERNELS_DPX)
+        rc = 0;
     if (rc <= 0) {
         measured_device_free(device);
         free(device);

@@ -45,7 +45,7 @@ int eval_ask(const struct eval_args *a, struct eval_answer *out)
 
     if (read_args(a, &allocator, out) < 0)
         return EXIT_MISUSE;
-    if (measured_load(a->db, out->plan.precision, &out->plan.cluster) < 0)
+    if (measured_load(a->db, out->plan.precision, out->plan.kernels, &out->plan.cluster) < 0)
         rc = measured_status();
     else if (evaluate(&out->plan, &out->e) == 0) {
         if (a->conf)

@@ -56,7 +56,7 @@ int explain_runs(const struct explained *p) { return p->e.nstages ? p->e.nstages
 
 int explain_time(struct explained *p, const char *db, struct run *runs)
 {
-    if (measured_load(db, p->plan.precision, &p->plan.cluster) < 0)
+    if (measured_load(db, p->plan.precision, p->plan.kernels, &p->plan.cluster) < 0)
         return measured_status();
     int rc = runs ? simulate_stages(&p->plan, &p->e, &p->t, runs) : simulate_plan(&p->plan, &p->e, &p->t, NULL);
     return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

@@ -54,6 +54,15 @@ static bool is_megatron(const struct search_args *a)
     return a->framework == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
 }
 
+static enum kernel_set kernels_of(const struct search_args *a, const struct question *q, enum dtype precision)
+{
+    if (a->kernels >= 0)
+        return (enum kernel_set)a->kernels;
+    if (is_megatron(a))
+        return precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
+    return q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model);
+}
+
 int search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q)
 {
     if (check(a) < 0)
@@ -66,15 +75,15 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         q->cluster.headroom = a->headroom;
     q->chosen = a->precision < 0;
     enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
-    if (measured_load(a->db, precision, &q->cluster) < 0)
+    enum kernel_set kernels = kernels_of(a, q, precision);
+    if (measured_load(a->db, precision, kernels, &q->cluster) < 0)
         return measured_status();
     q->optimizer = a->tuned.optimizer;
     q->options = (struct search_options){
         .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
-        .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels : is_megatron(a) ? (precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE)
-                   : q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model),
+        .kernels = kernels,
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,

@@ -342,7 +342,7 @@ static int evaluate_point(const struct sweep *s, const char *const *pairs, int n
 
     if (plan_source_with(&s->plan, pairs, n, &p) < 0)
         return -1;
-    int rc = measured_load(s->ask->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
+    int rc = measured_load(s->ask->db, p.precision, p.kernels, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
     measured_unload(&p.cluster);
     plan_free(&p);
     return rc;

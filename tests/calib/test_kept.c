@@ -251,6 +251,7 @@ static void what_is_kept_says_nothing_of_hosts(void **state)
             passes += pass == MP_ADAMW;
         }
         assert_true(passes > 0);
+        assert_true(d.kept);
         measured_device_free(&d);
     }
     unsetenv("DPX_MEASURED");

@@ -324,4 +324,16 @@ check 'sweep lists optimizers' "$(
     says '^ *adamw .*LoRA rank 8'
     says '^ *sgd .*sgd.*LoRA rank 8')"
 
+# The calibrations that come with dpx are of its own kernels; their disks were another machine's.
+check 'what was measured with dpx is for plans of its kernels, on GPUs that have a calibration, too' "$(
+    export XDG_DATA_HOME="$tmp/none" DPX_MEASURED="$PWD/calib/measured"
+    for gpu in h100 h200; do
+        "$B/dpxplan" search --model llama-3.1-8b --cluster 8x$gpu --seq 8192 --global-batch 64 --top 1 >"$tmp/said" 2>&1 || cat "$tmp/said"
+        says 'with offload were not tried: .*how fast .*disk'
+        "$B/dpxplan" eval demo/8b-fsdp.json --set gpu=$gpu >"$tmp/said" 2>&1 || cat "$tmp/said"
+        grep ' measured: ' "$tmp/said"
+        "$B/dpxplan" eval demo/8b-fsdp.json --set gpu=$gpu kernels=dpx >"$tmp/said" 2>&1 || cat "$tmp/said"
+        says '^ *measured: .*dpxcal'
+    done)"
+
 finish

@@ -11,7 +11,7 @@
 #include "sim/search/search.h"
 
 /* dpxplan.c's main program joins the database; here there is none. */
-int  measured_load(const char *db, enum dtype precision, struct cluster *c) { return (void)db, (void)precision, (void)c, 0; }
+int  measured_load(const char *db, enum dtype precision, enum kernel_set kernels, struct cluster *c) { return (void)db, (void)precision, (void)kernels, (void)c, 0; }
 void measured_unload(struct cluster *c) { (void)c; }
 int  measured_status(void) { return EXIT_MISUSE; }
 
