@@ -284,6 +284,8 @@ static void become(char **args, int out, int err, pid_t parent)
     _exit(1);
 }
 
+enum { STUCK_MS = 5000 };       /* an mpirun that has said that ranks have ended ends within milliseconds */
+
 /* What mpirun writes, on its way to where it belongs. */
 struct heard {
     int out, err;               /* pipes to be read; -1: at their end */
@@ -326,10 +328,20 @@ static bool hear(struct heard *h, int ms)
     return any;
 }
 
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 /* Passes on what mpirun writes until it has ended; returns how.  Its remote helpers may keep the pipes open for
- * longer. */
+ * longer.  Open MPI 4.1 with PMIx 4 never ends (PMIx_server_finalize waits for a mutex that nobody gives back)
+ * where a rank was killed while it was welcomed; by then it has ended the other ranks and said so. */
 static int listen_to(struct heard *h)
 {
+    int64_t said = 0;           /* when mpirun said that ranks have ended; 0: not yet */
     int status;
     bool ended = false;
 
@@ -337,7 +349,11 @@ static int listen_to(struct heard *h)
         if (hear(h, 200))
             continue;
         mpirun_words_flush(&h->words);
-        ended = waitpid(child, &status, h->out < 0 && h->err < 0 ? 0 : WNOHANG) == child;
+        if (h->words.ended && !said)
+            said = milliseconds();
+        if (said && milliseconds() > said + STUCK_MS)
+            kill(child, SIGKILL);
+        ended = waitpid(child, &status, WNOHANG) == child;
     }
     while (hear(h, 0))
         ;

@@ -9,7 +9,7 @@
 /* In the words of Open MPI 4.1 (orte/tools/orterun/help-orterun.txt, ompi/mpi/help-mpi-api.txt) and
  * of PRRTE 3, which is the launcher of 5.0 (src/tools/prte/help-prun.txt). */
 static const char *const ended_blocks[] = {
-    "MPI_ABORT was invoked on rank",
+    "MPI_ABORT was invoked on rank",            /* a rank's own, while others still run */
     "Primary job  terminated normally, but",
     "detected that one or more processes exited with non-zero status",
     "noticed that process rank",
@@ -24,6 +24,7 @@ static const char *const ended_lines[] = {
     ": Forwarding signal ",
     "/util/show_help.c at line",        /* 4.1: two ranks that abort at once spoil each other's block */
     "Read -1, expected ",               /* 4.1, btl vader: a rank that was being read from is gone */
+    "/ptl_base_connection_hdlr.c at line",      /* PMIx 4: a rank that was being welcomed is gone */
     "total processes failed to start",
     "total process failed to start",
     "total processes killed (some possibly by",
@@ -70,9 +71,10 @@ static void look_for_signal(struct mpirun_words *w)
 static void end_block(struct mpirun_words *w)
 {
     w->block[w->nblock] = '\0';
-    if (has_one_of(w->block, ended_blocks, sizeof ended_blocks / sizeof *ended_blocks))
+    if (has_one_of(w->block, ended_blocks, sizeof ended_blocks / sizeof *ended_blocks)) {
+        w->ended |= !strstr(w->block, ended_blocks[0]);
         look_for_signal(w);
-    else
+    } else
         pass(w, w->block, w->nblock);
     w->nblock = 0;
     w->in_block = false;

@@ -342,6 +342,7 @@ static void remarks_about_ended_ranks_are_dropped(void **state)
     words_become("dpx: a\n" RULE "MPI_ABORT was invoked on rank 0 in communicator\n\nNOTE: b\n" RULE
                  RULE "prterun has exited due to process rank 0 with PID 0 on node vm\n" RULE "dpx: c\n",
                  "dpx: a\ndpx: c\n");
+    words_become("[vm:1] PMIX ERROR: UNREACHABLE in file ../../../../../src/mca/ptl/base/ptl_base_connection_hdlr.c at line 388\ndpx: a\n", "dpx: a\n");
     words_become("[vm:1] 1 more process has sent help message help-mpi-api.txt / mpi-abort\n", "");
     words_become("[vm:1] 2 more processes have sent help message help-mpi-api.txt / mpi-abort\nx", "x");
 }
