@@ -46,12 +46,18 @@ static struct te_scaled scaled_of(const struct torch_model *b)
     return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
 }
 
+/* A depth of multi-token prediction has a layer like the decoder's last. */
+static bool has_experts(const struct torch_model *b)
+{
+    return b->block < TENSOR_HEAD ? b->m->experts > 0 : model_has_experts(b->m, b->block);
+}
+
 /* Is the norm one module with the layer behind it (LayerNormLinear)?  Before latent attention, and before a mixture of experts, it is one by itself. */
 static bool is_part_of_layer(const struct torch_model *b, enum tensor_role role)
 {
     switch (role) {
     case ROLE_NORM_ATTN:                        return b->m->kv_rank == 0;
-    case ROLE_NORM_MLP:                         return !model_has_experts(b->m, b->block);
+    case ROLE_NORM_MLP:                         return !has_experts(b);
     case ROLE_Q_A_NORM: case ROLE_KV_A_NORM:    return true;
     default:                                    return false;
     }
@@ -307,7 +313,7 @@ var te_block(struct torch_model *b, var x)
     var y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    if (b->block < TENSOR_HEAD ? b->m->experts > 0 : model_has_experts(b->m, b->block)) {
+    if (has_experts(b)) {
         n = te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP);
         y = tmp(t, n, te_moe(b, n));
     } else {
@@ -486,12 +492,12 @@ bool te_turns(const struct plan *p)
 
 bool te_is_cast(const struct plan *p, const struct tensor *t)
 {
-    if (t->block < 0 || program_unscaled(p, t->block))
+    if (t->block < 0 ? t->depth == 0 : program_unscaled(p, t->block))
         return false;
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
     case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP:
-    case ROLE_SHARED_DOWN:
+    case ROLE_SHARED_DOWN: case ROLE_MTP_PROJECT:
         return !t->is_bias;
     default:
         return false;
@@ -503,7 +509,7 @@ int64_t te_cast_numel(const struct local_model *local, int block)
     int64_t sum = 0;
 
     for (int i = 0; i < local->model->ntensors && plan_scaled(local->plan); i++)
-        if (te_is_cast(local->plan, &local->model->tensors[i]) && (block < 0 || local->model->tensors[i].block == block))
+        if (te_is_cast(local->plan, &local->model->tensors[i]) && (block == -1 || local->model->tensors[i].block == block))
             sum += local->model->tensors[i].numel;
     return sum;
 }

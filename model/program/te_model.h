@@ -38,7 +38,7 @@ var te_last_use(const struct torch_model *b, enum tensor_role norm, var n);
 int64_t te_buffer_bytes(const struct local_model *local);
 
 /* Transformer Engine's codes of linear layers' weights (plan_scaled()).  Are products given transposed copies; in how many ways a weight is
- * kept, along rows, along columns; is this tensor cast; how many numbers of a block are (of all blocks: < 0). */
+ * kept, along rows, along columns; is this tensor cast; how many numbers of a block are (TENSOR_HEAD: of a depth of multi-token prediction; -1: of all). */
 bool    te_turns(const struct plan *p);
 int     te_ways(const struct plan *p);
 bool    te_is_cast(const struct plan *p, const struct tensor *t);      /* of this plan's model */

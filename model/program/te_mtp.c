@@ -53,6 +53,7 @@ static var projected(struct torch_model *b, var next, var hidden)
     tape_drop(t, next);
     tape_drop(t, n);
     struct te_linear l = te_linear_of(b, GEMM("mtp projection"), h / b->ranks, 2 * h, role, 1);
+    l.plain = true;
     l.overlaps = false;                 /* eh_proj has no buffer's name (tp_comm_buffer_name) */
     var y = tmp(t, both, te_column(t, &l, both));
     t->module = -1;

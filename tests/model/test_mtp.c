@@ -116,7 +116,11 @@ static void what_multi_token_prediction_lacks_is_refused(void **state)
     refused(&p, "cuda_graph_impl");
     p.megatron.cuda_graph_impl = GRAPHS_NONE;
     p.megatron.fp8_format = FP8_HYBRID;
-    refused(&p, "8 or 4 bits");
+    p.megatron.fp8_recipe = FP8_TENSORWISE;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    p.megatron.first_last_layers_bf16 = true;
+    refused(&p, "first_last_layers_bf16");
+    p.megatron.first_last_layers_bf16 = false;
     p.megatron.fp8_format = FP8_OFF;
     cut(&p, 1, 2, 1, 4);
     strcpy(p.megatron.pipeline_layout, "Ettttt|tttL");

@@ -191,22 +191,56 @@ static void latents_are_kept_as_codes(void **state)
     finish(&x);
 }
 
+/* A depth of multi-token prediction keeps of its layer as much less as a block does, and of its projection, which casts the 2 h of an embedding beside
+ * hidden states, a byte of two: the head's own product reads 16 bits.  Its five layers have scales, and codes of their weights. */
+static void a_depth_is_kept_as_codes(void **state)
+{
+    static const char *const models[] = { "llama-3.1-8b", "mixtral-8x7b" };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int64_t bytes[2][2];
+        struct local_model local;
+        struct built x;
+        memset(&x, 0, sizeof x);
+        plan_of(&x.plan, models[i], 4, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+        x.plan.kernels = KERNELS_TE;
+        x.plan.seq = 4096;
+        x.plan.megatron.mtp_num_layers = 1;
+        for (int narrow = 0; narrow < 2; narrow++) {
+            in_8_bits(&x, narrow, FP8_DELAYED);
+            bytes[narrow][0] = saved(&x, PIECE_BLOCK);
+            bytes[narrow][1] = x.program.piece[PIECE_HEAD].saved;
+        }
+        is(bytes[0][1] - bytes[1][1], bytes[0][0] - bytes[1][0] + 2 * INT64_C(4096) * 4096);
+        assert_int_equal(plan_check(&x.plan, models[i]), 0);
+        assert_int_equal(local_model_of(&x.plan, 0, &local), 0);
+        int64_t block = ATTENTION + (i ? EXPERTS : 1) * EXPERT;
+        is(te_layers(&local), 5 * (i ? 2 + 2 * EXPERTS : 4) + 1);
+        is(te_cast_numel(&local, TENSOR_HEAD), block + 2 * INT64_C(4096) * 4096);
+        is(te_weight_bytes(&local), 2 * (5 * block + 2 * INT64_C(4096) * 4096));
+        local_model_free(&local);
+        finish(&x);
+    }
+}
+
 /* What forward keeps backward frees, whatever the scales. */
 static void nothing_stays(void **state)
 {
     static const enum fp8_recipe recipes[] = { FP8_DELAYED, FP8_TENSORWISE, FP8_BLOCKWISE, FP8_MXFP8 };
 
     (void)state;
-    for (int mode = 0; mode < 4 * 2 * 3 * 2; mode++) {
+    for (int mode = 0; mode < 4 * 2 * 3 * 2 * 2; mode++) {
         int64_t net[NMEM] = { 0 };
         struct built x;
         memset(&x, 0, sizeof x);
         plan_of(&x.plan, mode % 2 ? "deepseek-v3" : "mixtral-8x7b", 4, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
         x.plan.kernels = KERNELS_TE;
         x.plan.seq = 4096;
-        x.plan.parallel.expert = mode / 24 ? 4 : 1;
-        x.plan.parallel.tensor = mode / 24 ? 2 : 1;
-        x.plan.parallel.sequence = mode / 24;
+        x.plan.parallel.expert = mode / 24 % 2 ? 4 : 1;
+        x.plan.parallel.tensor = mode / 24 % 2 ? 2 : 1;
+        x.plan.parallel.sequence = mode / 24 % 2;
+        x.plan.megatron.mtp_num_layers = mode / 48;
         x.plan.shard_group = plan_data_ranks(&x.plan);
         x.plan.recompute = (enum recompute)(mode / 8 % 3);
         in_8_bits(&x, true, recipes[mode / 2 % 4]);
@@ -251,6 +285,7 @@ int main(void)
         cmocka_unit_test(every_expert_has_codes_and_scales),
         cmocka_unit_test(two_optimizers_gather_codes),
         cmocka_unit_test(latents_are_kept_as_codes),
+        cmocka_unit_test(a_depth_is_kept_as_codes),
         cmocka_unit_test(nothing_stays),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };

@@ -80,12 +80,14 @@ static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
 {
     for (int i = 0, n = z->at->waits ? program_ntensors(z->p, piece) : 0; i < n; i++)
         megatron_await_bucket(z, z->at->of[program_tensor(z->p, piece, block, i)]);
-    megatron_cast_block(z, block, by);
+    megatron_cast_block(z, piece == PIECE_HEAD ? TENSOR_HEAD : block, by);
 }
 
 static void forward_piece(struct mega *z, enum piece_id piece, int block, int by)
 {
     if (z->at->casts && piece_is_block(piece) && !program_unscaled(z->p, block))
+        cast_weights(z, piece, block, by);
+    if (z->at->casts && piece == PIECE_HEAD && z->m->mtp > 0)
         cast_weights(z, piece, block, by);
     if (z->at->waits)
         forward_gathering(z, piece, block);

@@ -87,7 +87,7 @@ static inline int megatron_lead(const struct mega_chunk *c, int bucket) { return
 
 /* ---- lower_megatron_codes.c ---- */
 
-/* Weights of a block to 8 or 4 bits, in the step's first forward. */
+/* Weights of a block, or of a depth of multi-token prediction (TENSOR_HEAD), to 8 or 4 bits, in the step's first forward. */
 void megatron_cast_block(struct mega *z, int block, int by);
 /* Delayed scaling: the largest numbers of a pass become scales, once all ranks of the stage have agreed on them. */
 void megatron_agree(struct mega *z, enum phase phase);

@@ -22,7 +22,8 @@ void megatron_cast_block(struct mega *z, int block, int by)
     if (looks_first(z))
         sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "largest weights", 2 * n, 0);
     sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "weights to codes", 2 * n, ways * dtype_scaled_bytes(format(z), n));
-    sched_of(z->s, "block", block, by);
+    if (block >= 0)
+        sched_of(z->s, "block", block, by);
     sched_act(z->s, ACT_R, z->at->params, 0, 0);
     sched_act(z->s, ACT_W, z->weights, 0, 0);
 }
