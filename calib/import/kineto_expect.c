@@ -14,13 +14,24 @@ static void add(struct expectation *x, enum expect_kind kind, const struct kerne
     x->issued[pass] += kind != EXPECT_OPTIMIZER;
 }
 
-static void add_kernel(struct expectation *x, const struct kernel *k, enum pass pass)
+/* An attention of backward that does what one of forward does is that one, recomputed. */
+static bool is_recomputed(const struct piece *p, const struct kernel *k)
+{
+    for (int i = 0; i < p->nkernels[PASS_FORWARD]; i++) {
+        const struct kernel *of = &p->kernels[PASS_FORWARD][i];
+        if (of->kind == k->kind && of->m == k->m && of->flops == k->flops && of->bytes == k->bytes)
+            return true;
+    }
+    return false;
+}
+
+static void add_kernel(struct expectation *x, const struct piece *p, const struct kernel *k, enum pass pass)
 {
     if (k->m > 0) {
         add(x, EXPECT_PRODUCT, k, pass, k->bytes);
         x->nproducts++;
     } else if (k->kind == KC_ATTENTION) {
-        add(x, pass == PASS_BACKWARD ? EXPECT_ATTENTION_BACK : EXPECT_ATTENTION, k, pass, k->bytes);
+        add(x, pass == PASS_BACKWARD && !is_recomputed(p, k) ? EXPECT_ATTENTION_BACK : EXPECT_ATTENTION, k, pass, k->bytes);
         x->nattention++;
     } else if (k->bytes > 0)
         add(x, EXPECT_STREAMING, k, pass, k->bytes);
@@ -33,7 +44,7 @@ static void add_compute(struct expectation *x, const struct schedules *s, const 
     enum pass pass = (enum pass)o->u.compute.pass;
 
     for (int k = o->u.compute.k0; k < o->u.compute.k1; k++)
-        add_kernel(x, &piece->kernels[pass][k], pass);
+        add_kernel(x, piece, &piece->kernels[pass][k], pass);
 }
 
 static void add_copy(struct expectation *x, const struct schedules *s, const struct op *o)

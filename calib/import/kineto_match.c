@@ -9,8 +9,8 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "calib/import/kineto_anchors.h"
 #include "calib/store/words.h"
-#include "calib/trace/kineto_class.h"
 
 enum { SLOTS = 1 << 14 };
 
@@ -19,9 +19,6 @@ enum { SLOTS = 1 << 14 };
 /* A call is beside a collective if that ran for half of it, and alone if for a tenth at most. */
 #define BESIDE .5
 #define ALONE  .1
-/* Products of which the plan knows nothing (the angles of rotary embeddings are one): together at most this share of a
- * step's products' time. */
-#define SMALL .005
 /* Of the calls of a kernel so many alone, or all count. */
 #define ENOUGH_ALONE .2
 
@@ -95,7 +92,9 @@ static void call_of(struct match *m, const struct expected *x, double s, int bes
         of.dropout = m->p->dropout > 0;
         of.seq = attention ? m->p->seq : 0;
         of.dim = attention ? m->p->model.head_dim : 0;
-        measured_words(x->pass, k->name, name);
+        measured_words(x->pass, k, name);
+        if (k->scaled)
+            of.dtype = DT_FP8;          /* of 4 bits too: not of the plan's precision */
     } else {
         of.kind = SERIES_PASS;
         of.bytes = x->bytes;
@@ -104,69 +103,7 @@ static void call_of(struct match *m, const struct expected *x, double s, int bes
     call_add(timed_of(m, &of, name), s, beside);
 }
 
-/* ---- collectives of a trace, as stretches of time ---- */
-
-struct busy { int64_t start, end; int op; };
-struct busies { struct busy *at; int64_t n, cap; };
-
-static int by_start(const void *a, const void *b)
-{
-    const struct busy *x = a, *y = b;
-
-    return (x->start > y->start) - (x->start < y->start);
-}
-
-static struct busies busies_of(const struct kineto *k)
-{
-    struct busies b = { 0 };
-
-    for (int64_t i = 0; i < k->work.n; i++) {
-        const struct work *w = &k->work.at[i];
-        if (!w->coll)
-            continue;
-        b.at = room_for(b.at, b.n, &b.cap, sizeof *b.at);
-        b.at[b.n++] = (struct busy){ w->start, w->end, w->op };
-    }
-    if (b.n > 1)
-        qsort(b.at, (size_t)b.n, sizeof *b.at, by_start);
-    return b;
-}
-
-/* How long collectives ran between start and end, in ns, and which one longest.  Few run at a time and none for
- * longer than a step: those that began up to 64 before are looked at. */
-static int64_t beside(const struct busies *b, int64_t start, int64_t end, int *op)
-{
-    int64_t lo = 0, hi = b->n, covered = 0, until = start, longest = 0;
-
-    *op = -1;
-    while (lo < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (b->at[mid].start < start)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (int64_t i = lo > 64 ? lo - 64 : 0; i < b->n && b->at[i].start < end; i++) {
-        const struct busy *c = &b->at[i];
-        int64_t from = c->start > until ? c->start : until, to = c->end < end ? c->end : end;
-        if (to <= from)
-            continue;
-        covered += to - from;
-        until = to;
-        if (to - from > longest) {
-            longest = to - from;
-            *op = c->op;
-        }
-    }
-    return covered;
-}
-
 /* ---- one step ---- */
-
-/* Calls of one step's compute stream: an anchor, or a stretch between two. */
-struct stretch { int64_t ns, covered, optimizer_ns; int op; };
-struct anchor { enum expect_kind kind; struct stretch of, before; };
-struct anchors { struct anchor *at; int64_t n, cap; struct stretch after; };
 
 static int by_launch(const void *a, const void *b)
 {
@@ -174,39 +111,6 @@ static int by_launch(const void *a, const void *b)
 
     return x->launch != y->launch ? (x->launch > y->launch) - (x->launch < y->launch)
                                   : (x->start > y->start) - (x->start < y->start);
-}
-
-static void stretch_add(struct stretch *s, const struct work *w, const struct busies *b)
-{
-    int op;
-
-    s->covered += beside(b, w->start, w->end, &op);
-    s->ns += w->end - w->start;
-    s->optimizer_ns += w->phase == WORK_OPTIMIZER ? w->end - w->start : 0;
-    if (op >= 0)
-        s->op = op;
-}
-
-/* Kernels of one attention follow each other; what adds a split product's parts belongs to it. */
-static void anchors_add(struct anchors *a, const struct work *w, bool small, const struct busies *b)
-{
-    static const enum expect_kind kinds[KINETO_CLASSES] = {
-        [KINETO_STREAMING] = EXPECT_STREAMING, [KINETO_PRODUCT] = EXPECT_PRODUCT, [KINETO_PRODUCT_SUM] = EXPECT_PRODUCT,
-        [KINETO_ATTENTION] = EXPECT_ATTENTION, [KINETO_ATTENTION_BACK] = EXPECT_ATTENTION_BACK };
-    enum expect_kind kind = small ? EXPECT_STREAMING : kinds[w->what];
-    bool follows = a->n > 0 && a->after.ns == 0 && a->at[a->n - 1].kind == kind &&
-                   (kind != EXPECT_PRODUCT || w->what == KINETO_PRODUCT_SUM);
-
-    if (kind == EXPECT_STREAMING)
-        stretch_add(&a->after, w, b);
-    else if (follows)
-        stretch_add(&a->at[a->n - 1].of, w, b);
-    else {
-        a->at = room_for(a->at, a->n, &a->cap, sizeof *a->at);
-        a->at[a->n] = (struct anchor){ .kind = kind, .before = a->after, .of = { .op = -1 } };
-        stretch_add(&a->at[a->n++].of, w, b);
-        a->after = (struct stretch){ .op = -1 };
-    }
 }
 
 static int beside_of(const struct stretch *s)
@@ -224,17 +128,22 @@ static int told_of(const struct stretch *s)
     return op >= 0 && op < NCOLL ? op : (double)s->covered > ALONE * (double)s->ns ? PARTLY : -1;
 }
 
+static bool lives_off_memory(const struct expected *x, bool optimizer)
+{
+    return !expected_anchor(x) && (x->kind == EXPECT_OPTIMIZER) == optimizer;
+}
+
 /* Shares a stretch among the plan's entries i0 to i1, by bytes.  False where there are none. */
 static bool share(struct match *m, int64_t i0, int64_t i1, double s, int beside, bool optimizer)
 {
     double bytes = 0;
 
     for (int64_t i = i0; i < i1; i++)
-        bytes += (m->x->at[i].kind == EXPECT_OPTIMIZER) == optimizer ? (double)m->x->at[i].bytes : 0;
+        bytes += lives_off_memory(&m->x->at[i], optimizer) ? (double)m->x->at[i].bytes : 0;
     if (!(bytes > 0))
         return false;
     for (int64_t i = i0; i < i1; i++)
-        if ((m->x->at[i].kind == EXPECT_OPTIMIZER) == optimizer && m->x->at[i].bytes > 0)
+        if (lives_off_memory(&m->x->at[i], optimizer) && m->x->at[i].bytes > 0)
             call_of(m, &m->x->at[i], s * (double)m->x->at[i].bytes / bytes, beside);
     return true;
 }
@@ -252,7 +161,7 @@ static double spread_out(struct match *m, int64_t i0, int64_t i1, const struct s
         /* Not marked: both by bytes. */
         double of[2] = { 0, 0 };
         for (int64_t i = i0; i < i1; i++)
-            of[m->x->at[i].kind == EXPECT_OPTIMIZER] += (double)m->x->at[i].bytes;
+            of[m->x->at[i].kind == EXPECT_OPTIMIZER] += expected_anchor(&m->x->at[i]) ? 0 : (double)m->x->at[i].bytes;
         if (of[1] > 0) {
             double part = own * of[1] / (of[0] + of[1]);
             share(m, i0, i1, part, beside, true);
@@ -262,47 +171,30 @@ static double spread_out(struct match *m, int64_t i0, int64_t i1, const struct s
     return own > 0 && share(m, i0, i1, own, beside, false) ? 0 : own;
 }
 
-static bool is_anchor(const struct expected *x)
-{
-    return x->kind <= EXPECT_ATTENTION_BACK;
-}
-
-static int other_plan(const struct match *m, const struct anchors *a, const char *path, int step)
-{
-    int64_t products = 0;
-
-    for (int64_t i = 0; i < a->n; i++)
-        products += a->at[i].kind == EXPECT_PRODUCT;
-    return fail("%s: step %d has %" PRId64 " products and %" PRId64 " attention kernels%s, the plan's has %" PRId64 " and %" PRId64
-                ": --plan has to be the plan that was traced (model, kernels, recompute, accumulation, stage)", path, step,
-                products, a->n - products, products == m->x->nproducts && a->n - products == m->x->nattention
-                ? " in another order" : "", m->x->nproducts, m->x->nattention);
-}
-
-static bool same_order(const struct match *m, const struct anchors *a)
-{
-    int64_t at = 0;
-
-    for (int64_t i = 0; i < m->x->n; i++)
-        if (is_anchor(&m->x->at[i]) && (at == a->n || a->at[at++].kind != m->x->at[i].kind))
-            return false;
-    return at == a->n;
-}
-
+/* Where the trace has had just the anchors that the plan has had, what lay between them is shared: after each, where
+ * both have one order, and at a block's end where its compiled backward has another. */
 static void take_step(struct match *m, const struct anchors *a)
 {
-    int64_t from = 0, at = 0;
+    int64_t *at = room_new((size_t)a->n + 1, sizeof *at), n = 0, from = 0, last = -1;
+    struct stretch between = { .op = -1 };
     double left = 0;
 
-    for (int64_t i = 0; i < m->x->n; i++) {
-        if (!is_anchor(&m->x->at[i]))
+    for (int64_t i = 0; i < m->x->n; i++)
+        if (expected_anchor(&m->x->at[i]))
+            at[n++] = i;
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct anchor *this = &a->at[i];
+        anchors_more(&between, &this->before);
+        call_of(m, &m->x->at[at[this->which]], 1e-9 * (double)this->of.ns, told_of(&this->of));
+        last = this->which > last ? this->which : last;
+        if (last > i)
             continue;
-        left = spread_out(m, from, i, &a->at[at].before, left);
-        call_of(m, &m->x->at[i], 1e-9 * (double)a->at[at].of.ns, told_of(&a->at[at].of));
-        from = i + 1;
-        at++;
+        left = spread_out(m, from, at[last], &between, left);
+        from = at[last] + 1;
+        between = (struct stretch){ .op = -1 };
     }
     spread_out(m, from, m->x->n, &a->after, left);
+    free(at);
 }
 
 /* Copies and casts on other streams than compute's: together, by bytes. */
@@ -316,47 +208,18 @@ static void take_side(struct match *m, double s)
         call_of(m, &m->x->side[i], s * (double)m->x->side[i].bytes / bytes, PARTLY);
 }
 
+/* ---- the issuing thread ---- */
+
+/* A launch waits for the host to get there: that time is what the launch took.  Where it is this many times the usual
+ * one, the host waited for the device. */
+#define WAITED 50
+
 static int by_length(const void *a, const void *b)
 {
     const int64_t *x = a, *y = b;
 
     return (*x > *y) - (*x < *y);
 }
-
-/* The length up to which products are none of the plan's: the shortest, where there are more than it has.  -1: none. */
-static int64_t small_product(const struct match *m, const struct work *const *at, int64_t n)
-{
-    int64_t *length = room_new((size_t)n + 1, sizeof *length), found = 0, all = 0, few = 0, limit = -1;
-
-    for (int64_t i = 0; i < n; i++)
-        if (at[i]->what == KINETO_PRODUCT)
-            all += length[found++] = at[i]->end - at[i]->start;
-    if (found > m->x->nproducts) {
-        qsort(length, (size_t)found, sizeof *length, by_length);
-        for (int64_t i = 0; i < found - m->x->nproducts; i++)
-            few += length[i];
-        if ((double)few <= SMALL * (double)all)
-            limit = length[found - m->x->nproducts - 1];
-    }
-    free(length);
-    return limit;
-}
-
-static struct anchors anchors_of(const struct match *m, const struct work *const *at, int64_t n, const struct busies *b)
-{
-    struct anchors a = { .after = { .op = -1 } };
-    int64_t limit = small_product(m, at, n);
-
-    for (int64_t i = 0; i < n; i++)
-        anchors_add(&a, at[i], at[i]->what == KINETO_PRODUCT && at[i]->end - at[i]->start <= limit, b);
-    return a;
-}
-
-/* ---- the issuing thread ---- */
-
-/* A launch waits for the host to get there: that time is what the launch took.  Where it is this many times the usual
- * one, the host waited for the device. */
-#define WAITED 50
 
 static double usual(int64_t *gap, int64_t n)
 {
@@ -411,7 +274,6 @@ static int match_step(struct match *m, const struct kineto *k, const struct busi
     const struct work **at = room_new((size_t)k->work.n + 1, sizeof *at);
     double side = 0;
     int64_t n = 0;
-    int rc = 0;
 
     for (int64_t i = 0; i < k->work.n; i++) {
         const struct work *w = &k->work.at[i];
@@ -424,15 +286,15 @@ static int match_step(struct match *m, const struct kineto *k, const struct busi
     }
     if (n > 1)
         qsort(at, (size_t)n, sizeof *at, by_launch);
-    struct anchors a = anchors_of(m, at, n, b);
+    struct anchors a = anchors_of(at, n, m->x, b);
     free(at);
-    if (same_order(m, &a)) {
+    int rc = anchors_place(&a, m->x, k, path, step);
+    if (rc == 0) {
         take_step(m, &a);
         take_side(m, side);
         take_launches(m, k, step);
-    } else
-        rc = other_plan(m, &a, path, step);
-    free(a.at);
+    }
+    anchors_free(&a);
     return rc;
 }
 
@@ -510,7 +372,7 @@ void match_open(struct match *m, const struct plan *p, const struct expectation 
 
 int match_trace(struct match *m, const struct kineto *k, const char *path, int first, int last)
 {
-    struct busies b = busies_of(k);
+    struct busies b = beside_busies(k);
     int rc = 0;
 
     for (int step = first; step <= last && rc == 0; step++)

@@ -7,10 +7,9 @@
  *     match_series(&m);               m.series[i], with its samples
  *     match_free(&m);
  *
- * The i-th product or attention of a step is the plan's i-th: with kernels launched in the order of the plan nothing
- * else is needed, and a trace without shapes does.  A stretch between two anchors is shared among what the plan has
- * there by their bytes; where the plan has nothing, it goes to the next stretch.  So the sum of all is the sum of the
- * trace's kernels.
+ * Products and attention are the plan's by their dimensions or their order (kineto_anchors.h).  A stretch between two
+ * is shared among what the plan has there by their bytes; where the plan has nothing, it goes to the next stretch.  So
+ * the sum of all is the sum of the trace's kernels.
  *
  * A kernel beside a collective takes longer, which the clock knows.  So where a fifth of a kernel's calls ran with no
  * collective beside, those alone count, and the others tell by how much it slows them down. */

@@ -157,9 +157,10 @@ static int read_rows(struct db *db, int64_t machine, int64_t ranks, int64_t thre
 
 /* ---- the parts ---- */
 
+/* Products of narrow operands are a trace's, beside whatever precision. */
 static bool is_kernel(const struct row *r, const struct measured_device *m)
 {
-    return r->kind == SERIES_KERNEL && r->dtype == m->precision;
+    return r->kind == SERIES_KERNEL && (r->dtype == m->precision || (r->dtype == DT_FP8 && r->set != KERNELS_DPX));
 }
 
 #define BY(a, b) if ((a) != (b)) return (a) < (b) ? -1 : 1
@@ -225,7 +226,7 @@ static void fit_kernels(const struct rows *rows, struct measured_device *m, stru
             continue;
         to[m->nkernel++] = (struct measured_kernel){
             .fn = (uint8_t)r->fn, .kind = (uint8_t)r->class, .batch = r->batch, .m = r->m, .n = r->n, .k = r->k,
-            .seq = r->seq, .dim = r->dim, .dropout = r->dropout, .bytes = r->bytes, .flops = r->flops,
+            .seq = r->seq, .dim = r->dim, .scaled = r->dtype == DT_FP8, .dropout = r->dropout, .bytes = r->bytes, .flops = r->flops,
             .set = (uint8_t)r->set, .what = traced ? measured_word(r->name) : 0,
             .s = seconds_of(r, m), .spread = r->spread };
         m->traced[r->set] |= traced;

@@ -18,6 +18,8 @@ static const char *const back[] = { "_bwd", "bprop", "backward", "cutlassb", "do
  * hipBLASLt (Cijk_...), inductor's templates (triton_tem_fused_mm_...). */
 static const char *const product[] = { "gemm", "xmma", "nvjet", "cutlass", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm",
                                        "triton_tem_fused_bmm", "gemv", "_mma_", NULL };
+/* What lists the groups' places before a grouped product (aten/src/ATen/native/cuda/GroupMMCommon.cuh) multiplies nothing. */
+static const char *const lists[] = { "prepare_grouped_gemm", NULL };
 static const char *const sum[] = { "splitkreduce", "splitk_reduce", "reduce_splitk", NULL };
 
 static bool has(const char *name, const char *const *parts)
@@ -40,5 +42,5 @@ enum kineto_class kineto_class(const char *name)
         return has(plain, back) ? KINETO_ATTENTION_BACK : KINETO_ATTENTION;
     if (has(plain, sum))
         return KINETO_PRODUCT_SUM;
-    return has(plain, product) ? KINETO_PRODUCT : KINETO_STREAMING;
+    return has(plain, product) && !has(plain, lists) ? KINETO_PRODUCT : KINETO_STREAMING;
 }

@@ -31,6 +31,10 @@ struct kineto_kernel {
 /* A copy between the host's memory and the device's. */
 struct kineto_copy { int64_t bytes; double seconds; bool to_host; };
 
+/* The dimensions of a call of a product: `batch` times [m, k] by [k, n].  Products of groups of rows (_grouped_mm) are one,
+ * of all rows. */
+struct kineto_product { int64_t m, n, k, batch; };
+
 struct kineto {
     struct trace_info info;
     bool   gpu;
@@ -44,6 +48,7 @@ struct kineto {
     int    nkernels;
     struct work_list work;
     struct kineto_copy *copy; int64_t ncopies, cap_copies;      /* from or into pinned memory, in order of the trace */
+    struct kineto_product *product; int64_t nproducts, cap_products;    /* work[].product counts them from 1 */
     char **names;                   /* of collectives, with the type of their elements: what kernel[] */
     char (*dtypes)[20];             /* points into */
     int    nnames;

@@ -24,6 +24,7 @@ struct work {
     int64_t  bytes;                 /* of a collective's full buffer; -1: not known */
     uint64_t hash;                  /* of its name: to recognize repetition */
     int32_t  window;                /* the step it was issued in; -1: none */
+    int32_t  product;               /* of a product on a GPU: 1 + which of the loader's; 0: its dimensions are not known */
     int16_t  name, group_size;      /* of a collective: the loader's (kineto_load.h) */
     uint8_t  phase;
     uint8_t  op;                    /* enum coll_op or COLL_OTHER */

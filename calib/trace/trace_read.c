@@ -337,7 +337,16 @@ static int64_t nanoseconds(struct trace_reader *r)
 struct dims {
     int64_t elems;              /* of the tensors of this input */
     int64_t product;            /* of the numbers in the list at hand; -1: none yet */
+    struct trace_dims tensor;   /* those numbers; of an input that is one tensor, its own */
 };
+
+static void add_dim(struct trace_dims *d, int64_t n)
+{
+    if (d->n >= 0 && d->n < 3)
+        d->of[d->n++] = n;
+    else
+        d->n = -1;
+}
 
 static void read_dims(struct trace_reader *r, const char *key, void *arg)
 {
@@ -348,19 +357,23 @@ static void read_dims(struct trace_reader *r, const char *key, void *arg)
         int64_t n = integer(r, 0);
         int64_t so_far = d->product < 0 ? 1 : d->product;
         d->product = n >= 0 && (n == 0 || so_far <= INT64_MAX / n) ? so_far * n : 0;
+        add_dim(&d->tensor, n);
         return;
     }
-    struct dims inside = { 0, -1 };
+    struct dims inside = { 0, -1, { 0 } };
     elements(r, read_dims, &inside);
     d->elems += inside.product >= 0 ? inside.product : inside.elems;
+    d->tensor = inside.tensor;
+    if (inside.product < 0)
+        d->tensor.n = -1;
 }
 
-struct inputs { int64_t *dims; int n; };
+struct inputs { struct trace_event *e; int n; };
 
 static void read_input(struct trace_reader *r, const char *key, void *arg)
 {
     struct inputs *in = arg;
-    struct dims d = { 0, -1 };
+    struct dims d = { 0, -1, { 0 } };
 
     if (after_space(r) != '[') {
         skip(r, key, NULL);
@@ -368,7 +381,9 @@ static void read_input(struct trace_reader *r, const char *key, void *arg)
     }
     read_dims(r, NULL, &d);
     if (in->n < 2)
-        in->dims[in->n++] = d.elems;
+        in->e->args.dims[in->n] = d.elems;
+    if (in->n < 3)
+        in->e->args.input[in->n++] = d.tensor;
 }
 
 /* The first input's type that says one: "float", but not "TensorList". */
@@ -390,6 +405,8 @@ static void read_arg(struct trace_reader *r, const char *key, void *arg)
 
     if (strcmp(key, "correlation") == 0)
         e->args.correlation = integer(r, -1);
+    else if (strcmp(key, "External id") == 0)
+        e->args.external = integer(r, -1);
     else if (strcmp(key, "stream") == 0)
         e->args.stream = integer(r, -1);
     else if (strcmp(key, "In msg nelems") == 0)
@@ -407,7 +424,7 @@ static void read_arg(struct trace_reader *r, const char *key, void *arg)
     else if (strcmp(key, "Process Group Name") == 0)
         scalar(r, e->args.group, sizeof e->args.group);
     else if (strcmp(key, "Input Dims") == 0 && list)
-        elements(r, read_input, &(struct inputs){ e->args.dims, 0 });
+        elements(r, read_input, &(struct inputs){ e, 0 });
     else if (strcmp(key, "Input type") == 0 && list)
         elements(r, read_type, e);
     else
@@ -524,7 +541,7 @@ int trace_next(struct trace_reader *r, struct trace_event *e)
         if (r->place != IN_EVENTS) {
             advance(r);
         } else if (another(r, ']', &r->first)) {
-            *e = (struct trace_event){ .args = { .correlation = -1, .stream = -1, .in_elems = -1,
+            *e = (struct trace_event){ .args = { .correlation = -1, .external = -1, .stream = -1, .in_elems = -1,
                                                  .out_elems = -1, .bytes = -1, .dims = { -1, -1 } } };
             members(r, read_member, e);
             return r->failed ? -1 : 1;

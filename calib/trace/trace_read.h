@@ -21,6 +21,9 @@
 
 struct trace_reader;
 
+/* Dimensions of one input of an operator; n is -1 where it is no tensor, a list of tensors, or has more than three. */
+struct trace_dims { int n; int64_t of[3]; };
+
 /* What the reader knows of an event: strings cut at their size, 0 or "" where it has none. */
 struct trace_event {
     char    ph;                     /* 'X': a slice */
@@ -29,9 +32,11 @@ struct trace_event {
     int64_t pid, tid;               /* 0 where they are words */
     struct {
         int64_t correlation;        /* of a kernel and its launch; -1: none */
+        int64_t external;           /* of an operator and its kernels; -1: none */
         int64_t stream;             /* -1: none */
         int64_t in_elems, out_elems;    /* of a collective; -1: not said */
         int64_t dims[2];            /* elements of the first two inputs of an operator; -1: not said */
+        struct trace_dims input[3]; /* of the first three; n 0: not said (record_shapes=False) */
         int64_t group_size;         /* 0: not said */
         int64_t bytes;              /* of a copy; -1: not said */
         char    collective[64], dtype[32], group[64];

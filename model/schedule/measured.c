@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void measured_words(enum pass pass, const char *name, char out[MEASURED_WORDS])
+void measured_words(enum pass pass, const struct kernel *k, char out[MEASURED_WORDS])
 {
-    snprintf(out, MEASURED_WORDS, "%s %s", pass == PASS_FORWARD ? "forward" : "backward", name ? name : "");
+    snprintf(out, MEASURED_WORDS, "%s %s%s%s", pass == PASS_FORWARD ? "forward" : "backward", k->name ? k->name : "",
+             k->scaled ? ", " : "", k->scaled ? scaled_name((enum scaled)k->scaled) : "");
 }
 
 uint32_t measured_word(const char *words)

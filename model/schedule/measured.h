@@ -27,6 +27,7 @@ struct measured_kernel {
     uint32_t what;              /* measured_word() of the kernel in a framework's program; else 0 */
     int64_t batch, m, n, k;     /* as struct kernel */
     int64_t seq, dim;           /* tokens of a sample, width of a head */
+    bool    scaled;             /* a product of operands in 8 or 4 bits */
     bool    dropout;            /* taken in a plan that drops: some kernels then draw random numbers */
     int64_t bytes;              /* as struct kernel: read and written, each operand once */
     double  flops;              /* as struct kernel */
@@ -130,9 +131,10 @@ struct measured_device {
  * no probe. */
 void measured_now(struct measured_device *m, double probe_s);
 
-/* What tells kernels of a framework's program apart: pass and name, "forward rms"; and a number for that. */
+/* What tells kernels of a framework's program apart: pass, name and the format of narrow operands, "forward rms", "forward q, fp8 by tensor";
+ * and a number for that. */
 enum { MEASURED_WORDS = 96 };
-void     measured_words(enum pass pass, const char *name, char out[MEASURED_WORDS]);
+void     measured_words(enum pass pass, const struct kernel *k, char out[MEASURED_WORDS]);
 uint32_t measured_word(const char *words);
 
 /* What every time is to be multiplied with: the probe now over the probe then. */

@@ -199,10 +199,10 @@ static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_cont
 {
     struct kernel_query q = { .k = k, .seq = in->seq, .dim = in->head_dim, .dropout = in->dropout, .set = in->set,
                               .pass = in->pass };
-    struct gemm_device on = gemm_device(g, t);
+    struct gemm_device on = k->scaled ? device_in(g, t, in, (enum scaled)k->scaled) : gemm_device(g, t);
     struct estimate e;
 
-    if (!in->measured || k->scaled || !measured_kernel(in->measured, &on, &q, &e))
+    if (!in->measured || (k->scaled && in->set == KERNELS_DPX) || !measured_kernel(in->measured, &on, &q, &e))
         return false;
     *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error),
                           in->set == KERNELS_DPX ? BASIS_MEASURED : BASIS_TRACED, e.outside, estimate_variance(&e) };

@@ -38,7 +38,7 @@ static struct asked asked(const struct kernel_query *q)
 
     if (q->set == KERNELS_DPX)
         return (struct asked){ q, 0 };
-    measured_words(q->pass, q->k->name, words);
+    measured_words(q->pass, q->k, words);
     return (struct asked){ q, measured_word(words) };
 }
 
@@ -131,7 +131,7 @@ static bool product(const struct measured_device *d, const struct gemm_device *o
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
-        if (p->m <= 0 || p->fn != k->fn || !of_set(p, a))
+        if (p->m <= 0 || p->fn != k->fn || p->scaled != (k->scaled != SCALED_NONE) || !of_set(p, a))
             continue;
         struct gemm there = { p->batch, p->m, p->n, p->k, p->bytes, rows_of(d->precision, p->fn, p->m, p->n, p->k), 0 };
         double far = distance(p, k), w = weight(p, a, far) * (there.rows != g.rows ? 1e-3 : 1);

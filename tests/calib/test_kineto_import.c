@@ -291,6 +291,7 @@ static void kernels_are_told_by_their_names(void **state)
         { "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", KINETO_PRODUCT },
         { "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas",
           KINETO_PRODUCT },
+        { "void at::cuda::detail::prepare_grouped_gemm_data<cutlass::bfloat16_t>(int*)", KINETO_STREAMING },
         { "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", KINETO_PRODUCT },
         { "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(cutlass_80::Params)",
           KINETO_PRODUCT },

@@ -132,6 +132,28 @@ static void sizes_of_inputs_are_added_up(void **state)
     assert_int_equal(seen[1].args.dims[0], -1);
 }
 
+/* A list of tensors has no dimensions of its own, nor have a number and a tensor of more than three. */
+static void dimensions_of_inputs_are_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(read_text("[{\"args\": {\"External id\": 31, \"Input Dims\": [[8192, 512], [4, 512, 96], []]}},"
+                               "{\"args\": {\"Input Dims\": [[[4, 5], [6]], [2, 3, 4, 5], [7], [8]]}}]"), 2);
+    const struct trace_dims *in = seen[0].args.input;
+    assert_int_equal(seen[0].args.external, 31);
+    assert_int_equal(in[0].n, 2);
+    assert_int_equal(in[0].of[0], 8192);
+    assert_int_equal(in[0].of[1], 512);
+    assert_int_equal(in[1].n, 3);
+    assert_int_equal(in[1].of[2], 96);
+    assert_int_equal(in[2].n, -1);
+    in = seen[1].args.input;
+    assert_int_equal(seen[1].args.external, -1);
+    assert_int_equal(in[0].n, -1);
+    assert_int_equal(in[1].n, -1);
+    assert_int_equal(in[2].n, 1);
+    assert_int_equal(in[2].of[0], 7);
+}
+
 static void names_are_cut_and_stay_printable(void **state)
 {
     char text[3000];
@@ -258,6 +280,7 @@ int main(void)
         cmocka_unit_test(times_keep_their_nanoseconds),
         cmocka_unit_test(what_kineto_writes_besides_json_is_taken),
         cmocka_unit_test(sizes_of_inputs_are_added_up),
+        cmocka_unit_test(dimensions_of_inputs_are_kept),
         cmocka_unit_test(names_are_cut_and_stay_printable),
         cmocka_unit_test(what_is_malformed_is_named_with_line_and_column),
         cmocka_unit_test(depth_is_limited),

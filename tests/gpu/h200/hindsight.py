@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """tests/gpu/h200/hindsight.py [BUILD] -- what today's dpx makes of what this H200 gave; from the root of the tree, after `make`.
-The 17 plans of accuracy.txt from the same calibration: measured, as it was predicted before the run, and now.  The two traces as calibrations: each
-profiled step by the other one, and the step without a profiler by both."""
-import gzip
+The 17 plans of accuracy.txt from the same calibration: measured, as it was predicted before the run, and now."""
 import json
 import os
 import re
@@ -41,28 +39,6 @@ def of(plan):
         return predicted(f.name)
 
 
-def by_trace(name, steps, folder):
-    plan, db = os.path.join(HERE, "plan-%s.json" % name), os.path.join(folder, "%s-%s.db" % (name, "".join(steps)))
-    subprocess.run([BUILD + "/dpxcal", "import", "kineto", os.path.join(HERE, "trace-%s.json.gz" % name), "--plan", plan, "--db", db, *steps],
-                   stdout=subprocess.DEVNULL, check=True)
-    return predicted(plan, "--db", db)
-
-
-def traces():
-    rows = [json.loads(line) for line in open(os.path.join(HERE, "steps.jsonl"))]
-    for name in ("gpt2-ddp", "llama-fsdp2"):
-        plan = json.load(open(os.path.join(HERE, "plan-%s.json" % name)))
-        with gzip.open(os.path.join(HERE, "trace-%s.json.gz" % name)) as f:
-            first, second = [e["dur"] / 1e3 for e in json.load(f)["traceEvents"]
-                             if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
-        unprofiled = 1e3 * next(r["step_s"] for r in rows if r["plan"] == plan)
-        with tempfile.TemporaryDirectory() as folder:
-            for what, steps, measured in (("step 2 by step 1", ["--steps", "1"], second), ("step 1 by step 2", ["--steps", "2"], first),
-                                          ("without a profiler by both", [], unprofiled)):
-                now = by_trace(name, steps, folder)
-                print("%-12s %-27s measured %7.2f ms, predicted %7.2f (%+.1f %%)" % (name, what, measured, now, 100 * (now / measured - 1)))
-
-
 errors = [], []
 for line in open(os.path.join(HERE, "accuracy.txt")):
     found = LINE.match(line)
@@ -77,4 +53,3 @@ for line in open(os.path.join(HERE, "accuracy.txt")):
     print("%-10s %2s x %4s %s recompute %-4s  measured %7.2f ms, then %7.2f (%+5.1f %%), now %7.2f (%+5.1f %%)"
           % (model, samples, seq, precision, recompute, float(measured), float(then), off[0], now, off[1]))
 print("%d plans: mean error %.1f %% then, %.1f %% now" % (len(errors[0]), sum(errors[0]) / len(errors[0]), sum(errors[1]) / len(errors[1])))
-traces()
