@@ -56,7 +56,9 @@ static int read_pipeline(struct import *in, int64_t pipe)
     if (pipe == 1 && chunks > 1)
         return fail("%s: virtual stages need pipeline_model_parallel_size", in->where);
     p->parallel.pipeline_schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    int64_t cut = p->parallel.expert_tensor;
     knob_follow(p, NULL, NULL);
+    p->parallel.expert_tensor = cut;            /* read before */
     p->parallel.virtual_stages = chunks;
     p->parallel.first_stage_less = import_has(in, "account_for_embedding_in_pipeline_split");
     p->parallel.last_stage_less = import_has(in, "account_for_loss_in_pipeline_split");

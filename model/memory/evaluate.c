@@ -518,7 +518,7 @@ static json_t *first_over_json(const struct evaluation *e)
 
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
 {
-    char label[160];
+    char label[KNOB_LABEL];
 
     knob_label(p, label, sizeof label);
     return json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "label", label, "fits", e->m.fits,

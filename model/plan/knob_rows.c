@@ -258,7 +258,7 @@ static const struct knob rows[] = {
       .ds = { .cells = DS, "expert_parallel", "autoep_size" }, .label = ", expert %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.expert-parallel-degree"), .about = "ranks that share out each block's experts: data-, context- and tensor-parallel ones" },
     { "parallel", "expert_tensor", INT(parallel.expert_tensor, 1, 1 << 12, 1), .cells = MEGATRON, .everywhere = true,
-      USUAL(expert_tensor, "parallel.tensor"), IDLE(whole_experts), .label = ", experts' tensor %.0f", .about = "tensor-parallel ranks that cut each expert: 1, or parallel.tensor" },
+      FOLLOWS(expert_tensor, "parallel.tensor"), IDLE(whole_experts), .label = ", experts' tensor %.0f", .about = "tensor-parallel ranks that cut each expert: 1, or parallel.tensor" },
     { "parallel", "expert_imbalance", REAL(parallel.expert_imbalance, 1, 1 << 10, 1), .cells = FSDP2 | MEGATRON | DS,
       .ds = { .cells = DS, "dpx" }, IDLE(expert), .label = " x %g rows", NOT_ACCELERATE(1),
       TITAN_HAS(1, "how tokens spread over experts is no option of it"),
@@ -410,7 +410,7 @@ static const struct knob rows[] = {
       .about = "forward and backward of layers are captured once and replayed: by Megatron-core (local) or by Transformer Engine" },
     { "megatron", "cuda_graph_scope", LIST(megatron.cuda_graph_scope, scope_words), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, IDLE(graphs),
       .about = "what of a layer: attn, mlp, moe, moe_router, moe_preprocess; null: all of it; full_iteration: a step's passes as one graph" },
-    { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline),
+    { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline), .say = knob_say_layout,
       .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 
     { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,

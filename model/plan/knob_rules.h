@@ -95,6 +95,7 @@ int knob_say_sharding(const struct plan *p, char *to, size_t size);
 int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
 int knob_say_sequence(const struct plan *p, char *to, size_t size);
 int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
+int knob_say_layout(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
 int knob_say_form(const struct plan *p, char *to, size_t size);
 int knob_say_graphs(const struct plan *p, char *to, size_t size);

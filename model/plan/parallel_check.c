@@ -353,8 +353,20 @@ static int check_deterministic_stage(const struct plan *p, const char *where)
     return 0;
 }
 
+static int check_passes(const struct plan *p, const char *where)
+{
+    int64_t chunks = p->parallel.virtual_stages, most = PIPELINE_MOST_PASSES / chunks;
+
+    if (p->accumulation <= most)
+        return 0;
+    return fail("%s: accumulation: a pipeline of %" PRId64 " chunk%s a rank is planned with at most %" PRId64 " micro-steps, not %" PRId64, where,
+                chunks, chunks == 1 ? "" : "s", most, p->accumulation);
+}
+
 static int check_pipeline(const struct plan *p, const char *where)
 {
+    if (check_passes(p, where) < 0)
+        return -1;
     if (p->dialect == DIALECT_MEGATRON)
         return megatron_check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);
     if (p->dialect == DIALECT_DEEPSPEED)

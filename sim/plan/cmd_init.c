@@ -125,7 +125,7 @@ static json_t *commented(const struct plan *p, const struct search_args *a)
 {
     json_t *plain = plan_to_json(p), *doc = json_object();
     const struct knob *k;
-    char text[640], label[160];
+    char text[640], label[KNOB_LABEL];
 
     knob_label(p, label, sizeof label);
     snprintf(text, sizeof text, "%s; keys that begin with // are comments; omitted keys take their defaults", label);

@@ -28,7 +28,7 @@
 static void print_found(const struct search_result *r, int64_t i, const char *label, FILE *to)
 {
     const struct found *f = &r->found[i];
-    char words[160];
+    char words[KNOB_LABEL];
 
     knob_label(&f->plan, words, sizeof words);
     fprintf(to, "%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
@@ -41,7 +41,7 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
 {
     const struct found *f = k->found;
     const char *old = ranking_deprecated(&f->plan);
-    char words[160], interval[48], slower[48] = "", training[96];
+    char words[KNOB_LABEL], interval[48], slower[48] = "", training[96];
 
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
@@ -100,7 +100,7 @@ static int print_training(const struct money_question *money, const struct plan 
 
 static void print_nearest(const struct search_options *o, const struct found *f, FILE *to)
 {
-    char label[160], what[300], text[SEARCH_SENTENCE];
+    char label[KNOB_LABEL], what[300], text[SEARCH_SENTENCE];
     struct lack l;
 
     if (!search_nearest_lacks(f, &l))

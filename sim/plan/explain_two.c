@@ -421,7 +421,7 @@ static void print_crossing(const struct explained *p, const struct explained *q,
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
 {
     json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *rows;
-    char first[160], second[160];
+    char first[KNOB_LABEL], second[KNOB_LABEL];
 
     knob_label(&p->plan, first, sizeof first);
     knob_label(&q->plan, second, sizeof second);

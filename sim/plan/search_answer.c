@@ -37,7 +37,7 @@ static json_t *full_json(const struct plan *p, const struct money_question *mone
 
 static json_t *brief_json(const struct found *f)
 {
-    char words[160];
+    char words[KNOB_LABEL];
 
     knob_label(&f->plan, words, sizeof words);
     return json_pack("{s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", words, "what", words, "strategy", strategy_name(f->plan.strategy),

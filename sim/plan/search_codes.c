@@ -233,7 +233,7 @@ const char *search_codes_changes(const struct plan *p)
 
 static void words(const struct search_result *r, const struct offer *of, char *to, size_t size)
 {
-    char label[160];
+    char label[KNOB_LABEL];
     int n;
 
     knob_label(&of->plan, label, sizeof label);
@@ -266,7 +266,7 @@ void search_codes_words(const struct search_options *o, const struct search_resu
 
 static json_t *offer_json(const struct search_result *r, const struct offer *of)
 {
-    char text[SEARCH_SENTENCE], label[160];
+    char text[SEARCH_SENTENCE], label[KNOB_LABEL];
 
     words(r, of, text, sizeof text);
     knob_label(&of->plan, label, sizeof label);

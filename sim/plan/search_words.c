@@ -130,7 +130,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
 {
     const struct found *fastest = &r->found[0];
     bool others_wait = false;
-    char words[160];
+    char words[KNOB_LABEL];
     int n;
 
     for (int64_t i = 1; i < n_ideas; i++)
@@ -158,7 +158,7 @@ bool search_second_is_plain(const struct ranked *of, int64_t n)
 /* What speaks for a less usual plan: the plainer one beside it is tight, and what is plainer and has room takes longer. */
 static void plainer_words(const struct search_result *r, const struct ranked *of, int64_t n, char *to, size_t size)
 {
-    char label[160];
+    char label[KNOB_LABEL];
     size_t at;
 
     if (!search_second_is_plain(of, n))
@@ -180,7 +180,7 @@ static void plainer_words(const struct search_result *r, const struct ranked *of
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
 {
     int64_t next = best_other(of, n);
-    char mine[160], other[160], parts[300];
+    char mine[KNOB_LABEL], other[KNOB_LABEL], parts[300];
 
     to[0] = '\0';
     if (n == 0)

@@ -68,21 +68,32 @@ int64_t bounds_activations(const struct plan *p, const struct program *g)
     return blocks + head->peak[MEM_ACTIVATIONS] + head->peak[MEM_TEMPORARIES];
 }
 
+static int64_t of_block(const struct model *m, int64_t block, bool experts)
+{
+    const struct tensor *t = &m->tensors[model_block_first(m, block)];
+    int64_t sum = 0;
+
+    for (int i = 0, n = model_block_tensors(m, block); i < n; i++)
+        sum += !experts || role_is_of_experts(t[i].role) ? t[i].numel : 0;
+    return sum;
+}
+
 /* Parameters of the first stage's blocks; of all of the model without a pipeline.  `experts`: of experts that are shared out. */
 static int64_t params_of(const struct plan *p, bool experts)
 {
     const struct model *m = &p->model;
-    int64_t blocks = 0, block = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
+    int64_t sum = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation,
                              (int)p->megatron.microbatch_group_size_per_vp_stage };
 
     if (ranks == 1 && !experts)
         return m->params;
-    for (int c = 0; c < chunks; c++)
-        blocks += local_share_stage_of(p, ranks * chunks, pipeline_stage(&pipe, 0, c)).blocks;
-    for (int t = m->block0; t < m->block0 + m->per_block; t++)
-        block += !experts || role_is_of_experts(m->tensors[t].role) ? m->tensors[t].numel : 0;
-    return blocks * block;
+    for (int c = 0; c < chunks; c++) {
+        struct local_stage stage = local_share_stage_of(p, ranks * chunks, pipeline_stage(&pipe, 0, c));
+        for (int64_t b = stage.first; b < stage.first + stage.blocks; b++)
+            sum += of_block(m, b, experts);
+    }
+    return sum;
 }
 
 /* Ranks over which what is kept between steps is divided: parameters, and the optimizer's states. */

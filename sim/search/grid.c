@@ -14,6 +14,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/optimizer_choice.h"
+#include "model/plan/pipeline_layout.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/found.h"
@@ -145,14 +146,32 @@ static const struct { enum pipeline_kind kind; int64_t chunks; } schedules[] = {
     { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 }, { PIPELINE_ZBV, 2 },
 };
 
-/* Megatron-LM's layers must divide by the stages: the embedding and the head count as one each where only then they do
- * (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split). */
-static void count_ends_as_layers(struct plan *p)
+/* A layout of stages that are as even as can be where embedding and loss take a block's place each.  What is over goes to the stages before
+ * the last: the first ones hold the most micro-steps, and the last one's head takes longer than a block.  Not where a stage would be empty. */
+static void lay_out(struct plan *p, int64_t stages)
+{
+    struct pipeline_layout l = { .stages = (int)stages, .layers = p->model.layers };
+    int64_t each = (p->model.layers + 2) / stages, over = (p->model.layers + 2) % stages;
+
+    if (stages > LAYOUT_STAGES || each < 1 || stages < 3)
+        return;
+    for (int64_t s = 0; s < stages; s++)
+        l.blocks[s] = each + (s < stages - 1 && s >= stages - 1 - over) - (s == 0 || s == stages - 1);
+    if (pipeline_layout_text(&l, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout) < 0)
+        p->megatron.pipeline_layout[0] = '\0';
+}
+
+/* Megatron-LM's layers must divide by the stages.  Where they do only with the embedding and the head as one each, these count
+ * (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split); else the stages are laid out. */
+static void divide_layers(struct plan *p)
 {
     int64_t stages = p->parallel.pipeline * p->parallel.virtual_stages;
-    bool counts = p->model.layers % stages != 0 && (p->model.layers + 2) % stages == 0;
+    bool even = p->model.layers % stages == 0, counts = !even && (p->model.layers + 2) % stages == 0;
 
     p->parallel.first_stage_less = p->parallel.last_stage_less = counts;
+    p->megatron.pipeline_layout[0] = '\0';
+    if (!even && !counts)
+        lay_out(p, stages);
 }
 
 /* All schedules of one factorisation; without a pipeline there is none to choose. */
@@ -164,7 +183,7 @@ static int take_schedules(struct grid *g, struct plan *p, int variant)
         p->parallel.pipeline_schedule = schedules[i].kind;
         p->parallel.virtual_stages = schedules[i].chunks;
         if (p->dialect == DIALECT_MEGATRON)
-            count_ends_as_layers(p);
+            divide_layers(p);
         rc = offer(g, p, variant * all + i);
     }
     return rc;
@@ -413,12 +432,26 @@ static int64_t run_all(struct grid *g)
     return g->from;
 }
 
-/* Nothing fits: of those of which only a bound is known, all that may lack less than the nearest does. */
-static int find_nearest(struct grid *g)
+/* Of those of which only a bound is known, all that may lack less than the nearest does. */
+static int measure_nearest(struct grid *g, struct cost_cache *cache)
 {
     struct coll_memo memo = { 0 };
     double least = INFINITY;
 
+    for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
+        struct found *f = &g->found[i];
+        if (!may_go_on(g, g->n, g->n))
+            return stopped();
+        if (f->at_least && assess(g, f, true, cache, &memo) < 0)
+            return -1;
+        least = fmin(least, f->over);
+    }
+    return 0;
+}
+
+/* Nothing fits: what lacks least. */
+static int find_nearest(struct grid *g)
+{
     g->collects = true;
     g->considered = 0;
     if (g->same_cut > 0 && take_cells(g) < 0)
@@ -427,17 +460,13 @@ static int find_nearest(struct grid *g)
         g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
         g->found[g->n++] = g->cut[i];
     }
-    if (g->n > 1)
-        qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
-    for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
-        struct found *f = &g->found[i];
-        if (!may_go_on(g, g->n, g->n))
-            return stopped();
-        if (f->at_least && assess(g, f, true, NULL, &memo) < 0)
-            return -1;
-        least = fmin(least, f->over);
-    }
-    return 0;
+    if (g->n == 0)
+        return 0;
+    qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
+    struct cost_cache *cache = cost_cache_new(&g->found[0].plan);
+    int rc = measure_nearest(g, cache);
+    cost_cache_free(cache);
+    return rc;
 }
 
 static int64_t cut_by_memory(const struct grid *g) { return g->ncut + g->same_cut; }
@@ -448,9 +477,9 @@ static int answer(struct grid *g, struct search_result *out)
 
     if (!g->considered)
         return fail("nothing to search: %s", g->refusal[0] ? g->refusal : "no micro-batch divides the global batch on any grid");
+    out->considered = g->considered;
     if ((evaluated = run_all(g)) < 0)
         return -1;
-    out->considered = g->considered;
     out->grid = g->shared;
     out->cut = cut_by_memory(g);
     out->cut_by_time = g->n - evaluated;
@@ -458,8 +487,12 @@ static int answer(struct grid *g, struct search_result *out)
     g->n = evaluated;
     for (int64_t i = 0; i < g->n; i++)
         out->nfit += g->found[i].fits;
-    if (!out->nfit && find_nearest(g) < 0)
-        return -1;
+    if (!out->nfit) {
+        if (find_nearest(g) < 0)
+            return -1;
+        for (int64_t i = 0; i < g->n; i++)      /* HOPELESS may leave out what fits */
+            out->nfit += g->found[i].fits;
+    }
     if (g->n > 1)
         qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
@@ -519,6 +552,11 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
     }
     if (any)
         search_free(&grid);
+    else if (grid.considered > 0) {         /* there are grids, and they could not be looked at */
+        if (rc == 0)
+            search_free(out);
+        return fail("%s", none);
+    }
     return rc < 0 ? fail("%s", why) : 0;
 }
 

@@ -128,7 +128,7 @@ void lack_more_gpus(const struct plan *p, const struct search_options *o, char *
 {
     int64_t per = p->cluster.gpus_per_node, nodes = 0;
     struct plan way[WAYS];
-    char ignored[256], label[160];
+    char ignored[256], label[KNOB_LABEL];
     int n = ways_of(p, o, way), shards = 0, found = 0;
 
     for (int i = 0; i < n; i++)

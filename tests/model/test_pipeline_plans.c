@@ -448,6 +448,36 @@ static void a_tied_embedding_is_added_up_as_shards(void **state)
         }
 }
 
+/* A schedule numbers its messages in 16 bits: the longest steps that are planned have numbers for all of theirs, in every dialect. */
+static void the_longest_step_has_an_event_for_each_message(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        plan_of(&p, "llama-3.1-8b", 8, 4, i ? STRAT_ZERO1 : STRAT_FSDP, i ? DIALECT_MEGATRON : DIALECT_TORCH, DT_BF16);
+        p.parallel.pipeline = 2;
+        p.parallel.virtual_stages = 2;
+        p.parallel.first_stage_less = p.parallel.last_stage_less = 0;
+        p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
+        p.shard_group = p.cluster.world_size / 2;
+        p.sync_every_micro_step = false;
+        p.accumulation = PIPELINE_MOST_PASSES / 2;
+        if (i) {
+            p.kernels = KERNELS_TE;
+            p.megatron.overlap_grad_reduce = p.megatron.overlap_param_gather = true;
+        }
+        p.megatron.microbatch_group_size_per_vp_stage = 2;
+        plan_resolve(&p);
+        assert_int_equal(plan_check(&p, "t"), 0);
+        assert_int_equal(lower(&p, 1, &s), 0);
+        schedules_free(&s);
+        p.accumulation += 2;
+        plan_refused(&p, "a pipeline of 2 chunks a rank is planned with at most 1536 micro-steps, not 1538");
+        plan_free(&p);
+    }
+}
+
 static void what_does_not_exist_is_refused_by_name(void **state)
 {
     (void)state;
@@ -499,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_stage_of_405b_holds_six_bytes_a_parameter_unsharded),
         cmocka_unit_test(halves_of_backward_add_up),
         cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
+        cmocka_unit_test(the_longest_step_has_an_event_for_each_message),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/pipeline_plans", tests, NULL, NULL);

@@ -370,6 +370,68 @@ static void megatrons_ends_count_as_layers_where_they_must(void **state)
     model_free(&p.m);
 }
 
+/* 61 blocks, which no number of stages divides, and 63 with the ends: 16 stages have 4 each, of which the embedding is one of the first, but
+ * the last, which has 3 with the loss.  The first three have no experts, so what a rank has of the others is no multiple of its first block. */
+static void deepseeks_layers_are_laid_out(void **state)
+{
+    struct problem p;
+    struct search_result r;
+    bool laid_out = false;
+
+    (void)state;
+    problem_init(&p);
+    model_free(&p.m);
+    assert_int_equal(model_load("deepseek-v3", &p.m), 0);
+    assert_int_equal(cluster_load("32x8xh200", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 4096, .global_batch = 256, .strategies = 1u << STRAT_ZERO1, .micro_batch = 1,
+                                   .dialects = 1u << DIALECT_MEGATRON, .kernels = KERNELS_TE, .precision = DT_BF16, .grid = GRID_ONLY, .threads = 1 };
+    r = searched(&p);
+    assert_true(r.nfit > 0);
+    for (int64_t i = 0; i < r.nfit; i++) {
+        const struct plan *q = &r.found[i].plan;
+        assert_bounds_memory(&r.found[i]);
+        assert_true(r.found[i].bound_s <= r.found[i].step_s);
+        if (q->parallel.pipeline == 16 && q->parallel.virtual_stages == 1) {
+            laid_out = true;
+            assert_string_equal(q->megatron.pipeline_layout, "Et*3|(t*4|)*14t*2L");
+        }
+    }
+    assert_true(laid_out);
+    search_free(&r);
+    model_free(&p.m);
+}
+
+/* Mixtures, dense layers first or none: whole experts over many ranks are what a bound must not count whole. */
+static void a_bound_of_a_mixture_is_below_what_it_needs(void **state)
+{
+    static const char *const models[] = { "deepseek-v3", "qwen3-30b-a3b", "mixtral-8x7b" };
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (int tensor = 1; tensor <= 4; tensor *= 4) {
+            struct program g = { 0 };
+            struct evaluation e;
+            struct plan p;
+            plan_of(&p, models[i], 5, 256, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+            p.kernels = KERNELS_TE;
+            p.seq = 4096;
+            p.parallel.tensor = tensor;
+            p.parallel.sequence = tensor > 1;
+            p.parallel.expert = p.model.experts;
+            p.parallel.expert_tensor = 1;
+            p.recompute = RECOMPUTE_FULL;
+            p.shard_group = plan_data_ranks(&p);
+            plan_resolve(&p);
+            assert_int_equal(plan_check(&p, models[i]), 0);
+            assert_int_equal(program_build(&p, &g), 0);
+            assert_int_equal(evaluate_allocated(&p, &e), 0);
+            assert_true(bounds_bytes(&p, &g) <= e.m.ledger.peak.bytes);
+            evaluation_free(&e);
+            program_free(&g);
+            plan_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +442,7 @@ int main(void)
         cmocka_unit_test(deepspeed_shares_experts_out_beside_data_parallelism),
         cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
         cmocka_unit_test(megatrons_ends_count_as_layers_where_they_must),
+        cmocka_unit_test(deepseeks_layers_are_laid_out), cmocka_unit_test(a_bound_of_a_mixture_is_below_what_it_needs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

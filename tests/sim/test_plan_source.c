@@ -313,6 +313,33 @@ static void a_degree_of_one_takes_its_keys_along(void **state)
     plan_free(&q);
 }
 
+#define MIXTURE "{\"dpx_plan\":1,\"model\":\"qwen3-30b-a3b\",\"cluster\":\"8x8xh100\",\"seq\":4096,\"micro_batch\":1,\"strategy\":\"zero1\",\"kernels\":\"te\"," \
+                "\"dialect\":\"megatron\",\"precision\":\"bf16\",\"parallel\":{\"tensor\":2,\"sequence\":true,\"expert\":8%s}}"
+
+/* Experts are cut by the tensor-parallel ranks unless a plan says otherwise (initialize_model_parallel(): expert_tensor_parallel_size), and stay so
+ * whatever else is changed. */
+static void a_change_elsewhere_leaves_experts_as_they_are(void **state)
+{
+    static const struct { const char *said; int64_t is; } of[] = { { "", 2 }, { ",\"expert_tensor\":2", 2 }, { ",\"expert_tensor\":1", 1 } };
+    char text[512];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct plan p, q;
+        snprintf(text, sizeof text, MIXTURE, of[i].said);
+        read_text(text, &p);
+        assert_int_equal(p.parallel.expert_tensor, of[i].is);
+        assert_int_equal(change(text, "clip=1", &q), 0);
+        p.clip = 1;
+        json_t *a = plan_to_json(&p), *b = plan_to_json(&q);
+        assert_true(json_equal(a, b));
+        json_decref(a);
+        json_decref(b);
+        plan_free(&p);
+        plan_free(&q);
+    }
+}
+
 static void a_global_batch_sets_the_accumulation(void **state)
 {
     (void)state;
@@ -400,6 +427,7 @@ int main(void)
         cmocka_unit_test(another_strategy_drops_keys_of_inner_objects),
         cmocka_unit_test(what_is_on_is_switched_off),
         cmocka_unit_test(a_degree_of_one_takes_its_keys_along),
+        cmocka_unit_test(a_change_elsewhere_leaves_experts_as_they_are),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
         cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/room.h"
 
-enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1, MOST_EVENTS = 1 << 14 };      /* in each of a schedule's parts; sched_event() has 2^16 - 1 for all */
+enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1 };
 
 struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
 {
@@ -99,9 +99,6 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
-    if (events > MOST_EVENTS)
-        return fail("a pipeline of %d chunks a rank is lowered with at most %d micro-steps: reduce accumulation",
-                    o->pipe.chunks, MOST_EVENTS / DIRECTIONS / o->pipe.chunks);
     o->event = calloc((size_t)events, sizeof *o->event);
     o->all = pipeline_acts(&o->pipe, code);
     o->acts = &o->all[o->pipe.rank];
