@@ -10,7 +10,14 @@
 #include "base/notes.h"
 #include "model/exchange/megatron_layers.h"
 
-static bool makes_model(const struct import *in) { return import_has(in, "num_layers") && !import_has(in, "partly_stated"); }
+/* Options of parallelism and training alone make none. */
+static bool makes_model(const struct import *in)
+{
+    return (import_has(in, "num_layers") || import_has(in, "hidden_size")) && !import_has(in, "partly_stated");
+}
+
+/* What is left out is the command line's default; a recipe in sections leaves it to the class that it is made from. */
+static bool takes_defaults(const struct import *in) { return makes_model(in) && !import_has(in, "in_sections"); }
 
 struct size { const char *name; int64_t is, usual; };
 
@@ -68,6 +75,45 @@ static int check_layers(const struct import *in, bool makes)
 
 static bool is_oss(const struct model *m) { return !strcmp(m->family, "gpt_oss"); }
 
+const char *megatron_activation(const struct model *m)
+{
+    if (is_oss(m))
+        return "--quick-geglu";
+    if (m->mlp == MLP_GATED)
+        return m->act == ACT_SILU ? "--swiglu" : NULL;
+    return m->act == ACT_RELU2 ? "--squared-relu" : m->act == ACT_GELU || m->act == ACT_GELU_TANH ? "" : NULL;
+}
+
+bool megatron_adds_one_to_norms(const struct model *m) { return !strcmp(m->family, "nemotron"); }
+
+bool megatron_scales_rope(const struct model *m)
+{
+    const json_t *type = json_object_get(m->rope_scaling, "rope_type");
+
+    return m->position == POS_ROPE && json_is_string(type) && !strcmp(json_string_value(type), "llama3");
+}
+
+static double scaling(const struct model *m, const char *key, double usual)
+{
+    const json_t *v = json_object_get(m->rope_scaling, key);
+
+    return v ? json_number_value(v) : usual;
+}
+
+/* But for rounding: --rotary-base is a whole number, starcoder2's 999999.44. */
+static bool is_about(double a, double b)
+{
+    double most = 1e-6 * (a > b ? a : b);
+
+    return a - b <= most && b - a <= most;
+}
+
+bool megatron_scales_rope_as_is(const struct model *m)
+{
+    return is_about(scaling(m, "factor", 8), 8) && is_about(scaling(m, "low_freq_factor", 1), 1) && is_about(scaling(m, "high_freq_factor", 4), 4) &&
+           is_about(scaling(m, "original_max_position_embeddings", 8192), 8192);
+}
+
 /* window_size (keys before a query's own, behind it): "128,0", or a list.  -1: neither. */
 static int64_t window_of(const json_t *v)
 {
@@ -103,14 +149,21 @@ static int check_windows(const struct import *in, bool makes)
     return 0;
 }
 
+/* arguments.py, validate_args(): with SwiGLU two thirds of 4 hidden, a multiple of 64. */
+static int64_t usual_ffn(const struct import *in)
+{
+    return import_has(in, "swiglu") ? in->p->model.hidden / 24 * 64 : 4 * in->p->model.hidden;
+}
+
 int megatron_check_sizes(const struct import *in)
 {
     const struct model *m = &in->p->model;
     bool makes = makes_model(in) && m->experts > 0;
+    int64_t ffn = takes_defaults(in) && !import_has(in, "ffn_hidden_size") ? usual_ffn(in) : m->ffn;
     const struct size of[] = {
         { "num_layers", m->layers, m->layers }, { "hidden_size", m->hidden, m->hidden }, { "ffn_hidden_size", m->ffn, m->ffn },
         { "num_attention_heads", m->heads, m->heads }, { "num_query_groups", m->kv_heads, m->kv_heads }, { "num_experts", m->experts, m->experts },
-        { "moe_router_topk", m->experts_used, makes ? 2 : m->experts_used }, { "moe_ffn_hidden_size", m->expert_ffn, makes ? m->ffn : m->expert_ffn },
+        { "moe_router_topk", m->experts_used, makes ? 2 : m->experts_used }, { "moe_ffn_hidden_size", m->expert_ffn, makes ? ffn : m->expert_ffn },
         { "moe_shared_expert_intermediate_size", m->shared_ffn, makes ? 0 : m->shared_ffn },
     };
 
@@ -139,21 +192,16 @@ int megatron_check_routers(const struct import *in)
     return 0;
 }
 
-static double scaling(const struct model *m, const char *key, double usual)
-{
-    const json_t *v = json_object_get(m->rope_scaling, key);
-
-    return v ? json_number_value(v) : usual;
-}
-
 /* Numbers that no size and no time depends on: another model's are named.  What is left out of options that make a model is Megatron-LM's
  * default, where that is known. */
-static void say_numbers(const struct import *in)
+static int say_numbers(const struct import *in)
 {
     const struct model *m = &in->p->model;
-    bool makes = makes_model(in), rope = m->position == POS_ROPE, latent = m->kv_rank > 0, grouped = m->route_groups > 1;
+    bool makes = takes_defaults(in), rope = m->position == POS_ROPE, latent = m->kv_rank > 0, grouped = m->route_groups > 1;
     const struct { const char *name; bool counts, left_out; double is, usual; } of[] = {
+        { "norm_epsilon", true, makes, m->norm_eps, 1e-5 },
         { "rotary_base", rope, makes, m->rope_theta, 10000 },
+        { "rotary_percent", rope && !latent, makes, (double)m->rotary_dim / (double)m->head_dim, 1 },
         { "moe_router_topk_scaling_factor", m->experts > 0, makes, m->route_groups > 0 ? m->route_scale : 1, 1 },
         { "moe_router_group_topk", m->experts > 0, makes && grouped, grouped ? (double)m->route_best : 0, 0 },
         { "rotary_scaling_factor", latent, false, scaling(m, "factor", 1), 1 },
@@ -164,51 +212,142 @@ static void say_numbers(const struct import *in)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const json_t *v = json_object_get(in->from, of[i].name);
         double said = v ? json_number_value(v) : of[i].usual;
-        if (!of[i].counts || (v ? !json_is_number(v) : !of[i].left_out) || (said >= of[i].is && said <= of[i].is))
+        if (v && !json_is_number(v))
+            return fail("%s: %s: expected a number", in->where, of[i].name);
+        if (!of[i].counts || (!v && !of[i].left_out) || is_about(said, of[i].is))
             continue;
         notes_say("%s: %s: %g%s, but %s has %g: sizes and times are the same, what is computed is not", in->where, of[i].name, said,
                   v ? "" : " where it is left out", m->name, of[i].is);
     }
+    return 0;
 }
 
-int megatron_check_kind(const struct import *in)
+/* The same of options without a number. */
+static void say_flags(const struct import *in)
 {
     const struct model *m = &in->p->model;
-    bool oss = is_oss(m);
+    const struct { const char *name; bool is; } of[] = {
+        { "apply_layernorm_1p", megatron_adds_one_to_norms(m) }, { "use_rope_scaling", megatron_scales_rope(m) }, { "rotary_interleaved", false },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of && takes_defaults(in); i++)
+        if (import_has(in, of[i].name) != of[i].is)
+            notes_say("%s: %s: %s, but %s %s it: sizes and times are the same, what is computed is not", in->where, of[i].name,
+                      of[i].is ? "left out" : "given", m->name, of[i].is ? "has" : "does not have");
+    if (takes_defaults(in) && import_has(in, "use_rope_scaling") && megatron_scales_rope(m) && !megatron_scales_rope_as_is(m))
+        notes_say("%s: use_rope_scaling: pretrain_gpt.py scales by 8 from 8192 positions on, whatever rope_scaling_factor says, but %s has factor %g: sizes "
+                  "and times are the same, what is computed is not", in->where, m->name, scaling(m, "factor", 8));
+}
+
+/* Without group_query_attention num_query_groups is not looked at; with it, it is 1 where it is left out. */
+static int check_groups(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    bool grouped = import_has(in, "group_query_attention");
+    const struct size groups = { "num_query_groups", m->kv_heads, 1 };
+
+    if (m->kv_rank > 0)
+        return grouped ? fail("%s: group_query_attention: Megatron-LM: \"Group query attention is mutually exclusive with multi latent attention.\": leave "
+                              "it out", in->where) : 0;
+    if (!takes_defaults(in))
+        return 0;
+    if (!grouped && m->kv_heads != m->heads)
+        return fail("%s: group_query_attention: missing: without it Megatron-LM has a key/value head for each of the %" PRId64 " attention heads, but %s "
+                    "has %" PRId64 ": --group-query-attention --num-query-groups %" PRId64, in->where, m->heads, m->name, m->kv_heads, m->kv_heads);
+    return grouped ? check_sizes(in, &groups, 1) : 0;
+}
+
+/* Sizes whose defaults follow from others: a dense layer's width, a head's. */
+static int check_widths(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    bool makes = takes_defaults(in), dense = m->experts == 0 || model_blocks_differ(m);
+    const struct size of[] = {
+        { "ffn_hidden_size", m->ffn, makes && dense ? usual_ffn(in) : m->ffn },
+        { "kv_channels", m->head_dim, makes ? m->hidden / m->heads : m->head_dim },
+    };
+
+    return check_sizes(in, of, m->kv_rank > 0 ? 1 : 2);
+}
+
+/* add_qkv_bias is of q, k and v alone; biases of all linear layers, which are there unless disable_bias_linear takes them away, are theirs too. */
+static int check_biases(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    bool given = import_has(in, "add_qkv_bias"), all = !import_has(in, "disable_bias_linear");
+
+    if (m->kv_rank > 0 || !makes_model(in) || (!given && !takes_defaults(in)) || (given || all) == m->qkv_bias)
+        return 0;
+    return fail("%s: add_qkv_bias: %s %s biases of q, k and v: %s it these options make another model", in->where, m->name,
+                m->qkv_bias ? "has" : "does not have", m->qkv_bias ? "without" : "with");
+}
+
+/* A table of learned positions has as many rows as max_position_embeddings says. */
+static int check_positions(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    const struct size rows = { "max_position_embeddings", m->positions, m->positions };
+    int64_t most;
+
+    if (import_integer(in, "max_position_embeddings", in->p->seq, &most) < 0)
+        return -1;
+    if (most < in->p->seq)
+        return fail("%s: max_position_embeddings: %" PRId64 " are fewer than seq_length, %" PRId64, in->where, most, in->p->seq);
+    return m->position == POS_LEARNED && makes_model(in) ? check_sizes(in, &rows, 1) : 0;
+}
+
+static int check_flags(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    const char *act = megatron_activation(m);
+    bool oss = is_oss(m), rope = import_says(in, "position_embedding_type", "rope") || import_has(in, "use_rotary_position_embeddings");
+    bool learned = !rope && (!import_has(in, "position_embedding_type") || import_says(in, "position_embedding_type", "learned_absolute"));
     const struct { const char *option; bool given, is; } of[] = {
-        { "swiglu", import_has(in, "swiglu"), m->mlp == MLP_GATED && !oss },
+        { "swiglu", import_has(in, "swiglu"), act && !strcmp(act, "--swiglu") },
         { "quick_geglu", import_has(in, "quick_geglu"), oss },
+        { "squared_relu", import_has(in, "squared_relu"), act && !strcmp(act, "--squared-relu") },
         { "softmax_type learnable", import_says(in, "softmax_type", "learnable"), oss },
         { "glu_linear_offset", import_has(in, "glu_linear_offset"), oss },
         { "activation_func_clamp_value", import_has(in, "activation_func_clamp_value"), oss },
         { import_has(in, "normalization") ? "normalization RMSNorm" : "normalization RMSNorm (left out it is LayerNorm)", import_says(in, "normalization", "RMSNorm"),
           m->norm == NORM_RMS },
-        { "position_embedding_type rope", import_says(in, "position_embedding_type", "rope") || import_has(in, "use_rotary_position_embeddings"),
-          m->position == POS_ROPE },
+        { "position_embedding_type rope", rope, m->position == POS_ROPE },
+        { "position_embedding_type learned_absolute", learned, m->position == POS_LEARNED },
         { "untie_embeddings_and_output_weights", import_has(in, "untie_embeddings_and_output_weights"), !m->tied },
         { "disable_bias_linear", import_has(in, "disable_bias_linear"), !m->mlp_bias && !oss },
         { "num_experts", import_has(in, "num_experts"), m->experts > 0 },
         { "multi_latent_attention", import_has(in, "multi_latent_attention"), m->kv_rank > 0 },
         { "qk_layernorm", import_has(in, "qk_layernorm"), m->qk_norm || m->kv_rank > 0 },
     };
-    int64_t vocab, positions;
 
-    if (import_integer(in, "vocab_size", m->vocab, &vocab) < 0 || import_integer(in, "max_position_embeddings", in->p->seq, &positions) < 0)
-        return -1;
-    if (vocab != m->vocab)
-        return fail("%s: vocab_size: %" PRId64 ", but %s has %" PRId64, in->where, vocab, m->name, m->vocab);
-    if (positions < in->p->seq)
-        return fail("%s: max_position_embeddings: %" PRId64 " are fewer than seq_length, %" PRId64, in->where, positions, in->p->seq);
-    for (size_t i = 0; i < sizeof of / sizeof *of && makes_model(in); i++)
+    if (!makes_model(in))
+        return 0;
+    if (!act)
+        return fail("%s: model: %s has an activation that no option of Megatron-LM states: GELU, --swiglu, --squared-relu", in->where, m->name);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (of[i].given != of[i].is)
-            return fail("%s: %s: %s %s it: without that these options make another model", in->where, of[i].option, m->name,
-                        of[i].is ? "has" : "does not have");
+            return fail("%s: %s: %s %s it these options make another model", in->where, of[i].option, m->name,
+                        of[i].is ? "has it: without" : "does not have it: with");
+    return 0;
+}
+
+int megatron_check_kind(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    const struct size vocab = { "vocab_size", m->vocab, m->vocab };
+    bool oss = is_oss(m);
+
+    if (check_sizes(in, &vocab, 1) < 0 || check_positions(in) < 0 || check_flags(in) < 0 || check_biases(in) < 0 || check_groups(in) < 0 ||
+        check_widths(in) < 0)
+        return -1;
     if (!oss && import_has(in, "softmax_type") && !import_says(in, "softmax_type", "vanilla"))
         return fail("%s: softmax_type: attention sinks are modelled of gpt_oss alone: vanilla", in->where);
     if (oss && makes_model(in) && !import_has(in, "no_bias_dropout_fusion"))
         return fail("%s: no_bias_dropout_fusion: missing: Megatron-LM: \"bias_dropout_fusion is not supported in TEGroupedMLP when add_bias_linear=True\"", in->where);
     if (check_latent(in, makes_model(in)) < 0 || check_windows(in, makes_model(in)) < 0)
         return -1;
-    say_numbers(in);
+    if (say_numbers(in) < 0)
+        return -1;
+    say_flags(in);
     return check_layers(in, makes_model(in));
 }

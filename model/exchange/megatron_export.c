@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/exchange/megatron_graphs.h"
+#include "model/exchange/megatron_read.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -203,15 +204,36 @@ static void write_latent(const struct model *m, FILE *to)
 /* gpt_oss: GptOssExperts' sigmoid of 1.702 x, its limit and its "up + 1".  YaRN is no option of pretrain_gpt.py but for latent attention. */
 static void write_sinks(const struct model *m, FILE *to)
 {
-    fprintf(to, "--quick-geglu\n--glu-linear-offset 1.0\n--activation-func-clamp-value 7.0\n--softmax-type learnable\n");
+    fprintf(to, "--glu-linear-offset 1.0\n--activation-func-clamp-value 7.0\n--softmax-type learnable\n");
     fprintf(to, "--window-size %" PRId64 ",0\n--window-attn-skip-freq %" PRId64 "\n--no-bias-dropout-fusion\n", m->window, m->full_every);
     if (m->rope_scaling)
         notes_say("dpx: export to megatron: rope_scaling: pretrain_gpt.py has no option for it here: Megatron-LM's post_training models have (--enable-gpt-oss)");
 }
 
+/* gpt_builders.py passes on whether frequencies are scaled as Llama 3.1's, and no factor. */
+static void write_positions(const struct model *m, FILE *to)
+{
+    bool scaled = megatron_scales_rope(m), own = m->kv_rank > 0 || !strcmp(m->family, "gpt_oss");
+
+    fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
+    if (m->position != POS_ROPE)
+        return;
+    fprintf(to, "--rotary-base %.0f\n", m->rope_theta);
+    if (m->rotary_dim != m->head_dim && m->kv_rank == 0)
+        fprintf(to, "--rotary-percent %.10g\n", (double)m->rotary_dim / (double)m->head_dim);
+    flag(to, scaled, "--use-rope-scaling");
+    if (scaled && !megatron_scales_rope_as_is(m))
+        notes_say("dpx: export to megatron: rope_scaling: %s has factor %g from %g positions on, which no option says: --use-rope-scaling of pretrain_gpt.py has 8 "
+                  "from 8192 on", m->name, scaling(m, "factor", 8), scaling(m, "original_max_position_embeddings", 8192));
+    if (m->rope_scaling && !scaled && !own)
+        notes_say("dpx: export to megatron: rope_scaling: pretrain_gpt.py has no option for the one of %s: its positions would not be scaled", m->name);
+}
+
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
+    bool oss = !strcmp(m->family, "gpt_oss");
+
     number(to, "--num-layers", m->layers);
     number(to, "--hidden-size", m->hidden);
     number(to, "--ffn-hidden-size", m->ffn);
@@ -221,18 +243,17 @@ static void write_model(const struct model *m, int64_t seq, FILE *to)
         number(to, "--num-query-groups", m->kv_heads);
     if (m->head_dim * m->heads != m->hidden && m->kv_rank == 0)
         number(to, "--kv-channels", m->head_dim);
-    number(to, "--max-position-embeddings", m->context > seq ? m->context : seq);
+    number(to, "--max-position-embeddings", m->position == POS_LEARNED ? m->positions : m->context > seq ? m->context : seq);
     number(to, "--vocab-size", m->vocab);
-    bool oss = !strcmp(m->family, "gpt_oss");
-
-    flag(to, m->mlp == MLP_GATED && !oss, "--swiglu");
+    flag(to, *megatron_activation(m), megatron_activation(m));
     if (oss)
         write_sinks(m, to);
     flag(to, m->norm == NORM_RMS, "--normalization RMSNorm");
     fprintf(to, "--norm-epsilon %g\n", m->norm_eps);
-    fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
-    if (m->position == POS_ROPE)
-        fprintf(to, "--rotary-base %.0f\n", m->rope_theta);
+    if (m->init_std < 0.02 || m->init_std > 0.02)
+        fprintf(to, "--init-method-std %g\n", m->init_std);
+    flag(to, megatron_adds_one_to_norms(m), "--apply-layernorm-1p");
+    write_positions(m, to);
     flag(to, !m->tied, "--untie-embeddings-and-output-weights");
     flag(to, !m->mlp_bias && !oss, "--disable-bias-linear");
     flag(to, m->qkv_bias && !m->out_bias, "--add-qkv-bias");
@@ -246,6 +267,8 @@ int megatron_export(const struct plan *p, FILE *to)
         return fail("export to megatron: dialect: the plan is for %s", dialect_name(p->dialect));
     if (p->parallel.first_stage_less > 1 || p->parallel.last_stage_less > 1)
         return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
+    if (!megatron_activation(&p->model))
+        return fail("export to megatron: model: %s has an activation that no option of Megatron-LM states: GELU, --swiglu, --squared-relu", p->model.name);
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

@@ -29,6 +29,13 @@ int megatron_check_names(const struct import *in);
  * out does, too.  0, or -1 reported. */
 int megatron_check_sizes(const struct import *in);
 int megatron_check_kind(const struct import *in);
+/* The option that states the model's activation: "--swiglu"; "": none does, it is GELU; NULL: none can. */
+const char *megatron_activation(const struct model *m);
+/* LayerNorm1P (--apply-layernorm-1p); Llama 3's scaling of frequencies (--use-rope-scaling), and whether by the numbers of Llama 3.1, which are
+ * the only ones that pretrain_gpt.py takes. */
+bool megatron_adds_one_to_norms(const struct model *m);
+bool megatron_scales_rope(const struct model *m);
+bool megatron_scales_rope_as_is(const struct model *m);
 /* Routers of a mixture of experts are those that our schedules have. */
 int megatron_check_routers(const struct import *in);
 

@@ -78,7 +78,7 @@ static const struct { const char *key, *option; } same[] = {
     { "micro_batch_size", NULL }, { "global_batch_size", NULL }, { "seq_length", NULL }, { "sequence_length", "seq_length" },
     { "recompute_granularity", NULL }, { "recompute_method", NULL }, { "recompute_num_layers", NULL }, { "recompute_modules", NULL },
     { "hidden_dropout", NULL }, { "attention_dropout", NULL }, { "clip_grad", NULL }, { "optimizer", NULL }, { "bucket_size", "ddp_bucket_size" },
-    { "num_layers", NULL }, { "hidden_size", NULL }, { "ffn_hidden_size", NULL }, { "num_attention_heads", NULL }, { "num_query_groups", NULL },
+    { "num_layers", NULL }, { "hidden_size", NULL }, { "ffn_hidden_size", NULL }, { "num_attention_heads", NULL }, { "num_query_groups", NULL }, { "kv_channels", NULL },
     { "normalization", NULL }, { "position_embedding_type", NULL }, { "make_vocab_size_divisible_by", NULL }, { "transformer_impl", NULL },
     { "cross_entropy_fusion_impl", NULL }, { "num_moe_experts", "num_experts" }, { "expert_model_parallel_size", NULL },
     { "expert_tensor_parallel_size", NULL }, { "moe_router_topk", NULL }, { "moe_ffn_hidden_size", NULL }, { "moe_layer_freq", NULL },
@@ -271,6 +271,7 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     int64_t each = json_integer_value(devices), n = json_is_integer(nodes) ? json_integer_value(nodes) : 1;
     if (json_is_integer(devices))       /* 0: refused by its name */
         json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
+    json_object_set_new(s.out, "in_sections", json_true());
     notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;
 }

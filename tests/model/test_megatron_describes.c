@@ -1,11 +1,12 @@
-/* Options of Megatron-LM that describe a mixture of experts and latent attention: lists of layers, DeepSeek-V3's command line and recipe, what is
- * refused by name and what is listed. */
+/* Options of Megatron-LM that describe a model: lists of layers, DeepSeek-V3's command line and recipe, what is refused by name and what is listed;
+ * of dense models what a line leaves out; and the line of each model that the export can write. */
 #include "tests/model/plans.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/notes.h"
+#include "model/exchange/export.h"
 #include "model/exchange/megatron_layers.h"
 #include "tests/model/megatron_text.h"
 
@@ -62,8 +63,8 @@ static void deep_nesting_is_refused(void **state)
 /* ---- DeepSeek-V3 ---- */
 
 #define SIZES "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 --vocab-size 129280 --max-position-embeddings 163840 "  \
-              "--swiglu --normalization RMSNorm --position-embedding-type rope --rotary-base 10000 --untie-embeddings-and-output-weights "                 \
-              "--disable-bias-linear --qk-layernorm --hidden-dropout 0 --attention-dropout 0 "
+              "--swiglu --normalization RMSNorm --norm-epsilon 1e-6 --position-embedding-type rope --rotary-base 10000 "                                    \
+              "--untie-embeddings-and-output-weights --disable-bias-linear --qk-layernorm --hidden-dropout 0 --attention-dropout 0 "
 #define LATENT "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 "             \
                "--rotary-scaling-factor 40 --mscale 1.0 --mscale-all-dim 1.0 "
 #define EXPERTS "--num-experts 256 --moe-layer-freq ([0]*3+[1]*58) --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "               \
@@ -271,6 +272,227 @@ static void numbers_of_another_model_are_named(void **state)
     }
 }
 
+/* ---- dense models ---- */
+
+#define LLAMA_SIZES "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --max-position-embeddings 131072 --vocab-size 128256 "
+#define FFN "--ffn-hidden-size 14336 "
+#define GROUPS "--group-query-attention --num-query-groups 8 "
+#define LLAMA_KIND "--swiglu --normalization RMSNorm --position-embedding-type rope --rotary-base 500000 --use-rope-scaling "                             \
+                   "--untie-embeddings-and-output-weights --disable-bias-linear "
+#define DENSE_TRAINS "--seq-length 1024 --micro-batch-size 1 --bf16 --hidden-dropout 0 --attention-dropout 0 --use-distributed-optimizer "
+#define LLAMA LLAMA_SIZES FFN GROUPS LLAMA_KIND DENSE_TRAINS
+#define MINITRON "--num-layers 32 --hidden-size 3072 --ffn-hidden-size 9216 --num-attention-heads 24 " GROUPS "--max-position-embeddings 4096 "          \
+                 "--vocab-size 256000 --position-embedding-type rope --untie-embeddings-and-output-weights --disable-bias-linear "
+#define QWEN "--num-layers 24 --hidden-size 896 --ffn-hidden-size 4864 --num-attention-heads 14 --group-query-attention --num-query-groups 2 "            \
+             "--max-position-embeddings 32768 --vocab-size 151936 --swiglu --normalization RMSNorm --norm-epsilon 1e-6 --position-embedding-type rope "    \
+             "--rotary-base 1000000 --disable-bias-linear "
+#define GPT2 "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --seq-length 1024 --micro-batch-size 1 --bf16 "               \
+             "--use-distributed-optimizer "
+#define QWEN3 "--num-layers 28 --hidden-size 1024 --ffn-hidden-size 3072 --num-attention-heads 16 " GROUPS "--vocab-size 151936 --swiglu "                 \
+              "--normalization RMSNorm --norm-epsilon 1e-6 --position-embedding-type rope --rotary-base 1000000 --disable-bias-linear "
+
+/* A line's change, and what is said of it: a refusal, or where it is accepted the one note; NULL: nothing. */
+static void what_a_line_leaves_out_is_held_against_the_model(void **state)
+{
+    static const struct { const char *model, *text; bool accepted; const char *says; } cases[] = {
+        { "llama-3.1-8b", LLAMA, true, NULL },
+        { "llama-3.1-8b", DENSE_TRAINS, true, NULL },
+        { "llama-3.1-8b", DENSE_TRAINS "--kv-channels 64", false, "kv_channels: 64, but llama-3.1-8b has 128" },
+        { "llama-3.1-8b", LLAMA_SIZES FFN "--num-query-groups 8 " LLAMA_KIND DENSE_TRAINS, false,
+          "group_query_attention: missing: without it Megatron-LM has a key/value head for each of the 32 attention heads, but llama-3.1-8b has 8: "
+          "--group-query-attention --num-query-groups 8" },
+        { "llama-3.1-8b", LLAMA_SIZES FFN LLAMA_KIND DENSE_TRAINS, false, "group_query_attention: missing" },
+        { "llama-3.1-8b", LLAMA_SIZES FFN "--group-query-attention " LLAMA_KIND DENSE_TRAINS, false, "num_query_groups: 1 where it is left out, but llama-3.1-8b has 8" },
+        { "llama-3.1-8b", "--hidden-size 4096 " FFN LLAMA_KIND DENSE_TRAINS, false, "group_query_attention: missing" },
+        { "llama-3.1-8b", "--hidden-size 4096 " GROUPS DENSE_TRAINS, false, "swiglu: llama-3.1-8b has it: without it" },
+        { "llama-3.1-8b", LLAMA_SIZES GROUPS LLAMA_KIND DENSE_TRAINS, false, "ffn_hidden_size: 10880 where it is left out, but llama-3.1-8b has 14336" },
+        { "llama-3.1-8b", LLAMA "--kv-channels 128", true, NULL },
+        { "llama-3.1-8b", LLAMA "--kv-channels 64", false, "kv_channels: 64, but llama-3.1-8b has 128" },
+        { "llama-3.1-8b", LLAMA "--squared-relu", false, "squared_relu: llama-3.1-8b does not have it: with it" },
+        { "llama-3.1-8b", LLAMA "--add-qkv-bias", false, "add_qkv_bias: llama-3.1-8b does not have biases of q, k and v: with it" },
+        { "llama-3.1-8b", LLAMA "--norm-epsilon 1e-6", true, "norm_epsilon: 1e-06, but llama-3.1-8b has 1e-05" },
+        { "llama-3.1-8b", LLAMA "--rotary-percent 0.5", true, "rotary_percent: 0.5, but llama-3.1-8b has 1" },
+        { "llama-3.1-8b", LLAMA "--rotary-percent half", false, "rotary_percent: expected a number" },
+        { "llama-3.1-8b", LLAMA "--apply-layernorm-1p", true, "apply_layernorm_1p: given, but llama-3.1-8b does not have it" },
+        { "llama-3.1-8b", LLAMA "--rotary-interleaved", true, "rotary_interleaved: given, but llama-3.1-8b does not have it" },
+        { "llama-2-7b", "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --vocab-size 32000 " LLAMA_KIND DENSE_TRAINS
+          "--rotary-base 10000 --group-query-attention", false, "num_query_groups: 1 where it is left out, but llama-2-7b has 32" },
+        { "minitron-4b", MINITRON "--squared-relu --rotary-percent 0.5 --apply-layernorm-1p " DENSE_TRAINS, true, NULL },
+        { "minitron-4b", MINITRON "--rotary-percent 0.5 --apply-layernorm-1p " DENSE_TRAINS, false, "squared_relu: minitron-4b has it: without it" },
+        { "minitron-4b", MINITRON "--swiglu --squared-relu --rotary-percent 0.5 --apply-layernorm-1p " DENSE_TRAINS, false, "swiglu: minitron-4b does not have it" },
+        { "minitron-4b", MINITRON "--squared-relu --apply-layernorm-1p " DENSE_TRAINS, true, "rotary_percent: 1 where it is left out, but minitron-4b has 0.5" },
+        { "minitron-4b", MINITRON "--squared-relu --rotary-percent 0.5 " DENSE_TRAINS, true, "apply_layernorm_1p: left out, but minitron-4b has it" },
+        { "qwen2.5-0.5b", QWEN "--add-qkv-bias " DENSE_TRAINS, true, NULL },
+        { "qwen2.5-0.5b", QWEN DENSE_TRAINS, false, "add_qkv_bias: qwen2.5-0.5b has biases of q, k and v: without it" },
+        { "qwen3-0.6b", QWEN3 "--qk-layernorm --kv-channels 128 " DENSE_TRAINS, true, NULL },
+        { "qwen3-0.6b", QWEN3 "--qk-layernorm " DENSE_TRAINS, false, "kv_channels: 64 where it is left out, but qwen3-0.6b has 128" },
+        { "qwen3-0.6b", QWEN3 "--kv-channels 128 " DENSE_TRAINS, false, "qk_layernorm: qwen3-0.6b has it" },
+        { "gpt2", GPT2 "--max-position-embeddings 1024", true, NULL },
+        { "gpt2", GPT2 "--max-position-embeddings 1024 --squared-relu", false, "squared_relu: gpt2 does not have it" },
+        { "gpt2", GPT2 "--max-position-embeddings 2048", false, "max_position_embeddings: 2048, but gpt2 has 1024" },
+        { "gpt2", GPT2 "--max-position-embeddings 1024 --position-embedding-type none", false, "position_embedding_type learned_absolute: gpt2 has it" },
+        { "gpt2", GPT2 "--max-position-embeddings 1024 --disable-bias-linear", false, "disable_bias_linear: gpt2 does not have it" },
+        { "deepseek-v3", SIZES LATENT EXPERTS ROUTER TRAINS "--group-query-attention", false, "mutually exclusive with multi latent attention" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan model, p;
+        char why[512] = "";
+        json_t *said = json_array(), *before = notes_divert(said);
+        plan_of(&model, cases[i].model, 0, cases[i].model[0] == 'd' ? 64 : 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+        fail_capture(why, sizeof why);
+        int rc = imported(cases[i].text, "txt", &model, &p);
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        const char *says = rc < 0 ? why : json_string_value(json_array_get(said, 0));
+        if ((rc == 0) != cases[i].accepted || (says != NULL) != (cases[i].says != NULL) || (says && !strstr(says, cases[i].says)) || json_array_size(said) > 1)
+            fail_msg("%zu, %s: %s: \"%s\"", i, cases[i].text, rc < 0 ? "refused" : "accepted", says ? says : "");
+        if (rc == 0)
+            plan_free(&p);
+        json_decref(said);
+        plan_free(&model);
+    }
+}
+
+/* Of a recipe in sections what is left out is the class's that it is made from; what it states is held against the model. */
+static void a_recipe_of_a_dense_model_is_read(void **state)
+{
+    static const char recipe[] =
+        "train:\n  micro_batch_size: 1\nmixed_precision:\n  bf16: true\nmodel:\n  seq_length: 512\n  num_layers: 32\n  hidden_size: 4096\n"
+        "  normalization: RMSNorm\n  position_embedding_type: rope\n  gated_linear_unit: true\n  add_bias_linear: false\n"
+        "  share_embeddings_and_output_weights: false\n";
+    static const struct { const char *more, *says; } cases[] = {
+        { "", NULL }, { "  num_query_groups: 8\n  kv_channels: null\n", NULL }, { "  kv_channels: 64\n", "kv_channels: 64, but" },
+        { "  num_query_groups: 32\n", "num_query_groups: 32, but" }, { "  add_qkv_bias: true\n", "add_qkv_bias: llama-3.1-8b does not have" },
+    };
+    struct plan model, p;
+
+    (void)state;
+    plan_of(&model, "llama-3.1-8b", 0, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char why[512] = "", text[1024];
+        json_t *said = json_array(), *before = notes_divert(said);
+        snprintf(text, sizeof text, "%s%s", recipe, cases[i].more);
+        fail_capture(why, sizeof why);
+        int rc = imported(text, "yaml", &model, &p);
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        if ((rc < 0) != (cases[i].says != NULL) || (cases[i].says && !strstr(why, cases[i].says)))
+            fail_msg("%s: \"%s\"", cases[i].more, why);
+        if (rc == 0) {
+            assert_int_equal(json_array_size(said), 1);         /* that it is a recipe */
+            plan_free(&p);
+        }
+        json_decref(said);
+    }
+    plan_free(&model);
+}
+
+/* The command line of a plan, or NULL: there is none. */
+static char *exported(const struct plan *p, json_t *notes)
+{
+    char *text = NULL, why[512] = "";
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    json_t *before = notes_divert(notes);
+
+    fail_capture(why, sizeof why);
+    int rc = plan_check(p, "t") < 0 ? -1 : export_plan(p, "megatron", to);
+    fail_capture(NULL, 0);
+    notes_divert(before);
+    fclose(to);
+    if (rc == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* The plan is read back, and the import has nothing to add to what the export said. */
+static void comes_back(const struct plan *p, const char *text, const char *name, bool scaled_otherwise)
+{
+    json_t *said = json_array(), *before = notes_divert(said);
+    struct plan back;
+
+    if (imported(text, "txt", p, &back) < 0)
+        fail_msg("%s is not read back: %s", name, text);
+    notes_divert(before);
+    json_t *a = plan_to_json(p), *b = plan_to_json(&back);
+    if (!json_equal(a, b))
+        fail_msg("%s: %s\n%s\n%s", name, text, json_dumps(a, 0), json_dumps(b, 0));
+    if (json_array_size(said) != scaled_otherwise)
+        fail_msg("%s: %s", name, json_dumps(said, 0));
+    json_decref(a);
+    json_decref(b);
+    json_decref(said);
+    plan_free(&back);
+}
+
+static void every_models_command_line_makes_it(void **state)
+{
+    static const struct { const char *model, *has; } lines[] = {
+        { "minitron-4b", "--squared-relu\n" }, { "minitron-4b", "--apply-layernorm-1p\n" }, { "minitron-4b", "--rotary-percent 0.5\n" },
+        { "llama-3.1-8b", "--use-rope-scaling\n" }, { "qwen2.5-7b", "--add-qkv-bias\n" }, { "qwen3-0.6b", "--qk-layernorm\n" },
+        { "qwen3-0.6b", "--kv-channels 128\n" }, { "gpt2", "--position-embedding-type learned_absolute\n" }, { "llama-2-7b", "--disable-bias-linear\n" },
+        { "starcoder2-3b", "--num-query-groups 2\n" }, { "gpt-oss-20b", "--quick-geglu\n" }, { "mixtral-8x7b", "--swiglu\n" },
+    };
+    const char *name, *about;
+    int count = 0, found = 0;
+
+    (void)state;
+    for (int i = 0; (name = model_builtin(i, &about)); i++) {
+        struct plan p = { .seq = 1024, .micro_batch = 1 };
+        json_t *notes = json_array();
+        assert_int_equal(model_load(name, &p.model), 0);
+        assert_int_equal(cluster_load("1x8xh100", &p.cluster), 0);
+        plan_defaults(&p, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+        p.accumulation = 2;
+        plan_resolve(&p);
+        char *text = exported(&p, notes);
+        bool otherwise = !strncmp(name, "llama-3.2", 9), spread = p.model.experts > 0;
+        if (text) {
+            count++;
+            comes_back(&p, text, name, otherwise);
+            if (!spread && json_array_size(notes) != otherwise)
+                fail_msg("%s: %s", name, json_dumps(notes, 0));
+        }
+        for (size_t k = 0; text && k < sizeof lines / sizeof *lines; k++)
+            if (!strcmp(lines[k].model, name)) {
+                found++;
+                if (!strstr(text, lines[k].has))
+                    fail_msg("%s lacks %s: %s", name, lines[k].has, text);
+            }
+        free(text);
+        json_decref(notes);
+        plan_free(&p);
+    }
+    assert_true(count >= 60);
+    assert_int_equal(found, sizeof lines / sizeof *lines);
+}
+
+/* Megatron-LM has no GELU beside gates, and no ReLU. */
+static void another_activation_is_not_written(void **state)
+{
+    static const struct { const char *model; enum activation act; } of[] = { { "llama-2-7b", ACT_GELU_TANH }, { "gpt2", ACT_RELU } };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct plan p;
+        char why[512] = "", *text = NULL;
+        size_t size;
+        plan_of(&p, of[i].model, 2, 8, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+        p.model.act = of[i].act;
+        FILE *to = open_memstream(&text, &size);
+        fail_capture(why, sizeof why);
+        assert_int_equal(export_plan(&p, "megatron", to), -1);
+        fail_capture(NULL, 0);
+        fclose(to);
+        free(text);
+        assert_non_null(strstr(why, "an activation that no option of Megatron-LM states"));
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +505,10 @@ int main(void)
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),
         cmocka_unit_test(numbers_of_another_model_are_named),
+        cmocka_unit_test(what_a_line_leaves_out_is_held_against_the_model),
+        cmocka_unit_test(a_recipe_of_a_dense_model_is_read),
+        cmocka_unit_test(every_models_command_line_makes_it),
+        cmocka_unit_test(another_activation_is_not_written),
     };
     return cmocka_run_group_tests_name("model/megatron_describes", tests, NULL, NULL);
 }
