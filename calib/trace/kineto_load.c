@@ -222,6 +222,14 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
                                                    e->args.external };
 }
 
+static bool is_matrix(const struct trace_dims *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->of[i] < 1 || d->of[i] > INT64_C(1) << 40)
+            return false;
+    return d->n >= 2;
+}
+
 /* mm, addmm, bmm, baddbmm, _scaled_mm, _grouped_mm: two factors, before them what is added to. */
 static void add_operator(struct loader *l, const struct trace_event *e)
 {
@@ -229,7 +237,7 @@ static void add_operator(struct loader *l, const struct trace_event *e)
     int first = strstr(e->name, "add") != NULL;
     const struct trace_dims *a = &e->args.input[first], *b = a + 1;
 
-    if (!strstr(e->name, "mm") || e->args.external < 0 || a->n < 2 || b->n < 2 || a->of[a->n - 1] != b->of[b->n - 2] ||
+    if (!strstr(e->name, "mm") || e->args.external < 0 || !is_matrix(a) || !is_matrix(b) || a->of[a->n - 1] != b->of[b->n - 2] ||
         k->nproducts == INT32_MAX)
         return;
     k->product = room_for(k->product, k->nproducts, &k->cap_products, sizeof *k->product);

@@ -19,7 +19,7 @@ const char *const fuzz_words[] = {
     "\"name\": \"ncclDevKernel_SendRecv(x)\"", "\"dtype\": \"Float\"", "\"dtype\": \"c10::BFloat16\"", "\"dtype\": \"Odd\"",
     "\"Collective name\": \"allreduce\"", "\"Collective name\": \"_reduce_scatter_base\"", "\"Collective name\": \"all_to_all\"",
     "\"Group size\": 65537", "\"In msg nelems\": 9223372036854775807", "\"Out msg nelems\": 0", "\"correlation\": 101",
-    "\"stream\": 7", "\"Input Dims\": [[4, 1024], [2]]", "\"Input Dims\": [[[3, 5], [7]], []]", "\"Input type\": [\"float\"]",
+    "\"stream\": 7", "\"Input Dims\": [[4, 1024], [2]]", "\"Input Dims\": [[8, 64], [3, 64, 32]], \"External id\": 5", "\"Input Dims\": [[[3, 5], [7]], []]", "\"Input type\": [\"float\"]",
     "\"dur\": 0", "\"dur\": 1000000000000", "\"ts\": 4000000000000000.0", "\"ts\": -4000000000000000", "\"ts\": \"1e15\"",
     "\"name\": \"sm90_xmma_gemm_bf16\"", "\"name\": \"flash_fwd_kernel\"", "\"name\": \"flash_bwd_kernel\"",
     "\"name\": \"splitKreduce_kernel\"", "\"cat\": \"gpu_memcpy\"", "\"name\": \"Memcpy DtoH (Device -> Pinned)\"", "\"bytes\": 1e30",

@@ -176,7 +176,7 @@ static int64_t own(const struct mega *z, const struct mega_chunk *c, const struc
 static int declare_own(struct mega *z, enum category cat, const char *what, int each, int64_t bytes)
 {
     int64_t all = 0;
-    int buf;
+    int buf = -1;
 
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
