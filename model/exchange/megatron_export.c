@@ -164,7 +164,8 @@ static void write_scaled(const struct plan *p, FILE *to)
     flag(to, o->fp4_format, "--fp4-format e2m1\n--fp4-recipe nvfp4");
     flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
     flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");
-    flag(to, o->fp8_format && o->tp_only_amax_red, "--tp-only-amax-red");
+    if (o->fp8_format && o->tp_only_amax_red)           /* training/arguments.py: "no CLI argument exists for these" */
+        notes_say("dpx: export to megatron: megatron.tp_only_amax_red: no option of Megatron-LM's command line says it: a field of TransformerConfig does");
     if (plan_scaled(p) && o->first_last_layers_bf16) {
         flag(to, true, "--first-last-layers-bf16");
         number(to, "--num-layers-at-start-in-bf16", o->num_layers_at_start_in_bf16);
@@ -269,6 +270,9 @@ int megatron_export(const struct plan *p, FILE *to)
         return fail("export to megatron: parallel.first_stage_less_layers: 0 or 1 (--account-for-embedding-in-pipeline-split)");
     if (!megatron_activation(&p->model))
         return fail("export to megatron: model: %s has an activation that no option of Megatron-LM states: GELU, --swiglu, --squared-relu", p->model.name);
+    if (p->parallel.virtual_stages > 1 && p->parallel.pipeline <= 2 && !p->megatron.overlap_p2p_comm)
+        return fail("export to megatron: megatron.overlap_p2p_comm: false: megatron-core runs it, but training/arguments.py asks for more than 2 ranks in "
+                    "parallel.pipeline beside --no-overlap-p2p-communication: true");
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

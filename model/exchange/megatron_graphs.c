@@ -62,4 +62,6 @@ void megatron_write_graphs(const struct plan *p, FILE *to)
     for (const char *at = o->cuda_graph_scope; *at; at++)
         fputc(*at == ',' ? ' ' : *at, to);
     fprintf(to, "%s--te-rng-tracker\n", o->cuda_graph_scope[0] ? "\n" : "");
+    if (o->cuda_graph_impl == GRAPHS_LOCAL && p->parallel.expert > 1)       /* training/arguments.py asks for it; a training reads it nowhere */
+        fprintf(to, "--moe-pad-experts-for-cuda-graph-inference\n");
 }

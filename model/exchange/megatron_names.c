@@ -19,6 +19,7 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp8_quantizer_factory", "custom recipes of 8-bit floats are not modelled", 0 },
     { "activation_func_fp8_input_store", "it is not modelled yet", 0 },
     { "no_fp8_wgrad", "gradients of weights in 16 bits beside others in 8 are not modelled yet", 0 },
+    { "fp4_param", "parameters in 4 bits are not modelled yet", 0 },
     { "fp4_param_gather", "parameters in 4 bits are not modelled yet", 0 },
     { "fp4_quantizer_factory", "custom recipes of 4-bit floats are not modelled", 0 },
     { "keep_fp8_transpose_cache", "that is Megatron-FSDP's, which is not modelled", 0 },
@@ -36,16 +37,25 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "mtp_use_repeated_layer", "one layer of multi-token prediction for all depths is not modelled", 0 },
     { "distribute_saved_activations", "it is not modelled yet", 0 },
     { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
+    { "fp32_residual_connection", "residuals in fp32 are not modelled yet", 0 },
+    { "moe_layer_recompute", "it is recompute_granularity selective with moe among recompute_modules, which is not modelled yet", 0 },
+    { "fine_grained_activation_offloading", "it is not modelled yet", 0 },
+    { "offload_modules", "activations that modules copy to the host are not modelled yet", 0 },
+    { "overlap_param_gather_with_optimizer_step", "it is not modelled yet", 0 },
+    { "nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
+    { "use_nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
     { "use_precision_aware_optimizer", "states in other formats are not modelled yet", 0 },
     { "optimizer_cpu_offload", "it is not modelled yet", 0 },
     { "use_torch_fsdp2", "that is dialect torch", 0 },
     { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
+    { "use_custom_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_tp_pp_dp_mapping", "another order of ranks is not modelled yet", 0 },
     { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
     { "no_gradient_accumulation_fusion", "gradients that are added by a kernel of their own are not modelled yet", 0 },
     { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
+    { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
 };
 
@@ -94,7 +104,8 @@ static const char *const known[] = {
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
-    "cuda_graph_scope", "cuda_graph_modules", NULL
+    "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
+    "exp_avg_sq_dtype", NULL
 };
 
 /* Those of them without a value. */
@@ -104,7 +115,7 @@ static const char *const flags[] = {
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
-    "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph",
+    "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
 };
 
 static bool one_of(const char *name, const char *const *list, size_t n, bool begins)
@@ -125,7 +136,7 @@ static int lack_of(const char *name)
 
 static bool asks_nothing(int lack, const json_t *v)
 {
-    return json_is_integer(v) && json_integer_value(v) == lacks[lack].nothing;
+    return (json_is_integer(v) && json_integer_value(v) == lacks[lack].nothing) || (json_is_array(v) && json_array_size(v) == 0);
 }
 
 static bool is_variable(const json_t *v) { return json_is_string(v) && strchr(json_string_value(v), '$'); }

@@ -2,7 +2,8 @@
  *
  *     megatron_import.c       the plan
  *     megatron_names.c        which options are known
- *     megatron_describes.c    what describes the model is the plan's */
+ *     megatron_describes.c    what describes the model is the plan's
+ *     megatron_refuses.c      which options are not beside each other */
 #ifndef DPX_MEGATRON_READ_H
 #define DPX_MEGATRON_READ_H
 
@@ -36,6 +37,9 @@ const char *megatron_activation(const struct model *m);
 bool megatron_adds_one_to_norms(const struct model *m);
 bool megatron_scales_rope(const struct model *m);
 bool megatron_scales_rope_as_is(const struct model *m);
+/* Once the plan is read, and before what says nothing is dropped: options that Megatron-LM refuses beside each other, and words that are
+ * none of an option's.  0, or -1 reported. */
+int megatron_check_said(const struct import *in);
 /* Routers of a mixture of experts are those that our schedules have. */
 int megatron_check_routers(const struct import *in);
 

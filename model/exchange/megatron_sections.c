@@ -120,6 +120,9 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "moe_router_padding_for_fp8", NULL, false, true }, { "moe_router_padding_for_quantization", NULL, false, true },
     { "overlap_moe_expert_parallel_comm", NULL, false, true }, { "apply_rope_fusion", "no_rope_fusion", true, false },
     { "bias_dropout_fusion", "no_bias_dropout_fusion", false, false },
+    { "fp32_residual_connection", NULL, false, true }, { "moe_layer_recompute", NULL, false, true }, { "nccl_ub", NULL, false, true },
+    { "fine_grained_activation_offloading", NULL, false, true }, { "overlap_param_gather_with_optimizer_step", NULL, false, true },
+    { "use_custom_fsdp", NULL, false, true },
 };
 
 /* Of the model: all of these are stated, or it is not told whether it is the plan's. */

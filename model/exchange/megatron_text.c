@@ -113,6 +113,16 @@ static json_t *command_line(char *text, const char *where)
     return out;
 }
 
+/* training/arguments.py makes no option of this field ("no CLI argument exists for these"). */
+static json_t *without_fields(json_t *options, const char *where)
+{
+    if (!json_object_get(options, "tp_only_amax_red"))
+        return options;
+    fail("%s: tp_only_amax_red: Megatron-LM's command line has no such option: megatron.tp_only_amax_red of a plan, or of a recipe in YAML", where);
+    json_decref(options);
+    return NULL;
+}
+
 /* Below MODEL_ARGS, or at the top. */
 static json_t *from_yaml(const char *path)
 {
@@ -168,7 +178,7 @@ json_t *megatron_import_file(const char *path)
     else if (n == LARGEST || memchr(text, '\0', n))
         fail("%s: expected a command line of Megatron-LM: text of less than a MiB", path);
     else
-        out = command_line(text, path);
+        out = without_fields(command_line(text, path), path);
     free(text);
     fclose(f);
     return out;

@@ -39,6 +39,9 @@ static int check_modules(const struct plan *p, const char *where)
         if (!known)
             return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm", where, (int)n, at);
     }
+    if (plan_recomputes_module(p, "layernorm") && p->megatron.fp8_format && p->megatron.fp8_recipe == FP8_DELAYED)
+        return fail("%s: megatron.recompute_modules: layernorm: Megatron-LM: \"Delayed scaling does not support moe_act and layernorm recompute for "
+                    "fp8.\": another megatron.fp8_recipe, or without it", where);
     if (p->kernels == KERNELS_MEGATRON_LOCAL && plan_recomputes_module(p, "layernorm"))
         return fail("%s: megatron.recompute_modules: layernorm: with kernels megatron-local, whose norms are modules of their own, it is not "
                     "modelled yet", where);

@@ -406,7 +406,6 @@ static void a_plan_survives_its_command_line(void **state)
         p.megatron.fp8_format = k == 4 ? FP8_HYBRID : k == 7 ? FP8_E4M3 : FP8_OFF;
         p.megatron.fp8_recipe = k == 4 ? FP8_TENSORWISE : FP8_DELAYED;
         p.megatron.fp8_param_gather = k == 4;
-        p.megatron.tp_only_amax_red = k == 7;
         p.megatron.fp8_amax_history_len = k == 7 ? 16 : 1;
         p.megatron.first_last_layers_bf16 = k == 4;
         p.megatron.num_layers_at_start_in_bf16 = k == 4 ? 2 : 1;
