@@ -33,6 +33,7 @@ struct anchors anchors_of(const struct work *const *at, int64_t n, const struct 
 int  anchors_place(struct anchors *a, const struct expectation *x, const struct kineto *k, const char *path, int step);
 void anchors_free(struct anchors *a);
 
+/* Adds a stretch to one that goes on: times in ns, and the last collective beside either. */
 void anchors_more(struct stretch *s, const struct stretch *more);
 
 static inline bool expected_anchor(const struct expected *x)
