@@ -93,7 +93,7 @@ bool megatron_scales_rope(const struct model *m)
     return m->position == POS_ROPE && json_is_string(type) && !strcmp(json_string_value(type), "llama3");
 }
 
-static double scaling(const struct model *m, const char *key, double usual)
+double megatron_scaling(const struct model *m, const char *key, double usual)
 {
     const json_t *v = json_object_get(m->rope_scaling, key);
 
@@ -110,8 +110,9 @@ static bool is_about(double a, double b)
 
 bool megatron_scales_rope_as_is(const struct model *m)
 {
-    return is_about(scaling(m, "factor", 8), 8) && is_about(scaling(m, "low_freq_factor", 1), 1) && is_about(scaling(m, "high_freq_factor", 4), 4) &&
-           is_about(scaling(m, "original_max_position_embeddings", 8192), 8192);
+    return is_about(megatron_scaling(m, "factor", 8), 8) && is_about(megatron_scaling(m, "low_freq_factor", 1), 1) &&
+           is_about(megatron_scaling(m, "high_freq_factor", 4), 4) &&
+           is_about(megatron_scaling(m, "original_max_position_embeddings", 8192), 8192);
 }
 
 /* window_size (keys before a query's own, behind it): "128,0", or a list.  -1: neither. */
@@ -204,9 +205,9 @@ static int say_numbers(const struct import *in)
         { "rotary_percent", rope && !latent, makes, (double)m->rotary_dim / (double)m->head_dim, 1 },
         { "moe_router_topk_scaling_factor", m->experts > 0, makes, m->route_groups > 0 ? m->route_scale : 1, 1 },
         { "moe_router_group_topk", m->experts > 0, makes && grouped, grouped ? (double)m->route_best : 0, 0 },
-        { "rotary_scaling_factor", latent, false, scaling(m, "factor", 1), 1 },
-        { "mscale", latent, false, scaling(m, "mscale", 1), 1 },
-        { "mscale_all_dim", latent, false, scaling(m, "mscale_all_dim", 0), 0 },
+        { "rotary_scaling_factor", latent, false, megatron_scaling(m, "factor", 1), 1 },
+        { "mscale", latent, false, megatron_scaling(m, "mscale", 1), 1 },
+        { "mscale_all_dim", latent, false, megatron_scaling(m, "mscale_all_dim", 0), 0 },
     };
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -236,7 +237,7 @@ static void say_flags(const struct import *in)
                       of[i].is ? "left out" : "given", m->name, of[i].is ? "has" : "does not have");
     if (takes_defaults(in) && import_has(in, "use_rope_scaling") && megatron_scales_rope(m) && !megatron_scales_rope_as_is(m))
         notes_say("%s: use_rope_scaling: pretrain_gpt.py scales by 8 from 8192 positions on, whatever rope_scaling_factor says, but %s has factor %g: sizes "
-                  "and times are the same, what is computed is not", in->where, m->name, scaling(m, "factor", 8));
+                  "and times are the same, what is computed is not", in->where, m->name, megatron_scaling(m, "factor", 8));
 }
 
 /* Without group_query_attention num_query_groups is not looked at; with it, it is 1 where it is left out. */

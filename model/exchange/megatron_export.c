@@ -175,17 +175,10 @@ static void write_scaled(const struct plan *p, FILE *to)
         number(to, "--fp8-amax-history-len", o->fp8_amax_history_len);
 }
 
-static double scaling(const struct model *m, const char *key, double usual)
-{
-    const json_t *v = json_object_get(m->rope_scaling, key);
-
-    return json_is_number(v) ? json_number_value(v) : usual;
-}
-
 /* MLATransformerConfig's.  Without scaling YaRN by 1 is plain rotation (yarn_rotary_pos_embedding.py); where it begins no option says: 4096. */
 static void write_latent(const struct model *m, FILE *to)
 {
-    double from = scaling(m, "original_max_position_embeddings", 4096);
+    double from = megatron_scaling(m, "original_max_position_embeddings", 4096);
 
     if (m->kv_rank == 0)
         return;
@@ -196,8 +189,8 @@ static void write_latent(const struct model *m, FILE *to)
     number(to, "--qk-head-dim", m->head_dim - m->rope_dim);
     number(to, "--qk-pos-emb-head-dim", m->rope_dim);
     number(to, "--v-head-dim", m->value_dim);
-    fprintf(to, "--rope-type yarn\n--rotary-scaling-factor %g\n--mscale %g\n--mscale-all-dim %g\n", scaling(m, "factor", 1), scaling(m, "mscale", 1),
-            scaling(m, "mscale_all_dim", 0));
+    fprintf(to, "--rope-type yarn\n--rotary-scaling-factor %g\n--mscale %g\n--mscale-all-dim %g\n", megatron_scaling(m, "factor", 1), megatron_scaling(m, "mscale", 1),
+            megatron_scaling(m, "mscale_all_dim", 0));
     if (from < 4096 || from > 4096)
         notes_say("dpx: export to megatron: original_max_position_embeddings: %g, which no option says: Megatron-LM's YaRN begins at 4096", from);
 }
@@ -225,7 +218,7 @@ static void write_positions(const struct model *m, FILE *to)
     flag(to, scaled, "--use-rope-scaling");
     if (scaled && !megatron_scales_rope_as_is(m))
         notes_say("dpx: export to megatron: rope_scaling: %s has factor %g from %g positions on, which no option says: --use-rope-scaling of pretrain_gpt.py has 8 "
-                  "from 8192 on", m->name, scaling(m, "factor", 8), scaling(m, "original_max_position_embeddings", 8192));
+                  "from 8192 on", m->name, megatron_scaling(m, "factor", 8), megatron_scaling(m, "original_max_position_embeddings", 8192));
     if (m->rope_scaling && !scaled && !own)
         notes_say("dpx: export to megatron: rope_scaling: pretrain_gpt.py has no option for the one of %s: its positions would not be scaled", m->name);
 }

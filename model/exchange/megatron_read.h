@@ -37,6 +37,8 @@ const char *megatron_activation(const struct model *m);
 bool megatron_adds_one_to_norms(const struct model *m);
 bool megatron_scales_rope(const struct model *m);
 bool megatron_scales_rope_as_is(const struct model *m);
+/* A number of the model's rope_scaling; `usual` where it states none. */
+double megatron_scaling(const struct model *m, const char *key, double usual);
 /* Once the plan is read, and before what says nothing is dropped: options that Megatron-LM refuses beside each other, and words that are
  * none of an option's.  0, or -1 reported. */
 int megatron_check_said(const struct import *in);
