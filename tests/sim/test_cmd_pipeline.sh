@@ -60,9 +60,9 @@ check 'options that would say nothing are refused' "$(
     refused 'one of --schedule and --oom' "$B/dpxplan" explain $plan --schedule --oom demo/oom.txt
     refused '-o is of one' "$B/dpxplan" explain $plan demo/8b-fsdp.json -o "$tmp/x.svg"
     refused '--trace is of one' "$B/dpxplan" explain $plan --oom demo/oom.txt --trace "$tmp/x.json")"
-check 'more micro-steps than events are there for are refused' "$(
-    refused 'at most 2048 micro-steps' "$B/dpxplan" eval $plan --set accumulation=2052 parallel.pipeline_schedule=interleaved
-    refused 'at most 4096 micro-steps' "$B/dpxplan" eval $plan --set accumulation=4097)"
+check 'more passes of a rank than a schedule has events for are refused' "$(
+    refused 'at most 1536 micro-steps' "$B/dpxplan" eval $plan --set accumulation=1540 parallel.pipeline_schedule=interleaved
+    refused 'at most 3072 micro-steps' "$B/dpxplan" eval $plan --set accumulation=3073)"
 check 'what dpxrun, dpxreport and dpxcal do not take of it is refused by name' "$(
     sed 's/"parallel".*/"parallel": { "tensor": 2 } }/' $plan >"$tmp/tensor.json"
     refused 'parallel.tensor 2: dpxrun' "$B/dpxrun" "$tmp/tensor.json"
