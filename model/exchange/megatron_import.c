@@ -198,19 +198,25 @@ static int read_batch(struct import *in)
     return 0;
 }
 
-/* recompute_modules, one name or several; core_attn, where the option is left out. */
+/* recompute_modules, one name or several; core_attn, where the option is left out.  moe_layer_recompute adds moe to them
+ * (TransformerConfig.__post_init__()). */
 static int read_modules(struct import *in)
 {
     const json_t *v = json_object_get(in->from, "recompute_modules");
     char *out = in->p->megatron.recompute_modules;
     size_t n = 0;
 
-    *out = '\0';
+    strcpy(out, v ? "" : "core_attn");
     for (size_t i = 0; v && i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
         const char *s = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
         if (!s || n + strlen(s) + 2 > PLAN_MAX_MODULES)
-            return fail("%s: recompute_modules: expected names such as core_attn, mlp, layernorm", in->where);
+            return fail("%s: recompute_modules: expected names such as core_attn, mlp, moe_act", in->where);
         n += (size_t)sprintf(out + n, "%s%s", i ? "," : "", s);
+    }
+    if (import_has(in, "moe_layer_recompute") && !plan_recomputes_module(in->p, "moe")) {
+        if (strlen(out) + sizeof ",moe" > PLAN_MAX_MODULES)
+            return fail("%s: moe_layer_recompute: too many recompute_modules beside it", in->where);
+        strcat(out, *out ? ",moe" : "moe");
     }
     if (!strcmp(out, "core_attn"))
         *out = '\0';
@@ -222,7 +228,9 @@ static int read_recompute(struct import *in)
 {
     int64_t layers;
 
-    if (import_says(in, "recompute_granularity", "selective") || import_has(in, "recompute_activations")) {
+    if (import_has(in, "moe_layer_recompute") && import_says(in, "recompute_granularity", "full"))
+        return fail("%s: moe_layer_recompute: Megatron-LM: \"Do not set --moe-layer-recompute with full recompute granularity. \"", in->where);
+    if (import_says(in, "recompute_granularity", "selective") || import_has(in, "recompute_activations") || import_has(in, "moe_layer_recompute")) {
         in->p->recompute = RECOMPUTE_SELECTIVE;
         return read_modules(in);
     }

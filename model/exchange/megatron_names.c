@@ -38,7 +38,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "distribute_saved_activations", "it is not modelled yet", 0 },
     { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
     { "fp32_residual_connection", "residuals in fp32 are not modelled yet", 0 },
-    { "moe_layer_recompute", "it is recompute_granularity selective with moe among recompute_modules, which is not modelled yet", 0 },
     { "fine_grained_activation_offloading", "it is not modelled yet", 0 },
     { "offload_modules", "activations that modules copy to the host are not modelled yet", 0 },
     { "overlap_param_gather_with_optimizer_step", "it is not modelled yet", 0 },
@@ -96,7 +95,7 @@ static const char *const known[] = {
     "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather",
     "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
-    "recompute_modules", "pipeline_model_parallel_layout",
+    "recompute_modules", "moe_layer_recompute", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes", "mtp_num_layers",
     "world_size", "partly_stated", "in_sections", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
@@ -114,7 +113,7 @@ static const char *const flags[] = {
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
-    "calculate_per_token_loss", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
+    "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
 };
 

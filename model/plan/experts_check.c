@@ -132,8 +132,6 @@ static int check_megatron(const struct plan *p, const char *where)
 
     if (p->kernels != KERNELS_TE)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
-    if (plan_recomputes_module(p, "mlp") || plan_recomputes_module(p, "layernorm"))
-        return fail("%s: megatron.recompute_modules: of blocks with experts core_attn alone is modelled", where);
     if (!strcmp(p->model.family, "gpt_oss") && check_sinks(p, where) < 0)
         return -1;
     if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)

@@ -530,6 +530,13 @@ int knob_say_form(const struct plan *p, char *to, size_t size)
     return p->optimizer_form == OPTIMIZER_FOREACH ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
 }
 
+int knob_say_modules(const struct plan *p, char *to, size_t size)
+{
+    const char *modules = p->megatron.recompute_modules;
+
+    return p->recompute != RECOMPUTE_SELECTIVE || !*modules ? 0 : snprintf(to, size, " of %s", modules);
+}
+
 int knob_say_graphs(const struct plan *p, char *to, size_t size)
 {
     const char *impl = p->megatron.cuda_graph_impl == GRAPHS_LOCAL ? "local" : "te", *scope = p->megatron.cuda_graph_scope;

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/plan/attention.h"
+#include "model/plan/graphs.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/pipeline_layout.h"
 
@@ -19,32 +20,46 @@ static int check_dtypes(const struct plan *p, const char *where)
     return 0;
 }
 
-/* --recompute-modules.  With Transformer Engine a dense block's norms are inside its linear layers: there layernorm changes nothing
- * (core/transformer/transformer_layer.py: IdentityOp). */
+/* A module of --recompute-modules that this model, or these kernels, do not have. */
+static int check_module(const struct plan *p, const char *module, const char *where)
+{
+    bool norm = !strcmp(module, "layernorm");
+
+    if (!strcmp(module, "mla_up_proj") && p->model.kv_rank == 0)
+        return fail("%s: megatron.recompute_modules: Megatron-LM: \"mla_up_proj in recompute_modules is only supported with multi_latent_attention.\"",
+                    where);
+    if (!strcmp(module, "moe_act") && p->model.experts == 0)
+        return fail("%s: megatron.recompute_modules: Megatron-LM: \"moe_act in recompute_modules is only supported with moe_grouped_gemm.\"", where);
+    if ((norm || !strcmp(module, "moe_act")) && p->megatron.fp8_format && p->megatron.fp8_recipe == FP8_DELAYED)
+        return fail("%s: megatron.recompute_modules: %s: Megatron-LM: \"Delayed scaling does not support moe_act and layernorm recompute for "
+                    "fp8.\": another megatron.fp8_recipe, or without it", where, module);
+    if (norm && p->kernels == KERNELS_MEGATRON_LOCAL)
+        return fail("%s: megatron.recompute_modules: layernorm: with kernels megatron-local, whose norms are modules of their own, it is not "
+                    "modelled yet", where);
+    if (graphs_has(p) && strcmp(module, "core_attn") && strcmp(module, "mlp"))
+        return fail("%s: megatron.recompute_modules: %s: beside megatron.cuda_graph_impl it is not modelled yet", where, module);
+    return 0;
+}
+
+/* With Transformer Engine a dense block's norms are inside its linear layers: there layernorm changes nothing
+ * (core/transformer/transformer_layer.py: IdentityOp); nor do moe and shared_experts where there are none. */
 static int check_modules(const struct plan *p, const char *where)
 {
-    static const char *const has[] = { "core_attn", "mlp", "layernorm" }, *const experts[] = { "moe", "moe_act", "shared_experts", "mla_up_proj" };
+    static const char *const has[] = { "core_attn", "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj" };
     const char *at = p->megatron.recompute_modules;
 
     for (size_t n; *at; at += n + (at[n] == ',')) {
-        bool known = false, later = false;
+        const char *module = NULL;
         n = strcspn(at, ",");
         for (size_t i = 0; i < sizeof has / sizeof *has; i++)
-            known |= strlen(has[i]) == n && !strncmp(at, has[i], n);
-        for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
-            later |= strlen(experts[i]) == n && !strncmp(at, experts[i], n);
-        if (later)
-            return fail("%s: megatron.recompute_modules: %.*s: of experts and of latent attention, whose recompute by parts is not modelled yet",
-                        where, (int)n, at);
-        if (!known)
-            return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm", where, (int)n, at);
+            if (strlen(has[i]) == n && !strncmp(at, has[i], n))
+                module = has[i];
+        if (!module)
+            return fail("%s: megatron.recompute_modules: \"%.*s\": expected core_attn, mlp, layernorm, moe, moe_act, shared_experts, mla_up_proj", where,
+                        (int)n, at);
+        if (check_module(p, module, where) < 0)
+            return -1;
     }
-    if (plan_recomputes_module(p, "layernorm") && p->megatron.fp8_format && p->megatron.fp8_recipe == FP8_DELAYED)
-        return fail("%s: megatron.recompute_modules: layernorm: Megatron-LM: \"Delayed scaling does not support moe_act and layernorm recompute for "
-                    "fp8.\": another megatron.fp8_recipe, or without it", where);
-    if (p->kernels == KERNELS_MEGATRON_LOCAL && plan_recomputes_module(p, "layernorm"))
-        return fail("%s: megatron.recompute_modules: layernorm: with kernels megatron-local, whose norms are modules of their own, it is not "
-                    "modelled yet", where);
     return 0;
 }
 

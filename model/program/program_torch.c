@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "model/program/program_internal.h"
 #include "model/program/tape_internal.h"
+#include "model/program/te_again.h"
 #include "model/program/te_model.h"
 #include "model/program/te_mtp.h"
 #include "model/program/torch_moves.h"
@@ -19,6 +20,8 @@ struct part {
     var out;
     struct torch_region again[TORCH_REGIONS];   /* what backward runs again */
     int nagain;
+    struct te_region module[TE_REGIONS];        /* the same of Megatron's modules */
+    int nmodules;
     int64_t outlives;                   /* see struct piece */
 };
 
@@ -72,6 +75,7 @@ static void begin_part(struct run *r, int id)
     struct part *p = &r->part[id];
 
     r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : r->b.traced;
+    r->b.nagain_modules = 0;
     r->t.part = section(id, PASS_FORWARD);
     r->t.compiled = r->compiles && id != EMBED && id != HEAD;
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
@@ -83,6 +87,8 @@ static void end_part(struct run *r, int id, int store0)
 {
     struct part *p = &r->part[id];
 
+    memcpy(p->module, r->b.again_module, sizeof p->module);
+    p->nmodules = r->b.nagain_modules;
     p->kernel1[PASS_FORWARD] = tape_cut(&r->t);
     p->node1 = r->t.nnodes;
     tape_keep(&r->t, store0);
@@ -187,8 +193,6 @@ static var run_again(struct run *r, const struct torch_region *g)
 
     if (r->t.part / NPASS == HEAD && recompute_whole(r->recompute))
         return te_mtp_layer(b, g->args[0], g->args[1]);
-    if (r->megatron && r->recompute == RECOMPUTE_SELECTIVE)
-        return g->mlp ? te_mlp(b, g->args[0]) : te_core(b, g->args[0], g->args[1], g->args[2]);
     if (r->recompute == RECOMPUTE_SELECTIVE) {
         b->mask = g->args[3];
         b->bias = g->args[4];
@@ -284,6 +288,8 @@ static void backward(struct run *r)
             r->returns[PASS_FORWARD] = r->b.returned[0];
             r->returns[PASS_BACKWARD] = tape_cut(t);
             tape_backward(t, p->node0, r->b.returned[1]);
+        } else if (p->nmodules > 0) {
+            te_backward(&r->b, p->module, p->nmodules, p->node0, p->node1);
         } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || (i == HEAD && p->nagain == 0)) {
             tape_backward(t, p->node0, p->node1);
         } else {

@@ -238,7 +238,7 @@ void tape_keep(struct tape *t, int first)
 {
     if (t->learning)
         for (int i = first; i < t->nstores; i++)
-            t->kept[i] = t->stores[i].refs > 0;
+            t->kept[i] = t->stores[i].refs > 0 && t->stores[i].freed_by < 0;
 }
 
 /* ---- variables ---- */
@@ -417,6 +417,60 @@ void tape_graft(struct tape *t, var from, var to)
 
     t->nodes[g->node].grad[g->slot] = t->nodes[f->node].grad[f->slot];
     t->nodes[f->node].grad[f->slot] = 0;
+}
+
+int tape_hold_gradient(struct tape *t, var v)
+{
+    const struct edge *e = &t->vars[v].edge;
+    int g = e->node ? t->nodes[e->node].grad[e->slot] : 0;
+
+    t->stores[g].refs += g > 0;
+    return g;
+}
+
+void tape_drop_store(struct tape *t, int store) { tape_unref(t, store); }
+
+/* ---- storages that are emptied ---- */
+
+void tape_empty(struct tape *t, int store)
+{
+    struct store *st = &t->stores[store];
+
+    if (!store || st->refs == 0)
+        return;
+    t->live[st->cat] -= st->bytes;
+    st->freed_by = (int16_t)t->part;
+    tape_move(t, MOVE_FREE, store);
+    t->stores[store].bytes = 0;
+}
+
+/* Whoever has `from` has `to` instead. */
+static void replace_store(struct tape *t, int from, int to)
+{
+    for (int i = 1; i < t->nnodes; i++)
+        for (int k = 0; k < t->nodes[i].nsaved; k++)
+            if (t->nodes[i].saved[k] == from) {
+                t->nodes[i].saved[k] = to;
+                t->stores[to].refs++;
+                tape_unref(t, from);
+            }
+    for (var v = 1; v < t->nvars; v++)
+        if (t->vars[v].store == from) {
+            t->vars[v].store = to;
+            t->stores[to].refs++;
+            tape_unref(t, from);
+        }
+}
+
+void tape_refill(struct tape *t, int store)
+{
+    if (!store || t->stores[store].refs == 0)
+        return;
+    int64_t bytes = t->stores[store].exact;
+    tape_kernel(t, "copy of what ran again", KC_COPY)->bytes = 2 * bytes;
+    int fresh = tape_alloc(t, bytes, 1, MEM_ACTIVATIONS);
+    replace_store(t, store, fresh);
+    tape_unref(t, fresh);
 }
 
 /* ---- selective checkpoints ---- */

@@ -91,6 +91,7 @@ struct te_node {
     int     weights;                        /* edges 1 to `weights` are a layer's weights, those behind them its biases */
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
+    bool    original;                       /* of products in codes: the input is saved as it came, and cast again in backward */
     struct te_scaled scaled;
 };
 
@@ -216,6 +217,14 @@ void tape_unselective(struct tape *t);
 void tape_drop_cache(struct tape *t, int first, int end);
 /* What flows into the node of `from` flows into that of `to` instead. */
 void tape_graft(struct tape *t, var from, var to);
+/* One more reference to the gradient that has come to v's node; its store, 0: none has. */
+int  tape_hold_gradient(struct tape *t, var v);
+void tape_drop_store(struct tape *t, int store);
+
+/* untyped_storage().resize_(0): a store's memory goes, while names and nodes still have it. */
+void tape_empty(struct tape *t, int store);
+/* resize_() and copy_(): these have a new store of the same size, which is copied from one that was computed again. */
+void tape_refill(struct tape *t, int store);
 
 int64_t tape_var_bytes(const struct tape *t, var v);
 int64_t tape_var_numel(const struct tape *t, var v);

@@ -173,7 +173,7 @@ static void linear_node(struct tape *t, enum node_kind kind, const struct te_lin
     n->names = l->names;
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
     n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered,
-                              .zeroed = l->zeroed, .scaled = l->scaled };
+                              .zeroed = l->zeroed, .original = l->original, .scaled = l->scaled };
     for (int i = 0; i < 3; i++)
         if (l->weight[i])
             tape_edge(t, n, l->weight[i]);
@@ -208,7 +208,7 @@ static int room_for(struct tape *t, struct operands o, int64_t numel) { return m
 static struct te_codes input_codes(struct tape *t, const struct te_linear *l, var x)
 {
     const struct te_scaled *f = &l->scaled;
-    unsigned ways = gathers(l) && te_gathers_rows(f) ? TE_ROWS : TE_ROWS | TE_COLUMNS;
+    unsigned ways = l->original || (gathers(l) && te_gathers_rows(f)) ? TE_ROWS : TE_ROWS | TE_COLUMNS;
     int64_t numel = tape_var_numel(t, x);
 
     return te_norm_casts(f) && !l->plain ? te_codes_of(t, f, t->vars[x].store, numel, ways)
@@ -224,7 +224,7 @@ var te_column(struct tape *t, const struct te_linear *l, var x)
 
     if (o.format) {
         c = input_codes(t, l, x);
-        linear_node(t, NODE_TE_COLUMN, l, x, rows, c.columns ? c.columns : c.rows);
+        linear_node(t, NODE_TE_COLUMN, l, x, rows, l->original ? 0 : c.columns ? c.columns : c.rows);
         if (!l->plain)
             tape_drop(t, x);
     }
@@ -252,11 +252,13 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
     const struct te_scaled *f = &n->te.scaled;
     struct operands o = operands_of(f, n->edges[0].dt);
     int64_t elems = n->m * n->k;
-    struct te_codes dy = { 0, 0 };
+    struct te_codes dy = { 0, 0 }, x = { 0, 0 };
     int all = 0, came = 0, reduce = 0, dx = 0, turned = 0;
 
     if (o.format)
         dy = te_cast(t, f, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
+    if (n->te.original)
+        x = te_cast_again(t, f, n->edges[0].numel, o.dt, n->te.gathers ? n->te.ranks : 1);
     if (n->te.gathers) {
         came = gather(t, o, elems);
         all = n->te.buffered || n->te.overlaps ? 0 : room_for(t, o, elems);
@@ -282,6 +284,7 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
     tape_unref(t, turned);
     tape_unref(t, dx);
     te_drop_codes(t, dy);
+    te_drop_codes(t, x);
     tape_needs(t, reduce);
 }
 
@@ -293,12 +296,12 @@ var te_row(struct tape *t, const struct te_linear *l, var x)
     bool parts = gathers(l) && l->overlaps;
 
     if (o.format)
-        c = te_cast(t, &l->scaled, tape_var_numel(t, x), o.dt, TE_ROWS | TE_COLUMNS, false, 1);
+        c = te_cast(t, &l->scaled, tape_var_numel(t, x), o.dt, l->original ? TE_ROWS : TE_ROWS | TE_COLUMNS, false, 1);
     if (parts)
         parts_of_product(t, l->names.forward, rows, l->n, l->k, o, l->ranks);
     else
         product(t, l->names.forward, rows, l->n, l->k, o);
-    linear_node(t, NODE_TE_ROW, l, x, rows, c.columns);
+    linear_node(t, NODE_TE_ROW, l, x, rows, l->original ? 0 : c.columns);
     te_drop_codes(t, c);
     int node = t->nnodes - 1;
     if (parts)
@@ -342,11 +345,14 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     struct operands o = operands_of(&n->te.scaled, n->edges[0].dt);
     struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
+    struct te_codes x = { 0, 0 };
 
     if (n->te.gathers)
         g = gather_gradient(t, n, o);
     else if (o.format)
         g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
+    if (n->te.original)
+        x = te_cast_again(t, &n->te.scaled, n->edges[0].numel, o.dt, 1);
     tape_needs(t, g.rows_came);
     if (wants(n, 0)) {
         if (n->te.overlaps)
@@ -364,6 +370,7 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     tape_unref(t, g.rows);
     tape_unref(t, g.columns);
     te_drop_codes(t, g.mine);
+    te_drop_codes(t, x);
 }
 
 /* ---- between products ---- */

@@ -26,6 +26,7 @@ struct te_linear {
     bool    buffered;               /* what is gathered lies in Megatron's buffer "mpu" (te_buffer_bytes()), not in a tensor of its own */
     bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
     struct te_scaled scaled;        /* of 8 or 4 bits: te_column() takes over the name x, a norm's result, and keeps its codes; */
+    bool    original;               /* with `scaled`: x is kept as it came (set_save_original_input(): something else keeps it too), and backward casts it again */
     bool    plain;                  /* where no norm is part of the layer (Linear beside LayerNormLinear) it casts x itself, whose name stays the caller's */
 };
 

@@ -35,6 +35,13 @@ struct te_codes te_cast(struct tape *t, const struct te_scaled *f, int64_t numel
     return c;
 }
 
+struct te_codes te_cast_again(struct tape *t, const struct te_scaled *f, int64_t numel, enum dtype dt, int64_t ranks)
+{
+    bool whole = f->format == SCALED_FP8_TENSOR;
+
+    return te_cast(t, f, numel, dt, !whole ? TE_COLUMNS : ranks > 1 ? TE_ROWS : TE_ROWS | TE_COLUMNS, false, ranks);
+}
+
 struct te_codes te_codes_of(struct tape *t, const struct te_scaled *f, int rows, int64_t numel, unsigned ways)
 {
     struct te_codes c = { rows, 0 };

@@ -24,10 +24,16 @@ struct te_codes te_codes_of(struct tape *t, const struct te_scaled *f, int rows,
 /* A transposed copy of codes along rows that were gathered, where one is needed; the store's number, 0: none. */
 int te_turn(struct tape *t, const struct te_scaled *f, int64_t numel);
 
+/* Backward's codes of an input that was saved as it came: along columns; along rows where only these are gathered, over `ranks` > 1; scaled as
+ * a whole both, of which the transposed copy is made. */
+struct te_codes te_cast_again(struct tape *t, const struct te_scaled *f, int64_t numel, enum dtype dt, int64_t ranks);
+
 void te_drop_codes(struct tape *t, struct te_codes c);
 
 /* Does a norm's kernel write codes (the scale is known before it runs)? */
 static inline bool te_norm_casts(const struct te_scaled *f) { return f->format == SCALED_FP8_TENSOR && !f->now; }
+/* Does a layer keep what it was given where something else does (delayed scaling does not: its scale is another by then)? */
+static inline bool te_may_cast_again(const struct te_scaled *f) { return f->format != SCALED_NONE && !te_norm_casts(f); }
 /* Are codes gathered along rows alone (supports_only_rowwise_all_gather())? */
 static inline bool te_gathers_rows(const struct te_scaled *f) { return f->format == SCALED_FP8_TENSOR; }
 

@@ -30,11 +30,12 @@ static void products(struct tape *t, const char *name, enum scaled format, int64
     kernel->scaled = (uint8_t)format;
 }
 
-var te_grouped(struct tape *t, const struct gemm_names *names, const struct te_scaled *f, var x, int64_t n, int64_t k, int64_t experts, var w, var b)
+var te_grouped(struct tape *t, const struct gemm_names *names, const struct te_scaled *f, var x, int64_t n, int64_t k, int64_t experts, var w, var b,
+               bool original)
 {
     enum dtype dt = tape_var_dtype(t, x);
     int64_t rows = tape_var_numel(t, x) / k, each = ceil_div(rows, experts);
-    struct te_codes c = te_cast(t, f, rows * k, dt, TE_ROWS | TE_COLUMNS, false, 1);
+    struct te_codes c = te_cast(t, f, rows * k, dt, original ? TE_ROWS : TE_ROWS | TE_COLUMNS, false, 1);
 
     products(t, names->forward, (enum scaled)f->format, experts, each, n, k, rows * n * dtype_bytes(dt));
     struct node *node = tape_node(t, NODE_TE_GROUPED, names->forward, KC_GEMM);
@@ -42,12 +43,15 @@ var te_grouped(struct tape *t, const struct gemm_names *names, const struct te_s
 
     node->names = *names;
     node->m = each, node->n = n, node->k = k, node->batch = experts;
-    node->te = (struct te_node){ .weights = 1, .scaled = *f };
+    node->te = (struct te_node){ .weights = 1, .original = original, .scaled = *f };
     tape_edge(t, node, x);
     tape_edge(t, node, w);
     if (b)
         tape_edge(t, node, b);
-    tape_save(t, node, c.columns ? c.columns : c.rows);
+    if (original)
+        tape_save_var(t, node, x);
+    else
+        tape_save(t, node, c.columns ? c.columns : c.rows);
     var y = tape_var(t, make(t, rows * n, dt), rows * n, dt, made, 0);
     te_drop_codes(t, c);
     return y;
@@ -64,6 +68,7 @@ static void grouped_back(struct tape *t, const struct node *n, int out[TAPE_EDGE
         products(t, n->names.dx, (enum scaled)f->format, n->batch, n->m, n->k, n->n, rows * n->k * dtype_bytes(dt));
         out[0] = make(t, rows * n->k, dt);
     }
+    struct te_codes x = n->te.original ? te_cast_again(t, f, rows * n->k, dt, 1) : (struct te_codes){ 0, 0 };
     products(t, n->names.dw, (enum scaled)f->format, n->batch, n->k, n->n, n->m, 2 * n->edges[1].numel * t->main_grad);
     t->out[t->nout - 1].sums = 2 * n->edges[1].numel * t->main_grad;
     out[1] = wants(n, 1) ? tape_alloc(t, 0, 1, MEM_GRADS) : 0;
@@ -72,6 +77,7 @@ static void grouped_back(struct tape *t, const struct node *n, int out[TAPE_EDGE
     tape_unref(t, n->saved[0]);
     t->nodes[n - t->nodes].saved[0] = 0;
     te_drop_codes(t, dy);
+    te_drop_codes(t, x);
 }
 
 var te_pad_rows(struct tape *t, const char *name, var x, int64_t numel)

@@ -7,6 +7,8 @@
 
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_latent.h"
+#include "model/program/tape_te_cast.h"
+#include "model/program/te_again.h"
 #include "model/program/te_model.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -15,7 +17,8 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
-/* `whole`: on every tensor-parallel rank.  These, and queries that come from no down-projection, read what a norm by itself gives. */
+/* `whole`: on every tensor-parallel rank.  These, and queries that come from no down-projection, read what a norm by itself gives; where that
+ * runs again, these keep it itself (set_for_recompute_input_layernorm()). */
 static var project(struct torch_model *b, const struct gemm_names *names, var x, int64_t out, int64_t in, enum tensor_role role, bool whole)
 {
     struct te_linear l = te_linear_of(b, names, out, in, &role, 1);
@@ -23,6 +26,7 @@ static var project(struct torch_model *b, const struct gemm_names *names, var x,
     if (whole) {
         l.ranks = 1;
         l.sequence = false;
+        l.original = te_may_cast_again(&l.scaled) && plan_recomputes_module(b->p, "layernorm");
     }
     l.plain = whole || role == ROLE_Q;
     var y = te_column(b->t, &l, x);
@@ -63,23 +67,33 @@ static var gathered(struct torch_model *b, var shared)
     return tmp(t, shared, te_move(t, TE_GATHER, shared, b->ranks));
 }
 
-void te_latent(struct torch_model *b, var n, var qkv[3], var *kept)
+void te_latent_up(struct torch_model *b, const var low[3], var qkv[3])
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    int64_t plain = m->head_dim - m->rope_dim, rows = b->tokens * m->heads, own = b->tokens / (b->sequence ? b->ranks : 1);
-    var q = first_of_queries(b, n), both = project(b, GEMM("kv down"), n, m->kv_rank + m->rope_dim, m->hidden, ROLE_KV_A, true), low[2];
+    int64_t plain = m->head_dim - m->rope_dim, rows = b->tokens * m->heads;
 
-    op_split(t, "kv down split", both, 2, (int64_t[]){ own * m->kv_rank, own * m->rope_dim }, low);
-    tape_drop(t, both);
-    var shared = gathered(b, low[1]);
-    *kept = low[0];                                     /* kv_compressed, a view */
-    qkv[0] = queries(b, q);
-    var in = te_contiguous(t, "kv in one piece", low[0]);       /* TransformerEngineBaseModule.prepare_forward() */
+    qkv[0] = queries(b, tape_hold(t, low[0]));
+    var in = te_contiguous(t, "kv in one piece", low[1]);       /* TransformerEngineBaseModule.prepare_forward() */
     in = tmp(t, in, te_norm_of(b, "kv norm", in, ROLE_KV_A_NORM));
-    both = tmp(t, te_last_use(b, ROLE_KV_A_NORM, in), project(b, GEMM("kv up"), in, m->heads * (plain + m->value_dim), m->kv_rank, ROLE_KV_B, false));
+    var both = tmp(t, te_last_use(b, ROLE_KV_A_NORM, in), project(b, GEMM("kv up"), in, m->heads * (plain + m->value_dim), m->kv_rank, ROLE_KV_B, false));
     qkv[0] = tmp(t, qkv[0], te_latent_rotate(t, "rotary q", qkv[0], rows * m->rope_dim));
-    te_latent_keys(t, "rotary k", both, shared, (int64_t[]){ rows * m->head_dim, rows * m->value_dim }, qkv + 1);
+    te_latent_keys(t, "rotary k", both, low[2], (int64_t[]){ rows * m->head_dim, rows * m->value_dim }, qkv + 1);
     tape_drop(t, both);
-    tape_drop(t, shared);
+}
+
+void te_latent(struct torch_model *b, var n, var qkv[3], var *kept, int *up)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t own = b->tokens / (b->sequence ? b->ranks : 1);
+    var q = first_of_queries(b, n), both = project(b, GEMM("kv down"), n, m->kv_rank + m->rope_dim, m->hidden, ROLE_KV_A, true), part[2];
+
+    op_split(t, "kv down split", both, 2, (int64_t[]){ own * m->kv_rank, own * m->rope_dim }, part);
+    tape_drop(t, both);
+    const var low[TE_MODULE_VARS] = { q, part[0], gathered(b, part[1]) };
+    *kept = low[1];                                     /* kv_compressed, a view */
+    te_module(b, TE_MLA_UP_PROJ, low, qkv, up);
+    tape_drop(t, low[0]);
+    tape_drop(t, low[2]);
 }

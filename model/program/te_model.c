@@ -6,6 +6,8 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
+#include "model/program/tape_te_cast.h"
+#include "model/program/te_again.h"
 #include "model/program/te_latent.h"
 #include "model/program/te_moe.h"
 #include "model/program/te_mtp.h"
@@ -52,8 +54,7 @@ static bool has_experts(const struct torch_model *b)
     return b->block < TENSOR_HEAD ? b->m->experts > 0 : model_has_experts(b->m, b->block);
 }
 
-/* Is the norm one module with the layer behind it (LayerNormLinear)?  Before latent attention, and before a mixture of experts, it is one by itself. */
-static bool is_part_of_layer(const struct torch_model *b, enum tensor_role role)
+bool te_is_part_of_layer(const struct torch_model *b, enum tensor_role role)
 {
     switch (role) {
     case ROLE_NORM_ATTN:                        return b->m->kv_rank == 0;
@@ -66,7 +67,7 @@ static bool is_part_of_layer(const struct torch_model *b, enum tensor_role role)
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
-    struct te_scaled f = is_part_of_layer(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
+    struct te_scaled f = te_is_part_of_layer(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
@@ -76,7 +77,7 @@ var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role 
 
 var te_last_use(const struct torch_model *b, enum tensor_role norm, var n)
 {
-    return scaled_of(b).format && is_part_of_layer(b, norm) ? 0 : n;
+    return scaled_of(b).format && te_is_part_of_layer(b, norm) ? 0 : n;
 }
 
 struct te_scaled te_scaled_of(const struct torch_model *b) { return scaled_of(b); }
@@ -182,26 +183,6 @@ var te_core(struct torch_model *b, var q, var k, var v)
     return b->kernel > ATTENTION_MATH ? fused_core(b, q, k, v) : unfused_core(b, q, k, v);
 }
 
-/* Megatron's own checkpoint, reentrant, of a module that selective recompute names: it holds what the module is given, q, k and v or
- * the MLP's input. */
-static var checkpointed(struct torch_model *b, bool is_mlp, var x, var k, var v)
-{
-    struct tape *t = b->t;
-    struct torch_region *r = &b->region[b->nregions++];
-    const var args[] = { x, k, v };
-
-    *r = (struct torch_region){ .node0 = t->nnodes, .mlp = is_mlp };
-    for (int i = 0; i < 3; i++)
-        r->args[i] = tape_hold(t, args[i]);
-    t->forget = true;
-    r->out = is_mlp ? te_mlp(b, x) : te_core(b, x, k, v);
-    t->forget = false;
-    r->node1 = t->nnodes;
-    return r->out;
-}
-
-static bool again(const struct torch_model *b, const char *module) { return b->selective && plan_recomputes_module(b->p, module); }
-
 /* Views of what the projection gave, normed and rotated where the model does so; Transformer Engine's norm copies a view and keeps the copy
  * (ops/basic/rmsnorm.py, op_forward()).  With as many heads of keys as of queries, and neither, they stay packed, head by head, unless other
  * ranks need the keys. */
@@ -246,15 +227,19 @@ static var attention(struct torch_model *b, var n)
     static const enum tensor_role out[] = { ROLE_ATTN_OUT };
     struct tape *t = b->t;
     const struct model *m = b->m;
-    var qkv[3], named;
+    var qkv[TE_MODULE_VARS], core[TE_MODULE_VARS] = { 0 }, named;
+    int up = -1;
 
     if (m->kv_rank > 0)
-        te_latent(b, n, qkv, &named);
+        te_latent(b, n, qkv, &named, &up);
     else
         named = project(b, n, qkv);
-    var o = again(b, "core_attn") ? checkpointed(b, false, qkv[0], qkv[1], qkv[2]) : te_core(b, qkv[0], qkv[1], qkv[2]);
+    te_module(b, TE_CORE_ATTN, qkv, core, NULL);
+    te_discard(b, up);
+    var o = core[0];
     struct te_linear l = te_linear_of(b, GEMM("attention output"), m->hidden, m->heads * value_dim(m), out, 1);
     l.bias[0] = 0;                      /* skip_bias_add */
+    l.original = te_may_cast_again(&l.scaled);      /* attention keeps its result */
     o = tmp(t, o, te_row(t, &l, o));
     t->module = -1;
     for (int i = 0; i < 3; i++)
@@ -303,23 +288,45 @@ static var add(struct torch_model *b, const char *name, var x, enum tensor_role 
     return tmp(b->t, x, te_bias_dropout_add(b->t, name, x, param(b, role, true), residual, b->p->dropout));
 }
 
+/* The module's one result of one argument. */
+static var through(struct torch_model *b, enum te_module module, var x, int *region)
+{
+    const var in[TE_MODULE_VARS] = { x };
+    var out[TE_MODULE_VARS] = { 0 };
+
+    te_module(b, module, in, out, region);
+    return out[0];
+}
+
+static var mixture(struct torch_model *b, var mid)
+{
+    int norm;
+    var n = through(b, TE_PRE_MLP_NORM, mid, &norm), y = tmp(b->t, n, through(b, TE_MOE, n, NULL));
+
+    te_discard(b, norm);
+    return y;
+}
+
+static var dense(struct torch_model *b, var mid)
+{
+    var in = local_kernels(b) ? te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(b->t, mid);
+
+    return tmp(b->t, in, through(b, TE_MLP, in, NULL));
+}
+
 var te_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
+    int norm;
 
     t->half = 0;
     t->module = -1;
-    var n = te_norm_of(b, "norm", x, ROLE_NORM_ATTN);
+    var n = through(b, TE_INPUT_NORM, x, &norm);
     var y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
+    te_discard(b, norm);
     var mid = add(b, "bias dropout add", y, ROLE_ATTN_OUT, x);
     t->half = 1;
-    if (has_experts(b)) {
-        n = te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP);
-        y = tmp(t, n, te_moe(b, n));
-    } else {
-        var in = local_kernels(b) ? te_norm_of(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
-        y = tmp(t, in, again(b, "mlp") ? checkpointed(b, true, in, 0, 0) : te_mlp(b, in));
-    }
+    y = has_experts(b) ? mixture(b, mid) : dense(b, mid);
     var out = add(b, "mlp bias dropout add", y, ROLE_DOWN, mid);
     tape_drop(t, mid);
     tape_drop(t, x);

@@ -14,9 +14,9 @@ var te_embed(struct torch_model *b);
 /* Consumes the name x. */
 var te_block(struct torch_model *b, var x);
 var te_head(struct torch_model *b, var x);
-/* Attention between the projections, of q, k and v (or q alone, all three packed): what selective recompute runs again. */
+/* Attention between the projections, of q, k and v (or q alone, all three packed). */
 var te_core(struct torch_model *b, var q, var k, var v);
-/* The MLP, with Transformer Engine's layers the norm before it, too: what recompute of "mlp" runs again. */
+/* The MLP, with Transformer Engine's layers the norm before it, too. */
 var te_mlp(struct torch_model *b, var x);
 
 /* Tokens' embeddings as blocks take them: summed over ranks, positions first. */
@@ -27,6 +27,8 @@ var te_losses(struct torch_model *b, const struct te_linear *l, var x, var label
 /* Parts of blocks: a linear layer of one fused weight, or of up to three that are kept apart (tape_te.h); a norm. */
 struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles);
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role);
+/* Is the norm one module with the layer behind it (LayerNormLinear)?  Before latent attention, and before a mixture of experts, it is one by itself. */
+bool te_is_part_of_layer(const struct torch_model *b, enum tensor_role role);
 /* What a layer's products read is cast so; 0: nothing is, and of the head nothing ever. */
 struct te_scaled te_scaled_of(const struct torch_model *b);
 /* Of a norm's result behind the layer that read it: what there is to drop, 0 where the layer has taken it over as codes. */

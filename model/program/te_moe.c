@@ -18,6 +18,8 @@
 #include "model/program/tape_experts.h"
 #include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_grouped.h"
+#include "model/program/tape_te_cast.h"
+#include "model/program/te_again.h"
 #include "model/program/te_model.h"
 #include "model/program/te_sinks.h"
 #include "model/program/torch_experts.h"
@@ -139,11 +141,19 @@ static var in_order(struct tape *t, const char *name, var x) { return op_copy(t,
 static var product(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, const struct moe *s, enum tensor_role role, var bias)
 {
     struct te_scaled f = te_scaled_of(b);
+    bool original = role == ROLE_EXPERTS_OUT && plan_recomputes_module(b->p, "moe_act") && te_may_cast_again(&f);
     var w = param(b, role, s->here * n * k);
-    var y = f.format ? te_grouped(b->t, names, &f, x, n, k, s->here, w, bias) : tape_grouped_fused(b->t, names, x, n, k, s->here, w, bias);
+    var y = f.format ? te_grouped(b->t, names, &f, x, n, k, s->here, w, bias, original) : tape_grouped_fused(b->t, names, x, n, k, s->here, w, bias);
 
     tape_drop(b->t, w);
     return y;
+}
+
+var te_moe_act(struct torch_model *b, var x, var probs)
+{
+    var y = te_has_sinks(b) ? te_clamped(b, x) : tape_hold(b->t, x);
+
+    return tmp(b->t, y, te_weighted_activation(b->t, "gated activation", y, probs));
 }
 
 /* The experts' two products and what is between them, of rows as these take them. */
@@ -153,10 +163,13 @@ static var products(struct torch_model *b, var x, var probs, const struct moe *s
     int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut;
     var y = product(b, GEMM("experts gate up"), x, 2 * f, h, s, ROLE_EXPERTS_IN, bias(b, ROLE_EXPERTS_IN, s->here * 2 * f));
 
-    if (te_has_sinks(b))
-        y = tmp(t, y, te_clamped(b, y));
-    y = tmp(t, y, te_weighted_activation(t, "gated activation", y, probs));
-    y = tmp(t, y, product(b, GEMM("experts down"), y, h, f, s, ROLE_EXPERTS_OUT, 0));
+    const var in[TE_MODULE_VARS] = { y, probs };
+    var act[TE_MODULE_VARS] = { 0 };
+    int region;
+    te_module(b, TE_MOE_ACT, in, act, &region);
+    tape_drop(t, y);
+    y = tmp(t, act[0], product(b, GEMM("experts down"), act[0], h, f, s, ROLE_EXPERTS_OUT, 0));
+    te_discard(b, region);
     var of_rows = bias(b, ROLE_EXPERTS_OUT, s->here * h);
     return of_rows ? tmp(t, y, te_bias_of_experts(t, "experts bias", y, of_rows, probs, s->here)) : y;
 }
@@ -177,16 +190,15 @@ static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
     return tmp(t, y, te_pad_rows(t, "rows that came", y, s->all * h));
 }
 
-static var shared_experts(struct torch_model *b, var x)
+var te_shared_experts(struct torch_model *b, var x)
 {
     static const enum tensor_role in[] = { ROLE_SHARED_GATE_UP }, out[] = { ROLE_SHARED_DOWN };
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->shared_ffn;
 
-    if (f == 0)
-        return 0;
     struct te_linear l = te_linear_of(b, GEMM("shared gate up"), 2 * f, h, in, 1);
     l.plain = true;
+    l.original = te_may_cast_again(&l.scaled) && !plan_recomputes_module(b->p, "shared_experts");    /* the router keeps x */
     var y = te_column(t, &l, x);
     t->module = -1;
     y = tmp(t, y, te_activation(t, "gated activation", y, 0, true));
@@ -265,8 +277,11 @@ var te_moe(struct torch_model *b, var x)
     struct tape *t = b->t;
     int64_t h = b->m->hidden, e = b->m->experts;
     struct moe s = sizes_of(b, tape_var_numel(t, x) / h);
-    var probs, map, p, numbers, others, shared = shared_experts(b, x);
+    const var in[TE_MODULE_VARS] = { x };
+    var probs, map, p, numbers, others, shared[TE_MODULE_VARS] = { 0 };
 
+    if (b->m->shared_ffn > 0)
+        te_module(b, TE_SHARED_EXPERTS, in, shared, NULL);
     route(b, x, &s, &probs, &map);
     if (s.capacity > 0)
         probs = drop_tokens(b, &s, probs, &map);
@@ -288,9 +303,9 @@ var te_moe(struct torch_model *b, var x)
     const var names[] = { y, numbers, others, counts, probs, map };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
-    if (shared) {
-        out = tmp(t, out, op_add(t, "shared add", out, shared));
-        tape_drop(t, shared);
+    if (shared[0]) {
+        out = tmp(t, out, op_add(t, "shared add", out, shared[0]));
+        tape_drop(t, shared[0]);
     }
     return out;
 }

@@ -65,10 +65,19 @@ struct torch_region {
     int savers;
     int cache0, cache1;         /* results that a selective checkpoint keeps */
     var args[TORCH_ARGS], out;           /* what the checkpoint holds, and what it returned */
-    bool mlp;                   /* of Megatron's modules this one: te_mlp(); else the attention core */
 };
 
 enum { TORCH_REGIONS = 2 };     /* of a block */
+
+/* The same of a module of Megatron's (te_again.h). */
+enum { TE_MODULE_VARS = 3, TE_REGIONS = 8 };
+struct te_region {
+    int module, block, half;            /* enum te_module */
+    int node0, node1;
+    int hook;                           /* its second run comes before backward of the nodes below this one */
+    var in[TE_MODULE_VARS], out[TE_MODULE_VARS];
+    int storage[TE_MODULE_VARS];        /* of a result that is emptied; 0: it stays */
+};
 
 struct torch_model {
     struct tape       *t;
@@ -99,6 +108,8 @@ struct torch_model {
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
     int         nregions;
+    struct te_region again_module[TE_REGIONS];  /* the same of Megatron's modules */
+    int         nagain_modules;
     var         padded;         /* labels that the shifted ones view, until the loss is there */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
     var         held[4];        /* what the model's forward has names for until it returns */

@@ -87,23 +87,38 @@ static double products_again(const struct model *m)
     return again * (double)m->layers;
 }
 
-/* Products of the MLP's forward, a token. */
-static double mlp_forward(const struct model *m)
+/* A module of Megatron-LM's that runs again, whose products these roles' weights are of. */
+static bool is_of_module(const struct plan *p, enum tensor_role role)
 {
-    double sum = 0;
+    bool moe = plan_recomputes_module(p, "moe");
 
-    for (int i = m->block0; i < m->block0 + m->per_block; i++) {
-        enum tensor_role role = m->tensors[i].role;
-        if (!m->tensors[i].is_bias && (role == ROLE_GATE || role == ROLE_UP || role == ROLE_GATE_UP || role == ROLE_DOWN))
-            sum += 2 * (double)m->tensors[i].numel;
+    switch (role) {
+    case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:    return plan_recomputes_module(p, "mlp");
+    case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:    return moe;
+    case ROLE_Q_B: case ROLE_KV_B:                                      return plan_recomputes_module(p, "mla_up_proj");
+    case ROLE_Q:                                    return p->model.kv_rank > 0 && plan_recomputes_module(p, "mla_up_proj");
+    default:                                                            return false;
     }
-    return sum * (double)m->layers;
 }
 
-/* What selective recompute runs again: the attention core, and the MLP where it is named. */
+/* How often shared experts run again: within moe and by themselves. */
+static int shared_again(const struct plan *p) { return plan_recomputes_module(p, "moe") + plan_recomputes_module(p, "shared_experts"); }
+
+/* What selective recompute runs again, a token: products of the modules that are named, and the attention core.  Of experts those that a
+ * token takes. */
 static double by_modules(const struct plan *p, double attention)
 {
-    return (plan_recomputes_module(p, "core_attn") ? attention : 0) + (plan_recomputes_module(p, "mlp") ? mlp_forward(&p->model) : 0);
+    const struct model *m = &p->model;
+    double sum = plan_recomputes_module(p, "core_attn") ? attention : 0;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct tensor *t = &m->tensors[i];
+        bool shared = t->role >= ROLE_SHARED_GATE && t->role <= ROLE_SHARED_DOWN;
+        double taken = role_is_of_experts(t->role) ? (double)m->experts_used / (double)m->experts : 1;
+        if (t->block >= 0 && !t->is_bias)
+            sum += 2 * taken * (double)t->numel * (shared ? shared_again(p) : is_of_module(p, t->role));
+    }
+    return sum;
 }
 
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f)

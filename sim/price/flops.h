@@ -24,8 +24,8 @@ const char *flop_convention_of(const struct model *m, enum flop_convention f);
 /* Forward and backward, FLOPs per token at sequence length seq; h_q = heads * head_dim. */
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f);
 
-/* With what recomputation repeats: one forward of the blocks' share (`full`), attention's
- * core (`selective`), products that are not saved (`op`), over every recompute_interval-th block. */
+/* With what recomputation repeats: one forward of the blocks' share (`full`), attention's core or the modules that are named
+ * (`selective`), products that are not saved (`op`), over every recompute_interval-th block. */
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f);
 
 /* The dense datasheet peak that a precision is held against, FLOP/s; 0 on hosts. */

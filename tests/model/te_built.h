@@ -51,4 +51,47 @@ static inline int64_t stats(int64_t rows) { return 2 * 2 * 4 * rows; }
 /* What fused attention keeps beside its operands: a number for each row of each head, and the random generator's two. */
 static inline int64_t lse(int64_t rows) { return 4 * rows + 512; }
 
+/* What forward keeps, backward frees. */
+static inline void check_nothing_stays(const struct built *x, const struct plan *p)
+{
+    int64_t net[NMEM] = { 0 };
+
+    for (int64_t b = -2; b < p->model.layers; b++) {
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : program_piece_of_block(p, b);
+        for (int pass = 0; pass < NPASS; pass++) {
+            struct span sp;
+            program_span(&x->program, id, (enum pass)pass, 0, x->program.piece[id].nkernels[pass], GRADS_KEEP, &sp);
+            for (int m = 0; m < NMEM; m++)
+                net[m] += sp.net[m];
+        }
+    }
+    for (int m = 0; m < NMEM; m++)
+        is(net[m], 0);
+}
+
+/* Of a rank's model: nothing stays, and its tensors are handed out once each, from the half of the block that they are in; all modules are read. */
+static inline void check_step(const struct built *x, const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+
+    check_nothing_stays(x, p);
+    for (int piece = PIECE_EMBED; piece <= PIECE_HEAD; piece++) {
+        const struct piece *of = &x->program.piece[piece];
+        int n = program_ntensors(p, (enum piece_id)piece), seen[32] = { 0 };
+        if (of->nkernels[PASS_BACKWARD] == 0)
+            continue;
+        for (int k = 0; k < of->nkernels[PASS_BACKWARD]; k++)
+            for (int i = 0; i < 4 && of->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+                int tensor = of->kernels[PASS_BACKWARD][k].ready[i];
+                assert_true(tensor < n);
+                seen[tensor]++;
+                if (piece_is_block((enum piece_id)piece))
+                    assert_int_equal(p->model.tensors[program_tensor(p, (enum piece_id)piece, 0, tensor)].mlp_half,
+                                     of->kernels[PASS_BACKWARD][k].half);
+            }
+        for (int i = 0; i < n; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
 #endif

@@ -457,7 +457,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --context-parallel-size 4 --cp-comm-type p2p a2a", "txt", "the same for all layers" },
         { "--micro-batch-size 1 --seq-length 512 --context-parallel-size 4 --cp-comm-type a2a+p2p", "txt", "expected two numbers" },
         { "--micro-batch-size 1 --seq-length 512 --recompute-granularity full --recompute-method uniform --recompute-num-layers 2", "txt", "recomputed as one" },
-        { "--micro-batch-size 1 --seq-length 512 --recompute-granularity selective --recompute-modules moe_act", "txt", "moe_act: of experts" },
+        { "--micro-batch-size 1 --seq-length 512 --recompute-granularity selective --recompute-modules moe_act", "txt", "moe_act in recompute_modules is only supported with moe_grouped_gemm" },
         { "--micro-batch-size 1 --seq-length 512 --recompute-granularity selective --recompute-modules everything", "txt", "\"everything\"" },
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
           "txt", "not beside account_for" },

@@ -107,7 +107,7 @@ static void words_and_options_that_are_not_planned(void **state)
         { "--cross-entropy-loss-fusion --cross-entropy-fusion-impl foo", "cross_entropy_fusion_impl: expected native or te" },
         { "--fp8-format hybrid --tp-only-amax-red", "tp_only_amax_red: Megatron-LM's command line has no such option" },
         { "--fp32-residual-connection", "fp32_residual_connection:" },
-        { "--moe-layer-recompute", "moe_layer_recompute:" },
+        { "--moe-layer-recompute", NULL },
         { "--fine-grained-activation-offloading --offload-modules core_attn", "fine_grained_activation_offloading:" },
         { "--offload-modules core_attn", "offload_modules:" },
         { "--main-grads-dtype bf16", "main_grads_dtype: expected fp32" },

@@ -199,10 +199,6 @@ static void what_latent_attention_is_not_planned_with(void **state)
     p = x.plan;
     p.model.qkv_bias = true;
     refused(&p, "no biases");
-    p = x.plan;
-    p.recompute = RECOMPUTE_SELECTIVE;
-    strcpy(p.megatron.recompute_modules, "mla_up_proj");
-    refused(&p, "mla_up_proj");
     plan_free(&x.plan);
 }
 

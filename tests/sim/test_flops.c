@@ -91,6 +91,30 @@ static void experts_count_as_far_as_a_token_takes_them(void **state)
     model_free(&m);
 }
 
+/* Of a token of DeepSeek-V3, modules that run again: routers of 256, 8 experts and a shared one of three products of 7168 by 2048, in 58 blocks; the
+ * first three blocks' MLP of 18432; up from 1536 to 128 x 192, from 512 to 128 x (128 + 128), in all 61.  Norms and activations have no products. */
+static void modules_that_run_again_count_their_products(void **state)
+{
+    const double expert = 3.0 * 7168 * 2048;
+    const struct { const char *modules; double products; } cases[] = {
+        { "layernorm,moe_act", 0 },
+        { "moe", 58 * (256.0 * 7168 + 9 * expert) },
+        { "shared_experts", 58 * expert },
+        { "moe,shared_experts", 58 * (256.0 * 7168 + 10 * expert) },
+        { "mlp", 3 * 3.0 * 7168 * 18432 },
+        { "mla_up_proj", 61 * (1536.0 * 128 * 192 + 512.0 * 128 * 256) },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p = { .seq = 4096, .recompute = RECOMPUTE_SELECTIVE, .recompute_interval = 1 };
+        assert_int_equal(model_load("deepseek-v3", &p.model), 0);
+        strcpy(p.megatron.recompute_modules, cases[i].modules);
+        assert_close(flops_hardware_per_token(&p, FLOPS_PALM), flops_per_token(&p.model, 4096, FLOPS_PALM) + 2 * cases[i].products, 0);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +124,7 @@ int main(void)
         cmocka_unit_test(a_published_mfu_is_reproduced),
         cmocka_unit_test(a_host_has_no_peak),
         cmocka_unit_test(experts_count_as_far_as_a_token_takes_them),
+        cmocka_unit_test(modules_that_run_again_count_their_products),
     };
     return cmocka_run_group_tests_name("sim/flops", tests, NULL, NULL);
 }
