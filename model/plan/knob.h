@@ -179,7 +179,7 @@ int knob_check(const struct plan *p, const struct knob *k, const char *where);
  * KNOB_NO_MORE after the last (at once where the plan has no choice). */
 enum knob_tried knob_try(struct plan *p, const struct knob *k, int i);
 
-enum { KNOB_LABEL = 256 };      /* characters of a label that are shown */
+enum { KNOB_LABEL = 320 };      /* characters of a label that are shown */
 /* "zero3 deepspeed b1x4, recompute full, reuse 0": a plan's label among others of a search. */
 void knob_label(const struct plan *p, char *to, size_t size);
 

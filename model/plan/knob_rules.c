@@ -530,11 +530,11 @@ int knob_say_form(const struct plan *p, char *to, size_t size)
     return p->optimizer_form == OPTIMIZER_FOREACH ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
 }
 
-int knob_say_modules(const struct plan *p, char *to, size_t size)
+int knob_say_recompute(const struct plan *p, char *to, size_t size)
 {
-    const char *modules = p->megatron.recompute_modules;
+    const char *modules = p->recompute == RECOMPUTE_SELECTIVE ? p->megatron.recompute_modules : "";
 
-    return p->recompute != RECOMPUTE_SELECTIVE || !*modules ? 0 : snprintf(to, size, " of %s", modules);
+    return p->recompute == RECOMPUTE_NONE ? 0 : snprintf(to, size, ", recompute %s", *modules ? modules : recompute_name(p->recompute));
 }
 
 int knob_say_graphs(const struct plan *p, char *to, size_t size)

@@ -98,7 +98,7 @@ int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
 int knob_say_layout(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
 int knob_say_form(const struct plan *p, char *to, size_t size);
-int knob_say_modules(const struct plan *p, char *to, size_t size);
+int knob_say_recompute(const struct plan *p, char *to, size_t size);
 int knob_say_graphs(const struct plan *p, char *to, size_t size);
 int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);

@@ -222,11 +222,19 @@ static bool choose_optimizer(struct grid *g, struct plan *p)
     return rc == 0;
 }
 
+/* Megatron-LM's mixtures: modules whose second run costs no exchange and few products, as recipes of the largest name them. */
+static bool has_modules(const struct search_options *o, struct cell of) { return of.dialect == DIALECT_MEGATRON && o->model->experts > 0; }
+
+static void choose_modules(struct plan *p)
+{
+    strcpy(p->megatron.recompute_modules, p->model.kv_rank > 0 ? "layernorm,moe_act,mla_up_proj" : "layernorm,moe_act");
+}
+
 /* All pipelines of one cell, micro-batch, tensor and context. */
 static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t tensor, int64_t context)
 {
     const struct search_options *o = g->o;
-    uint64_t recompute = o->recompute ? o->recompute : GRID_RECOMPUTE;
+    uint64_t recompute = o->recompute ? o->recompute : GRID_RECOMPUTE | (has_modules(o, of) ? 1u << RECOMPUTE_SELECTIVE : 0);
     int64_t rest = o->cluster->world_size / (tensor * context);
     int rc = 0;
 
@@ -258,6 +266,8 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             }
             p.kernels = o->kernels;
             p.recompute = (enum recompute)r;
+            if (r == RECOMPUTE_SELECTIVE && has_modules(o, of))
+                choose_modules(&p);
             p.accumulation = o->global_batch / samples;
             rc = take_experts(g, &p);
         }

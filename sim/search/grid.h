@@ -3,7 +3,7 @@
  * Candidates: each strategy of the dialects that have them and are asked for, over what tensor, context and pipeline leave of the world.
  * Tensor is a power of two up to a node's GPUs; context one from GRID_LONG tokens a sample on, else 1; pipeline any divisor with
  * a block for each stage, under 1F1B, interleaved with 2 chunks a rank, and ZBV; every micro-batch that divides; every recompute
- * asked for (none, full and op where none is); of a mixture every number of ranks that divides its experts.  All other knobs have their defaults.  What plan_check() refuses is no candidate.
+ * asked for (none, full and op where none is; of a mixture under Megatron-LM modules that cost little, too); of a mixture every number of ranks that divides its experts.  All other knobs have their defaults.  What plan_check() refuses is no candidate.
  *
  * What cannot fit by a bound (bounds_bytes) is not lowered.  The others are evaluated in the order of a time that their
  * step takes at least (bounds_step_s), a wave at a time; once that is more than SEARCH_NEAR times the fastest step
