@@ -2,7 +2,7 @@
 """Records the collectives of megatron-core's mixtures of experts: MoELayer with the all-to-all dispatcher, expert parallelism, experts that
 tensor-parallel ranks cut or have whole; DeepSeek-V3's latent attention, shared experts and first layers without experts.
 
-    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt, latent.txt; with TE_SOURCE latent_context.txt
+    PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR             experts.txt, latent.txt, modules.txt ...; with TE_SOURCE latent_context.txt
     PYTHONPATH=WHERE_MEGATRON_IS python record_experts.py OUTDIR NAME ...    these lists, printed
 
 With record_megatron.py beside it.  The CPU has no grouped products: experts are SequentialMLP, whose collectives are TEGroupedMLP's, and the
@@ -11,10 +11,13 @@ do nothing.
 
 Latent attention's down-projections are Transformer Engine's TELinear with parallel_mode "duplicated", whole on every tensor-parallel rank
 (extensions/transformer_engine.py); local layers would cut them.  `Duplicated` stands in, with TELinear's attributes.  Local attention has
-one width for keys and values: `Attention` stands in, which has no collectives; over a context's ranks record_context.py's."""
+one width for keys and values: `Attention` stands in, which has no collectives; over a context's ranks record_context.py's.
+
+Recompute of modules (modules.txt) is megatron-core's own: CheckpointFunction, and CheckpointWithoutOutput, whose hooks are counted."""
 import contextlib
 import os
 import sys
+import types
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
@@ -23,10 +26,12 @@ import torch
 import record_megatron as rm
 from megatron.core import parallel_state as mpu
 from megatron.core.tensor_parallel import layers
+from megatron.core.tensor_parallel import random as mrandom
 from megatron.core.transformer import multi_latent_attention as latent
 from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.transformer.moe import moe_utils, router
 from megatron.core.transformer.transformer_config import MLATransformerConfig
+from megatron.core.utils import unwrap_model
 
 case_now = {}
 
@@ -88,14 +93,15 @@ def with_experts(tensor, pipe, virtual, **more):
 
 
 def config(case):
-    model, grid = case["plan"]["model"], case["plan"]["parallel"]
-    made = config_of(case)
+    model, grid, options = case["plan"]["model"], case["plan"]["parallel"], dict(case["plan"]["megatron"])
+    modules = options.pop("recompute_modules", None)    # config_of() makes no latent attention, without which mla_up_proj is refused
+    made = config_of(dict(case, plan=dict(case["plan"], megatron=options)))
     fields = {f: getattr(made, f) for f in made.__dataclass_fields__}
-    fields.update(num_moe_experts=experts_of(model), moe_router_topk=model["num_experts_per_tok"],
+    fields.update(recompute_modules=modules, num_moe_experts=experts_of(model), moe_router_topk=model["num_experts_per_tok"],
                   moe_ffn_hidden_size=model.get("moe_intermediate_size", model["intermediate_size"]), moe_token_dispatcher_type="alltoall",
                   expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1),
                   moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe",
-                  **{key: case["plan"]["megatron"].get(key, usual)
+                  **{key: options.get(key, usual)
                      for key, usual in (("moe_expert_capacity_factor", None), ("moe_pad_expert_input_to_capacity", False))})
     if model["model_type"] == "gpt_oss":
         fields.update(add_bias_linear=True, gated_linear_unit=True, activation_func=quick_gelu, bias_activation_fusion=False, glu_linear_offset=1.0,
@@ -167,6 +173,26 @@ def model_of(config, layer, *args, vp_stage=None, **more):
 
 rm.GPTModel = model_of
 
+# names that are not made where Transformer Engine is not found: CheckpointWithoutOutput of a norm asks for them without fp8, too
+mrandom.FP8GlobalStateManager = types.SimpleNamespace(is_fp8_enabled=lambda: False)
+mrandom.activation_recompute_forward = mrandom.fp8_autocast = lambda **more: contextlib.nullcontext()
+without_output = mrandom.CheckpointWithoutOutput
+discard, recompute = without_output.discard_output_and_register_recompute, without_output._recompute
+hooks = {"registered": 0, "ran": 0}
+
+
+def count_registered(self, hook_tensor):
+    hooks["registered"] += 1
+    return discard(self, hook_tensor)
+
+
+def count_ran(self, grad):
+    hooks["ran"] += self.ctx is not None            # None: it ran already
+    return recompute(self, grad)
+
+
+without_output.discard_output_and_register_recompute, without_output._recompute = count_registered, count_ran
+
 
 class Run(rm.Run):
     """Its list says how many parameters the rank has.  Biases of TEGroupedLinear's second layer are not summed over tensor-parallel ranks, as
@@ -179,6 +205,17 @@ class Run(rm.Run):
                 p.sequence_parallel = False
         if case["plan"]["model"]["model_type"] in ("deepseek_v3", "gpt_oss"):
             rm.base.log.append(f"# {sum(p.numel() for m in self.model for p in m.parameters())} parameters")
+
+    def hooks_of_step(self):
+        """Outputs that a step's forward passes discard and hooks compute again: each layer has two norms that are modules."""
+        names, latent = self.options.get("recompute_modules", []), isinstance(self.config, MLATransformerConfig)
+        layers = sum(len(unwrap_model(m).decoder.layers) for m in self.model)
+        return self.plan["accumulation"] * layers * (2 * ("layernorm" in names) + (latent and "mla_up_proj" in names))
+
+    def step(self):
+        hooks.update(registered=0, ran=0)
+        super().step()
+        assert hooks["registered"] == hooks["ran"] == self.hooks_of_step(), hooks
 
 
 rm.Run = Run
@@ -306,7 +343,52 @@ def sink_context_cases():
               dict(rm.cp(2, "ulysses"), tensor=2, sequence=True, expert=2, expert_tensor=1), recompute="full")
 
 
-FILES = {"sink_context": sink_context_cases, "sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
+def module_cases():
+    """Recompute of modules."""
+    def again(name, what, world, grid, *names, **more):
+        return make(name, what, world, grid, recompute="selective", recompute_modules=list(names), **more)
+
+    def deepseek(name, what, world, grid, *names, **more):
+        return again("deepseek-" + name, what, world, grid, *names, model=dict(DEEPSEEK, **more.pop("model", {})), layers=more.pop("layers", 3), **more)
+
+    whole, whole_d4 = {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1}, {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 1}
+    cut, cut_d4 = {"tensor": 2, "sequence": True, "expert_tensor": 2}, {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 2}
+    padded = dict(moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True)
+    yield again("e2-d4-moe", "--recompute-modules moe", 4, {"expert": 2}, "moe")
+    yield again("e2-d4-acc2-moe", "2 micro-steps", 4, {"expert": 2}, "moe", accumulation=2)
+    yield again("e4-t2-sp-whole-moe", "tensor and sequence parallelism, whole experts", 8, whole, "moe")
+    yield again("e2-t2-sp-cut-d4-moe", "experts that tensor-parallel ranks cut", 8, cut_d4, "moe")
+    yield again("e2-d4-padded-moe", "every expert gets its capacity of every rank", 4, {"expert": 2}, "moe", **padded)
+    yield again("e2-t2-sp-cut-d4-padded-moe", "the same, experts that tensor-parallel ranks cut", 8, cut_d4, "moe", **padded)
+    yield again("t2-sp-cut-d2-layernorm", "norms alone: they have no collectives", 4, cut, "layernorm")
+    yield again("e2-t2-sp-whole-d4-moe-layernorm", "experts and norms", 8, whole_d4, "moe", "layernorm")
+    yield again("e2-t2-sp-whole-d4-core-layernorm", "attention's core and norms", 8, whole_d4, "core_attn", "layernorm")
+    yield again("e2-t2-sp-whole-d4-core-moe", "attention's core and experts", 8, whole_d4, "core_attn", "moe")
+    yield again("e2-d4-mlp", "mlp: no layer is without experts, nothing is recomputed", 4, {"expert": 2}, "mlp")
+    yield again("e2-1f1b-p2-m4-d2-moe", "1F1B", 4, dict(rm.pp(2), expert=2), "moe", layers=4, accumulation=4)
+    yield again("e2-interleaved-p2-v2-m4-d2-moe", "interleaved", 4, dict(rm.pp(2, 2), expert=2), "moe", layers=8, accumulation=4)
+    yield again("qwen3-e4-d4-moe", "norms of q and k, 4 experts a token", 4, {"expert": 4}, "moe", model=QWEN3)
+    yield again("qwen3-e4-t2-sp-whole-moe-layernorm", "the same, tensor and sequence parallelism, and the layers' norms", 8, whole, "moe", "layernorm", model=QWEN3)
+    yield deepseek("e2-d4-shared", "shared experts: they are those of one rank", 4, {"expert": 2}, "shared_experts")
+    yield deepseek("e4-t2-sp-whole-shared", "the same, tensor and sequence parallelism", 8, whole, "shared_experts")
+    yield deepseek("e4-t2-sp-whole-mlp", "mlp: its first layer", 8, whole, "mlp")
+    yield deepseek("e2-d4-moe", "experts, shared ones too", 4, {"expert": 2}, "moe")
+    yield deepseek("e4-t2-sp-whole-moe", "the same, tensor and sequence parallelism", 8, whole, "moe")
+    yield deepseek("e2-t2-sp-cut-d4-moe-shared", "moe with shared_experts: those are recomputed twice", 8, cut_d4, "moe", "shared_experts")
+    yield deepseek("e2-d4-up", "mla_up_proj: queries, keys and values", 4, {"expert": 2}, "mla_up_proj")
+    yield deepseek("e4-t2-sp-whole-up", "the same, tensor and sequence parallelism", 8, whole, "mla_up_proj")
+    yield deepseek("e4-t2-sp-whole-up-layernorm-core-mlp", "all but the experts", 8, whole, "mla_up_proj", "layernorm", "core_attn", "mlp")
+    yield deepseek("e4-t4-sp-whole-shared-mlp-up", "4 tensor-parallel ranks", 4, {"tensor": 4, "sequence": True, "expert": 4, "expert_tensor": 1},
+                   "shared_experts", "mlp", "mla_up_proj")
+    yield deepseek("t2-sp-cut-d2-noqrank-up-layernorm", "queries from the hidden width", 4, cut, "mla_up_proj", "layernorm", model={"q_lora_rank": None})
+    yield deepseek("e2-t2-sp-1f1b-p2-m4-d2-moe-up", "1F1B, tensor, sequence and expert parallelism", 8, dict(rm.pp(2), **whole_d4), "moe", "mla_up_proj",
+                   layers=4, accumulation=4)
+    yield again("oss-e4-d4-moe", "gpt_oss: sinks and biases", 4, {"expert": 4}, "moe", model=GPT_OSS)
+    yield again("oss-e4-t2-sp-whole-moe", "the same, tensor and sequence parallelism", 8, whole, "moe", model=GPT_OSS)
+    yield again("oss-e2-t2-sp-whole-d4-layernorm", "norms alone", 8, whole_d4, "layernorm", model=GPT_OSS)
+
+
+FILES = {"modules": module_cases, "sink_context": sink_context_cases, "sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
 
 
 def record(outdir, file, wanted):
