@@ -244,7 +244,9 @@ static void backward_again(struct run *r, const struct torch_region *g)
     t->stopped = t->stopping = false;
     tape_keep(t, store0);
     tape_graft(t, g->out, out);
-    tape_drop(t, out);
+    int gradient = r->megatron ? tape_hold_gradient(t, out) : 0;        /* CheckpointFunction.backward() has names for both until it returns */
+    if (!r->megatron)
+        tape_drop(t, out);
     int k1 = tape_cut(t);
     t->unpacked = true;
     if (!t->compiled && !r->megatron)
@@ -257,6 +259,9 @@ static void backward_again(struct run *r, const struct torch_region *g)
         t->out[i].half = 1;
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;
+    if (r->megatron)
+        tape_drop(t, out);
+    tape_drop_store(t, gradient);
     tape_drop_cache(t, g->cache0, g->cache1);
     for (int i = 0; i < TORCH_ARGS; i++)
         tape_drop(t, g->args[i]);

@@ -532,6 +532,23 @@ static void casts_pass_over_their_bytes(void **state)
     finish(&x);
 }
 
+/* CheckpointFunction.backward() has names for what ran again gave, and for its gradient, until it returns: an eighth of the positions each, beside
+ * the layer's input; the norm's weight's gradient, 8192 numbers, goes then as well. */
+static void a_checkpoint_holds_its_result_and_its_gradient(void **state)
+{
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    x.plan.recompute = RECOMPUTE_FULL;
+    build(&x);
+    const struct piece *p = &x.program.piece[PIECE_BLOCK_RECOMPUTED];
+    const struct kernel *last = &p->kernels[PASS_BACKWARD][p->nkernels[PASS_BACKWARD] - 1];
+    is(last->net[MEM_ACTIVATIONS], -2 * 2 * S70BH / 8);
+    is(last->net[MEM_TEMPORARIES], -2 * S70BH / 8 - 2 * 8192);
+    finish(&x);
+}
+
 /* All twelve products of a block, whose results stay in 16 bits; the head's are not. */
 static void a_blocks_products_read_codes(void **state)
 {
@@ -585,6 +602,7 @@ int main(void)
         cmocka_unit_test(codes_are_kept_in_place_of_numbers),
         cmocka_unit_test(codes_are_gathered),
         cmocka_unit_test(casts_pass_over_their_bytes),
+        cmocka_unit_test(a_checkpoint_holds_its_result_and_its_gradient),
         cmocka_unit_test(a_blocks_products_read_codes),
     };
     return cmocka_run_group_tests_name("model/te_program", tests, NULL, NULL);
