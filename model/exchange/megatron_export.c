@@ -130,6 +130,7 @@ static void write_experts(const struct plan *p, FILE *to)
     if (p->megatron.moe_expert_capacity_factor > 0)
         fprintf(to, "--moe-expert-capacity-factor %g\n", p->megatron.moe_expert_capacity_factor);
     flag(to, p->megatron.moe_pad_expert_input_to_capacity, "--moe-pad-expert-input-to-capacity");
+    flag(to, p->megatron.moe_router_padding_for_quantization, "--moe-router-padding-for-quantization");
     if (!p->megatron.moe_pad_expert_input_to_capacity)
         say_spread(p);
 }

@@ -86,6 +86,7 @@ static int read_capacity(struct import *in)
         return fail("%s: moe_token_drop_policy: tokens dropped by their position are not modelled: probs, its default, is", in->where);
     o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : -1;
     o->moe_pad_expert_input_to_capacity = import_has(in, "moe_pad_expert_input_to_capacity");
+    o->moe_router_padding_for_quantization = import_has(in, "moe_router_padding_for_quantization") || import_has(in, "moe_router_padding_for_fp8");
     if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
         return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "
                     "moe_pad_expert_input_to_capacity\"", in->where);

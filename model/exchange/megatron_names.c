@@ -67,8 +67,6 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
-    { "moe_router_padding_for_fp8", "more rows go to experts" },
-    { "moe_router_padding_for_quantization", "more rows go to experts" },
 };
 
 /* Beginnings of options that change nothing that a plan describes. */
@@ -102,6 +100,7 @@ static const char *const known[] = {
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
+    "moe_router_padding_for_quantization", "moe_router_padding_for_fp8",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
     "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
     "exp_avg_sq_dtype", NULL
@@ -113,7 +112,8 @@ static const char *const flags[] = {
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
-    "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
+    "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization",
+    "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
 };
 

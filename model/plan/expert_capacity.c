@@ -43,6 +43,14 @@ int64_t expert_capacity_of(const struct plan *p, int64_t tokens)
 
 int64_t expert_rows_received(int64_t rows, double imbalance) { return (int64_t)((double)rows * imbalance + 0.5); }
 
+int64_t expert_rows_unit(const struct plan *p) { return plan_scaled(p) == SCALED_MXFP8 ? 32 : 16; }
+
+/* `rows` of `experts`, each one's a multiple. */
+static int64_t filled_up(const struct plan *p, int64_t rows, int64_t experts)
+{
+    return experts * round_up(ceil_div(rows, experts), expert_rows_unit(p));
+}
+
 /* An expert takes its capacity of each of the ranks that share the experts out, of which one has as many experts as another. */
 struct expert_rows expert_rows_of(const struct plan *p, int64_t tokens)
 {
@@ -55,8 +63,12 @@ struct expert_rows expert_rows_of(const struct plan *p, int64_t tokens)
 
     if (most > 0 && (r.sent > most || p->megatron.moe_pad_expert_input_to_capacity))
         r.sent = most;
+    if (p->megatron.moe_router_padding_for_quantization)
+        r.sent = filled_up(p, r.sent, p->model.experts);
     r.received = p->parallel.expert > 1 ? expert_rows_received(r.sent, p->parallel.expert_imbalance) : r.sent;
     if (most > 0 && r.received > most)
         r.received = most;
+    if (p->megatron.moe_router_padding_for_quantization)
+        r.received = filled_up(p, r.received, p->model.experts / (p->parallel.expert > 1 ? p->parallel.expert : 1));
     return r;
 }

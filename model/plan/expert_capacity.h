@@ -15,6 +15,9 @@ int64_t expert_capacity_of(const struct plan *p, int64_t tokens);
 /* Rows that the busiest rank computes for `rows` that each rank sends: times the imbalance, rounded to the nearest. */
 int64_t expert_rows_received(int64_t rows, double imbalance);
 
+/* Products of 8 bits ask for a multiple of so many rows of each expert: 16, with mxfp8 32 (megatron-core's get_fp8_align_size()). */
+int64_t expert_rows_unit(const struct plan *p);
+
 /* Of so many tokens the rows that a rank sends, and that the busiest computes, which a capacity bounds. */
 struct expert_rows { int64_t sent, received; };
 struct expert_rows expert_rows_of(const struct plan *p, int64_t tokens);

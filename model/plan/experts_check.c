@@ -95,6 +95,8 @@ static int check_capacity(const struct plan *p, const char *where)
 {
     int64_t tokens = expert_capacity_tokens(p), rows = expert_capacity_of(p, tokens);
 
+    if (p->megatron.moe_router_padding_for_quantization && rows > 0)
+        return fail("%s: megatron.moe_router_padding_for_quantization: beside moe_expert_capacity_factor it is not modelled yet", where);
     if (!p->megatron.moe_pad_expert_input_to_capacity)
         return 0;
     if (rows > tokens)
@@ -111,7 +113,7 @@ static int check_capacity(const struct plan *p, const char *where)
 static int check_experts_codes(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
-    int64_t unit = plan_scaled(p) == SCALED_MXFP8 ? 32 : 16, tensor = p->parallel.tensor > 1 ? p->parallel.tensor : 1;
+    int64_t unit = expert_rows_unit(p), tensor = p->parallel.tensor > 1 ? p->parallel.tensor : 1;
     int64_t cut = p->parallel.expert_tensor > 1 ? p->parallel.expert_tensor : 1;
     const int64_t widths[] = { m->expert_ffn / cut, m->shared_ffn / tensor, m->q_rank, m->kv_rank, m->kv_rank + m->rope_dim };
 

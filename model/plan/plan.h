@@ -202,6 +202,7 @@ struct megatron_options {
     bool    calculate_per_token_loss;
     double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; below 0: as many as come */
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
+    bool    moe_router_padding_for_quantization;    /* in 8 bits: of each rank a multiple of what products ask for (plan_expert_unit()) */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     int64_t mtp_num_layers;         /* depths of multi-token prediction, on the pipeline's last stage */
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */

@@ -506,7 +506,8 @@ static bool same_rows(const struct plan *a, const struct plan *b)
     return a->ds.moe_layer == b->ds.moe_layer && a->ds.moe_drop_tokens == b->ds.moe_drop_tokens && a->ds.moe_min_capacity == b->ds.moe_min_capacity &&
            a->ds.moe_capacity_factor == b->ds.moe_capacity_factor &&
            a->megatron.moe_expert_capacity_factor == b->megatron.moe_expert_capacity_factor &&
-           a->megatron.moe_pad_expert_input_to_capacity == b->megatron.moe_pad_expert_input_to_capacity;
+           a->megatron.moe_pad_expert_input_to_capacity == b->megatron.moe_pad_expert_input_to_capacity &&
+           a->megatron.moe_router_padding_for_quantization == b->megatron.moe_router_padding_for_quantization;
 }
 
 bool program_saves_on_host(const struct plan *p)

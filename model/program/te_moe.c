@@ -9,7 +9,7 @@
  *
  * Products of 8 bits ask for multiples of 16 rows, mxfp8's of 32 (fp8_utils.py, get_fp8_align_size()): each expert's are copied among zeros
  * (Fp8Padding), what comes of them is copied out, and so back.  An expert gets its share of the rows rounded up to such a multiple; only of a
- * capacity that is one already is nothing copied. */
+ * capacity that is one already, or where routers fill up (moe_router_padding_for_quantization), is nothing copied. */
 #include "model/program/te_moe.h"
 
 #include "model/plan/expert_capacity.h"
@@ -60,8 +60,8 @@ static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
     s.computed = s.all;
     enum scaled format = (enum scaled)te_scaled_of(b).format;
     if (format != SCALED_NONE) {
-        s.computed = s.here * round_up(ceil_div(s.all, s.here), format == SCALED_MXFP8 ? 32 : 16);
-        s.copied = !s.padded || s.computed != s.all;
+        s.computed = s.here * round_up(ceil_div(s.all, s.here), expert_rows_unit(b->p));
+        s.copied = !(s.padded || b->p->megatron.moe_router_padding_for_quantization) || s.computed != s.all;
     }
     return s;
 }
@@ -133,6 +133,19 @@ static var drop_tokens(struct torch_model *b, const struct moe *s, var probs, va
     tape_drop(t, *map);
     *map = kept;
     return out;
+}
+
+/* pad_routing_map(): tokens that did not choose an expert, the first of them, are given to it until its rows are a multiple. */
+static void fill_up(struct torch_model *b, const struct moe *s)
+{
+    struct tape *t = b->t;
+    int64_t all = s->tokens * b->m->experts;
+    var is_zero = op_new(t, "tokens not chosen", KC_ELEMENTWISE, all, DT_UINT8), number = op_new(t, "tokens not chosen", KC_ELEMENTWISE, all, DT_INT32);
+    var ranks = op_new(t, "rank of a token not chosen", KC_ELEMENTWISE, all, DT_INT64), mask = op_new(t, "tokens to fill up with", KC_ELEMENTWISE, all, DT_UINT8);
+    const var names[] = { is_zero, number, ranks, mask };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
 }
 
 /* A copy in another order, which backward undoes. */
@@ -286,6 +299,8 @@ var te_moe(struct torch_model *b, var x)
     if (s.capacity > 0)
         probs = drop_tokens(b, &s, probs, &map);
     t->module = -1;
+    if (b->p->megatron.moe_router_padding_for_quantization)
+        fill_up(b, &s);
     var counts = count_rows(t, e, &s, &others);
     var rows = rows_by_expert(b, x, probs, &s, &p, &numbers);
     rows = to_experts(t, rows, h, &s, &p);
