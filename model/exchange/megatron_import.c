@@ -72,6 +72,24 @@ static int read_pipeline(struct import *in, int64_t pipe)
     return chunks == 1 ? 0 : import_integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
 }
 
+/* The loss that balances experts. */
+static int read_balance(struct import *in)
+{
+    const json_t *v = json_object_get(in->from, "moe_aux_loss_coeff");
+    const char *type = json_string_value(json_object_get(in->from, "moe_router_load_balancing_type"));
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v) || json_number_value(v) < 0 || (import_has(in, "moe_router_load_balancing_type") && !type))
+        return fail("%s: moe_aux_loss_coeff: expected one number from 0 on: several losses at once are not modelled yet", in->where);
+    if (json_number_value(v) > 0 && type && strcmp(type, "none") && strcmp(type, "aux_loss") && strcmp(type, "seq_aux_loss"))
+        return fail("%s: moe_router_load_balancing_type: %s is not modelled: aux_loss, seq_aux_loss or none", in->where, type);
+    if (json_number_value(v) > 0 && type && !strcmp(type, "seq_aux_loss"))
+        in->p->megatron.moe_router_load_balancing_type = BALANCE_SEQ_AUX_LOSS;
+    in->p->megatron.moe_aux_loss_coeff = type && !strcmp(type, "none") ? 0 : json_number_value(v);
+    return 0;
+}
+
 /* Below 0 the factor says none (transformer_config.py); with 0 every capacity is 0 rows (moe_utils.get_capacity()). */
 static int read_capacity(struct import *in)
 {
@@ -86,6 +104,8 @@ static int read_capacity(struct import *in)
         return fail("%s: moe_token_drop_policy: tokens dropped by their position are not modelled: probs, its default, is", in->where);
     o->moe_expert_capacity_factor = v && json_number_value(v) > 0 ? json_number_value(v) : -1;
     o->moe_pad_expert_input_to_capacity = import_has(in, "moe_pad_expert_input_to_capacity");
+    if (read_balance(in) < 0)
+        return -1;
     o->moe_router_padding_for_quantization = import_has(in, "moe_router_padding_for_quantization") || import_has(in, "moe_router_padding_for_fp8");
     if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
         return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "

@@ -60,7 +60,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
 
 /* What costs memory or time, and a plan has no word for, but is followed by none of our schedules: told, unless it asks for nothing. */
 static const struct { const char *name, *why; } matters[] = {
-    { "moe_aux_loss_coeff", "the loss that balances experts counts tokens, with tensor or context parallelism by a collective in each layer" },
     { "moe_z_loss_coeff", "a loss of the router's logits takes kernels of its own" },
     { "moe_router_dtype", "logits and weights of the router are taken in the model's 16 bits" },
     { "moe_router_fusion", "the router's kernels are taken one by one" },
@@ -77,7 +76,7 @@ static const char *const beside[] = {
     "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
     "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
-    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_load", "moe_router_bias_update_rate",
+    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_bias_update_rate",
     "mtp_loss_scaling_factor", "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
     "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
 };
@@ -100,7 +99,7 @@ static const char *const known[] = {
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
-    "moe_router_padding_for_quantization", "moe_router_padding_for_fp8",
+    "moe_router_padding_for_quantization", "moe_router_padding_for_fp8", "moe_aux_loss_coeff", "moe_router_load_balancing_type",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
     "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
     "exp_avg_sq_dtype", NULL

@@ -84,7 +84,7 @@ static const struct { const char *key, *option; } same[] = {
     { "expert_tensor_parallel_size", NULL }, { "moe_router_topk", NULL }, { "moe_ffn_hidden_size", NULL }, { "moe_layer_freq", NULL },
     { "moe_shared_expert_intermediate_size", NULL }, { "moe_token_dispatcher_type", NULL }, { "moe_expert_capacity_factor", NULL },
     { "moe_router_score_function", NULL }, { "moe_router_num_groups", NULL }, { "moe_router_group_topk", NULL }, { "moe_router_dtype", NULL },
-    { "moe_aux_loss_coeff", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
+    { "moe_aux_loss_coeff", NULL }, { "moe_router_load_balancing_type", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
     { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "softmax_type", NULL },
     { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "mtp_loss_scaling_factor", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
     { "fp4", "fp4_format" }, { "cuda_graph_impl", NULL }, { "cuda_graph_scope", NULL }, { "cuda_graph_modules", NULL },

@@ -149,6 +149,8 @@ static int check_megatron(const struct plan *p, const char *where)
     if (of->tensor > 1 && of->expert_tensor == 1 && of->expert <= 1)
         return fail("%s: parallel.expert_tensor: whole experts on every tensor-parallel rank, shared out over none, are not planned: set "
                     "parallel.expert", where);
+    if (p->megatron.moe_aux_loss_coeff > 0 && of->tensor > 1 && of->context > 1)
+        return fail("%s: megatron.moe_aux_loss_coeff: tokens counted over tensor- and context-parallel ranks together are not modelled yet: 0", where);
     if (p->model.expert_ffn % of->expert_tensor)
         return fail("%s: parallel.expert_tensor: the experts' width %" PRId64 " does not divide by %" PRId64, where, p->model.expert_ffn, of->expert_tensor);
     return check_capacity(p, where);

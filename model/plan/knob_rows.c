@@ -79,6 +79,7 @@ static const char *const filter_words[]    = { "parts of names of modules", "", 
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
 static const char *const a_layout[]        = { "a layout", NULL };
+static const char *const balance_words[]   = { "aux_loss", "seq_aux_loss", NULL };
 static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", NULL };
 
 /* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
@@ -400,6 +401,10 @@ static const struct knob rows[] = {
       .about = "rows an expert takes at most of one rank, times the mean; the others are dropped; null: all" },
     { "megatron", "moe_pad_expert_input_to_capacity", BOOL(megatron.moe_pad_expert_input_to_capacity, false), .cells = MEGATRON, IDLE(capacity),
       .label = ", padded", .about = "every expert gets its capacity of rows from every rank: no numbers are exchanged, no host waits" },
+    { "megatron", "moe_aux_loss_coeff", REAL(megatron.moe_aux_loss_coeff, 0, 1 << 10, 0), .cells = MEGATRON, IDLE(no_experts),
+      .about = "above 0: a loss balances experts: scores of all of them, and tokens that are counted over ranks, in each layer" },
+    { "megatron", "moe_router_load_balancing_type", WORD(megatron.moe_router_load_balancing_type, balance_words, BALANCE_AUX_LOSS), .cells = MEGATRON,
+      IDLE(balance), .about = "what the loss balances over: a micro-batch (aux_loss), or each sample (seq_aux_loss)" },
     { "megatron", "moe_router_padding_for_quantization", BOOL(megatron.moe_router_padding_for_quantization, false), .cells = MEGATRON,
       IDLE(expert_codes), .label = ", router padding",
       .about = "in 8 bits routers give each expert more tokens, up to a multiple of 16 (mxfp8: 32), and no rows are copied among zeros" },

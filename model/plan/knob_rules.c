@@ -210,6 +210,8 @@ bool knob_idle_no_experts(const struct plan *p)
     return p->model.experts == 0;
 }
 
+bool knob_idle_balance(const struct plan *p) { return p->megatron.moe_aux_loss_coeff <= 0; }
+
 bool knob_idle_expert_codes(const struct plan *p) { return p->model.experts == 0 || plan_scaled(p) == SCALED_NONE; }
 
 bool knob_idle_capacity(const struct plan *p)
@@ -298,6 +300,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_fp8, "megatron.fp8_format is none" },
         { knob_idle_delayed, "scales are not delayed" },
         { knob_idle_mxfp8, "no mxfp8 parameters are gathered" },
+        { knob_idle_balance, "megatron.moe_aux_loss_coeff is 0" },
         { knob_idle_expert_codes, "no experts' products are of 8 bits" },
         { knob_idle_scaled, "megatron.fp8_format and fp4_format are none" },
         { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },

@@ -56,6 +56,7 @@ bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage 
 bool knob_idle_fp8(const struct plan *p);           /* dialect megatron: no 8-bit floats */
 bool knob_idle_delayed(const struct plan *p);       /* or other scales than delayed ones */
 bool knob_idle_mxfp8(const struct plan *p);         /* or other parameters than gathered mxfp8 */
+bool knob_idle_balance(const struct plan *p);
 bool knob_idle_expert_codes(const struct plan *p);
 bool knob_idle_scaled(const struct plan *p);        /* neither 8 nor 4 bits */
 bool knob_idle_ends_bf16(const struct plan *p);     /* no layers in 16 bits beside them */

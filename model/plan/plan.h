@@ -178,6 +178,9 @@ enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
 
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */
+/* Over what a loss balances experts: all tokens of a micro-batch, or each sample's. */
+enum balance { BALANCE_AUX_LOSS, BALANCE_SEQ_AUX_LOSS };
+
 struct megatron_options {
     bool    overlap_grad_reduce;    /* buckets are reduced beside the last backward */
     bool    overlap_param_gather;   /* zero1: buckets are gathered beside the next forward */
@@ -202,6 +205,8 @@ struct megatron_options {
     bool    calculate_per_token_loss;
     double  moe_expert_capacity_factor;     /* an expert's rows of one rank, at most, times the mean; below 0: as many as come */
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
+    double  moe_aux_loss_coeff;                     /* above 0: a loss that balances experts is attached to routers' probabilities */
+    int     moe_router_load_balancing_type;         /* enum balance; with that */
     bool    moe_router_padding_for_quantization;    /* in 8 bits: of each rank a multiple of what products ask for (plan_expert_unit()) */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     int64_t mtp_num_layers;         /* depths of multi-token prediction, on the pipeline's last stage */

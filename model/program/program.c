@@ -507,6 +507,8 @@ static bool same_rows(const struct plan *a, const struct plan *b)
            a->ds.moe_capacity_factor == b->ds.moe_capacity_factor &&
            a->megatron.moe_expert_capacity_factor == b->megatron.moe_expert_capacity_factor &&
            a->megatron.moe_pad_expert_input_to_capacity == b->megatron.moe_pad_expert_input_to_capacity &&
+           a->megatron.moe_router_load_balancing_type == b->megatron.moe_router_load_balancing_type &&
+           (a->megatron.moe_aux_loss_coeff > 0) == (b->megatron.moe_aux_loss_coeff > 0) &&
            a->megatron.moe_router_padding_for_quantization == b->megatron.moe_router_padding_for_quantization;
 }
 

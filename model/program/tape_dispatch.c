@@ -53,6 +53,12 @@ var tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t 
     return tape_var(t, make(t, numel * ranks, DT_INT64), numel * ranks, DT_INT64, 0, 0);
 }
 
+void tape_sum_counts(struct tape *t, const char *name, int64_t numel, int group)
+{
+    note(t, name, &(struct collective){ .op = COLL_ALL_REDUCE, .group = (uint8_t)group, .dtype = DT_INT64, .red = RED_SUM, .stream = STREAM_CONTEXT,
+                                        .elems = numel });
+}
+
 void tape_agree_on_most(struct tape *t, const char *name)
 {
     note(t, name, &(struct collective){ .op = COLL_ALL_REDUCE, .group = GROUP_EXPERT, .dtype = DT_INT64, .red = RED_MAX, .stream = STREAM_CONTEXT,

@@ -15,6 +15,9 @@ var  tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel, enum
 /* Numbers of `ranks` ranks, `numel` of each: of those that share out the experts, or that cut them too (a group's purpose). */
 var  tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group);
 
+/* `numel` whole numbers, added up over the ranks of a group. */
+void tape_sum_counts(struct tape *t, const char *name, int64_t numel, int group);
+
 /* A whole number, of which all ranks take the largest. */
 void tape_agree_on_most(struct tape *t, const char *name);
 

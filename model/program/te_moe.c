@@ -18,6 +18,7 @@
 #include "model/program/tape_experts.h"
 #include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_grouped.h"
+#include "model/program/tape_te_mtp.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/te_again.h"
 #include "model/program/te_model.h"
@@ -93,8 +94,8 @@ static var by_sigmoid(struct torch_model *b, var logits, const struct moe *s, va
     return tmp(t, scores, op_mul_const(t, "routed scale", scores, 0));
 }
 
-/* Probabilities and a map, tokens by experts. */
-static void route(struct torch_model *b, var x, const struct moe *s, var *probs, var *map)
+/* Probabilities and a map, tokens by experts; returns the logits. */
+static var route(struct torch_model *b, var x, const struct moe *s, var *probs, var *map)
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
@@ -108,7 +109,7 @@ static void route(struct torch_model *b, var x, const struct moe *s, var *probs,
     tape_drop(t, ones);
     tape_drop(t, scores);
     tape_drop(t, index);
-    tape_drop(t, logits);
+    return logits;
 }
 
 /* apply_router_token_dropping(), by probability: a column's largest stay; without padding of these who chose it. */
@@ -132,6 +133,44 @@ static var drop_tokens(struct torch_model *b, const struct moe *s, var probs, va
     tape_drop(t, probs);
     tape_drop(t, *map);
     *map = kept;
+    return out;
+}
+
+/* Scores of all experts (compute_routing_scores_for_aux_loss()). */
+static var scores_of_all(struct torch_model *b, var logits, const struct moe *s)
+{
+    struct tape *t = b->t;
+
+    if (b->m->route_groups == 0) {
+        var wide = op_cast(t, logits, DT_FP32);
+        return tmp(t, wide, op_unary(t, "aux softmax", KC_ELEMENTWISE, wide, SAVE_OUT));
+    }
+    var scores = op_unary(t, "aux sigmoid", KC_ELEMENTWISE, logits, SAVE_OUT);
+    return tmp(t, scores, tape_normalise(t, scores, s->tokens));
+}
+
+/* _apply_aux_loss(), _apply_seq_aux_loss(): tokens that would choose an expert (of each sample), counted over the ranks that share samples, times its
+ * scores, added up.  A first run
+ * that backward repeats has none (torch.is_grad_enabled()). */
+static var balance(struct torch_model *b, var logits, var probs, const struct moe *s)
+{
+    struct tape *t = b->t;
+    int64_t samples = b->p->megatron.moe_router_load_balancing_type == BALANCE_SEQ_AUX_LOSS ? b->p->micro_batch : 1;
+    int64_t e = b->m->experts * samples, all = s->tokens * b->m->experts, chosen = s->tokens * b->m->experts_used;
+    var scores = scores_of_all(b, logits, s), top = op_new(t, "aux top-k", KC_ELEMENTWISE, chosen, tape_var_dtype(t, scores));
+    var index = op_new(t, "aux top-k", KC_ELEMENTWISE, chosen, DT_INT64);
+
+    tape_drop(t, top);
+    var ones = op_new(t, "aux routing map", KC_ELEMENTWISE, all, DT_INT32), map = op_new(t, "aux routing map", KC_ELEMENTWISE, all, DT_UINT8);
+    tape_drop(t, ones);
+    tape_drop(t, index);
+    var counts = tmp(t, map, op_new(t, "aux tokens of experts", KC_ELEMENTWISE, e, DT_INT64));
+    if (b->ranks > 1 || b->context > 1)
+        tape_sum_counts(t, "aux tokens of ranks", e, b->ranks > 1 ? GROUP_TENSOR : GROUP_CONTEXT);
+    var loss = tmp(t, scores, op_mean(t, "aux loss", scores));
+    var out = tmp(t, probs, te_attach_loss(t, "aux loss", probs, loss));
+    tape_drop(t, loss);
+    tape_drop(t, counts);
     return out;
 }
 
@@ -295,9 +334,12 @@ var te_moe(struct torch_model *b, var x)
 
     if (b->m->shared_ffn > 0)
         te_module(b, TE_SHARED_EXPERTS, in, shared, NULL);
-    route(b, x, &s, &probs, &map);
+    var logits = route(b, x, &s, &probs, &map);
     if (s.capacity > 0)
         probs = drop_tokens(b, &s, probs, &map);
+    if (b->p->megatron.moe_aux_loss_coeff > 0 && !t->forget)
+        probs = balance(b, logits, probs, &s);
+    tape_drop(t, logits);
     t->module = -1;
     if (b->p->megatron.moe_router_padding_for_quantization)
         fill_up(b, &s);

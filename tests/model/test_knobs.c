@@ -286,6 +286,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.parallel.expert = d == DIALECT_DEEPSPEED ? 2 : 1;
             plain.ds.moe_layer = strcmp(k->name, "moe_layer") ? MOE_NATIVE : MOE_AUTOEP;
             plain.megatron.moe_expert_capacity_factor = strstr(k->name, "_pad_") ? 1.5 : -1;
+            plain.megatron.moe_aux_loss_coeff = strstr(k->name, "_balancing_") ? 0.01 : 0;
             plain.megatron.fp8_format = strstr(k->name, "_padding_") ? FP8_HYBRID : FP8_OFF;
         }
         plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);

@@ -199,6 +199,7 @@ static void nothing_stays(void **state)
         struct built x;
         deepseek(&x, modules[mode % 10]);
         x.plan.seq = 512;
+        x.plan.megatron.moe_aux_loss_coeff = mode % 4 ? 0.01 : 0;
         x.plan.parallel.tensor = mode / 10 % 2 ? 2 : 1;
         x.plan.parallel.sequence = mode / 10 % 2;
         x.plan.shard_group = mode / 10 % 2 ? 4 : 8;

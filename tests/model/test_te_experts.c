@@ -108,6 +108,35 @@ static void rows_are_filled_up(void **state)
     finish(&x);
 }
 
+/* A loss that balances experts keeps scores of all 8 in fp32, and itself; one of 4 tensor-parallel ranks, which share a micro-batch, adds up tokens of 8
+ * experts, or of 8 of each of 2 samples.  What backward repeats has it once, when it runs again. */
+static void a_loss_balances(void **state)
+{
+    struct built x;
+
+    (void)state;
+    for (int samples = 1; samples <= 2; samples++) {
+        mixtral(&x, 4096);
+        x.plan.micro_batch = samples;
+        int64_t without = saved(&x, PIECE_BLOCK);
+        x.plan.megatron.moe_aux_loss_coeff = 0.01;
+        is(saved(&x, PIECE_BLOCK) - without, samples * 4096 * 8 * 4 + 512);
+        x.plan.parallel.tensor = 4;
+        x.plan.parallel.sequence = true;
+        x.plan.megatron.moe_router_load_balancing_type = BALANCE_SEQ_AUX_LOSS;
+        x.plan.recompute = RECOMPUTE_FULL;
+        build(&x);
+        for (int pass = 0; pass < NPASS; pass++) {
+            const struct piece *p = &x.program.piece[PIECE_BLOCK_RECOMPUTED];
+            int64_t counted = 0;
+            for (int k = 0; k < p->ncollectives[pass]; k++)
+                counted += p->collectives[pass][k].op == COLL_ALL_REDUCE ? p->collectives[pass][k].elems : 0;
+            is(counted, pass == PASS_FORWARD ? 0 : 8 * samples);
+        }
+        finish(&x);
+    }
+}
+
 /* Elements that a rank sends to experts' ranks in forward: rows of h, and their probabilities. */
 static int64_t exchanged(const struct built *x)
 {
@@ -279,6 +308,7 @@ static void nothing_stays(void **state)
         x.plan.parallel.tensor = mode / 24 % 2 ? 2 : 1;
         x.plan.parallel.sequence = mode / 24 % 2;
         x.plan.megatron.mtp_num_layers = mode / 48;
+        x.plan.megatron.moe_aux_loss_coeff = mode / 2 % 2 ? 0.01 : 0;
         x.plan.shard_group = plan_data_ranks(&x.plan);
         x.plan.recompute = (enum recompute)(mode / 8 % 3);
         in_8_bits(&x, true, recipes[mode / 2 % 4]);
@@ -316,6 +346,7 @@ int main(void)
         cmocka_unit_test(experts_products_read_codes),
         cmocka_unit_test(rows_are_filled_up),
         cmocka_unit_test(routers_fill_up),
+        cmocka_unit_test(a_loss_balances),
         cmocka_unit_test(every_expert_has_codes_and_scales),
         cmocka_unit_test(two_optimizers_gather_codes),
         cmocka_unit_test(latents_are_kept_as_codes),

@@ -85,6 +85,7 @@ def with_experts(tensor, pipe, virtual, **more):
     grid = case_now["plan"]["parallel"]
     initialize(tensor, pipe, virtual, **more, expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1))
     for name, group in (("expert_data", mpu.get_expert_data_parallel_group()), ("tensor", mpu.get_expert_tensor_parallel_group()),
+                        ("tensor" if mpu.get_context_parallel_world_size() == 1 else "context", mpu.get_tensor_and_context_parallel_group()),
                         ("expert", mpu.get_expert_model_parallel_group()), ("stage", mpu.get_tensor_and_data_parallel_group(with_context_parallel=True)),
                         ("expert_tensor", mpu.get_expert_tensor_and_model_parallel_group())):
         if name == "stage" and tensor == 1:
@@ -100,7 +101,8 @@ def config(case):
     fields.update(recompute_modules=modules, num_moe_experts=experts_of(model), moe_router_topk=model["num_experts_per_tok"],
                   moe_ffn_hidden_size=model.get("moe_intermediate_size", model["intermediate_size"]), moe_token_dispatcher_type="alltoall",
                   expert_model_parallel_size=grid.get("expert", 1), expert_tensor_parallel_size=grid.get("expert_tensor", 1),
-                  moe_router_load_balancing_type="none", qk_layernorm=model["model_type"] == "qwen3_moe",
+                  moe_router_load_balancing_type=case["plan"]["megatron"].get("moe_router_load_balancing_type", "aux_loss"),
+                  moe_aux_loss_coeff=case["plan"]["megatron"].get("moe_aux_loss_coeff", 0.0), qk_layernorm=model["model_type"] == "qwen3_moe",
                   **{key: options.get(key, usual)
                      for key, usual in (("moe_expert_capacity_factor", None), ("moe_pad_expert_input_to_capacity", False))})
     if model["model_type"] == "gpt_oss":
@@ -388,7 +390,25 @@ def module_cases():
     yield again("oss-e2-t2-sp-whole-d4-layernorm", "norms alone", 8, whole_d4, "layernorm", model=GPT_OSS)
 
 
-FILES = {"modules": module_cases, "sink_context": sink_context_cases, "sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
+def balance_cases():
+    """Losses that balance experts: tokens are counted over the ranks that share a sample."""
+    def balanced(name, what, world, grid, kind="aux_loss", **more):
+        return make(name, what, world, grid, moe_aux_loss_coeff=0.01, moe_router_load_balancing_type=kind, **more)
+
+    whole = {"tensor": 2, "sequence": True, "expert": 2, "expert_tensor": 1}
+    yield balanced("e2-d4", "no ranks share a sample", 4, {"expert": 2})
+    yield balanced("e2-t2-sp-whole-d4", "two do", 8, whole)
+    yield balanced("e2-t2-sp-whole-d4-seq", "of each sample by itself", 8, whole, kind="seq_aux_loss")
+    yield balanced("e2-t2-sp-whole-d4-acc2", "2 micro-steps", 8, whole, accumulation=2)
+    yield balanced("e2-t2-sp-cut-d4", "experts that tensor-parallel ranks cut", 8, dict(whole, expert_tensor=2))
+    yield balanced("e2-t2-sp-whole-full", "every layer recomputed: counted when it runs again", 4, whole, recompute="full")
+    yield balanced("e2-t2-sp-whole-moe", "mixtures recomputed", 4, whole, recompute="selective", recompute_modules=["moe"])
+    yield balanced("e2-t2-sp-whole-layernorm", "norms recomputed", 4, whole, recompute="selective", recompute_modules=["layernorm"])
+    yield balanced("deepseek-e2-t2-sp-whole", "sigmoids, of two of three layers", 4, whole, kind="seq_aux_loss", model=DEEPSEEK, layers=3)
+    yield balanced("qwen3-e2-t2-sp-1f1b-p2-m4", "1F1B", 4, dict(rm.pp(2), **whole), model=QWEN3, layers=4, accumulation=4)
+
+
+FILES = {"balance": balance_cases, "modules": module_cases, "sink_context": sink_context_cases, "sinks": sink_cases, "experts": cases, "latent": latent_cases, "latent_context": latent_context_cases}
 
 
 def record(outdir, file, wanted):
