@@ -170,10 +170,12 @@ static double kernels_s(const struct timed *of, enum piece_id piece, enum pass p
     return c.s;
 }
 
-/* A collective by itself.  What a ring hands on may lie within a node or not, by rank: it counts nothing. */
+/* A collective by itself.  What a ring hands on may lie within a node or not, by rank: it counts nothing.  Of an all-to-all the parts that a rank
+ * sends count, which are at most what the busiest receives. */
 static double collective_s(const struct timed *of, const struct collective *k)
 {
-    bool even = !k->waits && (k->op == COLL_ALL_GATHER || k->op == COLL_REDUCE_SCATTER || k->op == COLL_ALL_REDUCE);
+    bool even = !k->waits && (k->op == COLL_ALL_GATHER || k->op == COLL_REDUCE_SCATTER || k->op == COLL_ALL_REDUCE ||
+                              (k->op == COLL_ALL_TO_ALL && !k->onward));
     int g = even ? plan_groups_find(&of->groups, (enum group)k->group) : -1;
     int64_t ranks, per_node;
     struct cost c;
