@@ -238,12 +238,14 @@ static void beside_data_parallelism_the_fastest_of_both_is_first(void **state)
     assert_true(joined > 0 && joined < all);
 }
 
-/* Experts of a mixture are shared out over every number of ranks that divides them, whole or cut; bounds hold for these plans, too. */
+/* Experts of a mixture are shared out over every number of ranks that divides them, whole or cut; bounds hold for these plans, too.  Nothing, all, or the
+ * modules that cost no exchange are recomputed. */
 static void experts_are_shared_out_as_exhaustion_finds(void **state)
 {
     struct problem p;
     struct model whole;
     bool shared[2] = { false };
+    unsigned recomputed = 0;
 
     (void)state;
     assert_int_equal(model_load("mixtral-8x7b", &whole), 0);
@@ -264,10 +266,14 @@ static void experts_are_shared_out_as_exhaustion_finds(void **state)
         assert_bounds_memory(&all.found[i]);
         assert_true(all.found[i].bound_s <= all.found[i].step_s);
         assert_true(of->expert >= 1 && 8 % of->expert == 0);
+        recomputed |= 1u << all.found[i].plan.recompute;
+        if (all.found[i].plan.recompute == RECOMPUTE_SELECTIVE)
+            assert_string_equal(all.found[i].plan.megatron.recompute_modules, "layernorm,moe_act");
         if (of->expert > 1 && of->tensor > 1)
             shared[of->expert_tensor > 1] = true;
     }
     assert_true(shared[0] && shared[1]);
+    assert_int_equal(recomputed, 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL);
     search_free(&r);
     search_free(&all);
     model_free(&p.m);
