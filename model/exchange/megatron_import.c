@@ -72,12 +72,14 @@ static int read_pipeline(struct import *in, int64_t pipe)
     return chunks == 1 ? 0 : import_integer(in, "microbatch_group_size_per_virtual_pipeline_stage", pipe, &p->megatron.microbatch_group_size_per_vp_stage);
 }
 
-/* The loss that balances experts. */
+/* The loss that balances experts.  sinkhorn routes otherwise, whatever its coefficient. */
 static int read_balance(struct import *in)
 {
     const json_t *v = json_object_get(in->from, "moe_aux_loss_coeff");
     const char *type = json_string_value(json_object_get(in->from, "moe_router_load_balancing_type"));
 
+    if (type && !strcmp(type, "sinkhorn"))
+        return fail("%s: moe_router_load_balancing_type: sinkhorn is not modelled: aux_loss, seq_aux_loss or none", in->where);
     if (!v)
         return 0;
     if (!json_is_number(v) || json_number_value(v) < 0 || (import_has(in, "moe_router_load_balancing_type") && !type))

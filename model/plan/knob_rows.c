@@ -80,7 +80,7 @@ static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
 static const char *const a_layout[]        = { "a layout", NULL };
 static const char *const balance_words[]   = { "aux_loss", "seq_aux_loss", NULL };
-static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", NULL };
+static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", "moe", "shared_experts", NULL };
 
 /* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
 static const char *const accelerate_precision[] = { "no", "bf16", "fp16", NULL };

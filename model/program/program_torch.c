@@ -248,7 +248,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     if (!r->megatron)
         tape_drop(t, out);
     int k1 = tape_cut(t);
-    t->unpacked = true;
+    t->unpacked = !r->megatron;         /* its second run saves as any forward does */
     if (!t->compiled && !r->megatron)
         tape_backward_unsaved(t, node0);
     int k2 = tape_cut(t);

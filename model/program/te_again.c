@@ -112,7 +112,6 @@ static void back_through(struct torch_model *b, const struct te_region *r, const
 {
     struct tape *t = b->t;
     int gradient[TE_MODULE_VARS], block = b->block;
-    bool unpacked = t->unpacked;
 
     b->block = r->block;
     for (int i = 0; i < TE_MODULE_VARS; i++) {
@@ -120,9 +119,7 @@ static void back_through(struct torch_model *b, const struct te_region *r, const
             tape_graft(t, r->out[i], s->out[i]);
         gradient[i] = tape_hold_gradient(t, s->out[i]);
     }
-    t->unpacked = true;
     te_backward(b, s->within, s->n, s->node0, s->node1);
-    t->unpacked = unpacked;
     for (int i = 0; i < TE_MODULE_VARS; i++) {
         tape_drop_store(t, gradient[i]);
         tape_drop(t, s->out[i]);

@@ -6,8 +6,8 @@
 #include "model/program/te_latent.h"
 
 #include "model/program/tape_te.h"
-#include "model/program/tape_te_latent.h"
 #include "model/program/tape_te_cast.h"
+#include "model/program/tape_te_latent.h"
 #include "model/program/te_again.h"
 #include "model/program/te_model.h"
 

@@ -4,9 +4,9 @@
 #include "model/program/te_model.h"
 
 #include "model/plan/plan_groups.h"
+#include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
-#include "model/program/tape_te_cast.h"
 #include "model/program/te_again.h"
 #include "model/program/te_latent.h"
 #include "model/program/te_moe.h"

@@ -17,9 +17,9 @@
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
 #include "model/program/tape_te_bias.h"
+#include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_grouped.h"
 #include "model/program/tape_te_mtp.h"
-#include "model/program/tape_te_cast.h"
 #include "model/program/te_again.h"
 #include "model/program/te_model.h"
 #include "model/program/te_sinks.h"
@@ -149,9 +149,8 @@ static var scores_of_all(struct torch_model *b, var logits, const struct moe *s)
     return tmp(t, scores, tape_normalise(t, scores, s->tokens));
 }
 
-/* _apply_aux_loss(), _apply_seq_aux_loss(): tokens that would choose an expert (of each sample), counted over the ranks that share samples, times its
- * scores, added up.  A first run
- * that backward repeats has none (torch.is_grad_enabled()). */
+/* _apply_aux_loss(), _apply_seq_aux_loss(): tokens that would choose an expert (of each sample), counted over the ranks that share samples, times
+ * its scores, added up.  A first run that backward repeats has none (torch.is_grad_enabled()). */
 static var balance(struct torch_model *b, var logits, var probs, const struct moe *s)
 {
     struct tape *t = b->t;

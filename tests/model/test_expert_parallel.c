@@ -504,6 +504,13 @@ static void megatrons_options_come_back(void **state)
         p.dropout = 0;
         p.megatron.moe_expert_capacity_factor = cut == 1 ? -1 : 1.25;
         p.megatron.moe_pad_expert_input_to_capacity = cut == 2;
+        p.megatron.moe_aux_loss_coeff = cut == 1 ? 0.01 : 0;
+        p.megatron.moe_router_load_balancing_type = cut == 1 ? BALANCE_SEQ_AUX_LOSS : BALANCE_AUX_LOSS;
+        p.megatron.fp8_format = cut == 1 ? FP8_HYBRID : FP8_OFF;
+        p.megatron.fp8_recipe = FP8_TENSORWISE;
+        p.megatron.moe_router_padding_for_quantization = cut == 1;
+        p.recompute = RECOMPUTE_SELECTIVE;
+        strcpy(p.megatron.recompute_modules, cut == 1 ? "layernorm,moe_act" : "moe");
         FILE *to = fopen(path, "w");
         assert_non_null(to);
         assert_int_equal(megatron_export(&p, to), 0);
@@ -515,6 +522,11 @@ static void megatrons_options_come_back(void **state)
         assert_true(back.parallel.expert == 2 && back.parallel.expert_tensor == cut);
         assert_int_equal(expert_capacity_of(&back, expert_capacity_tokens(&back)), expert_capacity_of(&p, expert_capacity_tokens(&p)));
         assert_int_equal(back.megatron.moe_pad_expert_input_to_capacity, cut == 2);
+        assert_true(back.megatron.moe_aux_loss_coeff == p.megatron.moe_aux_loss_coeff);
+        assert_int_equal(back.megatron.moe_router_load_balancing_type, p.megatron.moe_router_load_balancing_type);
+        assert_int_equal(back.megatron.moe_router_padding_for_quantization, cut == 1);
+        assert_int_equal(back.recompute, RECOMPUTE_SELECTIVE);
+        assert_string_equal(back.megatron.recompute_modules, p.megatron.recompute_modules);
         json_decref(options);
         unlink(path);
         model_free(&p.model);

@@ -82,6 +82,12 @@ static void options_of_mixtures_that_do_not_go_together(void **state)
 {
 #define GRAPHS "--cuda-graph-impl local --cuda-graph-scope attn moe_router moe_preprocess "
     static const struct line lines[] = {
+        { "--moe-router-load-balancing-type sinkhorn", "moe_router_load_balancing_type: sinkhorn is not modelled" },
+        { "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0.01", NULL },
+        { "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.01", "global_aux_loss is not modelled" },
+        { "--moe-aux-loss-coeff 0.01 0.001", "several losses at once are not modelled yet" },
+        { "--moe-layer-recompute --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+          "Do not set --moe-layer-recompute with full recompute granularity" },
         { "--moe-router-padding-for-quantization", "moe_router_padding_for_quantization: fp8/fp4 must be specified" },
         { "--fp8-format hybrid --moe-router-padding-for-fp8 --moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity",
           "beside moe_expert_capacity_factor it is not modelled yet" },
