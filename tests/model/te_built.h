@@ -51,6 +51,20 @@ static inline int64_t stats(int64_t rows) { return 2 * 2 * 4 * rows; }
 /* What fused attention keeps beside its operands: a number for each row of each head, and the random generator's two. */
 static inline int64_t lse(int64_t rows) { return 4 * rows + 512; }
 
+/* Kernels of a name in a pass of a piece; *bytes grows by what they pass over. */
+static inline int kernels_named(const struct built *x, enum piece_id piece, enum pass pass, const char *name, int64_t *bytes)
+{
+    const struct piece *p = &x->program.piece[piece];
+    int n = 0;
+
+    for (int k = 0; k < p->nkernels[pass]; k++)
+        if (!strcmp(p->kernels[pass][k].name, name)) {
+            n++;
+            *bytes += p->kernels[pass][k].bytes;
+        }
+    return n;
+}
+
 /* What forward keeps, backward frees. */
 static inline void check_nothing_stays(const struct built *x, const struct plan *p)
 {

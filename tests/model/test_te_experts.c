@@ -79,11 +79,9 @@ static void experts_products_read_codes(void **state)
 
 static int64_t bytes_named(const struct built *x, enum pass pass, const char *name)
 {
-    const struct piece *p = &x->program.piece[PIECE_BLOCK];
     int64_t bytes = 0;
 
-    for (int k = 0; k < p->nkernels[pass]; k++)
-        bytes += strcmp(p->kernels[pass][k].name, name) ? 0 : p->kernels[pass][k].bytes;
+    kernels_named(x, PIECE_BLOCK, pass, name, &bytes);
     return bytes;
 }
 

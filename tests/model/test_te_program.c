@@ -429,19 +429,6 @@ static void in_few_bits(struct built *x, const char *gpu, enum scaled s, bool no
     o->fp8_recipe = s == SCALED_MXFP8 ? FP8_MXFP8 : s == SCALED_FP8_BLOCK ? FP8_BLOCKWISE : now ? FP8_TENSORWISE : FP8_DELAYED;
 }
 
-static int kernels_named(const struct built *x, enum pass pass, const char *name, int64_t *bytes)
-{
-    const struct piece *p = &x->program.piece[PIECE_BLOCK];
-    int n = 0;
-
-    for (int k = 0; k < p->nkernels[pass]; k++)
-        if (!strcmp(p->kernels[pass][k].name, name)) {
-            n++;
-            *bytes += p->kernels[pass][k].bytes;
-        }
-    return n;
-}
-
 #define S70BH (INT64_C(8192) * 8192)
 #define S70BF (INT64_C(8192) * 28672)
 
@@ -518,15 +505,15 @@ static void casts_pass_over_their_bytes(void **state)
         int64_t cast[NPASS] = { 0 }, turned = 0, most[NPASS] = { 0 }, both = 3 + cases[i].columns;
         in_few_bits(&x, cases[i].gpu, SCALED_FP8_TENSOR, cases[i].now);
         build(&x);
-        assert_int_equal(kernels_named(&x, PASS_FORWARD, "cast", &cast[0]), cases[i].forward);
+        assert_int_equal(kernels_named(&x, PIECE_BLOCK, PASS_FORWARD, "cast", &cast[0]), cases[i].forward);
         is(cast[0], inputs * both + (cases[i].now ? norms * 3 - output : 0));
-        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "cast", &cast[1]), cases[i].now ? 5 : 4);
+        assert_int_equal(kernels_named(&x, PIECE_BLOCK, PASS_BACKWARD, "cast", &cast[1]), cases[i].now ? 5 : 4);
         is(cast[1], whole * both + parts * 3 + (cases[i].now ? output * both : 0));
-        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "transposed copy", &turned), cases[i].turned);
+        assert_int_equal(kernels_named(&x, PIECE_BLOCK, PASS_BACKWARD, "transposed copy", &turned), cases[i].turned);
         is(turned, cases[i].turned * 2 * S70BH);
-        assert_int_equal(kernels_named(&x, PASS_FORWARD, "largest number", &most[0]), cases[i].now ? 2 : 0);
+        assert_int_equal(kernels_named(&x, PIECE_BLOCK, PASS_FORWARD, "largest number", &most[0]), cases[i].now ? 2 : 0);
         is(most[0], cases[i].now ? 2 * inputs : 0);
-        assert_int_equal(kernels_named(&x, PASS_BACKWARD, "largest number", &most[1]), cases[i].now ? 5 : 0);
+        assert_int_equal(kernels_named(&x, PIECE_BLOCK, PASS_BACKWARD, "largest number", &most[1]), cases[i].now ? 5 : 0);
         is(most[1], cases[i].now ? 2 * (whole + parts + output) : 0);
     }
     finish(&x);
