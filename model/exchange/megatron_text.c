@@ -3,12 +3,11 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/input.h"
-#include "base/yaml.h"
 #include "model/exchange/megatron_sections.h"
 
 /* "--micro-batch-size" is micro_batch_size. */
@@ -124,62 +123,33 @@ static json_t *without_fields(json_t *options, const char *where)
 }
 
 /* Below MODEL_ARGS, or at the top. */
-static json_t *from_yaml(const char *path)
+static json_t *from_doc(const json_t *j, const char *where)
 {
-    json_t *j = yaml_read_file(path), *args = j && json_object_get(j, "MODEL_ARGS") ? json_object_get(j, "MODEL_ARGS") : j, *out, *v;
+    const json_t *args = json_object_get(j, "MODEL_ARGS") ? json_object_get(j, "MODEL_ARGS") : j;
+    json_t *out, *v;
     const char *key;
     char name[96];
 
-    if (!j)
-        return NULL;
-    if (megatron_has_sections(j)) {
-        out = megatron_from_sections(j, path);
-        json_decref(j);
-        return out;
-    }
+    if (megatron_has_sections(j))
+        return megatron_from_sections(j, where);
     if (!json_is_object(args)) {
-        fail("%s: expected options and their values", path);
-        json_decref(j);
+        fail("%s: expected options and their values", where);
         return NULL;
     }
     out = json_object();
-    json_object_foreach(args, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)args, key, v) {
         name_of(key, strlen(key), name);
         if (!json_is_false(v) && !json_is_null(v))
             json_object_set(out, name, v);
     }
-    json_decref(j);
     return out;
 }
 
-static bool ends_with(const char *s, const char *end)
+json_t *megatron_options(const char *text, const json_t *doc, const char *where)
 {
-    size_t n = strlen(s), m = strlen(end);
+    char *copy = text ? strdup(text) : NULL;
+    json_t *out = copy ? without_fields(command_line(copy, where), where) : from_doc(doc, where);
 
-    return n >= m && !strcmp(s + n - m, end);
-}
-
-enum { LARGEST = 1 << 20 };
-
-json_t *megatron_import_file(const char *path)
-{
-    FILE *f;
-    char *text;
-    json_t *out = NULL;
-
-    if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
-        return from_yaml(path);
-    if (!(f = input_open(path)))
-        return NULL;
-    text = calloc(1, LARGEST + 1);
-    size_t n = text ? fread(text, 1, LARGEST, f) : 0;
-    if (!text || ferror(f))
-        fail("%s: cannot be read", path);
-    else if (n == LARGEST || memchr(text, '\0', n))
-        fail("%s: expected a command line of Megatron-LM: text of less than a MiB", path);
-    else
-        out = without_fields(command_line(text, path), path);
-    free(text);
-    fclose(f);
+    free(copy);
     return out;
 }

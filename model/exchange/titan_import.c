@@ -404,9 +404,8 @@ static json_t *read_named(const char *path, const char *name)
     return NULL;
 }
 
-json_t *titan_read_file(const char *path)
+static json_t *with_named(json_t *config, const char *path)
 {
-    json_t *config = read_text(path);
     const char *name = json_string_value(json_object_get(json_object_get(config, "job"), "config_file"));
 
     if (!name)
@@ -417,3 +416,6 @@ json_t *titan_read_file(const char *path)
     json_decref(config);
     return file;
 }
+
+json_t *titan_read_text(const char *text, const char *path) { return with_named(titan_text(text, path), path); }
+json_t *titan_read_file(const char *path) { return with_named(read_text(path), path); }

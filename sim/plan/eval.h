@@ -28,7 +28,8 @@ struct eval_args {
 
 #define EVAL_ARGS { .money = MONEY_NONE }
 #define EVAL_OPTS(a) \
-    { "PLAN.json", "the plan; - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "PLAN.json", "the plan, or a file of a training framework (with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    PLAN_GIVEN_OPTS((a).plan), \
     { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &(a).set }, \
     { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &(a).noise, \
       .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" }, \

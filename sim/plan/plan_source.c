@@ -623,8 +623,7 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out)
 {
     struct plan p;
-    int rc = given->doc ? plan_from_json(given->doc, "plan", &p)
-           : plan_read(strcmp(given->path, "-") ? given->path : "/dev/stdin", &p);
+    int rc = plan_given_load(given, &p);
 
     if (rc < 0)
         return -1;

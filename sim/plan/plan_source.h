@@ -20,8 +20,23 @@
 #include "base/opts.h"
 #include "model/plan/plan.h"
 
-/* A plan by the name of its file, or the document itself. */
-struct plan_given { const char *path; const struct json_t *doc; };
+/* A plan by the name of its file, or the document itself; a file of another form (form.h) takes its cluster, and what it
+ * leaves out, from options. */
+struct plan_given {
+    const char *path, *model, *cluster;
+    const struct json_t *doc, *model_doc, *cluster_doc;
+    int64_t seq;                    /* 0: not given */
+};
+
+/* Rows of the options that go with such a file. */
+#define PLAN_GIVEN_OPTS(g) \
+    { "cluster", "where PLAN is a recipe, a config or a command of a framework: on which GPUs", .str = &(g).cluster, .doc = &(g).cluster_doc, \
+      .names = cluster_builtin }, \
+    { "model", "likewise: its model, where the file names none", .str = &(g).model, .doc = &(g).model_doc, .names = model_builtin }, \
+    { "seq", "likewise: tokens per sample, where the file does not say", .length = &(g).seq, .min = 1 }
+
+/* The plan that is given, as the file has it.  0, or -1 with the reason reported. */
+int plan_given_load(const struct plan_given *given, struct plan *out);
 
 /* The plan that is given, with these changes (NULL: none).  0, or -1 with the reason reported. */
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out);

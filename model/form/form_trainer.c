@@ -1,0 +1,147 @@
+/* form_trainer.c -- the forms that came before this room, which their own readers read: transformers' Trainer and what
+ * wraps it (recipe.h), DeepSpeed's and accelerate's configs, torchtitan's and Megatron-LM's. */
+#include <string.h>
+
+#include "model/exchange/accelerate.h"
+#include "model/exchange/ds_config.h"
+#include "model/exchange/megatron_import.h"
+#include "model/exchange/recipe.h"
+#include "model/exchange/titan_import.h"
+#include "model/form/form_rows.h"
+
+static const char *no_model(const struct form_file *f)
+{
+    (void)f;
+    return NULL;
+}
+
+/* ---- transformers' Trainer ---- */
+
+static bool is_recipe(const struct form_file *f, enum recipe_form form) { return recipe_form(f->doc) == (int)form; }
+static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
+static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
+static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
+static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
+static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
+
+static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    return recipe_read(f->doc, f->path, p, notes);
+}
+
+const struct form form_transformers = { "transformers", "per_device_train_batch_size or another key of TrainingArguments alone",
+                                        is_transformers, recipes_model, read_recipe };
+const struct form form_factory = { "LLaMA-Factory", "finetuning_type, stage, cutoff_len or template", is_factory, recipes_model, read_recipe };
+const struct form form_axolotl = { "axolotl", "base_model with sequence_len, micro_batch_size or datasets", is_axolotl, recipes_model, read_recipe };
+const struct form form_trl = { "TRL", "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture", is_trl, recipes_model,
+                               read_recipe };
+
+/* ---- DeepSpeed, accelerate ---- */
+
+static bool is_deepspeed(const struct form_file *f)
+{
+    static const char *const marks[] = { "zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer" };
+
+    for (size_t i = 0; f->kind == FORM_JSON && i < sizeof marks / sizeof *marks; i++)
+        if (json_object_get(f->doc, marks[i]))
+            return !json_object_get(f->doc, "dpx_plan");
+    return false;
+}
+
+static int read_deepspeed(const struct form_file *f, struct plan *p, struct notes *notes) { return ds_config_read(f->doc, f->path, p, notes); }
+
+const struct form form_deepspeed = { "DeepSpeed", "JSON with zero_optimization or train_micro_batch_size_per_gpu", is_deepspeed, no_model,
+                                     read_deepspeed };
+
+static bool is_accelerate(const struct form_file *f)
+{
+    return json_object_get(f->doc, "distributed_type") || json_object_get(f->doc, "compute_environment");
+}
+
+static int read_accelerate(const struct form_file *f, struct plan *p, struct notes *notes) { return accelerate_read(f->doc, f->path, p, notes); }
+
+const struct form form_accelerate = { "accelerate", "distributed_type or compute_environment", is_accelerate, no_model, read_accelerate };
+
+/* ---- torchtitan ---- */
+
+/* A command that starts it, or options of its own; a TOML or YAML with its sections. */
+static bool is_titan(const struct form_file *f)
+{
+    static const char *const marks[] = { "run_train.sh", "torchtitan", "--parallelism.", "--training.", "--job.config_file" };
+
+    for (size_t i = 0; f->kind == FORM_COMMAND && i < sizeof marks / sizeof *marks; i++)
+        if (strstr(f->text, marks[i]))
+            return true;
+    return recipe_form(f->doc) == RECIPE_TITAN;
+}
+
+static json_t *titan_doc(const struct form_file *f)
+{
+    return f->kind == FORM_COMMAND ? titan_read_text(f->text, f->path) : json_incref(f->doc);
+}
+
+static const char *titans_model(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f);
+    const char *model = titan_model(doc);
+
+    json_decref(doc);
+    return model;
+}
+
+static int read_titan(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    json_t *doc = titan_doc(f);
+    int rc = doc ? titan_read(doc, f->path, p, notes) : -1;
+
+    json_decref(doc);
+    return rc;
+}
+
+const struct form form_titan = { "torchtitan", "[parallelism] or [training] with [model], run_train.sh, --training.KEY", is_titan, titans_model,
+                                 read_titan };
+
+/* ---- Megatron-LM ---- */
+
+/* NeMo 2's and Megatron-Bridge's sections, by fields of megatron-core in them. */
+static bool has_megatrons_fields(const json_t *doc)
+{
+    static const char *const fields[] = {
+        "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "model_config.tensor_model_parallel_size",
+        "model_config.pipeline_model_parallel_size", "model.config.num_layers", "model.num_layers", "model_config.num_layers",
+        "trainer.strategy.tensor_model_parallel_size", "trainer.strategy.pipeline_model_parallel_size", "ddp.use_distributed_optimizer",
+        "ddp_config.use_distributed_optimizer", "optimizer.use_distributed_optimizer", "optim.config.use_distributed_optimizer",
+    };
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (form_value(doc, fields[i]))
+            return true;
+    return false;
+}
+
+static bool is_megatron(const struct form_file *f)
+{
+    static const char *const marks[] = { "pretrain_gpt.py", "--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers" };
+    static const char *const keys[] = { "MODEL_ARGS", "tensor_model_parallel_size", "pipeline_model_parallel_size" };
+
+    for (size_t i = 0; f->kind == FORM_COMMAND && i < sizeof marks / sizeof *marks; i++)
+        if (strstr(f->text, marks[i]))
+            return true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_object_get(f->doc, keys[i]) && recipe_form(f->doc) < 0)
+            return true;
+    return has_megatrons_fields(f->doc);
+}
+
+static int read_megatron(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    json_t *options = megatron_options(f->kind == FORM_COMMAND ? f->text : NULL, f->doc, f->path);
+    int rc = options ? megatron_import(options, f->path, p) : -1;
+
+    (void)notes;                                /* megatron_import() says them itself */
+    json_decref(options);
+    return rc;
+}
+
+const struct form form_megatron = { "Megatron-LM", "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections", is_megatron, no_model,
+                                    read_megatron };
