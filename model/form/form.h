@@ -33,6 +33,8 @@ struct form_file {
     json_t *doc;            /* JSON, YAML, TOML: what it says, an object; a command: its options by name, '-' as '_' */
 };
 
+struct form_row;
+
 struct form {
     const char *name;       /* "torchtune" */
     const char *sign;       /* what only its files have, as a refusal prints it */
@@ -41,6 +43,8 @@ struct form {
     /* p.model and p.cluster are set and kept; p.seq, micro_batch and accumulation where they are given in the file's
      * place (0: not).  0, or -1 with the key reported. */
     int         (*read)(const struct form_file *f, struct plan *p, struct notes *notes);
+    const struct form_row *rows;                        /* form_rows.h; NULL: the form's reader has tables of its own */
+    int         nrows;
 };
 
 /* Reads and parses the file ("-": standard input).  0, or -1 reported with nothing to close. */

@@ -124,13 +124,13 @@ void form_set(struct form_reading *r, const char *key, json_t *v)
 
 /* ---- rows ---- */
 
-static const struct form_row *row_of(const struct form_reading *r, const char *path)
+const struct form_row *form_row_of(const struct form_row *rows, int n, const char *path)
 {
-    for (int i = 0; i < r->nrows; i++) {
-        const char *p = r->rows[i].path;
-        size_t n = strlen(p);
-        if (p[n - 1] == '*' ? !strncmp(path, p, n - 1) : !strcmp(path, p))
-            return &r->rows[i];
+    for (int i = 0; i < n; i++) {
+        const char *p = rows[i].path;
+        size_t m = strlen(p);
+        if (p[m - 1] == '*' ? !strncmp(path, p, m - 1) : !strcmp(path, p))
+            return &rows[i];
     }
     return NULL;
 }
@@ -151,11 +151,15 @@ void form_begin(struct form_reading *r, const struct form_file *f, const struct 
     *r = (struct form_reading){ .file = f, .rows = rows, .nrows = n, .plan = json_object(), .notes = notes };
     json_object_set_new(r->plan, "dpx_plan", json_integer(1));
     for (int i = 0; i < n; i++) {
-        const json_t *v = value(r, rows[i].path);
+        char path[128];
+        snprintf(path, sizeof path, "%s", rows[i].path);
+        if (strlen(path) > 2 && !strcmp(path + strlen(path) - 2, ".*"))         /* the section itself */
+            path[strlen(path) - 2] = '\0';
+        const json_t *v = value(r, path);
         if (rows[i].says == ROW_SETS && v)
             form_set(r, rows[i].what, json_deep_copy(v));
         if (rows[i].says == ROW_REFUSED && v && !unread_asks_nothing(v))
-            form_fail(r, "%s: %s", rows[i].path, rows[i].what);
+            form_fail(r, "%s: %s", path, rows[i].what);
     }
 }
 
@@ -169,7 +173,7 @@ static void list(const struct form_reading *r, const json_t *in, const char *pat
     json_object_foreach((json_t *)(uintptr_t)in, key, v) {
         char at[256];
         snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
-        const struct form_row *row = row_of(r, at);
+        const struct form_row *row = form_row_of(r->rows, r->nrows, at);
         if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
             continue;
         if (json_is_object(v) && depth < DEEPEST && (!row || leads_on(r, at)))

@@ -26,7 +26,11 @@ enum form_says {
     ROW_REFUSED,            /* the file is refused where it asks for it: `what` says why */
 };
 
-struct form_row { const char *path; enum form_says says; const char *what; };      /* a path may end with '*' */
+/* A path may end with '*', a section of which all is said at once: one in which nothing is read. */
+struct form_row { const char *path; enum form_says says; const char *what; };
+
+/* The row of a path, or NULL. */
+const struct form_row *form_row_of(const struct form_row *rows, int n, const char *path);
 
 struct form_reading {
     const struct form_file *file;

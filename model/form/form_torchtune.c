@@ -12,12 +12,15 @@ static const struct form_row rows[] = {
     { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.lora_dropout", ROW_READ, NULL },
     { "model.quantize_base", ROW_READ, NULL },
     { "model.use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" },
-    { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
-    { "checkpointer.checkpoint_dir", ROW_READ, NULL }, { "checkpointer.*", ROW_SILENT, NULL },
+    { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
+    { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
+    { "tokenizer.prompt_template", ROW_SILENT, NULL }, { "checkpointer.*", ROW_SILENT, NULL },
     { "batch_size", ROW_SETS, "micro_batch" }, { "gradient_accumulation_steps", ROW_SETS, "accumulation" },
     { "dtype", ROW_READ, NULL }, { "optimizer._component_", ROW_READ, NULL }, { "optimizer.fused", ROW_READ, NULL },
-    { "optimizer.*", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_MATTERS, "the optimizer steps within backward, which frees gradients sooner" },
-    { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.*", ROW_SILENT, NULL },
+    { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
+    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_MATTERS, "the optimizer steps within backward, which frees gradients sooner" },
+    { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_SILENT, NULL },
+    { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_SILENT, NULL },
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
     { "activation_offloading_use_streams", ROW_READ, NULL },
     { "compile", ROW_MATTERS, "torch.compile of each block is not planned in 16-bit training without autocast" },
@@ -29,7 +32,7 @@ static const struct form_row rows[] = {
     { "context_parallel_dim", ROW_REFUSED, "torchtune's context parallelism is not read yet" },
     { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_SILENT, NULL },
     { "enable_fp8_training", ROW_MATTERS, "its float8 is torchao's tensorwise: fp8 keys of a plan" }, { "fp8_recipe_name", ROW_SILENT, NULL },
-    { "dataset.packed", ROW_MATTERS, "samples are taken as full" }, { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
+    { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer.*", ROW_REFUSED, "quantisation-aware training is not modelled" },
     { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
     { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
@@ -41,7 +44,10 @@ static const struct form_row rows[] = {
     { "save_every_n_steps", ROW_SILENT, NULL }, { "save_last_epoch_only", ROW_SILENT, NULL }, { "model_type", ROW_SILENT, NULL },
 };
 
-static bool claims(const struct form_file *f) { return json_is_string(form_value(f->doc, "model._component_")); }
+static bool claims(const struct form_file *f)
+{
+    return json_is_string(form_value(f->doc, "model._component_")) && json_is_string(form_value(f->doc, "optimizer._component_"));
+}
 
 /* "torchtune.models.llama3_1.qlora_llama3_1_8b": the builder's name. */
 static const char *builder(const struct form_file *f)
@@ -166,7 +172,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "precision", json_string(kept));
     if (dtype)
         form_set(&r, alone ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
-    form_set(&r, "kernels", json_string("torch-sdpa"));
     form_set(&r, "clip", form_value(f->doc, "clip_grad_norm") ? json_real(form_number(&r, "clip_grad_norm", 1)) : json_null());
     if (!form_value(f->doc, "batch_size"))
         form_set(&r, "micro_batch", json_integer(2));
@@ -187,4 +192,4 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     return form_end(&r, p);
 }
 
-const struct form form_torchtune = { "torchtune", "model._component_", claims, model, read };
+const struct form form_torchtune = { "torchtune", "model._component_ and optimizer._component_", claims, model, read, rows, FORM_COUNT(rows) };

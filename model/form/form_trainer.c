@@ -29,12 +29,22 @@ static int read_recipe(const struct form_file *f, struct plan *p, struct notes *
     return recipe_read(f->doc, f->path, p, notes);
 }
 
-const struct form form_transformers = { "transformers", "per_device_train_batch_size or another key of TrainingArguments alone",
-                                        is_transformers, recipes_model, read_recipe };
-const struct form form_factory = { "LLaMA-Factory", "finetuning_type, stage, cutoff_len or template", is_factory, recipes_model, read_recipe };
-const struct form form_axolotl = { "axolotl", "base_model with sequence_len, micro_batch_size or datasets", is_axolotl, recipes_model, read_recipe };
-const struct form form_trl = { "TRL", "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture", is_trl, recipes_model,
-                               read_recipe };
+const struct form form_transformers = {
+    .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
+    .claims = is_transformers, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_factory = {
+    .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
+    .claims = is_factory, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_axolotl = {
+    .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
+    .claims = is_axolotl, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_trl = {
+    .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
+    .claims = is_trl, .model = recipes_model, .read = read_recipe,
+};
 
 /* ---- DeepSpeed, accelerate ---- */
 
@@ -50,8 +60,10 @@ static bool is_deepspeed(const struct form_file *f)
 
 static int read_deepspeed(const struct form_file *f, struct plan *p, struct notes *notes) { return ds_config_read(f->doc, f->path, p, notes); }
 
-const struct form form_deepspeed = { "DeepSpeed", "JSON with zero_optimization or train_micro_batch_size_per_gpu", is_deepspeed, no_model,
-                                     read_deepspeed };
+const struct form form_deepspeed = {
+    .name = "DeepSpeed", .sign = "JSON with zero_optimization or train_micro_batch_size_per_gpu",
+    .claims = is_deepspeed, .model = no_model, .read = read_deepspeed,
+};
 
 static bool is_accelerate(const struct form_file *f)
 {
@@ -60,7 +72,10 @@ static bool is_accelerate(const struct form_file *f)
 
 static int read_accelerate(const struct form_file *f, struct plan *p, struct notes *notes) { return accelerate_read(f->doc, f->path, p, notes); }
 
-const struct form form_accelerate = { "accelerate", "distributed_type or compute_environment", is_accelerate, no_model, read_accelerate };
+const struct form form_accelerate = {
+    .name = "accelerate", .sign = "distributed_type or compute_environment",
+    .claims = is_accelerate, .model = no_model, .read = read_accelerate,
+};
 
 /* ---- torchtitan ---- */
 
@@ -98,8 +113,10 @@ static int read_titan(const struct form_file *f, struct plan *p, struct notes *n
     return rc;
 }
 
-const struct form form_titan = { "torchtitan", "[parallelism] or [training] with [model], run_train.sh, --training.KEY", is_titan, titans_model,
-                                 read_titan };
+const struct form form_titan = {
+    .name = "torchtitan", .sign = "[parallelism] or [training] with [model], run_train.sh, --training.KEY",
+    .claims = is_titan, .model = titans_model, .read = read_titan,
+};
 
 /* ---- Megatron-LM ---- */
 
@@ -143,5 +160,7 @@ static int read_megatron(const struct form_file *f, struct plan *p, struct notes
     return rc;
 }
 
-const struct form form_megatron = { "Megatron-LM", "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections", is_megatron, no_model,
-                                    read_megatron };
+const struct form form_megatron = {
+    .name = "Megatron-LM", .sign = "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections",
+    .claims = is_megatron, .model = no_model, .read = read_megatron,
+};

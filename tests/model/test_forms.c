@@ -179,8 +179,6 @@ static bool is_told(const struct notes *notes, const char *why, const char *name
     return notes->n > 32;
 }
 
-static void mutate(const struct row *r, const struct form *form, struct form_file *f, json_t *in, int *tried);
-
 /* The object's key becomes zzz_KEY, the file is read, and it becomes itself again. */
 static void rename_one(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, int *tried)
 {
@@ -201,9 +199,18 @@ static void rename_one(const struct row *r, const struct form *form, struct form
     ++*tried;
 }
 
-static void mutate(const struct row *r, const struct form *form, struct form_file *f, json_t *in, int *tried)
+/* Is the path in a section that the form leaves out as a whole? */
+static bool in_silent_section(const struct form *form, const char *path)
+{
+    const struct form_row *row = form->rows ? form_row_of(form->rows, form->nrows, path) : NULL;
+
+    return row && row->says == ROW_SILENT && strchr(row->path, '*');
+}
+
+static void mutate(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *path, int *tried)
 {
     const char *keys[256];
+    char at[256];
     int n = 0;
     const char *key;
     json_t *v;
@@ -213,12 +220,14 @@ static void mutate(const struct row *r, const struct form *form, struct form_fil
             keys[n++] = strdup(key);
     for (int i = 0; i < n; i++) {
         v = json_object_get(in, keys[i]);
+        snprintf(at, sizeof at, "%.120s%szzz_%.100s", path, *path ? "." : "", keys[i]);
         /* What asks for nothing under any name. */
-        if (!json_is_null(v) && !json_is_false(v) && !(json_is_string(v) && !*json_string_value(v)) && !(json_is_integer(v) && !json_integer_value(v))
+        if (!in_silent_section(form, at) && !json_is_null(v) && !json_is_false(v) && !(json_is_string(v) && !*json_string_value(v)) && !(json_is_integer(v) && !json_integer_value(v))
             && !(json_is_real(v) && json_real_value(v) <= 0) && !(json_is_array(v) && !json_array_size(v)))
             rename_one(r, form, f, in, keys[i], tried);
+        snprintf(at, sizeof at, "%.120s%s%.100s", path, *path ? "." : "", keys[i]);
         if (json_is_object(v))
-            mutate(r, form, f, v, tried);
+            mutate(r, form, f, v, at, tried);
         free((void *)(uintptr_t)keys[i]);
     }
 }
@@ -232,10 +241,24 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
         struct form_file f;
         open_row(&rows[i], &f);
         if (f.kind != FORM_COMMAND && strncmp(rows[i].wanted, "refused=", 8))
-            mutate(&rows[i], form_of(&f), &f, f.doc, &tried);
+            mutate(&rows[i], form_of(&f), &f, f.doc, "", &tried);
         form_close(&f);
     }
     assert_true(tried > 20);
+}
+
+/* A section that is left out as a whole has nothing in it that is read. */
+static void silent_sections_hold_no_key_that_is_read(void **state)
+{
+    (void)state;
+    for (int k = 0; form_at(k); k++)
+        for (int i = 0; i < form_at(k)->nrows; i++) {
+            const char *section = form_at(k)->rows[i].path;
+            size_t n = strlen(section) - 1;
+            for (int j = 0; section[n] == '*' && j < form_at(k)->nrows; j++)
+                if (j != i && form_at(k)->rows[j].says != ROW_SILENT && !strncmp(form_at(k)->rows[j].path, section, n))
+                    fail_msg("%s: %s is in %s", form_at(k)->name, form_at(k)->rows[j].path, section);
+        }
 }
 
 int main(void)
@@ -244,6 +267,7 @@ int main(void)
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
     };
     read_rows();
     return cmocka_run_group_tests_name("model/form", tests, NULL, NULL);
