@@ -15,9 +15,9 @@
 /* p.model and p.cluster are set and kept; p.seq, if not 0, must be the config's own.  0, or -1 with the option reported. */
 int megatron_import(const json_t *options, const char *where, struct plan *p);
 
-/* The options by name ("tensor_model_parallel_size") of a command's text, or of a document (`text` NULL); one without a value is
- * true.  New reference, or NULL reported. */
-json_t *megatron_options(const char *text, const json_t *doc, const char *where);
+/* The options by name ("tensor_model_parallel_size") of a command's words (a list; its first may be the program), or of a document (`words` NULL);
+ * one without a value is true.  New reference, or NULL reported. */
+json_t *megatron_options(const json_t *words, const json_t *doc, const char *where);
 
 /* The plan's options, a line each.  0, or -1 with what the command line has no word for. */
 int megatron_export(const struct plan *p, FILE *to);

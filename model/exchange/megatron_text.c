@@ -48,53 +48,19 @@ static void give(json_t *to, const char *name, const char *text)
     json_array_append_new(before, value_of(text));
 }
 
-/* Quotes around a word, or what is left of them around several, do not belong to it. */
-static char *unquoted(char *word)
-{
-    word += strspn(word, "\"'");
-    size_t n = strlen(word);
-    while (n > 0 && strchr("\"'", word[n - 1]))
-        word[--n] = '\0';
-    return word;
-}
-
-/* The next word, blanks, line continuations and comments skipped; NULL: none. */
-static char *next_word(char **at)
-{
-    char *s = *at, *word;
-
-    for (;;) {
-        s += strspn(s, " \t\r\n");
-        if (*s == '\\' && (s[1] == '\n' || s[1] == '\r'))
-            s++;
-        else if (*s == '#')
-            s += strcspn(s, "\n");
-        else
-            break;
-    }
-    if (!*s)
-        return NULL;
-    word = s;
-    s += strcspn(s, " \t\r\n");
-    *at = *s ? s + 1 : s;
-    *s = '\0';
-    return word;
-}
-
-static json_t *command_line(char *text, const char *where)
+static json_t *command_line(const json_t *words, const char *where)
 {
     json_t *out = json_object();
-    char *script = strstr(text, ".py"), name[96] = "", *word, *equal;
+    char name[96] = "";
 
-    if (script)
-        text = script + 3;
-    while ((word = next_word(&text))) {
-        if (strstr(word, "=(") || strstr(word, "[@]") || strstr(word, "[*]") || strstr(word, "ARGS")) {
-            fail("%s: \"%s\": options in a shell's variable: write them out, as `echo` prints them", where, unquoted(word));
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i)), *equal;
+        bool list = word[0] == '$' && (strstr(word, "[@]") || strstr(word, "[*]"));
+        if (list || (word[0] == '$' && (!name[0] || !json_is_true(json_object_get(out, name))))) {
+            fail("%s: \"%s\": options in a shell's variable that the script does not set: write them out, as `echo` prints them", where, word);
             json_decref(out);
             return NULL;
         }
-        word = unquoted(word);
         if (!strncmp(word, "--", 2)) {
             equal = strchr(word, '=');
             name_of(word, equal ? (size_t)(equal - word) : strlen(word), name);
@@ -103,7 +69,7 @@ static json_t *command_line(char *text, const char *where)
                 give(out, name, equal + 1);
         } else if (name[0]) {
             give(out, name, word);
-        } else {
+        } else if (i > 0 || !strstr(word, ".py")) {     /* the program itself */
             fail("%s: \"%s\": expected an option such as --tensor-model-parallel-size 8", where, word);
             json_decref(out);
             return NULL;
@@ -145,11 +111,7 @@ static json_t *from_doc(const json_t *j, const char *where)
     return out;
 }
 
-json_t *megatron_options(const char *text, const json_t *doc, const char *where)
+json_t *megatron_options(const json_t *words, const json_t *doc, const char *where)
 {
-    char *copy = text ? strdup(text) : NULL;
-    json_t *out = copy ? without_fields(command_line(copy, where), where) : from_doc(doc, where);
-
-    free(copy);
-    return out;
+    return words ? without_fields(command_line(words, where), where) : from_doc(doc, where);
 }

@@ -30,8 +30,14 @@ struct form_file {
     const char *path;
     enum form_text kind;
     char   *text;
-    json_t *doc;            /* JSON, YAML, TOML: what it says, an object; a command: its options by name, '-' as '_' */
+    json_t *doc;            /* JSON, YAML, TOML: what it says, an object; a command: its program's options by name, '-' as '_' */
+    json_t *words;          /* a command: the program that trains, and its arguments */
+    json_t *launcher;       /* a command: options before that program, of torchrun, accelerate, deepspeed */
+    json_t *uncertain;      /* a command: variables that a condition of the script sets */
 };
+
+/* Does a word of the command, or of what launches it, end so?  false of other files. */
+bool form_runs(const struct form_file *f, const char *program);
 
 struct form_row;
 

@@ -1,10 +1,12 @@
 /* form_file.c -- see form.h: a file is JSON, YAML, TOML or a command, by its name or else by its text. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/input.h"
+#include "base/shell.h"
 #include "base/yaml.h"
 #include "model/exchange/titan_text.h"
 #include "model/form/form.h"
@@ -93,7 +95,84 @@ static enum form_text kind_of(const char *path, const char *text)
     return word > 0 && (at[word - 1] == ':' || *at == '-' || !strncmp(at, "? ", 2)) && strncmp(at, "--", 2) ? FORM_YAML : FORM_COMMAND;
 }
 
-static json_t *document(const struct form_file *f)
+/* ---- commands ---- */
+
+/* The word that names what trains: a script, a module behind -m, a program with its subcommand; -1: none does. */
+static int program_of(const json_t *words)
+{
+    static const char *const programs[] = { "llamafactory-cli", "trl", "axolotl", "litgpt", "tune", "run_train.sh" };
+    int n = (int)json_array_size(words);
+
+    for (int i = 0; i < n; i++) {
+        const char *word = json_string_value(json_array_get(words, (size_t)i)), *base = strrchr(word, '/');
+        if (!strncmp(word, "torch.distributed.", 18) || !strcmp(word, "accelerate.commands.launch"))
+            continue;                           /* a launcher behind -m */
+        if (ends_with(word, ".py") || (i > 0 && (!strcmp(json_string_value(json_array_get(words, (size_t)i - 1)), "-m")
+                                                 || !strcmp(json_string_value(json_array_get(words, (size_t)i - 1)), "--module"))))
+            return i;
+        base = base ? base + 1 : word;
+        for (size_t k = 0; k < sizeof programs / sizeof *programs; k++)
+            if (!strcmp(base, programs[k]))
+                return i;
+    }
+    return -1;
+}
+
+/* The last command of the script that trains, else the last that has options. */
+static const json_t *training_command(const json_t *commands)
+{
+    const json_t *found = NULL;
+
+    for (size_t i = 0; i < json_array_size(commands); i++)
+        if (program_of(json_array_get(commands, i)) >= 0)
+            found = json_array_get(commands, i);
+    for (size_t i = 0; !found && i < json_array_size(commands); i++)
+        for (size_t k = 0; k < json_array_size(json_array_get(commands, i)); k++)
+            if (!strncmp(json_string_value(json_array_get(json_array_get(commands, i), k)), "--", 2))
+                found = json_array_get(commands, i);
+    return found;
+}
+
+static json_t *read_command(struct form_file *f)
+{
+    struct shell_script s;
+    json_t *doc;
+
+    if (!strncmp(first_word(f->text), "--", 2)) {       /* options alone */
+        f->words = shell_words(f->text);
+        return shell_options(f->words, 0);
+    }
+    if (shell_read(f->text, f->path, &s) < 0)
+        return NULL;
+    json_t *command = (json_t *)(uintptr_t)training_command(s.commands);
+    int program = program_of(command);
+    json_t *before = json_array();
+    for (int i = 0; i < program; i++)
+        json_array_append(before, json_array_get(command, (size_t)i));
+    f->launcher = shell_options(before, 0);
+    json_decref(before);
+    f->words = json_array();
+    for (size_t i = program < 0 ? 0 : (size_t)program; i < json_array_size(command); i++)
+        json_array_append(f->words, json_array_get(command, i));
+    doc = shell_options(f->words, 0);
+    json_object_del(doc, "");
+    f->uncertain = json_incref(s.uncertain);
+    shell_free(&s);
+    return doc;
+}
+
+bool form_runs(const struct form_file *f, const char *program)
+{
+    const json_t *lists[] = { f->words, json_object_get(f->launcher, "") };
+
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < json_array_size(lists[k]); i++)
+            if (ends_with(json_string_value(json_array_get(lists[k], i)), program))
+                return true;
+    return false;
+}
+
+static json_t *document(struct form_file *f)
 {
     json_error_t e;
     json_t *doc;
@@ -111,7 +190,7 @@ static json_t *document(const struct form_file *f)
     case FORM_COMMAND:
         break;
     }
-    return json_object();
+    return read_command(f);
 }
 
 int form_open(const char *path, struct form_file *f)
@@ -121,9 +200,10 @@ int form_open(const char *path, struct form_file *f)
         return -1;
     f->kind = kind_of(path, f->text);
     f->doc = document(f);
-    if (!f->doc || json_is_object(f->doc))
-        return f->doc ? 0 : (free(f->text), -1);
-    fail("%s: expected keys with values: a config, a recipe or a command", f->path);
+    if (json_is_object(f->doc))
+        return 0;
+    if (f->doc)
+        fail("%s: expected keys with values: a config, a recipe or a command", f->path);
     form_close(f);
     return -1;
 }
@@ -137,5 +217,8 @@ void form_close(struct form_file *f)
 {
     free(f->text);
     json_decref(f->doc);
+    json_decref(f->words);
+    json_decref(f->launcher);
+    json_decref(f->uncertain);
     *f = (struct form_file){ .path = "" };
 }

@@ -138,12 +138,10 @@ static bool has_megatrons_fields(const json_t *doc)
 
 static bool is_megatron(const struct form_file *f)
 {
-    static const char *const marks[] = { "pretrain_gpt.py", "--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers" };
-    static const char *const keys[] = { "MODEL_ARGS", "tensor_model_parallel_size", "pipeline_model_parallel_size" };
+    static const char *const keys[] = { "MODEL_ARGS", "tensor_model_parallel_size", "pipeline_model_parallel_size", "num_layers" };
 
-    for (size_t i = 0; f->kind == FORM_COMMAND && i < sizeof marks / sizeof *marks; i++)
-        if (strstr(f->text, marks[i]))
-            return true;
+    if (form_runs(f, "pretrain_gpt.py"))
+        return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(f->doc, keys[i]) && recipe_form(f->doc) < 0)
             return true;
@@ -152,7 +150,7 @@ static bool is_megatron(const struct form_file *f)
 
 static int read_megatron(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    json_t *options = megatron_options(f->kind == FORM_COMMAND ? f->text : NULL, f->doc, f->path);
+    json_t *options = megatron_options(f->words, f->doc, f->path);
     int rc = options ? megatron_import(options, f->path, p) : -1;
 
     (void)notes;                                /* megatron_import() says them itself */

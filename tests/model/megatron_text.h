@@ -18,7 +18,7 @@ static inline json_t *megatron_options_of(const char *path)
 
     if (form_open(path, &f) < 0)
         return NULL;
-    json_t *options = megatron_options(f.kind == FORM_COMMAND ? f.text : NULL, f.doc, path);
+    json_t *options = megatron_options(f.words, f.doc, path);
     form_close(&f);
     return options;
 }
