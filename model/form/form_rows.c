@@ -174,10 +174,10 @@ static void list(const struct form_reading *r, const json_t *in, const char *pat
         char at[256];
         snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
         const struct form_row *row = form_row_of(r->rows, r->nrows, at);
-        if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
-            continue;
         if (json_is_object(v) && depth < DEEPEST && (!row || leads_on(r, at)))
             list(r, v, at, depth + 1, u);
+        else if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
+            continue;
         else if (!unread_asks_nothing(v))
             unread_add(u, at, row && row->says == ROW_MATTERS ? row->what : NULL, row != NULL);
     }
