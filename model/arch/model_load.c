@@ -74,6 +74,18 @@ static int load_folder(const char *path, struct model *out)
     return rc;
 }
 
+/* By its id, not by the name of a folder. */
+static int load_cached(const char *id, const char *path, struct model *out)
+{
+    int rc = load_file(path, out);
+
+    if (rc == 0) {
+        snprintf(out->name, sizeof out->name, "%s", strrchr(id, '/') + 1);
+        notes_say("dpx: %s: note: read from the Hugging Face cache, %s", id, path);
+    }
+    return rc;
+}
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
@@ -82,12 +94,16 @@ int model_load(const char *spec, struct model *out)
         return builtin_load(spec, out);
     if (stat(spec, &st) < 0) {
         int error = errno;
-        const char *known = hf_ids_find(spec), *near = hf_ids_nearest(spec);
+        const char *known = hf_ids_find(spec), *near;
+        char path[1500];
         if (known)
             return builtin_load(known, out);
-        return fail("%s: no built-in model of this name (%s%s%s), and as "
-                    "a config.json or a folder with one: %s", spec, near ? "did you mean " : "dpxplan list models shows them",
-                    near ? near : "", near ? "?" : "", strerror(error));
+        if (hf_cache_find(spec, path, sizeof path))
+            return load_cached(spec, path, out);
+        near = hf_ids_nearest(spec);
+        return fail("%s: no built-in model of this name (%s%s%s), not in the Hugging Face cache, and as a config.json or a folder with one: %s%s",
+                    spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", strerror(error),
+                    strchr(spec, '/') ? "; its config.json is enough: --model config.json" : "");
     }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
 }
