@@ -45,6 +45,7 @@ struct form {
     const char *name;       /* "torchtune" */
     const char *sign;       /* what only its files have, as a refusal prints it */
     bool        (*claims)(const struct form_file *f);
+    int         (*check)(const struct form_file *f);    /* may be NULL: 0, or -1 with what makes the file unreadable whatever the model */
     const char *(*model)(const struct form_file *f);    /* the model that it names, or NULL; nothing is reported */
     /* p.model and p.cluster are set and kept; p.seq, micro_batch and accumulation where they are given in the file's
      * place (0: not).  0, or -1 with the key reported. */

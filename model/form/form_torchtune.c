@@ -192,4 +192,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     return form_end(&r, p);
 }
 
-const struct form form_torchtune = { "torchtune", "model._component_ and optimizer._component_", claims, model, read, rows, FORM_COUNT(rows) };
+const struct form form_torchtune = {
+    .name = "torchtune", .sign = "model._component_ and optimizer._component_",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

@@ -7,6 +7,7 @@
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/titan_import.h"
+#include "model/exchange/titan_registry.h"
 #include "model/form/form_rows.h"
 
 static const char *no_model(const struct form_file *f)
@@ -104,6 +105,17 @@ static const char *titans_model(const struct form_file *f)
     return model;
 }
 
+/* A config by its name must be known. */
+static int check_titan(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f), *whole = doc ? titan_registry(doc, f->path) : NULL;
+    int rc = whole ? 0 : -1;
+
+    json_decref(whole);
+    json_decref(doc);
+    return rc;
+}
+
 static int read_titan(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     json_t *doc = titan_doc(f);
@@ -115,7 +127,7 @@ static int read_titan(const struct form_file *f, struct plan *p, struct notes *n
 
 const struct form form_titan = {
     .name = "torchtitan", .sign = "[parallelism] or [training] with [model], run_train.sh, --training.KEY",
-    .claims = is_titan, .model = titans_model, .read = read_titan,
+    .claims = is_titan, .check = check_titan, .model = titans_model, .read = read_titan,
 };
 
 /* ---- Megatron-LM ---- */

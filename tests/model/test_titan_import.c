@@ -389,10 +389,31 @@ static void its_models_have_names_here(void **state)
     }
 }
 
+/* Values of config_registry.py, read there; an option beside the name takes their place. */
+static void a_config_is_known_by_its_name(void **state)
+{
+    (void)state;
+    reads("MODULE=llama3 CONFIG=llama3_8b ./run_train.sh", "llama-3.1-8b", "8xh100");
+    assert_true(p.seq == 8192 && p.micro_batch == 1 && p.parallel.tensor == 1 && p.recompute == RECOMPUTE_OP);
+    plan_free(&p);
+    reads("MODULE=llama3 CONFIG=llama3_70b ./run_train.sh", "llama-3.1-70b", "32x8xh100");
+    assert_true(p.seq == 8192 && p.micro_batch == 8 && p.parallel.tensor == 8 && p.recompute == RECOMPUTE_FULL && p.recompute_interval == 1);
+    plan_free(&p);
+    reads("MODULE=llama3 CONFIG=llama3_405b ./run_train.sh", "llama-3.1-405b", "64x8xh100");
+    assert_true(p.seq == 8192 && p.micro_batch == 2 && p.parallel.tensor == 8 && p.parallel.async_tensor && p.recompute == RECOMPUTE_FULL);
+    assert_true(p.kernels == KERNELS_TORCH_COMPILE && p.float8.recipe == FLOAT8_TENSORWISE && p.fsdp.float8_all_gather);
+    plan_free(&p);
+    reads("./run_train.sh --config llama3_70b --training.local_batch_size 2 --parallelism.tensor_parallel_degree=4", "llama-3.1-70b", "32x8xh100");
+    assert_true(p.seq == 8192 && p.micro_batch == 2 && p.parallel.tensor == 4);
+    plan_free(&p);
+    refuses("CONFIG=llama3_71b ./run_train.sh", "did you mean llama3_70b?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_as_torchtitan_does),
+        cmocka_unit_test(a_config_is_known_by_its_name),
         cmocka_unit_test(what_is_left_out_is_its_default),
         cmocka_unit_test(a_pipelines_micro_steps_are_cut_from_the_local_batch),
         cmocka_unit_test(accumulation_follows_from_the_global_batch),
