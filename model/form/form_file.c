@@ -7,8 +7,8 @@
 #include "base/fail.h"
 #include "base/input.h"
 #include "base/shell.h"
+#include "base/toml.h"
 #include "base/yaml.h"
-#include "model/exchange/titan_text.h"
 #include "model/form/form.h"
 
 enum { LARGEST = 16 << 20 };
@@ -186,7 +186,7 @@ static json_t *document(struct form_file *f)
     case FORM_YAML:
         return yaml_read(f->text, strlen(f->text), f->path);
     case FORM_TOML:
-        return titan_text(f->text, f->path);
+        return toml_read(f->text, f->path);
     case FORM_COMMAND:
         break;
     }
