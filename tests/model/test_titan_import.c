@@ -221,7 +221,7 @@ static void bad_text_is_reported_with_its_line(void **state)
     static const struct { const char *text, *because; } row[] = {
         { "", "sections with keys" }, { "[training\n", "t:1: expected [section]" }, { "\nseq_len\n", "t:2: expected key = value" }, { "a = 1 2\n", "t:1: expected the end" },
         { "a = \"x\nb = 1", "t:1: expected the end of a string" }, { "a = [1, 2", "t:1: expected" }, { "a = { b = }\n", "t:1: expected a string" },
-        { "a = word\n", "t:1: expected a string" }, { "a = 1\n[a.b]\n", "t:2: expected [section]" },
+        { "a = word\n", "t:1: expected a string" }, { "a = 1\n[a.b]\n", "t:2: expected a table" },
         { "--training.seq-len 8\nloose\n", "t:2: expected --section.key" }, { "--training. 8\n", "t:1: expected --section.key" },
     };
 
