@@ -51,6 +51,9 @@ const char *recipe_model(const json_t *config);
  * given in the recipe's place (0: not).  0, or -1 with the key reported. */
 int recipe_import(const json_t *config, const char *where, struct plan *p);
 int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
+/* The same of a recipe that `accelerate launch` runs: who shares what is in accelerate's config (NULL: recipe_read()), but for the
+ * number format, which is the recipe's.  `by` names that config. */
+int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes);
 
 /* ---- recipe_keys.c ---- */
 

@@ -342,6 +342,20 @@ static int read_fsdp(const struct import *in, const char *words)
     return rc;
 }
 
+/* accelerate's config, with the recipe's number format; `narrow` as below. */
+static int read_launch(const struct import *in, const json_t *launch, const char *by, bool narrow)
+{
+    static const char *const words[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
+    json_t *doc = json_deep_copy(launch);
+
+    json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
+    int rc = accelerate_read(doc, by, in->p, in->notes);
+    if (rc == 0 && in->p->strategy == STRAT_DDP && in->p->dialect == DIALECT_TORCH && narrow && in->p->precision != DT_FP32)
+        in->p->ddp.model_dtype = (int)in->p->precision;
+    json_decref(doc);
+    return rc;
+}
+
 /* Plain DDP.  `narrow`: the model itself is in 16 bits. */
 static int read_ddp(const struct import *in, bool narrow)
 {
@@ -486,12 +500,12 @@ static void note_trainer(const struct import *in, bool adapts)
         notes_add(in->notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
 }
 
-int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
     struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form };
     char words[160];
-    bool adapts = false, pure = false;
+    bool adapts = false, pure = false, narrow;
 
     if (!json_is_object(config))
         return fail("%s: a recipe is a mapping", where);
@@ -508,12 +522,18 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
     if (read_training(&in, &adapts) < 0 || read_precision(&in) < 0 || read_batch(&in) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0)
         return -1;
     p->framework_version[0] = '\0';
-    if (value(&in, SAYS_DEEPSPEED))
+    narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
+    if (launch && (value(&in, SAYS_DEEPSPEED) || words[0]))
+        return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,
+                    value(&in, SAYS_DEEPSPEED) ? "deepspeed" : "fsdp", by);
+    if (launch)
+        rc = read_launch(&in, launch, by, narrow);
+    else if (value(&in, SAYS_DEEPSPEED))
         rc = read_deepspeed(&in);
     else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL))
         rc = read_fsdp(&in, words);
     else
-        rc = read_ddp(&in, pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts));
+        rc = read_ddp(&in, narrow);
     if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (adapts && p->dialect == DIALECT_TORCH_FSDP1)
@@ -525,6 +545,11 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);
     return plan_check(p, where);
+}
+
+int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    return recipe_read_launched(config, where, NULL, NULL, p, notes);
 }
 
 int recipe_import(const json_t *config, const char *where, struct plan *p)

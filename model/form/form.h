@@ -34,7 +34,13 @@ struct form_file {
     json_t *words;          /* a command: the program that trains, and its arguments */
     json_t *launcher;       /* a command: options before that program, of torchrun, accelerate, deepspeed */
     json_t *uncertain;      /* a command: variables that a condition of the script sets */
+    json_t *launch;         /* accelerate's config that goes with it: named by the command, or given beside it; NULL: none */
+    char    launch_path[512];
 };
+
+/* Gives the file accelerate's config of another file.  0, or -1 reported. */
+int form_launch(struct form_file *f, const char *path);
+
 
 /* Does a word of the command, or of what launches it, end so?  false of other files. */
 bool form_runs(const struct form_file *f, const char *program);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/input.h"
@@ -161,6 +162,79 @@ static json_t *read_command(struct form_file *f)
     return doc;
 }
 
+/* ---- what accelerate launches with ---- */
+
+int form_launch(struct form_file *f, const char *path)
+{
+    json_decref(f->launch);
+    f->launch = yaml_read_file(path);
+    snprintf(f->launch_path, sizeof f->launch_path, "%s", path);
+    return f->launch ? 0 : -1;
+}
+
+/* A file that a command names: from here, or beside the command's. */
+static void beside(const char *path, const char *name, char out[512])
+{
+    const char *slash = strrchr(path, '/');
+
+    snprintf(out, 512, "%s", name);
+    if (access(out, R_OK) != 0 && slash && name[0] != '/')
+        snprintf(out, 512, "%.*s/%s", (int)(slash - path), path, name);
+}
+
+/* Options of `accelerate launch` go over the config that it names, and are named as its keys. */
+static void take_option(json_t *launch, const char *key, json_t *v)
+{
+    static const char *const sections[] = { "fsdp_config", "deepspeed_config", "parallelism_config" };
+    const char *section = !strncmp(key, "fsdp_", 5) ? sections[0] : !strncmp(key, "parallelism_config_", 19) ? sections[2]
+                        : !strcmp(key, "zero_stage") || !strncmp(key, "offload_", 8) || !strncmp(key, "deepspeed_", 10) || !strncmp(key, "zero3_", 6)
+                          ? sections[1] : NULL;
+
+    if (!strcmp(key, "use_fsdp") || !strcmp(key, "use_deepspeed")) {
+        json_object_set_new(launch, "distributed_type", json_string(key[4] == 'f' ? "FSDP" : "DEEPSPEED"));
+    } else if (!section) {
+        json_object_set(launch, key, v);
+    } else {
+        if (!json_is_object(json_object_get(launch, section)))
+            json_object_set_new(launch, section, json_object());
+        json_object_set(json_object_get(launch, section), key, v);
+    }
+}
+
+static int read_launch(struct form_file *f)
+{
+    static const char *const silent[] = { "", "config_file", "multi_gpu", "main_process_port", "main_process_ip", "machine_rank", "rdzv_backend", "rdzv_conf",
+                                          "max_restarts", "role", "monitor_interval", "tee", "num_cpu_threads_per_process", "gpu_ids", "same_network",
+                                          "debug", "dynamo_backend" };
+    const json_t *before = json_object_get(f->launcher, "");
+    bool accelerates = false;
+    char path[512];
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < json_array_size(before); i++)
+        accelerates = accelerates || ends_with(json_string_value(json_array_get(before, i)), "accelerate");
+    if (!accelerates)
+        return 0;
+    const char *config = json_string_value(json_object_get(f->launcher, "config_file"));
+    if (config) {
+        beside(f->path, config, path);
+        if (form_launch(f, path) < 0)
+            return -1;
+    } else {
+        f->launch = json_pack("{s:s}", "distributed_type", "MULTI_GPU");
+        snprintf(f->launch_path, sizeof f->launch_path, "%s", f->path);
+    }
+    json_object_foreach(f->launcher, key, v) {
+        bool says = true;
+        for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+            says = says && strcmp(key, silent[i]) != 0;
+        if (says)
+            take_option(f->launch, key, v);
+    }
+    return 0;
+}
+
 bool form_runs(const struct form_file *f, const char *program)
 {
     const json_t *lists[] = { f->words, json_object_get(f->launcher, "") };
@@ -200,9 +274,9 @@ int form_open(const char *path, struct form_file *f)
         return -1;
     f->kind = kind_of(path, f->text);
     f->doc = document(f);
-    if (json_is_object(f->doc))
+    if (json_is_object(f->doc) && (f->kind != FORM_COMMAND || read_launch(f) == 0))
         return 0;
-    if (f->doc)
+    if (f->doc && !json_is_object(f->doc))
         fail("%s: expected keys with values: a config, a recipe or a command", f->path);
     form_close(f);
     return -1;
@@ -220,5 +294,6 @@ void form_close(struct form_file *f)
     json_decref(f->words);
     json_decref(f->launcher);
     json_decref(f->uncertain);
+    json_decref(f->launch);
     *f = (struct form_file){ .path = "" };
 }

@@ -27,7 +27,7 @@ static const char *recipes_model(const struct form_file *f) { return recipe_mode
 
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    return recipe_read(f->doc, f->path, p, notes);
+    return recipe_read_launched(f->doc, f->path, f->launch, f->launch_path, p, notes);
 }
 
 const struct form form_transformers = {

@@ -1,6 +1,7 @@
 /* convert.c -- a config of a framework into a plan, and a plan into the text of a config. */
 #include "sim/plan/convert.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,9 +64,24 @@ static int check_args(const struct import_args *a, const struct form *form, cons
     } else if (a->global_batch || a->precision >= 0 || a->recompute >= 0) {
         return fail("import: --global-batch, --precision and --recompute are in %s's file: change them there, or later with --set", form->name);
     }
+    if (f->launch && form != &form_transformers && form != &form_factory && form != &form_axolotl && form != &form_trl)
+        return fail("%s: %s's file says itself who shares what: accelerate's config goes with recipes of transformers' Trainer", f->path, form->name);
     if (!(a->model || a->model_doc) && !form->model(f))
         return fail("%s: %s's file names no model: give --model", f->path, form->name);
     return a->cluster || a->cluster_doc ? 0 : fail("%s: say on which GPUs: --cluster 8xh100", f->path);
+}
+
+/* What a script leaves open: variables that only a condition sets, and another number of ranks than the cluster has. */
+static void note_script(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *each = json_object_get(f->launcher, "nproc_per_node"), *nodes = json_object_get(f->launcher, "nnodes");
+    int64_t ranks = json_is_integer(each) ? json_integer_value(each) * (json_is_integer(nodes) ? json_integer_value(nodes) : 1) : 0;
+
+    for (size_t i = 0; i < json_array_size(f->uncertain); i++)
+        notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
+                  json_string_value(json_array_get(f->uncertain, i)));
+    if (ranks > 0 && ranks != p->cluster.world_size)
+        notes_add(notes, "the script starts %lld ranks, the plan has %lld, those of --cluster", (long long)ranks, (long long)p->cluster.world_size);
 }
 
 static int read_plan(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *p)
@@ -74,6 +90,7 @@ static int read_plan(const struct import_args *a, const struct form *form, const
 
     if (by_global_batch(a->global_batch, p) < 0 || form->read(f, p, &notes) < 0)
         return -1;
+    note_script(f, p, &notes);
     if (leaves_open(form) && complete(p, a->global_batch, form == &form_deepspeed && says_steps(f), a->recompute) < 0)
         return -1;
     if (a->summary) {
@@ -112,8 +129,10 @@ struct source { const char *path; const struct json_t *doc; const char *name; co
 
 static int find_source(const struct import_args *a, struct source *out)
 {
+    bool launches = (a->accelerate || a->accelerate_doc) && (a->recipe || a->recipe_doc || a->file || a->file_doc);    /* beside it */
     const struct source all[] = {
-        { a->ds, a->ds_doc, "ds_config", &form_deepspeed }, { a->accelerate, a->accelerate_doc, "accelerate", &form_accelerate },
+        { a->ds, a->ds_doc, "ds_config", &form_deepspeed },
+        { launches ? NULL : a->accelerate, launches ? NULL : a->accelerate_doc, "accelerate", &form_accelerate },
         { a->titan, a->titan_doc, "torchtitan", &form_titan }, { a->megatron, a->megatron_doc, "megatron", &form_megatron },
         { a->recipe, a->recipe_doc, "recipe", NULL }, { a->file, a->file_doc, "file", NULL },
     };
@@ -145,7 +164,13 @@ int convert_import(const struct import_args *a, struct plan *out)
         form_from_doc(from.doc, from.name, &f);
     else if (form_open(from.path, &f) < 0)
         return EXIT_MISUSE;
-    int rc = from.form ? import_file(a, from.form, &f, out) : convert_form(a, &f, out);
+    int rc = EXIT_DONE;
+    if (from.form != &form_accelerate && a->accelerate_doc)
+        f.launch = json_incref((json_t *)(uintptr_t)a->accelerate_doc);
+    else if (from.form != &form_accelerate && a->accelerate && form_launch(&f, a->accelerate) < 0)
+        rc = EXIT_MISUSE;
+    if (rc == EXIT_DONE)
+        rc = from.form ? import_file(a, from.form, &f, out) : convert_form(a, &f, out);
     form_close(&f);
     return rc;
 }

@@ -113,6 +113,31 @@ check "torchtitan's CONFIG is the registry's, and one that is not known is refus
     has '"seq": 8192' && has '"tensor": 8' && has '"micro_batch": 8'
     sed 's/70b/71b/' "$tmp/run.sh" >"$tmp/other.sh"
     refused 'did you mean llama3_70b' import "$tmp/other.sh" --cluster 32x8xh100)"
+cat >"$tmp/fsdp.yaml" <<'END'
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+END
+check 'a recipe that accelerate launches is shared out as accelerate says' "$(
+    printf 'accelerate launch --config_file fsdp.yaml sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096 %s\n' \
+        '--per_device_train_batch_size 2 --dtype bfloat16 --bf16' >"$tmp/sft.sh"
+    reads "$tmp/sft.sh" 8xh100
+    has '"strategy": "fsdp"' && has '"dialect": "torch"' && has '"micro_batch": 2'
+    reads "$tmp/trl.yaml" 8xh100 --accelerate "$tmp/fsdp.yaml"
+    has '"strategy": "fsdp"' && has '"accumulation": 2'
+    printf 'accelerate launch --use_deepspeed --zero_stage 3 sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096\n' >"$tmp/ds.sh"
+    reads "$tmp/ds.sh" 8xh100
+    has '"strategy": "zero3"'
+    sed 's/sft.py/--num_processes 4 sft.py/' "$tmp/sft.sh" >"$tmp/four.sh"
+    refused 'num_processes: 4, but the cluster has 8 ranks' import "$tmp/four.sh" --cluster 8xh100
+    refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
+check 'what a script leaves open is said' "$(
+    printf 'if [ "$1" ]; then LEN=512; fi\ntorchrun --nproc_per_node 4 sft.py --model_name_or_path gpt2 --max_length $LEN --bf16\n' >"$tmp/if.sh"
+    reads "$tmp/if.sh" 8xh100
+    said 'LEN is set in a condition' && said 'starts 4 ranks, the plan has 8')"
 printf '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}\n' >"$tmp/ds.json"
 check 'a DeepSpeed config says that it names no model' "$(
     refused 'model: required: DeepSpeed' import "$tmp/ds.json" --cluster 8xh100 --seq 512
