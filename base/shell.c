@@ -27,6 +27,7 @@ struct reader {
     bool    in_array;
     bool    some;                       /* the word was begun, though it may be empty ("") */
     char    heredoc[NAME];              /* the word that ends the here-document that begins with the next line */
+    char    reads[NAME];                /* `read NAME <<EOF`: the variable that becomes it; "": none */
 };
 
 static int bad(const struct reader *r, const char *what) { return fail("%s:%d: %s", r->where, r->line, what); }
@@ -527,22 +528,58 @@ static int redirect(struct reader *r)
     const char *word = json_string_value(json_array_get(r->command, 0));
     if (here && word)
         snprintf(r->heredoc, sizeof r->heredoc, "%.120s", word);
+    const char *first = json_string_value(json_array_get(before, 0));
+    if (here && first && !strcmp(first, "read"))
+        snprintf(r->reads, sizeof r->reads, "%.120s", json_string_value(json_array_get(before, json_array_size(before) - 1)));
     json_decref(r->command);
     r->command = before;
     return rc;
 }
 
-static void skip_heredoc(struct reader *r)
+/* A variable becomes the text, its lines that go on joined. */
+static int take_heredoc(struct reader *r, const char *text, size_t n)
 {
+    char *copy = strndup(text, n), name[NAME];
+    json_t *before = r->command;
+
+    if (!copy)
+        abort();
+    for (char *c = copy; *c; c++)
+        if (c[0] == '\\' && c[1] == '\n')
+            c[0] = c[1] = ' ';
+    snprintf(name, sizeof name, "%s", r->reads);
+    r->reads[0] = '\0';
+    r->command = json_array();
+    r->some = true;
+    int rc = give_text(r, copy, strlen(copy), true);
+    char *all = take(r);
+    if (rc == 0)
+        set(r, name, json_string(all ? all : ""), false);
+    free(all);
+    free(copy);
+    json_decref(r->command);
+    r->command = before;
+    return rc;
+}
+
+static int skip_heredoc(struct reader *r)
+{
+    const char *from = r->at;
+    int rc = 0;
+
     while (r->heredoc[0] && *r->at) {
         const char *line = r->at + strspn(r->at, "\t");
         size_t n = strcspn(line, "\n");
+        if (n == strlen(r->heredoc) && !strncmp(line, r->heredoc, n)) {
+            if (r->reads[0])
+                rc = take_heredoc(r, from, (size_t)(r->at - from));
+            r->heredoc[0] = '\0';
+        }
         r->at = line + n + (line[n] == '\n');
         r->line++;
-        if (n == strlen(r->heredoc) && !strncmp(line, r->heredoc, n))
-            r->heredoc[0] = '\0';
     }
     r->heredoc[0] = '\0';
+    return rc;
 }
 
 static bool may_assign(const struct reader *r)
@@ -563,9 +600,7 @@ static int step(struct reader *r)
         end_command(r);
         r->line += line;
         r->at++;
-        if (line && r->heredoc[0])
-            skip_heredoc(r);
-        return 0;
+        return line && r->heredoc[0] ? skip_heredoc(r) : 0;
     }
     if (*r->at == '<' || *r->at == '>')
         return redirect(r);
@@ -636,7 +671,7 @@ json_t *shell_words(const char *text)
     }
 }
 
-static json_t *typed(const char *s)
+json_t *shell_value(const char *s)
 {
     char *end;
 
@@ -674,7 +709,7 @@ json_t *shell_options(const json_t *words, size_t from)
         const char *s = json_string_value(json_array_get(words, from));
         if (s[0] != '-' || s[1] != '-' || !s[2]) {
             if (name[0])
-                add(out, name, typed(s));
+                add(out, name, shell_value(s));
             else if (!json_object_get(out, ""))
                 json_object_set_new(out, "", json_pack("[s]", s));
             else
@@ -685,7 +720,7 @@ json_t *shell_options(const json_t *words, size_t from)
         snprintf(name, sizeof name, "%.*s", (int)n, s);
         for (char *c = name; *c; c++)
             *c = *c == '-' ? '_' : *c;
-        json_object_set_new(out, name, s[n] ? typed(s + n + 1) : json_true());
+        json_object_set_new(out, name, s[n] ? shell_value(s + n + 1) : json_true());
     }
     return out;
 }

@@ -31,6 +31,9 @@ void shell_free(struct shell_script *s);
  * itself.  New reference. */
 json_t *shell_words(const char *text);
 
+/* A word's value: a number, true or false, else the text itself.  New reference. */
+json_t *shell_value(const char *word);
+
 /* Options of the words from `from` on by name, '-' as '_', without their dashes: "--lr 1e-4", "--lr=1e-4", "--bf16" (true).
  * Several values are a list; numbers, true and false are values of their kind.  Words before the first option are a list
  * under "".  New reference. */

@@ -134,6 +134,48 @@ static const json_t *training_command(const json_t *commands)
     return found;
 }
 
+/* The object under a path's parts but the last, made where it is not there; *last: that part.  NULL: another value is there. */
+static json_t *nested(json_t *doc, const char *path, const char **last)
+{
+    char name[128];
+
+    for (size_t n; path[n = strcspn(path, ".")]; path += n + 1) {
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        json_t *next = json_object_get(doc, name);
+        if (!next)
+            json_object_set_new(doc, name, next = json_object());
+        if (!json_is_object(next))
+            return NULL;
+        doc = next;
+    }
+    *last = path;
+    return doc;
+}
+
+/* Options --a.b VALUE and words a.b=VALUE, +a.b=VALUE (hydra's) lie at their paths. */
+static json_t *options_at_paths(const json_t *words, size_t from)
+{
+    json_t *flat = shell_options(words, from), *doc = json_object(), *v, *in;
+    const char *key, *last;
+
+    json_object_foreach(flat, key, v)
+        if (*key && (in = nested(doc, key, &last)))
+            json_object_set(in, last, v);
+    json_decref(flat);
+    for (size_t i = from; i < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+        word += strspn(word, "+");
+        size_t n = strcspn(word, "=");
+        char path[256];
+        if (!word[n] || *word == '-' || !memchr(word, '.', n) || memchr(word, '/', n) || n >= sizeof path)
+            continue;
+        snprintf(path, sizeof path, "%.*s", (int)n, word);
+        if ((in = nested(doc, path, &last)))
+            json_object_set_new(in, last, shell_value(word + n + 1));
+    }
+    return doc;
+}
+
 static json_t *read_command(struct form_file *f)
 {
     struct shell_script s;
@@ -141,7 +183,7 @@ static json_t *read_command(struct form_file *f)
 
     if (!strncmp(first_word(f->text), "--", 2)) {       /* options alone */
         f->words = shell_words(f->text);
-        return shell_options(f->words, 0);
+        return options_at_paths(f->words, 0);
     }
     if (shell_read(f->text, f->path, &s) < 0)
         return NULL;
@@ -155,8 +197,7 @@ static json_t *read_command(struct form_file *f)
     f->words = json_array();
     for (size_t i = program < 0 ? 0 : (size_t)program; i < json_array_size(command); i++)
         json_array_append(f->words, json_array_get(command, i));
-    doc = shell_options(f->words, 0);
-    json_object_del(doc, "");
+    doc = options_at_paths(f->words, 0);
     f->uncertain = json_incref(s.uncertain);
     shell_free(&s);
     return doc;

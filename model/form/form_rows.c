@@ -183,6 +183,15 @@ static void list(const struct form_reading *r, const json_t *in, const char *pat
     }
 }
 
+void form_list_rest(const struct form_file *f, const struct form_row *rows, int n, struct notes *notes)
+{
+    struct form_reading r = { .rows = rows, .nrows = n };
+    struct unread u = { .notes = notes };
+
+    list(&r, f->doc, "", 0, &u);
+    unread_end(&u);
+}
+
 /* ---- the plan ---- */
 
 int64_t form_micro_steps(struct form_reading *r, const struct plan *p, const char *path, int64_t global, int64_t each)
@@ -210,7 +219,6 @@ static void given(struct form_reading *r, const char *key, int64_t n)
 
 int form_end(struct form_reading *r, struct plan *p)
 {
-    struct unread u = { .notes = r->notes };
     struct plan made;
     int rc = -1;
 
@@ -224,8 +232,7 @@ int form_end(struct form_reading *r, struct plan *p)
         snprintf(made.cluster.name, sizeof made.cluster.name, "%s", p->cluster.name);
         plan_free(p);
         *p = made;
-        list(r, r->file->doc, "", 0, &u);
-        unread_end(&u);
+        form_list_rest(r->file, r->rows, r->nrows, r->notes);
     }
     json_decref(r->plan);
     return rc;

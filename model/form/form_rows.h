@@ -67,6 +67,9 @@ void form_fail(struct form_reading *r, const char *fmt, ...) __attribute__((form
  * names the key in a refusal.  Tensor-, context- and pipeline-parallel ranks, already set, share samples. */
 int64_t form_micro_steps(struct form_reading *r, const struct plan *p, const char *path, int64_t global, int64_t each);
 
+/* Notes every key without a row, and what matters.  For forms that make their plan by another reader: form_end() does it itself. */
+void form_list_rest(const struct form_file *f, const struct form_row *rows, int n, struct notes *notes);
+
 /* The plan: p.model and p.cluster as they are, the keys that were set, and of what the command line gave seq, micro_batch
  * and accumulation in the place of the file's.  Lists the keys without a row.  Frees what the reading holds. */
 int form_end(struct form_reading *r, struct plan *p);

@@ -239,7 +239,8 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
     for (int i = 0; i < nrows; i++) {
         struct form_file f;
         open_row(&rows[i], &f);
-        if (f.kind != FORM_COMMAND && strncmp(rows[i].wanted, "refused=", 8))
+        bool words = f.kind == FORM_COMMAND && (!strcmp(rows[i].form, "torchtitan") || !strcmp(rows[i].form, "Megatron-LM"));    /* read as they are */
+        if (!words && strncmp(rows[i].wanted, "refused=", 8))
             mutate(&rows[i], form_of(&f), &f, f.doc, "", &tried);
         form_close(&f);
     }

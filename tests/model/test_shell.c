@@ -31,6 +31,7 @@ static void words_are_cut_as_a_shell_cuts_them(void **state)
     last_is("a > log.txt 2>&1 &\n", "a");
     last_is("a; b c && d\n", "d");
     last_is("a \"\" b", "a||b");
+    last_is("M=m\nread -r -d '' C <<EOF\na.b --x 1 \\\n --y $M\nEOF\nrun $C\n", "run|a.b|--x|1|--y|m");
     last_is("cat <<EOF > f\nx y\nEOF\nrun it\n", "run|it");
 }
 
