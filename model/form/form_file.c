@@ -152,27 +152,39 @@ static json_t *nested(json_t *doc, const char *path, const char **last)
     return doc;
 }
 
-/* Options --a.b VALUE and words a.b=VALUE, +a.b=VALUE (hydra's) lie at their paths. */
+/* a.b=VALUE, +a.b=VALUE: hydra's words.  The path's length, 0: it is none. */
+static size_t hydra_path(const char *word)
+{
+    size_t n = strcspn(word, "=");
+
+    return word[n] && *word != '-' && n < 256 && memchr(word, '.', n) && !memchr(word, '/', n) ? n : 0;
+}
+
+/* Options --a.b VALUE and hydra's words lie at their paths. */
 static json_t *options_at_paths(const json_t *words, size_t from)
 {
-    json_t *flat = shell_options(words, from), *doc = json_object(), *v, *in;
+    json_t *plain = json_array(), *doc = json_object(), *v, *in;
     const char *key, *last;
 
+    for (size_t i = from; i < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+        const char *path = word + strspn(word, "+");
+        size_t n = hydra_path(path);
+        char copy[256];
+        if (n == 0) {
+            json_array_append(plain, json_array_get(words, i));
+            continue;
+        }
+        snprintf(copy, sizeof copy, "%.*s", (int)n, path);
+        if ((in = nested(doc, copy, &last)))
+            json_object_set_new(in, last, shell_value(path + n + 1));
+    }
+    json_t *flat = shell_options(plain, 0);
     json_object_foreach(flat, key, v)
         if (*key && (in = nested(doc, key, &last)))
             json_object_set(in, last, v);
     json_decref(flat);
-    for (size_t i = from; i < json_array_size(words); i++) {
-        const char *word = json_string_value(json_array_get(words, i));
-        word += strspn(word, "+");
-        size_t n = strcspn(word, "=");
-        char path[256];
-        if (!word[n] || *word == '-' || !memchr(word, '.', n) || memchr(word, '/', n) || n >= sizeof path)
-            continue;
-        snprintf(path, sizeof path, "%.*s", (int)n, word);
-        if ((in = nested(doc, path, &last)))
-            json_object_set_new(in, last, shell_value(word + n + 1));
-    }
+    json_decref(plain);
     return doc;
 }
 

@@ -21,7 +21,9 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_REFUSED, "verl's Ulysses sequence parallelism is not planned under FSDP" },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "config_path", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
+    { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
     { "actor_rollout_ref.actor.fsdp_config.fsdp_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.model_dtype", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.forward_prefetch", ROW_READ, NULL },
@@ -108,6 +110,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    const char *config = form_text(&r, "config_name", "");
+    if (strstr(config, "megatron"))
+        form_fail(&r, "config_name: %.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
+    if (form_count(&r, ACTOR "ulysses_sequence_parallel_size", 1) > 1)
+        form_fail(&r, ACTOR "ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP");
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
     const json_t *size = form_value(f->doc, FSDP "fsdp_size"), *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
     form_set(&r, "strategy", json_string("fsdp"));

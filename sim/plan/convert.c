@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/arch/builtin.h"
 #include "sim/plan/commands.h"
 
 /* What a step's samples say of the micro-steps, before the config is read: what it says itself must agree. */
@@ -106,6 +108,17 @@ static int read_plan(const struct import_args *a, const struct form *form, const
     return 0;
 }
 
+/* A model that the file names by a path of its author's machine is taken by the name of its folder, where that is known. */
+static const char *model_named(const struct form *form, const struct form_file *f)
+{
+    const char *named = form->model(f), *last = strrchr(named, '/');
+
+    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !(strchr("$~/.", *named) || strchr(named, '/') < last))
+        return named;
+    notes_say("dpx: %s: note: %.200s is not here: taken as %.100s, by its name", f->path, named, last + 1);
+    return last + 1;
+}
+
 static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
@@ -114,7 +127,7 @@ static int import_file(const struct import_args *a, const struct form *form, con
         p.precision = (enum dtype)a->precision;
     if (check_args(a, form, f) < 0)
         return EXIT_MISUSE;
-    if (search_model_load(a->model || a->model_doc ? a->model : form->model(f), a->model_doc, &p.model) < 0)
+    if (search_model_load(a->model || a->model_doc ? a->model : model_named(form, f), a->model_doc, &p.model) < 0)
         return EXIT_MISUSE;
     if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {
         plan_free(&p);

@@ -134,6 +134,14 @@ check 'a recipe that accelerate launches is shared out as accelerate says' "$(
     sed 's/sft.py/--num_processes 4 sft.py/' "$tmp/sft.sh" >"$tmp/four.sh"
     refused 'num_processes: 4, but the cluster has 8 ranks' import "$tmp/four.sh" --cluster 8xh100
     refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
+check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is taken by its name, and said' "$(
+    printf 'python3 -m verl.trainer.main_ppo --config-path=config --config-name=%s %s\n' "'ppo_megatron_trainer.yaml'" \
+        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64' >"$tmp/verl.sh"
+    refused 'an actor on Megatron-LM is not read' import "$tmp/verl.sh" --cluster 8xh100
+    printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=${HOME}/models/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+        actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
+    reads "$tmp/verl.sh" 8xh100
+    said 'taken as Qwen3-8B, by its name' && has '"accumulation": 4')"
 check 'what a script leaves open is said' "$(
     printf 'if [ "$1" ]; then LEN=512; fi\ntorchrun --nproc_per_node 4 sft.py --model_name_or_path gpt2 --max_length $LEN --bf16\n' >"$tmp/if.sh"
     reads "$tmp/if.sh" 8xh100
