@@ -12,13 +12,20 @@
 
 #include "base/fail.h"
 
-enum { LARGEST = 1 << 20, DEEPEST = 16, NAME = 128 };
+enum { LARGEST = 1 << 20, DEEPEST = 16, NAME = 128, BRANCHES = 32 };
+
+/* Is a command run?  Conditions that compare what the script itself sets are decided, others are not known. */
+enum runs { RUNS, RUNS_NOT, RUNS_MAYBE };
+struct branch { enum runs now, before; };       /* `before`: one of the branches before this one */
 
 struct text { char *s; size_t n, room; };
 
 struct reader {
     const char *at, *where;
-    int     line, conditions, depth;    /* how many if, case, for, while are open; variables in variables */
+    int     line, depth;                /* variables in variables */
+    struct  branch branch[BRANCHES];    /* if, case, for and while that are open */
+    int     nbranches;
+    enum    runs next;                  /* of the command behind && and || */
     size_t  words;                      /* bytes of all words, at most LARGEST */
     struct  shell_script *out;
     json_t *conditional;                /* names that only a condition set */
@@ -102,16 +109,32 @@ static const json_t *variable(struct reader *r, const char *name)
     return json_object_get(r->out->variables, name);
 }
 
+static enum runs runs(const struct reader *r)
+{
+    enum runs all = r->next;
+
+    for (int i = 0; i < r->nbranches; i++)
+        all = all == RUNS_NOT || r->branch[i].now == RUNS_NOT ? RUNS_NOT : all == RUNS_MAYBE ? RUNS_MAYBE : r->branch[i].now;
+    return all;
+}
+
 static void set(struct reader *r, const char *name, json_t *value, bool adds)
 {
     json_t *before = json_object_get(r->out->variables, name);
+    bool maybe = runs(r) == RUNS_MAYBE;
 
-    for (size_t i = json_array_size(r->conditional); r->conditions == 0 && i-- > 0;)
+    if (runs(r) == RUNS_NOT) {
+        json_decref(value);
+        return;
+    }
+    for (size_t i = json_array_size(r->conditional); !maybe && !adds && i-- > 0;)
         if (!strcmp(json_string_value(json_array_get(r->conditional, i)), name))
             json_array_remove(r->conditional, i);
-    if (r->conditions > 0 && !holds(r->conditional, name))
+    if (maybe && !holds(r->conditional, name))
         json_array_append_new(r->conditional, json_string(name));
-    if (adds && json_is_array(before) && json_is_array(value)) {
+    if (maybe && before) {
+        json_decref(value);
+    } else if (adds && json_is_array(before) && json_is_array(value)) {
         json_array_extend(before, value);
         json_decref(value);
     } else if (adds && json_is_string(before) && json_is_string(value)) {
@@ -122,8 +145,6 @@ static void set(struct reader *r, const char *name, json_t *value, bool adds)
         snprintf(both, n + 1, "%s%s", json_string_value(before), json_string_value(value));
         json_object_set_new(r->out->variables, name, json_string(both));
         free(both);
-        json_decref(value);
-    } else if (r->conditions > 0 && before) {
         json_decref(value);
     } else {
         json_object_set_new(r->out->variables, name, value);
@@ -379,36 +400,102 @@ static bool is_word_of(const json_t *command, size_t i, const char *const *of)
     return false;
 }
 
-/* What opens and closes conditions, taken off the front of the command. */
-static void take_keywords(struct reader *r)
+/* [ "$X" = fp8 ], [[ $X == fp8 ]], -z, -n, !=: of words that the script itself gives. */
+static enum runs decide(const json_t *command, size_t from)
 {
-    static const char *const opens[] = { "if", "case", "for", "while", "until", "select", NULL };
-    static const char *const closes[] = { "fi", "esac", "done", NULL };
-    static const char *const between[] = { "then", "else", "do", "elif", "export", "local", "declare", "readonly", "{", "}", "!", NULL };
+    const char *w[5] = { 0 };
+    size_t n = 0;
+
+    for (size_t i = from; i < json_array_size(command); i++) {
+        const char *word = json_string_value(json_array_get(command, i));
+        if (n == 5 || (word[0] == '$' && word[1]) || strchr(word, '`'))
+            return RUNS_MAYBE;
+        w[n++] = word;
+    }
+    if (n < 3 || (strcmp(w[0], "[") && strcmp(w[0], "[[") && strcmp(w[0], "test")))
+        return RUNS_MAYBE;
+    n -= !strcmp(w[n - 1], "]") || !strcmp(w[n - 1], "]]");
+    if (n == 3 && (!strcmp(w[1], "-z") || !strcmp(w[1], "-n")))
+        return (w[2][0] == '\0') == (w[1][1] == 'z') ? RUNS : RUNS_NOT;
+    bool equal = n == 4 && (!strcmp(w[2], "=") || !strcmp(w[2], "==") || !strcmp(w[2], "-eq")), differs = n == 4 && (!strcmp(w[2], "!=") || !strcmp(w[2], "-ne"));
+    if ((!equal && !differs) || strpbrk(w[3], "*?["))
+        return RUNS_MAYBE;
+    return !strcmp(w[1], w[3]) == equal ? RUNS : RUNS_NOT;
+}
+
+static enum runs not(enum runs r) { return r == RUNS ? RUNS_NOT : r == RUNS_NOT ? RUNS : RUNS_MAYBE; }
+
+/* The next branch of an if: run only where none before it was. */
+static void next_branch(struct reader *r, enum runs condition)
+{
+    struct branch *b = r->nbranches > 0 ? &r->branch[r->nbranches - 1] : NULL;
+
+    if (!b)
+        return;
+    b->before = b->before == RUNS || b->now == RUNS ? RUNS : b->before == RUNS_MAYBE || b->now == RUNS_MAYBE ? RUNS_MAYBE : RUNS_NOT;
+    b->now = b->before == RUNS || condition == RUNS_NOT ? RUNS_NOT : b->before == RUNS_MAYBE ? RUNS_MAYBE : condition;
+}
+
+static void open_branch(struct reader *r, enum runs now)
+{
+    if (r->nbranches < BRANCHES)
+        r->branch[r->nbranches++] = (struct branch){ now, RUNS_NOT };
+}
+
+/* What opens, changes and closes branches, taken off the front of the command; `whole`: the command has ended. */
+static void take_keywords(struct reader *r, bool whole)
+{
+    static const char *const loops[] = { "case", "for", "while", "until", "select", NULL }, *const ifs[] = { "if", NULL }, *const elifs[] = { "elif", NULL };
+    static const char *const closes[] = { "fi", "esac", "done", NULL }, *const elses[] = { "else", NULL };
+    static const char *const between[] = { "then", "do", "export", "local", "declare", "readonly", "{", "}", "!", NULL };
 
     for (;;) {
-        if (is_word_of(r->command, 0, opens)) {
-            r->conditions++;
+        if (is_word_of(r->command, 0, ifs) || is_word_of(r->command, 0, elifs)) {
+            if (!whole)
+                return;
+            if (is_word_of(r->command, 0, ifs))
+                open_branch(r, decide(r->command, 1));
+            else
+                next_branch(r, decide(r->command, 1));
+            json_array_clear(r->command);
+            return;
+        }
+        if (is_word_of(r->command, 0, loops)) {
+            if (!whole)
+                return;
+            open_branch(r, RUNS_MAYBE);
+            json_array_clear(r->command);
             return;
         }
         if (is_word_of(r->command, 0, closes))
-            r->conditions -= r->conditions > 0;
+            r->nbranches -= r->nbranches > 0;
+        else if (is_word_of(r->command, 0, elses))
+            next_branch(r, RUNS);
         else if (!is_word_of(r->command, 0, between))
             return;
         json_array_remove(r->command, 0);
     }
 }
 
-static void end_command(struct reader *r)
+/* `end`: what ends it, whether one that makes the next depend on it. */
+static void end_command(struct reader *r, const char *end)
 {
     end_word(r);
-    take_keywords(r);
+    take_keywords(r, true);
     size_t before = json_array_size(r->out->commands);
     const char *first = json_string_value(json_array_get(r->command, 0));
-    if (before > 0 && first && !strncmp(first, "--", 2))        /* a line that lacks its backslash: no command begins so */
+    enum runs condition = first ? decide(r->command, 0) : RUNS_MAYBE, now = runs(r);
+    if (now != RUNS_NOT && before > 0 && first && !strncmp(first, "--", 2))        /* a line that lacks its backslash: no command begins so */
         json_array_extend(json_array_get(r->out->commands, before - 1), r->command);
-    else if (json_array_size(r->command) > 0)
+    else if (now != RUNS_NOT && json_array_size(r->command) > 0)
         json_array_append(r->out->commands, r->command);
+    bool tests = first && (!strcmp(first, "[") || !strcmp(first, "[[") || !strcmp(first, "test"));
+    if (first || *end != '&' || end[1] != '&')
+        r->next = RUNS;
+    if (tests && !strncmp(end, "&&", 2))
+        r->next = condition;
+    else if (tests && !strncmp(end, "||", 2))
+        r->next = not(condition);
     json_decref(r->command);
     r->command = json_array();
 }
@@ -597,15 +684,15 @@ static int step(struct reader *r)
         return 0;
     if (strchr(";&|\n", *r->at) || (ends_word(r) && strchr("()", *r->at))) {
         bool line = *r->at == '\n';
-        end_command(r);
+        end_command(r, r->at);
         r->line += line;
-        r->at++;
+        r->at += !strncmp(r->at, "&&", 2) || !strncmp(r->at, "||", 2) ? 2 : 1;
         return line && r->heredoc[0] ? skip_heredoc(r) : 0;
     }
     if (*r->at == '<' || *r->at == '>')
         return redirect(r);
     if (may_assign(r)) {
-        take_keywords(r);
+        take_keywords(r, false);
         int rc = assignment(r);
         if (rc != 0)
             return rc < 0 ? -1 : 0;
@@ -627,7 +714,7 @@ int shell_read(const char *text, const char *where, struct shell_script *out)
     while (*r.at && rc == 0)
         rc = step(&r);
     if (rc == 0)
-        end_command(&r);
+        end_command(&r, "");
     json_decref(r.command);
     json_decref(r.conditional);
     free(r.word.s);

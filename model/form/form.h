@@ -53,6 +53,8 @@ struct form {
     bool        (*claims)(const struct form_file *f);
     int         (*check)(const struct form_file *f);    /* may be NULL: 0, or -1 with what makes the file unreadable whatever the model */
     const char *(*model)(const struct form_file *f);    /* the model that it names, or NULL; nothing is reported */
+    json_t     *(*config)(const struct form_file *f);   /* may be NULL: a config.json of the model that the file describes without a
+                                                         * name (new reference), or NULL reported */
     /* p.model and p.cluster are set and kept; p.seq, micro_batch and accumulation where they are given in the file's
      * place (0: not).  0, or -1 with the key reported. */
     int         (*read)(const struct form_file *f, struct plan *p, struct notes *notes);

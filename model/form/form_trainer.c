@@ -160,6 +160,14 @@ static bool is_megatron(const struct form_file *f)
     return has_megatrons_fields(f->doc);
 }
 
+static json_t *megatrons_config(const struct form_file *f)
+{
+    json_t *options = megatron_options(f->words, f->doc, f->path), *config = options ? megatron_config(options, f->path) : NULL;
+
+    json_decref(options);
+    return config;
+}
+
 static int read_megatron(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     json_t *options = megatron_options(f->words, f->doc, f->path);
@@ -172,5 +180,5 @@ static int read_megatron(const struct form_file *f, struct plan *p, struct notes
 
 const struct form form_megatron = {
     .name = "Megatron-LM", .sign = "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections",
-    .claims = is_megatron, .model = no_model, .read = read_megatron,
+    .claims = is_megatron, .model = no_model, .config = megatrons_config, .read = read_megatron,
 };

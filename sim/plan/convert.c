@@ -68,7 +68,7 @@ static int check_args(const struct import_args *a, const struct form *form, cons
     }
     if (f->launch && form != &form_transformers && form != &form_factory && form != &form_axolotl && form != &form_trl)
         return fail("%s: %s's file says itself who shares what: accelerate's config goes with recipes of transformers' Trainer", f->path, form->name);
-    if (!(a->model || a->model_doc) && !form->model(f))
+    if (!(a->model || a->model_doc) && !form->model(f) && !form->config)
         return fail("%s: %s's file names no model: give --model", f->path, form->name);
     return a->cluster || a->cluster_doc ? 0 : fail("%s: say on which GPUs: --cluster 8xh100", f->path);
 }
@@ -119,6 +119,19 @@ static const char *model_named(const struct form *form, const struct form_file *
     return last + 1;
 }
 
+/* The model that is given, that the file names, or that it describes. */
+static int load_model(const struct import_args *a, const struct form *form, const struct form_file *f, struct model *out)
+{
+    if (a->model || a->model_doc)
+        return search_model_load(a->model, a->model_doc, out);
+    if (form->model(f))
+        return search_model_load(model_named(form, f), NULL, out);
+    json_t *config = form->config(f);
+    int rc = config ? model_from_config(config, f->path, out) : -1;
+    json_decref(config);
+    return rc;
+}
+
 static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
@@ -127,7 +140,7 @@ static int import_file(const struct import_args *a, const struct form *form, con
         p.precision = (enum dtype)a->precision;
     if (check_args(a, form, f) < 0)
         return EXIT_MISUSE;
-    if (search_model_load(a->model || a->model_doc ? a->model : model_named(form, f), a->model_doc, &p.model) < 0)
+    if (load_model(a, form, f, &p.model) < 0)
         return EXIT_MISUSE;
     if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {
         plan_free(&p);

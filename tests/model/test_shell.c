@@ -62,6 +62,18 @@ static void arrays_become_the_options_that_they_hold(void **state)
     last_is("CMD=\"torchrun a.py --b 1\"\neval $CMD\n", "eval|torchrun|a.py|--b|1");
 }
 
+static void conditions_on_what_the_script_sets_are_decided(void **state)
+{
+    (void)state;
+    last_is("D=${1:-fp8}\nA=( --a )\nif [[ \"$D\" == \"fp8\" ]]; then\n A+=( --b 1 )\nelse\n A+=( --c )\nfi\nrun ${A[@]}", "run|--a|--b|1");
+    last_is("D=bf16\nif [ $D = fp8 ]; then\n X=1\nelif [ $D = bf16 ]; then\n X=2\nelse\n X=3\nfi\nrun $X", "run|2");
+    last_is("D=x\nif [ $D != x ]; then\n run a\nelse\n run b\nfi", "run|b");
+    last_is("X=\nif [ -z \"$X\" ]; then\n X=5\nfi\nrun $X", "run|5");
+    last_is("X=3\n[ -z \"$X\" ] && X=5\nrun $X", "run|3");
+    last_is("X=3\n[ $X = 4 ] || X=5\nrun $X", "run|5");
+    last_is("if [ a = a ]; then\n if [ b = c ]; then\n  X=1\n fi\n Y=2\nfi\nrun $X $Y", "run|$X|2");
+}
+
 static void what_a_condition_sets_is_said(void **state)
 {
     struct shell_script s;
@@ -141,6 +153,7 @@ int main(void)
         cmocka_unit_test(words_are_cut_as_a_shell_cuts_them),
         cmocka_unit_test(variables_have_the_values_that_the_script_gives),
         cmocka_unit_test(arrays_become_the_options_that_they_hold),
+        cmocka_unit_test(conditions_on_what_the_script_sets_are_decided),
         cmocka_unit_test(what_a_condition_sets_is_said),
         cmocka_unit_test(options_have_values_of_their_kind),
         cmocka_unit_test(options_alone_are_words),

@@ -107,6 +107,17 @@ END
 check "a script of Megatron-LM is followed: arrays, assignments, an environment's defaults" "$(
     reads "$tmp/pretrain.sh" 2x8xh100 --model llama-3.1-8b
     has '"tensor": 4' && has '"micro_batch": 1' && has '"accumulation": 16' && has '"strategy": "zero1"')"
+check "its model is the one that the options describe, where none is given" "$(
+    reads "$tmp/pretrain.sh" 2x8xh100
+    said '8.03B parameters' && has '"model_type": "llama"' && has '"num_key_value_heads": 8'
+    sed 's/--vocab-size 128256//' "$tmp/pretrain.sh" >"$tmp/vocab.sh"
+    refused 'vocab_size: the options do not say it' import "$tmp/vocab.sh" --cluster 2x8xh100
+    sed 's/--swiglu//' "$tmp/pretrain.sh" >"$tmp/act.sh"
+    refused 'describe neither a model as Llama' import "$tmp/act.sh" --cluster 2x8xh100)"
+check 'a condition on what the script sets is decided' "$(
+    sed 's/^torchrun/DTYPE=fp8\nif [ "$DTYPE" = fp8 ]; then TRAINING_ARGS+=" --fp8-format hybrid"; fi\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/fp8.sh"
+    reads "$tmp/fp8.sh" 2x8xh100
+    has '"fp8_format": "hybrid"')"
 printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
 check "torchtitan's CONFIG is the registry's, and one that is not known is refused" "$(
     reads "$tmp/run.sh" 32x8xh100
