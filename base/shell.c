@@ -2,7 +2,6 @@
 #include "base/shell.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "base/shell_words.h"
 
 enum { LARGEST = 1 << 20, DEEPEST = 16, NAME = 128, BRANCHES = 32 };
 
@@ -79,17 +79,6 @@ static void end_word(struct reader *r)
 }
 
 /* ---- variables ---- */
-
-static bool is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-static size_t name_length(const char *s)
-{
-    size_t n = 0;
-
-    while (is_name(s[n]))
-        n++;
-    return n > 0 && !isdigit((unsigned char)s[0]) ? n : 0;
-}
 
 static bool holds(const json_t *names, const char *name)
 {
@@ -203,56 +192,6 @@ static void give_value(struct reader *r, const json_t *v, bool quoted, bool word
         give(r, json_string_value(v), quoted);
 }
 
-/* A sum or product of whole numbers and variables, from left to right with products first; false: it is none. */
-static bool arithmetic(struct reader *r, const char *s, size_t n, long long *out)
-{
-    long long sum = 0, product = 1;
-    char op = '*', sign = '+';
-    bool some = false;
-
-    for (const char *end = s + n; s < end;) {
-        char name[NAME];
-        long long x;
-        size_t len;
-        s += strspn(s, " \t${}\"");
-        if (s >= end)
-            break;
-        if (isdigit((unsigned char)*s)) {
-            char *to;
-            x = strtoll(s, &to, 10);
-            s = to;
-        } else if ((len = name_length(s)) > 0 && len < NAME) {
-            snprintf(name, sizeof name, "%.*s", (int)len, s);
-            const char *v = json_string_value(variable(r, name));
-            char *to = NULL;
-            x = v ? strtoll(v, &to, 10) : 0;
-            if (!v || to == v || *to)
-                return false;
-            s += len;
-        } else {
-            return false;
-        }
-        if ((op == '/' && x == 0) || x > INT32_MAX || x < -(long long)INT32_MAX || product > INT32_MAX || product < -(long long)INT32_MAX)
-            return false;
-        product = op == '*' ? product * x : op == '/' ? product / x : op == '%' && x ? product % x : product;
-        some = true;
-        s += strspn(s, " \t}\"");
-        if (s >= end)
-            break;
-        op = *s++;
-        if (op == '+' || op == '-') {
-            sum += sign == '-' ? -product : product;
-            product = 1;
-            sign = op;
-            op = '*';
-        } else if (op != '*' && op != '/' && op != '%') {
-            return false;
-        }
-    }
-    *out = sum + (sign == '-' ? -product : product);
-    return some;
-}
-
 /* How far a bracket goes that was opened before `s`; 0: it is not closed. */
 static size_t closed(const char *s, char open, char close)
 {
@@ -270,7 +209,7 @@ static size_t closed(const char *s, char open, char close)
 static int braced(struct reader *r, bool quoted)
 {
     const char *from = r->at - 1, *s = r->at + 1;
-    size_t all = closed(s, '{', '}'), n = name_length(s), index = n;
+    size_t all = closed(s, '{', '}'), n = shell_name_length(s), index = n;
     char name[NAME];
 
     if (all == 0)
@@ -297,6 +236,8 @@ static int braced(struct reader *r, bool quoted)
     return 0;
 }
 
+static const char *text_of(void *r, const char *name) { return json_string_value(variable(r, name)); }
+
 static int dollar(struct reader *r, bool quoted)
 {
     const char *from = r->at++;
@@ -309,7 +250,7 @@ static int dollar(struct reader *r, bool quoted)
     if (r->at[0] == '(') {
         if (!(n = closed(r->at + 1, '(', ')')))
             return bad(r, "\"$(\" is not closed");
-        if (r->at[1] == '(' && n > 2 && arithmetic(r, r->at + 2, n - 3, &x)) {
+        if (r->at[1] == '(' && n > 2 && shell_arithmetic(r->at + 2, n - 3, text_of, r, &x)) {
             snprintf(number, sizeof number, "%lld", x);
             give(r, number, true);
             r->at += n + 1;
@@ -321,7 +262,7 @@ static int dollar(struct reader *r, bool quoted)
         }
         return 0;
     }
-    if ((n = name_length(r->at)) == 0 || n >= NAME) {
+    if ((n = shell_name_length(r->at)) == 0 || n >= NAME) {
         put(r, '$');
         return 0;
     }
@@ -562,7 +503,7 @@ static int array(struct reader *r, const char *name, bool adds)
 /* NAME=VALUE at the begin of a command: taken, and kept.  1: it is one; 0: not; -1. */
 static int assignment(struct reader *r)
 {
-    size_t n = name_length(r->at);
+    size_t n = shell_name_length(r->at);
     bool adds = r->at[n] == '+';
     char name[NAME];
 
@@ -729,85 +670,4 @@ void shell_free(struct shell_script *s)
     json_decref(s->variables);
     json_decref(s->uncertain);
     *s = (struct shell_script){ 0 };
-}
-
-/* ---- options ---- */
-
-json_t *shell_words(const char *text)
-{
-    json_t *out = json_array();
-
-    for (;;) {
-        text += strspn(text, " \t\r\n");
-        if (*text == '\\' && (text[1] == '\n' || text[1] == '\r'))
-            text++;
-        else if (*text == '#')
-            text += strcspn(text, "\n");
-        else if (*text == '"' || *text == '\'') {
-            const char *end = strchr(text + 1, *text);
-            size_t n = end ? (size_t)(end - text - 1) : strlen(text + 1);
-            json_array_append_new(out, json_stringn(text + 1, n));
-            text += n + 1 + (end != NULL);
-        } else if (*text) {
-            size_t n = strcspn(text, " \t\r\n");
-            json_array_append_new(out, json_stringn(text, n));
-            text += n;
-        } else {
-            return out;
-        }
-    }
-}
-
-json_t *shell_value(const char *s)
-{
-    char *end;
-
-    if (!strcasecmp(s, "true") || !strcasecmp(s, "false"))
-        return json_boolean(!strcasecmp(s, "true"));
-    errno = 0;
-    long long whole = strtoll(s, &end, 10);
-    if (*s && *end == '\0' && errno == 0)
-        return json_integer(whole);
-    double real = strtod(s, &end);
-    return *s && *end == '\0' && real - real == 0 ? json_real(real) : json_string(s);
-}
-
-static void add(json_t *to, const char *name, json_t *v)
-{
-    json_t *before = json_object_get(to, name);
-
-    if (!before || json_is_true(before)) {
-        json_object_set_new(to, name, v);
-        return;
-    }
-    if (!json_is_array(before)) {
-        json_object_set_new(to, name, json_pack("[O]", before));
-        before = json_object_get(to, name);
-    }
-    json_array_append_new(before, v);
-}
-
-json_t *shell_options(const json_t *words, size_t from)
-{
-    json_t *out = json_object();
-    char name[NAME] = "";
-
-    for (; from < json_array_size(words); from++) {
-        const char *s = json_string_value(json_array_get(words, from));
-        if (s[0] != '-' || s[1] != '-' || !s[2]) {
-            if (name[0])
-                add(out, name, shell_value(s));
-            else if (!json_object_get(out, ""))
-                json_object_set_new(out, "", json_pack("[s]", s));
-            else
-                json_array_append_new(json_object_get(out, ""), json_string(s));
-            continue;
-        }
-        size_t n = strcspn(s += 2, "=");
-        snprintf(name, sizeof name, "%.*s", (int)n, s);
-        for (char *c = name; *c; c++)
-            *c = *c == '-' ? '_' : *c;
-        json_object_set_new(out, name, s[n] ? shell_value(s + n + 1) : json_true());
-    }
-    return out;
 }
