@@ -18,7 +18,10 @@ static const char *no_model(const struct form_file *f)
 
 /* ---- transformers' Trainer ---- */
 
-static bool is_recipe(const struct form_file *f, enum recipe_form form) { return recipe_form(f->doc) == (int)form; }
+static bool is_recipe(const struct form_file *f, enum recipe_form form)
+{
+    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py");     /* whose options are TRL's, and some of its own */
+}
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
 static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
 static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
