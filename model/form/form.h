@@ -64,6 +64,8 @@ struct form {
 
 /* Reads and parses the file ("-": standard input).  0, or -1 reported with nothing to close. */
 int  form_open(const char *path, struct form_file *f);
+/* The same of text that was read already, which the file then owns (malloc()ed); `name` names it. */
+int  form_parse(char *text, const char *name, struct form_file *f);
 /* The same of a document that a program hands over; the file keeps a reference. */
 void form_from_doc(const json_t *doc, const char *name, struct form_file *f);
 void form_close(struct form_file *f);

@@ -320,12 +320,10 @@ static json_t *document(struct form_file *f)
     return read_command(f);
 }
 
-int form_open(const char *path, struct form_file *f)
+int form_parse(char *text, const char *name, struct form_file *f)
 {
-    *f = (struct form_file){ .path = strcmp(path, "-") ? path : "standard input", .text = read_text(path) };
-    if (!f->text)
-        return -1;
-    f->kind = kind_of(path, f->text);
+    *f = (struct form_file){ .path = name, .text = text };
+    f->kind = kind_of(f->path, f->text);
     f->doc = document(f);
     if (json_is_object(f->doc) && (f->kind != FORM_COMMAND || read_launch(f) == 0))
         return 0;
@@ -333,6 +331,13 @@ int form_open(const char *path, struct form_file *f)
         fail("%s: expected keys with values: a config, a recipe or a command", f->path);
     form_close(f);
     return -1;
+}
+
+int form_open(const char *path, struct form_file *f)
+{
+    char *text = read_text(path);
+
+    return text ? form_parse(text, strcmp(path, "-") ? path : "standard input", f) : -1;
 }
 
 void form_from_doc(const json_t *doc, const char *name, struct form_file *f)
