@@ -62,7 +62,7 @@ static json_t *value(struct input *in, const struct knob *k)
 }
 
 /* One byte in two leaves a key at its default. */
-static void choose_keys(struct input *in, json_t *plan, uint32_t cell)
+static void choose_keys(struct input *in, json_t *plan, uint64_t cell)
 {
     const struct knob *k;
 
