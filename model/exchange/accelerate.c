@@ -216,7 +216,7 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
 /* The knobs of the plan's object "fsdp". */
 static int read_fsdp_knobs(const struct import *in, const json_t *fsdp)
 {
-    uint32_t cell = knob_cell(in->p);
+    uint64_t cell = knob_cell(in->p);
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)

@@ -18,6 +18,7 @@
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/train_check.h"
 #include "model/plan/zero_check.h"
@@ -529,8 +530,8 @@ static int check_muon(const struct plan *p, const char *where)
 
 static int check_optimizer(const struct plan *p, const char *where)
 {
-    bool bnb = (p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8) || p->optimizer >= OPTIMIZER_PAGED_ADAMW;
-    bool torchao = p->optimizer == OPTIMIZER_AO_ADAMW8 || p->optimizer == OPTIMIZER_AO_ADAMW4 || p->optimizer == OPTIMIZER_AO_ADAMW;
+    enum optimizer_library by = optimizer_traits(p->optimizer)->by;
+    bool bnb = by == BY_BITSANDBYTES, torchao = by == BY_TORCHAO;
     const char *word;
 
     if (p->optimizer == OPTIMIZER_ADAMW)

@@ -22,7 +22,7 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
                           const struct plan *p)
 {
     const char *dot = object[0] ? "." : "";
-    uint32_t others = knob_cells(object, name);
+    uint64_t others = knob_cells(object, name);
     const char *near = knob_nearest(object, name, knob_cell(p));
     char cells[512];
 
@@ -66,7 +66,7 @@ static json_t *write_key(const struct plan *p, const struct knob *k)
 /* Has the key's framework no such strategy at all, as FSDP's keys for ZeRO? */
 static bool of_another_strategy(const char *object, const char *name, const struct plan *p)
 {
-    uint32_t cells = knob_cells(object, name);
+    uint64_t cells = knob_cells(object, name);
 
     for (int d = 0; d < NDIALECT; d++)
         if (cells & CELL(p->strategy, (unsigned)d))

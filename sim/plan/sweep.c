@@ -18,11 +18,10 @@
 
 static int add_value(struct sweep_axis *a, const char *text)
 {
-    char **more = realloc(a->value, (size_t)(a->n + 1) * sizeof *more);
-
-    if (!more || !(more[a->n] = strdup(text)))
+    a->value = room_for(a->value, a->n, &a->room, sizeof *a->value);
+    a->value[a->n] = strdup(text);
+    if (!a->value[a->n])
         abort();
-    a->value = more;
     a->n++;
     return a->n <= SWEEP_POINTS ? 0 : fail("--over %s: more than %d values", a->key, SWEEP_POINTS);
 }

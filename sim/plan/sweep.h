@@ -35,6 +35,7 @@ struct sweep_axis {
     char   key[96];             /* as it was typed */
     char **value;
     int    n;
+    int64_t room;               /* values that `value` has room for */
     bool   numeric, world;      /* all values are numbers; it changes how many ranks there are */
 };
 

@@ -52,7 +52,7 @@ static int offer(struct walk *w, const struct plan *p)
 
 /* Every knob of a cell with a turn from `least` to below `end`, the outermost first; ended by NULL. */
 enum { MOST_VARIED = 15 };
-static void varied(uint32_t of, int least, int end, const struct knob *out[MOST_VARIED + 1])
+static void varied(uint64_t of, int least, int end, const struct knob *out[MOST_VARIED + 1])
 {
     const struct knob *k;
     int n = 0;
