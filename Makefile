@@ -20,6 +20,7 @@
 #                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP, and with offload
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
+# make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
 # make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
@@ -459,6 +460,12 @@ compare:
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
 
+# calib/measured/ from the samples in tests/calib/measured/.
+fits:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxcal
+	@for f in tests/calib/measured/*.json; do $B/dpxcal fit $$f calib/measured/$$(basename $$f .json).fits || exit 1; done
+
 pages:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan
@@ -497,7 +504,7 @@ install: all $(SHARE)
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
-	for f in $(wildcard calib/measured/*.json); do \
+	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
 deps:
@@ -509,7 +516,7 @@ clean:
 
 .PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-exec bench-search \
         accuracy \
-        accuracy-public compare pages fuzz install deps help clean FORCE
+        accuracy-public compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)
