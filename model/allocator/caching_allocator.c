@@ -36,6 +36,7 @@ struct caching_allocator *caching_allocator_new(int64_t capacity, const struct c
     a->o = o ? *o : caching_allocator_defaults();
     a->capacity = capacity;
     a->allowed = a->o.fraction < 1 ? (int64_t)(a->o.fraction * (double)capacity) : INT64_MAX;
+    a->collects = a->allowed < INT64_MAX && a->o.garbage_collection_threshold > 0;
     a->next_addr = SMALL_SEGMENT;
     a->last_addr = CACHING_LAST_ADDR;
     a->unused = NO_BLOCK;
@@ -190,7 +191,7 @@ static void pop_event(struct caching_allocator *a, struct pending_queue *q)
 /* Of each stream, up to the first event that has not completed. */
 static void process_events(struct caching_allocator *a)
 {
-    for (int s = 0; a->npending > 0 && s < a->nstreams; s++) {
+    for (int s = 0; s < a->nstreams; s++) {
         struct pending_queue *q = &a->queue[s];
         while (q->n > 0 && q->at[q->first].event <= q->completed)
             pop_event(a, q);
@@ -278,10 +279,6 @@ static bool release_available(struct caching_allocator *a, int stream, bool smal
 
 /* ---- garbage collection ---- */
 
-static bool collects(const struct caching_allocator *a)
-{
-    return a->allowed < INT64_MAX && a->o.garbage_collection_threshold > 0;
-}
 
 /* Unsplit free blocks of the large pool: how many, and in how many requests they were not used. */
 struct ages { int64_t total; int n; };
@@ -357,10 +354,10 @@ static int64_t growable(const struct caching_allocator *a, int block)
 /* The smallest free block that fits, and where it is in its list; or NO_BLOCK. */
 static int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
 {
-    struct spot at = caching_list_find(l, size, 0);
-    const struct entry *e = caching_list_at(l, at), *next;
+    struct spot at;
+    const struct entry *e = caching_list_least(l, size, &at), *next;
 
-    if (collects(a))
+    if (a->collects)
         a->lookups[small]++;
     if (!e)
         return NO_BLOCK;
@@ -404,7 +401,7 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
 
 static int new_block_or_retry(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
-    if (collects(a))
+    if (a->collects)
         collect(a);
     int b = new_block(a, stream, small, size);
     if (b == NO_BLOCK && release_available(a, stream, small, size))
@@ -453,7 +450,8 @@ static int allocate(struct caching_allocator *a, int64_t bytes, int stream)
     assert(bytes > 0 && stream >= 0 && stream < CACHING_STREAMS);
     if (stream >= a->nstreams)
         a->nstreams = stream + 1;
-    process_events(a);
+    if (a->npending > 0)
+        process_events(a);
     int64_t peak = s->reserved.peak;
     struct block_list *l = &a->pool[stream].free[small];
     struct spot at;
@@ -529,8 +527,9 @@ int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stre
     bool small = size <= SMALL_SIZE;
     struct spot at;
 
-    process_events(a);
-    int b = collects(a) || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size, &at);
+    if (a->npending > 0)
+        process_events(a);
+    int b = a->collects || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size, &at);
     if (b != NO_BLOCK) {
         pass_by(a, &a->blocks[b], size, bytes);
     } else {

@@ -49,6 +49,7 @@ struct caching_allocator {
     int64_t lookups[2];                 /* requests of a pool, where garbage is collected */
     int     nstreams;                   /* 1 + the highest stream seen */
     int     npending;                   /* events in all queues */
+    bool    collects;                   /* garbage */
     uint32_t kept;                      /* bit s: nothing of stream s is given back */
     struct block *blocks; int nblocks, cap_blocks; int32_t unused;
     struct range *ranges; int nranges, cap_ranges;
@@ -62,6 +63,8 @@ struct caching_allocator {
 /* The first entry whose key is not below (size, addr); what is there, NULL behind the last one; and the one after it.  A change of the
  * list ends the life of all. */
 struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr);
+/* The first entry of at least `size`, and where it is; NULL: there is none. */
+const struct entry *caching_list_least(const struct block_list *l, int64_t size, struct spot *at);
 const struct entry *caching_list_at(const struct block_list *l, struct spot s);
 struct spot caching_list_next(const struct block_list *l, struct spot s);
 /* NULL: it is empty. */

@@ -39,15 +39,13 @@ static bool has_events(const struct caching_allocator *a)
     return false;
 }
 
-static bool collects(const struct caching_allocator *a) { return a->o.fraction < 1 && a->o.garbage_collection_threshold > 0; }
-
 void caching_allocator_watch(struct caching_allocator *a, const int *held, int n)
 {
     struct caching_follow *f = room_new(1, sizeof *f);
 
     caching_follow_free(a->follow);
     a->follow = f;
-    f->unknown = collects(a);
+    f->unknown = a->collects;
     f->allocated = a->stats.allocated.now;
     f->device_allocs = a->stats.device_allocs;
     f->device_frees = a->stats.device_frees;
@@ -87,7 +85,8 @@ void caching_follow_request(struct caching_allocator *a, int block)
     int64_t addr = block == NO_BLOCK ? 0 : a->blocks[block].addr;
 
     if (!f->second) {
-        f->addr = room_for(f->addr, f->n, &f->room, sizeof *f->addr);
+        if (f->n == f->room)
+            f->addr = room_for(f->addr, f->n, &f->room, sizeof *f->addr);
         f->addr[f->n++] = addr;
         if (a->stats.device_allocs != f->device_allocs)
             f->last = f->n;

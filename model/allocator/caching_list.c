@@ -34,14 +34,11 @@ static inline struct spot find(const struct block_list *l, int64_t size, int64_t
         run = below ? run + half + 1 : run;
         n = below ? n - half - 1 : half;
     }
-    const struct entry *first = l->runs[run].at, *at = first;
-    for (int n = l->runs[run].n; n > 0;) {
-        int half = n / 2;
-        bool below = key_at(at + half) < key;
-        at = below ? at + half + 1 : at;
-        n = below ? n - half - 1 : half;
-    }
-    return (struct spot){ run, (int)(at - first) };
+    const struct entry *entries = l->runs[run].at;
+    unsigned from = 0, n = (unsigned)l->runs[run].n;
+    for (; n > 1; n -= n / 2)
+        from += key_at(&entries[from + n / 2 - 1]) < key ? n / 2 : 0;
+    return (struct spot){ run, (int)(from + (key_at(&entries[from]) < key)) };
 }
 
 struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr)
@@ -49,6 +46,28 @@ struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t 
     struct spot s = find(l, size, addr);
 
     return s.run < l->nruns && s.at == l->runs[s.run].n ? (struct spot){ s.run + 1, 0 } : s;
+}
+
+/* The first place of the last run that may have an entry of at least `size`, by sizes alone: half the comparison. */
+static inline struct spot find_size(const struct block_list *l, int64_t size)
+{
+    unsigned run = 0, from = 0, n = (unsigned)l->nruns;
+
+    for (; n > 1; n -= n / 2)                       /* of so many runs from `run` on; the last one if all are below */
+        run += l->runs[run + n / 2 - 1].size < size ? n / 2 : 0;
+    const struct entry *entries = l->runs[run].at;
+    for (n = (unsigned)l->runs[run].n; n > 1; n -= n / 2)
+        from += entries[from + n / 2 - 1].size < size ? n / 2 : 0;
+    return (struct spot){ (int)run, (int)(from + (entries[from].size < size)) };
+}
+
+const struct entry *caching_list_least(const struct block_list *l, int64_t size, struct spot *at)
+{
+    if (l->nruns == 0)
+        return NULL;
+    *at = find_size(l, size);
+    const struct run *r = &l->runs[at->run];
+    return at->at < r->n ? &r->at[at->at] : NULL;       /* past its end only in the last run */
 }
 
 const struct entry *caching_list_at(const struct block_list *l, struct spot s)
@@ -112,7 +131,10 @@ void caching_list_add(struct block_list *l, struct entry e)
     note_last(r);
 }
 
-struct spot caching_list_spot(const struct block_list *l, int64_t size, int64_t addr) { return find(l, size, addr); }
+struct spot caching_list_spot(const struct block_list *l, int64_t size, int64_t addr)
+{
+    return find(l, size, addr);
+}
 
 void caching_list_take(struct block_list *l, struct spot s)
 {
@@ -149,7 +171,8 @@ void caching_list_change(struct block_list *l, struct spot s, struct entry e)
             at[0] = at[1];
     }
     *at = e;
-    note_last(r);
+    r->size = last->size;
+    r->addr = last->addr;
     return;
 elsewhere:
     caching_list_take(l, s);

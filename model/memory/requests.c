@@ -568,7 +568,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
         } else if (o->kind != OP_END) {
             w->out->op = i;
             step(w, o, iteration);
-            w->met = w->follows && w->t->met(w->t->of);
+            w->met = w->follows && !w->uneven && w->t->met(w->t->of);
         }
     }
 }

@@ -54,7 +54,7 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
-    bool    uneven;                     /* more than two micro-steps of a repeat were walked: once more it might be two */
+    bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
     struct walk_state before;           /* of the step that is walked twice */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
     int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */

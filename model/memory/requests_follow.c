@@ -1,4 +1,4 @@
-/* requests_again.c -- a steady step that is walked once more makes the same requests if the walk's own state is what it was before: all
+/* requests_follow.c -- a steady step that is walked once more makes the same requests if the walk's own state is what it was before: all
  * but the numbers of requests, which the target compares by what they stand for.  Where the target has met the state that it was in
  * at the same place, the rest of the step is as the first time. */
 #include "model/memory/requests_internal.h"
