@@ -154,8 +154,8 @@ static void release(struct caching_allocator *a, int i)
     int64_t size = b->size;
     bool with_prev = joins(a, b, b->prev), with_next = joins(a, b, b->next);
 
-    caching_meter_add(&a->stats.active, -size);
-    caching_meter_add(&a->stats.requested, -b->requested);
+    a->stats.active.now -= size;
+    a->stats.requested.now -= b->requested;
     if (with_prev || with_next)
         join(a, i, with_prev, with_next);
     else
@@ -492,7 +492,7 @@ static void give_back(struct caching_allocator *a, int block)
     assert(b->allocated);
     b->allocated = false;
     b->uses = 0;
-    caching_meter_add(&a->stats.allocated, -b->size);
+    a->stats.allocated.now -= b->size;
     for (int s = 0; uses >> s; s++)
         if (uses >> s & 1)
             record_event(a, s, block);

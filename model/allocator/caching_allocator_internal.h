@@ -93,7 +93,8 @@ void caching_give(struct caching_allocator *a, int64_t bytes);
 static inline void caching_meter_add(struct caching_meter *m, int64_t bytes)
 {
     m->now += bytes;
-    m->peak = m->now > m->peak ? m->now : m->peak;
+    if (m->now > m->peak)
+        m->peak = m->now;
 }
 
 static inline bool caching_block_split(const struct block *b) { return b->prev != NO_BLOCK || b->next != NO_BLOCK; }
