@@ -87,8 +87,8 @@ struct kept_file {
     struct stat as;                     /* it was, when it was read */
     struct kept_fits fits;
 };
-static struct kept_file *files;
-static pthread_mutex_t   lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kept_file *kept_files;
+static pthread_mutex_t   kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool same_file(const struct stat *a, const struct stat *b)
 {
@@ -100,7 +100,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 static const struct kept_fits *fits_of(const char *path)
 {
     struct stat now = { 0 };
-    struct kept_file *f = files;
+    struct kept_file *f = kept_files;
 
     if (stat(path, &now) < 0)
         return fail("%s: %s", path, strerror(errno)), NULL;
@@ -111,13 +111,13 @@ static const struct kept_fits *fits_of(const char *path)
     f = room_new(1, sizeof *f);
     f->path = strdup(path);
     f->as = now;
-    f->next = files;
+    f->next = kept_files;
     if (!f->path || kept_load(path, &f->fits) < 0) {
         free(f->path);
         free(f);
         return NULL;
     }
-    files = f;
+    kept_files = f;
     return &f->fits;
 }
 
@@ -126,7 +126,7 @@ int kept_read(const char *gpu, const char *path, enum dtype precision, struct me
     const struct kept_fits *fits;
     int found = 0;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kept_lock);
     fits = fits_of(path);
     for (int i = 0; fits && i < fits->n && !found; i++)
         if (fits->of[i].precision == precision) {
@@ -134,7 +134,7 @@ int kept_read(const char *gpu, const char *path, enum dtype precision, struct me
             out->store = NULL;          /* which stays ours */
             found = 1;
         }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kept_lock);
     if (found && strcmp(out->device, gpu))
         return fail("%s: is of %s, not of %s", path, out->device, gpu);
     return fits ? found : -1;
