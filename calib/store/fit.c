@@ -246,6 +246,19 @@ static int by_bytes(const void *pa, const void *pb)
     return 0;
 }
 
+/* The rows of one kind.  Free r. */
+static struct rows rows_of(const struct rows *all, enum series_kind kind)
+{
+    struct rows some = { .r = malloc((size_t)(all->n + 1) * sizeof *some.r) };
+
+    if (!some.r)
+        abort();
+    for (int i = 0; i < all->n; i++)
+        if (all->r[i].kind == kind)
+            some.r[some.n++] = all->r[i];
+    return some;
+}
+
 static bool has_pass(const struct rows *rows, const struct row *as, enum dtype t)
 {
     for (int i = 0; i < rows->n; i++) {
@@ -257,8 +270,11 @@ static bool has_pass(const struct rows *rows, const struct row *as, enum dtype t
 }
 
 /* In the plan's precision; what was timed in fp32 only counts too, as it goes by bytes. */
-static void fit_passes(const struct rows *rows, struct measured_device *m, struct measured_bytes *to)
+static void fit_passes(const struct rows *all, struct measured_device *m, struct measured_bytes *to)
 {
+    struct rows some = rows_of(all, SERIES_PASS);
+    const struct rows *rows = &some;
+
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];
         int pass = r->kind == SERIES_PASS ? word_find(pass_words, r->name) : -1;
@@ -266,6 +282,7 @@ static void fit_passes(const struct rows *rows, struct measured_device *m, struc
             to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, seconds_of(r, m),
                                                        r->spread, (uint8_t)r->set };
     }
+    free(some.r);
     qsort(to, (size_t)m->nbytes, sizeof *to, by_bytes);
     m->bytes = to;
 }
@@ -407,9 +424,11 @@ static int overlap_sizes(const struct rows *rows, int64_t out[OVERLAP_SIZES])
 }
 
 /* In the plan's precision where that was timed. */
-static void fit_overlap(const struct rows *rows, struct measured_device *m, struct measured_overlap *to)
+static void fit_overlap(const struct rows *all, struct measured_device *m, struct measured_overlap *to)
 {
     int64_t sizes[OVERLAP_SIZES];
+    struct rows some = rows_of(all, SERIES_OVERLAP);
+    const struct rows *rows = &some;
     int n = overlap_sizes(rows, sizes);
 
     for (int kind = 0; kind < NKERNEL_CLASS; kind++)
@@ -419,6 +438,7 @@ static void fit_overlap(const struct rows *rows, struct measured_device *m, stru
                 bool own = overlap_row(rows, class_words[kind], other, m->precision, sizes[i]) != NULL;
                 add_overlap(rows, (enum kernel_class)kind, op, own ? m->precision : DT_FP32, sizes[i], m, to);
             }
+    free(some.r);
     m->overlap = to;
 }
 

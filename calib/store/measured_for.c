@@ -13,7 +13,7 @@
 #include "calib/store/fit.h"
 #include "calib/store/kept.h"
 
-struct wanted { const char *path; enum dtype precision; int64_t threads; };
+struct wanted { const char *path; enum dtype precision; enum kernel_set kernels; int64_t threads; };
 
 /* Kernels that more threads run, or that share the machine with more ranks, take another time. */
 static void warn_if_other(const struct wanted *w, const struct cluster *c, struct measured_device *m)
@@ -70,47 +70,29 @@ static int read_if_there(const struct wanted *w, struct cluster *c, struct measu
     return found > 0;
 }
 
-/* Files and the host's threads were another machine's: of a type of GPU they say nothing. */
-static void forget_the_host(struct measured_device *d)
-{
-    struct measured_bytes *all = (struct measured_bytes *)(uintptr_t)d->bytes;
-    int n = 0;
-
-    for (int i = 0; i < d->nbytes; i++)
-        if (all[i].pass != MP_HOST_ADAMW && all[i].pass != MP_DISK_READ && all[i].pass != MP_DISK_WRITE)
-            all[n++] = all[i];
-    d->nbytes = n;
-}
-
-/* What came with dpx, of a GPU of this type. */
+/* What came with dpx, of a GPU of this type: times of its own kernels, so that no file is opened for plans of others. */
 static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     char path[4200], why[512];
-    struct db *db;
-    int found = -1;
+    int found;
 
-    if (c->is_host || !kept_find(c->gpu.name, path, sizeof path))
+    if (w->kernels != KERNELS_DPX || c->is_host || !kept_find(c->gpu.name, path, sizeof path))
         return 0;
     struct fail_sink before = fail_divert(why, sizeof why);
-    db = kept_open(path);
-    if (db)
-        found = read_from(db, w, c, out);
-    db_close(db);
+    found = kept_read(c->gpu.name, path, w->precision, out);
     fail_restore(before);
     if (found < 0)
-        notes_say("warning: %s is not used: %s", path, why);
-    if (found > 0) {
-        forget_the_host(out);
-        out->kept = true;
-    }
+        notes_say_once("warning: %s is not used: %s", path, why);
+    if (found > 0)
+        c->measured = out;
     return found > 0;
 }
 
-int measured_for_threads(const char *path, bool must, enum dtype precision, int64_t threads, struct cluster *c,
-                         struct measured_device *out)
+int measured_for_threads(const char *path, bool must, enum dtype precision, enum kernel_set kernels, int64_t threads,
+                         struct cluster *c, struct measured_device *out)
 {
     const char *set = getenv("OMP_NUM_THREADS");        /* as host_threads() of exec/ */
-    struct wanted w = { .path = path, .precision = precision,
+    struct wanted w = { .path = path, .precision = precision, .kernels = kernels,
                         .threads = threads > 0 ? threads : set && atoi(set) > 0 ? atoi(set) : 0 };
     char usual[4096], why[512];
     int found;
@@ -133,7 +115,8 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, int6
     return found;
 }
 
-int measured_for(const char *path, bool must, enum dtype precision, struct cluster *c, struct measured_device *out)
+int measured_for(const char *path, bool must, enum dtype precision, enum kernel_set kernels, struct cluster *c,
+                 struct measured_device *out)
 {
-    return measured_for_threads(path, must, precision, 0, c, out);
+    return measured_for_threads(path, must, precision, kernels, 0, c, out);
 }

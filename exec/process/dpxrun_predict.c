@@ -64,7 +64,7 @@ int dpxrun_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, dpxrun_threads(r), &r->here.cluster,
+    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, KERNELS_DPX, dpxrun_threads(r), &r->here.cluster,
                                              &p->known) < 0)
         return -1;
     if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)

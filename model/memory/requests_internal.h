@@ -34,6 +34,9 @@ struct made {
     bool    handed_on, left, kept;  /* kept: its gradients become .grad */
 };
 
+/* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
+struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
+
 struct walk {
     const struct plan *p;
     const struct schedules *s;
@@ -51,6 +54,9 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
+    bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
+    struct walk_state before;           /* of the step that is walked twice */
+    bool    follows, met;               /* it is the second time; the rest would be as the first time */
     int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
     int64_t iteration;                  /* of the entry that runs */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
@@ -58,6 +64,11 @@ struct walk {
     int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
     int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
 };
+
+/* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
+void requests_watch(struct walk *w);
+bool requests_follow(struct walk *w);
+void requests_state_free(struct walk_state *s);
 
 /* Before an entry's requests: what its waits tell about other streams. */
 void requests_wait_for(struct walk *w, const struct op *o);

@@ -106,10 +106,8 @@ int kineto_plan_load(const char *path, const char *db, struct kineto_plan *out)
         plan_free(&p);
         return -1;
     }
-    if (measured_for(db, db != NULL, p.precision, &p.cluster, &device) < 0)
+    if (measured_for(db, db != NULL, p.precision, p.kernels, &p.cluster, &device) < 0)
         goto out;
-    if (device.kept && p.kernels != KERNELS_DPX)
-        p.cluster.measured = NULL;
     if (evaluate(&p, &e) < 0)
         goto out;
     *out = (struct kineto_plan){ .strategy = strategy_name(p.strategy), .dialect = dialect_name(p.dialect),

@@ -47,9 +47,8 @@ int eval_ask(const struct eval_args *a, struct eval_answer *out)
         return EXIT_MISUSE;
     if (measured_load(a->db, out->plan.precision, out->plan.kernels, &out->plan.cluster) < 0)
         rc = measured_status();
-    else if (evaluate(&out->plan, &out->e) == 0) {
-        if (a->conf)
-            evaluation_reserve(&out->plan, &out->e, &allocator);
+    else if (evaluate_allocated(&out->plan, &out->e) == 0) {
+        evaluation_reserve(&out->plan, &out->e, &allocator);
         if (on_clock(out) == 0)
             return out->e.m.fits ? EXIT_DONE : EXIT_NO;
         evaluation_free(&out->e);

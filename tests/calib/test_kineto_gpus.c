@@ -55,7 +55,7 @@ static void predict_from(const char *path, int i, struct timing *t)
     struct plan p;
 
     assert_int_equal(plan_read(traces[i].plan, &p), 0);
-    assert_int_equal(measured_for(path, true, p.precision, &p.cluster, &d), 1);
+    assert_int_equal(measured_for(path, true, p.precision, p.kernels, &p.cluster, &d), 1);
     assert_int_equal(evaluate(&p, &e), 0);
     assert_int_equal(simulate_plan(&p, &e, t, NULL), 0);
     assert_int_equal(t->basis, BASIS_TRACED);

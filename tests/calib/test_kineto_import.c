@@ -52,7 +52,7 @@ static void predict(const char *db, int64_t micro_batch, struct timing *t)
     if (micro_batch)
         p.micro_batch = micro_batch;
     if (db)
-        assert_int_equal(measured_for(in_folder(db), true, p.precision, &p.cluster, &d), 1);
+        assert_int_equal(measured_for(in_folder(db), true, p.precision, p.kernels, &p.cluster, &d), 1);
     assert_int_equal(evaluate(&p, &e), 0);
     assert_int_equal(simulate_plan(&p, &e, t, &run), 0);
     run_free(&run);
@@ -166,7 +166,7 @@ static void of_several_ranks_the_shortest_call_counts(void **state)
     (void)state;
     assert_int_equal(import("ranks.db", PLAN, NULL, ranks, 2, &refused), 0);
     assert_int_equal(plan_read(PLAN, &p), 0);
-    assert_int_equal(measured_for(in_folder("ranks.db"), true, p.precision, &p.cluster, &d), 1);
+    assert_int_equal(measured_for(in_folder("ranks.db"), true, p.precision, p.kernels, &p.cluster, &d), 1);
     for (int i = 0; i < d.ncoll; i++)
         if (d.coll[i].op == COLL_ALL_GATHER && d.coll[i].bytes < 200 << 20) {
             both = d.coll[i].s;
