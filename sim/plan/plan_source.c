@@ -282,6 +282,8 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
         gpu_nearest(name, nearest, sizeof nearest);
         return fail("gpu: no GPU '%.40s' is known; similar names: %s", name, nearest);
     }
+    if (cluster_node_check(g, base->nodes, base->gpus_per_node, "gpu") < 0)
+        return -1;
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
     out->headroom = base->headroom;
     out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
@@ -319,6 +321,8 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
         return -1;
     if (!strcmp(key, "cluster.gpus_per_node") && is_usual(&c) && json_integer_value(value) >= 1 &&
         json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
+        if (cluster_node_check(&base->gpu, base->nodes, json_integer_value(value), "gpus_per_node") < 0)
+            return json_decref(value), -1;
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
         c.headroom = base->headroom;
         c.power_limit_w = base->power_limit_w;
