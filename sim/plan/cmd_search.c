@@ -15,6 +15,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/progress.h"
 #include "sim/plan/search_answer.h"
+#include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
@@ -228,6 +229,15 @@ static int find(struct search_asked *a, struct search_answer *s)
     return progress_stopped() ? EXIT_FAILED : rc;
 }
 
+static void print_beyond(const struct search_asked *a, const struct search_answer *s, FILE *to)
+{
+    char text[SEARCH_BEYOND];
+
+    search_beyond_words(&a->ask, &s->q.options, &s->r, text);
+    if (text[0])
+        fprintf(to, "%s\n", text);
+}
+
 /* The heading says the seconds of all that follows it, so it is printed when that is known. */
 static int say(const struct search_asked *a, struct search_answer *s)
 {
@@ -239,6 +249,7 @@ static int say(const struct search_asked *a, struct search_answer *s)
         return fail("no memory for the answer");
     print_result(a, s, to);
     int rc = s->n > 0 ? print_training(&a->money, &s->ranked[0].found->plan, to) : 0;
+    print_beyond(a, s, to);
     fclose(to);
     print_heading(s);
     fputs(text, stdout);

@@ -101,7 +101,9 @@ static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect
 {
     bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
 
-    return (a->dialect >= 0 ? (int)d == a->dialect : usual) && dialect_has(d, s) &&
+    bool kernels = a->kernels < 0 || kernels_are_megatron((enum kernel_set)a->kernels) == (d == DIALECT_MEGATRON) || a->dialect >= 0;
+
+    return (a->dialect >= 0 ? (int)d == a->dialect : usual && kernels) && dialect_has(d, s) &&
            elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
 }
 

@@ -30,7 +30,7 @@ extern const char *const limits_dialects[];
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
-    { "framework", "only what runs in it: torch, deepspeed, any of these two, megatron", .word = &(a).framework, .words = search_frameworks }, \
+    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only }, \
     { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \

@@ -9,6 +9,7 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/grid.h"
@@ -136,6 +137,7 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
                      "data_parallel_alone", r->alone[0] ? r->alone : NULL);
 
     json_object_set_new(doc, "left_out", search_left_out_json(o));
+    json_object_set_new(doc, "not_looked_at", search_beyond_json(&a->ask, o, r));
     json_object_set_new(doc, "codes", search_codes_json(o, r));
     json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
     json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));

@@ -49,7 +49,7 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON }
 enum dtype search_precision(const struct gpu *g);
 
 /* Words of the options, ended by NULL. */
-/* The dialects that run in a framework, as bits; any: torch and deepspeed. */
+/* The dialects that run in a framework, as bits; any: in one of them. */
 uint64_t search_framework_dialects(int framework);
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
@@ -66,7 +66,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
-    { "framework", "what you can run: torch, deepspeed, megatron, or any of the first two", .word = &(a).framework, .words = search_frameworks }, \
+    { "framework", "what you can run: torch, deepspeed, megatron, or any of them (any)", .word = &(a).framework, .words = search_frameworks }, \
     { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets }, \
     { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies }, \
     { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects }, \

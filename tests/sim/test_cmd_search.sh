@@ -266,7 +266,7 @@ check "what a hook of DDP's would save is offered likewise" "$(
 
 check 'search takes plans of the optimizer asked for alone, and names the strategies without it' "$(
     "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --micro-batch 4 --optimizer muon --no-grid >"$tmp/said" 2>&1 || cat "$tmp/said"
-    says 'kernels torch-sdpa, optimizer muon$'
+    says 'kernels torch-sdpa (megatron: te), optimizer muon$'
     says '^left out: .*zero1 torch.*: optimizer: Muon is planned under ddp and fsdp'
     says '"Muon and reduce scatter cannot be used together"), not of what .* Megatron divide$'
     grep ' exposed ' "$tmp/said" | grep -v muon
