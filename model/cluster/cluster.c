@@ -14,7 +14,9 @@
 #include "base/dtype.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/opts.h"
+#include "base/size.h"
 
 #define GBIT (1e9 / 8)
 #define G    1e9
@@ -106,13 +108,28 @@ int64_t cluster_available(const struct cluster *c)
 
 int cluster_host_memory(const struct cluster *c, int64_t *bytes)
 {
-    int64_t all = c->is_host && !c->node.memory ? c->memory * c->gpus_per_node : c->node.memory;
+    int64_t all = c->is_host && !c->node.memory ? c->memory * c->gpus_per_node
+                : c->node.memory ? c->node.memory : cluster_assumed_memory(c);
 
     *bytes = all - (int64_t)(c->headroom * (double)all);
-    if (all > 0)
-        return 0;
-    return fail("cluster '%s': the host memory of a node is not known: give \"node\": {\"memory_bytes\": ...} in a "
-                "cluster file", c->name);
+    return 0;
+}
+
+/* The least share that a reference node of this table with such boards has: DGX-1, 512 GB for 8 x 32 GB. */
+#define HOST_SHARE 2
+
+int64_t cluster_assumed_memory(const struct cluster *c)
+{
+    return c->is_host || c->node.memory ? 0 : HOST_SHARE * c->gpu.memory * c->gpus_per_node;
+}
+
+void cluster_say_assumed(const struct cluster *c)
+{
+    int64_t bytes = cluster_assumed_memory(c);
+
+    if (bytes)
+        notes_say_once("dpx: host memory of a node of %s is not known: %s assumed, %d times that of its GPUs; --host-memory, or "
+                       "node.memory_bytes, says otherwise", c->gpu.name, size_text(bytes).s, HOST_SHARE);
 }
 
 int cluster_disk(const struct cluster *c, int64_t *bytes)

@@ -102,11 +102,14 @@ json_t *cluster_to_json(const struct cluster *c);
 /* memory - context - headroom*memory, at least 0: what a plan may use. */
 int64_t cluster_available(const struct cluster *c);
 
-/* Bytes of a node's DRAM and of its disks that its ranks may use together.  0, or -1 with the missing key
- * reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
+/* Bytes of a node's DRAM (what is assumed where it is not known) and of its disks that its ranks may use together.  0, or -1
+ * with the missing key reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
  * memory is part of DRAM. */
 int cluster_host_memory(const struct cluster *c, int64_t *bytes);
 int cluster_disk(const struct cluster *c, int64_t *bytes);
+/* What is assumed of a node's DRAM, bytes; 0: it is known.  And a note (notes.h) that says so. */
+int64_t cluster_assumed_memory(const struct cluster *c);
+void    cluster_say_assumed(const struct cluster *c);
 /* Where this machine's files of offloaded buffers go unless dpxrun --offload-dir says otherwise: $TMPDIR, else
  * /var/tmp; and the bytes that are free there.  0: not known. */
 const char *cluster_host_folder(void);

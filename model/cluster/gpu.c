@@ -176,7 +176,8 @@ static const struct gpu table[] = {
       163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
       "AMD MI300X datasheet; rocm-smi 206141652992 B, torch 191.98 GiB",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5", HOST_UNKNOWN, 0, 0 },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5 (1850 GiB)",
+      { 1850 * GiB, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0 },
 };
 
 #define NGPU ((int)(sizeof table / sizeof table[0]))

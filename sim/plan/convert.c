@@ -14,6 +14,15 @@
 #include "model/exchange/titan_import.h"
 #include "sim/plan/commands.h"
 
+static int load_cluster(const struct import_args *a, struct cluster *out)
+{
+    if (search_cluster_load(a->cluster, a->cluster_doc, out) < 0)
+        return -1;
+    if (a->host_memory)
+        out->node.memory = a->host_memory;
+    return 0;
+}
+
 /* *said: the config itself says how many micro-steps a step has. */
 static int import_deepspeed(const struct import_args *a, struct plan *p, bool *said)
 {
@@ -82,7 +91,7 @@ static int import_titan(const struct import_args *a, struct plan *out)
     else if (config && !own && !a->model && !a->model_doc)
         fail("%s: model: no built-in model is its name and flavor: give --model", where);
     else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : titan_import(config, where, &p);
+        rc = load_cluster(a, &p.cluster) < 0 ? -1 : titan_import(config, where, &p);
     json_decref(config);
     if (rc < 0) {
         plan_free(&p);
@@ -104,7 +113,7 @@ static int import_megatron(const struct import_args *a, struct plan *out)
     else if (options && !a->model && !a->model_doc)
         fail("import: --model: required: Megatron-LM's options name none");
     else if (options && search_model_load(a->model, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : megatron_import(options, a->megatron_doc ? "megatron" : a->megatron, &p);
+        rc = load_cluster(a, &p.cluster) < 0 ? -1 : megatron_import(options, a->megatron_doc ? "megatron" : a->megatron, &p);
     json_decref(options);
     if (rc < 0) {
         plan_free(&p);
@@ -127,7 +136,7 @@ static int import_recipe(const struct import_args *a, struct plan *out)
     else if (config && !own && !a->model && !a->model_doc)
         fail("%s: %s's recipe names no model: give --model", where, recipe_form_name(recipe_form(config)));
     else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : recipe_import(config, where, &p);
+        rc = load_cluster(a, &p.cluster) < 0 ? -1 : recipe_import(config, where, &p);
     json_decref(config);
     if (rc < 0) {
         plan_free(&p);
@@ -161,7 +170,7 @@ int convert_import(const struct import_args *a, struct plan *out)
         p.precision = (enum dtype)a->precision;
     if (search_model_load(a->model, a->model_doc, &p.model) < 0)
         return EXIT_MISUSE;
-    if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || by_global_batch(a->global_batch, &p) < 0 ||
+    if (load_cluster(a, &p.cluster) < 0 || by_global_batch(a->global_batch, &p) < 0 ||
         (ds ? import_deepspeed(a, &p, &said) : import_accelerate(a, &p)) < 0 ||
         complete(&p, a->global_batch, said, a->recompute) < 0) {
         plan_free(&p);

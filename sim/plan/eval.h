@@ -23,6 +23,7 @@ struct eval_args {
     struct plan_given plan;
     struct opt_pairs set;
     const char *noise, *conf, *db;
+    int64_t host_memory;            /* bytes of a node; 0: the cluster's */
     struct money_question money;
 };
 
@@ -34,6 +35,7 @@ struct eval_args {
       .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" }, \
     { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &(a).conf, \
       .value = "KEY:VALUE,..." }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = 1 }, \
     MONEY_OPTS((a).money), \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

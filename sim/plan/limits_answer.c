@@ -30,6 +30,10 @@ static int complete_cluster(struct limits_asked *a, struct plan *base)
         a->memory = cluster_available(&base->cluster);
     else
         base->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        base->cluster.node.memory = a->host_memory;
+    if (a->elsewhere != ELSEWHERE_NOTHING)
+        cluster_say_assumed(&base->cluster);
     if (a->world == 0)
         a->world = base->cluster.world_size;
     return 0;

@@ -17,7 +17,7 @@
 struct limits_asked {
     const char *cluster, *model;
     const struct json_t *cluster_doc, *model_doc;       /* in the place of names */
-    int64_t memory, world, seq;
+    int64_t memory, host_memory, world, seq;
     int     framework, dialect, kernels, precision, recompute, elsewhere;       /* -1: not given */
     bool    states_only;
     struct search_tuned tuned;
@@ -29,6 +29,7 @@ extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = 1 }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
     { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \

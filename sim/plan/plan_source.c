@@ -20,7 +20,7 @@ enum { KEY = 96 };
 static const struct { const char *name, *key; } aliases[] = {
     { "nodes", "cluster.nodes" }, { "gpus_per_node", "cluster.gpus_per_node" }, { "gpu", "cluster.gpu" },
     { "network", "cluster.inter.gbit_per_s" }, { "memory", "cluster.memory_bytes" },
-    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" },
+    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" }, { "host_memory", "cluster.node.memory_bytes" },
 };
 #define NALIASES (sizeof aliases / sizeof *aliases)
 
@@ -32,6 +32,8 @@ const char *plan_source_split(const char *pair, char *key, size_t size)
     for (size_t i = 0; i < NALIASES; i++)
         if (!strcmp(key, aliases[i].name))
             snprintf(key, size, "%s", aliases[i].key);
+    if (!strncmp(key, "node.", 5))
+        snprintf(key, size, "cluster.%.*s", (int)n, pair);
     return pair[n] ? pair + n + 1 : "";
 }
 

@@ -71,8 +71,12 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->cluster = *c;
     if (a->memory > 0)
         q->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        q->cluster.node.memory = a->host_memory;
     if (a->headroom >= 0)
         q->cluster.headroom = a->headroom;
+    if (!a->in_place)
+        cluster_say_assumed(&q->cluster);
     q->chosen = a->precision < 0;
     enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
     enum kernel_set kernels = kernels_of(a, q, precision);

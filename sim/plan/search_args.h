@@ -32,7 +32,7 @@ struct search_tuned {
 struct search_args {
     const char *model, *cluster, *db;
     const struct json_t *model_doc, *cluster_doc;       /* in the place of names */
-    int64_t  seq, global_batch, micro_batch, memory, threads;
+    int64_t  seq, global_batch, micro_batch, memory, host_memory, threads;
     double   headroom;
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
@@ -76,6 +76,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
     SEARCH_TUNED_OPTS((a).tuned), \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
     { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid }, \

@@ -1,6 +1,7 @@
 /* test_cluster.c -- clusters by name and from files: units, defaults, refusals. */
 #include "tests/check.h"
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/cluster/cluster.h"
 
 #include <stdbool.h>
@@ -264,6 +265,30 @@ static void a_file_may_describe_a_larger_node(void **state)
     assert_int_equal(c.gpus_per_node, 64);
     assert_int_equal(parse("{\"gpu\": {\"name\": \"mine\", \"memory_bytes\": 80000000000, \"hbm_gb_per_s\": 2000, \"bf16_tflops\": 400,"
                            " \"link_gb_per_s\": 200}, \"gpus_per_node\": 64}", &c), 0);
+}
+
+/* Where no reference node says how much host memory there is, twice that of the GPUs is assumed, and said. */
+static void host_memory_that_is_not_known_is_assumed(void **state)
+{
+    struct cluster c = load("2x2xrtx4090");
+    int64_t bytes;
+
+    (void)state;
+    json_t *notes = json_array(), *before = notes_divert(notes);
+    assert_int_equal(cluster_assumed_memory(&c), 2 * 2 * 24564 * MiB);
+    c.headroom = 0;
+    assert_int_equal(cluster_host_memory(&c, &bytes), 0);
+    assert_int_equal(bytes, 2 * 2 * 24564 * MiB);
+    cluster_say_assumed(&c);
+    assert_non_null(strstr(json_string_value(json_array_get(notes, 0)), "rtx4090 is not known: 95.95 GiB assumed"));
+    c.node.memory = 1000;
+    assert_int_equal(cluster_assumed_memory(&c), 0);
+    cluster_say_assumed(&c);
+    assert_int_equal(json_array_size(notes), 1);
+    c = load("8xh100");
+    assert_int_equal(cluster_assumed_memory(&c), 0);
+    notes_divert(before);
+    json_decref(notes);
 }
 
 static void other_spellings_name_the_right_one(void **state)
@@ -582,7 +607,7 @@ int main(void)
         cmocka_unit_test(several_hosts_have_a_network),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(a_node_has_no_more_gpus_than_its_type), cmocka_unit_test(a_file_may_describe_a_larger_node),
-        cmocka_unit_test(other_spellings_name_the_right_one), cmocka_unit_test(a_file_states_links),
+        cmocka_unit_test(host_memory_that_is_not_known_is_assumed), cmocka_unit_test(other_spellings_name_the_right_one), cmocka_unit_test(a_file_states_links),
         cmocka_unit_test(an_unknown_gpu_is_described),
         cmocka_unit_test(bad_fields_are_refused_by_name),
         cmocka_unit_test(a_nan_is_refused),
