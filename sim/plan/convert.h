@@ -11,6 +11,7 @@
 #define DPX_CONVERT_H
 
 #include "model/exchange/export.h"
+#include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_args.h"
@@ -31,7 +32,7 @@ struct import_args {
     { "recipe", "TrainingArguments (JSON), or a YAML of LLaMA-Factory, axolotl or torchtitan", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
     { "model", "a built-in name, a config.json or its folder; left out: torchtitan's or the recipe's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = true }, \
-    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = 1 }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "seq", "tokens per sample; left out: torchtitan's training.seq_len, or the recipe's", .length = &(a).seq, .min = 1 }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \

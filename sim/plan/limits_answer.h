@@ -9,6 +9,7 @@
 #define DPX_LIMITS_ANSWER_H
 
 #include "base/opts.h"
+#include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/plan/money.h"
 #include "sim/plan/search_args.h"
@@ -28,8 +29,8 @@ struct limits_asked {
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
-    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
-    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = 1 }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
     { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \

@@ -176,6 +176,11 @@ static const char *own_word(const struct knob *k, const char *text)
     return k->null == KNOB_NULL_VALUE && (k->type == KNOB_REAL || k->type == KNOB_WORD) && strcmp(text, "0") ? "null" : text;
 }
 
+static bool is_memory(const char *key)
+{
+    return !strcmp(key, "cluster.memory_bytes") || !strcmp(key, "cluster.node.memory_bytes") || !strcmp(key, "cluster.node.disk_bytes");
+}
+
 static json_t *number(const char *key, const char *text)
 {
     json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -186,6 +191,11 @@ static json_t *number(const char *key, const char *text)
         n = (int64_t)json_real_value(j);
         json_decref(j);
         return json_integer(n);
+    }
+    if (is_memory(key) && json_is_integer(j) && json_integer_value(j) < MEMORY_LEAST) {
+        size_too_small(key, json_integer_value(j));
+        json_decref(j);
+        return NULL;
     }
     if (json_is_number(j) || json_is_null(j))
         return j;
