@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
@@ -98,7 +99,12 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
 
 int search_model_load(const char *name, const struct json_t *doc, struct model *out)
 {
-    return doc ? model_from_config(doc, "model", out) : model_load(name, out);
+    if (!doc)
+        return model_load(name, out);
+    if (model_from_config(doc, "model", out) < 0)
+        return -1;
+    hf_notes_say(doc, "model", out->family);
+    return 0;
 }
 
 int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out)
