@@ -16,7 +16,7 @@ static struct percent_text times(double x)
     return out;
 }
 
-struct percent_text share_text(double part)
+struct percent_text percent_share(double part)
 {
     struct percent_text out = { "-" };
 
@@ -27,7 +27,7 @@ struct percent_text share_text(double part)
     return out;
 }
 
-struct percent_text change_text(double ratio)
+struct percent_text percent_change(double ratio)
 {
     struct percent_text out = { "-" };
 
@@ -38,9 +38,9 @@ struct percent_text change_text(double ratio)
     return out;
 }
 
-struct percent_text faster_text(double ratio)
+struct percent_text percent_faster(double ratio)
 {
-    struct percent_text much = ratio - 1 > MOST ? times(ratio) : share_text(ratio - 1), out;
+    struct percent_text much = ratio - 1 > MOST ? times(ratio) : percent_share(ratio - 1), out;
 
     snprintf(out.s, sizeof out.s, "%.16s faster", much.s);
     return out;

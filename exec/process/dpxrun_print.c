@@ -58,7 +58,7 @@ static const char *ratio(double measured, double predicted)
 
     if (!(predicted > 0) || isnan(measured))
         return "";
-    snprintf(text, sizeof text, "%s", change_text(measured / predicted).s);
+    snprintf(text, sizeof text, "%s", percent_change(measured / predicted).s);
     return text;
 }
 

@@ -1,5 +1,9 @@
 /* hf_known_keys.h -- made by tests/golden/models/make_config_keys.py from transformers 5.24.0 and 4.57.1: keys of its config
  * classes, and of published configs, in the order of strcmp(). */
+#ifndef DPX_HF_KNOWN_KEYS_H
+#define DPX_HF_KNOWN_KEYS_H
+
+static const char *const hf_known_keys[] = {
 "activation", "activation_function", "activation_function_checkpointing", "add_cross_attention", "alibi", "alibi_bias_max",
 "apply_residual_connection_post_layernorm", "architectures", "assistant_confidence_threshold", "assistant_early_exit",
 "assistant_lookbehind", "attention_bias", "attention_chunk_size", "attention_dropout", "attention_multiplier", "attention_out_bias",
@@ -50,3 +54,6 @@
 "unsloth_fixed", "unsloth_tied_weights", "unsloth_version", "use_bfloat16", "use_bias", "use_bidirectional_attention", "use_cache",
 "use_mrope", "use_parallel_residual", "use_past", "use_qk_norm", "use_qkv_bias", "use_sliding_window", "v_head_dim", "verbose",
 "vision_config", "vision_feature_select_strategy", "vision_output_dim", "vocab_size", "watermarking_config", "word_embed_proj_dim",
+};
+
+#endif

@@ -7,11 +7,8 @@
 
 #include "base/notes.h"
 #include "model/arch/hf_keys.h"
-#include "model/arch/hf_text.h"
-
-static const char *const known[] = {
 #include "model/arch/hf_known_keys.h"
-};
+#include "model/arch/hf_text.h"
 
 static int by_name(const void *name, const void *row)
 {
@@ -22,7 +19,7 @@ static int by_name(const void *name, const void *row)
 static bool is_known(const char *key)
 {
     return *key == '_' || !strncmp(key, "//", 2) ||
-           bsearch(key, known, sizeof known / sizeof *known, sizeof *known, by_name) != NULL;
+           bsearch(key, hf_known_keys, sizeof hf_known_keys / sizeof *hf_known_keys, sizeof *hf_known_keys, by_name) != NULL;
 }
 
 enum { NAMED = 5 };

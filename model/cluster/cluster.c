@@ -165,8 +165,8 @@ int cluster_node_check(const struct gpu *g, int64_t nodes, int64_t gpus, const c
     if ((b = larger_node(g, gpus)))
         return fail("%s: %" PRId64 " GPUs in a node, but a node of %s has %d%s, or %s for %d in one (%s)", where, gpus, g->name, most,
                     write, b->name, b->gpus, b->about);
-    return fail("%s: %" PRId64 " GPUs in a node, but a node of %s has %d%s (a larger node: a cluster file that states \"gpus_per_node\" and "
-                "\"intra\")", where, gpus, g->name, most, write);
+    return fail("%s: %" PRId64 " GPUs in a node, but a node of %s has %d%s (a larger node: a cluster file that states "
+                "\"gpus_per_node\" and \"intra\")", where, gpus, g->name, most, write);
 }
 
 struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus)

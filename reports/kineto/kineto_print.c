@@ -134,7 +134,7 @@ static struct cell percent(double part, double of)
 {
     struct cell c;
 
-    snprintf(c.s, sizeof c.s, "%s", share_text(of > 0 ? part / of : NAN).s);
+    snprintf(c.s, sizeof c.s, "%s", percent_share(of > 0 ? part / of : NAN).s);
     return c;
 }
 

@@ -48,10 +48,10 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
     if (k != first && f->step_s < 10 * first->found->step_s)
-        snprintf(slower, sizeof slower, "%s (+- %.1f)", change_text(f->step_s / first->found->step_s).s,
+        snprintf(slower, sizeof slower, "%s (+- %.1f)", percent_change(f->step_s / first->found->step_s).s,
                  100 * k->unsure_s / first->found->step_s);
     else if (k != first)
-        snprintf(slower, sizeof slower, "%s", change_text(f->step_s / first->found->step_s).s);
+        snprintf(slower, sizeof slower, "%s", percent_change(f->step_s / first->found->step_s).s);
     fprintf(to, "%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words);
     if (k->variants > 0)

@@ -40,7 +40,7 @@ static struct shown value_text(int metric, double v)
     switch (sweep_metric_unit(metric)) {
     case UNIT_BYTES:   snprintf(out.s, sizeof out.s, "%s", size_text((int64_t)v).s); break;
     case UNIT_SECONDS: snprintf(out.s, sizeof out.s, "%.4g s", v); break;
-    case UNIT_SHARE:   snprintf(out.s, sizeof out.s, "%s", share_text(v).s); break;
+    case UNIT_SHARE:   snprintf(out.s, sizeof out.s, "%s", percent_share(v).s); break;
     default:
         if (v < 10000)
             snprintf(out.s, sizeof out.s, "%.4g", v);

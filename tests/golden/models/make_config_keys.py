@@ -65,7 +65,8 @@ def main():
                 keys |= of_source(os.path.join(folder, name))
     keys = sorted(k for k in keys - NO_KEYS if not k.startswith("_") and re.fullmatch(r"[a-z0-9_.]+", k))
     print("/* hf_known_keys.h -- made by tests/golden/models/make_config_keys.py from transformers %s and 4.57.1: keys of its config\n"
-          " * classes, and of published configs, in the order of strcmp(). */" % transformers.__version__)
+          " * classes, and of published configs, in the order of strcmp(). */\n#ifndef DPX_HF_KNOWN_KEYS_H\n#define DPX_HF_KNOWN_KEYS_H\n\n"
+          "static const char *const hf_known_keys[] = {" % transformers.__version__)
     line = ""
     for k in keys + [None]:
         text = '"%s",' % k if k else ""
@@ -74,6 +75,7 @@ def main():
             line = text
         else:
             line += (" " if line else "") + text
+    print("};\n\n#endif")
 
 
 if __name__ == "__main__":
