@@ -12,7 +12,6 @@
 #include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
-#include "sim/search/grid.h"
 #include "sim/search/lack.h"
 #include "sim/search/search.h"
 
@@ -164,8 +163,7 @@ int search_answer_open(const struct search_asked *a, struct search_answer *out)
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)
 {
-    if (!a->ask.grid && !a->ask.no_grid)
-        s->q.options.grid = grid_is_usual(&s->q.options) ? GRID_BESIDE : GRID_NEXT;
+    search_args_grid(&a->ask, &s->q.options);
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
     if (search(&s->q.options, &s->r) < 0)

@@ -13,6 +13,7 @@
 #include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
+#include "sim/search/grid.h"
 
 const char *const search_frameworks[] = { "torch", "deepspeed", "any", "megatron", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
@@ -95,6 +96,12 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
     };
     return EXIT_DONE;
+}
+
+void search_args_grid(const struct search_args *a, struct search_options *o)
+{
+    if (!a->grid && !a->no_grid)
+        o->grid = grid_is_usual(o) ? GRID_BESIDE : GRID_NEXT;
 }
 
 int search_model_load(const char *name, const struct json_t *doc, struct model *out)

@@ -100,6 +100,9 @@ void search_question_free(struct question *q);
 /* The same of a model and a cluster at hand (q->model is shared, not freed). */
 int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
 
+/* Which grids a search looks at where neither --grid nor --no-grid says: search, init and every point of a sweep. */
+void search_args_grid(const struct search_args *a, struct search_options *o);
+
 /* The model becomes what trains so.  0, or -1 reported. */
 int search_tune(const struct search_tuned *a, struct model *m);
 

@@ -11,7 +11,6 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
-#include "sim/search/grid.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
@@ -445,8 +444,7 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         model_free(&m);
         return -1;
     }
-    if (!a.grid && !a.no_grid && q.options.dialects == 1ull << DIALECT_MEGATRON)      /* which nobody runs without one */
-        q.options.grid = grid_is_usual(&q.options) ? GRID_BESIDE : GRID_NEXT;
+    search_args_grid(&a, &q.options);
     rc = first_of_answer(s, &q.options, out);
     search_question_free(&q);
     return rc;

@@ -178,7 +178,7 @@ static int needs(const struct plan *p, double rate, const char *what, const char
 {
     if (rate > 0)
         return 0;
-    return fail("cluster '%s': %s is not known: give \"%s in a cluster file, or --set cluster.%s", p->cluster.name, what, key, set);
+    return fail("cluster '%s': %s is not known: give \"%s in a cluster file (eval, sweep: --set cluster.%s)", p->cluster.name, what, key, set);
 }
 
 int space_cost_known(const struct plan *p, const struct schedules *s, enum sched_id id)
