@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/percent.h"
 #include "base/size.h"
 #include "exec/process/launch.h"
 #include "sim/clock/trace.h"
@@ -57,7 +58,7 @@ static const char *ratio(double measured, double predicted)
 
     if (!(predicted > 0) || isnan(measured))
         return "";
-    snprintf(text, sizeof text, "%+.1f %%", 100 * (measured / predicted - 1));
+    snprintf(text, sizeof text, "%s", percent_change(measured / predicted).s);
     return text;
 }
 

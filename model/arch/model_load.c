@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/hf_text.h"
 #include "model/arch/transformer.h"
 
@@ -50,6 +51,8 @@ static int load_file(const char *path, struct model *out)
     if (rc == 0 && hf_has_text(config))
         notes_say("dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters",
                   path, out->family, (long long)out->params);
+    if (rc == 0)
+        hf_notes_say(config, path, out->family);
     if (rc == 0 && out->kv_rank > 0)
         note_prediction_layers(config, path);
     if (rc == 0 && out->experts > 0)

@@ -53,6 +53,7 @@ struct gpu {
     char    fabric[96];             /* that node, in words, with its source */
     struct cluster_node node;               /* of node_gpus GPUs; sources: gpu.c */
     double  fp4;                    /* dense peak of 4-bit floats, as fp8 */
+    int     most;                   /* GPUs of the largest node or NVLink domain that has it; 0: node_gpus (cluster_most()) */
 };
 
 /* What is larger is refused as a mistake.  The largest NVLink domains announced have 576
@@ -85,6 +86,7 @@ struct cluster {
 
 /* `4x8xh100`, `8xh100`, a GPU name (one GPU), a built-in cluster name (`dgx-h100`; four
  * of them: `4xdgx-h100`), a JSON file, `localhost`, `localhost:4`.  Case does not matter.
+ * More GPUs than a node of that type has are refused, with the shape that was probably meant.
  * 0, or -1 with the reason reported. */
 int cluster_load(const char *spec, struct cluster *out);
 
@@ -100,15 +102,23 @@ json_t *cluster_to_json(const struct cluster *c);
 /* memory - context - headroom*memory, at least 0: what a plan may use. */
 int64_t cluster_available(const struct cluster *c);
 
-/* Bytes of a node's DRAM and of its disks that its ranks may use together.  0, or -1 with the missing key
- * reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
+/* Bytes of a node's DRAM (what is assumed where it is not known) and of its disks that its ranks may use together.  0, or -1
+ * with the missing key reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
  * memory is part of DRAM. */
 int cluster_host_memory(const struct cluster *c, int64_t *bytes);
 int cluster_disk(const struct cluster *c, int64_t *bytes);
+/* What is assumed of a node's DRAM, bytes; 0: it is known.  And a note (notes.h) that says so. */
+int64_t cluster_assumed_memory(const struct cluster *c);
+void    cluster_say_assumed(const struct cluster *c);
 /* Where this machine's files of offloaded buffers go unless dpxrun --offload-dir says otherwise: $TMPDIR, else
  * /var/tmp; and the bytes that are free there.  0: not known. */
 const char *cluster_host_folder(void);
 int64_t     cluster_host_disk(void);
+
+/* GPUs of the largest node of a type; 0: not known (a type described in a file). */
+int cluster_most(const struct gpu *g);
+/* 0, or -1 reported: a node of that type has fewer GPUs.  `where` begins the message. */
+int cluster_node_check(const struct gpu *g, int64_t nodes, int64_t gpus, const char *where);
 
 /* The usual node of a GPU type, in proportion for another number of GPUs. */
 struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);

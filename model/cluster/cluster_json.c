@@ -359,6 +359,8 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
     if (obj_open(&o, j, where, "", keys) < 0 || shape(&o, &nodes, &per_node) < 0
         || gpu_from_json(json_object_get(j, "gpu"), where, &g) < 0)
         return -1;
+    if (!json_object_get(j, "intra") && cluster_node_check(&g, nodes, per_node, where) < 0)
+        return -1;
     cluster_of_gpu(out, &g, nodes, per_node);
     host = json_object_get(j, "host");
     if (host && !json_is_boolean(host))

@@ -40,12 +40,17 @@
 #define HOST_DGX_1       { 512 * GiB,  2 * 4 * 8 * 2.133 * G, 2, 4 * 1920 * GB, 0, 0, 40, 4, 0 }   /* 2 E5-2698 v4, DDR4-2133 */
 #define HOST_UNKNOWN     { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-#define DGX_A100_40 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100_40, 0
-#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100, 0
-#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_H100, 0
+#define DGX_A100_40 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100_40, 0, 0
+#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100, 0, 0
+#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_H100, 0, 0
 #define DGX_B200 8, 8, 400 * GBIT, "DGX B200: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_B200
-#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)", HOST_DGX_1, 0
-#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6", HOST_UNKNOWN, 0
+#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)", HOST_DGX_1, 0, 0
+#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6", HOST_UNKNOWN, 0, BOARDS
+
+/* The largest nodes where they are not the usual ones: PCIe boards of two slots in one server (Supermicro SYS-322GB-NR: ten),
+ * and the NVLink domain of a rack (NVIDIA GB200 and GB300 NVL72 datasheets). */
+#define BOARDS 10
+#define RACK   72
 
 static const struct gpu table[] = {
     { "v100-16gb", "V100 SXM2 16GB", 16160 * MiB, 900 * G,
@@ -112,16 +117,16 @@ static const struct gpu table[] = {
       "NVIDIA GH200 datasheet; nvidia-smi 97871MiB, torch 94.50 GiB",
       1103 * MiB, CTX_HOPPER,
       4, 4, 200 * GBIT, "Alps: 4 GH200, 4 x Slingshot-11 200 Gb/s (CSCS user guide)",
-      { 4 * 120 * GB, 4 * 512 * G, 4, 0, 0, 0, 4 * 72, 4, 0 }, 0 },
+      { 4 * 120 * GB, 4 * 512 * G, 4, 0, 0, 0, 4 * 72, 4, 0 }, 0, 0 },
     { "b200", "B200 SXM 180GB", 183359 * MiB, 8000 * G,
       75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 63 * G, 100,
       "NVIDIA HGX B200 datasheet; nvidia-smi 183359MiB, torch 178.35 GiB",
-      729 * MiB, CTX_BLACKWELL, DGX_B200, 9000 * T },
+      729 * MiB, CTX_BLACKWELL, DGX_B200, 9000 * T, 0 },
     /* Memory as the datasheet has it: no nvidia-smi of one was found. */
     { "b300", "B300 SXM 270GB", 270 * GB / MiB * MiB, 8000 * G,
       75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 126 * G, 103,
       "NVIDIA HGX B300 datasheet (144 PFLOPS FP4 sparse, 108 dense, 72 FP8 sparse, 2.1 TB for 8); reserve as B200",
-      729 * MiB, CTX_BLACKWELL, 8, 8, 800 * GBIT, "DGX B300: 8 ConnectX-8 800 Gb/s (NVIDIA DGX B300 datasheet)", HOST_DGX_B200, 13500 * T },
+      729 * MiB, CTX_BLACKWELL, 8, 8, 800 * GBIT, "DGX B300: 8 ConnectX-8 800 Gb/s (NVIDIA DGX B300 datasheet)", HOST_DGX_B200, 13500 * T, 0 },
     /* pcie: NVLink-C2C to Grace, 450 GB/s per direction, shared by the two GPUs of a
      * superchip.  The node is a compute tray; a rack is one NVLink domain of 72. */
     { "gb200", "GB200 186GB", 189471 * MiB, 8000 * G,
@@ -130,13 +135,13 @@ static const struct gpu table[] = {
       738 * MiB, CTX_BLACKWELL,
       4, 4, 400 * GBIT, "GB200 NVL72 tray: 4 GPUs, 4 ConnectX-7 400 Gb/s (NVIDIA)",
       /* 2 Grace with 480 GB of LPDDR5X, up to 512 GB/s, 72 cores (NVIDIA GB200 NVL72 datasheet). */
-      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 10000 * T },
+      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 10000 * T, RACK },
     { "gb300", "GB300 279GB", 279 * GB / MiB * MiB, 8000 * G,
       80 * T, 1250 * T, 2500 * T, 2500 * T, 5000 * T, 152, 900 * G, 225 * G, 103,
       "NVIDIA GB300 NVL72 datasheet over 72 (1,080 PFLOPS FP4 dense, 720 FP8 sparse, 20 TB); reserve as GB200",
       738 * MiB, CTX_BLACKWELL,
       4, 4, 800 * GBIT, "GB300 NVL72 tray: 4 GPUs, 4 ConnectX-8 800 Gb/s (NVIDIA)",
-      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 15000 * T },
+      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 15000 * T, RACK },
     { "l4", "L4 24GB", 23034 * MiB, 300 * G,
       30.3 * T, 60 * T, 121 * T, 121 * T, 242.5 * T, 58, 0, 31 * G, 89,
       "NVIDIA L4 datasheet; nvidia-smi 23034MiB, torch 22.03 GiB",
@@ -165,13 +170,14 @@ static const struct gpu table[] = {
       "AMD MI250X datasheet, halved; rocm-smi 68702699520 B, torch 63.98 GiB",
       5 * MiB, CTX_AMD,
       8, 4, 200 * GBIT, "Frontier: 8 GCDs, 4 Slingshot-11 200 Gb/s (OLCF user guide)",
-      { 512 * GiB, 205 * G, 1, 2 * 1920 * GB, 0, 0, 64, 8, 0 }, 0 },   /* OLCF user guide */
+      { 512 * GiB, 205 * G, 1, 2 * 1920 * GB, 0, 0, 64, 8, 0 }, 0, 0 },   /* OLCF user guide */
     /* link: seven xGMI links of 64 GB/s together, one to each other GPU of the node. */
     { "mi300x", "MI300X OAM 192GB", 196592 * MiB, 5300 * G,
       163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
       "AMD MI300X datasheet; rocm-smi 206141652992 B, torch 191.98 GiB",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5", HOST_UNKNOWN, 0 },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5 (1850 GiB)",
+      { 1850 * GiB, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0 },
     /* The export version of H100: NVLink cut to 400 GB/s. */
     { "h800", "H800 SXM5 80GB", 81559 * MiB, 3350 * G,
       67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 200 * G, 63 * G, 90,
@@ -238,12 +244,12 @@ static const struct gpu table[] = {
       163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
       "AMD MI325X datasheet; memory as the datasheet has it, reserve as MI300X",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 0 },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 0, 0 },
     { "mi355x", "MI355X OAM 288GB", 288 * GB / MiB * MiB, 8000 * G,
       157.3 * T, 0, 2516.6 * T, 2516.6 * T, 5033.2 * T, 256, 537.6 * G, 63 * G, 0,
       "AMD MI355X datasheet; memory as the datasheet has it, reserve as MI300X",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 10066.3 * T },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 10066.3 * T, 0 },
 };
 
 #define NGPU ((int)(sizeof table / sizeof table[0]))

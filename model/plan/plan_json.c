@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/opts.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/plan/knob_rules.h"
 
@@ -188,6 +189,8 @@ static int read_model(const char *where, const json_t *j, struct model *out)
             return fail("out of memory");
         sprintf(label, "%s: model", where);
         rc = model_from_config(j, label, out);
+        if (rc == 0)
+            hf_notes_say(j, label, out->family);
         free(label);
         return rc;
     }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "base/percent.h"
 #include "base/size.h"
 
 static const char *op_name(int op)
@@ -131,7 +132,10 @@ static struct cell ms(double s)
 
 static struct cell percent(double part, double of)
 {
-    return cell("%.1f %%", of > 0 ? 100 * part / of : NAN);
+    struct cell c;
+
+    snprintf(c.s, sizeof c.s, "%s", percent_share(of > 0 ? part / of : NAN).s);
+    return c;
 }
 
 static struct cell bytes(double b)

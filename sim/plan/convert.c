@@ -12,6 +12,15 @@
 #include "model/arch/builtin.h"
 #include "sim/plan/commands.h"
 
+static int load_cluster(const struct import_args *a, struct cluster *out)
+{
+    if (search_cluster_load(a->cluster, a->cluster_doc, out) < 0)
+        return -1;
+    if (a->host_memory)
+        out->node.memory = a->host_memory;
+    return 0;
+}
+
 /* What a step's samples say of the micro-steps, before the config is read: what it says itself must agree. */
 static int by_global_batch(int64_t batch, struct plan *p)
 {
@@ -142,7 +151,7 @@ static int import_file(const struct import_args *a, const struct form *form, con
         return EXIT_MISUSE;
     if (load_model(a, form, f, &p.model) < 0)
         return EXIT_MISUSE;
-    if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {
+    if (load_cluster(a, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {
         plan_free(&p);
         return EXIT_MISUSE;
     }

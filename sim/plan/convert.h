@@ -10,6 +10,7 @@
 #ifndef DPX_CONVERT_H
 #define DPX_CONVERT_H
 
+#include "base/size.h"
 #include "model/exchange/export.h"
 #include "model/form/form.h"
 #include "model/plan/knob.h"
@@ -21,7 +22,7 @@ struct import_args {
     const struct json_t *file_doc, *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;  /* in the place of files and names */
     bool summary;                                                               /* say in five lines what was understood */
     int precision, recompute;                                                   /* -1: not given */
-    int64_t seq, micro_batch, accumulation, global_batch;                       /* 0: not given */
+    int64_t seq, micro_batch, accumulation, global_batch, host_memory;          /* 0: not given */
 };
 
 #define IMPORT_ARGS { .precision = -1, .recompute = -1 }
@@ -34,6 +35,7 @@ struct import_args {
     { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
     { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1 }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \

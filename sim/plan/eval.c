@@ -21,7 +21,11 @@ static int read_args(const struct eval_args *a, struct caching_options *allocato
     if (money_check(&a->money) < 0 || (a->noise && jitter_parse(a->noise, &out->noise) < 0) ||
         (a->conf && caching_allocator_configure(allocator, a->conf) < 0))
         return -1;
-    return plan_source_given(&a->plan, &a->set, &out->plan);
+    if (plan_source_given(&a->plan, &a->set, &out->plan) < 0)
+        return -1;
+    if (a->host_memory)
+        out->plan.cluster.node.memory = a->host_memory;
+    return 0;
 }
 
 /* The step on the clock, and what noise adds to it as it ran, with contention. */

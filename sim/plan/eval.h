@@ -14,6 +14,7 @@
 #define DPX_EVAL_H
 
 #include "model/memory/evaluate.h"
+#include "base/size.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/money.h"
@@ -23,6 +24,7 @@ struct eval_args {
     struct plan_given plan;
     struct opt_pairs set;
     const char *noise, *conf, *db;
+    int64_t host_memory;            /* bytes of a node; 0: the cluster's */
     struct money_question money;
 };
 
@@ -35,6 +37,7 @@ struct eval_args {
       .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" }, \
     { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &(a).conf, \
       .value = "KEY:VALUE,..." }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     MONEY_OPTS((a).money), \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

@@ -30,6 +30,10 @@ static int complete_cluster(struct limits_asked *a, struct plan *base)
         a->memory = cluster_available(&base->cluster);
     else
         base->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        base->cluster.node.memory = a->host_memory;
+    if (a->elsewhere != ELSEWHERE_NOTHING)
+        cluster_say_assumed(&base->cluster);
     if (a->world == 0)
         a->world = base->cluster.world_size;
     return 0;
@@ -101,7 +105,9 @@ static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect
 {
     bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
 
-    return (a->dialect >= 0 ? (int)d == a->dialect : usual) && dialect_has(d, s) &&
+    bool kernels = a->kernels < 0 || kernels_are_megatron((enum kernel_set)a->kernels) == (d == DIALECT_MEGATRON) || a->dialect >= 0;
+
+    return (a->dialect >= 0 ? (int)d == a->dialect : usual && kernels) && dialect_has(d, s) &&
            elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
 }
 

@@ -20,7 +20,7 @@ enum { KEY = 96 };
 static const struct { const char *name, *key; } aliases[] = {
     { "nodes", "cluster.nodes" }, { "gpus_per_node", "cluster.gpus_per_node" }, { "gpu", "cluster.gpu" },
     { "network", "cluster.inter.gbit_per_s" }, { "memory", "cluster.memory_bytes" },
-    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" },
+    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" }, { "host_memory", "cluster.node.memory_bytes" },
 };
 #define NALIASES (sizeof aliases / sizeof *aliases)
 
@@ -32,6 +32,8 @@ const char *plan_source_split(const char *pair, char *key, size_t size)
     for (size_t i = 0; i < NALIASES; i++)
         if (!strcmp(key, aliases[i].name))
             snprintf(key, size, "%s", aliases[i].key);
+    if (!strncmp(key, "node.", 5))
+        snprintf(key, size, "cluster.%.*s", (int)n, pair);
     return pair[n] ? pair + n + 1 : "";
 }
 
@@ -174,6 +176,11 @@ static const char *own_word(const struct knob *k, const char *text)
     return k->null == KNOB_NULL_VALUE && (k->type == KNOB_REAL || k->type == KNOB_WORD) && strcmp(text, "0") ? "null" : text;
 }
 
+static bool is_memory(const char *key)
+{
+    return !strcmp(key, "cluster.memory_bytes") || !strcmp(key, "cluster.node.memory_bytes") || !strcmp(key, "cluster.node.disk_bytes");
+}
+
 static json_t *number(const char *key, const char *text)
 {
     json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -184,6 +191,11 @@ static json_t *number(const char *key, const char *text)
         n = (int64_t)json_real_value(j);
         json_decref(j);
         return json_integer(n);
+    }
+    if (is_memory(key) && json_is_integer(j) && json_integer_value(j) < MEMORY_LEAST) {
+        size_too_small(key, json_integer_value(j));
+        json_decref(j);
+        return NULL;
     }
     if (json_is_number(j) || json_is_null(j))
         return j;
@@ -282,6 +294,8 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
         gpu_nearest(name, nearest, sizeof nearest);
         return fail("gpu: no GPU '%.40s' is known; similar names: %s", name, nearest);
     }
+    if (cluster_node_check(g, base->nodes, base->gpus_per_node, "gpu") < 0)
+        return -1;
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
     out->headroom = base->headroom;
     out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
@@ -319,6 +333,8 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
         return -1;
     if (!strcmp(key, "cluster.gpus_per_node") && is_usual(&c) && json_integer_value(value) >= 1 &&
         json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
+        if (cluster_node_check(&base->gpu, base->nodes, json_integer_value(value), "gpus_per_node") < 0)
+            return json_decref(value), -1;
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
         c.headroom = base->headroom;
         c.power_limit_w = base->power_limit_w;

@@ -13,6 +13,7 @@
  *     nodes, gpus_per_node, gpu   the cluster's shape; another GPU type comes with its usual node and network
  *     network                     Gbit/s of a node, all adapters together: cluster.inter.gbit_per_s
  *     memory, headroom            cluster.memory_bytes, cluster.headroom
+ *     host_memory, node.*         cluster.node.memory_bytes, cluster.node.*
  *     global_batch                samples of an optimizer step, by the accumulation */
 #ifndef DPX_PLAN_SOURCE_H
 #define DPX_PLAN_SOURCE_H

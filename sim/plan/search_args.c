@@ -6,12 +6,14 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
+#include "sim/search/grid.h"
 
 const char *const search_frameworks[] = { "torch", "deepspeed", "any", "megatron", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
@@ -21,7 +23,7 @@ const char *const search_recomputes[] = { "none", "selective", "full", "op", "of
 /* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
 static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED, 1u << DIALECT_MEGATRON,
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED | 1u << DIALECT_MEGATRON, 1u << DIALECT_MEGATRON,
 };
 
 uint64_t search_framework_dialects(int framework) { return framework_dialects[framework]; }
@@ -71,8 +73,12 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->cluster = *c;
     if (a->memory > 0)
         q->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        q->cluster.node.memory = a->host_memory;
     if (a->headroom >= 0)
         q->cluster.headroom = a->headroom;
+    if (!a->in_place)
+        cluster_say_assumed(&q->cluster);
     q->chosen = a->precision < 0;
     enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
     enum kernel_set kernels = kernels_of(a, q, precision);
@@ -83,7 +89,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
-        .kernels = kernels,
+        .kernels = kernels, .usual_kernels = a->kernels < 0 && !c->is_host,
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
@@ -92,9 +98,20 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     return EXIT_DONE;
 }
 
+void search_args_grid(const struct search_args *a, struct search_options *o)
+{
+    if (!a->grid && !a->no_grid)
+        o->grid = grid_is_usual(o) ? GRID_BESIDE : GRID_NEXT;
+}
+
 int search_model_load(const char *name, const struct json_t *doc, struct model *out)
 {
-    return doc ? model_from_config(doc, "model", out) : model_load(name, out);
+    if (!doc)
+        return model_load(name, out);
+    if (model_from_config(doc, "model", out) < 0)
+        return -1;
+    hf_notes_say(doc, "model", out->family);
+    return 0;
 }
 
 int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out)
@@ -142,8 +159,10 @@ void search_question_print(const struct question *q, FILE *to)
 {
     const struct cluster *c = &q->cluster;
     const struct search_options *o = &q->options;
-    char optimizer[96];
+    char optimizer[96], megatron[64] = "";
 
+    if (o->usual_kernels && (o->dialects >> DIALECT_MEGATRON & 1) && !kernels_are_megatron(o->kernels))
+        snprintf(megatron, sizeof megatron, " (megatron: %s)", kernels_name(o->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE));
     fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
     if (q->model.experts)
         fprintf(to, ", %s used by a token; %s", count_text(q->model.active).s, experts_routing(&q->model));
@@ -153,8 +172,8 @@ void search_question_print(const struct question *q, FILE *to)
     if (c->nodes > 1)
         fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
     optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
-    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s\n",
+    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s%s\n",
             o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),
-            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), optimizer,
+            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), megatron, optimizer,
             o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
 }

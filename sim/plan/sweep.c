@@ -11,7 +11,6 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
-#include "sim/search/grid.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
@@ -176,6 +175,7 @@ int sweep_axes(struct sweep *s, const struct opt_pairs *over)
     int last = s->naxes - 1, scale = -1, numeric = -1;
     for (int i = 0; i <= last; i++) {
         scale = s->axis[i].world ? i : scale;
+        s->scales |= s->axis[i].world && s->axis[i].n > 1;
         numeric = s->axis[i].numeric ? i : numeric;
     }
     int fastest = scale >= 0 ? scale : numeric >= 0 ? numeric : last;
@@ -234,7 +234,8 @@ static int check(const struct sweep_asked *a, bool has_plan)
         { "optimizer", "optimizer", t->optimizer.optimizer >= 0, false },
         { "optimizer-form", "optimizer_form", t->optimizer.form >= 0, false }, { "lora", "lora.rank", t->lora > 0, false },
         { "lora-targets", "lora.target_modules", t->targets != NULL, false }, { "base-dtype", "base_dtype", t->base != 0, false },
-        { "memory", "cluster.memory_bytes", q->memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
+        { "memory", "cluster.memory_bytes", q->memory > 0, false },
+        { "host-memory", "cluster.node.memory_bytes", q->host_memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
         { "framework", NULL, q->framework != FRAMEWORK_ANY, false }, { "export-to", NULL, q->export_to >= 0, false },
         { "no-offload", NULL, q->in_place, false }, { "grid", NULL, q->grid, false }, { "no-grid", NULL, q->no_grid, false },
     };
@@ -301,6 +302,7 @@ const char *sweep_value(const struct sweep *s, int64_t i, int a)
 static void fill(const struct sweep *s, const struct plan *p, const struct timing *t, struct sweep_row *out)
 {
     out->gpus = p->cluster.world_size;
+    snprintf(out->gpu, sizeof out->gpu, "%s", p->cluster.gpu.name);
     out->step_s = t->line.step_s;
     out->low_s = t->low_s;
     out->high_s = t->high_s;
@@ -441,11 +443,25 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         model_free(&m);
         return -1;
     }
-    if (!a.grid && !a.no_grid && q.options.dialects == 1ull << DIALECT_MEGATRON)      /* which nobody runs without one */
-        q.options.grid = grid_is_usual(&q.options) ? GRID_BESIDE : GRID_NEXT;
+    search_args_grid(&a, &q.options);
     rc = first_of_answer(s, &q.options, out);
     search_question_free(&q);
     return rc;
+}
+
+/* Efficiency compares numbers of GPUs: it says nothing of other networks, GPU types or batches on as many. */
+static void put_efficiency(struct sweep *s, struct sweep_row *out)
+{
+    bool first = out->each > 0 && !(s->base > 0);
+
+    out->efficiency = -1;
+    if (first) {
+        s->base = out->each;
+        s->base_gpus = out->gpus;
+        memcpy(s->base_gpu, out->gpu, sizeof s->base_gpu);
+    }
+    if (s->scales && out->each > 0 && !strcmp(s->base_gpu, out->gpu) && (first || out->gpus != s->base_gpus))
+        out->efficiency = out->each / s->base;
 }
 
 void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
@@ -465,18 +481,16 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
     }
     if (i % s->axis[s->naxes - 1].n == 0)
         s->base = 0;
-    *out = (struct sweep_row){ .days = -1, .cost = -1 };
+    *out = (struct sweep_row){ .efficiency = -1, .days = -1, .cost = -1 };
     why[0] = '\0';
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = s->has_plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
     fail_restore(before);
     if (rc < 0) {
-        *out = (struct sweep_row){ .state = SWEEP_REFUSED, .days = -1, .cost = -1 };
+        *out = (struct sweep_row){ .state = SWEEP_REFUSED, .efficiency = -1, .days = -1, .cost = -1 };
         snprintf(out->what, sizeof out->what, "%s", why[0] ? why : "cannot be planned");
     }
-    if (out->each > 0 && !(s->base > 0))
-        s->base = out->each;
-    out->efficiency = out->each > 0 ? out->each / s->base : 0;
+    put_efficiency(s, out);
 }
 
 /* ---- columns ---- */

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "model/plan/knob.h"
+#include "model/plan/knob_rules.h"
 #include "model/plan/optimizer_choice.h"
 
 struct walk {
@@ -154,6 +155,11 @@ static bool choose_optimizer(struct walk *w, struct plan *p)
     return rc == 0;
 }
 
+enum kernel_set enumerate_kernels(const struct search_options *o, const struct plan *p)
+{
+    return o->usual_kernels && p->dialect == DIALECT_MEGATRON ? (enum kernel_set)knob_usual_kernels(p) : o->kernels;
+}
+
 static int cell(struct walk *w, enum strategy s, enum dialect d)
 {
     const struct search_options *o = w->o;
@@ -169,7 +175,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
-        p.kernels = o->kernels;
+        p.kernels = enumerate_kernels(o, &p);
         if (!choose_optimizer(w, &p))
             break;
         if (d == DIALECT_TORCH_FSDP1)

@@ -27,6 +27,19 @@ check 'efficiency is tokens/s of a GPU against the first point of the series' "$
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
     awk -F, 'NR > 1 { if ($2 == 1) base = $6 + 0 == 0 ? 0 : $9; e = $9 / base; if (e - $13 > 1e-6 || $13 - e > 1e-6) print $0 }
              END { if (NR != 7) print NR " lines" }' "$tmp/csv")"
+check 'efficiency is of numbers of GPUs alone, and no memory is a number without its unit' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over network=100,3200 --csv "$tmp/csv" >"$tmp/out" 2>&1
+    grep -q efficiency "$tmp/out" && cat "$tmp/out"
+    awk -F, 'NR > 1 && $12 != "" { print "efficiency over networks: " $0 }' "$tmp/csv"
+    "$B/dpxplan" sweep "$tmp/plan.json" --over cluster=8xh100,2x8xh100,8xa100 >"$tmp/out" 2>&1
+    [ "$(grep -c '%$\|% .*%' "$tmp/out")" = 2 ] || cat "$tmp/out"
+    for of in 'sweep --over network=100,400 --metric efficiency' 'eval --set memory=80' 'eval --set host_memory=128' 'eval --host-memory 80' 'sweep --over memory=40,80'; do
+        set -- $of
+        command=$1
+        shift
+        "$B/dpxplan" "$command" "$tmp/plan.json" "$@" >"$tmp/out" 2>&1
+        [ $? = 2 ] && grep -q 'did you mean\|number of GPUs' "$tmp/out" || { echo "$of"; cat "$tmp/out"; }
+    done)"
 check 'a search at each point is the search of that question' "$(
     "$B/dpxplan" sweep --model gpt2 --seq 1k --over cluster=8xh100,8xa100 --global-batch 64 --framework torch --json >"$tmp/out" 2>&1
     "$B/dpxplan" search --model gpt2 --seq 1k --cluster 8xa100 --global-batch 64 --framework torch --json >"$tmp/eval" 2>&1

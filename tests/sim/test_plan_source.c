@@ -131,6 +131,23 @@ static void a_network_is_stated_in_gigabits(void **state)
     plan_free(&q);
 }
 
+/* Keys of a node by their names in a cluster file, and the one that is asked for most by its own. */
+static void a_nodes_keys_are_set_by_name(void **state)
+{
+    static const char *const pairs[] = { "host_memory=128GB", "node.memory_bytes=128GB", "cluster.node.memory_bytes=128000000000" };
+    struct plan q;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(change(FSDP, pairs[i], &q), 0);
+        assert_int_equal(q.cluster.node.memory, 128000000000);
+        plan_free(&q);
+    }
+    assert_int_equal(change(FSDP, "node.dram_gb_per_s=80", &q), 0);
+    assert_close(q.cluster.node.dram, 80e9, 1e-12);
+    plan_free(&q);
+}
+
 static void another_gpu_comes_with_its_memory(void **state)
 {
     (void)state;
@@ -420,6 +437,7 @@ int main(void)
         cmocka_unit_test(another_gpu_keeps_the_power_limit),
         cmocka_unit_test(parts_of_a_cluster_outlast_another_whole),
         cmocka_unit_test(a_network_is_stated_in_gigabits),
+        cmocka_unit_test(a_nodes_keys_are_set_by_name),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),

@@ -334,7 +334,7 @@ def make(name, what, world, model=LLAMA, strategy="zero1", grid=None, precision=
          recompute="none", seq=32, micro_batch=2, layers=0, kernels="megatron-local", ends=(None, None), **options):
     model = dict(copy.deepcopy(model), **({"n_layer" if "n_layer" in model else "num_hidden_layers": layers} if layers else {}))
     options.setdefault("check_for_nan_in_loss_and_grad", False)
-    plan = {"dpx_plan": 1, "model": model, "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "megatron", "kernels": kernels,
+    plan = {"dpx_plan": 1, "model": model, "cluster": f"{max(1, world // 8)}x{min(world, 8)}xh100", "strategy": strategy, "dialect": "megatron", "kernels": kernels,
             "seq": seq, "micro_batch": micro_batch, "accumulation": accumulation, "precision": precision, "reduce_dtype": reduce_dtype,
             "clip": clip, "recompute": recompute, "parallel": dict(grid or {}), "megatron": options}
     return {"name": name, "what": what, "world": world, "plan": plan, "ends": ends}
