@@ -198,7 +198,8 @@ static bool is_text(const char *key)
     const struct knob *k = row_of(key);
 
     return (is_head(key) && !plan_source_is_cluster(key)) || !strcmp(key, "cluster") || !strcmp(key, "cluster.gpu") ||
-           !strcmp(key, "cluster.name") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
+           !strcmp(key, "cluster.name") || !strcmp(key, "cluster.calibration") ||
+           (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
 }
 
 /* "q_proj,v_proj": names of a list; a word that stands for one is itself. */
@@ -273,6 +274,14 @@ static bool is_usual(const struct cluster *c)
            !(u.inter > c->inter);
 }
 
+/* What a user says of a cluster beside its GPUs stays when these change. */
+static void keep_said(const struct cluster *base, struct cluster *out)
+{
+    out->headroom = base->headroom;
+    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    memcpy(out->calibration, base->calibration, sizeof out->calibration);
+}
+
 static int another_gpu(const char *name, const struct cluster *base, struct cluster *out)
 {
     const struct gpu *g = gpu_find(name);
@@ -283,8 +292,7 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
         return fail("gpu: no GPU '%.40s' is known; similar names: %s", name, nearest);
     }
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
-    out->headroom = base->headroom;
-    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    keep_said(base, out);
     return 0;
 }
 
@@ -320,8 +328,7 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
     if (!strcmp(key, "cluster.gpus_per_node") && is_usual(&c) && json_integer_value(value) >= 1 &&
         json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
-        c.headroom = base->headroom;
-        c.power_limit_w = base->power_limit_w;
+        keep_said(base, &c);
     }
     doc = cluster_to_json(&c);
     if (strcmp(key, "cluster.gpu"))
