@@ -38,6 +38,9 @@ static int64_t ns(double s)
     return (int64_t)llround(1e9 * s);
 }
 
+/* Traces do not tell sends from receives: both are one kernel, SendRecv. */
+static uint8_t op_of(enum coll_op op) { return coll_is_message(op) ? COLL_OTHER : (uint8_t)op; }
+
 static void add_entry(struct work_list *l, const struct op *o, const struct ran *ran)
 {
     struct work w = { .start = ns(ran->start), .end = ns(ran->end), .launch = ns(ran->issued), .bytes = -1,
@@ -45,7 +48,7 @@ static void add_entry(struct work_list *l, const struct op *o, const struct ran 
                       .side = o->stream != STREAM_COMPUTE };
 
     if (o->kind == OP_COLL) {
-        w.op = o->u.coll.op;
+        w.op = op_of((enum coll_op)o->u.coll.op);
         w.bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     }
     kineto_work_add(l, &w);
@@ -64,8 +67,8 @@ static void measure_counts(const struct schedules *s, const struct timing *t, st
     m->v[M_STEP] = t->line.step_s;
     for (int i = 0; i < comm.n; i++) {
         const struct comm_line *c = &comm.line[i];
-        m->v[m_coll(c->op, M_CALLS)] += (double)c->count;
-        m->v[m_coll(c->op, M_BYTES)] += (double)c->bytes;
+        m->v[m_coll(op_of(c->op), M_CALLS)] += (double)c->count;
+        m->v[m_coll(op_of(c->op), M_BYTES)] += (double)c->bytes;
     }
 }
 

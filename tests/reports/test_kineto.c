@@ -218,7 +218,7 @@ static void names_of_collectives_are_understood(void **state)
     assert_int_equal(kineto_coll("c10d::allreduce_"), COLL_ALL_REDUCE);
     assert_int_equal(kineto_coll("gloo:all_gather"), COLL_ALL_GATHER);
     assert_int_equal(kineto_coll("_allgather_base"), COLL_ALL_GATHER);
-    assert_int_equal(kineto_coll("all_to_all"), COLL_OTHER);
+    assert_int_equal(kineto_coll("all_to_all"), COLL_ALL_TO_ALL);
     assert_int_equal(kineto_dtype_bytes("c10::BFloat16"), 2);
     assert_int_equal(kineto_dtype_bytes("float"), 4);
     assert_int_equal(kineto_dtype_bytes("TensorList"), 0);
