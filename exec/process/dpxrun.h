@@ -43,6 +43,7 @@ struct predicted {
     struct run        run;              /* of a steady step; n = 0: too many entries to keep */
     double            phase[NRP];
     int64_t           process_bytes;
+    double            as_calibrated_s;  /* the step without the probe just taken, as dpxplan predicts it; NaN: no probe was taken */
 };
 
 /* One sampled step: entries in issue order, as this rank ran them. */

@@ -60,6 +60,25 @@ static int probe_now(struct dpxrun *r)
     return 0;
 }
 
+/* dpxplan has no probe of this moment: what it says of the same plan. */
+static int as_calibrated(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+    struct measured_device then = p->known;     /* borrows all */
+    struct plan here = r->here;
+    struct timing t;
+
+    p->as_calibrated_s = NAN;
+    if (!(p->known.now_s > 0))
+        return 0;
+    then.now_s = 0;
+    here.cluster.measured = &then;
+    if (simulate_plan(&here, &p->e, &t, NULL) < 0)
+        return -1;
+    p->as_calibrated_s = t.line.step_s;
+    return 0;
+}
+
 int dpxrun_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
@@ -72,6 +91,8 @@ int dpxrun_predict(struct dpxrun *r)
     if (r->rank != 0)
         return stages_predict(r) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (evaluate(&r->here, &p->e) < 0 || simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
+        return EXIT_FAILED;
+    if (as_calibrated(r) < 0)
         return EXIT_FAILED;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
     p->phase[RP_EXPOSED] = p->t.line.exposed_s;
