@@ -74,6 +74,7 @@ struct sweep_row {
     double  step_s, low_s, high_s, tokens_per_s, each, mfu;     /* each: tokens/s of a GPU */
     double  efficiency;                 /* each / that of the series' first point that fits */
     double  days, cost;                 /* below 0: not asked */
+    char    decides[64];                /* what does not fit though `bytes` are available: "reserves 80.50 GiB of 77.77 GiB"; "": nothing */
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
 };
 
