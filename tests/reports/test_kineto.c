@@ -293,6 +293,30 @@ static void plans_have_the_calls_bytes_and_prefetch_of_real_runs(void **state)
     check_plan(GOLDEN "ddp.json.gz", GOLDEN "plan_ddp.json");
 }
 
+/* Of a model that ranks share: tensor and sequence parallelism over 2, FSDP2 over 2.  gloo's all-gathers of functional collectives
+ * do not say their bytes. */
+static void a_real_rank_of_four_moves_what_its_plan_says(void **state)
+{
+    struct kineto_plan p;
+    struct kineto k;
+
+    (void)state;
+    assert_int_equal(kineto_load(GOLDEN "tensor_rank3.json.gz", &k), 0);
+    assert_int_equal(k.info.rank, 3);
+    assert_int_equal(kineto_plan_load(GOLDEN "plan_tensor.json", NULL, &k.info, &p), 0);
+    assert_string_equal(p.rank, "rank 3");
+    for (int op = 0; op < KINETO_COLLS; op++) {
+        assert_close(p.m.v[m_coll(op, M_CALLS)], k.median.v[m_coll(op, M_CALLS)], 0);
+        if (op != COLL_ALL_GATHER)
+            assert_close(p.m.v[m_coll(op, M_BYTES)], k.median.v[m_coll(op, M_BYTES)], 0);
+    }
+    /* A norm's gradient on each of 5; in and out of attention and MLP of 2 blocks, logits, and FSDP's. */
+    assert_close(k.median.v[m_coll(COLL_ALL_REDUCE, M_CALLS)], 5, 0);
+    assert_close(k.median.v[m_coll(COLL_ALL_GATHER, M_CALLS)], 16, 0);
+    assert_close(k.median.v[m_coll(COLL_REDUCE_SCATTER, M_CALLS)], 13, 0);
+    kineto_free(&k);
+}
+
 static void what_differs_is_said(void **state)
 {
     char notes[NOTES][NOTE_SIZE];
@@ -478,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_real_fsdp2_run_moves_what_fsdp2_says),
         cmocka_unit_test(a_real_ddp_run_reduces_every_gradient_once),
         cmocka_unit_test(plans_have_the_calls_bytes_and_prefetch_of_real_runs),
+        cmocka_unit_test(a_real_rank_of_four_moves_what_its_plan_says),
         cmocka_unit_test(what_differs_is_said),
         cmocka_unit_test(the_json_document_has_both_sides),
         cmocka_unit_test(the_table_shows_both_sides),
