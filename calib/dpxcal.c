@@ -386,10 +386,8 @@ static int measure(struct cal *c)
         return EXIT_FAILED;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
         return EXIT_FAILED;
-    if (access(db_path(c->b.db), F_OK) < 0) {
-        fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db));
-        return EXIT_FAILED;
-    }
+    if (access(db_path(c->b.db), F_OK) < 0)
+        return fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db)), EXIT_FAILED;
     printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` lists what is known\n",
            c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
            c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
@@ -606,8 +604,7 @@ static int import_portable(struct db *db, const char *path, const char *cluster,
 
     if (taken < 0)
         return -1;
-    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known,
-           known == 1 ? "was" : "were");
+    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known, known == 1 ? "was" : "were");
     return 0;
 }
 
@@ -616,12 +613,10 @@ enum { IMPORT_OWN, IMPORT_NCCL, IMPORT_KINETO };
 /* What the first word says that the files are. */
 static int import_format(char *const *files, int n)
 {
-    return n > 0 && !strcmp(files[0], "nccl-tests") ? IMPORT_NCCL
-         : n > 0 && !strcmp(files[0], "kineto") ? IMPORT_KINETO : IMPORT_OWN;
+    return n < 1 ? IMPORT_OWN : !strcmp(files[0], "nccl-tests") ? IMPORT_NCCL : !strcmp(files[0], "kineto") ? IMPORT_KINETO : IMPORT_OWN;
 }
 
-static int import_files(const char *path, const struct import_nccl *how, const struct import_kineto *traced, char **files,
-                        int n)
+static int import_files(const char *path, const struct import_nccl *how, const struct import_kineto *traced, char **files, int n)
 {
     int format = import_format(files, n), rc = 0;
     bool refused = false;
