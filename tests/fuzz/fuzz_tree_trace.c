@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "calib/import/kineto_match.h"
+#include "model/memory/evaluate.h"
 #include "reports/kineto/kineto_print.h"
 
 const char *const fuzz_words[] = {
@@ -33,7 +34,7 @@ static const struct kineto_plan *plan(void)
 
     if (!p.strategy) {
         setenv("XDG_DATA_HOME", "/nonexistent", 1);
-        must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &p) == 0);    /* ends a capture */
+        must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &(struct trace_info){ .rank = -1, .world_size = -1 }, &p) == 0);    /* ends a capture */
     }
     return &p;
 }
