@@ -212,7 +212,7 @@ $(call room, sim/clock,             base model/cluster model/plan model/program 
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
-$(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
+$(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/lower calib/store calib/trace)
 $(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
@@ -224,7 +224,7 @@ $(call room, exec/train,            base model/arch model/cluster model/plan mod
 $(call room, exec/process,          base model/arch model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
-$(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store calib/trace)
+$(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock calib/store calib/trace)
 
 # With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
 instead  := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))

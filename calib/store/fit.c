@@ -33,9 +33,9 @@ struct rows { struct row *r; int n; struct texts *texts; };
 
 /* ---- reading ---- */
 
-/* The machine that is meant: of this host's processor, this host before others, then the one that
+/* The machine that is meant: by its name, or of this host's processor; this host before others, then the one that
  * was calibrated last.  0: none. */
-static int find_machine(struct db *db, const char *device, const char *cpu, int64_t *id, int64_t *cores,
+static int find_machine(struct db *db, const struct fit_want *w, const char *cpu, int64_t *id, int64_t *cores,
                         struct texts **t, const char **host)
 {
     char here[256] = "";
@@ -43,11 +43,12 @@ static int find_machine(struct db *db, const char *device, const char *cpu, int6
 
     gethostname(here, sizeof here - 1);
     query_open(&q, db, "SELECT m.id, m.cores, m.host FROM machine m JOIN calibration c ON c.machine = m.id"
-                       " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2)"
-                       " ORDER BY m.host = ?3 DESC, c.started DESC LIMIT 1");
-    query_put_text(&q, device);
-    query_put_text(&q, cpu);
+                       " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2 OR m.host = ?4) AND (?4 IS NULL OR m.host = ?4)"
+                       " ORDER BY m.host = ?3 DESC, m.cpu IS ?2 DESC, c.started DESC LIMIT 1");
+    query_put_text(&q, w->device ? w->device : "cpu");
+    query_put_text(&q, w->device ? NULL : cpu);
     query_put_text(&q, here);
+    query_put_text(&q, w->machine);
     *id = 0;
     if (query_row(&q)) {
         *id = query_get_int(&q);
@@ -611,8 +612,7 @@ static int read_machine(struct db *db, const struct fit_want *w, const char *cpu
     int64_t machine;
     const char *host = "";
 
-    if (find_machine(db, w->device ? w->device : "cpu", w->device ? NULL : cpu, &machine, &out->cores,
-                     &rows->texts, &host) < 0)
+    if (find_machine(db, w, cpu, &machine, &out->cores, &rows->texts, &host) < 0)
         return -1;
     if (machine == 0)
         return 0;

@@ -10,7 +10,7 @@
 /* `path` NULL: the usual database.  `must`: a named one must be readable; else a database need not
  * exist and, unreadable, only costs a warning.  1: cluster->measured points to *out, which is to be freed after the
  * last use (measured_device_free); 0: nothing fits these machines, this precision and number of
- * ranks; -1 with the reason reported.
+ * ranks; -1 with the reason reported, also where several could be meant or the one that is named is not there.
  *
  * Where the usual database knows nothing of a type of GPU, what came with dpx stands in (kept.h), for plans of
  * dpx's own kernels.

@@ -433,8 +433,8 @@ static int all(struct dpxrun *r)
 
     if (status != EXIT_DONE)
         return status;
-    if (dpxrun_predict(r) < 0)
-        return EXIT_FAILED;
+    if ((status = dpxrun_predict(r)) != EXIT_DONE)
+        return status;
     if (r->o.comm != COMM_NULL && (status = refuse_short_host(r)) != EXIT_DONE)
         return status;
     struct train_args a = train_args(r);

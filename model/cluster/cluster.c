@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/notes.h"
 #include "base/opts.h"
+#include "base/printable.h"
 #include "base/size.h"
 
 #define GBIT (1e9 / 8)
@@ -421,7 +422,19 @@ static int unknown(const char *spec)
                 shown(spec).s, near ? "; did you mean " : "", near ? near : "", nearest);
 }
 
-int cluster_load(const char *spec, struct cluster *out)
+bool cluster_has_own_name(const struct cluster *c)
+{
+    char said[256];
+    struct cluster any;
+    bool host = !strcasecmp(c->name, "localhost") || !strncasecmp(c->name, "localhost:", 10);
+    struct fail_sink before = fail_divert(said, sizeof said);
+    int of_type = host ? 0 : load_named(c->name, &any);         /* 1: it is no such word */
+
+    fail_restore(before);
+    return c->name[0] && of_type == 1;
+}
+
+static int load_uncalibrated(const char *spec, struct cluster *out)
 {
     int rc;
 
@@ -432,4 +445,30 @@ int cluster_load(const char *spec, struct cluster *out)
     if (rc == 0)
         snprintf(out->name, sizeof out->name, "%.63s", spec);
     return rc;
+}
+
+/* What follows the last @, unless that is part of a file's path; NULL: nothing. */
+static const char *calibration_in(const char *spec)
+{
+    const char *at = strrchr(spec, '@');
+    struct stat st;
+
+    return at && !strchr(at, '/') && stat(spec, &st) < 0 ? at : NULL;
+}
+
+int cluster_load(const char *spec, struct cluster *out)
+{
+    const char *at = calibration_in(spec);
+    char before[4096];
+
+    if (!at)
+        return load_uncalibrated(spec, out);
+    if (!at[1] || strlen(at + 1) >= sizeof out->calibration || !printable(at + 1) || at - spec >= (int)sizeof before)
+        return fail("cluster '%s': the name of a calibration must follow the @, at most %zu characters", shown(spec).s,
+                    sizeof out->calibration - 1);
+    snprintf(before, sizeof before, "%.*s", (int)(at - spec), spec);
+    if (load_uncalibrated(before, out) < 0)
+        return -1;
+    snprintf(out->calibration, sizeof out->calibration, "%s", at + 1);
+    return 0;
 }

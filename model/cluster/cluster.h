@@ -8,6 +8,7 @@
 #ifndef DPX_CLUSTER_H
 #define DPX_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,6 +66,8 @@ struct gpu {
 
 struct cluster {
     char       name[64];            /* as given: "4x8xh100", "localhost:4", a file's name */
+    char       calibration[80];     /* whose measurements predictions rest on, by name; CLUSTER_UNCALIBRATED: no one's;
+                                     * "": as calib/store/belongs.h says */
     int64_t    nodes, gpus_per_node, world_size;
     struct gpu gpu;
     double     intra;               /* link between GPUs of a node, bytes/s per direction */
@@ -84,9 +87,13 @@ struct cluster {
     const struct measured_device *measured;
 };
 
+/* No measurements, in struct cluster's calibration. */
+#define CLUSTER_UNCALIBRATED "none"
+
 /* `4x8xh100`, `8xh100`, a GPU name (one GPU), a built-in cluster name (`dgx-h100`; four
  * of them: `4xdgx-h100`), a JSON file, `localhost`, `localhost:4`.  Case does not matter.
  * More GPUs than a node of that type has are refused, with the shape that was probably meant.
+ * Behind each of them `@NAME` may say whose calibration is meant (`4x8xh100@atlas`).
  * 0, or -1 with the reason reported. */
 int cluster_load(const char *spec, struct cluster *out);
 
@@ -95,6 +102,9 @@ int cluster_load(const char *spec, struct cluster *out);
  * Unknown keys, zero or NaN bandwidth, nodes*gpus_per_node != world_size and so
  * on are refused with the field named. */
 int cluster_from_json(const json_t *j, const char *where, struct cluster *out);
+
+/* Is its name more than a number of GPUs, a built-in cluster or ranks of this host? */
+bool cluster_has_own_name(const struct cluster *c);
 
 /* Complete description that cluster_from_json() reads back (new reference). */
 json_t *cluster_to_json(const struct cluster *c);

@@ -58,18 +58,6 @@ static int check_model(const struct plan *p)
     return 0;
 }
 
-int can_run_parallel(const struct plan *p, const char *who)
-{
-    const struct parallel_options *of = &p->parallel;
-    const char *key = of->pipeline > 1 ? "pipeline" : of->tensor > 1 ? "tensor" : "context";
-    int64_t degree = of->pipeline > 1 ? of->pipeline : of->tensor > 1 ? of->tensor : of->context;
-
-    if (plan_is_data_parallel(p))
-        return 0;
-    return fail("parallel.%s %" PRId64 ": %s knows plans whose ranks all have the whole model and whole samples; tensor, context"
-                " and pipeline parallelism are planned only (dpxplan)", key, degree, who);
-}
-
 /* By our own kernels, hence in the dialect that plans them. */
 static int check_tensor(const struct plan *p)
 {

@@ -210,7 +210,8 @@ static bool is_text(const char *key)
     const struct knob *k = row_of(key);
 
     return (is_head(key) && !plan_source_is_cluster(key)) || !strcmp(key, "cluster") || !strcmp(key, "cluster.gpu") ||
-           !strcmp(key, "cluster.name") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
+           !strcmp(key, "cluster.name") || !strcmp(key, "cluster.calibration") ||
+           (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
 }
 
 /* "q_proj,v_proj": names of a list; a word that stands for one is itself. */
@@ -285,6 +286,14 @@ static bool is_usual(const struct cluster *c)
            !(u.inter > c->inter);
 }
 
+/* What a user says of a cluster beside its GPUs stays when these change. */
+static void keep_said(const struct cluster *base, struct cluster *out)
+{
+    out->headroom = base->headroom;
+    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    memcpy(out->calibration, base->calibration, sizeof out->calibration);
+}
+
 static int another_gpu(const char *name, const struct cluster *base, struct cluster *out)
 {
     const struct gpu *g = gpu_find(name);
@@ -297,8 +306,7 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
     if (cluster_node_check(g, base->nodes, base->gpus_per_node, "gpu") < 0)
         return -1;
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
-    out->headroom = base->headroom;
-    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    keep_said(base, out);
     return 0;
 }
 
@@ -336,8 +344,7 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
         if (cluster_node_check(&base->gpu, base->nodes, json_integer_value(value), "gpus_per_node") < 0)
             return json_decref(value), -1;
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
-        c.headroom = base->headroom;
-        c.power_limit_w = base->power_limit_w;
+        keep_said(base, &c);
     }
     doc = cluster_to_json(&c);
     if (strcmp(key, "cluster.gpu"))

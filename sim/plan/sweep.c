@@ -317,6 +317,21 @@ static void fill(const struct sweep *s, const struct plan *p, const struct timin
     }
 }
 
+/* What is allocated is in the table; where that is not too much, what is. */
+static void decided_by(const struct evaluation *e, struct sweep_row *out)
+{
+    int space = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
+
+    if (e->m.fits || e->m.needed > e->m.available)
+        return;
+    if (space < 0)
+        snprintf(out->decides, sizeof out->decides, "reserves %s of %s", size_text(e->reserved.reserved_peak).s,
+                 size_text(e->reserved.limit).s);
+    else
+        snprintf(out->decides, sizeof out->decides, "needs %s of %s of %s", size_text(e->m.spaces.of[space].peak).s,
+                 size_text(e->m.spaces.of[space].available).s, space_name((enum space)space));
+}
+
 /* 0, or -1 reported. */
 static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row *out)
 {
@@ -331,6 +346,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     out->bytes = e.m.needed;
     out->available = e.m.available;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
+    decided_by(&e, out);
     if (e.m.fits && (rc = simulate_plan(p, &e, &t, NULL)) == 0)
         fill(s, p, &t, out);
     evaluation_free(&e);

@@ -79,6 +79,7 @@ struct sweep_row {
     double  efficiency;                 /* each / that of the series' first point that fits, on another number of GPUs of that type; below 0: none */
     char    gpu[32];                    /* the type */
     double  days, cost;                 /* below 0: not asked */
+    char    decides[64];                /* what does not fit though `bytes` are available: "reserves 80.50 GiB of 77.77 GiB"; "": nothing */
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
 };
 

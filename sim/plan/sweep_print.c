@@ -68,7 +68,8 @@ void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r
         fprintf(to, " %12s", number_text(r->cost, "%.0f").s);
     fprintf(to, "  %s", r->what);
     if (r->state == SWEEP_TIGHT || r->state == SWEEP_NO)
-        fprintf(to, "%s, %s%s", terminal_ink(to, ink), sweep_state_name(r->state), terminal_ink(to, TERMINAL_PLAIN));
+        fprintf(to, "%s, %s%s%s%s", terminal_ink(to, ink), sweep_state_name(r->state), r->decides[0] ? ": " : "", r->decides,
+                terminal_ink(to, TERMINAL_PLAIN));
     fputc('\n', to);
     if (terminal_colour(to))
         fflush(to);
@@ -180,9 +181,9 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
-    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
-                     "verdict", sweep_state_name(r->state), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
+                     "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
                      "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
                      "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
                      "memory_bytes", there ? json_integer(r->bytes) : json_null(),

@@ -168,7 +168,7 @@ static void one_gpu_is_measured_through(void **state)
     (void)state;
     record("one.db", "one.json");
     evaluate_on("1xh200", in_scratch("none.db"), &before);
-    evaluate_on("1xh200", in_scratch("one.db"), &now);
+    evaluate_on("1xh200@gpubox", in_scratch("one.db"), &now);
     assert_false(before.measured);
     assert_int_equal(before.t.basis, BASIS_PUBLISHED);
     assert_true(now.measured);
@@ -186,8 +186,8 @@ static void what_one_gpu_cannot_measure_stays_published(void **state)
 
     (void)state;
     record("eight.db", "eight.json");
-    evaluate_on("1xh200", in_scratch("eight.db"), &one);
-    evaluate_on("8xh200", in_scratch("eight.db"), &eight);
+    evaluate_on("1xh200@gpubox", in_scratch("eight.db"), &one);
+    evaluate_on("8xh200@gpubox", in_scratch("eight.db"), &eight);
     assert_true(eight.measured);
     assert_int_equal(eight.t.basis, BASIS_PUBLISHED);
     assert_true(misses(&eight, "all_reduce"));
@@ -210,8 +210,8 @@ static void an_export_taken_in_says_the_same(void **state)
     db = db_open(in_scratch("to.db"));
     assert_int_equal(portable_import(db, in_scratch("h200.json"), &known, &refused), 1);
     db_close(db);
-    evaluate_on("2xh200", in_scratch("from.db"), &from);
-    evaluate_on("2xh200", in_scratch("to.db"), &to);
+    evaluate_on("2xh200@gpubox", in_scratch("from.db"), &from);
+    evaluate_on("2xh200@gpubox", in_scratch("to.db"), &to);
     assert_close(to.t.line.step_s, from.t.line.step_s, 1e-12);
     assert_int_equal(to.t.basis, from.t.basis);
 }
@@ -241,7 +241,7 @@ static void what_is_kept_stands_in_for_a_database(void **state)
     record("kept.db", "export.json");
     snprintf(folder, sizeof folder, "%s", in_scratch("kept"));
     keep("kept.db", folder, "h200");
-    evaluate_on("1xh200", in_scratch("kept.db"), &own);
+    evaluate_on("1xh200@gpubox", in_scratch("kept.db"), &own);
     setenv("XDG_DATA_HOME", in_scratch("nowhere"), 1);
     setenv("DPX_MEASURED", folder, 1);
     assert_true(kept_find("h200", path, sizeof path));

@@ -63,11 +63,11 @@ check 'options that would say nothing are refused' "$(
 check 'more passes of a rank than a schedule has events for are refused' "$(
     refused 'at most 1536 micro-steps' "$B/dpxplan" eval $plan --set accumulation=1540 parallel.pipeline_schedule=interleaved
     refused 'at most 3072 micro-steps' "$B/dpxplan" eval $plan --set accumulation=3073)"
-check 'what dpxrun, dpxreport and dpxcal do not take of it is refused by name' "$(
+check 'what dpxrun does not take of it is refused by name, and a trace of other ranks' "$(
     sed 's/"parallel".*/"parallel": { "tensor": 2 } }/' $plan >"$tmp/tensor.json"
     refused 'parallel.tensor 2: dpxrun' "$B/dpxrun" "$tmp/tensor.json"
     sed 's/"parallel".*/"parallel": { "context": 2 } }/' $plan >"$tmp/context.json"
     refused 'parallel.context 2: dpxrun' "$B/dpxrun" "$tmp/context.json"
-    refused 'parallel.pipeline 4: dpxreport' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --plan $plan -o "$tmp/report"
-    refused 'parallel.pipeline 4: dpxcal' "$B/dpxcal" import kineto tests/golden/kineto/ddp.json.gz --plan $plan --db "$tmp/x.db")"
+    refused 'the trace is of 2 ranks and the plan of' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --plan $plan -o "$tmp/report"
+    refused 'no kernels of a GPU in it' "$B/dpxcal" import kineto tests/golden/kineto/ddp.json.gz --plan $plan --db "$tmp/x.db")"
 finish
