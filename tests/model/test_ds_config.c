@@ -146,8 +146,66 @@ static void auto_values_come_from_the_hidden_size(void **state)
     assert_int_equal(p.accumulation, 1);
     assert_true(noted(&n, "--micro-batch"));
     assert_true(noted(&n, "bf16.enabled"));
-    refuses("{'train_batch_size':8,'zero_optimization':{'stage':3,'sub_group_size':'auto'}}",
-            "sub_group_size");
+    n.n = 0;                    /* of other keys nothing is filled in, and DeepSpeed drops "auto" */
+    assert_int_equal(import("{'train_batch_size':8,'zero_optimization':{'stage':3,'sub_group_size':'auto','max_live_parameters':'auto',"
+                            "'prefetch_bucket_size':'auto'}}", &p, &n), 0);
+    assert_int_equal(p.ds.sub_group_size, 1000000000);
+    assert_int_equal(p.ds.stage3_max_live_parameters, 1000000000);
+    assert_int_equal(p.ds.stage3_prefetch_bucket_size, 50000000);
+    assert_true(noted(&n, "sub_group_size is \"auto\"") && noted(&n, "prefetch_bucket_size is \"auto\""));
+}
+
+/* A configuration with one key of a section set; its plan, or what it is refused with (without the key's name). */
+static json_t *plan_with(const char *section, const char *key, const json_t *value, int *nnotes)
+{
+    static const char *const stages[] = { "zero_optimization", "tensor_parallel" };
+    struct notes notes = { 0 };
+    struct plan p = { .model = gpt2, .cluster = eight, .seq = 1024 };
+    json_t *of[2] = { json_pack("{s:i}", "stage", 3), json_object() }, *doc, *out;
+
+    for (int i = 0; i < 2 && key; i++)
+        if (!strcmp(section, stages[i]))
+            json_object_set(of[i], key, (json_t *)(uintptr_t)value);
+    doc = json_pack("{s:i, s:o, s:o}", "train_batch_size", 8, stages[0], of[0], stages[1], of[1]);
+    fail_capture(said, sizeof said);
+    bool taken = ds_config_read(doc, "ds.json", &p, &notes) == 0;
+    fail_capture(NULL, 0);
+    out = taken ? plan_to_json(&p) : json_string(strrchr(said, ':'));
+    *nnotes = notes.n;
+    json_decref(doc);
+    return out;
+}
+
+/* tests/golden/deepspeed/names.json: all fields of DeepSpeed's models that have an alias, as its installed source lists them. */
+static void a_field_with_two_names_is_read_by_both(void **state)
+{
+    (void)state;
+    json_t *doc = json_load_file("tests/golden/deepspeed/names.json", 0, NULL), *rows = json_object_get(doc, "rows"), *row;
+    size_t i;
+    int changed = 0, n, m;
+    json_t *plain = plan_with("", NULL, NULL, &n);
+
+    assert_int_equal(json_array_size(rows), 11);
+    json_array_foreach(rows, i, row) {
+        const char *section = json_string_value(json_object_get(row, "section")), *field = json_string_value(json_object_get(row, "field"));
+        const char *alias = json_string_value(json_object_get(row, "alias"));
+        const json_t *usual = json_object_get(row, "default");
+        json_t *value = json_is_integer(usual) ? json_integer(json_integer_value(usual) > 0 ? json_integer_value(usual) / 2 : 7)
+                      : json_is_null(usual) ? json_object() : json_boolean(!json_is_true(usual));
+        json_t *a = plan_with(section, alias, value, &n), *b = plan_with(section, field, value, &m);
+        if (!json_equal(a, b) || n != m || n != 0)
+            fail_msg("%s.%s and %s are not alike, or noted (%d and %d notes): %s", section, field, alias, n, m, said);
+        changed += json_is_object(a) && !json_equal(a, plain);
+        char both[256];
+        snprintf(both, sizeof both, "{'train_batch_size':8,'%s':{'%s':1,'%s':1}}", section, field, alias);
+        refuses(both, "DeepSpeed refuses it beside");
+        json_decref(value);
+        json_decref(a);
+        json_decref(b);
+    }
+    assert_int_equal(changed, 7);           /* not: saving, the granularity (refused), AutoTP's two (of inference) */
+    json_decref(plain);
+    json_decref(doc);
 }
 
 static void the_command_line_fills_in_auto(void **state)
@@ -414,6 +472,7 @@ int main(void)
         cmocka_unit_test(a_usual_config_becomes_its_plan),
         cmocka_unit_test(stages_and_their_defaults),
         cmocka_unit_test(auto_values_come_from_the_hidden_size),
+        cmocka_unit_test(a_field_with_two_names_is_read_by_both),
         cmocka_unit_test(the_command_line_fills_in_auto),
         cmocka_unit_test(batch_sizes_must_agree),
         cmocka_unit_test(what_plans_lack_is_refused_by_name),
