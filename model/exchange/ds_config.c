@@ -650,6 +650,10 @@ static int read_aliased(const json_t *config, const char *where, struct plan *p,
         || read_version(&in, config) < 0 || ds_removed_check(config, where, p) < 0)
         return -1;
     plan_defaults(p, p->strategy, DIALECT_DEEPSPEED, t);
+    if (p->strategy == STRAT_ZERO3 && ds_names_has_auto(config)) {
+        p->ds.zero_init = true;
+        notes_add(notes, "\"auto\" is filled in by transformers or accelerate, under which from_pretrained() works under zero.Init");
+    }
     if (is_auto(json_object_get(config, "gradient_clipping"))) {
         p->clip = 1;            /* TrainingArguments.max_grad_norm */
         notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");

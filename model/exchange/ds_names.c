@@ -1,6 +1,7 @@
 /* ds_names.c -- see ds_names.h. */
 #include "model/exchange/ds_names.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -20,21 +21,38 @@ static const struct name { const char *section, *field, *alias; } names[] = {
     { "tensor_parallel", "replace_with_kernel_inject", "kernel_inject" },
 };
 
+static bool is_auto(const json_t *v)
+{
+    const char *word = json_string_value(v);
+
+    return word && !strcmp(word, "auto");
+}
+
 static int to_alias(json_t *section, const struct name *n, const char *where, struct notes *notes)
 {
     json_t *v = json_object_get(section, n->field);
-    const char *word = json_string_value(v);
 
     if (!v)
         return 0;
     if (json_object_get(section, n->alias))
         return fail("%s: %s.%s: DeepSpeed refuses it beside %s, its other name", where, n->section, n->field, n->alias);
-    if (word && !strcmp(word, "auto"))
+    if (is_auto(v))
         notes_add(notes, "%s.%s is \"auto\", which is filled in for %s alone: DeepSpeed's default", n->section, n->field, n->alias);
     else
         json_object_set(section, n->alias, v);
     json_object_del(section, n->field);
     return 0;
+}
+
+bool ds_names_has_auto(const json_t *config)
+{
+    const char *key;
+    json_t *v;
+    bool found = is_auto(config);
+
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        found |= strcmp(key, "optimizer") && strcmp(key, "scheduler") && ds_names_has_auto(v);
+    return found;
 }
 
 json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *notes)

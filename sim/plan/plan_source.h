@@ -5,9 +5,13 @@
  *     if (plan_source_read("plan.json", &set, &p) < 0)
  *         return 2;
  *
- * A change keeps what the plan chose and lets defaults follow: with another strategy, dialect, precision or number
- * of nodes, keys that hold their default take the new one.  Keys that the new strategy or dialect has not are left out, and
- * said in one line; where the changes themselves name one it is refused.
+ * A change keeps what the plan's file says, whatever it changes beside that, and lets the rest follow: with another precision or number of
+ * nodes, keys that hold their default take the new one.  Of a file that says everything (dpx wrote it, with its defaults) those that hold
+ * their default follow as well, but for what another framework_version has another default of.  With another strategy or dialect all that
+ * hold their default follow but numbers of the training (clip, dropout) that the file says.  Keys that the new strategy or dialect has not
+ * are left out, and said in one line; where the changes themselves name one it is refused.
+ *
+ * A plan that is refused is changed as it is written: it may be accepted then.
  *
  * Keys are those of plan.json ("fsdp.reshard_after_forward", "cluster.inter.gb_per_s") and
  *     nodes, gpus_per_node, gpu   the cluster's shape; another GPU type comes with its usual node and network
@@ -41,9 +45,6 @@ json_t *plan_source_brief(const struct plan *p);
 
 /* The key of "KEY=VALUE" as plan.json calls it, in `key`; the value. */
 const char *plan_source_split(const char *pair, char *key, size_t size);
-
-/* Does a change of this key change the cluster? */
-bool plan_source_is_cluster(const char *key);
 
 /* 0, or -1 with an unknown key refused and the nearest named. */
 int plan_source_check_key(const char *key);

@@ -11,6 +11,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_value.h"
 #include "sim/search/grid.h"
 #include "sim/search/ranking.h"
 
@@ -133,7 +134,7 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
 {
     if (plan_source_check_key(key) < 0)
         return -1;
-    if (s->has_plan || plan_source_is_cluster(key))
+    if (s->has_plan || plan_value_is_cluster(key))
         return 0;
     for (size_t i = 0; i < sizeof searched / sizeof *searched; i++)
         if (!strcmp(key, searched[i]))
@@ -149,7 +150,7 @@ static int check_alone(const struct sweep *s, const struct opt_pairs *over, int 
         plan_source_split(over->at[i], other, sizeof other);
         if (!strcmp(other, key))
             return fail("--over %s: it is an axis twice; give all values in one: %s=1,2,4", s->axis[last].key, s->axis[last].key);
-        if (plan_source_is_cluster(key) && plan_source_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
+        if (plan_value_is_cluster(key) && plan_value_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
             return fail("--over %s beside --over %s: a cluster says both; vary one of them", s->axis[i].key, s->axis[last].key);
     }
     return 0;
@@ -426,14 +427,14 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         if (!strcmp(key, "cluster")) {
             a.cluster = text;
             a.cluster_doc = NULL;
-        } else if (!plan_source_is_cluster(key))
+        } else if (!plan_value_is_cluster(key))
             rc = ask(&a, key, text);
     }
     if (rc < 0 || search_cluster_load(a.cluster, a.cluster_doc, &c) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         plan_source_split(pairs[i], key, sizeof key);
-        if (plan_source_is_cluster(key) && strcmp(key, "cluster"))
+        if (plan_value_is_cluster(key) && strcmp(key, "cluster"))
             rc = plan_source_cluster(&c, pairs[i], &c);
     }
     if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)

@@ -280,9 +280,9 @@ check 'search takes plans of the optimizer asked for alone, and names the strate
 
 check 'search keeps the form asked for, and what has none falls away' "$(
     for form in loop fused; do
-        "$B/dpxplan" search --model llama-3.1-8b --cluster 8xl40s --seq 1024 --global-batch 8 --strategy fsdp,zero3 --optimizer-form "$form" --no-grid --top 2 >"$tmp/said" 2>&1
+        "$B/dpxplan" search --model llama-3.1-8b --cluster 8xl40s --seq 1024 --global-batch 8 --strategy fsdp,dp --optimizer-form "$form" --no-grid --top 2 >"$tmp/said" 2>&1
         says "fsdp torch .*AdamW $form"
-        says '^left out: .*zero3 deepspeed.*: optimizer_form: its optimizer has one form'
+        says '^left out: .*dp torch.*: optimizer_form: its optimizer has one form'
         grep ' exposed ' "$tmp/said" | grep -v "AdamW $form"
     done
     "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy fsdp --dialect torch --optimizer sgd --optimizer-form fused --no-grid \
