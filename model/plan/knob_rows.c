@@ -458,7 +458,7 @@ static const struct knob rows[] = {
       .cells = DS3, ZERO, .about = "several parameters are fetched by all-reduce of a zeroed buffer" },
     { "deepspeed", "stage3_allgather_sequential", BOOL(ds.stage3_allgather_sequential, false), .cells = DS3, ZERO,
       .about = "parameters are gathered one by one" },
-    { "deepspeed", "zero_init", BOOL(ds.zero_init, false), .cells = DS3, OURS,
+    { "deepspeed", "zero_init", BOOL(ds.zero_init, false), .cells = DS3, OURS, ACCELERATE_DS("zero3_init_flag"),
       .about = "built under zero.Init, as from_pretrained() of transformers' recipes; false: whole on every rank at first, if a GPU holds it" },
     { "deepspeed", "zero_hpz_partition_size", INT(ds.zero_hpz_partition_size, 1, ANY, 1), .cells = DS3, ZERO,
       TRY(10, hpz), .label = ", hpZ %g", .about = "ZeRO++: ranks that keep a second copy of the parameters, of which they gather; 1: none" },

@@ -394,6 +394,44 @@ static void export_then_import_is_the_same_plan(void **state)
     }
 }
 
+/* The Trainer and accelerate put the script's numbers in the place of "auto"; a number of ours, or none, would be DeepSpeed's 1e-3. */
+static void an_export_leaves_the_learning_rate_to_the_script(void **state)
+{
+    static const char *const trained[] = { "lr", "betas", "eps", "weight_decay" };
+
+    (void)state;
+    for (int form = 0; form < NOPTIMIZER_FORM; form++) {
+        struct plan p = { .model = gpt2, .cluster = eight, .seq = 64, .micro_batch = 1 }, q = { .model = gpt2, .cluster = eight, .seq = 64 };
+        plan_defaults(&p, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+        p.optimizer_form = (enum optimizer_form)form;
+        json_t *doc = ds_config_export(&p), *params = json_object_get(json_object_get(doc, "optimizer"), "params");
+        for (int i = 0; i < 4; i++)
+            assert_string_equal(json_string_value(json_object_get(params, trained[i])), "auto");
+        assert_true(json_is_true(json_object_get(params, "torch_adam")) == (form != OPTIMIZER_FUSED));
+        assert_int_equal(ds_config_read(doc, "ds.json", &q, NULL), 0);
+        assert_int_equal(q.optimizer_form, form);
+        json_decref(doc);
+    }
+}
+
+/* "auto" is the Trainer's, whose from_pretrained() works under zero.Init; of the optimizer's numbers it is what dpx exports. */
+static void auto_says_that_transformers_builds_the_model(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3,'reduce_bucket_size':'auto'}}", &p);
+    assert_true(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':2,'reduce_bucket_size':'auto'}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3},'optimizer':{'type':'AdamW','params':{'lr':'auto'}}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3},'dpx':{'zero_init':true}}", &p);
+    assert_true(p.ds.zero_init);
+}
+
 static void only_deepspeeds_plans_are_exported(void **state)
 {
     (void)state;
@@ -480,6 +518,8 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_noted),
         cmocka_unit_test(a_disk_without_a_folder_is_not_exported),
         cmocka_unit_test(export_then_import_is_the_same_plan),
+        cmocka_unit_test(an_export_leaves_the_learning_rate_to_the_script),
+        cmocka_unit_test(auto_says_that_transformers_builds_the_model),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),
         cmocka_unit_test(deepspeed_0_19_8_refuses_the_keys_that_it_removed),
         cmocka_unit_test(what_0_19_8_brought_is_read),
