@@ -147,6 +147,26 @@ static void torchtitan_gets_a_grid(void **state)
     refused("accelerate", "parallel.tensor");
 }
 
+/* What a tool leaves no choice of is set, so that the plan can be exported; what was asked for is refused all the same. */
+static void what_a_tool_fixes_is_settled(void **state)
+{
+    (void)state;
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    assert_false(export_can(&p, "torchtitan"));             /* dropout 0.1 of the model's config */
+    export_settle(&p, "torchtitan");
+    assert_true(p.dropout < 1e-9 && export_can(&p, "torchtitan"));
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    assert_false(export_can(&p, "accelerate"));             /* gradients in fp32, FSDP2's own */
+    export_settle(&p, "accelerate");
+    assert_int_equal(p.reduce_dtype, DT_BF16);
+    assert_true(p.dropout > 0.09 && export_can(&p, "accelerate"));
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.optimizer = OPTIMIZER_SGD;
+    export_settle(&p, "torchtitan");
+    assert_int_equal(p.optimizer, OPTIMIZER_SGD);
+    refused("torchtitan", "optimizer");
+}
+
 static void torchtitan_refuses_by_name(void **state)
 {
     (void)state;
@@ -225,6 +245,7 @@ int main(void)
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
         cmocka_unit_test(float8_layers_are_a_config_of_torchtitans),
         cmocka_unit_test(torchtitan_gets_a_grid),
+        cmocka_unit_test(what_a_tool_fixes_is_settled),
         cmocka_unit_test(torchtitan_refuses_by_name),
         cmocka_unit_test(pytorch_gets_the_plans_options),
         cmocka_unit_test(an_unknown_target_is_refused),

@@ -599,6 +599,8 @@ def rank_main(rank, name, folder):
     torch.manual_seed(7)
     zero_init = plan.get("deepspeed", {}).get("zero_init", False)
     account.counted(zero_init)
+    if zero_init:
+        listen()
     with deepspeed.zero.Init(config_dict_or_path=ds_config(plan)) if zero_init else contextlib.nullcontext():
         model = build(plan)
     account.counted(True)
@@ -607,8 +609,8 @@ def rank_main(rank, name, folder):
     elif not zero_init:
         to_device(model.parameters(), model.buffers())
     gc.collect()
-    listen()
-    if not zero_init:               # its peak is that of building and of wrap()
+    if not zero_init:               # whose peak is that of building and of wrap()
+        listen()
         account.mark()
     phases = {}
     model, optimizer = wrap(model, plan)
