@@ -545,7 +545,7 @@ static int mend(const json_t *written, const char *where, const struct opt_pairs
 
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out)
 {
-    const char *where = given->doc ? "plan" : strcmp(given->path, "-") ? given->path : "/dev/stdin";
+    const char *where = !given->path ? "plan" : strcmp(given->path, "-") ? given->path : "/dev/stdin";
     json_t *doc = given->doc ? json_incref((json_t *)(uintptr_t)given->doc) : files_read_json_file(where);
     struct plan p;
     char why[1024];

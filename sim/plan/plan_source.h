@@ -24,7 +24,7 @@
 #include "base/opts.h"
 #include "model/plan/plan.h"
 
-/* A plan by the name of its file, or the document itself. */
+/* A plan by the name of its file, or the document itself; with both the document was read from there. */
 struct plan_given { const char *path; const struct json_t *doc; };
 
 /* The plan that is given, with these changes (NULL: none).  0, or -1 with the reason reported. */
