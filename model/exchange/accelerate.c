@@ -442,6 +442,11 @@ static json_t *plugin_config(const struct import *in, const json_t *section)
     return config;
 }
 
+static bool flag_off(const json_t *v)
+{
+    return json_is_false(v) || (json_is_string(v) && !strcasecmp(json_string_value(v), "false"));
+}
+
 static int read_deepspeed(const struct import *in, const json_t *config, enum dtype t)
 {
     static const char *const section_of[] = { [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
@@ -461,6 +466,11 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
         json_object_set_new(ds, section_of[t], json_pack("{s:b}", "enabled", 1));
     rc = ds_config_read(ds, in->where, in->p, in->notes);
     json_decref(ds);
+    if (rc == 0 && in->p->strategy == STRAT_ZERO3) {
+        in->p->ds.zero_init = true;     /* set_deepspeed_weakref(): from_pretrained() shards as it loads, whatever the flag says */
+        if (flag_off(json_object_get(section, "zero3_init_flag")))
+            notes_add(in->notes, "zero3_init_flag false has no effect on transformers' models, which accelerate 1.15 builds under zero.Init all the same");
+    }
     return rc;
 }
 

@@ -18,7 +18,14 @@
 #include "model/plan/knob.h"
 #include "model/plan/train_check.h"
 
-struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; enum recipe_form form; };
+struct import {
+    const json_t    *config;
+    const char      *where;
+    struct plan     *p;
+    struct notes    *notes;
+    enum recipe_form form;
+    bool             ds_optimizer;      /* DeepSpeed's file has an optimizer */
+};
 
 /* ---- forms ---- */
 
@@ -324,11 +331,14 @@ static json_t *fsdp_document(const struct import *in, const char *words)
     return json_pack("{s:s, s:s, s:o}", "distributed_type", "FSDP", "mixed_precision", mixed, "fsdp_config", to);
 }
 
-static int read_deepspeed(const struct import *in)
+/* TrainingArguments set HfTrainerDeepSpeedConfig before the model is made, so that from_pretrained() works under zero.Init. */
+static int read_deepspeed(struct import *in)
 {
     json_t *ds = section(in, SAYS_DEEPSPEED);
     int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
 
+    in->ds_optimizer = json_object_get(ds, "optimizer") != NULL;
+    in->p->ds.zero_init = rc == 0 && in->p->strategy == STRAT_ZERO3;
     json_decref(ds);
     return rc;
 }
@@ -383,6 +393,27 @@ static int read_ddp(const struct import *in, bool narrow)
 
 /* ---- what all of them have ---- */
 
+/* Whose optimizer steps under DeepSpeed where it is not the Trainer's: that of DeepSpeed's file (integrations/deepspeed.py,
+ * deepspeed_optim_sched()), or on the host DeepSpeedCPUAdam (accelerate's map_pytorch_optim_to_deepspeed()).  NULL: the Trainer's. */
+static const char *instead_of_ours(const struct import *in)
+{
+    const struct plan *p = in->p;
+
+    if (p->dialect != DIALECT_DEEPSPEED)
+        return NULL;
+    if (in->ds_optimizer)
+        return "the optimizer of DeepSpeed's file is taken";
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return "accelerate makes it DeepSpeedCPUAdam";
+    return NULL;
+}
+
+/* The Trainer's AdamW under stage 0 in 16 bits: in FP16_UnfusedOptimizer, for which FP16_Optimizer stands. */
+static bool is_unfused(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->precision != DT_FP32;
+}
+
 static int read_optimizer(const struct import *in)
 {
     static const struct { const char *word, *ours; enum optimizer_form form; } words[] = {
@@ -398,6 +429,19 @@ static int read_optimizer(const struct import *in)
 
     if (value(in, SAYS_OPTIM) && !word)
         return expected(in, SAYS_OPTIM, "an optimizer's name");
+    if (instead_of_ours(in)) {
+        if (word && strncmp(word, "adamw_torch", 11))
+            notes_add(in->notes, "%s is not followed: %s", recipe_key(in->config, in->form, SAYS_OPTIM), instead_of_ours(in));
+        return 0;
+    }
+    if (!word && form)
+        notes_add(in->notes, "%s is not given: adamw_torch_fused, the default since transformers 5 with PyTorch 2.8; before it was adamw_torch, "
+                  "which needs more memory", recipe_key(in->config, in->form, SAYS_OPTIM));
+    if (is_unfused(in->p)) {
+        notes_add(in->notes, "stage 0 in %s has the Trainer's AdamW in FP16_UnfusedOptimizer; planned is FP16_Optimizer, whose step takes up to "
+                  "4 bytes a parameter more", dtype_name(in->p->precision));
+        form = NULL;
+    }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(ours, words[i].word)) {
             as = words[i].form;
@@ -503,7 +547,7 @@ static void note_trainer(const struct import *in, bool adapts)
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
-    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form };
+    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false };
     char words[160];
     bool adapts = false, pure = false, narrow;
 

@@ -204,7 +204,8 @@ static int read_parallel(const struct import *in, const struct degrees *d)
 
 /* ---- batches ---- */
 
-/* A pipeline's micro-steps are cut out of the local batch: 0.2.2 says how many samples each has, 0.3.0 how many there are. */
+/* A pipeline's micro-steps are cut out of the local batch: releases say how many samples each has, the tree between 0.2.2 and 0.3.0 how
+ * many there are. */
 static int read_batch(const struct import *in, const struct degrees *d)
 {
     int64_t local, global, each, parts, data = d->replicate * d->shard;

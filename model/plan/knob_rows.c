@@ -161,6 +161,8 @@ static const struct knob rows[] = {
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
       TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .say = knob_say_form, TITAN("--optimizer.implementation", titan_form),
       .about = "torch.optim.AdamW's: a kernel for each operation on all tensors, one for all, or one for each tensor" },
+    { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FUSED), .cells = DS, IDLE(form), .say = knob_say_form,
+      .about = "fused: DeepSpeed's FusedAdam, or torch's fused AdamW; torch.optim.AdamW that deepspeed.initialize() is given: foreach or loop" },
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
@@ -456,6 +458,8 @@ static const struct knob rows[] = {
       .cells = DS3, ZERO, .about = "several parameters are fetched by all-reduce of a zeroed buffer" },
     { "deepspeed", "stage3_allgather_sequential", BOOL(ds.stage3_allgather_sequential, false), .cells = DS3, ZERO,
       .about = "parameters are gathered one by one" },
+    { "deepspeed", "zero_init", BOOL(ds.zero_init, false), .cells = DS3, OURS, ACCELERATE_DS("zero3_init_flag"),
+      .about = "built under zero.Init, as from_pretrained() of transformers' recipes; false: whole on every rank at first, if a GPU holds it" },
     { "deepspeed", "zero_hpz_partition_size", INT(ds.zero_hpz_partition_size, 1, ANY, 1), .cells = DS3, ZERO,
       TRY(10, hpz), .label = ", hpZ %g", .about = "ZeRO++: ranks that keep a second copy of the parameters, of which they gather; 1: none" },
     { "deepspeed", "zero_quantized_weights", BOOL(ds.zero_quantized_weights, false), .cells = DS3, ZERO, .label = ", qwZ",
@@ -540,6 +544,8 @@ static const struct knob rows[] = {
     { "deepspeed.aio", "use_gds", BOOL(ds.aio.use_gds, false), .cells = DS3, IN_AIO, IDLE(disk),
       .about = "GPUDirect Storage: the parameters' buffers are on the GPU" },
 };
+
+_Static_assert(sizeof rows / sizeof *rows <= PLAN_MAX_KNOBS, "struct plan_stated has a bit for each row");
 
 const struct knob *knob_at(int i)
 {

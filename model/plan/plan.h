@@ -143,6 +143,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_model_persistence_threshold, stage3_max_live_parameters,
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
+    bool    zero_init;              /* stage 3: built under zero.Init, module by module, as transformers' from_pretrained() does */
     int64_t zero_hpz_partition_size;        /* ranks of a secondary partition; 1: none */
     bool    zero_quantized_weights, zero_quantized_gradients, zero_quantized_nontrainable_weights;
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
@@ -257,6 +258,13 @@ struct framework_limits {
 /* Most samples in a micro-batch, most micro-batches in a step. */
 enum { PLAN_MAX_BATCH = 1 << 20 };
 
+/* What a plan's file says itself, by row of the table of knobs (knob_at()); none of a plan that no file gave. */
+enum { PLAN_MAX_KNOBS = 256 };
+struct plan_stated {
+    bool    all;                    /* more than half of its cell's keys: dpx wrote the file, defaults and all */
+    uint8_t rows[PLAN_MAX_KNOBS / 8];
+};
+
 struct plan {
     struct model   model;
     struct training train;          /* for which `model` is made: training_apply() */
@@ -291,6 +299,7 @@ struct plan {
     struct dp_options        dp;
     struct megatron_options  megatron;
     struct framework_limits  limits;
+    struct plan_stated       stated;
 };
 
 /* Bytes per element of each copy that the dialect keeps. */
@@ -311,6 +320,8 @@ struct recipe {
  * names file and key, and nothing to free. */
 int plan_read(const char *path, struct plan *out);
 int plan_from_json(const json_t *j, const char *where, struct plan *out);
+/* The value of its key "cluster", a name, a path beside the file or the object itself.  0, or -1 reported. */
+int plan_read_cluster(const char *where, const json_t *j, struct cluster *out);
 /* The complete plan.json document, model and cluster embedded (new reference). */
 json_t *plan_to_json(const struct plan *p);
 

@@ -173,8 +173,20 @@ static int check_compile(const struct plan *p, const char *where)
     return 0;
 }
 
+/* engine.py, _configure_fp16_optimizer(): stage 0 in 16 bits steps FusedAdam in FP16_Optimizer, every other optimizer in
+ * FP16_UnfusedOptimizer. */
+static int check_deepspeed_form(const struct plan *p, const char *where)
+{
+    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: torch's AdamW of stage 0 in %s is in DeepSpeed's FP16_UnfusedOptimizer, which is not modelled: "
+                    "leave it out, or take zero1", where, dtype_name(p->precision));
+    return 0;
+}
+
 static int check_optimizer_form(const struct plan *p, const char *where)
 {
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return check_deepspeed_form(p, where);
     if (p->optimizer_form == OPTIMIZER_FOREACH)
         return 0;
     if (p->fsdp.cpu_offload)
@@ -546,7 +558,7 @@ static int check_optimizer(const struct plan *p, const char *where)
                     "or strategy ddp", where, word);
     if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
         return -1;
-    if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
+    if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
         return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,

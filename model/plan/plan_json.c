@@ -204,7 +204,7 @@ static int read_model(const char *where, const json_t *j, struct model *out)
     return rc;
 }
 
-static int read_cluster(const char *where, const json_t *j, struct cluster *out)
+int plan_read_cluster(const char *where, const json_t *j, struct cluster *out)
 {
     const char *name = json_string_value(j);
     char *path;
@@ -349,6 +349,39 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->sync_every_micro_step = true;
 }
 
+/* The object of a path ("deepspeed.aio", "": the document); NULL: it is not there. */
+static const json_t *object_in(const json_t *doc, const char *path)
+{
+    char name[64];
+
+    for (size_t n; doc && *path; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        doc = json_object_get(doc, name);
+    }
+    return doc;
+}
+
+static struct plan_stated stated_in(const json_t *j, const struct plan *p)
+{
+    struct plan_stated out = { 0 };
+    const struct knob *k;
+    int has = 0, all = 0;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (!(k->cells & knob_cell(p)) || knob_idle(p, k))
+            continue;
+        all++;
+        const json_t *v = json_object_get(object_in(j, k->object), k->name);
+        if (!v || (json_is_null(v) && k->null != KNOB_NULL_VALUE))
+            continue;
+        out.rows[i / 8] |= (uint8_t)(1u << i % 8);
+        has++;
+    }
+    out.all = 2 * has > all;
+    return out;
+}
+
 int plan_from_json(const json_t *j, const char *where, struct plan *out)
 {
     struct plan p = { 0 };
@@ -357,12 +390,13 @@ int plan_from_json(const json_t *j, const char *where, struct plan *out)
         return fail("%s: a plan is a JSON object", where);
     if (read_model(where, json_object_get(j, "model"), &p.model) < 0)
         return -1;
-    if (read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
+    if (plan_read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
         || read_head(where, j, &p) < 0 || read_keys(where, j, &p) < 0)
         goto refused;
     if (training_apply(&p.model, &p.train, where) < 0)
         goto refused;
     late_defaults(j, &p);
+    p.stated = stated_in(j, &p);
     if (plan_check(&p, where) < 0)
         goto refused;
     *out = p;

@@ -22,26 +22,28 @@ static int foreign(const struct plan_given *g, const struct form_file *f, struct
     return convert_form(&a, f, out) == EXIT_DONE ? 0 : -1;
 }
 
-static int of_file(const struct plan_given *g, const struct form_file *f, struct plan *out)
+static int of_file(const struct plan_given *g, const struct form_file *f, json_t **written, struct plan *out)
 {
     bool plan = json_object_get(f->doc, "dpx_plan") != NULL;
 
     if (!plan && (f->kind != FORM_JSON || form_of_quietly(f)))
-        return foreign(g, f, out);
+        return foreign(g, f, out) < 0 ? -1 : 1;
     if (plan && has_more(g))
         return fail("%s: a plan has its own model, cluster and seq: --set changes them", f->path);
-    return plan_from_json(f->doc, f->path, out);
+    *written = json_incref(f->doc);
+    return 0;
 }
 
-int plan_given_load(const struct plan_given *g, struct plan *out)
+int plan_given_read(const struct plan_given *g, json_t **written, const char **where, struct plan *out)
 {
     struct form_file f;
 
     if (g->doc)
-        form_from_doc(g->doc, "plan", &f);
+        form_from_doc(g->doc, g->path ? g->path : "plan", &f);
     else if (form_open(g->path, &f) < 0)
         return -1;
-    int rc = of_file(g, &f, out);
+    *where = f.path;
+    int rc = of_file(g, &f, written, out);
     form_close(&f);
     return rc;
 }

@@ -2,15 +2,18 @@
 #include "sim/plan/search_args.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/size.h"
 #include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/grid.h"
@@ -38,6 +41,41 @@ enum dtype search_precision(const struct gpu *g)
     return !gpu_lacks(g, DT_BF16) ? DT_BF16 : !gpu_lacks(g, DT_FP16) ? DT_FP16 : DT_FP32;
 }
 
+static void settle(struct plan *p, const void *target)
+{
+    export_settle(p, target);
+}
+
+/* What the tool changes of each kind of plan that it may run. */
+static void say_settled(const struct search_args *a, const struct question *q)
+{
+    static const struct { enum strategy s; enum dialect d; } cells[] = { { STRAT_FSDP, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH_FSDP1 } };
+    const struct knob *k;
+
+    for (size_t i = 0; i < sizeof cells / sizeof *cells && a->export_to >= 0; i++) {
+        struct plan p = { .model = q->model, .cluster = q->cluster, .seq = a->seq, .micro_batch = 1 }, was;
+        plan_defaults(&p, cells[i].s, cells[i].d, q->options.precision);
+        was = p;
+        export_settle(&p, export_targets[a->export_to]);
+        for (int row = 0; (k = knob_at(row)); row++) {
+            json_t *v, *before;
+            if (!(k->cells & knob_cell(&p)) || !(q->options.dialects >> cells[i].d & 1) || !(q->options.strategies >> cells[i].s & 1))
+                continue;
+            v = knob_write(&p, k);
+            before = knob_write(&was, k);
+            if (!json_equal(v, before)) {
+                char key[96], *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+                knob_key_text(k, key, sizeof key);
+                notes_say_once("dpx: %s of %s/%s is %s, as %s has it", key, strategy_name(cells[i].s), dialect_name(cells[i].d), text,
+                               export_targets[a->export_to]);
+                free(text);
+            }
+            json_decref(v);
+            json_decref(before);
+        }
+    }
+}
+
 static int check(const struct search_args *a)
 {
     if (a->grid && a->no_grid)
@@ -50,10 +88,18 @@ static int check(const struct search_args *a)
     return 0;
 }
 
+/* An export to Megatron-LM asks for its plans. */
+static int framework_of(const struct search_args *a)
+{
+    bool megatron = a->export_to >= 0 && !strcmp(export_targets[a->export_to], "megatron");
+
+    return megatron && a->framework == FRAMEWORK_ANY && a->dialect < 0 ? FRAMEWORK_MEGATRON : a->framework;
+}
+
 /* Of that framework alone. */
 static bool is_megatron(const struct search_args *a)
 {
-    return a->framework == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
+    return framework_of(a) == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
 }
 
 static enum kernel_set kernels_of(const struct search_args *a, const struct question *q, enum dtype precision)
@@ -88,13 +134,15 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->options = (struct search_options){
         .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
-        .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
+        .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[framework_of(a)],
         .kernels = kernels, .usual_kernels = a->kernels < 0 && !c->is_host,
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
+        .settle = a->export_to >= 0 ? settle : NULL,
     };
+    say_settled(a, q);
     return EXIT_DONE;
 }
 

@@ -8,9 +8,11 @@
 
 #include "base/chart/chart_sweep.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_value.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
@@ -131,7 +133,7 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
 {
     if (plan_source_check_key(key) < 0)
         return -1;
-    if (s->has_plan || plan_source_is_cluster(key))
+    if (s->has_plan || plan_value_is_cluster(key))
         return 0;
     for (size_t i = 0; i < sizeof searched / sizeof *searched; i++)
         if (!strcmp(key, searched[i]))
@@ -147,7 +149,7 @@ static int check_alone(const struct sweep *s, const struct opt_pairs *over, int 
         plan_source_split(over->at[i], other, sizeof other);
         if (!strcmp(other, key))
             return fail("--over %s: it is an axis twice; give all values in one: %s=1,2,4", s->axis[last].key, s->axis[last].key);
-        if (plan_source_is_cluster(key) && plan_source_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
+        if (plan_value_is_cluster(key) && plan_value_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
             return fail("--over %s beside --over %s: a cluster says both; vary one of them", s->axis[i].key, s->axis[last].key);
     }
     return 0;
@@ -248,16 +250,58 @@ static int check(const struct sweep_asked *a, bool has_plan)
     return money_check(&a->money);
 }
 
+/* The plan with --set and the i-th value of each axis, the last of those that have fewer; i < 0: of none.  Reports nothing. */
+static bool with_point(const struct plan_given *given, const struct opt_pairs *set, const struct sweep *s, int i, struct plan *out)
+{
+    enum { MOST = sizeof set->at / sizeof *set->at };
+    struct opt_pairs all = *set;
+    char pair[SWEEP_AXES][256], why[512];
+
+    for (int x = 0; x < s->naxes && i >= 0 && all.n < MOST; x++) {
+        const struct sweep_axis *a = &s->axis[x];
+        snprintf(pair[x], sizeof pair[x], "%s=%s", a->key, a->value[i < a->n ? i : a->n - 1]);
+        all.at[all.n++] = pair[x];
+    }
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool taken = plan_source_given(given, &all, out) == 0;
+    fail_restore(before);
+    return taken;
+}
+
+/* A plan that is refused as it is written may be accepted at a point: all of them have the axes' keys. */
+static int load_plan(const struct sweep_asked *a, struct sweep *s)
+{
+    struct plan_given given = a->plan;
+    json_t *doc = given.doc ? json_incref((json_t *)(uintptr_t)given.doc) : files_read_json_file(strcmp(given.path, "-") ? given.path : "/dev/stdin");
+    bool taken;
+    int most = 0;
+
+    if (!doc)
+        return -1;
+    given.doc = doc;
+    for (int x = 0; x < s->naxes; x++)
+        most = s->axis[x].n > most ? s->axis[x].n : most;
+    taken = with_point(&given, &a->set, s, -1, &s->plan);
+    for (int i = 0; !taken && i < most; i++)
+        taken = with_point(&given, &a->set, s, i, &s->plan);
+    int rc = taken ? 0 : plan_source_given(&given, &a->set, &s->plan);     /* says why */
+    json_decref(doc);
+    return rc;
+}
+
 int sweep_open(const struct sweep_asked *a, struct sweep *s)
 {
     bool has_plan = a->plan.path || a->plan.doc;
 
-    *s = (struct sweep){ .ask = &a->ask, .money = &a->money };
-    if (check(a, has_plan) < 0 || (has_plan && plan_source_given(&a->plan, &a->set, &s->plan) < 0))
+    *s = (struct sweep){ .ask = &a->ask, .money = &a->money, .has_plan = has_plan };
+    if (check(a, has_plan) < 0)
         return -1;
-    s->has_plan = has_plan;
-    if (sweep_axes(s, &a->over) == 0)
+    int rc = sweep_axes(s, &a->over);
+    if (rc == 0 && has_plan)
+        rc = load_plan(a, s);
+    if (rc == 0)
         return 0;
+    s->has_plan = false;
     sweep_free(s);
     return -1;
 }
@@ -443,14 +487,14 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         if (!strcmp(key, "cluster")) {
             a.cluster = text;
             a.cluster_doc = NULL;
-        } else if (!plan_source_is_cluster(key))
+        } else if (!plan_value_is_cluster(key))
             rc = ask(&a, key, text);
     }
     if (rc < 0 || search_cluster_load(a.cluster, a.cluster_doc, &c) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         plan_source_split(pairs[i], key, sizeof key);
-        if (plan_source_is_cluster(key) && strcmp(key, "cluster"))
+        if (plan_value_is_cluster(key) && strcmp(key, "cluster"))
             rc = plan_source_cluster(&c, pairs[i], &c);
     }
     if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)

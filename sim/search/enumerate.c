@@ -180,6 +180,8 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
             break;
         if (d == DIALECT_TORCH_FSDP1)
             p.reduce_dtype = as_fsdp2(&p);
+        if (o->settle)
+            o->settle(&p, o->accept_what);
         rc = vary(w, knobs, &p, false);
     }
     return rc;

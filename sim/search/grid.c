@@ -289,6 +289,8 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
                 p.megatron.overlap_grad_reduce = true;
                 p.megatron.overlap_param_gather = of.strategy == STRAT_ZERO1;
             }
+            if (o->settle)
+                o->settle(&p, o->accept_what);
             p.kernels = enumerate_kernels(o, &p);
             p.recompute = (enum recompute)r;
             if (r == RECOMPUTE_SELECTIVE && has_modules(o, of))

@@ -50,6 +50,8 @@ struct search_options {
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
+    /* Sets what that tool leaves no choice of in a plan of defaults; NULL: nothing.  It is handed accept_what, too. */
+    void       (*settle)(struct plan *p, const void *what);
     /* Asked now and then by the thread that called search(): may it go on?  `done` of `total` plans, which grows, were
      * looked at; a grid beside data parallelism begins at 0 again; total 0: nothing new is told.  NULL: it goes on. */
     bool       (*go_on)(void *of, int64_t done, int64_t total);

@@ -157,6 +157,14 @@ static void deepspeed_without_a_file(void **state)
     assert_int_equal(p.precision, DT_BF16);
     assert_int_equal(p.accumulation, 4);
     assert_true(p.clip > 0.49 && p.clip < 0.51);
+    assert_true(p.ds.zero_init);
+    for (int i = 0; i < 2; i++) {       /* the flag decides nothing: DeepSpeedPlugin(zero3_init_flag=False) leaves is_deepspeed_zero3_enabled() true */
+        n.n = 0;
+        assert_int_equal(import(i ? "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  zero3_init_flag: false\n"
+                                  : "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n", &p, &n, 0), 0);
+        assert_true(p.ds.zero_init);
+        assert_true(strstr(n.text[n.n - 1], "zero3_init_flag false has no effect") ? i == 1 : i == 0);
+    }
     accepts("distributed_type: DEEPSPEED\ndeepspeed_config: {}\n", &p);
     assert_int_equal(p.strategy, STRAT_ZERO2);      /* DeepSpeedPlugin's default */
     accepts("distributed_type: DEEPSPEED\ndeepspeed_config:\n  offload_optimizer_device: CPU\n", &p);

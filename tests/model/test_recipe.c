@@ -166,6 +166,45 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     plan_free(&p);
 }
 
+/* Whose AdamW steps under DeepSpeed: that of its file, the Trainer's (torch's, in a form that optim names), or on the host DeepSpeed's
+ * (integrations/deepspeed.py, deepspeed_optim_sched(); accelerate's map_pytorch_optim_to_deepspeed()). */
+static void deepspeed_steps_the_optimizer_that_the_trainer_makes(void **state)
+{
+#define ON_HOST ", \"offload_optimizer\": {\"device\": \"cpu\"}"
+    static const struct { const char *optim, *more, *zero; int stage; enum optimizer_form form; const char *note; } rows[] = {
+        { "adamw_torch", "", "", 1, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch", "", "", 2, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch", "", "", 3, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch_fused", "", "", 3, OPTIMIZER_FUSED, NULL },
+        { NULL, "", "", 2, OPTIMIZER_FUSED, "the default since transformers 5" },
+        { "adamw_torch", ", \"optimizer\": {\"type\": \"AdamW\"}", "", 2, OPTIMIZER_FUSED, NULL },
+        { "adafactor", ", \"optimizer\": {\"type\": \"AdamW\"}", "", 2, OPTIMIZER_FUSED, "the optimizer of DeepSpeed's file is taken" },
+        { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}", "", 2, OPTIMIZER_FOREACH, NULL },
+        { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true, \"foreach\": false}}", "", 3, OPTIMIZER_LOOP, NULL },
+        { "adamw_torch", "", ON_HOST, 2, OPTIMIZER_FUSED, NULL },
+        { "paged_adamw_32bit", "", ON_HOST, 3, OPTIMIZER_FUSED, "accelerate makes it DeepSpeedCPUAdam" },
+        { "adamw_torch", "", "", 0, OPTIMIZER_FUSED, "FP16_UnfusedOptimizer" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[1024], optim[64] = "";
+        if (rows[i].optim)
+            snprintf(optim, sizeof optim, " \"optim\": \"%s\",", rows[i].optim);
+        snprintf(text, sizeof text, "{\"per_device_train_batch_size\": 1, \"bf16\": true,%s \"deepspeed\": {\"zero_optimization\": {\"stage\": %d%s},"
+                 " \"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}%s}}", optim, rows[i].stage, rows[i].zero, rows[i].more);
+        if (read_recipe(text, "gpt2", "8xh100", 64, &p, &notes) < 0)
+            fail_msg("row %zu is refused", i);
+        if (p.optimizer_form != rows[i].form || (rows[i].note && !noted(&notes, rows[i].note)))
+            fail_msg("row %zu: form %d, or not noted: %s", i, p.optimizer_form, rows[i].note ? rows[i].note : "-");
+        assert_true(p.ds.zero_init == (rows[i].stage == 3));        /* HfTrainerDeepSpeedConfig: from_pretrained() shards as it loads */
+        plan_free(&p);
+    }
+#undef ON_HOST
+}
+
 static void torchtitans_sections_are_its_importers(void **state)
 {
     struct plan p;
@@ -315,6 +354,7 @@ int main(void)
         cmocka_unit_test(axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation),
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
+        cmocka_unit_test(deepspeed_steps_the_optimizer_that_the_trainer_makes),
         cmocka_unit_test(torchtitans_sections_are_its_importers),
         cmocka_unit_test(files_are_found_above_the_recipe),
         cmocka_unit_test(what_cannot_be_is_refused),

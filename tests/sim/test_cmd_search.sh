@@ -133,6 +133,17 @@ check 'advice is a plan that can be exported where that was asked for' "$(
     says 'the closest plan that does not fit'
     says_not 'zero1')"
 
+# gpt2's config has dropout, which torchtitan's models have not; accelerate has FSDP2 reduce in bf16.  What is found is what the tool takes.
+check 'what a tool has no choice of is set, said and exported' "$(
+    for_tool() { to=$1; shift
+        "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --no-grid --top 1 --export-to "$to" -o "$tmp/found.json" "$@" >"$tmp/said" 2>&1 ||
+            { echo "$to: exit $?"; cat "$tmp/said"; }
+        "$B/dpxplan" export --to "$to" "$tmp/found.json" >/dev/null 2>"$tmp/refused" || cat "$tmp/refused"; }
+    for_tool torchtitan; says 'dropout of fsdp/torch is 0.0, as torchtitan has it'
+    for_tool accelerate --strategy fsdp --dialect torch; says 'reduce_dtype of fsdp/torch is "bf16", as accelerate has it'
+    for_tool megatron; says 'megatron b'
+    for_tool deepspeed; for_tool fsdp; says_not 'has it')"
+
 cat >"$tmp/host.json" <<'PLAN'
 { "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "1x1xh100", "seq": 8192, "micro_batch": 2, "accumulation": 8,
   "strategy": "zero3", "dialect": "deepspeed", "precision": "bf16", "activation_offload": "streams",
@@ -280,9 +291,9 @@ check 'search takes plans of the optimizer asked for alone, and names the strate
 
 check 'search keeps the form asked for, and what has none falls away' "$(
     for form in loop fused; do
-        "$B/dpxplan" search --model llama-3.1-8b --cluster 8xl40s --seq 1024 --global-batch 8 --strategy fsdp,zero3 --optimizer-form "$form" --no-grid --top 2 >"$tmp/said" 2>&1
+        "$B/dpxplan" search --model llama-3.1-8b --cluster 8xl40s --seq 1024 --global-batch 8 --strategy fsdp,dp --optimizer-form "$form" --no-grid --top 2 >"$tmp/said" 2>&1
         says "fsdp torch .*AdamW $form"
-        says '^left out: .*zero3 deepspeed.*: optimizer_form: its optimizer has one form'
+        says '^left out: .*dp torch.*: optimizer_form: its optimizer has one form'
         grep ' exposed ' "$tmp/said" | grep -v "AdamW $form"
     done
     "$B/dpxplan" search --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy fsdp --dialect torch --optimizer sgd --optimizer-form fused --no-grid \

@@ -23,6 +23,21 @@ check 'a point is what eval says of the plan with these keys' "$(
         awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
             'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
     done)"
+check 'a plan that is refused is swept over what mends it, also from standard input, and not over another key' "$(
+    sed 's/"micro_batch": 4/"micro_batch": 0/' "$tmp/plan.json" >"$tmp/none.json"
+    "$B/dpxplan" sweep "$tmp/plan.json" --over micro_batch=1,2 --json 2>/dev/null | grep '"at"' >"$tmp/want"
+    for from in "$tmp/none.json" -; do
+        "$B/dpxplan" sweep "$from" --over micro_batch=1,2 --json 2>/dev/null <"$tmp/none.json" | grep '"at"' | diff - "$tmp/want"
+    done
+    "$B/dpxplan" sweep "$tmp/none.json" --over seq=512 >"$tmp/out" 2>&1
+    [ $? = 2 ] && grep -q "none.json: .*micro_batch" "$tmp/out" || cat "$tmp/out")"
+# 2.15 reduces in fp32, 2.11 in bf16 unless the plan says in what: another step there, the same under 2.15.
+check 'a version is swept with what the plan says' "$(
+    for says in '"reduce_dtype": "fp32",' ''; do
+        echo '{ "dpx_plan": 1, "model": "gpt2", "cluster": "2x8xl40s", "seq": 64, "micro_batch": 1,' "$says" \
+             '"strategy": "fsdp", "dialect": "torch", "precision": "bf16" }' >"$tmp/fsdp.json"
+        "$B/dpxplan" sweep "$tmp/fsdp.json" --over framework_version=2.11,2.15 --json 2>/dev/null | sed -n 's/.*"step_s":\([0-9.e+-]*\),.*/\1/p'
+    done | tr '\n' ' ' | awk '{ if (NF != 4 || $1 == $3 || $2 != $4) print "steps (2.11 and 2.15 with fp32 said, and not): " $0 }')"
 check 'efficiency is tokens/s of a GPU against the first point of the series' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
     awk -F, 'NR > 1 { if ($2 == 1) base = $6 + 0 == 0 ? 0 : $9; e = $9 / base; if (e - $13 > 1e-6 || $13 - e > 1e-6) print $0 }
