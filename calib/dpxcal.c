@@ -19,11 +19,11 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "calib/bench/bench.h"
+#include "calib/dpxcal_fit.h"
 #include "calib/import/import.h"
 #include "calib/import/import_kineto.h"
 #include "calib/import/nccl_log.h"
 #include "calib/store/belongs.h"
-#include "calib/store/kept_file.h"
 #include "calib/store/portable.h"
 #include "calib/store/show.h"
 #include "exec/device/cores.h"
@@ -578,34 +578,6 @@ static int cmd_export(int argc, char **argv)
     return rc >= 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
 }
 
-static int cmd_fit(int argc, char **argv)
-{
-    const char *from = NULL, *to = NULL;
-    const struct opt opts[] = {
-        { "EXPORT.json", "a GPU's calibration, as dpxcal export writes it", .str = &from, .positional = true, .required = true },
-        { "GPU.fits", "where to write its fits", .str = &to, .positional = true, .required = true },
-        { 0 }
-    };
-    int rc = opts_parse("dpxcal fit", "What dpxplan reads of a type of GPU's calibration, as a file without the samples: for a folder "
-                        "that DPX_MEASURED names, or to come with dpx.", opts, argc, argv);
-
-    if (rc != OPTS_OK)
-        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    struct db *db = db_open_memory();
-    struct kept_fits fits;
-    bool refused = false;
-    int known;
-    if (!db)
-        return status_or(EXIT_FAILED);
-    rc = portable_import(db, from, &known, &refused) < 0 || kept_fit(db, &fits) < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (rc == EXIT_DONE) {
-        rc = kept_write(&fits, to) < 0 ? EXIT_FAILED : EXIT_DONE;
-        kept_fits_free(&fits);
-    }
-    db_close(db);
-    return rc;
-}
-
 /* The files of a command line, taken out of it; the options stay.  Behind -- every word is a file. */
 static int take_files(int *argc, char **argv, char **files)
 {
@@ -713,7 +685,7 @@ int main(int argc, char **argv)
         { "show",   "what was measured on which machine, and what a model still lacks", cmd_show },
         { "import", "take in what was exported, the output of nccl-tests, or a trace of PyTorch's profiler", cmd_import },
         { "export", "calibrations as a file for another machine", cmd_export },
-        { "fit",    "what dpxplan reads of a GPU's exported calibration, without the samples", cmd_fit },
+        { "fit",    "what dpxplan reads of a GPU's exported calibration, without the samples", dpxcal_fit },
         { "probe",  "how fast is this machine at this moment?", cmd_probe },
         { 0 }
     };

@@ -63,6 +63,16 @@ sed 's/"fp32"/"fp12"/' "$dir/good.json" >"$dir/dtype.json"
 sed 's/"seconds": \[4e-5/"seconds": [-4e-5/' "$dir/good.json" >"$dir/negative.json"
 sed 's/"bytes": 4096/"bytes": 1e999/' "$dir/good.json" >"$dir/huge.json"
 
+check 'dpxcal fit makes what comes with dpx of its samples' "$(for f in tests/calib/measured/*.json; do
+    gpu=$(basename "$f" .json)
+    taken fit "$f" "$dir/$gpu.fits"
+    cmp "$dir/$gpu.fits" "calib/measured/$gpu.fits"
+done)"
+check 'fits are of the kernels of one GPU' "$(
+    refused 'has kernels of 0 types of GPU' fit "$dir/good.json" "$dir/none.fits"
+    refused 'half.json:.*malformed JSON' fit "$dir/half.json" "$dir/none.fits"
+    refused 'No such file' fit tests/calib/measured/h100.json "$dir/no/where.fits"
+    [ ! -e "$dir/none.fits" ] || echo 'a file was left')"
 check 'what is no export is refused' "$(
     refused 'none.json: No such file' import "$dir/none.json" --db "$db"
     refused 'empty:1:0: malformed JSON' import "$dir/empty" --db "$db"
