@@ -272,7 +272,7 @@ int cmd_search(int argc, char **argv)
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload, and where dialect torch may run (or nothing\n"
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload, and where dialect torch or megatron may run (or nothing\n"
                         "else fits) of tensor, context and pipeline parallelism (keys of \"parallel\").  Exits with 3 when none fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)

@@ -81,7 +81,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
     { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid }, \
-    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch may run)", .flag = &(a).no_grid }, \
+    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch or megatron may run)", .flag = &(a).no_grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
