@@ -14,7 +14,7 @@
 
 static int load_cluster(const struct import_args *a, struct cluster *out)
 {
-    if (search_cluster_load(a->cluster, a->cluster_doc, out) < 0)
+    if (named_cluster(a->cluster, a->cluster_doc, out) < 0)
         return -1;
     if (a->host_memory)
         out->node.memory = a->host_memory;
@@ -132,9 +132,9 @@ static const char *model_named(const struct form *form, const struct form_file *
 static int load_model(const struct import_args *a, const struct form *form, const struct form_file *f, struct model *out)
 {
     if (a->model || a->model_doc)
-        return search_model_load(a->model, a->model_doc, out);
+        return named_model(a->model, a->model_doc, out);
     if (form->model(f))
-        return search_model_load(model_named(form, f), NULL, out);
+        return named_model(model_named(form, f), NULL, out);
     json_t *config = form->config(f);
     int rc = config ? model_from_config(config, f->path, out) : -1;
     json_decref(config);

@@ -24,7 +24,7 @@ struct asking {
 
 static int complete_cluster(struct limits_asked *a, struct plan *base)
 {
-    if (search_cluster_load(a->cluster, a->cluster_doc, &base->cluster) < 0)
+    if (named_cluster(a->cluster, a->cluster_doc, &base->cluster) < 0)
         return -1;
     if (a->memory == 0)
         a->memory = cluster_available(&base->cluster);
@@ -65,7 +65,7 @@ static int complete(struct limits_asked *a, struct plan *base)
     if (!model || a->seq == 0)
         return fail("limits: give --model and --seq, or --states-only");
     struct model m;
-    if (search_model_load(a->model, a->model_doc, &m) < 0)
+    if (named_model(a->model, a->model_doc, &m) < 0)
         return -1;
     base->model = m;
     return search_tune(&a->tuned, &base->model);

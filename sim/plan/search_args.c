@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "base/size.h"
-#include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
@@ -152,21 +151,6 @@ void search_args_grid(const struct search_args *a, struct search_options *o)
         o->grid = grid_is_usual(o) ? GRID_BESIDE : GRID_NEXT;
 }
 
-int search_model_load(const char *name, const struct json_t *doc, struct model *out)
-{
-    if (!doc)
-        return model_load(name, out);
-    if (model_from_config(doc, "model", out) < 0)
-        return -1;
-    hf_notes_say(doc, "model", out->family);
-    return 0;
-}
-
-int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out)
-{
-    return doc ? cluster_from_json(doc, "cluster", out) : cluster_load(name, out);
-}
-
 int search_tune(const struct search_tuned *a, struct model *m)
 {
     struct training t = training_default();
@@ -188,9 +172,9 @@ int search_args_load(const struct search_args *a, struct question *q)
     struct model m;
     struct cluster c;
 
-    if (check(a) < 0 || search_model_load(a->model, a->model_doc, &m) < 0)
+    if (check(a) < 0 || named_model(a->model, a->model_doc, &m) < 0)
         return EXIT_MISUSE;
-    int rc = search_tune(&a->tuned, &m) < 0 || search_cluster_load(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
+    int rc = search_tune(&a->tuned, &m) < 0 || named_cluster(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
            : search_args_options(a, &m, &c, q);
     if (rc != EXIT_DONE)
         model_free(&m);

@@ -18,6 +18,7 @@
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
+#include "sim/plan/named.h"
 #include "sim/search/search.h"
 
 /* What trains: adapters of a rank (0: everything), of these layers (NULL: all linear ones), beside a model kept in enum base_dtype;
@@ -105,10 +106,6 @@ void search_args_grid(const struct search_args *a, struct search_options *o);
 
 /* The model becomes what trains so.  0, or -1 reported. */
 int search_tune(const struct search_tuned *a, struct model *m);
-
-/* A model and a cluster by their names, or (not NULL) as documents: a config.json, a cluster file.  0, or -1 reported. */
-int search_model_load(const char *name, const struct json_t *doc, struct model *out);
-int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out);
 
 /* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
 void search_question_print(const struct question *q, FILE *to);

@@ -490,14 +490,14 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         } else if (!plan_value_is_cluster(key))
             rc = ask(&a, key, text);
     }
-    if (rc < 0 || search_cluster_load(a.cluster, a.cluster_doc, &c) < 0)
+    if (rc < 0 || named_cluster(a.cluster, a.cluster_doc, &c) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         plan_source_split(pairs[i], key, sizeof key);
         if (plan_value_is_cluster(key) && strcmp(key, "cluster"))
             rc = plan_source_cluster(&c, pairs[i], &c);
     }
-    if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)
+    if (rc < 0 || named_model(a.model, a.model_doc, &m) < 0)
         return -1;
     if (search_tune(&a.tuned, &m) < 0 || search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
         model_free(&m);

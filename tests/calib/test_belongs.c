@@ -45,7 +45,7 @@ static double seconds_for(const char *db, const char *spec)
     assert_int_equal(cluster_load(spec, &c), 0);
     fail_capture(said, sizeof said);
     said[0] = '\0';
-    int found = measured_for(in_scratch(db), true, DT_FP32, &c, &d);
+    int found = measured_for(in_scratch(db), true, DT_FP32, KERNELS_DPX, &c, &d);
     fail_capture(NULL, 0);
     if (found <= 0)
         return found;
@@ -114,11 +114,11 @@ static void a_name_needs_a_database(void **state)
     setenv("XDG_DATA_HOME", in_scratch("nowhere"), 1);
     assert_int_equal(cluster_load("8xh200@atlas", &c), 0);
     fail_capture(said, sizeof said);
-    assert_int_equal(measured_for(NULL, false, DT_FP32, &c, &d), -1);
+    assert_int_equal(measured_for(NULL, false, DT_FP32, KERNELS_DPX, &c, &d), -1);
     fail_capture(NULL, 0);
     assert_non_null(strstr(said, "calibration \"atlas\": none of this name"));
     assert_int_equal(cluster_load("8xh200@none", &c), 0);
-    assert_int_equal(measured_for(NULL, false, DT_FP32, &c, &d), 0);
+    assert_int_equal(measured_for(NULL, false, DT_FP32, KERNELS_DPX, &c, &d), 0);
 }
 
 static void two_that_could_be_meant_are_both_named(void **state)

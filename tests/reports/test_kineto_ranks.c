@@ -238,7 +238,7 @@ static void priced(const char *plan, int64_t rank, const char *db, double s[3])
     memset(s, 0, 3 * sizeof *s);
     memset(&memo, 0, sizeof memo);
     assert_int_equal(plan_read(plan, &p), 0);
-    assert_int_equal(measured_for(db, true, p.precision, &p.cluster, &d), 1);
+    assert_int_equal(measured_for(db, true, p.precision, p.kernels, &p.cluster, &d), 1);
     assert_int_equal(lower(&p, rank, &of), 0);
     struct cost_cache *cache = cost_cache_new(&p);
     assert_int_equal(simulate_price(&p, &of, SCHED_STEADY, cache, &memo, &prices), 0);
