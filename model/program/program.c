@@ -500,6 +500,11 @@ static bool same_experts(const struct parallel_options *a, const struct parallel
     return a->expert == b->expert && a->expert_tensor == b->expert_tensor && (a->expert <= 1 || a->expert_imbalance == b->expert_imbalance);
 }
 
+static bool same_liger(const struct liger_options *a, const struct liger_options *b)
+{
+    return a->rope == b->rope && a->rms_norm == b->rms_norm && a->glu_activation == b->glu_activation;
+}
+
 /* Which layer computes experts, and how many rows each takes. */
 static bool same_rows(const struct plan *a, const struct plan *b)
 {
@@ -536,7 +541,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
 
-    return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
+    return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss && same_liger(&a->liger, &b->liger) &&
            a->recompute_interval == b->recompute_interval && program_recomputes_all(a) == program_recomputes_all(b) &&
            same_scaled(a, b) && !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks &&
            a->megatron.mtp_num_layers == b->megatron.mtp_num_layers && a->kernels == b->kernels &&

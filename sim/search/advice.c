@@ -87,6 +87,15 @@ static bool fused_optimizer(struct plan *p)
     return true;
 }
 
+/* Liger-Kernel's, which has no logits. */
+static bool loss_without_logits(struct plan *p)
+{
+    if (!knob_find("", "loss", knob_cell(p)) || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT)
+        return false;
+    p->loss = LOSS_FUSED_LINEAR;
+    return true;
+}
+
 static bool recompute_full(struct plan *p)
 {
     if ((p->recompute == RECOMPUTE_FULL || p->recompute == RECOMPUTE_OFFLOAD) && p->recompute_interval == 1)
@@ -240,6 +249,7 @@ static int by_peak(const void *a, const void *b)
 
 static const struct change changes[] = {
     { "take AdamW's fused form", fused_optimizer },
+    { "take loss fused-linear, without logits", loss_without_logits },
     { "recompute activations of every block", recompute_full },
     { "halve the micro-batch, double the accumulation", half_micro_batch },
     { "set gradient_as_bucket_view", bucket_view },

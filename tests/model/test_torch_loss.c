@@ -134,9 +134,11 @@ static void what_a_loss_cannot_be_is_refused(void **state)
     refuses("{\"loss\":\"bf16\",\"precision\":\"fp32\"}");
     refuses("{\"loss\":\"fused\",\"kernels\":\"dpx\"}");
     refuses("{\"loss\":\"chunked\",\"strategy\":\"zero2\",\"dialect\":\"deepspeed\"}");
-    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"ddp\"}");          /* under autocast */
     refuses("{\"loss\":\"bf16\",\"strategy\":\"ddp\"}");
-    refuses("{\"loss\":\"fused\",\"kernels\":\"torch-compile\"}");
+    refuses("{\"loss\":\"cut-cross-entropy\",\"strategy\":\"ddp\"}");      /* of a model in fp32 */
+    refuses("{\"loss\":\"cut-cross-entropy\",\"precision\":\"fp32\"}");
+    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"zero3\",\"dialect\":\"deepspeed\"}");
+    refuses("{\"loss\":\"fused-linear\",\"parallel\":{\"tensor\":2}}");
 }
 
 int main(void)
