@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/plan/float8.h"
 
 /* ---- what it has for which family ---- */
 
@@ -30,9 +29,9 @@ static const struct family {
     { "olmo2",            HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
     { "olmo3",            HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
     { "glm4",             NONE,  HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "exaone4",          HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
+    { "exaone4",          HAS,   OTHER, false, HAS,   LOSS_FUSED_LINEAR },  /* q and k are normed transposed: copied, in another layout */
     { "granite",          HAS,   HAS,   true,  HAS,   LOSS_LIGER },         /* "scales logits each call" */
-    { "hunyuan_v1_dense", OTHER, OTHER, true,  HAS,   LOSS_FUSED_LINEAR },  /* normed behind the rotation: other layouts, copied */
+    { "hunyuan_v1_dense", OTHER, OTHER, true,  HAS,   LOSS_FUSED_LINEAR },  /* likewise, behind the rotation */
     { "nemotron",         NONE,  NONE,  false, OTHER, LOSS_FUSED_LINEAR },  /* LigerReLUSquared */
     { "mixtral",          HAS,   HAS,   true,  OTHER, LOSS_FUSED_LINEAR },  /* LigerExperts: LigerFusedMoEFunction */
     { "qwen3_moe",        HAS,   HAS,   true,  OTHER, LOSS_FUSED_LINEAR },
@@ -58,7 +57,8 @@ bool liger_usual(const struct model *m, struct liger_options *kernels, enum loss
         return false;
     *kernels = (struct liger_options){ .rope = f->rope == HAS, .rms_norm = f->norm == HAS, .glu_activation = f->glu == HAS };
     *loss = f->loss;
-    *lacks = f->glu == OTHER ? (m->experts > 0 ? "experts" : "activation") : f->rope == OTHER ? "norms and rotary embedding" : NULL;
+    *lacks = f->glu == OTHER ? (m->experts > 0 ? "experts" : "activation") : f->rope == OTHER ? "norms and rotary embedding"
+           : f->norm == OTHER ? "norms" : NULL;
     return true;
 }
 
@@ -98,73 +98,11 @@ int liger_check(const struct plan *p, const char *where)
     if (p->kernels == KERNELS_DPX)
         return fail("%s: liger.%s: kernels \"dpx\" have their own: take torch-sdpa or torch-eager", where, key);
     if (p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: liger.%s: what inductor makes of blocks around Triton kernels is not modelled: take torch-sdpa, or leave liger out",
+        return fail("%s: liger.%s: what \"torch-compile\" makes of blocks around Triton kernels is not modelled: take torch-sdpa, or leave liger "
+                    "out",
                     where, key);
     if (p->parallel.tensor > 1 || p->parallel.pipeline > 1)
         return fail("%s: liger.%s: torchtitan's and DeepSpeed's layers under parallel.%s have no Liger kernels, and its norm gathers a DTensor "
                     "whole (Liger-Kernel#826)", where, key, p->parallel.tensor > 1 ? "tensor" : "pipeline");
     return check_family(p, where);
-}
-
-/* ---- losses ---- */
-
-bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
-
-/* Scaled or capped behind the product, which a loss that computes it has to know of. */
-static int check_scaled(const struct plan *p, const char *where)
-{
-    const struct model *m = &p->model;
-
-    if (!strcmp(m->family, "granite") && p->loss == LOSS_FUSED_LINEAR)
-        return fail("%s: loss: fused-linear: Liger-Kernel refuses granite, which scales its logits: take liger-cross-entropy", where);
-    if (!strncmp(m->family, "granite", 7) || !strncmp(m->family, "cohere", 6))
-        return fail("%s: loss: %s scales its logits by a number, which is not modelled beside a loss without logits", where, m->family);
-    return 0;
-}
-
-static int check_reads_head(const struct plan *p, const char *where)
-{
-    const struct model *m = &p->model;
-    const char *word = p->loss == LOSS_CUT ? "cut-cross-entropy" : "fused-linear";
-    struct recipe r = plan_recipe(p);
-
-    for (int i = 0; i < m->ntensors; i++) {
-        const struct tensor *x = &m->tensors[i];
-        if (x->role != ROLE_HEAD)
-            continue;
-        if (x->adapter != ADAPTER_NONE)
-            return fail("%s: loss: %s reads the head's own weight: an adapter of it would get no gradient: leave the head out of lora.target_modules",
-                        where, word);
-        if (x->packed != BASE_PLAIN || float8_converts(p, x))
-            return fail("%s: loss: %s reads the head's weight in 16 bits or fp32: leave the head out of what is converted", where, word);
-    }
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
-        return fail("%s: loss: %s reads the head's weight outside of the head's forward: stage 3 gathers it for the whole model then (an external "
-                    "parameter), which is not modelled yet: take stage 2, or FSDP", where, word);
-    if (p->parallel.pipeline > 1)
-        return fail("%s: loss: under a pipeline the loss is computed of what the last stage returns: fp32", where);
-    if (p->loss == LOSS_CUT && (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32)))
-        return fail("%s: loss: cut-cross-entropy refuses hidden states in fp32 (\"Backwards requires embeddings to be bf16 or fp16\"), which a model "
-                    "in fp32 has, also under autocast: keep the model in bf16 (model_dtype)", where);
-    return check_scaled(p, where);
-}
-
-int loss_check(const struct plan *p, const char *where)
-{
-    bool autocast = plan_recipe(p).autocast, cut = p->loss == LOSS_CHUNKED || loss_reads_head(p->loss);
-    const struct model *m = &p->model;
-
-    if (p->loss == LOSS_FP32)
-        return 0;
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: loss: kernels \"dpx\" have one loss, in fp32", where);
-    if (p->loss == LOSS_COMPUTE && p->precision != DT_BF16)
-        return fail("%s: loss: \"bf16\" needs precision bf16", where);
-    if (autocast && p->loss == LOSS_COMPUTE)
-        return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
-    if (p->loss == LOSS_CHUNKED && !dialect_is_torch(p->dialect))
-        return fail("%s: loss: chunked is torchtune's, of dialects torch and torch-fsdp1", where);
-    if (cut && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
-        return fail("%s: loss: chunked, fused-linear and cut-cross-entropy are not modelled for a head with a bias", where);
-    return loss_reads_head(p->loss) ? check_reads_head(p, where) : 0;
 }

@@ -1,5 +1,4 @@
-/* liger.h -- what Liger-Kernel puts in the place of transformers' operations, by family (monkey_patch.py of liger-kernel 0.8.5), and which
- * losses a plan can have. */
+/* liger.h -- what Liger-Kernel puts in the place of transformers' operations, by family (monkey_patch.py of liger-kernel 0.8.5). */
 #ifndef DPX_LIGER_H
 #define DPX_LIGER_H
 
@@ -11,11 +10,7 @@ bool liger_usual(const struct model *m, struct liger_options *kernels, enum loss
 /* Does backward of its RMSNorm overwrite the gradient that it reads? */
 bool liger_norm_in_place(const struct model *m);
 
-/* Does a loss read the head's weight itself, so that there are no logits? */
-bool loss_reads_head(enum loss_kind loss);
-
-/* Refuse, with the key named. */
+/* Refuses kernels that a plan cannot have, with the key named. */
 int  liger_check(const struct plan *p, const char *where);
-int  loss_check(const struct plan *p, const char *where);
 
 #endif

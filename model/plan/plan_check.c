@@ -18,6 +18,7 @@
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/train_check.h"

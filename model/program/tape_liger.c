@@ -48,9 +48,9 @@ static void run_norm(struct tape *t, const struct node *n, int out[])
 {
     const struct edge *x = &n->edges[0], *w = &n->edges[1];
     int64_t bytes = x->numel * dtype_bytes(x->dt);
-    int parts = wants(n, 1) ? make(t, n->batch * n->k, DT_FP32, MEM_TEMPORARIES) : 0;
 
     back(t, n, n->name)->bytes = 3 * bytes;
+    int parts = wants(n, 1) ? make(t, n->batch * n->k, DT_FP32, MEM_TEMPORARIES) : 0;
     if (wants(n, 0)) {
         out[0] = n->m ? share(t, n->grad[0]) : make(t, x->numel, x->dt, MEM_TEMPORARIES);
         t->stores[out[0]].view = true;

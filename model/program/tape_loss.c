@@ -233,9 +233,10 @@ static void run_made(struct tape *t, const struct node *n, int out[])
 static void run_cut(struct tape *t, const struct node *n, int out[])
 {
     int64_t columns = (n->k + 63) / 64, size = dtype_bytes(n->edges[0].dt);
-    int locks[2] = { 0 }, order = tape_alloc(t, n->n, 8, MEM_TEMPORARIES), narrow = tape_alloc(t, n->n, 4, MEM_TEMPORARIES);
+    int locks[2] = { 0 };
 
     pass(t, "order of the vocabulary", KC_LOSS, 16 * n->n);
+    int order = tape_alloc(t, n->n, 8, MEM_TEMPORARIES), narrow = tape_alloc(t, n->n, 4, MEM_TEMPORARIES);
     tape_unref(t, order);
     for (int i = 0; i < 2; i++)
         if (wants(n, i)) {

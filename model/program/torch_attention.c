@@ -163,7 +163,7 @@ static void rotate_by_liger(struct torch_model *b, var *const x[2])
     var cos, sin;
 
     tables(b, &cos, &sin);
-    op_liger_rope(b->t, "rotary", x, cos, sin, b->m->fused_qkv, gradients_move(b));
+    op_liger_rope(b->t, "liger rotary", x, cos, sin, b->m->fused_qkv, gradients_move(b));
     tape_drop(b->t, cos);
     tape_drop(b->t, sin);
 }

@@ -66,7 +66,7 @@ static var in_place(struct torch_model *b, var logits)
 {
     struct tape *t = b->t;
     var in = op_cast(t, logits, DT_FP32), labels = shifted_labels(b);
-    var loss = op_in_place_loss(t, "cross-entropy in place", in, b->m->vocab);
+    var loss = op_in_place_loss(t, "liger cross-entropy", in, b->m->vocab);
 
     tape_drop(t, in);
     tape_drop(t, b->padded);
@@ -150,7 +150,7 @@ static var linear_loss(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
     var labels = shifted_labels(b), cast;
-    struct head_loss h = of_head(b, "linear cross-entropy", n);
+    struct head_loss h = of_head(b, "liger linear cross-entropy", n);
     var loss = op_linear_loss(t, &h, &cast);
 
     if (cast)

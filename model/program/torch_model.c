@@ -235,7 +235,7 @@ static var liger_mlp(struct torch_model *b, var x)
         part[0] = torch_linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
         part[1] = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
     }
-    var y = op_liger_glu(t, b->m->act == ACT_SILU ? "SwiGLU" : "GeGLU", part[0], part[1], fused);
+    var y = op_liger_glu(t, b->m->act == ACT_SILU ? "liger SwiGLU" : "liger GeGLU", part[0], part[1], fused);
     for (int i = 0; i < 2 && !fused; i++)
         tape_drop(t, part[i]);
     y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));

@@ -476,7 +476,7 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
         x = op_view(t, x, false);
     var w = param(b, role, false, weights, false), out;
     if (b->p->liger.rms_norm) {
-        out = op_liger_norm(t, name, x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
+        out = op_liger_norm(t, "liger norm", x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
     } else if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
     } else if (b->style->centred_by_hand) {

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
+#include "model/plan/liger.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/search/enumerate.h"
 
@@ -87,10 +88,15 @@ static bool fused_optimizer(struct plan *p)
     return true;
 }
 
-/* Liger-Kernel's, which has no logits. */
+/* Liger-Kernel's, which has no logits, where it has one for the family. */
 static bool loss_without_logits(struct plan *p)
 {
-    if (!knob_find("", "loss", knob_cell(p)) || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT)
+    struct liger_options kernels;
+    enum loss_kind usual;
+    const char *lacks;
+
+    if (!knob_find("", "loss", knob_cell(p)) || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT ||
+        !liger_usual(&p->model, &kernels, &usual, &lacks) || usual != LOSS_FUSED_LINEAR)
         return false;
     p->loss = LOSS_FUSED_LINEAR;
     return true;

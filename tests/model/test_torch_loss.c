@@ -1,5 +1,5 @@
-/* Losses that take the logits apart: what the head holds, counted by hand.  The others are held against PyTorch's own
- * trackers (test_torch_memory.c); these two are not, since autograd treats fake tensors, as subclasses, otherwise there:
+/* Losses that take the logits apart: what the head holds, counted by hand.  The others, and Liger-Kernel's, are held against PyTorch's own
+ * trackers (test_torch_memory.c); torchtune's is not, since autograd treats fake tensors, as subclasses, otherwise there:
  * it copies gradients that it would take as they are. */
 #include "tests/check.h"
 

@@ -494,7 +494,7 @@ def name_of(p):
         parts.append("view")
     parts += [p["ddp"]["comm_hook"]] if p.get("ddp", {}).get("comm_hook") else []
     parts += ["%s=%s" % x for x in p.get("ddp", {}).get("PowerSGDState", {}).items() if x[0] != "start_powerSGD_iter"]
-    parts += [p[key] for key in ("loss", "optimizer_form") if key in p] + sorted(p.get("liger", {}))
+    parts += [p[key] for key in ("loss", "optimizer_form") if key in p] + [part for part, on in sorted(p.get("liger", {}).items()) if on]
     if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
         parts.append("pure")
     if gpu_of(p) != "h100":

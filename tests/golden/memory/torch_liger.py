@@ -135,7 +135,7 @@ def liger_cases(plan_of):
         yield plan_of("llama-15m-gqa-tied", "ddp", world=2, batch=2, seq=256, loss=loss, liger=ALL)
         yield plan_of("llama-10m", "ddp", world=2, batch=2, seq=256, loss=loss, precision="fp32", liger=ALL)
     for family in ("mistral", "ministral", "qwen2", "qwen3", "smollm3", "phi3", "gemma", "gemma3_text", "olmo2", "olmo3", "glm4", "exaone4"):
-        parts = dict(ALL, rope=False) if family == "glm4" else ALL
+        parts = dict(ALL, rope=False) if family == "glm4" else dict(ALL, rms_norm=False) if family == "exaone4" else ALL
         yield plan_of(family, world=4, batch=4, seq=256, loss="fused-linear", liger=parts)
         yield plan_of(family, world=4, batch=4, seq=256, liger=parts)
         yield plan_of(family, "ddp", world=4, batch=2, seq=256, liger=parts)
