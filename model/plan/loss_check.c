@@ -33,6 +33,10 @@ static int check_reads_head(const struct plan *p, const char *where)
     if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
         return fail("%s: loss: %s reads the head's weight outside of the head's forward: stage 3 gathers it for the whole model then (an external "
                     "parameter), which is not modelled yet: take stage 2, or FSDP", where, word);
+    if (m->tied && (p->dialect == DIALECT_DEEPSPEED || p->strategy == STRAT_DP))
+        return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
+                    "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
+                    p->strategy == STRAT_DP ? "DataParallel" : "DeepSpeed");
     if (p->parallel.pipeline > 1)
         return fail("%s: loss: under a pipeline the loss is computed of what the last stage returns: fp32", where);
     if (p->loss == LOSS_CUT && (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32)))

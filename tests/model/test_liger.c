@@ -248,6 +248,8 @@ static void what_is_refused_has_a_reason(void **state)
     refuses(FSDP ", \"loss\": \"fused-linear\", \"parallel\": { \"tensor\": 2 }", "logits that lie on several ranks");
     refuses("\"strategy\": \"zero3\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"loss\": \"fused-linear\"", "external parameter");
     refuses(FSDP ", \"loss\": \"fused-linear\", \"model\": \"granite-3.1-8b\"", "take liger-cross-entropy");
+    refuses("\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"loss\": \"fused-linear\", \"model\": \"llama-3.2-1b\"",
+            "ties its head to its embedding");
     refuses(DDP ", \"loss\": \"cut-cross-entropy\"", "Backwards requires embeddings to be bf16 or fp16");
     refuses(FSDP ", \"liger\": { \"rope\": true }, \"kernels\": \"dpx\"", "liger.rope: kernels \"dpx\" have their own");
     refuses(FSDP ", \"liger\": { \"rms_norm\": true }, \"kernels\": \"torch-compile\"", "torch-compile");
