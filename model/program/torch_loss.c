@@ -200,25 +200,20 @@ static var of_cut_logits(struct torch_model *b, var n)
     return l;
 }
 
-/* Of logits that the model has made. */
-static var of_logits(struct torch_model *b, var n)
+/* Of logits that the model has made, and names until forward returns. */
+static var of_logits(struct torch_model *b, var n, var *made)
 {
     struct tape *t = b->t;
     enum loss_kind kind = b->p->loss;
-    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD), l;
+    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD);
 
     if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
-    logits = finish_logits(b, logits);
+    *made = logits = finish_logits(b, logits);
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
-        l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
-    else if (kind == LOSS_LIGER)
-        l = in_place(b, logits);
-    else
-        l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
-    tape_drop(t, logits);                    /* with the output object */
-    return l;
+        return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
+    return kind == LOSS_LIGER ? in_place(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
 }
 
 var torch_loss(struct torch_model *b, var n)
@@ -226,15 +221,16 @@ var torch_loss(struct torch_model *b, var n)
     struct tape *t = b->t;
     enum loss_kind kind = b->p->loss;
     bool cut = (b->ranks > 1 && !torch_is_autotp(b)) || (b->context > 1 && !torch_is_ulysses(b));
-    var l;
+    var l, logits = 0;
 
     if (cut && kind == LOSS_FP32)
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
-    l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n);
+    l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
     if (torch_is_ulysses(b))
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
+    tape_drop(t, logits);                    /* with the output object */
     return l;
 }
