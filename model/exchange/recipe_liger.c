@@ -40,10 +40,10 @@ static bool is_among(const char *key, const char *const *keys, size_t n)
 bool recipe_liger_reads(enum recipe_form form, const char *key)
 {
     static const char *const trainers[] = { "use_liger_kernel", "liger_kernel_config" }, *const factorys[] = { "enable_liger_kernel" };
-    static const char *const besides[] = { "liger_swiglu", "cut_cross_entropy" };
+    static const char *const besides[] = { "liger_swiglu", "cut_cross_entropy", "plugins" };
 
     if (form == RECIPE_AXOLOTL)
-        return is_among(key, axolotls, NASK) || is_among(key, besides, 2);
+        return is_among(key, axolotls, NASK) || is_among(key, besides, 3);
     return is_among(key, trainers, 2) || (form == RECIPE_FACTORY && is_among(key, factorys, 1));
 }
 
