@@ -95,6 +95,9 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
             "%lld,\n# gradient clipping %g, loss %s, optimizer %s, %s.\n", (long long)p->seq, (long long)p->micro_batch,
             (long long)p->accumulation, p->clip, knob_words("loss")[p->loss], knob_words("optimizer")[p->optimizer],
             knob_words("optimizer_form")[p->optimizer_form]);
+    if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
+        fprintf(to, "# Liger-Kernel:%s%s%s.\n", p->liger.rope ? " rope" : "", p->liger.rms_norm ? " rms_norm" : "",
+                p->liger.glu_activation ? " glu_activation" : "");
     if (p->accumulation > 1 && p->dialect != DIALECT_DEEPSPEED)
         fprintf(to, "# GradientAccumulationPlugin(num_steps=%lld, sync_each_batch=%s).\n",
                 (long long)p->accumulation, p->sync_every_micro_step ? "True" : "False");

@@ -14,6 +14,7 @@
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/recipe_liger.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 #include "model/plan/train_check.h"
@@ -460,7 +461,7 @@ static int read_optimizer(const struct import *in)
 static int read_rest(const struct import *in)
 {
     struct plan *p = in->p;
-    bool on = in->form == RECIPE_FACTORY || in->form == RECIPE_TRL, off = false, eager = false, fused = false;
+    bool on = in->form == RECIPE_FACTORY || in->form == RECIPE_TRL, off = false, eager = false;
     const char *attention = get_text(in, SAYS_ATTENTION), *away = get_text(in, SAYS_CHECKPOINT);
     bool offloads = away && !strcmp(away, "offload");
     double clip = 1;
@@ -471,8 +472,7 @@ static int read_rest(const struct import *in)
         on = true;
     else if (get_bool(in, SAYS_CHECKPOINT, &on) < 0)
         return -1;
-    if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0
-        || get_bool(in, SAYS_FUSED_LOSS, &fused) < 0)
+    if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
         p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
@@ -482,9 +482,7 @@ static int read_rest(const struct import *in)
         p->clip = clip;
     if (eager || (attention && (!strcmp(attention, "eager") || !strcmp(attention, "disabled"))))
         p->kernels = KERNELS_TORCH_EAGER;
-    if (fused)
-        p->loss = LOSS_FUSED_LINEAR;
-    return 0;
+    return recipe_liger(in->config, in->form, in->where, p, in->notes);
 }
 
 /* transformers' Trainer gives FSDP1 PEFT's fsdp_auto_wrap_policy() in place of what the file says (5.23, distributed/fsdp.py,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_liger.h"
 #include "model/exchange/unread.h"
 
 /* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name. */
@@ -39,7 +40,6 @@ static const char *const keys[NSAYS][RECIPE_TITAN] = {
     [SAYS_STATIC]        = { "ddp_static_graph", "ddp_static_graph", NULL, "ddp_static_graph" },
     [SAYS_EAGER]         = { NULL, NULL, "eager_attention", NULL },
     [SAYS_ATTENTION]     = { NULL, "flash_attn", "attn_implementation", "attn_implementation" },
-    [SAYS_FUSED_LOSS]    = { NULL, NULL, "liger_fused_linear_cross_entropy", NULL },
     [SAYS_ADAPTS]        = { NULL, NULL, NULL, "use_peft" },
     [SAYS_DTYPE]         = { NULL, NULL, NULL, "dtype|torch_dtype" },
 };
@@ -73,12 +73,7 @@ const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_
 /* What does matter, and why it is not in the plan. */
 static const struct { const char *key, *why; } matters[] = {
     { "torch_compile", "kernels that torch.compile() makes of a model with adapters are not modelled" },
-    { "use_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
-    { "enable_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
-    { "liger_rope", "Liger-Kernel's rotary embedding is not modelled" },
-    { "liger_rms_norm", "Liger-Kernel's norm is not modelled" },
-    { "liger_glu_activation", "Liger-Kernel's MLP is not modelled" },
-    { "liger_layer_norm", "Liger-Kernel's norm is not modelled" },
+    { "liger_use_token_scaling", "a softmax of each chunk of logits beside them" },
     { "use_unsloth", "unsloth's kernels are not modelled" },
     { "use_unsloth_gc", "unsloth's checkpoints wait in host memory" },
     { "lora_mlp_kernel", "axolotl's fused adapters keep less; not modelled" },
@@ -140,7 +135,7 @@ static const char *const silent[] = {
     "average_tokens_across_devices", "length_column_name", "is_llama_derived_model", "is_mistral_derived_model", "lora_model_dir",
     "lora_fan_in_fan_out", "train_on_inputs", "xformers_attention", "flash_attention", "sdp_attention", "flex_attention", "loss_watchdog_*",
     "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
-    "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "liger_kernel_config", "parallelism_config",
+    "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "parallelism_config", "liger_layer_norm",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
@@ -170,7 +165,7 @@ static bool is_read(enum recipe_form form, const char *key)
     for (int w = 0; w < NSAYS; w++)
         if (keys[w][form] && is_one_of(keys[w][form], key))
             return true;
-    return false;
+    return recipe_liger_reads(form, key);
 }
 
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)

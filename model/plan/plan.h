@@ -33,8 +33,9 @@ enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
- * under torch.compile() (compile.components "loss", since 2025). */
-enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
+ * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
+ * cut cross-entropy, without logits. */
+enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, NLOSS };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
 enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
@@ -84,6 +85,9 @@ struct float8_options {
     char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
                                      * "none": no name */
 };
+
+/* Liger-Kernel's kernels in the place of transformers' operations (liger.h). */
+struct liger_options { bool rope, rms_norm, glu_activation; };
 
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
@@ -294,6 +298,7 @@ struct plan {
     struct parallel_options  parallel;
     struct ddp_options       ddp;
     struct float8_options    float8;
+    struct liger_options     liger;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;

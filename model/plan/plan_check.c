@@ -17,6 +17,8 @@
 #include "model/plan/float8.h"
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
+#include "model/plan/liger.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/megatron_check.h"
 #include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
@@ -120,29 +122,6 @@ static int check_derived(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Losses that replace transformers' own. */
-static int check_loss(const struct plan *p, const char *where)
-{
-    bool torch = dialect_is_torch(p->dialect), chunks = p->loss >= LOSS_CHUNKED;
-    const struct model *m = &p->model;
-
-    if (p->loss == LOSS_FP32)
-        return 0;
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: loss: kernels \"dpx\" have one loss, in fp32", where);
-    if (p->loss == LOSS_COMPUTE && p->precision != DT_BF16)
-        return fail("%s: loss: \"bf16\" needs precision bf16", where);
-    if (plan_recipe(p).autocast && (p->loss == LOSS_COMPUTE || p->loss == LOSS_FUSED_LINEAR))
-        return fail("%s: loss: torch.autocast computes cross-entropy in fp32: fp32, fused, compiled or chunked", where);
-    if (chunks && !torch)
-        return fail("%s: loss: dialects torch and torch-fsdp1 have chunked and fused-linear", where);
-    if (chunks && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
-        return fail("%s: loss: chunked and fused-linear are not modelled for a head with a bias", where);
-    if (p->loss == LOSS_FUSED_LINEAR && (m->softcap > 0 || !strcmp(m->family, "granite") || !strncmp(m->family, "cohere", 6)))
-        return fail("%s: loss: fused-linear is not modelled for %s, which scales its logits", where, m->family);
-    return 0;
-}
-
 /* Kernel set torch-compile is torchtitan's: FSDP2, each block compiled by itself (fullgraph). */
 static int check_compile(const struct plan *p, const char *where)
 {
@@ -164,8 +143,6 @@ static int check_compile(const struct plan *p, const char *where)
         return fail("%s: unit: torch-compile compiles whole blocks; hooks in the middle would break the graph", where);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: recompute: with torch-compile none, full or op", where);
-    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED)
-        return fail("%s: loss: with torch-compile fp32 or compiled", where);
     if (p->dropout > 0)
         return fail("%s: dropout: not modelled for torch-compile, which makes its masks by another generator", where);
     if (attention_masked(p) || attention_choice(p) <= ATTENTION_MATH)
@@ -608,7 +585,7 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
         || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
         return -1;

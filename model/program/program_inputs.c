@@ -66,6 +66,7 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
     memcpy(&out->of, p, sizeof out->of);
     memset(&out->of.model, 0, sizeof out->of.model);
     memset(&out->of.cluster, 0, sizeof out->of.cluster);
+    memset(&out->of.stated, 0, sizeof out->of.stated);
     leave_out_states(&out->of);
     leave_out_megatron_buffers(&out->of.megatron);
     leave_out_stages(&out->of);
