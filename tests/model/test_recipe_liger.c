@@ -63,7 +63,7 @@ static void the_trainers_key_takes_what_the_family_has(void **state)
           "llama-3.1-8b", "ng", LOSS_LIGER, NULL);
     gives("per_device_train_batch_size: 1\nuse_liger_kernel: true\nbf16: true\nliger_kernel_config: {swiglu: false, fused_linear_cross_entropy: false}\n",
           "llama-3.1-8b", "rn", LOSS_FP32, NULL);
-    gives("liger_kernel_config: {rope: true}\nbf16: true\n", "llama-3.1-8b", "", LOSS_FP32, NULL);
+    gives("per_device_train_batch_size: 1\nliger_kernel_config: {rope: true}\nbf16: true\n", "llama-3.1-8b", "", LOSS_FP32, NULL);
     gives("per_device_train_batch_size: 1\nuse_liger_kernel: true\nbf16: true\n", "gpt2", "", LOSS_FP32, "Liger-Kernel has no kernels for gpt2");
     gives("model_name_or_path: x\nfinetuning_type: full\npure_bf16: true\nbf16: true\nenable_liger_kernel: true\n", "mixtral-8x7b", "rn", LOSS_FUSED_LINEAR, "experts for mixtral are not modelled");
     gives("per_device_train_batch_size: 1\nuse_liger_kernel: true\nbf16: true\nliger_kernel_config: {cross_entropy: true, fused_linear_cross_entropy: false}\n", "mistral-7b",
