@@ -215,6 +215,14 @@ static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 
 
 /* The gradients are there: they are multiplied by the loss's in place (element_mul_kernel; transformers' Trainer divides the loss by the
  * number of labels, so that it is not 1) and handed on. */
+/* What forward kept is from here on a gradient like any other: whoever frees it counts it as a temporary. */
+static void count_as_gradient(struct tape *t, struct store *st)
+{
+    t->live[st->cat] -= st->bytes;
+    t->live[MEM_TEMPORARIES] += st->bytes;
+    st->cat = MEM_TEMPORARIES;
+}
+
 static void run_made(struct tape *t, const struct node *n, int out[])
 {
     struct kernel *k = tape_kernel(t, n->name, n->kc);
@@ -225,6 +233,8 @@ static void run_made(struct tape *t, const struct node *n, int out[])
             out[i] = n->saved[made++];
             t->stores[out[i]].refs++;
             k->bytes += 2 * t->stores[out[i]].bytes;
+            if (n->edges[i].tensor < 0)
+                count_as_gradient(t, &t->stores[out[i]]);
         }
 }
 

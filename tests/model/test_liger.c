@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -204,6 +205,20 @@ static void the_cut_loss_has_no_logits(void **state)
 /* ---- which plans ---- */
 
 /* Heads without logits beside all that has nothing to do with them. */
+/* Backward frees no more activations than forward kept (autocast's casts of a recomputed block stay for its next forward): a gradient that
+ * Liger-Kernel writes over what was kept does not go on as an activation. */
+static void keeps_its_accounts(const struct program *g, const char *what)
+{
+    for (enum piece_id id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
+        int64_t left = 0;
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < g->piece[id].nkernels[pass]; k++)
+                left += g->piece[id].kernels[pass][k].net[MEM_ACTIVATIONS];
+        if (left < 0)
+            fail_msg("%s: piece %d frees %" PRId64 " bytes of activations that it did not keep", what, (int)id, -left);
+    }
+}
+
 static void losses_go_with_everything_else(void **state)
 {
     static const char *const with[] = {
@@ -214,6 +229,8 @@ static void losses_go_with_everything_else(void **state)
         "\"strategy\": \"fsdp\", \"dialect\": \"torch-fsdp1\", \"precision\": \"bf16\", " LORA,
         "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", " LORA,
         "\"strategy\": \"zero1\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"parallel\": { \"context\": 8 }",
+        FSDP ", \"liger\": { \"rope\": true, \"rms_norm\": true, \"glu_activation\": true }",
+        DDP ", \"liger\": { \"rms_norm\": true }, \"recompute\": \"full\"",
         "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp16\"", "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp32\"",
     };
     static const char *const losses[] = { "fp32", "fused", "compiled", "fused-linear", "liger-cross-entropy" };
@@ -229,6 +246,7 @@ static void losses_go_with_everything_else(void **state)
                 fail_msg("%s: %s", more, why);
             assert_int_equal(program_build(&p, &g), 0);
             assert_true(g.piece[PIECE_HEAD].nkernels[PASS_FORWARD] > 0);
+            keeps_its_accounts(&g, more);
             drop(&p, &g);
         }
 }
