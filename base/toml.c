@@ -170,8 +170,8 @@ static json_t *table(json_t *in, const char *key)
 {
     json_t *next = json_object_get(in, key);
 
-    if (!next)
-        json_object_set_new(in, key, next = json_object());
+    if (!next && json_object_set_new(in, key, next = json_object()) < 0)
+        return NULL;
     if (json_is_array(next))
         next = json_array_get(next, json_array_size(next) - 1);
     return json_is_object(next) ? next : NULL;

@@ -67,7 +67,7 @@ static json_t *quoted(struct reader *r)
     return s ? s : bad(r, "a string in UTF-8");
 }
 
-/* The object of a path "a.b" below `top`, made where it is not there. */
+/* The object of a path "a.b" below `top`, made where it is not there; NULL: not UTF-8, or a value stands there. */
 static json_t *below(json_t *top, const char *path, size_t n)
 {
     for (const char *end = path + n; path < end;) {
@@ -76,8 +76,8 @@ static json_t *below(json_t *top, const char *path, size_t n)
         char name[128];
         snprintf(name, sizeof name, "%.*s", (int)len, path);
         json_t *next = json_object_get(top, name);
-        if (!next)
-            json_object_set_new(top, name, next = json_object());
+        if (!next && json_object_set_new(top, name, next = json_object()) < 0)
+            return NULL;
         if (!json_is_object(next))
             return NULL;
         top = next;
@@ -132,7 +132,8 @@ static int option(struct reader *r, json_t *all)
     json_t *v = denied ? json_false() : flag ? json_true() : option_value(r);
     if (!v)
         return -1;
-    json_object_set_new(section, key, v);
+    if (json_object_set_new(section, key, v) < 0)
+        return bad(r, "--section.key in UTF-8"), -1;
     return 0;
 }
 
@@ -147,7 +148,9 @@ static int subcommand(struct reader *r, json_t *all)
     snprintf(name, sizeof name, "%.*s", (int)(colon - r->at), r->at);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    json_object_set_new(below(all, name, strlen(name)), "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1)));
+    json_t *section = below(all, name, strlen(name));
+    if (!section || json_object_set_new(section, "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1))) < 0)
+        return bad(r, "name:choice in UTF-8"), -1;
     r->at += n;
     return 0;
 }

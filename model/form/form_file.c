@@ -134,7 +134,8 @@ static const json_t *training_command(const json_t *commands)
     return found;
 }
 
-/* The object under a path's parts but the last, made where it is not there; *last: that part.  NULL: another value is there. */
+/* The object under a path's parts but the last, made where it is not there; *last: that part.  NULL: another value is there, or a part
+ * is cut within a letter. */
 static json_t *nested(json_t *doc, const char *path, const char **last)
 {
     char name[128];
@@ -142,8 +143,8 @@ static json_t *nested(json_t *doc, const char *path, const char **last)
     for (size_t n; path[n = strcspn(path, ".")]; path += n + 1) {
         snprintf(name, sizeof name, "%.*s", (int)n, path);
         json_t *next = json_object_get(doc, name);
-        if (!next)
-            json_object_set_new(doc, name, next = json_object());
+        if (!next && json_object_set_new(doc, name, next = json_object()) < 0)
+            return NULL;
         if (!json_is_object(next))
             return NULL;
         doc = next;

@@ -300,6 +300,9 @@ static void a_command_is_read_to_its_end(void **state)
     assert_string_equal(titan_model(config), "llama-3.1-8b");
     json_decref(config);
     refuses("./run_train.sh --training.seq_len 8192 loose\n", "expected --section.key");
+    refuses("./run_train.sh ac\x84\x8b:n\n", "UTF-8");
+    refuses("./run_train.sh --training.ac\x84 8192\n", "UTF-8");
+    refuses("./run_train.sh --ac\x84.seq_len 8192\n", "expected --section.key");
     refuses("./run_train.sh --training.seq_len $SEQ\n", "whole number");
 }
 
