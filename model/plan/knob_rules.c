@@ -35,7 +35,9 @@ double knob_usual_model_dtype(const struct plan *p)
 {
     bool packed = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
 
-    return packed && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 ? DT_BF16 : -1;
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return packed && torch && p->precision == DT_BF16 ? DT_BF16 : -1;
 }
 
 double knob_usual_orig_params(const struct plan *p)
@@ -266,6 +268,11 @@ bool knob_idle_base(const struct plan *p)
     return training_is_all(&p->train);
 }
 
+bool knob_idle_fsdp_packed(const struct plan *p)
+{
+    return knob_idle_lora(p) || p->train.base == BASE_PLAIN || p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH;
+}
+
 bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
 
 bool knob_idle_delayed(const struct plan *p) { return knob_idle_fp8(p) || p->megatron.fp8_recipe != FP8_DELAYED; }
@@ -311,6 +318,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },

@@ -342,7 +342,7 @@ static void late_defaults(const json_t *j, struct plan *p)
     if (!given(j, "reduce_dtype"))
         p->reduce_dtype = resolved.reduce_dtype;
     /* fully_shard() since 2.15, and FSDP1: in the parameters' own dtype */
-    if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)
+    if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && !plan_has_wide_adapters(p) && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)
         && p->strategy == STRAT_FSDP)
         p->reduce_dtype = (enum dtype)p->fsdp.model_dtype;
     if (p->deterministic && p->parallel.pipeline <= 1 && !given(j, "sync_every_micro_step"))
