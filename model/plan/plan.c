@@ -289,7 +289,7 @@ struct recipe plan_recipe(const struct plan *p)
     return r;
 }
 
-enum dtype recipe_kept(const struct recipe *r, const struct tensor *t) { return t->frozen ? r->frozen : r->kept; }
+enum dtype plan_kept(const struct recipe *r, const struct tensor *t) { return t->frozen ? r->frozen : r->kept; }
 
 enum dtype plan_adapter_input(const struct plan *p)
 {

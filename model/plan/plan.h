@@ -353,7 +353,7 @@ enum scaled plan_scaled(const struct plan *p);
  * (transformers' bf16=True, fp16=True); FSDP casts shards to its param_dtype, as it does where all weights are in fp32. */
 bool plan_has_wide_adapters(const struct plan *p);
 /* The dtype in which a tensor persists. */
-enum dtype recipe_kept(const struct recipe *r, const struct tensor *t);
+enum dtype plan_kept(const struct recipe *r, const struct tensor *t);
 /* The dtype that an adapter's weight has where PEFT casts the layer's input to it (_cast_input_dtype()): that in which the layer computes; but
  * FSDP1's unit that is not gathered, an adapter by itself, shows with use_orig_params its shard. */
 enum dtype plan_adapter_input(const struct plan *p);

@@ -102,7 +102,7 @@ static inline int64_t fsdp2_rank(const struct fsdp2 *f, enum unit_class c)
 }
 
 /* The dtype in which a tensor's shard persists. */
-static inline enum dtype fsdp2_kept(const struct fsdp2 *f, const struct tensor *t) { return recipe_kept(&f->r, t); }
+static inline enum dtype fsdp2_kept(const struct fsdp2 *f, const struct tensor *t) { return plan_kept(&f->r, t); }
 
 /* ---- lower_fsdp2_experts.c ---- */
 
