@@ -24,7 +24,7 @@ double knob_usual_reduce_dtype(const struct plan *p)
 {
     if (p->dialect == DIALECT_MEGATRON)
         return DT_FP32;
-    if (p->strategy == STRAT_FSDP && knob_usual_model_dtype(p) >= 0)
+    if (p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN && knob_usual_model_dtype(p) >= 0)
         return knob_usual_model_dtype(p);
     if (p->dialect == DIALECT_TORCH)
         return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
@@ -34,10 +34,18 @@ double knob_usual_reduce_dtype(const struct plan *p)
 double knob_usual_model_dtype(const struct plan *p)
 {
     bool packed = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+    bool loaded = training_is_lora(&p->train) && p->kernels != KERNELS_DPX;
+    bool torch = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_TORCH_FSDP1 && (packed || p->fsdp.wrap_adapters));
 
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+    return (packed || loaded) && p->strategy == STRAT_FSDP && torch && p->precision == DT_BF16 ? DT_BF16 : -1;
+}
 
-    return packed && torch && p->precision == DT_BF16 ? DT_BF16 : -1;
+/* As transformers' Trainer has them, where that is planned (train_check.c). */
+double knob_usual_wrap_adapters(const struct plan *p)
+{
+    bool planned = p->unit == UNIT_BLOCK && !p->fsdp.forward_prefetch && p->recompute != RECOMPUTE_SELECTIVE && !p->train.modules_to_save[0];
+
+    return training_is_lora(&p->train) && p->kernels != KERNELS_DPX && p->precision == DT_BF16 && planned;
 }
 
 double knob_usual_orig_params(const struct plan *p)

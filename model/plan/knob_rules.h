@@ -8,9 +8,10 @@
 /* Defaults that depend on more than the cell. */
 double knob_usual_kernels(const struct plan *p);
 double knob_usual_reduce_dtype(const struct plan *p);
-/* FSDP2 shards packed weights in the units' own dtype; FSDP1 flattens what trains with what does not only as tensors of their own. */
+/* What transformers loads in 16 bits stays so where it is frozen; FSDP1 flattens what trains with what does not only as tensors of their own. */
 double knob_usual_model_dtype(const struct plan *p);
 double knob_usual_orig_params(const struct plan *p);
+double knob_usual_wrap_adapters(const struct plan *p);
 double knob_usual_clip(const struct plan *p);
 double knob_usual_dropout(const struct plan *p);
 double knob_usual_unit(const struct plan *p);

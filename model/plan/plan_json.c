@@ -315,10 +315,12 @@ static bool given(const json_t *j, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Whether the file has a row's key: knob_follow()'s. */
+/* Whether the file has a row's key: knob_follow()'s.  A null that is a value is stated as any other. */
 static bool chosen(const void *file, const struct knob *k)
 {
-    return given(k->object[0] ? json_object_get(file, k->object) : file, k->name);
+    const json_t *section = k->object[0] ? json_object_get(file, k->object) : file;
+
+    return given(section, k->name) || (k->null == KNOB_NULL_VALUE && json_object_get(section, k->name));
 }
 
 /* Defaults that other keys of the file decide. */
@@ -337,6 +339,8 @@ static void late_defaults(const json_t *j, struct plan *p)
     if (deepspeed && p->parallel.context <= 1 && given(j, "reduce_dtype") && p->ds.communication_dtype < 0
         && p->reduce_dtype != p->precision)
         p->ds.communication_dtype = (int)p->reduce_dtype;
+    if (p->fsdp.model_dtype == DT_FP32)
+        p->fsdp.model_dtype = -1;
     resolved = *p;
     plan_resolve(&resolved);
     if (!given(j, "reduce_dtype"))

@@ -79,6 +79,15 @@ static void cast_shard(struct fsdp1 *f, struct at u, enum phase phase, bool wait
                                           : m->full[phase == PHASE_BACKWARD], u.i, u.by);
 }
 
+/* _wait_for_computation_stream(): a root that is frozen has nothing to cast, adapters have. */
+static void casts_wait(struct fsdp1 *f, struct at u, enum phase phase)
+{
+    if (f->r.used == f->r.kept)
+        return;
+    sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, phase, "wait for the optimizer")->after = AFTER(STREAM_COMPUTE);
+    fsdp1_name(f, u);
+}
+
 void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
@@ -88,6 +97,8 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
         fsdp1_bring(f, u, phase, waits);
     else if (needed && casts)
         cast_shard(f, u, phase, waits);
+    else if (waits)
+        casts_wait(f, u, phase);
     limit(f, phase);
     if (f->offload && !needed)
         fsdp1_drop_brought(f, u, phase);
