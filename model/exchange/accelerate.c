@@ -542,9 +542,10 @@ static void prepare_adapters(const struct import *in)
 
     if (fsdp1) {        /* update_fsdp_plugin_peft(): PEFT's fsdp_auto_wrap_policy() in place of what the file says */
         p->fsdp.wrap_adapters = true;
+        p->unit = UNIT_BLOCK;
         notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own: fsdp.wrap_adapters");
     }
-    if (p->precision == DT_BF16 && !packed) {
+    if (p->precision == DT_BF16 && !packed && p->kernels != KERNELS_DPX) {
         p->fsdp.model_dtype = DT_BF16;
         notes_add(in->notes, "frozen weights stay in bf16, as transformers loads them%s; of a model loaded in fp32 set fsdp.model_dtype null",
                   fsdp1 ? "" : " (accelerate 1.13 and later; before, all were made fp32)");
