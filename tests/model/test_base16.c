@@ -259,6 +259,37 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     }
 }
 
+/* Of mixtures of experts attention alone is adapted, beside whole experts. */
+static void mixtures_have_adapters_of_attention(void **state)
+{
+    static const struct { bool fsdp1; const char *base, *targets; int64_t expert; const char *words; } cases[] = {
+        { false, "plain", "all-linear", 1, "adapts router and experts too" },
+        { false, "nf4", "q_proj", 1, "LoRA of attention is planned" },
+        { false, "plain", "q_proj", 2, "parallel.expert" },
+        { true, "plain", "q_proj", 1, "mixtures of experts (mixtral) are planned" },
+        { false, "plain", "q_proj", 1, NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *j = adapted("mixtral-8x7b", "8xa100-80gb", cases[i].fsdp1, cases[i].base, json_object());
+        char why[512] = "";
+        struct plan p;
+        json_object_set_new(json_object_get(j, "lora"), "target_modules", !strcmp(cases[i].targets, "all-linear")
+                            ? json_string("all-linear") : json_pack("[s]", cases[i].targets));
+        if (cases[i].expert > 1)
+            json_object_set_new(j, "parallel", json_pack("{s:I}", "expert", (json_int_t)cases[i].expert));
+        fail_capture(why, sizeof why);
+        int rc = read_plan(j, &p);
+        fail_capture(NULL, 0);
+        assert_int_equal(rc, cases[i].words ? -1 : 0);
+        if (cases[i].words && !strstr(why, cases[i].words))
+            fail_msg("no \"%s\" in: %s", cases[i].words, why);
+        if (rc == 0)
+            plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +299,7 @@ int main(void)
         cmocka_unit_test(lora_of_70b_fits_on_four_cards_of_80_gb),
         cmocka_unit_test(mistral_takes_what_fms_acceleration_measured),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
+        cmocka_unit_test(mixtures_have_adapters_of_attention),
     };
     return cmocka_run_group_tests_name("model/frozen weights in 16 bits", tests, NULL, NULL);
 }
