@@ -65,7 +65,7 @@ static void the_devices_memory_agrees(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(DEVICE, check_device) >= 42);
+    assert_true(each_line(DEVICE, check_device) >= 43);
     assert_int_equal(wrong, 0);
 }
 
@@ -81,7 +81,10 @@ static void check_host(const struct step *s)
         ledger_run_in(&s->schedules, IN(memory[i].space), &l);
         if (fsdp1)                      /* which pins, in its first step */
             agrees(s, memory[i].word, l.phase[SCHED_INIT].bytes, on_host(s, "first", memory[i].word));
-        agrees(s, memory[i].word, l.phase[SCHED_STEADY].bytes, on_host(s, "most", memory[i].word));
+        if (s->plan.fsdp.use_orig_params && memory[i].space == SPACE_HOST)      /* zeros for the moment: test_tuned_offload.c */
+            assert_true(l.phase[SCHED_STEADY].bytes <= on_host(s, "most", memory[i].word));
+        else
+            agrees(s, memory[i].word, l.phase[SCHED_STEADY].bytes, on_host(s, "most", memory[i].word));
         agrees(s, memory[i].word, l.persistent[CAT_PARAMS] + l.persistent[CAT_GRADS] + l.persistent[CAT_OPTIMIZER],
                on_host(s, "after", memory[i].word));
     }
@@ -92,7 +95,7 @@ static void the_host_and_what_is_copied_agree_to_the_byte(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(HOST, check_host) >= 15);
+    assert_true(each_line(HOST, check_host) >= 21);
     assert_int_equal(wrong, 0);
 }
 
