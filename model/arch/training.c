@@ -325,7 +325,7 @@ static int adapt(struct model *m, const struct training *t, const char *where)
     free(m->tensors);
     free(m->modules);
     to.training = *t;
-    to.active = to.params;
+    to.active = to.params - (m->params - m->active);
     *m = to;
     return 0;
 }
@@ -411,14 +411,29 @@ int training_adapters(const struct model *m)
     return n;
 }
 
+/* Of a mixture of experts adapters of attention are planned, where all blocks are alike.  PEFT 0.21's "all-linear" adapts the router too, and each
+ * tensor of experts by one of (rank x experts) rows, whose product it makes whole. */
+static int check_mixture(const struct model *m, const struct training *t, const char *where)
+{
+    bool alike = !strcmp(m->family, "mixtral") || (!strcmp(m->family, "qwen3_moe") && !model_blocks_differ(m));
+
+    if (!training_is_lora(t) || t->base != BASE_PLAIN || t->modules_to_save[0] || !alike)
+        return fail("%s: train: of a mixture of experts (%s) LoRA of attention is planned, for mixtral and qwen3_moe with experts in every block, "
+                    "beside weights that are not packed", where, m->family);
+    if (!strcmp(t->target_modules, "all-linear"))
+        return fail("%s: lora.target_modules: of a mixture PEFT's \"all-linear\" adapts router and experts too, which is not planned: name "
+                    "q_proj, k_proj, v_proj and o_proj", where);
+    return 0;
+}
+
 int training_apply(struct model *m, const struct training *t, const char *where)
 {
     if (training_is_all(t)) {
         m->training = *t;
         return 0;
     }
-    if (m->experts)
-        return fail("%s: train: adapters and frozen weights of a mixture of experts (%s) are not supported yet", where, m->family);
+    if (m->experts && check_mixture(m, t, where) < 0)
+        return -1;
     if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)
         return -1;
     pack(m);

@@ -534,6 +534,28 @@ static int read_compile(const struct import *in, const json_t *config)
     return 0;
 }
 
+/* A model that transformers loaded in 16 bits and PEFT gave adapters, as accelerate prepares it (tests/golden/tune/dtypes.jsonl). */
+static void prepare_adapters(const struct import *in)
+{
+    struct plan *p = in->p;
+    bool fsdp1 = p->dialect == DIALECT_TORCH_FSDP1, packed = p->train.base != BASE_PLAIN;
+
+    if (fsdp1) {        /* update_fsdp_plugin_peft(): PEFT's fsdp_auto_wrap_policy() in place of what the file says */
+        p->fsdp.wrap_adapters = true;
+        p->unit = UNIT_BLOCK;
+        notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own: fsdp.wrap_adapters");
+    }
+    if (p->precision == DT_BF16 && !packed && p->kernels != KERNELS_DPX) {
+        p->fsdp.model_dtype = DT_BF16;
+        notes_add(in->notes, "frozen weights stay in bf16, as transformers loads them%s; of a model loaded in fp32 set fsdp.model_dtype null",
+                  fsdp1 ? "" : " (accelerate 1.13 and later; before, all were made fp32)");
+    } else if (p->precision == DT_FP16 && !packed) {
+        notes_add(in->notes, "frozen weights are taken in fp32; FSDP with them in fp16 is not planned");
+    }
+    if (p->precision == DT_BF16 && p->model.norm != NORM_RMS)
+        notes_add(in->notes, "accelerate's autocast makes LayerNorm's results fp32, which is not planned: activations take more");
+}
+
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     struct import in = { where, p, notes };
@@ -566,8 +588,8 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         rc = read_other_mesh(&in, json_object_get(config, "parallelism_config"));
     if (rc < 0 || read_compile(&in, config) < 0)
         return -1;
-    if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params && training_is_lora(&p->train))
-        p->fsdp.wrap_adapters = true;   /* a recipe's: nothing else trains without use_orig_params (recipe_import.c, wrap_adapters()) */
+    if (p->strategy == STRAT_FSDP && training_is_lora(&p->train))
+        prepare_adapters(&in);
     plan_resolve(p);
     return plan_check(p, where);
 }

@@ -47,7 +47,8 @@ static int put_options(json_t *section, const struct plan *p, const char *object
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++) {
-        if (!knob_concerns(k, &k->accelerate, knob_cell(p)) || strcmp(k->object, object))
+        bool kept = !strcmp(k->name, "model_dtype") && plan_has_wide_adapters(p);       /* prepare_model() leaves what is frozen */
+        if (!knob_concerns(k, &k->accelerate, knob_cell(p)) || strcmp(k->object, object) || kept)
             continue;
         if (!knob_sayable(p, k, &k->accelerate)) {
             char key[96];

@@ -118,10 +118,14 @@ static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to
     fprintf(to, "})\n");
 }
 
-static void print_model_dtype(const struct plan *p, FILE *to)
+/* Adapters stay in fp32 beside a model in 16 bits, which to() would take with it. */
+static void print_model_dtype(const struct plan *p, int t, FILE *to)
 {
-    if (p->fsdp.model_dtype >= 0)
-        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->fsdp.model_dtype));
+    if (plan_has_wide_adapters(p))
+        fprintf(to, "for p in model.parameters():\n    if p.is_floating_point():\n"
+                "        p.data = p.data.to(torch.float32 if p.requires_grad else %s)\n", torch_dtype(plan_recipe(p).frozen));
+    else if (t >= 0)
+        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)t));
 }
 
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
@@ -130,7 +134,7 @@ static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
             "from torch.distributed.fsdp import %sMixedPrecisionPolicy, fully_shard\n\n",
             p->fsdp.cpu_offload ? "CPUOffloadPolicy, " : "");
     print_recompute(p, to);
-    print_model_dtype(p, to);
+    print_model_dtype(p, p->fsdp.model_dtype, to);
     print_mesh(p, to);
     fprintf(to, "options = dict(\n    mesh=mesh,\n    reshard_after_forward=");
     print_reshard(p->fsdp.reshard_after_forward, to);
@@ -161,7 +165,7 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
             p->fsdp.wrap_adapters ? "from peft.utils.other import fsdp_auto_wrap_policy"
                                   : "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy");
     print_recompute(p, to);
-    print_model_dtype(p, to);
+    print_model_dtype(p, p->fsdp.model_dtype, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
     fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "fsdp", "sharding_strategy"));
@@ -210,8 +214,7 @@ static void export_ddp(const struct plan *p, FILE *to)
                 p->ddp.comm_hook == HOOK_POWERSGD ? "powerSGD_hook" : "default_hooks");
     fputc('\n', to);
     print_recompute(p, to);
-    if (p->ddp.model_dtype >= 0)
-        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->ddp.model_dtype));
+    print_model_dtype(p, p->ddp.model_dtype, to);
     fprintf(to, "model = DistributedDataParallel(\n    model,\n"
             "    device_ids=[torch.cuda.current_device()],\n");
     if (p->ddp.bucket_cap_mb >= 0)

@@ -17,7 +17,6 @@
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
-#include "model/plan/train_check.h"
 
 struct import {
     const json_t    *config;
@@ -485,24 +484,6 @@ static int read_rest(const struct import *in)
     return recipe_liger(in->config, in->form, in->where, p, in->notes);
 }
 
-/* transformers' Trainer gives FSDP1 PEFT's fsdp_auto_wrap_policy() in place of what the file says (5.23, distributed/fsdp.py,
- * update_fsdp_plugin_peft()). */
-static void wrap_adapters(const struct import *in)
-{
-    char why[512];
-    struct fail_sink before = fail_divert(why, sizeof why);
-
-    in->p->fsdp.wrap_adapters = true;
-    bool refused = train_check(in->p, in->where) < 0;
-    fail_restore(before);
-    if (!refused)
-        return;
-    in->p->fsdp.wrap_adapters = false;
-    notes_add(in->notes, "transformers' Trainer makes each matrix of an adapter a unit of its own; here they are in their block's unit%s",
-              in->p->fsdp.use_orig_params && in->p->precision != DT_FP32
-                  ? ", and with use_orig_params in 16 bits PyTorch was counted to hold 2 bytes a parameter more than planned" : "");
-}
-
 static int refuse_unclaimed(const char *where)
 {
     char forms[400] = "";
@@ -578,8 +559,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         rc = read_ddp(&in, narrow);
     if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
-    if (adapts && p->dialect == DIALECT_TORCH_FSDP1)
-        wrap_adapters(&in);
+    if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
+        p->fsdp.autocast_adapter_dtype = true;          /* none of these recipes gives get_peft_model() another */
     if (in.form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
     if (in.form == RECIPE_TRL)

@@ -342,7 +342,8 @@ int experts_check(const struct plan *p, const char *where)
         return fail("%s: optimizer: %s", where, experts_optimizer_refused(m, p->optimizer));
     if (check_framework(p, where) < 0 || check_kinds(p, where) < 0)
         return -1;
-    if (plan_recipe(p).autocast || plan_recipe(p).used != DT_BF16)
+    bool narrow = plan_has_wide_adapters(p) ? plan_recipe(p).frozen == DT_BF16 : !plan_recipe(p).autocast && plan_recipe(p).used == DT_BF16;
+    if (!narrow)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && p->dialect != DIALECT_MEGATRON)

@@ -24,7 +24,7 @@ double knob_usual_reduce_dtype(const struct plan *p)
 {
     if (p->dialect == DIALECT_MEGATRON)
         return DT_FP32;
-    if (p->strategy == STRAT_FSDP && knob_usual_model_dtype(p) >= 0)
+    if (p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN && knob_usual_model_dtype(p) >= 0)
         return knob_usual_model_dtype(p);
     if (p->dialect == DIALECT_TORCH)
         return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
@@ -34,8 +34,18 @@ double knob_usual_reduce_dtype(const struct plan *p)
 double knob_usual_model_dtype(const struct plan *p)
 {
     bool packed = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+    bool loaded = training_is_lora(&p->train) && p->kernels != KERNELS_DPX;
+    bool torch = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_TORCH_FSDP1 && (packed || p->fsdp.wrap_adapters));
 
-    return packed && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 ? DT_BF16 : -1;
+    return (packed || loaded) && p->strategy == STRAT_FSDP && torch && p->precision == DT_BF16 ? DT_BF16 : -1;
+}
+
+/* As transformers' Trainer has them, where that is planned (train_check.c). */
+double knob_usual_wrap_adapters(const struct plan *p)
+{
+    bool planned = p->unit == UNIT_BLOCK && !p->fsdp.forward_prefetch && p->recompute != RECOMPUTE_SELECTIVE && !p->train.modules_to_save[0];
+
+    return training_is_lora(&p->train) && p->kernels != KERNELS_DPX && p->precision == DT_BF16 && planned;
 }
 
 double knob_usual_orig_params(const struct plan *p)
@@ -266,6 +276,11 @@ bool knob_idle_base(const struct plan *p)
     return training_is_all(&p->train);
 }
 
+bool knob_idle_fsdp_packed(const struct plan *p)
+{
+    return knob_idle_lora(p) || p->train.base == BASE_PLAIN || p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH;
+}
+
 bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
 
 bool knob_idle_delayed(const struct plan *p) { return knob_idle_fp8(p) || p->megatron.fp8_recipe != FP8_DELAYED; }
@@ -311,6 +326,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },

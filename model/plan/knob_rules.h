@@ -8,9 +8,10 @@
 /* Defaults that depend on more than the cell. */
 double knob_usual_kernels(const struct plan *p);
 double knob_usual_reduce_dtype(const struct plan *p);
-/* FSDP2 shards packed weights in the units' own dtype; FSDP1 flattens what trains with what does not only as tensors of their own. */
+/* What transformers loads in 16 bits stays so where it is frozen; FSDP1 flattens what trains with what does not only as tensors of their own. */
 double knob_usual_model_dtype(const struct plan *p);
 double knob_usual_orig_params(const struct plan *p);
+double knob_usual_wrap_adapters(const struct plan *p);
 double knob_usual_clip(const struct plan *p);
 double knob_usual_dropout(const struct plan *p);
 double knob_usual_unit(const struct plan *p);
@@ -40,6 +41,7 @@ bool knob_idle_disk(const struct plan *p);
 bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host */
 
 bool knob_idle_powersgd(const struct plan *p);
+bool knob_idle_fsdp_packed(const struct plan *p);       /* no adapters, or none beside packed weights that FSDP2 shards */
 
 /* Blocks are not recomputed as a whole; by parts. */
 bool knob_idle_full(const struct plan *p);

@@ -57,7 +57,7 @@ static int store(const struct plan *p, struct local_model *out)
         struct tensor *t = &m->tensors[i];
         if (t->packed == BASE_PLAIN || t->is_bias)
             continue;
-        t->numel = t->shape[0] = ceil_div(packed_codes(t), dtype_bytes(plan_recipe(p).kept));
+        t->numel = t->shape[0] = ceil_div(packed_codes(t), dtype_bytes(plan_recipe(p).frozen));
         t->shape[1] = 1;
         t->in_out = false;
     }

@@ -234,7 +234,14 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
 
 bool plan_has_wide_adapters(const struct plan *p)
 {
-    return p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP && p->ddp.model_dtype >= 0 && training_is_lora(&p->train);
+    bool packed = p->train.base != BASE_PLAIN;
+
+    if (!training_is_lora(&p->train))
+        return false;
+    if (p->strategy == STRAT_FSDP)      /* accelerate leaves what FSDP2 has beside packed weights as PEFT made it (fsdp2_prepare_model()) */
+        return p->fsdp.model_dtype >= 0 && (p->dialect == DIALECT_TORCH_FSDP1 ||
+                                            (p->dialect == DIALECT_TORCH && (!packed || p->fsdp.autocast_adapter_dtype)));
+    return p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP && p->ddp.model_dtype >= 0;
 }
 
 enum dtype plan_ddp_wire(const struct plan *p)
@@ -266,7 +273,7 @@ static struct recipe recipe_of(const struct plan *p)
             r.optimizer = 2 * (int)dtype_bytes(r.kept);
             r.autocast = false;
         }
-    } else if (p->fsdp.model_dtype >= 0) {
+    } else if (p->fsdp.model_dtype >= 0 && !plan_has_wide_adapters(p)) {
         r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->fsdp.model_dtype;
         r.optimizer = 2 * (int)dtype_bytes(r.kept);
     }
@@ -277,8 +284,19 @@ struct recipe plan_recipe(const struct plan *p)
 {
     struct recipe r = recipe_of(p);
 
-    r.frozen = plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : r.kept;
+    r.frozen = !plan_has_wide_adapters(p) ? r.kept
+             : (enum dtype)(p->strategy == STRAT_FSDP ? p->fsdp.model_dtype : p->ddp.model_dtype);
     return r;
+}
+
+enum dtype plan_kept(const struct recipe *r, const struct tensor *t) { return t->frozen ? r->frozen : r->kept; }
+
+enum dtype plan_adapter_input(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+    bool shows_shard = p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters && p->fsdp.use_orig_params;
+
+    return shows_shard || r.autocast ? r.kept : r.used;
 }
 
 enum scaled plan_scaled(const struct plan *p)

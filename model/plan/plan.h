@@ -72,7 +72,7 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     bool   gradient_as_bucket_view, static_graph, find_unused_parameters, broadcast_buffers;
     bool   parameters_as_bucket_view;   /* ZeroRedundancyOptimizer (zero1) */
     int    forward_sync_buffers;    /* 0, 1; -1: not given, and broadcast_buffers decides */
-    int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters */
+    int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters; with adapters: plan_has_wide_adapters() */
     enum comm_hook comm_hook;
     struct powersgd_options powersgd;
 };
@@ -97,8 +97,9 @@ struct fsdp_options {
     bool    limit_all_gathers;          /* FSDP1 */
     bool    use_orig_params;            /* FSDP1 */
     bool    wrap_adapters;              /* FSDP1: each matrix of an adapter is a unit */
+    bool    autocast_adapter_dtype;     /* FSDP2, beside packed weights: PEFT's, adapters in fp32; false: in 16 bits as the rest */
     enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
-    int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
+    int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters; with adapters: plan_has_wide_adapters() */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
     bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
@@ -348,9 +349,14 @@ struct recipe plan_recipe(const struct plan *p);
 /* The format of the operands of linear layers' products in blocks; SCALED_NONE: the number format of the plan. */
 enum scaled plan_scaled(const struct plan *p);
 
-/* DDP in 16 bits with adapters: PEFT casts these to fp32 (cast_adapter_dtype()), and what trains them runs under autocast
- * (transformers' bf16=True, fp16=True). */
+/* Adapters in fp32 beside frozen weights in 16 bits (model_dtype): PEFT casts them (cast_adapter_dtype()).  DDP then runs under autocast
+ * (transformers' bf16=True, fp16=True); FSDP casts shards to its param_dtype, as it does where all weights are in fp32. */
 bool plan_has_wide_adapters(const struct plan *p);
+/* The dtype in which a tensor persists. */
+enum dtype plan_kept(const struct recipe *r, const struct tensor *t);
+/* The dtype that an adapter's weight has where PEFT casts the layer's input to it (_cast_input_dtype()): that in which the layer computes; but
+ * FSDP1's unit that is not gathered, an adapter by itself, shows with use_orig_params its shard. */
+enum dtype plan_adapter_input(const struct plan *p);
 /* torch's DDP: in which dtype gradients cross the network, their own or the hook's. */
 enum dtype plan_ddp_wire(const struct plan *p);
 /* Does autograd compute the tensor's gradient?  That of what trains; FSDP1's parameters are views of their unit's one tensor, which

@@ -315,10 +315,12 @@ static bool given(const json_t *j, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Whether the file has a row's key: knob_follow()'s. */
+/* Whether the file has a row's key: knob_follow()'s.  A null that is a value is stated as any other. */
 static bool chosen(const void *file, const struct knob *k)
 {
-    return given(k->object[0] ? json_object_get(file, k->object) : file, k->name);
+    const json_t *section = k->object[0] ? json_object_get(file, k->object) : file;
+
+    return given(section, k->name) || (k->null == KNOB_NULL_VALUE && json_object_get(section, k->name));
 }
 
 /* Defaults that other keys of the file decide. */
@@ -337,12 +339,14 @@ static void late_defaults(const json_t *j, struct plan *p)
     if (deepspeed && p->parallel.context <= 1 && given(j, "reduce_dtype") && p->ds.communication_dtype < 0
         && p->reduce_dtype != p->precision)
         p->ds.communication_dtype = (int)p->reduce_dtype;
+    if (p->fsdp.model_dtype == DT_FP32)
+        p->fsdp.model_dtype = -1;
     resolved = *p;
     plan_resolve(&resolved);
     if (!given(j, "reduce_dtype"))
         p->reduce_dtype = resolved.reduce_dtype;
     /* fully_shard() since 2.15, and FSDP1: in the parameters' own dtype */
-    if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)
+    if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && !plan_has_wide_adapters(p) && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)
         && p->strategy == STRAT_FSDP)
         p->reduce_dtype = (enum dtype)p->fsdp.model_dtype;
     if (p->deterministic && p->parallel.pipeline <= 1 && !given(j, "sync_every_micro_step"))

@@ -76,19 +76,19 @@ static int check_base(const struct plan *p, const char *where)
 {
     const char *base = training_base_name(p->train.base);
 
-    if (plan_has_wide_adapters(p) && p->train.modules_to_save[0])
+    if (p->strategy == STRAT_DDP && plan_has_wide_adapters(p) && p->train.modules_to_save[0])
         return fail("%s: lora.modules_to_save: PEFT keeps copies in the model's %s and adapters in fp32: optimizers of two dtypes are "
                     "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
     if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)
         return refuse_int4(p, where);
-    if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP))
-        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch and fsdp/torch", where, base);
+    if (p->dialect == DIALECT_TORCH ? p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP : p->dialect != DIALECT_TORCH_FSDP1)
+        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch, fsdp/torch and fsdp/torch-fsdp1", where, base);
     if (p->train.base == BASE_AO_INT8)
         return check_torchao(p, where);
     if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
-        return fail("%s: base_dtype: FSDP2 shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
+        return fail("%s: base_dtype: FSDP shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
                     "fsdp.model_dtype bf16", where);
     if (p->precision == DT_FP32 && p->kernels != KERNELS_DPX)
         return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
@@ -116,17 +116,12 @@ static int check_offload(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c).  With use_orig_params a
- * unit that is not gathered shows PEFT its fp32 shard, to whose dtype _cast_input_dtype() casts each adapter's input: in 16 bits the product then
- * fails unless autocast casts once more, and these copies, which autograd keeps, are not planned (llama-10m, all-linear, batch 2 x 256: 6.3 MB
- * of 111; tests/golden/tune/record_wrapped.py). */
+/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c). */
 static int check_wrapped(const struct plan *p, const char *where)
 {
     const char *needs = p->unit != UNIT_BLOCK ? "unit block"
-                      : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false" : p->fsdp.cpu_offload ? "fsdp.cpu_offload false"
-                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full"
-                      : p->fsdp.use_orig_params && p->precision != DT_FP32
-                      ? "fsdp.use_orig_params false in 16 bits (PEFT casts their inputs to the shards' fp32, copies that are not planned)" : NULL;
+                      : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false"
+                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full" : NULL;
 
     if (needs)
         return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);
@@ -149,6 +144,10 @@ int train_check(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
                     strategy_name(p->strategy), dialect_name(p->dialect), cells);
     }
+    if (p->model.experts && p->parallel.expert > 1)
+        return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
+    if (p->model.experts && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
+        return fail("%s: train: adapters of a mixture of experts are planned for ddp/torch and fsdp/torch, with PyTorch's kernels", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));
@@ -156,17 +155,14 @@ int train_check(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
     if (check_offload(p, where) < 0)
         return -1;
-    /* FSDP with packed weights wants all of a unit in one dtype: adapters in bf16 (autocast_adapter_dtype=False). */
-    bool one_dtype = p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN;
-    if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) && !one_dtype &&
-        plan_recipe(p).kept != DT_FP32)
-        return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
-                    "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
     if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params && !p->fsdp.wrap_adapters)
         return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it%s to true", where,
                     training_is_lora(&p->train) ? ", or wrap_adapters," : "");
+    if (p->dialect == DIALECT_TORCH_FSDP1 && plan_has_wide_adapters(p) && !p->fsdp.wrap_adapters)
+        return fail("%s: fsdp.model_dtype: FSDP1 flattens a unit's tensors in one dtype (\"Must flatten tensors with uniform dtype\"): adapters "
+                    "in fp32 beside frozen weights in %s need fsdp.wrap_adapters true", where, dtype_name(plan_recipe(p).frozen));
     if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters && check_wrapped(p, where) < 0)
         return -1;
     if (p->dialect == DIALECT_TORCH_FSDP1 && p->train.modules_to_save[0])

@@ -27,6 +27,7 @@ static void leave_out_states(struct plan *p)
     memset(&p->ds, 0, sizeof p->ds);
     p->ddp.model_dtype = ddp_dtype;
     p->fsdp.model_dtype = fsdp.model_dtype;
+    p->fsdp.wrap_adapters = fsdp.wrap_adapters;         /* plan_gets_gradient() */
     p->fsdp.float8_all_gather = fsdp.float8_all_gather;
     p->ds.moe_layer = ds.moe_layer;
     p->ds.moe_capacity_factor = ds.moe_capacity_factor;
@@ -76,6 +77,7 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
     out->kept = r.kept;
     out->frozen = r.frozen;
     out->used = r.used;
+    out->adapter = plan_adapter_input(p);
     out->autocast = r.autocast;
 }
 

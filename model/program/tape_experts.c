@@ -84,7 +84,8 @@ var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t 
     tape_save_var(t, node, w);                  /* counted where it is gathered: by its unit */
     if (offsets)
         tape_save_var(t, node, offsets);
-    tape_save_var(t, node, x);
+    if (tape_wants_grad(t, w))                  /* else aten::_grouped_mm keeps no x (derivatives.yaml) */
+        tape_save_var(t, node, x);
     return result(t, rows * n, tape_var_dtype(t, x));
 }
 

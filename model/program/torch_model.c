@@ -108,6 +108,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->frozen_dt = r.autocast ? r.frozen : r.used;
+    b->adapter_dt = plan_adapter_input(p);
     b->dt = b->frozen_dt;
     b->as = p;
     b->kernel = attention_choice(p);

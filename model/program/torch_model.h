@@ -93,6 +93,7 @@ struct torch_model {
     enum dtype  dt;             /* of activations outside autocast */
     enum dtype  param_dt;       /* of the parameters that compute reads, */
     enum dtype  frozen_dt;      /* and of those that do not train */
+    enum dtype  adapter_dt;     /* to which PEFT casts what an adapter reads */
     bool        autocast;
     int         block;          /* of the piece being built: TENSOR_EMBED, TENSOR_HEAD, or */
     int         traced;         /* the first block of the kind that is traced */

@@ -197,7 +197,8 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
 }
 
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
- * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast. */
+ * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast.  Where that dtype is not the one in
+ * which lora_A computes (plan_adapter_input()), autocast casts x back. */
 static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role, bool packed)
 {
     struct tape *t = b->t;
@@ -206,8 +207,10 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     if (a < 0)
         return result;
     int64_t rank = tensor_at(b, b->block, a)->shape[0];
-    var in = packed ? tape_hold(t, x) : op_cast(t, x, b->param_dt);
+    var in = packed ? tape_hold(t, x) : op_cast(t, x, b->adapter_dt);
     var y = op_dropout(t, "adapter dropout", in, b->p->train.dropout);
+    if (!packed && b->adapter_dt != b->param_dt)
+        y = tmp(t, y, op_cast(t, y, b->param_dt));
     y = tmp(t, y, half_adapter(b, GEMM("adapter A"), y, rank, k, role, ADAPTER_LORA_A));
     y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
     y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));

@@ -58,7 +58,7 @@ static double weights(const struct model *m, enum flop_convention f)
     return (double)m->active - (f == FLOPS_MATMUL ? embedding : 0);
 }
 
-/* Those that do not train have no gradient of their own. */
+/* Those that do not train have no gradient of their own; of experts those that a token takes. */
 static double frozen(const struct model *m, enum flop_convention f)
 {
     double sum = 0;
@@ -66,7 +66,8 @@ static double frozen(const struct model *m, enum flop_convention f)
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
         bool table = x->role == ROLE_TOKENS && !m->tied && f == FLOPS_MATMUL;
-        sum += x->frozen && !table ? (double)x->numel : 0;
+        double taken = role_is_of_experts(x->role) ? (double)m->experts_used / (double)m->experts : 1;
+        sum += x->frozen && !table ? taken * (double)x->numel : 0;
     }
     return sum;
 }

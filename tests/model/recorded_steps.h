@@ -9,6 +9,7 @@
 
 #include "model/lower/lower.h"
 #include "model/schedule/ledger.h"
+#include "tests/model/as_recorded.h"
 
 struct step {
     json_t          *line;
@@ -34,6 +35,7 @@ static inline void load(struct step *s, const char *text, const json_t *models)
     json_t *plan = json_object_get(s->line, "plan");
     const char *model = json_string_value(json_object_get(plan, "model"));
     json_object_set(plan, "model", json_object_get(models, model));
+    as_recorded(plan);
     assert_int_equal(plan_from_json(plan, s->name, &s->plan), 0);
     assert_int_equal(lower(&s->plan, 0, &s->schedules), 0);
     ledger_run(&s->schedules, &s->ledger);

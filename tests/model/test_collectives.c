@@ -14,6 +14,7 @@
 #include "model/arch/family.h"
 #include "model/lower/lower.h"
 #include "model/plan/local_model.h"
+#include "tests/model/as_recorded.h"
 
 #define GOLDEN "tests/golden/collectives/"
 #define OFFLOAD "../offload/"                   /* from there; its lists have the same format */
@@ -122,6 +123,7 @@ static bool read_plan(struct golden *g, const char *text, const char *path)
         fail_msg("%s: plan: %s", path, where.text);
     drop_ignored(j);
     fail_capture(why, sizeof why);
+    as_recorded(j);
     int rc = plan_from_json(j, path, &g->plan);
     fail_capture(NULL, 0);
     json_decref(j);

@@ -176,7 +176,7 @@ static bool same_value(const struct plan *a, const struct plan *b, const struct 
 
 static bool of_training(const struct knob *k)
 {
-    bool units = k->offset == offsetof(struct plan, fsdp.wrap_adapters);
+    bool units = k->offset == offsetof(struct plan, fsdp.wrap_adapters) || k->offset == offsetof(struct plan, fsdp.autocast_adapter_dtype);
 
     return units || (k->offset >= offsetof(struct plan, train) && k->offset < offsetof(struct plan, train) + sizeof(struct training));
 }
@@ -257,6 +257,12 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
+        if (k->offset == offsetof(struct plan, train.base) && d == DIALECT_TORCH_FSDP1)
+            plain.fsdp.wrap_adapters = true;
+        if (k->offset == offsetof(struct plan, fsdp.autocast_adapter_dtype)) {
+            plain.fsdp.model_dtype = plain.precision = DT_BF16;
+            plain.train.base = BASE_NF4;
+        }
         if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
             plain.kernels = KERNELS_TORCH_SDPA;
             plain.precision = DT_BF16;

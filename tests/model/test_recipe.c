@@ -146,7 +146,7 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     assert_true(p.fsdp.use_orig_params);
     assert_int_equal(p.recompute, RECOMPUTE_FULL);
     plan_free(&p);
-    for (int orig = 0; orig < 2; orig++) {      /* the Trainer's policy for PEFT's models, where it is planned */
+    for (int orig = 0; orig < 2; orig++) {      /* the Trainer's policy for PEFT's models */
         char text[512];
         snprintf(text, sizeof text, "base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\n"
                  "optimizer: adamw_torch\ngradient_checkpointing: false\nfsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n"
@@ -154,7 +154,10 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
         notes = (struct notes){ 0 };
         assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, &notes), 0);
         assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
-        assert_true(p.fsdp.wrap_adapters == !orig);
+        assert_true(p.fsdp.wrap_adapters);
+        assert_true(p.fsdp.use_orig_params == (orig == 1));
+        assert_int_equal(plan_recipe(&p).frozen, DT_BF16);
+        assert_int_equal(plan_recipe(&p).kept, DT_FP32);
         plan_free(&p);
     }
     assert_int_equal(read_recipe("base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\noptimizer: adamw_torch\n"
@@ -203,6 +206,39 @@ static void deepspeed_steps_the_optimizer_that_the_trainer_makes(void **state)
         plan_free(&p);
     }
 #undef ON_HOST
+}
+
+/* axolotl's keys of a fine-tuning under FSDP; `fsdp` are lines of fsdp_config and what stands beside it. */
+static void read_fsdp_recipe(const char *adapter, const char *beside, const char *fsdp, struct plan *p)
+{
+    struct notes notes = { 0 };
+    char text[1024];
+
+    snprintf(text, sizeof text, "base_model: llama-2-70b\nadapter: %s\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\noptimizer: adamw_torch\n"
+             "gradient_checkpointing: true\n%s\nfsdp_config:\n  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n%s", adapter, beside, fsdp);
+    assert_int_equal(read_recipe(text, NULL, "2xa100-80gb", 0, p, &notes), 0);
+}
+
+/* Base, sharding and offload of the public recipes of LoRA and QLoRA under FSDP; frozen weights stay in bf16 in each. */
+static void adapters_under_fsdp_leave_what_is_frozen_in_bf16(void **state)
+{
+    static const char *const adapters[] = { "lora", "qlora\nload_in_4bit: true" };
+    struct plan p;
+
+    (void)state;
+    for (int i = 0; i < 2 * 2 * 2; i++) {
+        bool packed = i & 1, offload = i & 2, two = i & 4;
+        read_fsdp_recipe(adapters[packed], two ? "fsdp_version: 2" : "fsdp:\n  - full_shard\n  - auto_wrap",
+                         offload ? "  fsdp_offload_params: true\n" : "  fsdp_offload_params: false\n", &p);
+        assert_int_equal(p.dialect, two ? DIALECT_TORCH : DIALECT_TORCH_FSDP1);
+        assert_int_equal(p.train.base, packed ? BASE_NF4_DOUBLE : BASE_PLAIN);
+        assert_true(p.fsdp.cpu_offload == offload);
+        assert_true(two || p.fsdp.wrap_adapters);
+        assert_int_equal(plan_recipe(&p).frozen, DT_BF16);
+        assert_int_equal(plan_recipe(&p).kept, DT_FP32);
+        assert_int_equal(plan_recipe(&p).used, DT_BF16);
+        plan_free(&p);
+    }
 }
 
 static void torchtitans_sections_are_its_importers(void **state)
@@ -355,6 +391,7 @@ int main(void)
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
         cmocka_unit_test(deepspeed_steps_the_optimizer_that_the_trainer_makes),
+        cmocka_unit_test(adapters_under_fsdp_leave_what_is_frozen_in_bf16),
         cmocka_unit_test(torchtitans_sections_are_its_importers),
         cmocka_unit_test(files_are_found_above_the_recipe),
         cmocka_unit_test(what_cannot_be_is_refused),

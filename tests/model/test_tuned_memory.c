@@ -12,6 +12,7 @@
 #define GOLDEN "tests/golden/tune/memory.jsonl"
 #define MUON "tests/golden/tune/muon.jsonl"      /* by record_muon.py: under FSDP2 */
 #define MUON_LORA "tests/golden/tune/muon_lora.jsonl"   /* of adapters alone */
+#define MIXTURES "tests/golden/tune/mixtures.jsonl"     /* by record_mixtures.py: attention of mixtures of experts */
 #define FOLLOWED 1e-4
 
 static int steps, lora, frozen, wrong;
@@ -60,6 +61,14 @@ static void peaks_agree(void **state)
     assert_true(steps >= 61 && lora >= 53 && frozen >= 8);
 }
 
+static void mixtures_peaks_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(MIXTURES, check_peak) >= 12);
+    assert_int_equal(wrong, 0);
+}
+
 static void same(const struct step *s, const char *what, int64_t got, int64_t want)
 {
     if (got != want)
@@ -101,6 +110,7 @@ static void entries_use_what_is_there(void **state)
     each_line(GOLDEN, check_entries);
     each_line(MUON, check_entries);
     each_line(MUON_LORA, check_entries);
+    each_line(MIXTURES, check_entries);
 }
 
 static void what_persists_agrees_to_the_byte(void **state)
@@ -109,6 +119,7 @@ static void what_persists_agrees_to_the_byte(void **state)
     each_line(GOLDEN, check_persistent);
     each_line(MUON, check_persistent);
     each_line(MUON_LORA, check_persistent);
+    each_line(MIXTURES, check_persistent);
 }
 
 static void muon_peaks_agree(void **state)
@@ -143,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
+        cmocka_unit_test(mixtures_peaks_agree),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(muon_peaks_agree),

@@ -136,16 +136,9 @@ static void what_is_not_modelled_is_refused_by_name(void **state)
     p.fsdp.forward_prefetch = true;
     refused(&p, "need fsdp.forward_prefetch false");
     p.fsdp.forward_prefetch = false;
-    p.fsdp.cpu_offload = true;
-    refused(&p, "need fsdp.cpu_offload false");
-    p.fsdp.cpu_offload = false;
     p.unit = UNIT_MODEL;
     refused(&p, "need unit block");
     p.unit = UNIT_BLOCK;
-    p.precision = p.reduce_dtype = DT_BF16;
-    p.fsdp.use_orig_params = true;
-    refused(&p, "need fsdp.use_orig_params false in 16 bits");
-    p.precision = p.reduce_dtype = DT_FP32;
     p.fsdp.wrap_adapters = p.fsdp.use_orig_params = false;
     refused(&p, "use_orig_params");         /* either of both */
     plan_free(&p);

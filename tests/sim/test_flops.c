@@ -111,6 +111,21 @@ static void experts_count_as_far_as_a_token_takes_them(void **state)
 
 /* Of a token of DeepSeek-V3, modules that run again: routers of 256, 8 experts and a shared one of three products of 7168 by 2048, in 58 blocks; the
  * first three blocks' MLP of 18432; up from 1536 to 128 x 192, from 512 to 128 x (128 + 128), in all 61.  Norms and activations have no products. */
+/* Four experts of 100 weights, of which a token takes one, and 100 weights beside them that train: 4 x 100 and 6 x 100, attention apart. */
+static void frozen_experts_count_as_far_as_a_token_takes_them(void **state)
+{
+    struct tensor t[] = { { .role = ROLE_EXPERTS_IN, .numel = 400, .frozen = true }, { .role = ROLE_Q, .numel = 100 } };
+    struct model m = small;
+
+    (void)state;
+    m.tensors = t;
+    m.ntensors = 2;
+    m.experts = 4;
+    m.experts_used = 1;
+    m.active = 200;
+    assert_close(flops_per_token(&m, 16, FLOPS_PALM), 4 * 100 + 6 * 100 + 3072, 0);
+}
+
 static void modules_that_run_again_count_their_products(void **state)
 {
     const double expert = 3.0 * 7168 * 2048;
@@ -143,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_published_mfu_is_reproduced),
         cmocka_unit_test(a_host_has_no_peak),
         cmocka_unit_test(experts_count_as_far_as_a_token_takes_them),
+        cmocka_unit_test(frozen_experts_count_as_far_as_a_token_takes_them),
         cmocka_unit_test(modules_that_run_again_count_their_products),
     };
     return cmocka_run_group_tests_name("sim/flops", tests, NULL, NULL);

@@ -30,6 +30,35 @@ static bool is_wide_bias(const struct recipe *r, const struct model *m, const st
     return t->packed == BASE_INT8 && t->is_bias && t->role != ROLE_ATTN_OUT && (r->frozen == DT_FP32 || m->norm != NORM_RMS);
 }
 
+int lower_declare_statistics(struct schedules *s, const struct local_model *local)
+{
+    const struct model *m = local->whole;
+    int64_t bytes[PACKED_PARTS], sum = 0;
+    int buf = -1;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int t = 0; t < m->ntensors; t++)
+            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
+                sum += pass ? 0 : round512(bytes[i]);
+                if (pass)
+                    sched_part(s, buf, round512(bytes[i]));
+            }
+        if (sum == 0)
+            return -1;
+        if (!pass)
+            buf = sched_buf(s, CAT_PARAMS, "quantisation statistics", NULL, 0, 1, sum);
+    }
+    return buf;
+}
+
+void lower_load_statistics(struct schedules *s, int statistics)
+{
+    if (statistics < 0)
+        return;
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "quantisation statistics")->flags = OPF_LOAD;
+    sched_act(s, ACT_ALLOC | ACT_WRITE, statistics, 0, 0);
+}
+
 int lower_kept_parts(const struct recipe *r, const struct model *m, const struct tensor *t, int64_t bytes[PACKED_PARTS])
 {
     int n = packed_parts(t, bytes);

@@ -28,6 +28,11 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
 /* Bytes of the allocations that keep a tensor; returns how many there are: of one that is not packed, one. */
 int  lower_kept_parts(const struct recipe *r, const struct model *m, const struct tensor *t, int64_t bytes[PACKED_PARTS]);
 
+/* The buffer of what packed weights have beside their codes: attributes of theirs, which FSDP does not shard, so whole on every rank.  -1: there
+ * are none.  Its entry of init: FSDP does not move them to the host either. */
+int  lower_declare_statistics(struct schedules *s, const struct local_model *local);
+void lower_load_statistics(struct schedules *s, int statistics);
+
 /* The family has an allocation for each tensor that trains, of those that `owner` gives to `rank` (NULL: of all). */
 void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank);
 

@@ -325,7 +325,7 @@ static void flatten(struct fsdp1 *f, struct at u)
 {
     struct schedules *s = f->s;
     const struct fsdp1_families *m = &f->fam[u.c];
-    int64_t e = dtype_bytes(f->r.kept), whole = f->size[u.c].flat * e, shard = f->size[u.c].shard * e;
+    int64_t e = dtype_bytes(f->kept[u.c]), whole = f->size[u.c].flat * e, shard = f->size[u.c].shard * e;
     int own = f->offload ? m->first : m->shard;
     struct op *o = sched_copy(s, STREAM_H2D, PHASE_INIT, "move to device", f->size[u.c].numel * e,
                               f->size[u.c].numel * e);
@@ -357,6 +357,7 @@ static void flatten(struct fsdp1 *f, struct at u)
 static void init(struct fsdp1 *f)
 {
     sched_begin(f->s, SCHED_INIT);
+    lower_load_statistics(f->s, f->statistics);
     if (f->map.n > 0) {             /* children are wrapped before the root, adapters before their block */
         sched_repeat(f->s, f->map.n);
         for (int i = 0; i < f->map.nadapters; i++)
@@ -379,7 +380,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     struct fsdp1_families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
     int n = f->map.of_class[c];
-    int64_t kept = dtype_bytes(f->r.kept), used = dtype_bytes(f->r.used);
+    int64_t kept = dtype_bytes(f->kept[c]), used = dtype_bytes(f->r.used);
     int64_t wire = dtype_bytes(f->r.wire_reduce), grads = round512(z->shard * kept);
 
     if (f->offload) {
@@ -390,7 +391,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
                                  2 * z->optim_bytes + lower_adamw_step_bytes(f->p));
     }
     for (int i = 0; i < 2; i++) {
-        bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : f->casts);
+        bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : fsdp1_casts(f, c));
         m->mp_shard[i] = sched_buf(s, CAT_ALL_GATHER, "cast shard", of, 0, n, round512(z->shard * used));
         m->full[i] = i == 1 && !again ? m->full[0] :
                      sched_buf(s, CAT_UNSHARDED, f->sharded ? "unsharded params" : "cast params", of, 0, n,
@@ -484,16 +485,17 @@ static void setup(struct fsdp1 *f)
     int64_t foreach = 0, largest = 0;
 
     f->r = plan_recipe(f->p);
-    f->casts = f->r.used != f->r.kept;
     set_groups(f);
     unit_map_init(&f->map, f->local);
+    struct flat_rule rule = f->rule;
     /* The events of the rate limiter must differ inside of a repeat. */
     if (f->sharded && f->p->fsdp.limit_all_gathers && f->map.n > 0)
         f->map.period *= RING / gcd(f->map.period, RING);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
-            f->size[c] = flat_param(&f->map, (enum unit_class)c, &f->rule);
             f->trains[c] = unit_sum(&f->map, (enum unit_class)c, trained, NULL) > 0;
+            f->kept[c] = rule.kept = f->trains[c] ? f->r.kept : f->r.frozen;
+            f->size[c] = flat_param(&f->map, (enum unit_class)c, &rule);
             if (!f->trains[c])      /* what is frozen is no parameter of the optimizer's */
                 f->size[c].optim_numel = f->size[c].optim_bytes = 0;
             declare(f, (enum unit_class)c);
@@ -502,6 +504,7 @@ static void setup(struct fsdp1 *f)
             foreach += f->size[c].optim_bytes * f->map.of_class[c];
             largest = f->size[c].optim_bytes > largest ? f->size[c].optim_bytes : largest;
         }
+    f->statistics = lower_declare_statistics(s, f->local);
     lower_declare_activations(s, f->local, f->acts);
     declare_parts(f);
     fsdp1_adapters_setup(f);

@@ -56,13 +56,14 @@ struct fsdp1 {
     struct flat_rule   rule;
     struct flat_param  size[NUC];
     bool               trains[NUC];     /* any of the unit's tensors does: else it has no gradient */
+    enum dtype         kept[NUC];       /* in which the FlatParameter persists */
     struct fsdp1_families fam[NUC];
     int                acts[NPIECE], parts[NPIECE], foreach_temp;
+    int                statistics;      /* buffer of what packed weights have beside their codes; -1: there are none */
     enum group         group;           /* where parameters are sharded, or all of them reduced */
     bool               sharded;         /* false: NO_SHARD */
     bool               hybrid;          /* a second reduction, between replicas */
     bool               frees_after_forward;     /* FULL_SHARD, HYBRID_SHARD: all units but the root */
-    bool               casts;           /* compute in another dtype than is kept */
     bool               offload;         /* CPUOffload(offload_params=True) */
     double             predivide, postdivide;
     uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
@@ -77,6 +78,9 @@ struct fsdp1 {
 };
 
 static const struct at fsdp1_root = { UC_ROOT, 0, 0 };
+
+/* Does compute read a unit in another dtype than is kept? */
+static inline bool fsdp1_casts(const struct fsdp1 *f, enum unit_class c) { return f->r.used != f->kept[c]; }
 
 /* Unit at a position; positions outside of [0, n) are the root. */
 struct at fsdp1_at(const struct fsdp1 *f, int position, int by);
@@ -129,7 +133,7 @@ int     fsdp1_brought(const struct fsdp1 *f, enum unit_class c, enum phase phase
 void    fsdp1_drop_brought(struct fsdp1 *f, struct at u, enum phase phase);
 /* With use_orig_params and without a cast what was brought lives until parameters are views of the host's shard again:
  * when the unit is resharded, or, where forward leaves it gathered, when backward has brought the next. */
-bool    fsdp1_holds_brought(const struct fsdp1 *f);
+bool    fsdp1_holds_brought(const struct fsdp1 *f, enum unit_class c);
 void    fsdp1_release_brought(struct fsdp1 *f, struct at u, enum phase phase);
 /* _offload_grad() on the stream that reduced; what the CPU waits for at the end of backward. */
 void    fsdp1_send_grads(struct fsdp1 *f, struct at u, enum stream st);

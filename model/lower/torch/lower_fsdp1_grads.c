@@ -58,7 +58,7 @@ static bool accumulates(const struct fsdp1 *f)
  * parameter's dtype, so it is what the optimizer will read. */
 static bool flat_is_final(const struct fsdp1 *f)
 {
-    return !f->sharded && (!f->casts || f->has_reduced);
+    return !f->sharded && (f->r.used == f->r.kept || f->has_reduced);
 }
 
 static int unsharded_grad(const struct fsdp1 *f, enum unit_class c)

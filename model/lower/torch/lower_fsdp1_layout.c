@@ -32,8 +32,8 @@ static int states(struct fsdp1 *f, enum unit_class c)
     bool apart = f->rule.orig_params;
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
 
-    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG, f->r.kept, shard_begin(f, c), z->shard, 0, apart);
-    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG_SQ, f->r.kept, shard_begin(f, c), z->shard,
+    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG, f->kept[c], shard_begin(f, c), z->shard, 0, apart);
+    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG_SQ, f->kept[c], shard_begin(f, c), z->shard,
                 z->optim_bytes, apart);
     return layout;
 }
@@ -45,7 +45,7 @@ static int as_built(struct fsdp1 *f, enum unit_class c)
     struct flat_rule r = f->rule;
 
     r.host = false;
-    flat_slices(&f->map, f->s, c, &r, HOLDS_PARAM, f->r.kept, 0, f->size[c].flat, 0, true);
+    flat_slices(&f->map, f->s, c, &r, HOLDS_PARAM, f->kept[c], 0, f->size[c].flat, 0, true);
     return layout;
 }
 
@@ -62,7 +62,7 @@ void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
 {
     struct schedules *s = f->s;
     const struct fsdp1_families *m = &f->fam[c];
-    enum dtype kept = f->r.kept, used = f->r.used, wire = f->r.wire_reduce;
+    enum dtype kept = f->kept[c], used = f->r.used, wire = f->r.wire_reduce;
 
     sched_holds(s, m->shard, own(f, c, HOLDS_PARAM, kept));
     if (f->trains[c] || f->rule.orig_params)

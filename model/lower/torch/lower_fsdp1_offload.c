@@ -10,7 +10,7 @@
 #include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp1.h"
 
-static int64_t bytes_of(const struct fsdp1 *f, enum unit_class c) { return f->size[c].shard * dtype_bytes(f->r.kept); }
+static int64_t bytes_of(const struct fsdp1 *f, enum unit_class c) { return f->size[c].shard * dtype_bytes(f->kept[c]); }
 
 static void use(struct fsdp1 *f, struct at u, int what, int family) { sched_act(f->s, what, family, u.i, u.by); }
 
@@ -20,7 +20,7 @@ void fsdp1_offload_declare(struct fsdp1 *f, enum unit_class c)
     struct fsdp1_families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
     int n = f->map.of_class[c];
-    int64_t bytes = bytes_of(f, c), states = f->size[c].optim_numel * dtype_bytes(f->r.kept);
+    int64_t bytes = bytes_of(f, c), states = f->size[c].optim_numel * dtype_bytes(f->kept[c]);
 
     m->shard     = sched_buf_in(s, SPACE_PINNED, CAT_PARAMS, "flat params", of, 0, n, pinned_bytes(bytes));
     m->optimizer = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n, 2 * states);
@@ -45,7 +45,7 @@ void fsdp1_bring(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, m->shard);
     use(f, u, ACT_ALLOC | ACT_W, m->staged[way]);
-    if (!f->casts)
+    if (!fsdp1_casts(f, u.c))
         return;
     sched_copy(f->s, STREAM_COPY_IN, phase, "cast shard", bytes, f->size[u.c].shard * dtype_bytes(f->r.used));
     fsdp1_name(f, u);
@@ -58,12 +58,12 @@ int fsdp1_brought(const struct fsdp1 *f, enum unit_class c, enum phase phase)
 {
     int way = phase == PHASE_BACKWARD;
 
-    return f->casts ? f->fam[c].mp_shard[way] : f->fam[c].staged[way];
+    return fsdp1_casts(f, c) ? f->fam[c].mp_shard[way] : f->fam[c].staged[way];
 }
 
 /* flat_param_to() makes the original parameters views of the copy, and unshard() leaves them so
  * (_use_unsharded_views(as_params=False)). */
-bool fsdp1_holds_brought(const struct fsdp1 *f) { return f->rule.orig_params && !f->casts; }
+bool fsdp1_holds_brought(const struct fsdp1 *f, enum unit_class c) { return f->rule.orig_params && !fsdp1_casts(f, c); }
 
 /* _use_sharded_flat_param(): skip_use_sharded_views. */
 static bool keeps_views(const struct fsdp1 *f, enum phase phase)
@@ -79,7 +79,7 @@ void fsdp1_drop_brought(struct fsdp1 *f, struct at u, enum phase phase)
 
     sched_op(f->s, OP_MEMORY, STREAM_GATHER, phase, "gathered still")->after = AFTER(STREAM_COPY_IN);
     fsdp1_name(f, u);
-    if (!fsdp1_holds_brought(f))
+    if (!fsdp1_holds_brought(f, u.c))
         use(f, u, ACT_FREE, fsdp1_brought(f, u.c, phase));
     else if (forwards)
         use(f, u, ACT_FREE, fsdp1_brought(f, u.c, PHASE_FORWARD));
@@ -120,11 +120,13 @@ void fsdp1_await_grads(struct fsdp1 *f)
 /* ---- the optimizer, and first weights ---- */
 
 /* Bytes of the i-th tensor of AdamW's list; 0: not in this rank's shard, or frozen; -1: there is none.  With use_orig_params it is the
- * model's, else the FlatParameters, the root's first. */
+ * model's, else the FlatParameters that train, the root's first. */
 static int64_t listed(const struct fsdp1 *f, int i)
 {
     if (f->rule.orig_params)
         return i >= f->m->ntensors ? -1 : f->m->tensors[i].frozen ? 0 : flat_piece(&f->map, i, &f->rule) * dtype_bytes(f->r.kept);
+    if (fsdp1_adapters_apart(f))
+        return i >= f->map.n * f->map.nadapters ? -1 : bytes_of(f, (enum unit_class)(UC_ADAPTER + i % f->map.nadapters));
     if (i > f->map.n)
         return -1;
     return bytes_of(f, i == 0 ? UC_ROOT : unit_at(&f->map, i - 1).cls);
@@ -187,6 +189,8 @@ void fsdp1_pin(struct fsdp1 *f)
     if (f->map.n > 0) {
         sched_repeat(s, f->map.n);
         pin_one(f, (struct at){ UC_FULL, 0, 1 });
+        for (int i = 0; i < f->map.nadapters; i++)
+            pin_one(f, (struct at){ (enum unit_class)(UC_ADAPTER + i), 0, 1 });
         sched_repeat_end(s);
     }
     sched_op(s, OP_MEMORY, STREAM_HOST, PHASE_INIT, "drop pageable shards");

@@ -10,7 +10,7 @@
 
 int fsdp1_params(const struct fsdp1 *f, enum unit_class c, enum phase phase)
 {
-    return f->sharded || f->casts ? f->fam[c].full[phase == PHASE_BACKWARD] : f->fam[c].shard;
+    return f->sharded || fsdp1_casts(f, c) ? f->fam[c].full[phase == PHASE_BACKWARD] : f->fam[c].shard;
 }
 
 /* Is there anything to do?  Forward finds sharded units gathered after a no_sync
@@ -18,7 +18,7 @@ int fsdp1_params(const struct fsdp1 *f, enum unit_class c, enum phase phase)
 static bool needs_unshard(const struct fsdp1 *f, struct at u, enum phase phase)
 {
     if (!f->sharded)
-        return f->casts;
+        return fsdp1_casts(f, u.c);
     return phase == PHASE_FORWARD ? !f->gathered : f->frees_after_forward && u.c != UC_ROOT;
 }
 
@@ -68,7 +68,7 @@ static void cast_shard(struct fsdp1 *f, struct at u, enum phase phase, bool wait
 {
     const struct fsdp1_families *m = &f->fam[u.c];
     int64_t elems = f->size[u.c].shard;
-    struct op *o = sched_copy(f->s, STREAM_COPY_IN, phase, "cast shard", elems * dtype_bytes(f->r.kept),
+    struct op *o = sched_copy(f->s, STREAM_COPY_IN, phase, "cast shard", elems * dtype_bytes(f->kept[u.c]),
                               elems * dtype_bytes(f->r.used));
 
     o->after = waits ? AFTER(STREAM_COMPUTE) : 0;
@@ -79,15 +79,26 @@ static void cast_shard(struct fsdp1 *f, struct at u, enum phase phase, bool wait
                                           : m->full[phase == PHASE_BACKWARD], u.i, u.by);
 }
 
+/* _wait_for_computation_stream(): a root that is frozen has nothing to cast, adapters have. */
+static void casts_wait(struct fsdp1 *f, struct at u, enum phase phase)
+{
+    if (f->r.used == f->r.kept)
+        return;
+    sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, phase, "wait for the optimizer")->after = AFTER(STREAM_COMPUTE);
+    fsdp1_name(f, u);
+}
+
 void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
-    bool needed = needs_unshard(f, u, phase);
+    bool needed = needs_unshard(f, u, phase), casts = fsdp1_casts(f, u.c);
 
     if (f->offload)
         fsdp1_bring(f, u, phase, waits);
-    else if (needed && f->casts)
+    else if (needed && casts)
         cast_shard(f, u, phase, waits);
+    else if (waits)
+        casts_wait(f, u, phase);
     limit(f, phase);
     if (f->offload && !needed)
         fsdp1_drop_brought(f, u, phase);
@@ -95,12 +106,12 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
         return;
     struct op *o = sched_coll(f->s, STREAM_GATHER, phase, COLL_ALL_GATHER, f->group, f->r.wire_gather,
                               RED_NONE, f->size[u.c].padded);
-    o->after = (f->casts || f->offload ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
+    o->after = (casts || f->offload ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
     fsdp1_name(f, u);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->full[phase == PHASE_BACKWARD], u.i, u.by);
     if (f->offload)
-        sched_act(f->s, fsdp1_holds_brought(f) ? ACT_R : ACT_R | ACT_FREE, fsdp1_brought(f, u.c, phase), u.i, u.by);
-    else if (f->casts)              /* post_unshard() */
+        sched_act(f->s, fsdp1_holds_brought(f, u.c) ? ACT_R : ACT_R | ACT_FREE, fsdp1_brought(f, u.c, phase), u.i, u.by);
+    else if (casts)                 /* post_unshard() */
         sched_act(f->s, ACT_R | ACT_FREE, m->mp_shard[phase == PHASE_BACKWARD], u.i, u.by);
     else
         sched_act(f->s, ACT_R, m->shard, u.i, u.by);
@@ -121,7 +132,7 @@ void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase)
 static bool frees(const struct fsdp1 *f, struct at u, enum phase phase)
 {
     if (!f->sharded)
-        return f->casts;
+        return fsdp1_casts(f, u.c);
     if (phase == PHASE_FORWARD)
         return f->frees_after_forward && u.c != UC_ROOT;
     return f->frees_after_forward || f->reduce;
@@ -139,7 +150,7 @@ void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
     uint16_t event = event_of(f, u, position, phase);
     bool limited = f->sharded && f->p->fsdp.limit_all_gathers;
 
-    if (f->offload && fsdp1_holds_brought(f))
+    if (f->offload && fsdp1_holds_brought(f, u.c))
         fsdp1_release_brought(f, u, phase);
     if (!frees(f, u, phase))
         return;

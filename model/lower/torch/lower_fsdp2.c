@@ -645,7 +645,7 @@ static void setup(struct fsdp2 *f)
     fsdp2_offload_setup(f);
     f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
     unit_map_init(&f->map, f->local);
-    fsdp2_declare_statistics(f);
+    f->statistics = lower_declare_statistics(f->s, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);

@@ -18,7 +18,7 @@ struct sizes {
     int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
     int64_t trained, reduced, stepped;      /* the same of what trains: of the unsharded gradients, the reduction, the optimizer */
     int64_t shard_bytes, optimizer_bytes, foreach_bytes;
-    int64_t used;                           /* bytes of all ranks' shards as they are gathered */
+    int64_t used, cast;                     /* bytes of all ranks' shards as they are gathered; of those that are cast before */
     int64_t cast_work;                      /* bytes that casting the rank's shard takes beside its result */
     int     float8;                         /* weights that are gathered in float8 */
     int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes, host_grads_bytes;
@@ -35,7 +35,7 @@ struct families {
 
 /* With CPUOffloadPolicy, one tensor of unit 0 of a class: how many bytes travel, and where they are. */
 struct offloaded {
-    int64_t up, down;               /* its shard with padding; its gradient without, */
+    int64_t up, used, down;         /* its shard with padding, and as it is gathered; its gradient without padding, */
     bool trains;                    /* which only such a tensor has */
     int staged, cast;               /* families: on the device, in both dtypes; */
     int unsharded;                  /* of a rank alone, where each tensor is unsharded by itself */
@@ -101,6 +101,9 @@ static inline int64_t fsdp2_rank(const struct fsdp2 *f, enum unit_class c)
     return c == UC_EXPERTS ? f->local->expert_data_rank : f->rank_in_group;
 }
 
+/* The dtype in which a tensor's shard persists. */
+static inline enum dtype fsdp2_kept(const struct fsdp2 *f, const struct tensor *t) { return plan_kept(&f->r, t); }
+
 /* ---- lower_fsdp2_experts.c ---- */
 
 /* The experts of a block's unit. */
@@ -125,8 +128,6 @@ bool fsdp2_casts_alone(const struct fsdp2 *f, enum unit_class c);
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
 void fsdp2_foreach_parts(struct fsdp2 *f);
 void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
-/* The buffer of what packed weights have beside their codes. */
-void fsdp2_declare_statistics(struct fsdp2 *f);
 /* Layout of the i-th tensor of unit 0 alone: this rank's rows of it, `at` bytes into the buffer. */
 int  fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at);
 /* The same of the shards' buffer. */

@@ -9,7 +9,13 @@
 /* ---- sizes ---- */
 
 /* `trained`: of what trains alone.  `dim`: the dimension that is cut. */
-struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; const struct fsdp2 *of; int dim; };
+struct shard_arg {
+    int64_t n, rank, bytes;
+    fsdp2_room *room;
+    bool trained;
+    const struct fsdp2 *of;         /* tensors differ: as they are gathered some may be in 8 bits; as they persist (bytes 0) some in 16 */
+    int dim;
+};
 
 static bool counts(const struct tensor *t, const struct shard_arg *a) { return !(a->trained && t->frozen); }
 
@@ -40,8 +46,12 @@ static int64_t local_bytes(const struct tensor *t, const void *arg)
     return a->room(local_numel(t, arg) * a->bytes);
 }
 
-/* Bytes an element: of what is gathered, which may be less than the unit's other tensors have. */
-static int64_t element(const struct tensor *t, const struct shard_arg *a) { return a->of ? fsdp2_used_bytes(a->of, t) : a->bytes; }
+static int64_t element(const struct tensor *t, const struct shard_arg *a)
+{
+    if (!a->of)
+        return a->bytes;
+    return a->bytes > 0 ? fsdp2_used_bytes(a->of, t) : dtype_bytes(fsdp2_kept(a->of, t));
+}
 
 static int64_t padded_bytes(const struct tensor *t, const void *arg)
 {
@@ -50,10 +60,17 @@ static int64_t padded_bytes(const struct tensor *t, const void *arg)
 
 static int64_t gathered_bytes(const struct tensor *t, const void *arg) { return padded(t, arg) * element(t, arg); }
 
+/* use_foreach_copy(): what has its param_dtype already is copied from its shard itself. */
+static int64_t cast_bytes(const struct tensor *t, const void *arg)
+{
+    const struct shard_arg *a = arg;
+    return fsdp2_kept(a->of, t) == a->of->r.used ? 0 : gathered_bytes(t, arg);
+}
+
 static int64_t shard_bytes(const struct tensor *t, const void *arg)
 {
     const struct shard_arg *a = arg;
-    return a->room(padded(t, arg) / a->n * a->bytes);
+    return a->room(padded(t, arg) / a->n * element(t, a));
 }
 
 /* to_sharded_post_forward() clones 1/k of each parameter by itself; `rank` is k here. */
@@ -119,7 +136,7 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t)
 
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->param_room, false, NULL, fsdp2_dim(f, c) };
+    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), 0, f->param_room, false, f, fsdp2_dim(f, c) };
     struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->state_room, true, NULL, fsdp2_dim(f, c) };
     struct shard_arg grad = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), f->grad_room, true, NULL, fsdp2_dim(f, c) };
     struct shard_arg used = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.used), round512, false, f, fsdp2_dim(f, c) };
@@ -137,6 +154,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->optimizer_bytes = unit_sum(&f->map, c, state_bytes, &(struct state_arg){ &state, f->p }) + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
     z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
     z->used = unit_sum(&f->map, c, gathered_bytes, &used);
+    z->cast = unit_sum(&f->map, c, cast_bytes, &used);
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
         z->float8 += float8_gathers(f->p, &f->m->tensors[t]);
     z->cast_work = fsdp2_cast_work(f, c);
@@ -160,12 +178,13 @@ static int64_t casts_beside(const struct fsdp2 *f, enum unit_class c)
     int64_t made = 0, before = 0, most = 0;
 
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-        int64_t one = counts(&f->m->tensors[t], &used) ? padded_bytes(&f->m->tensors[t], &used) : 0;
+        const struct tensor *x = &f->m->tensors[t];
+        int64_t one = counts(x, &used) ? padded_bytes(x, &used) : 0, cast = fsdp2_kept(f, x) == f->r.used ? 0 : one;
         if (one == 0)
             continue;
-        most = made + before + one > most ? made + before + one : most;
+        most = made + before + cast > most ? made + before + cast : most;
         made += one;
-        before = one;
+        before = cast;
         most = made + before > most ? made + before : most;
     }
     return most - made;
@@ -181,19 +200,19 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     int64_t ranks = fsdp2_ranks(f, c), shard = z->padded / ranks, reduced = z->reduced / ranks;
     int64_t rs_out = round512(reduced * dtype_bytes(f->r.wire_reduce));
     int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
-    bool cast = f->r.used != f->r.kept && !f->offload;
+    bool cast = f->r.used != f->r.kept && !f->offload, alone = fsdp2_casts_alone(f, c), all = z->cast == z->used;
 
     m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
     m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              fsdp2_casts_alone(f, c) ? casts_beside(f, c) : cast ? round512(z->used / ranks) : fsdp2_code_bytes(f, c));
-    s->bufs[m->cast].stands = fsdp2_casts_alone(f, c);
+                              alone ? casts_beside(f, c) : cast ? round512(z->cast / ranks) : fsdp2_code_bytes(f, c));
+    s->bufs[m->cast].stands = alone && all;
     m->cast_work  = sched_buf(s, CAT_TEMPORARIES, "casts to float8", of, 0, n, z->cast_work);
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
                               ranks > 1 ? round512(z->used) : 0);
     m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
-    s->bufs[m->unsharded].copied = fsdp2_casts_alone(f, c);
+    s->bufs[m->unsharded].copied = alone && all;
     m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
     m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
     m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
@@ -242,7 +261,7 @@ static void state_parts(struct fsdp2 *f, enum unit_class c, int t, const struct 
 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, false, NULL, fsdp2_dim(f, c) };
+    struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), 0, round512, false, f, fsdp2_dim(f, c) };
     struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
     struct shard_arg used = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.used), round512, false, f, fsdp2_dim(f, c) };
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
@@ -281,33 +300,14 @@ void fsdp2_foreach_parts(struct fsdp2 *f)
             foreach_parts_of(f, (enum unit_class)c, behind);
 }
 
-/* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
-void fsdp2_declare_statistics(struct fsdp2 *f)
-{
-    const struct model *m = f->local->whole;
-    int64_t bytes[PACKED_PARTS], sum = 0;
-
-    f->statistics = -1;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int t = 0; t < m->ntensors; t++)
-            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
-                sum += pass ? 0 : round512(bytes[i]);
-                if (pass)
-                    sched_part(f->s, f->statistics, round512(bytes[i]));
-            }
-        if (sum == 0)
-            return;
-        if (!pass)
-            f->statistics = sched_buf(f->s, CAT_PARAMS, "quantisation statistics", NULL, 0, 1, sum);
-    }
-}
-
 /* ---- what buffers hold ---- */
 
-/* In which dtype a tensor of a buffer of dt lies: of parameters as they are gathered, `used`, some in 8 bits. */
+/* In which dtype a tensor of a buffer of dt lies: of parameters as they are gathered, `used`, some in 8 bits; as they persist, some in 16. */
 static enum dtype lies_in(const struct fsdp2 *f, const struct tensor *t, enum holds h, enum dtype dt, bool used)
 {
-    return used && h == HOLDS_PARAM && float8_gathers(f->p, t) ? DT_FP8 : dt;
+    if (h != HOLDS_PARAM)
+        return dt;
+    return !used ? fsdp2_kept(f, t) : float8_gathers(f->p, t) ? DT_FP8 : dt;
 }
 
 /* Slices of one rank's rows of every tensor of the unit: laid end to end (each tensor's share
@@ -326,7 +326,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
         if (!counts(x, &a))
             continue;
         sched_slice(f->s, h, as, t, rank * share, local_numel(x, &a), at);
-        at += !apart ? share * dtype_bytes(as) : h == HOLDS_PARAM ? f->param_room(share * a.bytes) :
+        at += !apart ? share * dtype_bytes(as) : h == HOLDS_PARAM ? f->param_room(share * dtype_bytes(as)) :
               (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(x, &a) * a.bytes);
     }
 }
@@ -373,12 +373,12 @@ int fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dt
 
 int fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false, NULL, 0 };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, 0, f->param_room, false, f, 0 };
     int64_t at = 0;
 
     for (int j = 0; j < i; j++)
         at += shard_bytes(&f->m->tensors[unit_tensor(&f->map, c, j)], &kept);
-    return fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.kept, i, at);
+    return fsdp2_describe_one(f, c, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->map, c, i)]), i, at);
 }
 
 static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool apart, int64_t at)

@@ -30,23 +30,25 @@ static const char *of_class(enum unit_class c) { return c == UC_ROOT ? NULL : un
 static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
 {
     struct offloaded *t = &f->tensor[c][i];
-    int64_t share = fsdp2_padded_share(f, tensor), e = dtype_bytes(f->r.kept);
+    const struct tensor *x = &f->m->tensors[tensor];
+    enum dtype kept = fsdp2_kept(f, x);
+    int64_t share = fsdp2_padded_share(f, tensor), e = dtype_bytes(kept);
     int n = f->map.of_class[c];
 
     t->up = share * e;
-    t->down = f->m->tensors[tensor].frozen ? 0 : fsdp2_local_share(f, tensor) * e;
-    t->trains = !f->m->tensors[tensor].frozen;
+    t->used = share * dtype_bytes(f->r.used);
+    t->down = x->frozen ? 0 : fsdp2_local_share(f, tensor) * e;
+    t->trains = !x->frozen;
     t->staged = sched_buf(f->s, CAT_TEMPORARIES, "shard on its way", of_class(c), 0, n, round512(t->up));
-    t->cast = f->r.used == f->r.kept ? t->staged :
-              sched_buf(f->s, CAT_TEMPORARIES, "cast shard", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
+    t->cast = f->r.used == kept ? t->staged : sched_buf(f->s, CAT_TEMPORARIES, "cast shard", of_class(c), 0, n, round512(t->used));
     if (fsdp2_brings_alone(f))
-        t->unsharded = sched_buf(f->s, CAT_UNSHARDED, "unsharded param", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
+        t->unsharded = sched_buf(f->s, CAT_UNSHARDED, "unsharded param", of_class(c), 0, n, round512(t->used));
 }
 
 static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at)
 {
     struct offloaded *t = &f->tensor[c][i];
-    enum dtype kept = f->r.kept;
+    enum dtype kept = fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->map, c, i)]);
 
     sched_holds(f->s, t->staged, fsdp2_describe_one(f, c, HOLDS_PARAM, kept, i, 0));
     if (t->cast != t->staged)
@@ -88,7 +90,7 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
     int64_t born = 0;
     for (int i = 0; i < f->ntensors[c]; i++) {
         int t = unit_tensor(&f->map, c, i);
-        sched_slice(f->s, HOLDS_PARAM, f->r.kept, t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), born);
+        sched_slice(f->s, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[t]), t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), born);
         born += f->tensor[c][i].up;
     }
     sched_holds(f->s, f->born[c], at);
@@ -122,7 +124,7 @@ static void bring_one(struct fsdp2 *f, struct at u, const struct offloaded *t, e
     wait_if_pageable(f, st, phase);
     if (t->cast == t->staged)
         return;
-    sched_copy(s, st, phase, "cast shard", t->up, t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));
+    sched_copy(s, st, phase, "cast shard", t->up, t->used);
     fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R | ACT_FREE, t->staged, u.i, u.by);
@@ -146,14 +148,13 @@ void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase)
 
     for (int i = 0; i < n; i++) {
         const struct offloaded *t = &f->tensor[u.c][i];
-        int64_t bytes = t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used);
         bring_one(f, u, t, STREAM_COMPUTE, phase);
         if (i > 0) {
             sched_op(s, OP_MEMORY, STREAM_COMPUTE, phase, "release");
             fsdp2_name(f, u);
             sched_act(s, ACT_FREE, t[-1].cast, u.i, u.by);
         }
-        struct op *o = sched_copy(s, STREAM_COMPUTE, phase, "copy-out", bytes, bytes);
+        struct op *o = sched_copy(s, STREAM_COMPUTE, phase, "copy-out", t->used, t->used);
         o->flags |= i == 0 ? OPF_HOOK : 0;
         o->record = i == n - 1 ? f->ev_copy_out : 0;
         fsdp2_name(f, u);
@@ -256,8 +257,10 @@ static void pin(struct fsdp2 *f, enum unit_class c)
     struct schedules *s = f->s;
     int64_t bytes = 0;
 
-    for (int i = 0; i < f->ntensors[c]; i++)
-        bytes += fsdp2_local_share(f, unit_tensor(&f->map, c, i)) * dtype_bytes(f->r.kept);
+    for (int i = 0; i < f->ntensors[c]; i++) {
+        int t = unit_tensor(&f->map, c, i);
+        bytes += fsdp2_local_share(f, t) * dtype_bytes(fsdp2_kept(f, &f->m->tensors[t]));
+    }
     sched_repeat(s, f->map.of_class[c]);
     sched_copy(s, STREAM_HOST, PHASE_INIT, "pin shards", bytes, bytes);
     fsdp2_name(f, (struct at){ c, 0, 1 });
@@ -275,10 +278,7 @@ void fsdp2_offload_init(struct fsdp2 *f)
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0)
             sched_act_all(f->s, ACT_ALLOC | ACT_W, f->home == SPACE_PINNED ? f->born[c] : f->fam[c].shard);
-    if (f->statistics >= 0) {       /* attributes of the parameters, which FSDP does not move: where they were quantised */
-        sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "quantisation statistics")->flags = OPF_LOAD;
-        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->statistics, 0, 0);
-    }
+    lower_load_statistics(f->s, f->statistics);
     for (int c = 0; c < NUC && f->home == SPACE_PINNED; c++)
         if (f->map.of_class[c] > 0)
             pin(f, (enum unit_class)c);

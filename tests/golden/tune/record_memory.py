@@ -157,6 +157,8 @@ def quantise_torchao(model):
 
 def tune(model, plan):
     EXTRAS.clear()
+    wide = dict(plan.get("lora", {})).pop("autocast_adapter_dtype", plan["dialect"] == "torch-fsdp1")
+    narrow = plan.get("base_dtype") and plan["strategy"] == "fsdp" and not wide
     WIDE[:] = [True] * (plan["train"] == "lora" and bool(plan.get("ddp", {}).get("model_dtype")))
     if plan.get("base_dtype") == "int8-torchao":
         model = quantise_torchao(model)
@@ -165,14 +167,14 @@ def tune(model, plan):
     elif plan.get("base_dtype"):
         model = quantise(model, BASES[plan["base_dtype"]], torch.bfloat16 if plan["strategy"] == "fsdp" else torch.uint8)
     if plan["train"] == "lora":
-        arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items()}
+        arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items() if k != "autocast_adapter_dtype"}
         move = torch.nn.Module.to       # adapters are made where they belong, and fake tensors cannot be moved
         torch.nn.Module.to = lambda module, *args, **kwargs: module
-        # FSDP with packed weights needs all of a unit in one dtype, to which PEFT moves adapters.
-        torch.set_default_dtype(torch.bfloat16 if plan.get("base_dtype") and plan["strategy"] == "fsdp" else torch.float32)
+        # FSDP2 with packed weights needs all of a unit in one dtype, to which PEFT moves adapters.
+        torch.set_default_dtype(torch.bfloat16 if narrow else torch.float32)
         try:
             return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **arguments),
-                                  autocast_adapter_dtype=not (plan.get("base_dtype") and plan["strategy"] == "fsdp"))
+                                  autocast_adapter_dtype=not narrow)
         finally:
             torch.nn.Module.to = move
             torch.set_default_dtype(torch.float32)
