@@ -65,7 +65,7 @@ from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
-from torch_options import option_cases, recompute_by_operator, replace_loss
+from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
 from torch_units import UNITS, unit_cases
 
 # ---- models ----
@@ -428,6 +428,7 @@ def built(plan, dtype=torch.float32):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if plan["recompute"] == "op":
         recompute_by_operator(blocks_of(model))
+    recompute_attention(model, plan["recompute"] == "selective")
     return model
 
 
@@ -532,7 +533,7 @@ def name_of(p):
     if "unit" in p:
         parts.append(p["unit"].replace(" ", ""))
     if p["recompute"] != "none":
-        parts.append({"full": "ckpt", "op": "sac"}[p["recompute"]])
+        parts.append({"full": "ckpt", "op": "sac", "selective": "core"}[p["recompute"]])
     reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
     if reshard is not True:
         parts.append("reshard%d" % reshard if reshard else "keep")
