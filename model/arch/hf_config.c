@@ -78,6 +78,7 @@ static int read_key(const struct hf *c, const struct hf_key *k, struct model *m)
     if (choose_key(c, k, &key) < 0)
         return -1;
     switch (k->kind) {
+    case HF_EXTRA:
     case HF_INT:  return read_int(c, k, key, field(m, k));
     case HF_BOOL: return hf_bool(c, key, k->dflt != 0, field(m, k));
     case HF_RATE: return hf_real(c, key, k->dflt, 0, 1, field(m, k));
@@ -218,12 +219,12 @@ static int check_heads(const struct hf *c, const struct hf_family *f, const stru
     return 0;
 }
 
-/* A head size that the family's attention ignores must at least not contradict. */
-static int check_head_dim(const struct hf *c, const struct model *m)
+/* Where the modelling code reads a head size for a part only (rotary tables), it must at least not contradict. */
+static int check_head_dim(const struct hf *c, const struct hf_family *f, const struct model *m)
 {
     int64_t stated;
 
-    if (hf_is_null(c, "head_dim") || m->kv_rank > 0)    /* DeepseekV3Config writes its rotated part there */
+    if (f->own_head_dim || hf_is_null(c, "head_dim") || m->kv_rank > 0)    /* DeepseekV3Config writes its rotated part there */
         return 0;
     if (hf_int(c, "head_dim", m->head_dim, MODEL_MAX_DIM, &stated) < 0)
         return -1;
@@ -249,7 +250,7 @@ static int derive(const struct hf *c, const struct hf_family *f, struct model *m
         return -1;
     if (!m->head_dim)
         m->head_dim = m->hidden / m->heads;
-    if (check_head_dim(c, m) < 0)
+    if (check_head_dim(c, f, m) < 0)
         return -1;
     if (!m->kv_heads)
         m->kv_heads = m->heads;

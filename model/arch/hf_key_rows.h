@@ -14,6 +14,8 @@
 #define REAL(key, field, dflt)      { key, NULL, HF_REAL, false, AT(field), dflt }
 #define ACT(key, dflt)              { key, NULL, HF_ACT, false, AT(act), dflt }
 #define ACT_BY(key, dflt, code)     ACT(key, HF_ACT_BY(dflt, code))
+/* Of attention that reads head_dim, which is no field of the family's config class: null would not do. */
+#define HEAD_DIM                    { "head_dim", NULL, HF_EXTRA, false, AT(head_dim), HF_DERIVED }
 #define END                         { 0 }
 
 /* Rows that every family has, with its own defaults. */

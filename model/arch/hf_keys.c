@@ -261,13 +261,13 @@ static int falcon_write(const struct model *m, json_t *config)
 /* ---- All of them ---- */
 
 static const struct hf_family families[] = {
-    { .name = "gpt2", .keys = gpt2_keys, .fixed = gpt2_fixed, .heads_divide = true },
+    { .name = "gpt2", .keys = gpt2_keys, .fixed = gpt2_fixed, .heads_divide = true, .own_head_dim = true },
     { .name = "gpt_neox", .keys = neox_keys, .heads_divide = true,
       .theta_key = "rotary_emb_base", .partial_key = "rotary_pct", .partial = 0.25 },
-    { .name = "opt", .keys = opt_keys, .fixed = opt_fixed, .heads_divide = true,
+    { .name = "opt", .keys = opt_keys, .fixed = opt_fixed, .heads_divide = true, .own_head_dim = true,
       .read = opt_read, .write = opt_write },
-    { .name = "bloom", .keys = bloom_keys, .fixed = bloom_fixed, .heads_divide = true },
-    { .name = "mpt", .keys = mpt_keys, .fixed = mpt_fixed, .heads_divide = true,
+    { .name = "bloom", .keys = bloom_keys, .fixed = bloom_fixed, .heads_divide = true, .own_head_dim = true },
+    { .name = "mpt", .keys = mpt_keys, .fixed = mpt_fixed, .heads_divide = true, .own_head_dim = true,
       .read = mpt_read, .write = mpt_write },
     { .name = "llama", .keys = llama_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "mistral", .keys = mistral_keys, .theta_key = "rope_theta" },

@@ -15,6 +15,7 @@
 enum hf_kind {
     HF_SET,         /* not in the config: the family always has this value */
     HF_INT,         /* int64_t, at least 1 */
+    HF_EXTRA,       /* the same, of a head size that is no field of the config class: written where it is not hidden / heads */
     HF_BOOL,
     HF_RATE,        /* double from 0 to below 1 */
     HF_REAL,        /* double, not negative; null is 0 */
@@ -50,6 +51,7 @@ struct hf_family {
     const struct hf_fixed *fixed;           /* NULL if none */
     bool                   experts;         /* a mixture of experts */
     bool                   heads_divide;    /* hidden must be a multiple of heads */
+    bool                   own_head_dim;    /* the modelling code looks at no head_dim: any is read, and none matters */
     const char            *theta_key;       /* of the rotary base, outside rope_parameters */
     double                 theta;           /* its default, 0: 10000 */
     const char            *local_theta_key; /* of the base in layers with a window; NULL if the same */

@@ -60,11 +60,12 @@ static const struct hf_key llama4_keys[] = {
 static const struct hf_key granitemoe_keys[] = {
     HEADS_AND_FFN(32000, 4096, 32, 32, 2048), TIED(false), INT("intermediate_size", expert_ffn, 11008),
     INT("num_local_experts", experts, 8), INT("num_experts_per_tok", experts_used, 2), SET(topk_norm, true),
-    INT_NULL("num_key_value_heads", kv_heads, HF_DERIVED), ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT,
+    INT_NULL("num_key_value_heads", kv_heads, HF_DERIVED), HEAD_DIM, ATTENTION_BIAS, NO_MLP_BIAS, ATTN_DROPOUT,
     REAL("embedding_multiplier", embed_scale, 1), REAL("logits_scaling", logit_scale, 1),
     REAL("residual_multiplier", residual_scale, 1), REAL("attention_multiplier", attn_scale, 1),
     NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
+/* OlmoeAttention reads head_dim, but its norms are as wide as without: any other would fail. */
 static const struct hf_key olmoe_keys[] = {
     HEADS_AND_FFN(50304, 2048, 16, 16, 4096), TIED(false), INT("intermediate_size", expert_ffn, 2048),
     INT2("num_experts", "num_local_experts", experts, 64), INT("num_experts_per_tok", experts_used, 8),

@@ -43,14 +43,14 @@ static const struct hf_key ministral3_keys[] = {
 
 static const struct hf_key olmo2_keys[] = {
     LLAMA_LIKE(50304, 4096, 11008, 32, 32, 2048), TIED(false),
-    KV_DERIVED, ACT("hidden_act", ACT_SILU),
+    KV_DERIVED, HEAD_DIM, ACT("hidden_act", ACT_SILU),
     ATTENTION_BIAS, SET(mlp_bias, false), ATTN_DROPOUT,
     NORMS("rms_norm_eps", 1e-5), INIT(0.02), END
 };
 
 static const struct hf_key phi_keys[] = {
     LLAMA_LIKE(51200, 2048, 8192, 24, 32, 2048), SET(tied, false),
-    KV_DERIVED, ACT_BY("hidden_act", ACT_GELU_TANH, ACT_OF_POWER), LINEAR_BIASES(true),
+    KV_DERIVED, HEAD_DIM, ACT_BY("hidden_act", ACT_GELU_TANH, ACT_OF_POWER), LINEAR_BIASES(true),
     BOOL("qk_layernorm", qk_norm, false),
     RATE("resid_pdrop", dropout, 0), RATE("embd_pdrop", embed_dropout, 0), ATTN_DROPOUT,
     NORMS("layer_norm_eps", 1e-5), INIT(0.02), END
@@ -62,7 +62,7 @@ static const struct hf_fixed phi_fixed[] = {
 
 static const struct hf_key granite_keys[] = {
     LLAMA_LIKE(32000, 4096, 11008, 32, 32, 2048), TIED(false),
-    KV_DERIVED, ACT("hidden_act", ACT_SILU),
+    KV_DERIVED, HEAD_DIM, ACT("hidden_act", ACT_SILU),
     ATTENTION_BIAS, BOOL("mlp_bias", mlp_bias, false), ATTN_DROPOUT,
     REAL("embedding_multiplier", embed_scale, 1), REAL("logits_scaling", logit_scale, 1),
     REAL("residual_multiplier", residual_scale, 1), REAL("attention_multiplier", attn_scale, 1),
@@ -71,7 +71,7 @@ static const struct hf_key granite_keys[] = {
 
 static const struct hf_key smollm3_keys[] = {
     LLAMA_LIKE(128256, 2048, 11008, 36, 16, 32768), TIED(true),
-    INT_NULL("num_key_value_heads", kv_heads, 4), ACT("hidden_act", ACT_SILU),
+    INT_NULL("num_key_value_heads", kv_heads, 4), HEAD_DIM, ACT("hidden_act", ACT_SILU),
     ATTENTION_BIAS, BOOL("mlp_bias", mlp_bias, false), ATTN_DROPOUT,
     NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
@@ -95,9 +95,9 @@ static const struct hf_key stablelm_keys[] = {
     ATTENTION_BIAS, SET(mlp_bias, false), ATTN_DROPOUT, REAL("logit_scale", logit_scale, 0.0625), \
     NORMS("layer_norm_eps", 1e-5), INIT(0.02)
 static const struct hf_key cohere_keys[] = {
-    COHERE_KEYS, BOOL("use_qk_norm", qk_norm, false), END
+    COHERE_KEYS, HEAD_DIM, BOOL("use_qk_norm", qk_norm, false), END
 };
-static const struct hf_key cohere2_keys[] = { COHERE_KEYS, END };
+static const struct hf_key cohere2_keys[] = { COHERE_KEYS, HEAD_DIM, END };
 
 static const struct hf_key glm_keys[] = {
     LLAMA_LIKE(151552, 4096, 13696, 40, 32, 131072), TIED(false),

@@ -1,5 +1,5 @@
 /* A struct model to a Hugging Face config: what hf_config.c reads, written by the
- * same table.  Every field is stated, also those that have the default. */
+ * same table.  Every field of the family's config class is stated, also those that have the default. */
 #include "base/fail.h"
 #include "model/arch/hf_keys.h"
 #include "model/arch/transformer.h"
@@ -9,6 +9,7 @@ static json_t *value_of(const struct model *m, const struct hf_key *k)
     const void *at = (const char *)m + k->at;
 
     switch (k->kind) {
+    case HF_EXTRA:
     case HF_INT:  return json_integer(*(const int64_t *)at);
     case HF_BOOL: return json_boolean(*(const bool *)at);
     case HF_RATE: return json_real(*(const double *)at);
@@ -27,6 +28,11 @@ static bool is_null(const struct model *m, const struct hf_key *k)
         || (k->at == offsetof(struct model, attn_softcap) && m->attn_softcap <= 0);
 }
 
+static bool is_left_out(const struct model *m, const struct hf_key *k)
+{
+    return k->kind == HF_EXTRA && *(const int64_t *)((const char *)m + k->at) == m->hidden / m->heads;
+}
+
 json_t *model_to_config(const struct model *m)
 {
     const struct hf_family *f = hf_family_find(m->family);
@@ -37,7 +43,7 @@ json_t *model_to_config(const struct model *m)
         return json_pack("{s:s,s:I}", "model_type", m->family, "params", (json_int_t)m->params);
     config = json_pack("{s:s,s:s}", "model_type", m->family, "_name_or_path", m->name);
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
-        if (k->key)
+        if (k->key && !is_left_out(m, k))
             rc |= json_object_set_new(config, k->key, is_null(m, k) ? json_null() : value_of(m, k));
     if (m->position == POS_ROPE)
         rc |= hf_rope_write(m, f, config);

@@ -40,6 +40,16 @@ static void note_balancing_loss(const json_t *config, const char *path, const st
                   (long long)(2 * (m->layers - m->dense_first) / (m->moe_every > 0 ? m->moe_every : 1) * m->experts));
 }
 
+/* gpt2, opt, bloom and mpt look at no head size. */
+static void note_head_dim(const json_t *config, const char *path, const struct model *m)
+{
+    json_int_t stated = json_integer_value(json_object_get(config, "head_dim"));
+
+    if (stated > 0 && stated != m->head_dim && m->kv_rank == 0 && !hf_has_text(config))
+        notes_say("dpx: %s: note: \"head_dim\" is %lld: transformers' %s does not look at it, its heads have %lld numbers", path,
+                  (long long)stated, m->family, (long long)m->head_dim);
+}
+
 static int load_file(const char *path, struct model *out)
 {
     json_t *config = files_read_json_python(path);
@@ -53,6 +63,8 @@ static int load_file(const char *path, struct model *out)
                   path, out->family, (long long)out->params);
     if (rc == 0)
         hf_notes_say(config, path, out->family);
+    if (rc == 0)
+        note_head_dim(config, path, out);
     if (rc == 0 && out->kv_rank > 0)
         note_prediction_layers(config, path);
     if (rc == 0 && out->experts > 0)

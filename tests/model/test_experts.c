@@ -122,7 +122,12 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     refused(&q, "kernels", "compiled");
     q = p;
     q.recompute = RECOMPUTE_OP;
-    refused(&q, "recompute", "none and full");
+    refused(&q, "recompute", "none, selective");
+    q = p;
+    q.recompute = RECOMPUTE_SELECTIVE;
+    assert_int_equal(plan_check(&q, "plan"), 0);
+    q.model.window = 128;
+    refused(&q, "recompute", "windows or chunks");
     q = p;
     q.activation_offload = OFFLOAD_SAVE_ON_CPU;
     refused(&q, "activation_offload", "mixture of experts");

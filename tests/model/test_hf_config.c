@@ -167,7 +167,7 @@ static void heads_that_do_not_divide_are_refused_with_both_fields(void **state)
           { "\"num_kv_heads\" is 8", "\"num_attention_heads\", which is 71" } },
         { "{'model_type':'llama','hidden_size':96,'num_attention_heads':32}",
           { "3 of the 3 elements", "even" } },
-        { "{'model_type':'opt','head_dim':32}", { "\"head_dim\" is 32" } },
+        { "{'model_type':'stablelm','head_dim':32}", { "\"head_dim\" is 32" } },
     };
 
     (void)state;

@@ -94,6 +94,27 @@ static void peaks_agree(void **state)
     assert_true(beyond <= BEYOND);
 }
 
+static void check_step(const struct step *s, const char *key, enum sched_id id)
+{
+    int64_t want = json_integer_value(json_object_get(json_object_get(s->line, key), "peak_total")), got = s->ledger.phase[id].bytes;
+
+    if (want <= 0 || fabs((double)(got - want)) > fmax(FOLLOWED * (double)want, 8192))
+        fail_msg("%s, %s step: %lld, PyTorch counts %lld (%+.3f %%)", s->name, key, (long long)got, (long long)want,
+                 100 * (double)(got - want) / (double)want);
+}
+
+static void check_first_and_steady(const struct step *s)
+{
+    check_step(s, "first", SCHED_FIRST);
+    check_step(s, "steady", SCHED_STEADY);
+}
+
+static void the_first_step_and_units_of_several_blocks_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(each_line("tests/golden/memory/torch_units.jsonl", check_first_and_steady), 21);
+}
+
 /* Bytes of the gradients of a block's tensors, or of the head's. */
 static int64_t gradients(const struct step *s, int block)
 {
@@ -220,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
+        cmocka_unit_test(the_first_step_and_units_of_several_blocks_agree),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(the_most_of_each_collective_buffer_agrees_to_the_byte),
         cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),

@@ -6,6 +6,7 @@
     python record_cpu_ranks.py --kept -o cpu_ranks_kept.jsonl       what stage 3 gathered and autograd keeps
     python record_cpu_ranks.py --tuned -o cpu_ranks_tuned.jsonl     with peft: adapters and frozen tensors
     python record_cpu_ranks.py --forms -o cpu_ranks_forms.jsonl     torch.optim.AdamW, foreach or a loop, that DeepSpeed is given; zero.Init
+    python record_cpu_ranks.py --drawn -o cpu_ranks_drawn.jsonl     options of DDP and stage 2 drawn at random
 
 FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
 PyTorch's CPU allocator is interposed (LD_PRELOAD): every storage is counted from its allocation to its
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 
+from drawn_ranks import drawn_cases
 from preload import preload
 
 # c10::alloc_cpu() and c10::free_cpu(), through which every storage of the CPU comes and goes.  Only what
@@ -84,7 +86,7 @@ import torch.multiprocessing as mp
 import transformers
 import deepspeed
 import torch.distributed.fsdp._init_utils as fsdp_init
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -298,6 +300,8 @@ FORMS.update({
     "ds3_llama_bf16_zero_init_loop": dict(ds("llama", 3, precision="bf16", zero_init=True, **PARTED), optimizer_form="loop"),
 })
 
+DRAWN = drawn_cases(ds, ddp, plan_of)
+
 # ---- the account of storages ----
 
 
@@ -351,7 +355,7 @@ class Account:
     def call_it(self, category, tensor):
         """From now to its release, the tensor's storage belongs to `category`.  None: it is the host's."""
         self.drain()
-        at = tensor.untyped_storage().data_ptr()
+        at = getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr()          # a DTensor has no storage
         if at not in self.live:
             return
         if category is None:
@@ -439,6 +443,8 @@ def build(plan):
                  [kind](config), plan)
     if plan["dialect"] == "deepspeed" and plan["precision"] != "fp32":
         model = model.to(torch.bfloat16 if plan["precision"] == "bf16" else torch.float16)  # else the engine does it
+    if plan.get("ddp", {}).get("model_dtype"):
+        model = model.to(torch.bfloat16)
     return checkpointed(model, plan)
 
 
@@ -469,7 +475,9 @@ def to_device(params, buffers=(), device=None):
 def wrap(model, plan):
     """Returns (what is called, its optimizer)."""
     options = dict(plan.get("ddp") or plan.get("fsdp") or {})
-    adamw = {"lr": 1e-4, "foreach": True}       # the default on CUDA
+    form = plan.get("optimizer_form", "foreach")        # the default on CUDA
+    adamw = {"lr": 1e-4, "foreach": form == "foreach", "fused": form == "fused"}
+    options.pop("model_dtype", None)
     if plan["dialect"] == "deepspeed":
         # FusedAdam, which the configuration's "AdamW" means, has no temporaries either.
         form = plan.get("optimizer_form", "fused")
@@ -484,6 +492,12 @@ def wrap(model, plan):
         model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}),
                                          device_id=torch.device("cpu"), **options)
         return model, torch.optim.AdamW(model.parameters(), **adamw)
+    if plan["strategy"] == "fsdp":
+        blocks = list(model.transformer.h if hasattr(model, "transformer") else model.model.layers)
+        each = int(plan["unit"].split()[0]) if "blocks" in plan["unit"] else 1
+        for i in range(0, len(blocks), each):
+            fully_shard(blocks[i:i + each] if each > 1 else blocks[i], **options)
+        return fully_shard(model), torch.optim.AdamW(model.parameters(), **adamw)
     params_view = options.pop("parameters_as_bucket_view", False)
     model = DistributedDataParallel(model, **options)
     if plan["strategy"] == "ddp":
@@ -501,7 +515,9 @@ def micro_step(model, plan, last):
         if not last:
             model.step()
         return
-    if last or plan.get("sync_every_micro_step"):
+    if plan["strategy"] == "fsdp" and plan["dialect"] == "torch":
+        model.set_requires_gradient_sync(last or plan["sync_every_micro_step"])
+    if last or plan.get("sync_every_micro_step") or not hasattr(model, "no_sync"):
         (model(input_ids=ids, labels=ids).loss / plan["accumulation"]).backward()
         return
     with model.no_sync():
@@ -652,15 +668,16 @@ def main():
     args.add_argument("--tuned", action="store_true")
     args.add_argument("--kept", action="store_true")
     args.add_argument("--forms", action="store_true")
+    args.add_argument("--drawn", action="store_true")
     args.add_argument("-o", default="cpu_ranks.jsonl")
     args = args.parse_args()
     if args.tuned:
         import peft                     # before ranks are forked
     if args.forms:
         importlib.import_module("torch._dynamo")    # later it would compare signatures that zero.Init has replaced
-    if args.tuned or args.kept or args.forms:
+    if args.tuned or args.kept or args.forms or args.drawn:
         CASES.clear()
-        CASES.update(TUNED if args.tuned else KEPT if args.kept else FORMS)
+        CASES.update(TUNED if args.tuned else KEPT if args.kept else DRAWN if args.drawn else FORMS)
         MODELS.update(WIDE if args.kept else {})
     with open(args.o, "w") as out:
         meta = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "transformers": transformers.__version__,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|liger|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|liger|units|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -55,17 +55,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
+from plan_names import gpu_of, name_of, world_of
 from torch_activations import ACTIVATIONS, activation_cases
 from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
-from torch_options import option_cases, recompute_by_operator, replace_loss
+from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
+from torch_units import UNITS, unit_cases
 
 # ---- models ----
 
@@ -190,7 +192,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS)
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS)
 
 # ---- what stands in for a GPU ----
 
@@ -306,6 +308,31 @@ class FSDPPeaks(Peaks, FSDPMemTracker):
     pass
 
 
+class UnitPeaks(FSDPPeaks):
+    """FSDPMemTracker without its hooks, which change what they measure: a unit of several blocks has one pair of hooks, and it
+    would put a pair on each block in their place; and its post_backward holds the gradient of a unit's last parameter
+    (`unsharded_grad`) while the unit is reduced, which is the head's in an untied root.  It sees all steps, because nothing
+    else tells it of parameters that an earlier step unsharded."""
+
+    def __init__(self, model, optimizer, blocks):
+        super().__init__(model, optimizer)
+        self.blocks = blocks
+
+    def _instrument_fsdp_module(self):
+        for module in self._root_mod.modules():
+            group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
+            if group:
+                self._instrument_fsdp_sharded_params_grads(group)
+        for block in self.blocks:       # a forward within backward is one that runs again
+            block.register_forward_pre_hook(lambda *a: setattr(self, "_in_ac", self._mod_tracker.is_bw))
+            block.register_forward_hook(lambda *a: setattr(self, "_in_ac", False), always_call=True)     # stopped early, too
+
+    def begin_again(self):
+        self._peak_mem_snap = self.get_tracker_snapshot()
+        self._peak_mem = {dev: snap["Total"] for dev, snap in self._peak_mem_snap.items()}
+        self.most = None
+
+
 class DDPPeaks(Peaks, MemTracker):
     pass
 
@@ -320,15 +347,6 @@ def blocks_of(model):
     return next(getattr(body, name) for name in ("h", "layers", "blocks") if hasattr(body, name))
 
 
-def gpu_of(plan):
-    return plan["cluster"].split("x")[-1]
-
-
-def world_of(plan):
-    *nodes, gpus, _ = plan["cluster"].split("x")
-    return int(gpus) * int(nodes[0] if nodes else 1)
-
-
 def mesh_of(plan):
     world, group = world_of(plan), plan.get("shard_group", 0)
     if group and group < world:
@@ -341,8 +359,10 @@ def shard(model, plan, mesh):
     if plan["precision"] == "bf16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     reshard = plan["fsdp"]["reshard_after_forward"]
-    for block in blocks_of(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    blocks, each = list(blocks_of(model)), int(plan.get("unit", "1 block").split()[0])
+    for i in range(0, len(blocks), each):
+        unit = blocks[i:i + each] if each > 1 else blocks[i]
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     # The root is left at its default, which keeps it gathered.
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
@@ -400,6 +420,7 @@ def built(plan, dtype=torch.float32):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if plan["recompute"] == "op":
         recompute_by_operator(blocks_of(model))
+    recompute_attention(model, plan["recompute"] == "selective")
     return model
 
 
@@ -426,7 +447,21 @@ def tracked_step(model, optimizer, batch, plan, autocast):
     return peaks(tracker)
 
 
-def run(plan):
+def first_and_steady(model, optimizer, batch, plan, autocast):
+    """Two steps; of FSDP2 under one tracker."""
+    if plan["strategy"] != "fsdp":
+        return tuple(tracked_step(model, optimizer, batch, plan, autocast) for _ in range(2))
+    tracker = UnitPeaks(model, optimizer, blocks_of(model))
+    tracker.track_inputs(batch)
+    with tracker:
+        step(model, optimizer, *batch, plan, autocast)
+        first = peaks(tracker)
+        tracker.begin_again()
+        step(model, optimizer, *batch, plan, autocast)
+    return first, peaks(tracker)
+
+
+def run(plan, rehearsed=False):
     fsdp = plan["strategy"] == "fsdp"
     PLANNED["capability"] = CAPABILITY[gpu_of(plan)]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_of(plan))
@@ -442,9 +477,15 @@ def run(plan):
             form = plan.get("optimizer_form", "foreach")
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
             batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16" and not plan["ddp"].get("model_dtype")
+            if plan["model"] in UNITS:
+                if fsdp and not rehearsed:
+                    # DTensor computes shapes once for each operator and shape, with whole tensors, in the same fake mode.
+                    step(model, optimizer, *batch, plan, autocast)
+                    return None
+                return first_and_steady(model, optimizer, batch, plan, autocast)
             for _ in range(steps_before(plan.get("ddp", {}))):
                 step(model, optimizer, *batch, plan, autocast)
-            return tracked_step(model, optimizer, batch, plan, autocast)
+            return None, tracked_step(model, optimizer, batch, plan, autocast)
     finally:
         dist.destroy_process_group()
 
@@ -472,34 +513,6 @@ def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf
     if model_dtype:
         plan["fsdp"]["model_dtype"], plan["reduce_dtype"] = model_dtype, "fp32"
     return plan | options
-
-
-def name_of(p):
-    parts = [p["model"], p["strategy"], "w%d" % world_of(p), p.get("kernels", "torch-default")[6:], p["precision"],
-             "b%d" % p["micro_batch"], "s%d" % p["seq"]]
-    if p.get("shard_group"):
-        parts.append("hsdp%d" % p["shard_group"])
-    if p["accumulation"] > 1:
-        parts.append("acc%d" % p["accumulation"])
-    if p["recompute"] != "none":
-        parts.append({"full": "ckpt", "op": "sac"}[p["recompute"]])
-    reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
-    if reshard is not True:
-        parts.append("reshard%d" % reshard if reshard else "keep")
-    if not p.get("sync_every_micro_step", True):
-        parts.append("nosync")
-    if p.get("clip"):
-        parts.append("clip")
-    if p.get("ddp", {}).get("gradient_as_bucket_view"):
-        parts.append("view")
-    parts += [p["ddp"]["comm_hook"]] if p.get("ddp", {}).get("comm_hook") else []
-    parts += ["%s=%s" % x for x in p.get("ddp", {}).get("PowerSGDState", {}).items() if x[0] != "start_powerSGD_iter"]
-    parts += [p[key] for key in ("loss", "optimizer_form") if key in p] + [part for part, on in sorted(p.get("liger", {}).items()) if on]
-    if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
-        parts.append("pure")
-    if gpu_of(p) != "h100":
-        parts.append(gpu_of(p))
-    return " ".join(parts)
 
 
 def cases():
@@ -612,16 +625,18 @@ def choices(gpu):
 
 CASES = {"steps": cases, "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
-         "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of)}
+         "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of),
+         "units": lambda: unit_cases(plan_of)}
 
 
 def record(plans, out):
     for plan in plans:
         name = name_of(plan)
         print(name, end=" ", flush=True, file=sys.stderr)
-        result = run(plan)
-        print(result["peak_total"], file=sys.stderr)
-        print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")), file=out, flush=True)
+        first, steady = run(plan) or run(plan, rehearsed=True)
+        print(steady["peak_total"], file=sys.stderr)
+        line = {"name": name, "plan": plan} | ({"first": first} if first else {}) | {"steady": steady}
+        print(json.dumps(line, separators=(",", ":")), file=out, flush=True)
 
 
 def main():

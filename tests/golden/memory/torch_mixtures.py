@@ -91,3 +91,5 @@ def expert_cases(plan_of):
         yield plan_of(model, world=4, batch=2, seq=256, recompute="full")
         yield plan_of(model, "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="full",
                       ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})
+    for model in (*SMALL, *LATENT_CASES):           # attention's core
+        yield plan_of(model, world=4, batch=3, seq=256, kernels="torch-eager", recompute="selective")

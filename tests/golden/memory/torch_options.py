@@ -1,11 +1,13 @@
 """Losses that replace transformers' own, recompute by operator, and the plans that record_torch_memory.py --cases
 options records with them."""
 import collections
+import functools
+import sys
 
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 class FlashLoss(torch.autograd.Function):
     """What flash_attn.losses.cross_entropy.CrossEntropyLoss allocates (its kernels need a GPU): losses and log-sum-exp
@@ -64,6 +66,18 @@ def by_operator():
 def recompute_by_operator(blocks):
     for i, block in enumerate(blocks):
         blocks[i] = checkpoint_wrapper(block, context_fn=by_operator, preserve_rng_state=False)
+
+
+EAGER = {}      # transformers' function of each family that was replaced
+
+
+def recompute_attention(model, again):
+    """Recompute "selective": of eager attention what follows q, k and v is checkpointed."""
+    module = sys.modules[type(model).__module__]
+    if not hasattr(module, "eager_attention_forward"):
+        return
+    eager = EAGER.setdefault(module, module.eager_attention_forward)
+    module.eager_attention_forward = functools.partial(checkpoint, eager, use_reentrant=False) if again else eager
 
 
 def option_cases(plan_of):

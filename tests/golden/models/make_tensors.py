@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden truth for the tensor tables of model/arch/transformer.h.
 
-    python3 make_tensors.py          (torch 2.15.0, transformers 5.23.0; no network)
+    python3 make_tensors.py          (torch 2.15.0, transformers 5.23.0; -heads cases 5.24.0; no network)
 
 writes configs/<case>.json, a Hugging Face config each, and tensors.json: what
 named_parameters() of that config's model lists, built on the meta device.  Per
@@ -465,6 +465,16 @@ experts("olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 50304, intermediate_size=1024,
 experts("olmoe-gqa-biased-tied", "olmoe", 2, 96, 6, 3, 401, intermediate_size=50, num_experts=6, num_experts_per_tok=2,
         attention_bias=True, tie_word_embeddings=True)
 case("olmoe-defaults", model_type="olmoe")
+
+# ---- head_dim in the config of a family whose config class has no such field: attention takes it all the same, or looks at none ----
+for family in ("olmo2", "olmo3", "phi", "granite", "smollm3", "cohere", "cohere2"):
+    llama(family + "-own-heads", 2, 96, 6, 3, 130, 401, family, head_dim=24, pad_token_id=None)
+experts("granitemoe-own-heads", "granitemoe", 2, 96, 6, 3, 401, intermediate_size=50, num_local_experts=5, num_experts_per_tok=2, head_dim=24)
+gpt2("gpt2-ignored-heads", n_embd=96, n_head=6, n_layer=2, vocab_size=401, head_dim=24)
+case("opt-ignored-heads", model_type="opt", hidden_size=96, num_attention_heads=6, num_hidden_layers=2, ffn_dim=130, vocab_size=401,
+     word_embed_proj_dim=96, head_dim=24)
+case("bloom-ignored-heads", model_type="bloom", hidden_size=96, n_head=6, n_layer=2, vocab_size=401, head_dim=24)
+case("mpt-ignored-heads", model_type="mpt", d_model=96, n_heads=6, n_layers=2, vocab_size=401, head_dim=24)
 
 
 def parameters(config):
