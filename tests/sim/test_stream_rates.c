@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "model/program/tape_internal.h"
+#include "model/program/tape_loss.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/stream_rates.h"
 
