@@ -9,6 +9,7 @@
 #include "model/lower/common/stage_ports.h"
 #include "model/lower/lower.h"
 #include "model/schedule/ledger.h"
+#include "tests/model/as_recorded.h"
 
 #define GOLDEN "tests/golden/memory/"
 #define PEAK 1e-3
@@ -273,6 +274,7 @@ static int each_rank_of(const char *path, double limit, void (*check)(const stru
         assert_non_null(line);
         json_object_set(plan, "model", json_object_get(json_object_get(head, "models"),
                                                        json_string_value(json_object_get(plan, "model"))));
+        as_recorded(plan);
         json_array_foreach(json_object_get(line, "ranks"), i, recorded) {
             struct rank r = { .name = json_string_value(json_object_get(line, "name")), .rank = (int)i, .limit = limit,
                               .recorded = recorded };
