@@ -547,25 +547,33 @@ static void reduce_tied(struct paper *z)
         }
 }
 
+struct stage { struct paper *z; struct stage_ports ports; };
+
+static void stage_act(void *stage, const struct pipeline_act *a)
+{
+    struct stage *g = stage;
+    struct paper *z = g->z;
+
+    if (stage_ports_does(&g->ports, a) || a->verb > PIPE_WEIGHT || stage_ports_idle(&g->ports, a))
+        return;
+    enter_chunk(z, &g->ports, a);
+    z->part = a->verb == PIPE_FORWARD || stage_ports_whole(&g->ports, a) ? ALL_OF_IT : a->verb == PIPE_INPUT ? OF_INPUTS
+            : OF_WEIGHTS;
+    stage_ports_begin(&g->ports, a);
+    (a->verb == PIPE_FORWARD ? forward : backward)(z);
+    stage_ports_end(&g->ports, a);
+}
+
 /* Stages 2 and 3 reduce every micro-step; stages 0 and 1 once, after the last. */
 static int pipeline(struct paper *z, bool first)
 {
     struct stage_memory none = { -1, -1, -1, -1 };
-    struct stage_ports ports;
-    int rc = stage_ports_open(&ports, z->local, z->s, PIPE_RUNTIME, &none, first, false);
+    struct stage g = { .z = z };
+    int rc = stage_ports_open(&g.ports, z->local, z->s, PIPE_RUNTIME, &none, first, false);
 
-    for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
-        const struct pipeline_act *a = &ports.acts->act[i];
-        if (stage_ports_does(&ports, a) || a->verb > PIPE_WEIGHT || stage_ports_idle(&ports, a))
-            continue;
-        enter_chunk(z, &ports, a);
-        z->part = a->verb == PIPE_FORWARD || stage_ports_whole(&ports, a) ? ALL_OF_IT : a->verb == PIPE_INPUT ? OF_INPUTS
-                : OF_WEIGHTS;
-        stage_ports_begin(&ports, a);
-        (a->verb == PIPE_FORWARD ? forward : backward)(z);
-        stage_ports_end(&ports, a);
-    }
-    stage_ports_close(&ports);
+    if (rc == 0)
+        stage_ports_run(&g.ports, stage_act, &g);
+    stage_ports_close(&g.ports);
     if (rc < 0)
         return -1;
     reduce_tied(z);
