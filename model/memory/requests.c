@@ -521,28 +521,31 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
     act_on(w, o, ACT_FREE, iteration);
 }
 
-static int64_t device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
-
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
 /* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
 enum { MOST_MICRO_STEPS = 64 };
 
-/* Stops at the first micro-step that changes no counter: later ones change none either. */
+/* Stops at the first micro-step that changes no counter: later ones change none either.  Of a pipeline's iterations those are left out that
+ * begin as one before. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
     bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
+    struct past *past = micro ? NULL : requests_past_new(w, open);
 
     for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
         struct caching_stats before = *w->t->stats;
         run(w, open + 1, o->u.repeat.other, i);
         if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
             w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
-            w->skipped_calls += (o->u.repeat.n - i - 1) * (device_calls(w->t->stats) - device_calls(&before));
+            w->skipped_calls += (o->u.repeat.n - i - 1) * (requests_device_calls(w->t->stats) - requests_device_calls(&before));
             return;
         }
+        if (past && !w->over)
+            i += requests_past_skip(past, w, i);
     }
+    requests_past_free(past);
 }
 
 static void run(struct walk *w, int from, int to, int64_t iteration)
@@ -633,7 +636,7 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         w.skipped_retries = w.skipped_calls = 0;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
-        out->steady_calls = device_calls(t->stats) - device_calls(&before) + w.skipped_calls;
+        out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
     }
     out->out_of_memory = w.over;
     end(&w);

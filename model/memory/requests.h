@@ -36,6 +36,10 @@ struct request_target {
     const struct caching_stats *stats;
     void (*empty)(void *of);                                /* caching_allocator_empty_cache() */
     void (*keep)(void *of, int stream);                     /* caching_allocator_keep() */
+    /* caching_allocator_state() and _address(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
+     * it makes all requests. */
+    int64_t (*state)(void *of, int64_t *out);
+    int64_t (*address)(void *of, int block);
 };
 
 struct request_report {

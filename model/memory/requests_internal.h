@@ -51,13 +51,27 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
-    int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
+    int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
     int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
     int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
     int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
 };
+
+static inline int64_t requests_device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
+
+/* ---- requests_again.c ---- */
+
+/* What the walk and its target were when iterations of a repeat ended. */
+struct past;
+/* NULL: iterations of the repeat at `open` do not come back to a state that is known. */
+struct past *requests_past_new(const struct walk *w, int open);
+/* Iteration i has ended: those that follow and need not be walked, since they begin in states of before and end in the one that is. */
+int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
+void requests_past_free(struct past *p);
+
+/* ---- requests_streams.c ---- */
 
 /* Before an entry's requests: what its waits tell about other streams. */
 void requests_wait_for(struct walk *w, const struct op *o);
