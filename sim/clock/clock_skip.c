@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "sim/clock/clock_internal.h"
 
 /* Relative difference of two equal times that rounding may cause. */
@@ -18,7 +19,7 @@ enum { WINDOW = 1 << 17 };
 struct actor_state {
     int      depth;
     int64_t  at[DEPTH];             /* iterations of the repeats around the next entry */
-    double   rest[NSTREAM];         /* until what runs ends at its rate */
+    double   rest[NSTREAM];         /* until what runs ends at its rate; of what has arrived, less than 0: since when */
     double   issue_at, compute_end;
     int64_t  wins;
     int      oldest, n;             /* item under way; items */
@@ -105,8 +106,11 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     for (int u = 0; u < a->nused; u++) {
         int st = a->used[u], head = a->head[st];
         const struct item *it = head < 0 ? NULL : &a->items[head];
-        bool runs = it && it->state == RUNNING;
-        to->rest[st] = !runs ? 0 : (it->meet >= 0 ? k->meets[it->meet].end : it->end) - k->t;
+        to->rest[st] = 0;
+        if (it && it->state == RUNNING)
+            to->rest[st] = (it->meet >= 0 ? k->meets[it->meet].end : it->end) - k->t;
+        else if (it && it->state == ARRIVED)
+            to->rest[st] = it->since - k->t;
     }
     to->issue_at = a->issue_at;
     to->compute_end = a->compute_end;
@@ -182,18 +186,54 @@ static void jump_late(struct item *it, double before, double by)
     it->late_to += by;
 }
 
+static int at_turn(int i, int64_t by, int n) { return (int)(((i + by) % n + n) % n); }
+
+/* What recorded the events of a ring recorded those `by` further on. */
+static void turn_ring(struct actor *a, const struct ring *r, int64_t by)
+{
+    int *was = room_new(r->n, sizeof *was);
+
+    memcpy(was, a->recorded + r->first, r->n * sizeof *was);
+    for (int i = 0; i < r->n; i++)
+        a->recorded[r->first + at_turn(i, by, r->n)] = was[i];
+    free(was);
+}
+
+/* The rings of the repeat's entries, each once: so many iterations are jumped over. */
+static void turn_rings(struct actor *a, int open, int64_t iterations)
+{
+    const struct schedules *s = a->s;
+    unsigned char *turned = room_new((size_t)s->nevents + 1, 1);
+
+    for (int i = open + 1; i < s->ops[open].u.repeat.other; i++) {
+        const struct op *o = &s->ops[i];
+        const uint16_t events[3] = { o->record, o->wait[0], o->wait[1] };
+        for (int e = 0; e < 3 && o->step_by; e++) {
+            const struct ring *r = events[e] ? &s->rings[events[e]] : NULL;
+            if (r && r->n > 1 && !turned[r->first])
+                turn_ring(a, r, o->step_by * iterations);
+            turned[r ? r->first : 0] = 1;
+        }
+    }
+    free(turned);
+}
+
 static void jump_actor(struct clock *k, struct actor *a, const struct actor_state *now, const struct actor_state *then,
                        double before, double by, int64_t times)
 {
     double n = (double)times, issued = n * (now->issue_at - then->issue_at);
 
     add_times(a->out, &now->sums, &then->sums, n, a->s->groups.n);
-    for (int level = 0; level < a->depth; level++)
-        a->at[level].i += times * (now->at[level] - then->at[level]);
+    for (int level = 0; level < a->depth; level++) {
+        int64_t iterations = times * (now->at[level] - then->at[level]);
+        a->at[level].i += iterations;
+        if (iterations)
+            turn_rings(a, a->at[level].open, iterations);
+    }
     for (int u = 0; u < a->nused; u++) {
         int head = a->head[a->used[u]];
         struct item *it = head < 0 ? NULL : &a->items[head];
-        if (it && it->state == RUNNING) {
+        if (it && (it->state == RUNNING || it->state == ARRIVED)) {
             it->start += n * by;
             it->since += n * by;
             it->end += n * by;

@@ -289,6 +289,8 @@ static int fold(struct stage_ports *o, const struct pipeline_repeat *r, const in
         return 0;
     for (int i = r->from; i < r->from + r->len; i++)
         pass_by(o, &o->acts.acts.act[i], (int64_t)(n - 3) * stride);
+    struct pipeline_act last = pipeline_fold_act(&o->acts, r->from + r->len - 1, r, first + n * stride - 1);
+    sched_in_flight(o->s, last.chunk, last.step);
     return (n - 3) * stride;
 }
 
