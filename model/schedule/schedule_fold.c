@@ -126,7 +126,7 @@ static void note_moves(struct schedules *s, int from, int to, int len)
     }
 }
 
-bool sched_fold(struct schedules *s, const int at[4], int64_t n, int by)
+bool schedule_fold(struct schedules *s, const int at[4], int64_t n, int by)
 {
     int len = at[1] - at[0];
     struct fold f = { s, n, by };

@@ -39,7 +39,7 @@ static void three_iterations_become_a_repeat_of_many(void **state)
 
     (void)state;
     three(&s, 2, 200, at);
-    assert_true(sched_fold(&s, at, 100, 1));
+    assert_true(schedule_fold(&s, at, 100, 1));
     assert_int_equal(s.nops, LEN + 2);
     assert_int_equal(s.ops[0].kind, OP_REPEAT);
     assert_int_equal(s.ops[0].u.repeat.n, 100);
@@ -62,7 +62,7 @@ static void stays(struct schedules *s, const int at[4], int64_t n)
 {
     int before = s->nops;
 
-    assert_false(sched_fold(s, at, n, 1));
+    assert_false(schedule_fold(s, at, n, 1));
     assert_int_equal(s->nops, before);
     assert_int_equal(s->acts[0].by, 0);
     schedules_free(s);

@@ -285,7 +285,7 @@ static int fold(struct stage_ports *o, const struct pipeline_repeat *r, const in
     int first = k - 3 * stride, n = (r->n - first) / stride;
     const int at[4] = { begins[first], begins[first + stride], begins[first + 2 * stride], o->s->nops };
 
-    if (n < 4 || !sched_fold(o->s, at, n, r->by * stride))
+    if (n < 4 || !schedule_fold(o->s, at, n, r->by * stride))
         return 0;
     for (int i = r->from; i < r->from + r->len; i++)
         pass_by(o, &o->acts.acts.act[i], (int64_t)(n - 3) * stride);
