@@ -24,6 +24,7 @@ struct state {
 struct past {
     int64_t *shift;             /* of each family: instances by which an iteration is further on */
     int64_t iterations;
+    int64_t requested;          /* when the iteration before ended; -1: none has */
     struct state state[STATES];
     int n;
     struct state now;           /* room for the next one */
@@ -67,6 +68,7 @@ struct past *requests_past_new(const struct walk *w, int open)
         return NULL;
     p = room_new(1, sizeof *p);
     p->iterations = w->s->ops[open].u.repeat.n;
+    p->requested = -1;
     p->shift = room_new((size_t)w->s->nbufs, sizeof *p->shift);
     if (find_shifts(w->s, open, p->shift))
         return p;
@@ -236,9 +238,11 @@ static void jump(const struct past *p, struct walk *w, const struct state *then,
 
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
 {
-    int64_t left = p->iterations - (i + 1);
+    int64_t left = p->iterations - (i + 1), requested = w->t->stats->requested.now;
+    bool grows = requested != p->requested;     /* then the state does, too, and cannot be one of before */
 
-    if (left < 1 || !take_state(p, w, i + 1))
+    p->requested = requested;
+    if (left < 1 || grows || !take_state(p, w, i + 1))
         return 0;
     const struct state *then = find(p);
     if (then) {

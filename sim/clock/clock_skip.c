@@ -13,8 +13,9 @@
 
 /* Relative difference of two equal times that rounding may cause. */
 #define ROUNDING 2e-14
-/* Most entries under way of one role that are compared. */
-enum { WINDOW = 1 << 17 };
+/* Most entries of one role that are compared; most of them that are under way where there are several: a stage that runs ahead of the next
+ * one without end never comes back to a state. */
+enum { WINDOW = 1 << 17, AHEAD = 1 << 14 };
 
 struct actor_state {
     int      depth;
@@ -83,6 +84,8 @@ static bool under_way(const struct clock *k, const struct actor *a, int from, ui
     uint64_t h = mix(mix(*hash, (uint64_t)a->pc), (uint64_t)a->depth << 32 | a->pending);
 
     h = mix(h, (uint64_t)(unsigned)blamed(a, a->issue_cause));
+    if (k->n > 1 && a->n - oldest > AHEAD)
+        return false;
     if (from < oldest)
         oldest = from;
     if (a->n - oldest > WINDOW)
