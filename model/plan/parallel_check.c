@@ -359,7 +359,8 @@ static bool comes_again(const struct plan *p)
 {
     enum pipeline_kind k = p->parallel.pipeline_schedule;
 
-    return p->kernels != KERNELS_DPX && (k == PIPELINE_1F1B || (p->dialect == DIALECT_MEGATRON && k == PIPELINE_INTERLEAVED));
+    return p->kernels != KERNELS_DPX && p->dialect != DIALECT_PAPER &&
+           (k == PIPELINE_1F1B || (p->dialect == DIALECT_MEGATRON && k == PIPELINE_INTERLEAVED));
 }
 
 static int check_passes(const struct plan *p, const char *where)
