@@ -337,7 +337,7 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
-        for (int k = 0; k < a->n; k++)
+        for (int k = 0; requests_walks(&w->s->bufs[a->buf]) && k < a->n; k++)
             if (instance == instance_of(w, a, iteration, k))
                 return a->what & ACT_ALLOC ? 2 : 1;
     }
@@ -577,7 +577,7 @@ static void begin(struct walk *w)
     w->first = room_new((size_t)w->s->nbufs + 1, sizeof *w->first);
     for (int b = 0; b < w->s->nbufs; b++) {
         w->first[b] = n;
-        n += w->s->bufs[b].count;
+        n += requests_walks(&w->s->bufs[b]) ? w->s->bufs[b].count : 0;
     }
     w->first[w->s->nbufs] = n;
     w->instances = room_new((size_t)n, sizeof *w->instances);

@@ -33,9 +33,6 @@ struct past {
 
 /* ---- which instances move ---- */
 
-/* A buffer that the walk makes requests for. */
-static bool is_walked(const struct buf *b) { return b->space == SPACE_DEVICE && b->category != CAT_ACTIVATIONS; }
-
 /* False where the acts on a family move differently, or an entry is another block's in each iteration. */
 static bool find_shifts(const struct schedules *s, int open, int64_t *shift)
 {
@@ -49,7 +46,7 @@ static bool find_shifts(const struct schedules *s, int open, int64_t *shift)
             const struct act *a = &s->acts[k];
             int by = depth ? 0 : a->by;
             even = s->bufs[a->buf].space == SPACE_DEVICE && !(o->kind == OP_COPY && s->bufs[a->buf].category == CAT_ACTIVATIONS);
-            if (!is_walked(&s->bufs[a->buf]))
+            if (!requests_walks(&s->bufs[a->buf]))
                 continue;
             even &= !seen[a->buf] || shift[a->buf] == by;
             seen[a->buf] = true;
@@ -149,7 +146,7 @@ static void put_instances(struct past *p, const struct walk *w, int64_t iteratio
     for (int f = 0; f < w->s->nbufs; f++) {
         const struct buf *b = &w->s->bufs[f];
         int64_t from = b->cyclic ? (p->shift[f] * iterations % b->count + b->count) % b->count : 0;
-        for (int64_t i = 0; i < b->count && is_walked(b); i++)
+        for (int64_t i = 0; i < b->count && requests_walks(b); i++)
             put_instance(p, w, f, (from + i) % b->count, iterations);
     }
 }
@@ -228,7 +225,7 @@ static void jump(const struct past *p, struct walk *w, const struct state *then,
         w->pending[i] = w->first[f] + (int)before_moves(p, w, f, w->pending[i] - w->first[f], -iterations);
     }
     for (int f = 0; f < w->s->nbufs; f++)
-        if (p->shift[f] && is_walked(&w->s->bufs[f]))
+        if (p->shift[f] && requests_walks(&w->s->bufs[f]))
             renumber(p, w, f, iterations);
     w->skipped_retries += times * (p->now.retries - then->retries);
     w->skipped_calls += times * (p->now.calls - then->calls);

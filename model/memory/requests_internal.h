@@ -59,6 +59,8 @@ struct walk {
     int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
 };
 
+/* A family whose instances are requests: what a block keeps is its kernels' own, and other memories are not the allocator's. */
+static inline bool requests_walks(const struct buf *b) { return b->space == SPACE_DEVICE && b->category != CAT_ACTIVATIONS; }
 static inline int64_t requests_device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
 
 /* ---- requests_again.c ---- */

@@ -212,17 +212,17 @@ static void same_memory(const struct plan *p, const struct memory_verdict *m, co
 
 /* ---- time ---- */
 
-static void same_line(const struct timeline *a, const struct timeline *b, double step)
+static void same_line(const struct timeline *a, const struct timeline *b, double step, const char *text)
 {
     const double x[] = { a->step_s, a->compute_s, a->optimizer_s, a->exposed_s, a->idle_s, a->bubble_s, a->comm_s };
     const double y[] = { b->step_s, b->compute_s, b->optimizer_s, b->exposed_s, b->idle_s, b->bubble_s, b->comm_s };
 
     for (int i = 0; i < 7; i++)
         if (fabs(x[i] - y[i]) > 1e-12 * step)
-            fail_msg("figure %d of a stage: %.17g, unfolded %.17g, of a step of %g s", i, x[i], y[i], step);
+            fail_msg("%s\nfigure %d of a stage: %.17g, unfolded %.17g, of a step of %g s", text, i, x[i], y[i], step);
 }
 
-static void same_times(const struct plan *p, const struct schedules *const *folded, const struct schedules *const *whole, int n)
+static void same_times(const struct plan *p, const struct schedules *const *folded, const struct schedules *const *whole, int n, const char *text)
 {
     static const struct step_view views[] = { { STEP_BACKWARD, true, 0, 1 }, { .slow = 1, .issue = STEP_ISSUE_HIGH } };
     struct cost_cache *cache = cost_cache_new(p);
@@ -238,7 +238,7 @@ static void same_times(const struct plan *p, const struct schedules *const *fold
         assert_int_equal(step_run(&b, v < 0 ? NULL : &views[v], y, NULL, &s[1]), 0);
         assert_close(s[0], s[1], 1e-12);
         for (int i = 0; i < n; i++)
-            same_line(&x[i], &y[i], s[1]);
+            same_line(&x[i], &y[i], s[1], text);
     }
     step_close(&a);
     step_close(&b);
@@ -283,7 +283,7 @@ static void compare(const struct plan *p, const char *text, struct seen *seen)
     }
     seen->folds[p->parallel.pipeline_schedule] += folds;
     seen->dialects[p->dialect] += folds;
-    same_times(p, of[0], of[1], n);
+    same_times(p, of[0], of[1], n, text);
     for (int i = 0; i < n; i++) {
         schedules_free(&folded[i]);
         schedules_free(&whole[i]);
