@@ -258,7 +258,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     }
     a->issue_at += issued;
     a->compute_end += n * (now->compute_end - then->compute_end);
-    k->next[a->index] += n * by;
+    bits_set(k->touched, a->index);     /* its next event is looked for again: an issue, or an end */
 }
 
 static void jump(struct clock *k, const struct snap *now, const struct snap *then, int64_t times)
