@@ -123,14 +123,25 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->sums = *a->out;
 }
 
+/* Has the head of a stream yet to be issued? */
+static bool awaits_issue(const struct actor *a, double now)
+{
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        if (head >= 0 && a->items[head].state == WAITING && a->items[head].issued > now)
+            return true;
+    }
+    return false;
+}
+
 /* Does the issuing thread repeat itself?  Yes where it is as far ahead as it was, or where it decided no
- * start and is further ahead. */
+ * start and is further ahead; or where it has no more to do. */
 static bool same_issuing(const struct actor *a, const struct actor_state *then, double now, double before)
 {
     double ahead = a->issue_at - now, was = then->issue_at - before;
 
-    return fabs(ahead - was) <= ROUNDING * now || (a->wins == then->wins && ahead < was) ||
-           (a->pc >= a->end && a->blocked < 0);
+    return fabs(ahead - was) <= ROUNDING * now || (!awaits_issue(a, now) && ((a->wins == then->wins && ahead < was) ||
+           (a->pc >= a->end && a->blocked < 0)));
 }
 
 /* Iterations that the role can jump over if it goes on as between the two states; -1: they are not the
