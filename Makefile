@@ -13,6 +13,8 @@
 # make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 4 Gbit/s to 100 Mbit/s (root, 25 minutes)
 # make lab-overlap    how much communication compute hides on two emulated nodes, and hybrid against flat sharding, in seconds (root, 2 minutes)
 # make bench          speed, as ratios within one run
+# make bench-eval     instructions of evals, a sweep, calls of libdpx and small searches beside those kept in
+#                     tests/bench/eval.txt (valgrind); KEEP=1 keeps these
 # make bench-search   the hardest searches: seconds, memory, instructions (valgrind; COUNT=0 without)
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
@@ -20,6 +22,7 @@
 #                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP, and with offload
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
+# make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
 # make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
@@ -158,6 +161,8 @@ MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
+# Calls of libdpx, for make bench-eval.
+CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls)
 COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c))
 GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 # Against the emulator, in a build of their own; `make test` makes and runs them too.
@@ -168,6 +173,7 @@ MPITESTS := $B/tests/mpi/mpi_runs
 SCRIPTS  :=
 FUZZERS  :=
 BENCHES  :=
+CALLS    :=
 else ifeq ($(SAN)$(TSAN)$(FUZZER),)
 EMUTESTS := $(addprefix build-emu/,$(emutests))
 endif
@@ -200,13 +206,14 @@ $(call room, model/lower/megatron,  base model/arch model/cluster model/plan mod
 $(call room, model/lower,           base model/cluster model/plan model/program model/schedule model/lower/common model/lower/paper model/lower/torch model/lower/deepspeed model/lower/megatron)
 $(call room, model/memory,          base model/allocator model/cluster model/plan model/program model/schedule model/lower)
 $(call room, model/exchange,        base model/arch model/cluster model/plan)
+$(call room, model/form,            base model/arch model/cluster model/plan model/exchange)
 $(call room, sim/price,             base model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
-$(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
-$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/lower calib/store calib/trace)
+$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
@@ -217,7 +224,7 @@ $(call room, exec/train,            base model/arch model/cluster model/plan mod
 $(call room, exec/process,          base model/arch model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
-$(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store calib/trace)
+$(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock calib/store calib/trace)
 
 # With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
 instead  := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))
@@ -249,7 +256,7 @@ endif
 
 $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STORE) $(MODEL)
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
-$B/dpxcal:    $B/calib/dpxcal.c.o      $(BENCH) $(EXEC) $(STORE) $(MODEL)
+$B/dpxcal:    $(patsubst %,$B/%.o,$(wildcard calib/dpxcal*.c)) $(BENCH) $(EXEC) $(STORE) $(MODEL)
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
 $B/$(SONAME): $B/lib/dpx.c.o $B/sim/plan/dpxplan_measured.c.o $(SIM) $(STORE) $(MODEL) lib/dpx.map
 $(filter $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $B/libdpx.so
@@ -259,6 +266,7 @@ $B/tests/mpi/mpi_bench: $(BENCH)
 $B/tests/mpi/mpi_runs: $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun_*.c))
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $(EXEC) $(SIM) $(STORE) $(MODEL)
 $(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $(SIM) $(MODEL)
+$(CALLS): $B/%: $B/%.c.o $B/libdpx.so
 $(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
 # Those that change documents by their structure read traces and logs too.
 $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS) $(STORE)
@@ -278,7 +286,7 @@ $B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/a
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
-$(filter $B/tests/lib/%,$(TESTS)): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
+$(filter $B/tests/lib/%,$(TESTS)) $(CALLS): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
 ifdef FUZZER
 $(FUZZERS): LIBS = -fsanitize=fuzzer
 else
@@ -300,7 +308,7 @@ $(patsubst %,$B/%.o,$(wildcard exec/*/*.c calib/dpxcal.c calib/bench/*.c $(addpr
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $(addprefix $B/tests/accuracy/accuracy_,public memory offload):
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(CALLS) $(COMPARE) $(FUZZERS) $(ACCURACY) $(addprefix $B/tests/accuracy/accuracy_,public memory offload):
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(filter $(filter %.a,$^),$(LINKED)) \
 	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml $(LIBS) -lm
@@ -364,7 +372,7 @@ $(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
 
-test-programs: $(PRELOADED) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES)
+test-programs: $(PRELOADED) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES) $(CALLS)
 
 # What needs a GPU to run.
 gpu-programs: all $(GPUTESTS)
@@ -399,6 +407,11 @@ bench-search:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan
 	@B=$B tests/bench/search.sh
+
+bench-eval:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory $B/dpxplan $(CALLS)
+	@B=$B tests/bench/eval.sh $(if $(KEEP),--keep)
 
 bench-exec:
 	@tools/install-deps.sh build
@@ -465,6 +478,12 @@ compare:
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
 
+# calib/measured/ from the samples in tests/calib/measured/.
+fits:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxcal
+	@for f in tests/calib/measured/*.json; do $B/dpxcal fit $$f calib/measured/$$(basename $$f .json).fits || exit 1; done
+
 pages:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan
@@ -503,7 +522,7 @@ install: all $(SHARE)
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
-	for f in $(wildcard calib/measured/*.json); do \
+	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
 deps:
@@ -513,9 +532,9 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-exec bench-search \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public compare pages fuzz install deps help clean FORCE
+        accuracy-public compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

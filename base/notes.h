@@ -14,7 +14,7 @@ struct json_t;
 
 struct notes {
     int  n;                 /* all of them; text[] holds the first few */
-    char text[24][192];
+    char text[32][320];
 };
 
 /* `to` may be NULL: notes are dropped. */

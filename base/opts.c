@@ -126,10 +126,57 @@ struct parser {
     bool              seen[MAX_OPTS];
 };
 
+/* What other tools call it, and how it is said here: the options themselves, by commas; of them those count that the command has. */
+static const struct { const char *word, *options, *write; } others_words[] = {
+    { "batch", "global-batch,micro-batch", NULL }, { "batch-size", "global-batch,micro-batch", NULL }, { "train-batch-size", "global-batch", NULL },
+    { "per-device-batch-size", "micro-batch", NULL }, { "micro-batch-size", "micro-batch", NULL }, { "mbs", "micro-batch", NULL },
+    { "gbs", "global-batch", NULL }, { "global-batch-size", "global-batch", NULL }, { "bs", "global-batch,micro-batch", NULL },
+    { "seq-len", "seq", NULL }, { "seq-length", "seq", NULL }, { "sequence-length", "seq", NULL }, { "max-length", "seq", NULL },
+    { "max-seq-length", "seq", NULL }, { "context-length", "seq", NULL }, { "context", "seq", NULL }, { "block-size", "seq", NULL },
+    { "gpus", "cluster", "--cluster 8xh100" }, { "gpu", "cluster", "--cluster 8xh100" }, { "num-gpus", "cluster", "--cluster 8xh100" },
+    { "nodes", "cluster", "--cluster 2x8xh100" }, { "num-nodes", "cluster", "--cluster 2x8xh100" }, { "nnodes", "cluster", "--cluster 2x8xh100" },
+    { "world-size", "cluster", "--cluster 8xh100" }, { "hardware", "cluster", "--cluster 8xh100" },
+    { "tp", "set", "--set parallel.tensor=2" }, { "tensor-parallel", "set", "--set parallel.tensor=2" },
+    { "tensor-parallel-size", "set", "--set parallel.tensor=2" }, { "tensor-model-parallel-size", "set", "--set parallel.tensor=2" },
+    { "pp", "set", "--set parallel.pipeline=2" }, { "pipeline-parallel-size", "set", "--set parallel.pipeline=2" },
+    { "cp", "set", "--set parallel.context=2" }, { "ep", "set", "--set parallel.expert=2" },
+    { "dtype", "precision", NULL }, { "model-name", "model", NULL }, { "model-name-or-path", "model", NULL }, { "vram", "memory", "--memory 80GB" },
+    { "zero", "strategy", "--strategy zero2" }, { "zero-stage", "strategy", "--strategy zero2" },
+    { "gradient-checkpointing", "recompute", "--recompute full" }, { "activation-checkpointing", "recompute", "--recompute full" },
+    { "grad-accum", "accumulation", NULL }, { "gradient-accumulation-steps", "accumulation", NULL },
+};
+
+static bool has_option(const struct parser *p, const char *name, size_t n)
+{
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (!o->positional && !strncmp(o->name, name, n) && !o->name[n])
+            return true;
+    return false;
+}
+
+/* "--global-batch or --micro-batch" of a word of other tools; false: it is none, or the command has none of them. */
+static bool in_our_words(const struct parser *p, const char *typed, char out[160])
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof others_words / sizeof *others_words; i++) {
+        if (strcmp(typed, others_words[i].word))
+            continue;
+        for (const char *at = others_words[i].options; *at; at += at[strcspn(at, ",")] == ',' ? strcspn(at, ",") + 1 : strcspn(at, ",")) {
+            size_t n = strcspn(at, ",");
+            if (has_option(p, at, n) && others_words[i].write)
+                used += (size_t)snprintf(out + used, 160 - used, "%s", others_words[i].write);
+            else if (has_option(p, at, n))
+                used += (size_t)snprintf(out + used, 160 - used, "%s--%.*s", used ? " or " : "", (int)n, at);
+        }
+    }
+    return used > 0;
+}
+
 static int unknown_option(const struct parser *p, const char *name, size_t len)
 {
     const char *words[MAX_OPTS + 3], *near;
-    char typed[64];
+    char typed[64], ours[160];
     int n = 0;
 
     for (const struct opt *o = p->opts; o->name; o++)
@@ -139,6 +186,10 @@ static int unknown_option(const struct parser *p, const char *name, size_t len)
     words[n++] = "version";
     words[n] = NULL;
     snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
+    for (char *c = typed; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    if (in_our_words(p, typed, ours))
+        return fail("%s: unknown option --%.*s; here it is %s", p->command, (int)(len < 60 ? len : 60), name, ours);
     near = opts_nearest_word(typed, words);
     if (near)
         return fail("%s: unknown option --%s; did you mean --%s?", p->command, typed, near);

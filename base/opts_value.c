@@ -134,6 +134,8 @@ static int parse_whole(const char *what, const char *value, const struct opt *o)
 
     if ((o->i ? count_parse : o->length ? length_parse : size_parse)(what, value, &n) < 0)
         return -1;
+    if (o->bytes && o->min == MEMORY_LEAST && n < o->min)
+        return size_too_small(what, n);
     if (n < o->min)
         return fail("%s: '%.60s' is too small; at least %" PRId64, what, value, o->min);
     *(o->i ? o->i : o->length ? o->length : o->bytes) = n;

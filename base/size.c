@@ -2,6 +2,7 @@
 #include "base/size.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -200,4 +201,10 @@ struct size_text count_text(int64_t n)
     static const char *const units[] = { "", "K", "M", "B", "T", NULL };
 
     return in_units(n, 1000, units);
+}
+
+int size_too_small(const char *what, int64_t bytes)
+{
+    return fail("%s: %" PRId64 " is in bytes, too little for a memory; did you mean %" PRId64 "%s?", what, bytes, bytes,
+                bytes < 10000 ? "GB" : "MB");
 }

@@ -22,6 +22,10 @@ int count_parse(const char *what, const char *text, int64_t *out);
 /* Of tokens in a sequence: K is 1024 and M 1024 K, as in the names of models (8k: 8192; 128k: 131072). */
 int length_parse(const char *what, const char *text, int64_t *out);
 
+/* A memory of less than this is one whose unit was forgotten: 80 for 80GB.  -1 with that reported. */
+enum { MEMORY_LEAST = 1000000 };
+int size_too_small(const char *what, int64_t bytes);
+
 struct size_text { char s[24]; };
 
 /* "512 B", "25.00 MiB", "1.07 TiB"; never "1024.00" of a unit. */

@@ -19,9 +19,11 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "calib/bench/bench.h"
+#include "calib/dpxcal_fit.h"
 #include "calib/import/import.h"
 #include "calib/import/import_kineto.h"
 #include "calib/import/nccl_log.h"
+#include "calib/store/belongs.h"
 #include "calib/store/portable.h"
 #include "calib/store/show.h"
 #include "exec/device/cores.h"
@@ -385,10 +387,8 @@ static int measure(struct cal *c)
         return EXIT_FAILED;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
         return EXIT_FAILED;
-    if (access(db_path(c->b.db), F_OK) < 0) {
-        fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db));
-        return EXIT_FAILED;
-    }
+    if (access(db_path(c->b.db), F_OK) < 0)
+        return fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db)), EXIT_FAILED;
     printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` lists what is known\n",
            c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
            c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
@@ -578,13 +578,16 @@ static int cmd_export(int argc, char **argv)
     return rc >= 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
 }
 
-/* The files of a command line, taken out of it; the options stay. */
+/* The files of a command line, taken out of it; the options stay.  Behind -- every word is a file. */
 static int take_files(int *argc, char **argv, char **files)
 {
     int n = 0, kept = 1;
+    bool options = true;
 
     for (int i = 1; i < *argc; i++)
-        if (argv[i][0] != '-')
+        if (options && !strcmp(argv[i], "--"))
+            options = false;
+        else if (!options || argv[i][0] != '-')
             files[n++] = argv[i];
         else {
             argv[kept++] = argv[i];
@@ -596,14 +599,13 @@ static int take_files(int *argc, char **argv, char **files)
     return n;
 }
 
-static int import_portable(struct db *db, const char *path, bool *refused)
+static int import_portable(struct db *db, const char *path, const char *cluster, bool *refused)
 {
-    int known, taken = portable_import(db, path, &known, refused);
+    int known, taken = portable_import_as(db, path, cluster, &known, refused);
 
     if (taken < 0)
         return -1;
-    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known,
-           known == 1 ? "was" : "were");
+    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known, known == 1 ? "was" : "were");
     return 0;
 }
 
@@ -612,12 +614,10 @@ enum { IMPORT_OWN, IMPORT_NCCL, IMPORT_KINETO };
 /* What the first word says that the files are. */
 static int import_format(char *const *files, int n)
 {
-    return n > 0 && !strcmp(files[0], "nccl-tests") ? IMPORT_NCCL
-         : n > 0 && !strcmp(files[0], "kineto") ? IMPORT_KINETO : IMPORT_OWN;
+    return n < 1 ? IMPORT_OWN : !strcmp(files[0], "nccl-tests") ? IMPORT_NCCL : !strcmp(files[0], "kineto") ? IMPORT_KINETO : IMPORT_OWN;
 }
 
-static int import_files(const char *path, const struct import_nccl *how, const struct import_kineto *traced, char **files,
-                        int n)
+static int import_files(const char *path, const struct import_nccl *how, const struct import_kineto *traced, char **files, int n)
 {
     int format = import_format(files, n), rc = 0;
     bool refused = false;
@@ -635,7 +635,7 @@ static int import_files(const char *path, const struct import_nccl *how, const s
     else if (format == IMPORT_KINETO)
         rc = import_kineto(db, traced, files + 1, n - 1, &refused);
     for (int i = 0; format == IMPORT_OWN && i < n && rc == 0; i++)
-        rc = import_portable(db, files[i], &refused);
+        rc = import_portable(db, files[i], traced->cluster, &refused);
     db_close(db);
     return rc == 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
 }
@@ -644,13 +644,14 @@ static int cmd_import(int argc, char **argv)
 {
     static const char *const ops[] = { "all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "scatter",
                                        "gather", NULL };
-    struct import_nccl how = { .cluster = "imported", .op = -1 };
+    struct import_nccl how = { .op = -1 };
     struct import_kineto traced = { 0 };
     const char *path = NULL;
     const struct opt opts[] = {
         { "gpu", "of the logs, where their name for it is not known", .str = &how.gpu, .value = "NAME" },
         { "op", "the collective, where a log does not say", .word = &how.op, .words = ops },
-        { "cluster", "what to call the machines of the logs or traces", .str = &how.cluster, .value = "NAME" },
+        { "cluster", "what it is of, by a name: plans use it whose cluster has this name, or \"calibration\": NAME; default: "
+          "imported, a trace's plan's, an export's host", .str = &how.cluster, .value = "NAME" },
         { "plan", "kineto: what was traced, as a plan", .str = &traced.plan, .value = "PLAN.json" },
         { "steps", "kineto: of the trace, such as 2-5, the first being 1; default: all", .str = &traced.steps, .value = "N-M" },
         { "db", "the database", .str = &path, .value = "FILE" },
@@ -669,6 +670,8 @@ static int cmd_import(int argc, char **argv)
     if (rc == OPTS_OK && (format == IMPORT_KINETO) != (traced.plan != NULL))
         rc = fail("dpxcal import: %s", traced.plan ? "--plan belongs to `dpxcal import kineto`"
                                                    : "kineto needs --plan PLAN.json: what was traced");
+    if (rc == OPTS_OK && how.cluster && belongs_name_ok(how.cluster) < 0)
+        rc = -1;
     traced.cluster = how.cluster;
     rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, &traced, files, n);
     free(files);
@@ -682,6 +685,7 @@ int main(int argc, char **argv)
         { "show",   "what was measured on which machine, and what a model still lacks", cmd_show },
         { "import", "take in what was exported, the output of nccl-tests, or a trace of PyTorch's profiler", cmd_import },
         { "export", "calibrations as a file for another machine", cmd_export },
+        { "fit",    "what dpxplan reads of a GPU's exported calibration, without the samples", dpxcal_fit },
         { "probe",  "how fast is this machine at this moment?", cmd_probe },
         { 0 }
     };

@@ -118,9 +118,9 @@ def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Uni
     `model` is a built-in name, a Hugging Face id of one, a config.json, its folder, or the config as a dict; `cluster`
     "4x8xh100", a file, or a dict; `seq` tokens per sample; `global_batch` samples per optimizer step.  `options` are
     those of `dpxplan search` with _ for -: framework, export_to, strategy, dialect, kernels, micro_batch, precision,
-    recompute, memory, headroom, no_offload, grid, no_grid, threads, db, tokens, price, days, watts, top.
+    recompute, memory, host_memory, headroom, no_offload, grid, no_grid, threads, db, tokens, price, days, watts, top.
 
-    The answer has `plans`, the best first, `why`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called in
+    The answer has `plans`, the best first, `why`, `not_looked_at`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called in
     this thread about twenty times a second, and at the end; it ends the search by False (Cancelled is raised) or by an
     exception (which is raised).  Ctrl-C ends it, too.
     """
@@ -174,7 +174,7 @@ def evaluate(plan: Named, set: Optional[Mapping[str, Any]] = None, **options: An
 
     `plan` is a plan.json or the document itself, such as `answer["plans"][0]["plan"]`; `set` changes keys of it first,
     {"nodes": 4, "fsdp.reshard_after_forward": False}.  `options` are those of `dpxplan eval`: tokens, price, days, watts,
-    jitter, alloc_conf, db.
+    host_memory, jitter, alloc_conf, db.
     """
     return _call(_library.dpx_eval, dict(options, plan=plan, set=set))
 
@@ -209,7 +209,7 @@ def limits(cluster: Optional[Named] = None, model: Optional[Named] = None, seq: 
            **options: Any) -> Document:
     """Per strategy (`limits`): the largest model, the largest micro-batch, the fewest GPUs.
 
-    `options` are those of `dpxplan limits`: memory, world, states_only, dialect, kernels, precision, recompute, offload,
+    `options` are those of `dpxplan limits`: memory, host_memory, world, states_only, dialect, kernels, precision, recompute, offload,
     tokens, price, days, watts.
     """
     return _call(_library.dpx_limits, dict(options, cluster=cluster, model=model, seq=seq))

@@ -196,7 +196,7 @@ check 'tests/README.md names the tests of every source' \
 # files of one concept share.
 prefixes='schedule: sched coll
 tape_ops: op
-torch_parts: op
+torch_parts tape_loss tape_liger: op
 program_dpx: dpx
 program_dpx_block: dpx
 lower_zero12*: z12

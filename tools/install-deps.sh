@@ -5,7 +5,7 @@
 #
 # What counts is whether the compiler finds a thing, not what a package
 # database says.  Where nothing is missing, nothing is run and nothing said.
-# What cannot be installed is named, with what it is for, and the exit is 1.
+# What cannot be installed is named, with what it is for, and the exit is 1; but for what tests can do without (?).
 #
 # MPI=0, DNNL=0 and CARRY=DIR, as for make: those are then not needed.  CUDA is the user's to install.
 
@@ -22,6 +22,7 @@ build | gnuplot-nox              | gnuplot   |         | figures of dpxreport, s
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on
+test  | valgrind?                | valgrind  |         | instructions of evaluations (without it: not counted)
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
 more  | liburing-dev pkg-config  | liburing.h | uring  | io_uring: files of offloaded buffers (without it: threads)
 '
@@ -71,7 +72,7 @@ spared() {
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
-    readelf | gnuplot) command -v "$1" >/dev/null ;;
+    readelf | gnuplot | valgrind) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
     c++)     cxx_works ;;
     fuzzer)  fuzzer_works ;;
@@ -97,7 +98,7 @@ find_missing() {
 all_there() {
     case " $groups " in
     *' fuzz '* | *' more '*) return 1 ;;
-    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && mpi_works && cxx_works ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
     *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
     esac
 }
@@ -132,15 +133,20 @@ known() {
     done
 }
 
+# Nothing is missing that cannot be done without: rows of which every package has a mark.
+only_optional() { ! grep -qvE '^([^ ]+\? )+\|' "$tmp/missing"; }
+
 groups=$*
 build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h'
 all_there && exit 0
 find_missing && exit 0
 
+command -v apt-get >/dev/null || ! only_optional || exit 0
 command -v apt-get >/dev/null || give_up 'something is missing, and there is no apt-get to install it with'
 as_root=
 if [ "$(id -u)" != 0 ]; then
     as_root='sudo -n'
+    $as_root true 2>/dev/null || ! only_optional || exit 0
     $as_root true 2>/dev/null ||
         give_up 'something is missing; installing it needs root, or sudo without a password'
 fi
@@ -153,7 +159,8 @@ apt install --no-install-recommends $(known) || {
     apt update
     apt install --no-install-recommends $(known)
 } || {
+    only_optional && exit 0
     tail -n 15 "$tmp/log" >&2
     give_up 'apt-get failed'
 }
-find_missing || give_up 'installed, but the compiler still does not find it'
+find_missing || only_optional || give_up 'installed, but the compiler still does not find it'

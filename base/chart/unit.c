@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/percent.h"
 #include "base/size.h"
 
 struct scale { double least, per; const char *unit; };
@@ -80,8 +81,8 @@ struct shown unit_shown(enum measure u, double v)
     case UNIT_COUNT:    snprintf(out.s, sizeof out.s, "%.0f", v); break;
     case UNIT_BYTES:    memcpy(out.s, size_text(whole(v)).s, sizeof size_text(0).s); break;
     case UNIT_SECONDS:  scaled(out.s, sizeof out.s, times, v); break;
-    case UNIT_SHARE:    snprintf(out.s, sizeof out.s, "%.1f %%", 100 * v); break;
-    case UNIT_CHANGE:   snprintf(out.s, sizeof out.s, "%+.1f %%", 100 * v); break;
+    case UNIT_SHARE:    snprintf(out.s, sizeof out.s, "%s", percent_share(v).s); break;
+    case UNIT_CHANGE:   snprintf(out.s, sizeof out.s, "%s", percent_change(1 + v).s); break;
     case UNIT_TIMES:    three_digits(out.s, sizeof out.s, v, "times"); break;
     case UNIT_TOKENS_S:
         letter = thousands(&v);

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/version.h"
 #include "calib/import/nccl_log.h"
+#include "calib/store/belongs.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
 #include "calib/store/series.h"
@@ -43,7 +44,7 @@ static int64_t begin(struct db *db, const struct import_nccl *how, const char *g
                      const struct nccl_sweep *s)
 {
     char whole[PATH_MAX];
-    struct calibration c = { .started = when_written(path), .host = how->cluster, .device = gpu, .cpu = "",
+    struct calibration c = { .started = when_written(path), .host = how->cluster ? how->cluster : BELONGS_IMPORTED, .device = gpu, .cpu = "",
                              .source = "nccl-tests", .options = "{}", .dpx_version = version_text(),
                              .comm_version = s->version[0] ? s->version : NULL,
                              .origin = realpath(path, whole) ? whole : path };

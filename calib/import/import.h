@@ -8,7 +8,7 @@
 
 struct import_nccl {
     const char *gpu;            /* our name; NULL: by what the logs call it */
-    const char *cluster;        /* what to call the machines together */
+    const char *cluster;        /* what the calibration belongs to; NULL: BELONGS_IMPORTED */
     int         op;             /* enum coll_op, where a log does not say; -1 */
 };
 

@@ -14,35 +14,20 @@
 #include "base/version.h"
 #include "calib/import/kineto_match.h"
 #include "calib/import/nccl_log.h"
+#include "calib/store/belongs.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
 #include "calib/store/words.h"
-#include "model/plan/can_run.h"
+#include "model/lower/lower.h"
 
-/* What was traced: the plan, and what its step must contain. */
-struct traced { struct plan p; struct evaluation e; struct expectation x; };
-
-static int open_plan(const char *path, struct traced *t)
+static int open_plan(const char *path, struct plan *p)
 {
-    memset(t, 0, sizeof *t);
-    if (plan_read(path, &t->p) < 0)
+    if (plan_read(path, p) < 0)
         return -1;
-    if (can_run_parallel(&t->p, "dpxcal import kineto") < 0 || evaluate_allocated(&t->p, &t->e) < 0) {
-        plan_free(&t->p);
-        return -1;
-    }
-    if (expect(&t->p, &t->e, &t->x) == 0)
+    if (kineto_expect_check(p) == 0)
         return 0;
-    evaluation_free(&t->e);
-    plan_free(&t->p);
+    plan_free(p);
     return -1;
-}
-
-static void close_plan(struct traced *t)
-{
-    kineto_expect_free(&t->x);
-    evaluation_free(&t->e);
-    plan_free(&t->p);
 }
 
 /* "2-5" or "3", of n steps. */
@@ -76,7 +61,26 @@ static int same_machine(const struct plan *p, const struct kineto *k, const char
     if (k->info.world_size > 0 && k->info.world_size != p->cluster.world_size)
         return fail("%s: a trace of %" PRId64 " ranks, and the plan is for %" PRId64, path, k->info.world_size,
                     p->cluster.world_size);
+    if (k->info.rank >= p->cluster.world_size)
+        return fail("%s: a trace of rank %" PRId64 ", and the plan has %" PRId64 " ranks", path, k->info.rank, p->cluster.world_size);
+    if (k->info.rank < 0 && !plan_is_data_parallel(p))
+        return fail("%s: does not say of which rank it is (distributedInfo), and ranks of this plan differ", path);
     return 0;
+}
+
+/* As the rank that the trace is of. */
+static int match_rank(struct match *m, const struct kineto *k, const char *path, int first, int last)
+{
+    struct schedules s = { 0 };
+    struct expectation x;
+
+    if (lower(m->p, k->info.rank > 0 ? k->info.rank : 0, &s) < 0)
+        return -1;
+    kineto_expect(m->p, &s, &x);
+    int rc = match_trace(m, &x, k, path, first, last);
+    kineto_expect_free(&x);
+    schedules_free(&s);
+    return rc;
 }
 
 static int match_file(struct match *m, const struct import_kineto *how, const char *path)
@@ -87,9 +91,18 @@ static int match_file(struct match *m, const struct import_kineto *how, const ch
     if (kineto_load(path, &k) < 0)
         return -1;
     if (same_machine(m->p, &k, path) == 0 && parse_steps(how->steps, k.nsteps, path, &first, &last) == 0)
-        rc = match_trace(m, &k, path, first, last);
+        rc = match_rank(m, &k, path, first, last);
     kineto_free(&k);
     return rc;
+}
+
+/* What the calibration belongs to: what was said, else what its plan would use. */
+static const char *owner(const struct import_kineto *how, const struct plan *p)
+{
+    const char *named = p->cluster.calibration;
+
+    return how->cluster ? how->cluster : named[0] && strcmp(named, CLUSTER_UNCALIBRATED) ? named
+         : cluster_has_own_name(&p->cluster) ? p->cluster.name : BELONGS_IMPORTED;
 }
 
 /* The calibration's number, 0 if it is there; -1 reported. */
@@ -101,7 +114,7 @@ static int64_t begin(struct db *db, const struct import_kineto *how, const struc
     *started = stat(path, &s) == 0 ? (double)s.st_mtime : 0;
     snprintf(options, sizeof options, "{\"kernels\": \"%s\", \"steps\": \"%.40s\"}", kernels_name(p->kernels),
              how->steps ? how->steps : "all");
-    struct calibration c = { .started = *started, .host = how->cluster, .device = p->cluster.gpu.name, .cpu = "",
+    struct calibration c = { .started = *started, .host = owner(how, p), .device = p->cluster.gpu.name, .cpu = "",
                              .source = "kineto", .ranks = p->cluster.world_size, .options = options,
                              .dpx_version = version_text(), .kernels_version = p->framework_version[0] ? p->framework_version : NULL,
                              .origin = realpath(path, whole) ? whole : path };
@@ -185,14 +198,14 @@ static int store(struct db *db, const struct import_kineto *how, struct match *m
 
 int import_kineto(struct db *db, const struct import_kineto *how, char *const *paths, int npaths, bool *refused)
 {
-    struct traced t;
+    struct plan p;
     struct match m;
     int rc;
 
     *refused = true;
-    if (open_plan(how->plan, &t) < 0)
+    if (open_plan(how->plan, &p) < 0)
         return -1;
-    match_open(&m, &t.p, &t.x);
+    match_open(&m, &p);
     rc = 0;
     for (int i = 0; i < npaths && rc == 0; i++)
         rc = match_file(&m, how, paths[i]);
@@ -202,6 +215,6 @@ int import_kineto(struct db *db, const struct import_kineto *how, char *const *p
         rc = store(db, how, &m, paths[0]);
     }
     match_free(&m);
-    close_plan(&t);
+    plan_free(&p);
     return rc;
 }

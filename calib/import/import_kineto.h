@@ -9,7 +9,7 @@
 struct import_kineto {
     const char *plan;           /* plan.json of what was traced */
     const char *steps;          /* "2-5", "3": of the trace, from 1; NULL: all */
-    const char *cluster;        /* what to call the machines together */
+    const char *cluster;        /* what the calibration belongs to; NULL: what the plan's cluster names */
 };
 
 /* One calibration of all traces, each of another rank of the same run; nothing where one of them is refused or the

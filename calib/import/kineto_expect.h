@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/memory/evaluate.h"
+#include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
 
 enum expect_kind { EXPECT_PRODUCT, EXPECT_ATTENTION, EXPECT_ATTENTION_BACK, EXPECT_STREAMING, EXPECT_COPY, EXPECT_OPTIMIZER };
 
@@ -31,8 +32,10 @@ struct expectation {
     int64_t issued[NPASS];                          /* kernels and copies of the device's streams, but the optimizer's */
 };
 
-/* Of a steady step.  0, or -1 reported: the plan is not for a GPU, or not of PyTorch's kernels. */
-int  expect(const struct plan *p, const struct evaluation *e, struct expectation *out);
+/* 0, or -1 reported: the plan is not for a GPU, or not of PyTorch's kernels. */
+int  kineto_expect_check(const struct plan *p);
+/* Of a steady step of the rank whose schedules these are. */
+void kineto_expect(const struct plan *p, const struct schedules *s, struct expectation *out);
 void kineto_expect_free(struct expectation *x);
 
 #endif

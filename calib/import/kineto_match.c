@@ -326,10 +326,10 @@ static struct timed *coll_of(struct match *m, const struct expected_coll *c)
     return timed_of(m, &of, coll_name(c->op));
 }
 
-/* Call i of one rank is call i of the others: the shortest one did not wait. */
-static void coll_call(struct timed *t, int64_t i, double s)
+/* Call i of one rank is call i of the others where all are in one group: the shortest one did not wait. */
+static void coll_call(const struct match *m, struct timed *t, int64_t i, double s)
 {
-    if (i < t->ncalls)
+    if (plan_is_data_parallel(m->p) && i < t->ncalls)
         t->call[i].s = fmin(t->call[i].s, s);
     else
         call_add(t, s, -1);
@@ -346,11 +346,11 @@ static void take_colls(struct match *m, const struct kineto *k, int first, int l
             continue;
         const struct expected_coll *c = planned(m->x, w);
         if (!c) {
-            m->colls_left++;
+            m->colls_left += w->op < NCOLL;
             continue;
         }
         struct timed *t = coll_of(m, c);
-        coll_call(t, t->taken++, 1e-9 * (double)(w->end - w->start));
+        coll_call(m, t, t->taken++, 1e-9 * (double)(w->end - w->start));
     }
 }
 
@@ -365,15 +365,17 @@ static void take_copies(struct match *m, const struct kineto *k)
 
 /* ---- all ---- */
 
-void match_open(struct match *m, const struct plan *p, const struct expectation *x)
+void match_open(struct match *m, const struct plan *p)
 {
-    *m = (struct match){ .p = p, .x = x, .slot = room_new(SLOTS, sizeof *m->slot) };
+    *m = (struct match){ .p = p, .slot = room_new(SLOTS, sizeof *m->slot) };
 }
 
-int match_trace(struct match *m, const struct kineto *k, const char *path, int first, int last)
+int match_trace(struct match *m, const struct expectation *x, const struct kineto *k, const char *path, int first, int last)
 {
     struct busies b = beside_busies(k);
     int rc = 0;
+
+    m->x = x;
 
     for (int step = first; step <= last && rc == 0; step++)
         rc = match_step(m, k, &b, path, step);

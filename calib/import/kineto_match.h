@@ -1,8 +1,8 @@
 /* kineto_match.h -- the kernels of a trace's steps, held against the plan that was traced.
  *
  *     struct match m;
- *     match_open(&m, &plan, &expectation);
- *     if (match_trace(&m, &kineto, path, first, last) < 0)        each rank's trace
+ *     match_open(&m, &plan);
+ *     if (match_trace(&m, &expectation, &kineto, path, first, last) < 0)         each rank's trace
  *         ...
  *     match_series(&m);               m.series[i], with its samples
  *     match_free(&m);
@@ -34,20 +34,20 @@ struct timed {
 
 struct match {
     const struct plan *p;
-    const struct expectation *x;
+    const struct expectation *x;    /* of the trace at hand */
     struct timed **timed; int n; int64_t cap;
     int32_t *slot;                  /* of timed, by hash */
     int      steps, traces;         /* of all traces together; traces */
-    int64_t  colls_left;            /* calls of collectives that the plan does not have */
+    int64_t  colls_left;            /* calls of collectives that the plan does not have; messages are not looked for */
     struct series *series; int nseries; int64_t cap_series;
     char   (*words)[2][128];         /* names of overlaps */
     double  *overlap; int noverlaps;
 };
 
-void match_open(struct match *m, const struct plan *p, const struct expectation *x);
+void match_open(struct match *m, const struct plan *p);
 
-/* Steps first to last of the trace, from 1.  0, or -1 reported: the trace is not of this plan. */
-int  match_trace(struct match *m, const struct kineto *k, const char *path, int first, int last);
+/* Steps first to last of the trace, from 1, whose rank must have done x.  0, or -1 reported: the trace is not of this plan. */
+int  match_trace(struct match *m, const struct expectation *x, const struct kineto *k, const char *path, int first, int last);
 
 /* All series, for series_add(). */
 void match_series(struct match *m);

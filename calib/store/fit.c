@@ -33,9 +33,9 @@ struct rows { struct row *r; int n; struct texts *texts; };
 
 /* ---- reading ---- */
 
-/* The machine that is meant: of this host's processor, this host before others, then the one that
+/* The machine that is meant: by its name, or of this host's processor; this host before others, then the one that
  * was calibrated last.  0: none. */
-static int find_machine(struct db *db, const char *device, const char *cpu, int64_t *id, int64_t *cores,
+static int find_machine(struct db *db, const struct fit_want *w, const char *cpu, int64_t *id, int64_t *cores,
                         struct texts **t, const char **host)
 {
     char here[256] = "";
@@ -43,11 +43,12 @@ static int find_machine(struct db *db, const char *device, const char *cpu, int6
 
     gethostname(here, sizeof here - 1);
     query_open(&q, db, "SELECT m.id, m.cores, m.host FROM machine m JOIN calibration c ON c.machine = m.id"
-                       " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2)"
-                       " ORDER BY m.host = ?3 DESC, c.started DESC LIMIT 1");
-    query_put_text(&q, device);
-    query_put_text(&q, cpu);
+                       " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2 OR m.host = ?4) AND (?4 IS NULL OR m.host = ?4)"
+                       " ORDER BY m.host = ?3 DESC, m.cpu IS ?2 DESC, c.started DESC LIMIT 1");
+    query_put_text(&q, w->device ? w->device : "cpu");
+    query_put_text(&q, w->device ? NULL : cpu);
     query_put_text(&q, here);
+    query_put_text(&q, w->machine);
     *id = 0;
     if (query_row(&q)) {
         *id = query_get_int(&q);
@@ -246,6 +247,19 @@ static int by_bytes(const void *pa, const void *pb)
     return 0;
 }
 
+/* The rows of one kind.  Free r. */
+static struct rows rows_of(const struct rows *all, enum series_kind kind)
+{
+    struct rows some = { .r = malloc((size_t)(all->n + 1) * sizeof *some.r) };
+
+    if (!some.r)
+        abort();
+    for (int i = 0; i < all->n; i++)
+        if (all->r[i].kind == kind)
+            some.r[some.n++] = all->r[i];
+    return some;
+}
+
 static bool has_pass(const struct rows *rows, const struct row *as, enum dtype t)
 {
     for (int i = 0; i < rows->n; i++) {
@@ -257,8 +271,11 @@ static bool has_pass(const struct rows *rows, const struct row *as, enum dtype t
 }
 
 /* In the plan's precision; what was timed in fp32 only counts too, as it goes by bytes. */
-static void fit_passes(const struct rows *rows, struct measured_device *m, struct measured_bytes *to)
+static void fit_passes(const struct rows *all, struct measured_device *m, struct measured_bytes *to)
 {
+    struct rows some = rows_of(all, SERIES_PASS);
+    const struct rows *rows = &some;
+
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];
         int pass = r->kind == SERIES_PASS ? word_find(pass_words, r->name) : -1;
@@ -266,6 +283,7 @@ static void fit_passes(const struct rows *rows, struct measured_device *m, struc
             to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, seconds_of(r, m),
                                                        r->spread, (uint8_t)r->set };
     }
+    free(some.r);
     qsort(to, (size_t)m->nbytes, sizeof *to, by_bytes);
     m->bytes = to;
 }
@@ -407,9 +425,11 @@ static int overlap_sizes(const struct rows *rows, int64_t out[OVERLAP_SIZES])
 }
 
 /* In the plan's precision where that was timed. */
-static void fit_overlap(const struct rows *rows, struct measured_device *m, struct measured_overlap *to)
+static void fit_overlap(const struct rows *all, struct measured_device *m, struct measured_overlap *to)
 {
     int64_t sizes[OVERLAP_SIZES];
+    struct rows some = rows_of(all, SERIES_OVERLAP);
+    const struct rows *rows = &some;
     int n = overlap_sizes(rows, sizes);
 
     for (int kind = 0; kind < NKERNEL_CLASS; kind++)
@@ -419,6 +439,7 @@ static void fit_overlap(const struct rows *rows, struct measured_device *m, stru
                 bool own = overlap_row(rows, class_words[kind], other, m->precision, sizes[i]) != NULL;
                 add_overlap(rows, (enum kernel_class)kind, op, own ? m->precision : DT_FP32, sizes[i], m, to);
             }
+    free(some.r);
     m->overlap = to;
 }
 
@@ -591,8 +612,7 @@ static int read_machine(struct db *db, const struct fit_want *w, const char *cpu
     int64_t machine;
     const char *host = "";
 
-    if (find_machine(db, w->device ? w->device : "cpu", w->device ? NULL : cpu, &machine, &out->cores,
-                     &rows->texts, &host) < 0)
+    if (find_machine(db, w, cpu, &machine, &out->cores, &rows->texts, &host) < 0)
         return -1;
     if (machine == 0)
         return 0;

@@ -15,6 +15,7 @@
 
 struct fit_want {
     const char *device;         /* a GPU's name; NULL: the processor of this host */
+    const char *machine;        /* what its calibrations belong to (belongs.h); NULL: of this host before others, then the newest */
     enum dtype  precision;
     int64_t     ranks;          /* busy at once; without kernels timed so, the nearest number that has */
     int64_t     per_node;       /* of them on one machine; 0: all */

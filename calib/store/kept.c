@@ -1,15 +1,21 @@
-/* kept.c -- where the calibrations that come with dpx lie, and each as a database in memory. */
+/* kept.c -- where the fits that come with dpx lie; each file is read once. */
 #define _GNU_SOURCE             /* dladdr() */
 #include "calib/store/kept.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "calib/store/portable.h"
+#include "base/fail.h"
+#include "base/notes.h"
+#include "base/room.h"
+#include "calib/store/kept_file.h"
 
 /* The file that this code is in: of a library its own, of a program the one that runs. */
 static bool own_file(char *to, size_t size)
@@ -40,9 +46,20 @@ static bool own_folder(char *to, size_t size)
     return slash != NULL;
 }
 
-static bool is_there(char *path, size_t size, const char *folder, const char *below, const char *gpu)
+static bool is_there(char *path, size_t size, const char *folder, const char *below, const char *gpu, const char *ending)
 {
-    return snprintf(path, size, "%s%s/%s.json", folder, below, gpu) < (int)size && access(path, R_OK) == 0;
+    return snprintf(path, size, "%s%s/%s.%s", folder, below, gpu, ending) < (int)size && access(path, R_OK) == 0;
+}
+
+/* A folder that the user names; exports, which hold samples, were read from there once. */
+static bool is_in_named(char *path, size_t size, const char *folder, const char *gpu)
+{
+    if (is_there(path, size, folder, "", gpu, "fits"))
+        return true;
+    if (is_there(path, size, folder, "", gpu, "json"))
+        notes_say_once("warning: %s is not used: DPX_MEASURED is a folder of fits; `dpxcal fit %s %s/%s.fits` makes them of an export",
+                       path, path, folder, gpu);
+    return false;
 }
 
 bool kept_find(const char *gpu, char *path, size_t size)
@@ -54,21 +71,71 @@ bool kept_find(const char *gpu, char *path, size_t size)
     if (!gpu[0] || strchr(gpu, '/'))
         return false;
     if (named && named[0])
-        return is_there(path, size, named, "", gpu);
+        return is_in_named(path, size, named, gpu);
     for (size_t i = 0; i < sizeof below / sizeof *below && own_folder(folder, sizeof folder); i++)
-        if (is_there(path, size, folder, below[i], gpu))
+        if (is_there(path, size, folder, below[i], gpu, "fits"))
             return true;
     return false;
 }
 
-struct db *kept_open(const char *path)
-{
-    struct db *db = db_open_memory();
-    bool refused;
-    int known;
+/* ---- read once ---- */
 
-    if (!db || portable_import(db, path, &known, &refused) >= 0)
-        return db;
-    db_close(db);
-    return NULL;
+/* Files that were read, the newest first.  None is ever freed: the arrays of its fits are in use. */
+struct kept_file {
+    struct kept_file *next;
+    char   *path;
+    struct stat as;                     /* it was, when it was read */
+    struct kept_fits fits;
+};
+static struct kept_file *kept_files;
+static pthread_mutex_t   kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* NULL reported. */
+static const struct kept_fits *fits_of(const char *path)
+{
+    struct stat now = { 0 };
+    struct kept_file *f = kept_files;
+
+    if (stat(path, &now) < 0)
+        return fail("%s: %s", path, strerror(errno)), NULL;
+    while (f && (strcmp(f->path, path) || !same_file(&f->as, &now)))
+        f = f->next;
+    if (f)
+        return &f->fits;
+    f = room_new(1, sizeof *f);
+    f->path = strdup(path);
+    f->as = now;
+    f->next = kept_files;
+    if (!f->path || kept_load(path, &f->fits) < 0) {
+        free(f->path);
+        free(f);
+        return NULL;
+    }
+    kept_files = f;
+    return &f->fits;
+}
+
+int kept_read(const char *gpu, const char *path, enum dtype precision, struct measured_device *out)
+{
+    const struct kept_fits *fits;
+    int found = 0;
+
+    pthread_mutex_lock(&kept_lock);
+    fits = fits_of(path);
+    for (int i = 0; fits && i < fits->n && !found; i++)
+        if (fits->of[i].precision == precision) {
+            *out = fits->of[i];
+            out->store = NULL;          /* which stays ours */
+            found = 1;
+        }
+    pthread_mutex_unlock(&kept_lock);
+    if (found && strcmp(out->device, gpu))
+        return fail("%s: is of %s, not of %s", path, out->device, gpu);
+    return fits ? found : -1;
 }

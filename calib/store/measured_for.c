@@ -1,4 +1,4 @@
-/* measured_for.c -- the newest calibration of a plan's machine or GPU, as the clock reads it. */
+/* measured_for.c -- the calibration that belongs to a plan's cluster, as the clock reads it. */
 #include "calib/store/measured_for.h"
 
 #include <inttypes.h>
@@ -9,11 +9,18 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "calib/store/belongs.h"
 #include "calib/store/db.h"
 #include "calib/store/fit.h"
 #include "calib/store/kept.h"
 
-struct wanted { const char *path; enum dtype precision; int64_t threads; };
+struct wanted {
+    const char *path;
+    enum dtype precision;
+    enum kernel_set kernels;
+    int64_t threads;
+    char refused[512];          /* why the cluster must say which calibration it means; "": it need not */
+};
 
 /* Kernels that more threads run, or that share the machine with more ranks, take another time. */
 static void warn_if_other(const struct wanted *w, const struct cluster *c, struct measured_device *m)
@@ -34,10 +41,10 @@ static void warn_if_other(const struct wanted *w, const struct cluster *c, struc
     notes_say("warning: %s", m->warning + n);
 }
 
-/* A host's calibration is of this very machine, a GPU's of its type. */
-static int read_from(struct db *db, const struct wanted *w, struct cluster *c, struct measured_device *out)
+/* machine NULL: there is only one. */
+static int read_from(struct db *db, const struct wanted *w, const char *machine, struct cluster *c, struct measured_device *out)
 {
-    struct fit_want want = { .device = c->is_host ? NULL : c->gpu.name, .precision = w->precision,
+    struct fit_want want = { .device = c->is_host ? NULL : c->gpu.name, .machine = machine, .precision = w->precision,
                              .ranks = c->world_size, .per_node = c->gpus_per_node, .threads = w->threads };
     int found = fit_read(db, &want, out);
 
@@ -46,71 +53,63 @@ static int read_from(struct db *db, const struct wanted *w, struct cluster *c, s
     return found;
 }
 
-static int read_file(const struct wanted *w, struct cluster *c, struct measured_device *out)
+static int read_own(struct db *db, struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    char machine[BELONGS_NAME];
+    int found = belongs_to(db, c, machine, w->refused, sizeof w->refused);
+
+    return found > 0 ? read_from(db, w, machine, c, out) : found;
+}
+
+static int read_file(struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     struct db *db = db_open_reader(w->path);
-    int found = db ? read_from(db, w, c, out) : -1;
+    int found = db ? read_own(db, w, c, out) : -1;
 
     db_close(db);
     return found;
 }
 
-static int read_if_there(const struct wanted *w, struct cluster *c, struct measured_device *out)
+static int read_if_there(struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     char why[512];
     int found;
 
-    if (access(w->path, F_OK) < 0)
-        return 0;
+    if (!w->path || access(w->path, F_OK) < 0)
+        return read_own(NULL, w, c, out);
     struct fail_sink before = fail_divert(why, sizeof why);
     found = read_file(w, c, out);
     fail_restore(before);
+    if (found == BELONGS_REFUSED)
+        return found;
     if (found < 0)
         notes_say_once("warning: calibrations are not used: %s", why);
     return found > 0;
 }
 
-/* Files and the host's threads were another machine's: of a type of GPU they say nothing. */
-static void forget_the_host(struct measured_device *d)
-{
-    struct measured_bytes *all = (struct measured_bytes *)(uintptr_t)d->bytes;
-    int n = 0;
-
-    for (int i = 0; i < d->nbytes; i++)
-        if (all[i].pass != MP_HOST_ADAMW && all[i].pass != MP_DISK_READ && all[i].pass != MP_DISK_WRITE)
-            all[n++] = all[i];
-    d->nbytes = n;
-}
-
-/* What came with dpx, of a GPU of this type. */
+/* What came with dpx, of a GPU of this type: times of its own kernels, so that no file is opened for plans of others. */
 static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     char path[4200], why[512];
-    struct db *db;
-    int found = -1;
+    int found;
 
-    if (c->is_host || !kept_find(c->gpu.name, path, sizeof path))
+    if (w->kernels != KERNELS_DPX || c->is_host || !strcmp(c->calibration, CLUSTER_UNCALIBRATED) || !kept_find(c->gpu.name, path, sizeof path))
         return 0;
     struct fail_sink before = fail_divert(why, sizeof why);
-    db = kept_open(path);
-    if (db)
-        found = read_from(db, w, c, out);
-    db_close(db);
+    found = kept_read(c->gpu.name, path, w->precision, out);
     fail_restore(before);
     if (found < 0)
-        notes_say("warning: %s is not used: %s", path, why);
-    if (found > 0) {
-        forget_the_host(out);
-        out->kept = true;
-    }
+        notes_say_once("warning: %s is not used: %s", path, why);
+    if (found > 0)
+        c->measured = out;
     return found > 0;
 }
 
-int measured_for_threads(const char *path, bool must, enum dtype precision, int64_t threads, struct cluster *c,
-                         struct measured_device *out)
+int measured_for_threads(const char *path, bool must, enum dtype precision, enum kernel_set kernels, int64_t threads,
+                         struct cluster *c, struct measured_device *out)
 {
     const char *set = getenv("OMP_NUM_THREADS");        /* as host_threads() of exec/ */
-    struct wanted w = { .path = path, .precision = precision,
+    struct wanted w = { .path = path, .precision = precision, .kernels = kernels,
                         .threads = threads > 0 ? threads : set && atoi(set) > 0 ? atoi(set) : 0 };
     char usual[4096], why[512];
     int found;
@@ -121,11 +120,11 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, int6
 
         found = db_default_path(usual, sizeof usual);
         fail_restore(before);
-        if (found < 0)
-            return read_kept(&w, c, out);
-        w.path = usual;
+        w.path = found < 0 ? NULL : usual;
     }
     found = path && must ? read_file(&w, c, out) : read_if_there(&w, c, out);
+    if (found == BELONGS_REFUSED)
+        return fail("%s", w.refused);
     if (found == 0 && !path)
         found = read_kept(&w, c, out);
     if (found > 0 && c->is_host)
@@ -133,7 +132,8 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, int6
     return found;
 }
 
-int measured_for(const char *path, bool must, enum dtype precision, struct cluster *c, struct measured_device *out)
+int measured_for(const char *path, bool must, enum dtype precision, enum kernel_set kernels, struct cluster *c,
+                 struct measured_device *out)
 {
-    return measured_for_threads(path, must, precision, 0, c, out);
+    return measured_for_threads(path, must, precision, kernels, 0, c, out);
 }

@@ -17,7 +17,7 @@
 #include "calib/store/series.h"
 #include "calib/store/words.h"
 
-struct reading { struct db *db; const char *path; char where[64]; bool bad, on_host; int left_out; };
+struct reading { struct db *db; const char *path, *cluster; char where[64]; bool bad, on_host; int left_out; };
 
 static const char *text_of(struct reading *r, const json_t *j, const char *key, bool needed)
 {
@@ -208,6 +208,13 @@ static int take_calibration(struct reading *r, const json_t *j)
         .comm_version = text_of(r, j, "comm_version", false),
         .kernels_version = text_of(r, j, "kernels_version", false), .origin = text_of(r, j, "origin", false),
     };
+    if (r->cluster) {                   /* beside logs and traces of it, which know no processor */
+        bool host = c.device && !strcmp(c.device, "cpu");
+        c.host = r->cluster;
+        c.cpu = host ? c.cpu : "";
+        c.cores = host ? c.cores : 0;
+        c.memory = host ? c.memory : 0;
+    }
     double ended = number_of(r, j, "ended", false), crowd = number_of(r, j, "crowd", false);
     int64_t id;
     int known, nseries;
@@ -255,8 +262,13 @@ static int take_all(struct reading *r, const json_t *doc, int *known)
 
 int portable_import(struct db *db, const char *path, int *known, bool *refused)
 {
+    return portable_import_as(db, path, NULL, known, refused);
+}
+
+int portable_import_as(struct db *db, const char *path, const char *cluster, int *known, bool *refused)
+{
     json_t *doc = files_read_json_data(path);
-    struct reading r = { .db = db, .path = path, .bad = !doc };
+    struct reading r = { .db = db, .path = path, .cluster = cluster, .bad = !doc };
     int64_t format = json_integer_value(json_object_get(doc, "dpx_calibrations"));
     int taken = -1;
 

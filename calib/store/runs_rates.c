@@ -1,10 +1,12 @@
 /* runs_rates.c -- the newest rates of collectives and matrix products of each machine, for reports. */
 #include "calib/store/runs_rates.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calib/store/query.h"
+#include "calib/store/series.h"
 
 static int read_coll(struct db *db, struct rates *r)
 {
@@ -73,6 +75,24 @@ int rates_read(struct db *db, struct rates *out)
         return 0;
     rates_free(out);
     return db_fail(db, "reading the calibrations");
+}
+
+int rates_late(struct db *db, const char *host, double *late)
+{
+    struct query q;
+
+    *late = 1;
+    query_open(&q, db, "SELECT id FROM machine WHERE host = ? AND device = 'cpu'");
+    query_put_text(&q, host);
+    while (query_row(&q)) {
+        double one = series_lateness(db, query_get_int(&q), 0, 0);
+        if (isnan(one)) {
+            query_close(&q);
+            return -1;
+        }
+        *late = one >= SERIES_LATE && one > *late ? one : *late;
+    }
+    return query_close(&q) < 0 ? db_fail(db, "reading how busy the machine was") : 0;
 }
 
 void rates_free(struct rates *r)

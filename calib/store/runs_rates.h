@@ -33,6 +33,10 @@ struct rates {
     struct texts *texts;
 };
 
+/* How many times too long the host's calibration may be, since the machine was busy meanwhile (series_lateness(), SERIES_LATE): of
+ * what counts now.  1: it was quiet, or there is none.  0, or -1 reported. */
+int  rates_late(struct db *db, const char *host, double *late);
+
 /* 0, or -1 reported with nothing to free. */
 int  rates_read(struct db *db, struct rates *out);
 void rates_free(struct rates *r);

@@ -18,7 +18,7 @@ int kineto_coll(const char *name)
 {
     /* In this order: some are parts of others. */
     static const struct { const char *part; int op; } known[] = {
-        { "sendrecv", COLL_OTHER }, { "alltoall", COLL_OTHER },
+        { "sendrecv", COLL_OTHER }, { "alltoall", COLL_ALL_TO_ALL },
         { "reducescatter", COLL_REDUCE_SCATTER }, { "allreduce", COLL_ALL_REDUCE },
         { "allgather", COLL_ALL_GATHER }, { "broadcast", COLL_BROADCAST }, { "barrier", COLL_BARRIER },
         { "scatter", COLL_SCATTER }, { "gather", COLL_GATHER }, { "reduce", COLL_REDUCE },

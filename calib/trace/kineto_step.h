@@ -15,7 +15,7 @@
 
 #include "model/schedule/schedule.h"
 
-enum { COLL_OTHER = NCOLL, KINETO_COLLS = NCOLL + 1 };      /* send, receive, all-to-all */
+enum { COLL_OTHER = NCOLL, KINETO_COLLS = NCOLL + 1 };      /* send, receive */
 enum work_phase { WORK_FORWARD, WORK_BACKWARD, WORK_OPTIMIZER, WORK_PHASES };
 
 struct work {

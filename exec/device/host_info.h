@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#include "base/host_limits.h"
+
 struct host_info {
     char    host[256];          /* its name */
     char    cpu[64];            /* "AMD EPYC 9654", as /proc/cpuinfo has it */
@@ -24,15 +26,6 @@ struct host_info {
 
 /* 0, or -1 with the reason reported.  Needs no MPI_Init. */
 int host_info(struct host_info *out);
-
-/* Logical CPUs that this process could use when it began: its affinity, or less where a control group
- * (version 1 or 2) grants less time; a part of one counts as one.  At least 1. */
-int host_cores(void);
-
-/* CPUs, bytes that the control groups of this process grant; 0: no limit.  `root` stands before
- * /proc and /sys: "". */
-double host_quota(const char *root);
-double host_memory_limit(const char *root);
 
 /* Threads for the compute of one of `ranks` ranks on this machine: OMP_NUM_THREADS if set,
  * else its share of the cores, at least 1. */

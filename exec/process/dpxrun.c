@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "base/input.h"
 #include "base/opts.h"
+#include "base/size.h"
 #include "exec/device/cores.h"
 #include "exec/device/host_info.h"
 #include "exec/process/build_info.h"
@@ -59,7 +60,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
         { "loss-scale", "what the loss is multiplied with in the first steps in fp16; halved with each overflow (default 65536)",
           .num = &o->loss_scale },
-        { "memory", "bytes of device memory a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
+        { "memory", "bytes of device memory a rank may use, in place of this machine's share", .bytes = &o->memory, .min = MEMORY_LEAST },
         { "device", "where it computes", .word = &o->device, .words = devices },
         { "comm", "who carries collectives (default nccl where each rank has a GPU of its own, else mpi); null: "
           "moves nothing, one process plays --rank", .word = &o->comm, .words = comms },
@@ -432,8 +433,8 @@ static int all(struct dpxrun *r)
 
     if (status != EXIT_DONE)
         return status;
-    if (dpxrun_predict(r) < 0)
-        return EXIT_FAILED;
+    if ((status = dpxrun_predict(r)) != EXIT_DONE)
+        return status;
     if (r->o.comm != COMM_NULL && (status = refuse_short_host(r)) != EXIT_DONE)
         return status;
     struct train_args a = train_args(r);

@@ -43,6 +43,7 @@ struct predicted {
     struct run        run;              /* of a steady step; n = 0: too many entries to keep */
     double            phase[NRP];
     int64_t           process_bytes;
+    double            as_calibrated_s;  /* the step without the probe just taken, as dpxplan predicts it; NaN: no probe was taken */
 };
 
 /* One sampled step: entries in issue order, as this rank ran them. */
@@ -122,7 +123,7 @@ static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVIC
 
 /* ---- dpxrun_predict.c ---- */
 
-/* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
+/* An exit status; other than EXIT_DONE: reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
 int  dpxrun_predict(struct dpxrun *r);
 /* Rank 0: its own step on the clock, entry by entry, where the prediction is of a rank that holds more: what is sampled is
  * rank 0's.  0, or -1 reported. */

@@ -60,24 +60,45 @@ static int probe_now(struct dpxrun *r)
     return 0;
 }
 
+/* dpxplan has no probe of this moment: what it says of the same plan. */
+static int as_calibrated(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+    struct measured_device then = p->known;     /* borrows all */
+    struct plan here = r->here;
+    struct timing t;
+
+    p->as_calibrated_s = NAN;
+    if (!(p->known.now_s > 0))
+        return 0;
+    then.now_s = 0;
+    here.cluster.measured = &then;
+    if (simulate_plan(&here, &p->e, &t, NULL) < 0)
+        return -1;
+    p->as_calibrated_s = t.line.step_s;
+    return 0;
+}
+
 int dpxrun_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, dpxrun_threads(r), &r->here.cluster,
+    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, KERNELS_DPX, dpxrun_threads(r), &r->here.cluster,
                                              &p->known) < 0)
-        return -1;
+        return EXIT_MISUSE;             /* which calibration is meant */
     if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
-        return -1;
+        return EXIT_FAILED;
     if (r->rank != 0)
-        return stages_predict(r);
+        return stages_predict(r) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (evaluate(&r->here, &p->e) < 0 || simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
-        return -1;
+        return EXIT_FAILED;
+    if (as_calibrated(r) < 0)
+        return EXIT_FAILED;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
     p->phase[RP_EXPOSED] = p->t.line.exposed_s;
     p->phase[RP_OPTIMIZER] = p->t.line.optimizer_s;
     p->phase[RP_IDLE] = p->t.line.idle_s;
-    return stages_predict(r);
+    return stages_predict(r) < 0 ? EXIT_FAILED : EXIT_DONE;
 }
 
 int predict_own_step(struct dpxrun *r)

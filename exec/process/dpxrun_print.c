@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/percent.h"
 #include "base/size.h"
 #include "exec/process/launch.h"
 #include "sim/clock/trace.h"
@@ -57,7 +58,7 @@ static const char *ratio(double measured, double predicted)
 
     if (!(predicted > 0) || isnan(measured))
         return "";
-    snprintf(text, sizeof text, "%+.1f %%", 100 * (measured / predicted - 1));
+    snprintf(text, sizeof text, "%s", percent_change(measured / predicted).s);
     return text;
 }
 
@@ -131,6 +132,9 @@ static void print_time(const struct dpxrun *r)
 
     printf("a steady step, %s (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n",
            basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
+    if (!isnan(p->as_calibrated_s))
+        printf("  the probe takes %.2f times as long as at calibration; without this probe dpxplan predicts %.4g s\n",
+               p->known.now_s / p->known.probe_s, p->as_calibrated_s);
     row_seconds("step", p->t.line.step_s, m->median_s);
     for (int i = 0; i < predict_phases(r); i++)
         row_seconds(predict_phase_names[i], p->phase[i], m->phase[i]);
@@ -345,6 +349,7 @@ static json_t *result_json(const struct dpxrun *r)
     json_object_set_new(doc, "step_s", json_pack("{s:o, s:o, s:o}", "median", real(m->median_s), "p10",
                                                  real(m->p10_s), "p90", real(m->p90_s)));
     json_object_set_new(doc, "predicted_step_s", real(t->line.step_s));
+    json_object_set_new(doc, "as_calibrated_step_s", real(r->predicted.as_calibrated_s));
     json_object_set_new(doc, "predicted_low_s", real(t->low_s));
     json_object_set_new(doc, "predicted_high_s", real(t->high_s));
     json_object_set_new(doc, "predicted_basis", json_string(basis_name(t->basis)));

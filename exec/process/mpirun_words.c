@@ -14,6 +14,17 @@ static const char *const ended_blocks[] = {
     "detected that one or more processes exited with non-zero status",
     "noticed that process rank",
     "has exited due to process rank",
+    "has exited due to a process exiting without",
+    "noticed that the job aborted",
+    "has exited before it received notification that all",
+    "is in the process of killing a job",
+    "An MPI communication peer process has unexpectedly disconnected",
+};
+/* Beginnings of the lines of a rank's own block, which stand alone where two ranks abort at once: 4.1 then writes one
+ * block into the other. */
+static const char *const abort_lines[] = {
+    "MPI_ABORT was invoked on rank ", "with errorcode ", "NOTE: invoking MPI_ABORT causes ", "You may or may not see output from other",
+    "exactly when Open MPI kills them.",
 };
 static const char *const ended_lines[] = {
     "Set MCA parameter \"orte_base_help_aggregate\" to 0",
@@ -36,6 +47,17 @@ static bool has_one_of(const char *text, const char *const *words, size_t n)
     for (size_t i = 0; i < n; i++)
         if (strstr(text, words[i]))
             return true;
+    return false;
+}
+
+/* The first n characters of a line; of one that is not whole yet, whether it may become one. */
+static bool begins_abort(const char *line, size_t n, bool whole)
+{
+    for (size_t i = 0; i < sizeof abort_lines / sizeof *abort_lines; i++) {
+        size_t k = strlen(abort_lines[i]);
+        if (strncmp(line, abort_lines[i], n < k ? n : k) == 0 && (n >= k || !whole))
+            return true;
+    }
     return false;
 }
 
@@ -68,23 +90,47 @@ static void look_for_signal(struct mpirun_words *w)
     }
 }
 
+static bool is_rule(const char *line)
+{
+    size_t n = strspn(line, "-");
+
+    return n >= 70 && (line[n] == '\n' || line[n] == '\r' || line[n] == '\0');
+}
+
+static bool is_ours(const char *line) { return strncmp(line, "dpx: ", 5) == 0; }
+
+/* Does a held block say nothing but that a rank aborted? */
+static bool says_nothing(const struct mpirun_words *w)
+{
+    bool nothing = true;
+
+    for (const char *line = w->block; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        nothing &= is_rule(line) || *line == '\n' || is_ours(line) || begins_abort(line, strlen(line), true);
+    return nothing;
+}
+
+/* What ranks of dpx wrote into a block that is dropped. */
+static void pass_ours(const struct mpirun_words *w)
+{
+    for (const char *line = w->block; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (is_ours(line))
+            pass(w, line, strcspn(line, "\n") + 1);
+}
+
 static void end_block(struct mpirun_words *w)
 {
     w->block[w->nblock] = '\0';
     if (has_one_of(w->block, ended_blocks, sizeof ended_blocks / sizeof *ended_blocks)) {
         w->ended |= !strstr(w->block, ended_blocks[0]);
         look_for_signal(w);
-    } else
+        w->aborted |= strstr(w->block, ended_blocks[0]) != NULL;
+        pass_ours(w);
+    } else if (says_nothing(w))
+        pass_ours(w);
+    else
         pass(w, w->block, w->nblock);
     w->nblock = 0;
     w->in_block = false;
-}
-
-static bool is_rule(const char *line)
-{
-    size_t n = strspn(line, "-");
-
-    return n >= 70 && strspn(line + n, "\r\n") == strlen(line + n);
 }
 
 /* "[host:pid] *** Process received signal ***" and what follows. */
@@ -114,9 +160,15 @@ static void end_line(struct mpirun_words *w)
     rule = is_rule(w->line);
     if (rule || w->in_block)
         hold(w);
-    else if (!has_one_of(w->line, ended_lines, sizeof ended_lines / sizeof *ended_lines) && !is_trace(w))
+    else if (w->open)
+        pass(w, w->line, w->nline);
+    else if (begins_abort(w->line, w->nline, true))
+        w->aborted = true;
+    else if (!(w->aborted && w->line[0] == '\n') && !is_trace(w) &&
+             !has_one_of(w->line, ended_lines, sizeof ended_lines / sizeof *ended_lines))
         pass(w, w->line, w->nline);
     w->nline = 0;
+    w->open = false;
     if (rule && w->in_block)
         end_block(w);
     else if (rule)
@@ -134,16 +186,21 @@ void mpirun_words_add(struct mpirun_words *w, const char *bytes, size_t n)
             end_line(w);
     }
     /* A progress line has no end; mpirun's own come whole. */
-    if (w->nline && !w->in_block && w->line[0] != '-' && w->line[0] != '[') {
+    if (w->nline && !w->in_block && w->line[0] != '-' && w->line[0] != '[' && !begins_abort(w->line, w->nline, false)) {
         pass(w, w->line, w->nline);
         w->nline = 0;
+        w->open = true;
     }
 }
 
 void mpirun_words_flush(struct mpirun_words *w)
 {
     w->line[w->nline] = '\0';
-    pass(w, w->block, w->nblock);
+    w->block[w->nblock] = '\0';
+    if (w->nline > 0 || !says_nothing(w))
+        pass(w, w->block, w->nblock);
+    else
+        pass_ours(w);
     if (!is_trace(w))
         pass(w, w->line, w->nline);
     w->nblock = w->nline = 0;

@@ -14,6 +14,8 @@ struct mpirun_words {
     bool   in_block;
     bool   ending;              /* a signal was passed on to mpirun: 4.1 may crash of it when all ranks
                                  * have ended (PMIx_Finalize), and say where */
+    bool   open;                /* of this line a part has passed already */
+    bool   aborted;             /* a rank did: empty lines from then on are of its block */
     size_t nline, nblock;
     char   line[1024], block[8192];
 

@@ -4,6 +4,7 @@
  * alarm that each turn sets anew ends the process. */
 #include "exec/run/watchdog.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +20,9 @@ enum kind { NOTE_ASK, NOTE_ANSWER, NOTE_FAILED, NOTE_BYE };
 
 /* Where a rank is, or why it failed. */
 struct note { int kind; double idle; char host[128]; char text[448]; };
+
+/* A rank on this machine: where the kernel says how its process is, and what to say if that was stopped. */
+struct local { int rank; char stat[40], why[400]; };
 
 /* owed: is to be sent once what was sent before has left; -1 nothing. */
 struct peer { bool asked; double heard; struct note last, out; int owed; MPI_Request sent; };
@@ -44,6 +48,7 @@ struct watchdog {
     int64_t progress;
     bool    bye;
     struct note here;                   /* this rank, now */
+    struct local *local; int nlocal;    /* the other ranks of this machine */
 };
 
 static volatile sig_atomic_t ended_by;
@@ -53,9 +58,62 @@ static void on_signal(int sig) { ended_by = sig; }
 /* What the alarm says; a handler may not print numbers. */
 static char late[160];
 static volatile sig_atomic_t chance_taken;
+static const struct watchdog *volatile alarmed;
 
 /* One rank after the other, so that one speaks. */
 static unsigned later(int rank) { return 2 * (unsigned)(rank < 60 ? rank : 60); }
+
+/* ---- the other ranks of this machine ---- */
+
+/* Only what a signal handler may call.  "PID (NAME) T ...", where a name may have any character. */
+static bool is_stopped(const struct local *l)
+{
+    char text[256];
+    int fd = open(l->stat, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+    if (fd >= 0)
+        close(fd);
+    while (n > 2 && text[n - 1] != ')')
+        n--;
+    return n > 2 && (text[n + 1] == 'T' || text[n + 1] == 't');
+}
+
+/* Others may be silent as well, since they wait for it within MPI: the one that is stopped is at fault.  NULL: none here. */
+static const struct local *stopped_here(const struct watchdog *w)
+{
+    for (int i = 0; w && i < w->nlocal; i++)
+        if (is_stopped(&w->local[i]))
+            return &w->local[i];
+    return NULL;
+}
+
+static int know_locals(struct watchdog *w)
+{
+    /* Containers of one host may number their processes apart. */
+    struct { char host[128], numbers[40]; int pid; } own = { .pid = (int)getpid() }, *all = calloc((size_t)w->world, sizeof *all);
+
+    memcpy(own.host, w->here.host, sizeof own.host);
+    if (readlink("/proc/self/ns/pid", own.numbers, sizeof own.numbers - 1) < 0)
+        own.numbers[0] = '\0';
+    w->local = calloc((size_t)w->world, sizeof *w->local);
+    if (!all || !w->local || MPI_Allgather(&own, (int)sizeof own, MPI_BYTE, all, (int)sizeof own, MPI_BYTE, w->comm) != MPI_SUCCESS) {
+        free(all);
+        return fail("cannot start the watchdog: a hang would go undetected");
+    }
+    for (int r = 0; r < w->world; r++) {
+        struct local *l = &w->local[w->nlocal];
+        if (r == w->rank || strcmp(all[r].host, own.host) || strcmp(all[r].numbers, own.numbers))
+            continue;
+        *l = (struct local){ .rank = r };
+        snprintf(l->stat, sizeof l->stat, "/proc/%d/stat", all[r].pid);
+        snprintf(l->why, sizeof l->why, "dpx: rank %d on %s was stopped; for %.0f s (DPX_TIMEOUT) the others have waited for it\n", r,
+                 own.host, w->timeout);
+        w->nlocal++;
+    }
+    free(all);
+    return 0;
+}
 
 /* ---- this rank ---- */
 
@@ -208,9 +266,11 @@ static void judge_silent(struct watchdog *w)
     char why[1200];
 
     for (int r = 1; r < w->world; r++) {
-        const struct peer *p = &w->peer[r];
-        if (w->now - p->heard <= w->timeout)
+        if (w->now - w->peer[r].heard <= w->timeout)
             continue;
+        const struct local *stopped = stopped_here(w);
+        r = stopped ? stopped->rank : r;
+        const struct peer *p = &w->peer[r];
         snprintf(why, sizeof why, "rank %d%s%s has not answered for %.0f s (DPX_TIMEOUT): was it stopped? It was last "
                  "seen at %s; rank 0 is at %s", r, p->last.host[0] ? " on " : "", p->last.host, w->timeout,
                  p->last.text[0] ? p->last.text : "its start", w->here.text);
@@ -238,10 +298,17 @@ static void judge_stuck(struct watchdog *w)
 /* One after the other, so that one speaks. */
 static void judge_first(struct watchdog *w)
 {
-    char why[600];
+    char why[1200];
 
     if (w->now - w->peer[0].heard <= w->timeout + 3 * (w->rank - 1))
         return;
+    const struct local *stopped = stopped_here(w);
+    if (stopped && stopped->rank > 0) {
+        snprintf(why, sizeof why, "rank %d on %s is stopped: rank 0 waits for it and has not asked for %.0f s (DPX_TIMEOUT); "
+                 "rank %d is at %s",
+                 stopped->rank, w->here.host, w->timeout, w->rank, w->here.text);
+        end_job(w, why);
+    }
     snprintf(why, sizeof why, "rank 0 has not asked for %.0f s (DPX_TIMEOUT): was it stopped? Rank %d is at %s",
              w->timeout, w->rank, w->here.text);
     end_job(w, why);
@@ -399,7 +466,9 @@ static void on_alarm(int sig)
 
     (void)sig;
     if (chance_taken++) {
-        n = write(2, late, strlen(late));
+        const struct local *stopped = stopped_here(alarmed);
+        const char *why = stopped ? stopped->why : late;
+        n = write(2, why, strlen(why));
         _exit(1);
     }
     (void)n;
@@ -433,6 +502,8 @@ static int begin(struct watchdog *w, MPI_Comm control, const char *stage)
     if (!w->peer)
         return fail("out of memory for the watchdog");
     gethostname(w->here.host, sizeof w->here.host - 1);
+    if (know_locals(w) < 0)
+        return -1;
     named = strlen(w->here.host);
     if (stage)
         snprintf(w->here.host + named, sizeof w->here.host - named, " (%s)", stage);
@@ -441,6 +512,7 @@ static int begin(struct watchdog *w, MPI_Comm control, const char *stage)
         w->peer[r] = (struct peer){ .heard = w->now, .owed = -1, .sent = MPI_REQUEST_NULL };
     if (pthread_create(&w->thread, NULL, watch, w) != 0)
         return fail("cannot start the watchdog: a hang would go undetected");
+    alarmed = w;
     take_signals(w);
     return 0;
 }
@@ -452,6 +524,7 @@ static void release(struct watchdog *w)
     pthread_cond_destroy(&w->change);
     pthread_mutex_destroy(&w->lock);
     free(w->peer);
+    free(w->local);
     free(w);
 }
 
@@ -486,6 +559,7 @@ void watchdog_close(struct watchdog *w)
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     alarm(0);
+    alarmed = NULL;
     for (int i = 0; i < 2 && w->rank == 0; i++)
         sigaction(ending[i], &w->before[i], NULL);
     release(w);

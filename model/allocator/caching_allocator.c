@@ -36,6 +36,7 @@ struct caching_allocator *caching_allocator_new(int64_t capacity, const struct c
     a->o = o ? *o : caching_allocator_defaults();
     a->capacity = capacity;
     a->allowed = a->o.fraction < 1 ? (int64_t)(a->o.fraction * (double)capacity) : INT64_MAX;
+    a->collects = a->allowed < INT64_MAX && a->o.garbage_collection_threshold > 0;
     a->next_addr = SMALL_SEGMENT;
     a->last_addr = CACHING_LAST_ADDR;
     a->unused = NO_BLOCK;
@@ -55,6 +56,7 @@ void caching_allocator_delete(struct caching_allocator *a)
     }
     free(a->blocks);
     free(a->ranges);
+    caching_follow_free(a->follow);
     free(a);
 }
 
@@ -111,20 +113,54 @@ static void split_meter(struct caching_allocator *a, const struct block *b, int6
         caching_meter_add(&a->stats.inactive_split, bytes);
 }
 
+/* Free, and of the same kind: a block and its neighbour in a segment, which is in its list. */
+static bool joins(const struct caching_allocator *a, const struct block *b, int other)
+{
+    const struct block *o = other != NO_BLOCK ? &a->blocks[other] : NULL;
+
+    return o && !o->allocated && o->events == 0 && o->mapped == b->mapped;
+}
+
+/* The block with its free neighbours, as one, takes the place of one of them in the list. */
+static void join(struct caching_allocator *a, int i, bool with_prev, bool with_next)
+{
+    struct block *b = &a->blocks[i];
+    int prev = b->prev, next = b->next, known = with_prev ? prev : next;
+    int64_t key;
+    struct block_list *l = caching_list_of(a, b, &key);
+
+    if (with_prev && with_next)
+        caching_block_remove(a, next);
+    struct spot at = caching_list_spot(l, b->mapped ? a->blocks[known].size : 0, a->blocks[known].addr);
+    if (with_prev) {
+        b->addr = a->blocks[prev].addr;
+        b->size += a->blocks[prev].size;
+    }
+    if (with_next)
+        b->size += a->blocks[next].size;
+    caching_block_link(a, i, with_prev ? a->blocks[prev].prev : prev, with_next ? a->blocks[next].next : next);
+    if (with_prev)
+        caching_block_drop(a, prev);
+    if (with_next)
+        caching_block_drop(a, next);
+    caching_list_change(l, at, (struct entry){ b->mapped ? b->size : 0, b->addr, i });
+    b->inserted = a->lookups[b->small];
+}
+
 /* No stream needs the block any more. */
 static void release(struct caching_allocator *a, int i)
 {
     struct block *b = &a->blocks[i];
-    int64_t size = b->size, requested = b->requested, split = 0;
+    int64_t size = b->size;
+    bool with_prev = joins(a, b, b->prev), with_next = joins(a, b, b->next);
 
-    split -= caching_block_merge(a, i, b->prev);
-    split -= caching_block_merge(a, i, b->next);
-    caching_block_insert(a, i);
-    if (caching_block_split(b))
-        split += b->size;
-    split_meter(a, b, split);
-    caching_meter_add(&a->stats.active, -size);
-    caching_meter_add(&a->stats.requested, -requested);
+    a->stats.active.now -= size;
+    a->stats.requested.now -= b->requested;
+    if (with_prev || with_next)
+        join(a, i, with_prev, with_next);
+    else
+        caching_block_insert(a, i);
+    split_meter(a, b, (caching_block_split(b) ? b->size : 0) - (b->size - size));
 }
 
 static void record_event(struct caching_allocator *a, int stream, int block)
@@ -138,6 +174,7 @@ static void record_event(struct caching_allocator *a, int stream, int block)
     q->at = caching_grown(q->at, q->first + q->n, &q->cap, sizeof *q->at);
     q->at[q->first + q->n++] = (struct pending){ ++q->recorded, block };
     a->blocks[block].events++;
+    a->npending++;
 }
 
 static void pop_event(struct caching_allocator *a, struct pending_queue *q)
@@ -146,6 +183,7 @@ static void pop_event(struct caching_allocator *a, struct pending_queue *q)
 
     if (--q->n == 0)
         q->first = 0;
+    a->npending--;
     if (--a->blocks[block].events == 0)
         release(a, block);
 }
@@ -241,10 +279,6 @@ static bool release_available(struct caching_allocator *a, int stream, bool smal
 
 /* ---- garbage collection ---- */
 
-static bool collects(const struct caching_allocator *a)
-{
-    return a->allowed < INT64_MAX && a->o.garbage_collection_threshold > 0;
-}
 
 /* Unsplit free blocks of the large pool: how many, and in how many requests they were not used. */
 struct ages { int64_t total; int n; };
@@ -317,28 +351,26 @@ static int64_t growable(const struct caching_allocator *a, int block)
     return b->size + (b->next != NO_BLOCK && !a->blocks[b->next].mapped ? a->blocks[b->next].size : 0);
 }
 
-/* The smallest free block that fits, taken out of its list, or NO_BLOCK. */
-static int find_free(struct caching_allocator *a, int stream, bool small, int64_t size)
+/* The smallest free block that fits, and where it is in its list; or NO_BLOCK. */
+static int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
 {
-    struct block_list *l = &a->pool[stream].free[small];
-    struct spot at = caching_list_find(l, size, 0);
-    const struct entry *e = caching_list_at(l, at), *next;
+    struct spot at;
+    const struct entry *e = caching_list_least(l, size, &at), *next;
 
-    if (collects(a))
+    if (a->collects)
         a->lookups[small]++;
     if (!e)
         return NO_BLOCK;
     /* A block that can grow counts with what it can grow to. */
     if (a->o.expandable_segments)
-        for (; (next = caching_list_at(l, at = caching_list_next(l, at))); e = next)
+        for (struct spot later = at; (next = caching_list_at(l, later = caching_list_next(l, later))); e = next, at = later)
             if (growable(a, next->block) >= growable(a, e->block))
                 break;
     if (size < a->o.max_split_size ? e->size >= a->o.max_split_size :
         e->size >= size + a->o.max_non_split_rounding)
         return NO_BLOCK;
-    int b = e->block;
-    caching_block_remove(a, b);
-    return b;
+    *where = at;
+    return e->block;
 }
 
 /* Where a new segment begins; the caller has seen that there is room. */
@@ -369,7 +401,7 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
 
 static int new_block_or_retry(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
-    if (collects(a))
+    if (a->collects)
         collect(a);
     int b = new_block(a, stream, small, size);
     if (b == NO_BLOCK && release_available(a, stream, small, size))
@@ -381,12 +413,14 @@ static int new_block_or_retry(struct caching_allocator *a, int stream, bool smal
     return new_block(a, stream, small, size);
 }
 
-/* Hands out the first `size` bytes of a block, or all of it. */
-static int take_of(struct caching_allocator *a, int i, int64_t size)
+/* Hands out the first `size` bytes of a block, or all of it.  NULL: it is in no list, else it lies there. */
+static int take_of(struct caching_allocator *a, int i, int64_t size, struct block_list *l, struct spot at)
 {
     bool split = caching_block_split(&a->blocks[i]);
 
     if (!should_split(a, &a->blocks[i], size)) {
+        if (l)
+            caching_list_take(l, at);
         if (split)
             split_meter(a, &a->blocks[i], -a->blocks[i].size);
         return i;
@@ -397,12 +431,17 @@ static int take_of(struct caching_allocator *a, int i, int64_t size)
     caching_block_link(a, first, rest->prev, i);
     rest->addr += size;
     rest->size -= size;
-    caching_block_insert(a, i);
+    if (l) {
+        caching_list_change(l, at, (struct entry){ rest->size, rest->addr, i });
+        rest->inserted = a->lookups[rest->small];
+    } else {
+        caching_block_insert(a, i);
+    }
     split_meter(a, rest, split ? -size : rest->size);
     return first;
 }
 
-int caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int stream)
+static int allocate(struct caching_allocator *a, int64_t bytes, int stream)
 {
     int64_t size = round_size(&a->o, bytes);
     bool small = size <= SMALL_SIZE;
@@ -411,16 +450,21 @@ int caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int str
     assert(bytes > 0 && stream >= 0 && stream < CACHING_STREAMS);
     if (stream >= a->nstreams)
         a->nstreams = stream + 1;
-    process_events(a);
+    if (a->npending > 0)
+        process_events(a);
     int64_t peak = s->reserved.peak;
-    int b = find_free(a, stream, small, size);
-    if (b == NO_BLOCK)
+    struct block_list *l = &a->pool[stream].free[small];
+    struct spot at;
+    int b = find_free(a, l, small, size, &at);
+    if (b == NO_BLOCK) {
+        l = NULL;
         b = new_block_or_retry(a, stream, small, size);
+    }
     if (b == NO_BLOCK) {
         s->ooms++;
         return -1;
     }
-    b = take_of(a, b, size);
+    b = take_of(a, b, size, l, at);
     a->blocks[b].allocated = true;
     a->blocks[b].requested = bytes;
     caching_meter_add(&s->allocated, a->blocks[b].size);
@@ -431,7 +475,16 @@ int caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int str
     return b;
 }
 
-void caching_allocator_free(struct caching_allocator *a, int block)
+int caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int stream)
+{
+    int b = allocate(a, bytes, stream);
+
+    if (a->follow && b >= 0)
+        caching_follow_request(a, b);
+    return b;
+}
+
+static void give_back(struct caching_allocator *a, int block)
 {
     struct block *b = &a->blocks[block];
     uint32_t uses = b->uses;
@@ -439,12 +492,54 @@ void caching_allocator_free(struct caching_allocator *a, int block)
     assert(b->allocated);
     b->allocated = false;
     b->uses = 0;
-    caching_meter_add(&a->stats.allocated, -b->size);
-    for (int s = 0; s < a->nstreams; s++)
+    a->stats.allocated.now -= b->size;
+    for (int s = 0; uses >> s; s++)
         if (uses >> s & 1)
             record_event(a, s, block);
     if (b->events == 0)
         release(a, block);
+}
+
+void caching_allocator_free(struct caching_allocator *a, int block)
+{
+    if (a->follow)
+        caching_follow_release(a, block);
+    give_back(a, block);
+}
+
+/* What malloc and free leave of it: peaks. */
+static void pass_by(struct caching_allocator *a, const struct block *b, int64_t size, int64_t bytes)
+{
+    bool split = caching_block_split(b), cut = should_split(a, b, size);
+    int64_t taken = cut ? size : b->size, rest = b->size - taken;
+    const int64_t more[] = { taken, taken, bytes, b->range == NO_RANGE ? split ? -taken : rest : 0 };
+    struct caching_stats *s = &a->stats;
+    struct caching_meter *const meters[] = { &s->allocated, &s->active, &s->requested, &s->inactive_split };
+
+    for (int i = 0; i < 4; i++)
+        if (meters[i]->now + more[i] > meters[i]->peak)
+            meters[i]->peak = meters[i]->now + more[i];
+}
+
+int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stream)
+{
+    int64_t size = round_size(&a->o, bytes);
+    bool small = size <= SMALL_SIZE;
+    struct spot at;
+
+    if (a->npending > 0)
+        process_events(a);
+    int b = a->collects || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size, &at);
+    if (b != NO_BLOCK) {
+        pass_by(a, &a->blocks[b], size, bytes);
+    } else {
+        b = allocate(a, bytes, stream);
+        if (b >= 0)
+            give_back(a, b);
+    }
+    if (a->follow && b >= 0)
+        caching_follow_request(a, NO_BLOCK);
+    return b < 0 ? -1 : 0;
 }
 
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream)

@@ -67,6 +67,8 @@ void caching_allocator_delete(struct caching_allocator *a);     /* accepts NULL 
 /* A block of at least `bytes` > 0 for `stream`: its handle, valid until it is freed.  -1: out of memory. */
 int  caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int stream);
 void caching_allocator_free(struct caching_allocator *a, int block);
+/* Both at once, of a block that nobody else sees: 0, or -1 as malloc. */
+int  caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stream);
 /* record_stream(): the block is used again only after the work issued on `stream` until it is freed. */
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream);
 /* Work of `stream` is done: all that was issued so far, or what was before its event number `event`
@@ -79,6 +81,14 @@ int64_t caching_allocator_events(const struct caching_allocator *a, int stream);
 void caching_allocator_keep(struct caching_allocator *a, int stream);
 /* torch.cuda.empty_cache(). */
 void caching_allocator_empty_cache(struct caching_allocator *a);
+
+/* Requests that are made twice.  Before the first time: caching_allocator_watch(); before the second one caching_allocator_follow(), which
+ * returns false where nothing will be known.  Then caching_allocator_met(): is the state what it was at this place the first time, so
+ * that the rest would be served as then, no peak rise, and nothing be asked of the device?
+ * `held`: the n blocks that the caller holds, both times in the same order. */
+void caching_allocator_watch(struct caching_allocator *a, const int *held, int n);
+bool caching_allocator_follow(struct caching_allocator *a, const int *held, int n);
+bool caching_allocator_met(const struct caching_allocator *a);
 
 /* As of now; valid while the allocator is. */
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a);

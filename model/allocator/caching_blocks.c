@@ -1,4 +1,4 @@
-/* caching_blocks.c -- the blocks of the caching allocator, in and out of the lists of the free ones. */
+/* caching_blocks.c -- the blocks of the caching allocator become one, and memory comes from the device and goes back. */
 #include <stdlib.h>
 
 #include "base/dtype.h"
@@ -15,13 +15,6 @@ void *caching_grown(void *array, int n, int *cap, unsigned long size)
     if (!array)
         abort();
     return array;
-}
-
-void caching_meter_add(struct caching_meter *m, int64_t bytes)
-{
-    m->now += bytes;
-    if (m->now > m->peak)
-        m->peak = m->now;
 }
 
 bool caching_take(struct caching_allocator *a, int64_t bytes)
@@ -41,70 +34,6 @@ void caching_give(struct caching_allocator *a, int64_t bytes)
     a->used -= round_up(bytes, MAP_GRAIN);
     caching_meter_add(&a->stats.reserved, -bytes);
     a->stats.device_frees++;
-}
-
-/* ---- blocks ---- */
-
-int caching_block_new(struct caching_allocator *a, int stream, bool small, int64_t addr, int64_t size)
-{
-    int i = a->unused;
-
-    if (i != NO_BLOCK) {
-        a->unused = a->blocks[i].next;
-    } else {
-        a->blocks = caching_grown(a->blocks, a->nblocks, &a->cap_blocks, sizeof *a->blocks);
-        i = a->nblocks++;
-    }
-    a->blocks[i] = (struct block){ .addr = addr, .size = size, .prev = NO_BLOCK, .next = NO_BLOCK,
-                                   .range = NO_RANGE, .stream = (uint8_t)stream, .small = small, .mapped = true };
-    return i;
-}
-
-void caching_block_drop(struct caching_allocator *a, int block)
-{
-    a->blocks[block].size = 0;
-    a->blocks[block].next = a->unused;
-    a->unused = block;
-}
-
-void caching_block_link(struct caching_allocator *a, int block, int prev, int next)
-{
-    a->blocks[block].prev = prev;
-    a->blocks[block].next = next;
-    if (prev != NO_BLOCK)
-        a->blocks[prev].next = block;
-    if (next != NO_BLOCK)
-        a->blocks[next].prev = block;
-}
-
-/* ---- lists ---- */
-
-/* Unmapped blocks have size 0 as a key: they are in the order of their addresses. */
-static struct block_list *list_of(struct caching_allocator *a, const struct block *b, int64_t *key)
-{
-    struct block_pool *p = &a->pool[b->stream];
-
-    *key = b->mapped ? b->size : 0;
-    return b->mapped ? &p->free[b->small] : &p->unmapped[b->small];
-}
-
-void caching_block_insert(struct caching_allocator *a, int block)
-{
-    struct block *b = &a->blocks[block];
-    int64_t key;
-    struct block_list *l = list_of(a, b, &key);
-
-    caching_list_add(l, (struct entry){ key, b->addr, block });
-    b->inserted = a->lookups[b->small];
-}
-
-void caching_block_remove(struct caching_allocator *a, int block)
-{
-    const struct block *b = &a->blocks[block];
-    int64_t key;
-    struct block_list *l = list_of(a, b, &key);
-
-    caching_list_drop(l, key, b->addr);
 }
 
 int64_t caching_block_merge(struct caching_allocator *a, int into, int other)

@@ -7,10 +7,11 @@
 
 enum { RUN = 32 };
 
-static bool is_below(int64_t a_size, int64_t a_addr, int64_t size, int64_t addr)
-{
-    return (a_size < size) | ((a_size == size) & (a_addr < addr));      /* no branch: half of them would be guessed wrong */
-}
+/* Size and address as one number: compared without a branch, half of which would be guessed wrong. */
+__extension__ typedef unsigned __int128 wide;
+
+static inline wide key_of(int64_t size, int64_t addr) { return (wide)(uint64_t)size << 64 | (uint64_t)addr; }
+static inline wide key_at(const struct entry *e) { return key_of(e->size, e->addr); }
 
 /* After its entries changed. */
 static void note_last(struct run *r)
@@ -20,25 +21,24 @@ static void note_last(struct run *r)
 }
 
 /* Into the run, the last one if all entries are below. */
-static struct spot find(const struct block_list *l, int64_t size, int64_t addr)
+static inline struct spot find(const struct block_list *l, int64_t size, int64_t addr)
 {
-    struct spot s = { 0, 0 };
+    const wide key = key_of(size, addr);
+    int run = 0;
 
-    for (int n = l->nruns - 1; n > 0;) {            /* of so many runs from s.run on */
+    if (l->nruns == 0)
+        return (struct spot){ 0, 0 };
+    for (int n = l->nruns - 1; n > 0;) {            /* of so many runs from `run` on */
         int half = n / 2;
-        const struct run *r = &l->runs[s.run + half];
-        bool below = is_below(r->size, r->addr, size, addr);
-        s.run = below ? s.run + half + 1 : s.run;
+        bool below = key_of(l->runs[run + half].size, l->runs[run + half].addr) < key;
+        run = below ? run + half + 1 : run;
         n = below ? n - half - 1 : half;
     }
-    for (int n = l->nruns ? l->runs[s.run].n : 0; n > 0;) {
-        int half = n / 2;
-        const struct entry *e = &l->runs[s.run].at[s.at + half];
-        bool below = is_below(e->size, e->addr, size, addr);
-        s.at = below ? s.at + half + 1 : s.at;
-        n = below ? n - half - 1 : half;
-    }
-    return s;
+    const struct entry *entries = l->runs[run].at;
+    unsigned from = 0, n = (unsigned)l->runs[run].n;
+    for (; n > 1; n -= n / 2)
+        from += key_at(&entries[from + n / 2 - 1]) < key ? n / 2 : 0;
+    return (struct spot){ run, (int)(from + (key_at(&entries[from]) < key)) };
 }
 
 struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr)
@@ -46,6 +46,28 @@ struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t 
     struct spot s = find(l, size, addr);
 
     return s.run < l->nruns && s.at == l->runs[s.run].n ? (struct spot){ s.run + 1, 0 } : s;
+}
+
+/* The first place of the last run that may have an entry of at least `size`, by sizes alone: half the comparison. */
+static inline struct spot find_size(const struct block_list *l, int64_t size)
+{
+    unsigned run = 0, from = 0, n = (unsigned)l->nruns;
+
+    for (; n > 1; n -= n / 2)                       /* of so many runs from `run` on; the last one if all are below */
+        run += l->runs[run + n / 2 - 1].size < size ? n / 2 : 0;
+    const struct entry *entries = l->runs[run].at;
+    for (n = (unsigned)l->runs[run].n; n > 1; n -= n / 2)
+        from += entries[from + n / 2 - 1].size < size ? n / 2 : 0;
+    return (struct spot){ (int)run, (int)(from + (entries[from].size < size)) };
+}
+
+const struct entry *caching_list_least(const struct block_list *l, int64_t size, struct spot *at)
+{
+    if (l->nruns == 0)
+        return NULL;
+    *at = find_size(l, size);
+    const struct run *r = &l->runs[at->run];
+    return at->at < r->n ? &r->at[at->at] : NULL;       /* past its end only in the last run */
 }
 
 const struct entry *caching_list_at(const struct block_list *l, struct spot s)
@@ -109,14 +131,19 @@ void caching_list_add(struct block_list *l, struct entry e)
     note_last(r);
 }
 
-void caching_list_drop(struct block_list *l, int64_t size, int64_t addr)
+struct spot caching_list_spot(const struct block_list *l, int64_t size, int64_t addr)
 {
-    struct spot s = find(l, size, addr);
+    return find(l, size, addr);
+}
+
+void caching_list_take(struct block_list *l, struct spot s)
+{
     struct run *r = &l->runs[s.run];
 
     r->n--;
     l->n--;
-    memmove(r->at + s.at, r->at + s.at + 1, (size_t)(r->n - s.at) * sizeof *r->at);
+    for (int i = s.at; i < r->n; i++)
+        r->at[i] = r->at[i + 1];
     if (r->n > 0) {
         note_last(r);
         return;
@@ -124,6 +151,32 @@ void caching_list_drop(struct block_list *l, int64_t size, int64_t addr)
     free(r->at);
     l->nruns--;
     memmove(l->runs + s.run, l->runs + s.run + 1, (size_t)(l->nruns - s.run) * sizeof *l->runs);
+}
+
+void caching_list_change(struct block_list *l, struct spot s, struct entry e)
+{
+    struct run *r = &l->runs[s.run];
+    struct entry *at = r->at + s.at, *first = r->at, *last = r->at + r->n - 1;
+    const wide key = key_at(&e);
+
+    if (key < key_at(at)) {
+        if (s.run > 0 && key < key_at(first))
+            goto elsewhere;
+        for (; at > first && key < key_at(at - 1); at--)
+            at[0] = at[-1];
+    } else {
+        if (s.run + 1 < l->nruns && key_at(last) < key)
+            goto elsewhere;
+        for (; at < last && key_at(at + 1) < key; at++)
+            at[0] = at[1];
+    }
+    *at = e;
+    r->size = last->size;
+    r->addr = last->addr;
+    return;
+elsewhere:
+    caching_list_take(l, s);
+    caching_list_add(l, e);
 }
 
 void caching_list_free(struct block_list *l)

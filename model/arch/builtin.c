@@ -64,6 +64,21 @@ struct builtin { const char *name, *about, *config; };
           "'rope_scaling':{'rope_type':'yarn','factor':8.0,'original_max_position_embeddings':8192," \
           "'attention_factor':1.2079441541679836,'beta_fast':32,'beta_slow':1}")
 
+#define LLAMA1(l, d, h, f) LLAMA("llama", l, d, h, h, f, 32000, 2048, "")
+#define LLAMA3(l, d, h, kv, f) \
+    LLAMA("llama", l, d, h, kv, f, 128256, 8192, ",'rms_norm_eps':1e-5,'rope_theta':500000.0")
+#define CODELLAMA(l, d, h, kv, f, v) \
+    LLAMA("llama", l, d, h, kv, f, v, 16384, ",'rms_norm_eps':1e-5,'rope_theta':1e6")
+#define SMOLLM2(l, d, h, kv, f, theta) \
+    LLAMA("llama", l, d, h, kv, f, 49152, 8192, ",'rms_norm_eps':1e-5,'tie_word_embeddings':true,'rope_theta':" #theta)
+#define FALCON3(l, d, h, f, ctx) \
+    LLAMA("llama", l, d, h, 4, f, 131072, ctx, ",'head_dim':256,'rope_theta':1000042")
+#define DEEPSEEK_CODER(l, d, h, kv, f) \
+    LLAMA("llama", l, d, h, kv, f, 32256, 16384, ",'rope_theta':1e5,'rope_scaling':{'type':'linear','factor':4.0}")
+#define PYTHIA(l, d, h, f, v) \
+    "{'model_type':'gpt_neox','num_hidden_layers':" #l ",'hidden_size':" #d ",'num_attention_heads':" #h \
+    ",'intermediate_size':" #f ",'vocab_size':" #v ",'max_position_embeddings':2048}"
+
 /* Mixtures of experts: d wide, h heads, kv of keys; f wide experts, k of n used. */
 #define MIXTRAL(l, d, h, f, v, ctx) \
     LLAMA("mixtral", l, d, h, 8, f, v, ctx, ",'rope_theta':1e6")
@@ -285,6 +300,76 @@ static const struct builtin builtins[] = {
     { "granite-3.0-3b-a800m", "Granite 3.0 3B, tied, 0.9B active: 40 experts, 8 used", GRANITE_MOE(32, 1536, 24, 40) },
     { "olmoe-1b-7b", "OLMoE 7B, 1.3B active: 64 experts, 8 used",
       "{'model_type':'olmoe','intermediate_size':1024}" },
+
+    /* Shapes as litgpt/config.py (litgpt 0.5) states them beside their ids of the hub, or as the model cards do. */
+    { "distilgpt2",  "DistilGPT2 82M", GPT2(6, 768, 12) },
+    { "llama-7b",    "LLaMA 7B (2023)",  LLAMA1(32, 4096, 32, 11008) },
+    { "llama-13b",   "LLaMA 13B (2023)", LLAMA1(40, 5120, 40, 13824) },
+    { "llama-30b",   "LLaMA 30B (2023)", LLAMA1(60, 6656, 52, 17920) },
+    { "llama-65b",   "LLaMA 65B (2023)", LLAMA1(80, 8192, 64, 22016) },
+    { "open-llama-3b", "OpenLLaMA 3B",   LLAMA1(26, 3200, 32, 8640) },
+    { "llama-3-8b",  "Llama 3 8B: 8192 tokens",  LLAMA3(32, 4096, 32, 8, 14336) },
+    { "llama-3-70b", "Llama 3 70B: 8192 tokens", LLAMA3(80, 8192, 64, 8, 28672) },
+    { "codellama-7b",  "Code Llama 7B",  CODELLAMA(32, 4096, 32, 32, 11008, 32016) },
+    { "codellama-7b-python",  "Code Llama 7B Python",  CODELLAMA(32, 4096, 32, 32, 11008, 32000) },
+    { "codellama-13b", "Code Llama 13B", CODELLAMA(40, 5120, 40, 40, 13824, 32016) },
+    { "codellama-13b-python", "Code Llama 13B Python", CODELLAMA(40, 5120, 40, 40, 13824, 32000) },
+    { "codellama-34b", "Code Llama 34B", CODELLAMA(48, 8192, 64, 8, 22016, 32000) },
+    { "codellama-70b", "Code Llama 70B", CODELLAMA(80, 8192, 64, 8, 28672, 32016) },
+    { "tinyllama-1.1b", "TinyLlama 1.1B", LLAMA("llama", 22, 2048, 32, 4, 5632, 32000, 2048, ",'rms_norm_eps':1e-5") },
+    { "mistral-7b-v0.2", "Mistral 7B v0.2: no window",
+      LLAMA("mistral", 32, 4096, 32, 8, 14336, 32000, 32768, ",'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
+    { "mistral-7b-v0.3", "Mistral 7B v0.3: no window, 32,768 tokens in the vocabulary",
+      LLAMA("mistral", 32, 4096, 32, 8, 14336, 32768, 32768, ",'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
+    { "mistral-large-123b", "Mistral Large 2 123B",
+      LLAMA("mistral", 88, 12288, 96, 8, 28672, 32768, 131072, ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
+    { "smollm2-135m", "SmolLM2 135M, tied", SMOLLM2(30, 576, 9, 3, 1536, 100000) },
+    { "smollm2-360m", "SmolLM2 360M, tied", SMOLLM2(32, 960, 15, 5, 2560, 100000) },
+    { "smollm2-1.7b", "SmolLM2 1.7B, tied", SMOLLM2(24, 2048, 32, 32, 8192, 130000) },
+    { "falcon3-1b",  "Falcon3 1B",  FALCON3(18, 2048, 8, 8192, 4096) },
+    { "falcon3-3b",  "Falcon3 3B",  FALCON3(22, 3072, 12, 9216, 32768) },
+    { "falcon3-7b",  "Falcon3 7B",  FALCON3(28, 3072, 12, 23040, 32768) },
+    { "falcon3-10b", "Falcon3 10B", FALCON3(40, 3072, 12, 23040, 32768) },
+    { "pythia-14m",  "Pythia 14M",  PYTHIA(6, 128, 4, 512, 50304) },
+    { "pythia-70m",  "Pythia 70M",  PYTHIA(6, 512, 8, 2048, 50304) },
+    { "pythia-160m", "Pythia 160M", PYTHIA(12, 768, 12, 3072, 50304) },
+    { "pythia-410m", "Pythia 410M", PYTHIA(24, 1024, 16, 4096, 50304) },
+    { "pythia-1b",   "Pythia 1B",   PYTHIA(16, 2048, 8, 8192, 50304) },
+    { "pythia-1.4b", "Pythia 1.4B", PYTHIA(24, 2048, 16, 8192, 50304) },
+    { "pythia-2.8b", "Pythia 2.8B", PYTHIA(32, 2560, 32, 10240, 50304) },
+    { "pythia-6.9b", "Pythia 6.9B", PYTHIA(32, 4096, 32, 16384, 50432) },
+    { "pythia-12b",  "Pythia 12B",  PYTHIA(36, 5120, 40, 20480, 50688) },
+    { "qwen1.5-0.5b", "Qwen1.5 0.5B, tied", QWEN25(24, 1024, 16, 16, 2816, 151936, true) },
+    { "qwen1.5-1.8b", "Qwen1.5 1.8B", QWEN25(24, 2048, 16, 16, 5504, 151936, false) },
+    { "qwen1.5-4b",   "Qwen1.5 4B",   QWEN25(40, 2560, 20, 20, 6912, 151936, false) },
+    { "qwen1.5-7b",   "Qwen1.5 7B",   QWEN25(32, 4096, 32, 32, 11008, 151936, false) },
+    { "qwen1.5-14b",  "Qwen1.5 14B",  QWEN25(40, 5120, 40, 40, 13696, 152064, false) },
+    { "deepseek-r1-distill-qwen-1.5b", "DeepSeek-R1-Distill-Qwen 1.5B: Qwen2.5's shape, untied",
+      LLAMA("qwen2", 28, 1536, 12, 2, 8960, 151936, 131072, ",'rope_theta':10000,'tie_word_embeddings':false") },
+    { "qwen3-4b-2507", "Qwen3 4B of July 2025, tied: 262,144 tokens",
+      LLAMA("qwen3", 36, 2560, 32, 8, 9728, 151936, 262144, ",'rope_theta':5e6,'head_dim':128,'tie_word_embeddings':true") },
+    { "qwen3-30b-a3b-2507", "Qwen3 30B of July 2025, 3.4B active: 262,144 tokens",
+      LLAMA("qwen3_moe", 48, 2048, 32, 4, 6144, 151936, 262144,
+            ",'rope_theta':1e7,'head_dim':128,'norm_topk_prob':true,'moe_intermediate_size':768") },
+    { "qwen3-235b-a22b-2507", "Qwen3 235B of July 2025, 22.2B active: 262,144 tokens",
+      LLAMA("qwen3_moe", 94, 4096, 64, 4, 12288, 151936, 262144,
+            ",'rope_theta':5e6,'head_dim':128,'norm_topk_prob':true,'moe_intermediate_size':1536") },
+    { "deepseek-llm-7b",  "DeepSeek LLM 7B",  LLAMA("llama", 30, 4096, 32, 32, 11008, 102400, 4096, "") },
+    { "deepseek-llm-67b", "DeepSeek LLM 67B", LLAMA("llama", 95, 8192, 64, 8, 22016, 102400, 4096, "") },
+    { "deepseek-coder-1.3b", "DeepSeek Coder 1.3B", DEEPSEEK_CODER(24, 2048, 16, 16, 5504) },
+    { "deepseek-coder-6.7b", "DeepSeek Coder 6.7B", DEEPSEEK_CODER(32, 4096, 32, 32, 11008) },
+    { "deepseek-coder-33b",  "DeepSeek Coder 33B",  DEEPSEEK_CODER(62, 7168, 56, 8, 19200) },
+    { "yi-6b",  "Yi 6B",  LLAMA("llama", 32, 4096, 32, 4, 11008, 64000, 4096, ",'rms_norm_eps':1e-5,'rope_theta':5e6") },
+    { "yi-34b", "Yi 34B", LLAMA("llama", 60, 7168, 56, 8, 20480, 64000, 4096, ",'rms_norm_eps':1e-5,'rope_theta':5e6") },
+    { "solar-10.7b", "SOLAR 10.7B", LLAMA("llama", 48, 4096, 32, 8, 14336, 32000, 4096, ",'rms_norm_eps':1e-5") },
+    { "salamandra-2b", "Salamandra 2B", LLAMA("llama", 24, 2048, 16, 16, 5440, 256000, 8192, ",'rms_norm_eps':1e-5") },
+    { "salamandra-7b", "Salamandra 7B", LLAMA("llama", 32, 4096, 32, 8, 11008, 256000, 8192, ",'rms_norm_eps':1e-6") },
+    { "gemma-3-270m", "Gemma 3 270M",
+      LLAMA("gemma3_text", 18, 640, 4, 1, 2048, 262144, 32768, ",'head_dim':256,'sliding_window':512") },
+    { "granite-3.1-2b", "Granite 3.1 2B, tied",
+      LLAMA("granite", 40, 2048, 32, 8, 8192, 49155, 131072,
+            ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':5e6,'embedding_multiplier':12.0,'residual_multiplier':0.22,"
+            "'logits_scaling':8.0,'attention_multiplier':0.015625") },
 };
 
 #define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))

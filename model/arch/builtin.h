@@ -3,6 +3,7 @@
 #define DPX_BUILTIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "model/arch/transformer.h"
 
@@ -14,6 +15,9 @@ int builtin_load(const char *name, struct model *out);
 /* The built-in that a name in any case stands for: its own, or an id of the Hugging Face hub with or without the
  * organisation ("meta-llama/Llama-3.1-8B"); NULL. */
 const char *hf_ids_find(const char *name);
+
+/* Where the hub's client keeps the config.json of "org/name" on this machine (hf_cache.c); false: it does not. */
+bool hf_cache_find(const char *id, char *path, size_t size);
 
 /* The built-in's name or the id that is nearest to what was typed, or NULL when none is near. */
 const char *hf_ids_nearest(const char *name);

@@ -162,7 +162,6 @@ static int find_family(const struct hf *c, const struct hf_family **f)
 
 static const struct hf_fixed always_fixed[] = {
     { NULL, "is_encoder_decoder", "false", "only decoders are supported" },
-    { NULL, "quantization_config", NULL, "quantized weights cannot be trained" },
     { NULL, "per_layer_config", NULL, "layers that differ are not supported" },
     { 0 }
 };

@@ -52,8 +52,7 @@ json_t *hf_text_config(const struct hf *c)
         return NULL;
     }
     text = json_copy((json_t *)(uintptr_t)section.root);
-    rc = inherit(text, c->root, "tie_word_embeddings") | inherit(text, c->root, "_name_or_path")
-        | inherit(text, c->root, "quantization_config");
+    rc = inherit(text, c->root, "tie_word_embeddings") | inherit(text, c->root, "_name_or_path");
     if (type && !json_object_get(text, "model_type"))
         rc |= json_object_set_new(text, "model_type", json_string(type));
     if (rc == 0)

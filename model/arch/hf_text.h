@@ -7,9 +7,8 @@
 /* True for a config whose language model is in "text_config". */
 bool hf_has_text(const json_t *config);
 
-/* That model's own config (new reference): "tie_word_embeddings", "_name_or_path" and
- * "quantization_config" are the outer ones where it has none, "model_type" the outer
- * type's default.  NULL with the reason reported. */
+/* That model's own config (new reference): "tie_word_embeddings" and "_name_or_path" are the outer ones where it has
+ * none, "model_type" the outer type's default.  NULL with the reason reported. */
 json_t *hf_text_config(const struct hf *c);
 
 #endif

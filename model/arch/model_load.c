@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/hf_text.h"
 #include "model/arch/transformer.h"
 
@@ -50,6 +51,8 @@ static int load_file(const char *path, struct model *out)
     if (rc == 0 && hf_has_text(config))
         notes_say("dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters",
                   path, out->family, (long long)out->params);
+    if (rc == 0)
+        hf_notes_say(config, path, out->family);
     if (rc == 0 && out->kv_rank > 0)
         note_prediction_layers(config, path);
     if (rc == 0 && out->experts > 0)
@@ -74,6 +77,18 @@ static int load_folder(const char *path, struct model *out)
     return rc;
 }
 
+/* By its id, not by the name of a folder. */
+static int load_cached(const char *id, const char *path, struct model *out)
+{
+    int rc = load_file(path, out);
+
+    if (rc == 0) {
+        snprintf(out->name, sizeof out->name, "%s", strrchr(id, '/') + 1);
+        notes_say("dpx: %s: note: read from the Hugging Face cache, %s", id, path);
+    }
+    return rc;
+}
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
@@ -82,12 +97,16 @@ int model_load(const char *spec, struct model *out)
         return builtin_load(spec, out);
     if (stat(spec, &st) < 0) {
         int error = errno;
-        const char *known = hf_ids_find(spec), *near = hf_ids_nearest(spec);
+        const char *known = hf_ids_find(spec), *near;
+        char path[1500];
         if (known)
             return builtin_load(known, out);
-        return fail("%s: no built-in model of this name (%s%s%s), and as "
-                    "a config.json or a folder with one: %s", spec, near ? "did you mean " : "dpxplan list models shows them",
-                    near ? near : "", near ? "?" : "", strerror(error));
+        if (hf_cache_find(spec, path, sizeof path))
+            return load_cached(spec, path, out);
+        near = hf_ids_nearest(spec);
+        return fail("%s: no built-in model of this name (%s%s%s), not in the Hugging Face cache, and as a config.json or a folder with one: %s%s",
+                    spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", strerror(error),
+                    strchr(spec, '/') ? "; its config.json is enough: --model config.json" : "");
     }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
 }

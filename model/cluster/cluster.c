@@ -14,7 +14,10 @@
 #include "base/dtype.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/opts.h"
+#include "base/printable.h"
+#include "base/size.h"
 
 #define GBIT (1e9 / 8)
 #define G    1e9
@@ -28,7 +31,7 @@
  * Host memory, and disks for files: NVIDIA's datasheets of DGX-1 (512 GB), DGX-2 (1.5 TB; 8 x 3.84 TB NVMe), DGX A100
  * (2 TB; 8 x 3.84 TB), DGX H100 and H200 (2 TB; 8 x 3.84 TB), DGX B200 (2 TB; 8 x 3.84 TB), GB200 NVL72 (480 GB of
  * LPDDR5X for each of 36 Grace); AWS's instance types (memory in GiB, local NVMe); Google's accelerator-optimized
- * machines (1872 GB of 2^30, 16 local SSDs of 375 GiB); OLCF's Frontier user guide (512 GB, 205 GB/s, 2 x 1.92 TB).
+ * machines (A2: 1360, A3: 1872 GB of 2^30, A3: 16 local SSDs of 375 GiB); OLCF's Frontier user guide (512 GB, 205 GB/s, 2 x 1.92 TB).
  * Disks' rates: p4d's reads alone, about 16 GB/s in a RAID 0 of its drives (AWS Compute Blog, "Amazon EC2 P4d instances
  * deep dive").  Processors of DGX-2: 2 Xeon 8168; its GPUs together read 16 x 3.0 GB/s from host memory, hence 4 links
  * (ZeRO-Infinity, arXiv 2104.07857, figure 2b).  GPUs on a PCIe switch of p4d, p5: aws-ofi-nccl's topology files.  What a
@@ -50,6 +53,9 @@ static const struct builtin {
     { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT,
       "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s",
       { 36 * 480 * GB, 36 * 512 * G, 36, 0, 0, 0, 36 * 72, 72, 0 } },
+    { "gb300-nvl72", "gb300", 72, 72, 800 * GBIT,
+      "one rack: 72 GPUs in one NVLink domain, 72 x 800 Gb/s",
+      { 36 * 480 * GB, 36 * 512 * G, 36, 0, 0, 0, 36 * 72, 72, 0 } },
     { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA",
       { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0, 0, 0, 0 } },
     { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA",
@@ -66,6 +72,8 @@ static const struct builtin {
       { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8, 0 } },
     { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s",
       { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0, 0, 0, 0 } },
+    { "a2-megagpu-16g", "a100-40gb", 16, 1, 100 * GBIT, "Google a2-megagpu-16g: 16 A100 40GB, 100 Gb/s",
+      { 1360 * GiB, 0, 0, 0, 0, 0, 0, 0, 0 } },
     { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s",
       { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0, 0 } },
     { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s",
@@ -101,13 +109,28 @@ int64_t cluster_available(const struct cluster *c)
 
 int cluster_host_memory(const struct cluster *c, int64_t *bytes)
 {
-    int64_t all = c->is_host && !c->node.memory ? c->memory * c->gpus_per_node : c->node.memory;
+    int64_t all = c->is_host && !c->node.memory ? c->memory * c->gpus_per_node
+                : c->node.memory ? c->node.memory : cluster_assumed_memory(c);
 
     *bytes = all - (int64_t)(c->headroom * (double)all);
-    if (all > 0)
-        return 0;
-    return fail("cluster '%s': the host memory of a node is not known: give \"node\": {\"memory_bytes\": ...} in a "
-                "cluster file", c->name);
+    return 0;
+}
+
+/* The least share that a reference node of this table with such boards has: DGX-1, 512 GB for 8 x 32 GB. */
+#define HOST_SHARE 2
+
+int64_t cluster_assumed_memory(const struct cluster *c)
+{
+    return c->is_host || c->node.memory ? 0 : HOST_SHARE * c->gpu.memory * c->gpus_per_node;
+}
+
+void cluster_say_assumed(const struct cluster *c)
+{
+    int64_t bytes = cluster_assumed_memory(c);
+
+    if (bytes)
+        notes_say_once("dpx: host memory of a node of %s is not known: %s assumed, %d times that of its GPUs; --host-memory, or "
+                       "node.memory_bytes, says otherwise", c->gpu.name, size_text(bytes).s, HOST_SHARE);
 }
 
 int cluster_disk(const struct cluster *c, int64_t *bytes)
@@ -117,6 +140,34 @@ int cluster_disk(const struct cluster *c, int64_t *bytes)
         return 0;
     return fail("cluster '%s': the disk space of a node is not known: give \"node\": {\"disk_bytes\": ...} in a "
                 "cluster file", c->name);
+}
+
+int cluster_most(const struct gpu *g) { return g->most ? g->most : g->node_gpus; }
+
+/* A built-in cluster whose nodes have so many of them; NULL: none. */
+static const struct builtin *larger_node(const struct gpu *g, int64_t gpus)
+{
+    for (int i = 0; i < NBUILTIN; i++)
+        if (!strcmp(builtins[i].gpu, g->name) && gpus <= builtins[i].gpus)
+            return &builtins[i];
+    return NULL;
+}
+
+int cluster_node_check(const struct gpu *g, int64_t nodes, int64_t gpus, const char *where)
+{
+    int most = cluster_most(g);
+    char write[96] = "";
+    const struct builtin *b;
+
+    if (!most || gpus <= most)
+        return 0;
+    if (gpus % most == 0)
+        snprintf(write, sizeof write, ": write %" PRId64 "x%dx%s", nodes * (gpus / most), most, g->name);
+    if ((b = larger_node(g, gpus)))
+        return fail("%s: %" PRId64 " GPUs in a node, but a node of %s has %d%s, or %s for %d in one (%s)", where, gpus, g->name, most,
+                    write, b->name, b->gpus, b->about);
+    return fail("%s: %" PRId64 " GPUs in a node, but a node of %s has %d%s (a larger node: a cluster file that states "
+                "\"gpus_per_node\" and \"intra\")", where, gpus, g->name, most, write);
 }
 
 struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus)
@@ -281,12 +332,77 @@ static int load_named(const char *spec, struct cluster *out)
     }
     if (counts_ok(spec, n[0], n[1]) < 0)
         return -1;
+    char where[96];
+    snprintf(where, sizeof where, "cluster '%s'", shown(spec).s);
+    if (cluster_node_check(g, n[0], n[1], where) < 0)
+        return -1;
     cluster_of_gpu(out, g, n[0], n[1]);
     return 0;
 }
 
+/* ---- other ways to write it ---- */
+
+static bool is_known(const char *name) { return gpu_find(name) || builtin_find(name); }
+
+static bool is_number(const char *word) { return *word && !word[strspn(word, "0123456789")]; }
+
+/* "h100x8": the count behind the name, cut off; NULL: none. */
+static const char *trailing_count(char *word)
+{
+    size_t n = strlen(word), digits = 0;
+
+    while (digits < n && isdigit((unsigned char)word[n - 1 - digits]))
+        digits++;
+    if (!digits || digits + 1 >= n || tolower((unsigned char)word[n - 1 - digits]) != 'x' || is_known(word))
+        return NULL;
+    word[n - 1 - digits] = '\0';
+    return is_known(word) ? word + n - digits : NULL;
+}
+
+/* What `8 x H100`, `8*h100`, `8 h100`, `h100x8` and `2 8 a100 80gb` mean: "8xh100"; false: none of these. */
+static bool respell(const char *spec, char *out, size_t size)
+{
+    char text[128], counts[64] = "", name[64] = "", *rest = text;
+    int ncounts = 0;
+
+    if (snprintf(text, sizeof text, "%s", spec) >= (int)sizeof text)
+        return false;
+    for (char *word; (word = strtok_r(rest, " \t*,\xc3\x97", &rest)); ) {       /* the last two: the sign of multiplication in UTF-8 */
+        const char *from = word, *behind;
+        int64_t n;
+        while (leading_count(&from, &n)) {
+            ncounts++;
+            snprintf(counts + strlen(counts), sizeof counts - strlen(counts), "%" PRId64 "x", n);
+        }
+        word += from - word;
+        if (!*word || !strcasecmp(word, "x"))
+            continue;
+        behind = trailing_count(word);
+        if (behind || (is_number(word) && !is_known(word))) {
+            ncounts++;
+            snprintf(counts + strlen(counts), sizeof counts - strlen(counts), "%.12sx", behind ? behind : word);
+        }
+        if (behind || !is_number(word) || is_known(word))
+            snprintf(name + strlen(name), sizeof name - strlen(name), "%s%.30s", name[0] ? "-" : "", word);
+    }
+    snprintf(out, size, "%s%s", counts, name);
+    for (char *c = out; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return is_known(name) && ncounts <= (gpu_find(name) ? 2 : 1) && strcasecmp(spec, out) != 0;
+}
+
 static int unknown(const char *spec)
 {
+    char better[160], why[512];
+    struct cluster ignored;
+
+    if (respell(spec, better, sizeof better)) {
+        struct fail_sink before = fail_divert(why, sizeof why);     /* 64 x h100: what it says of 64xh100 is said at once */
+        int rc = cluster_load(better, &ignored);
+        fail_restore(before);
+        return rc < 0 ? fail("%s", why) : fail("cluster '%s': write %s", shown(spec).s, better);
+    }
+
     const char *name = spec;
     char        nearest[128];
     int64_t     n;
@@ -306,7 +422,19 @@ static int unknown(const char *spec)
                 shown(spec).s, near ? "; did you mean " : "", near ? near : "", nearest);
 }
 
-int cluster_load(const char *spec, struct cluster *out)
+bool cluster_has_own_name(const struct cluster *c)
+{
+    char said[256];
+    struct cluster any;
+    bool host = !strcasecmp(c->name, "localhost") || !strncasecmp(c->name, "localhost:", 10);
+    struct fail_sink before = fail_divert(said, sizeof said);
+    int of_type = host ? 0 : load_named(c->name, &any);         /* 1: it is no such word */
+
+    fail_restore(before);
+    return c->name[0] && of_type == 1;
+}
+
+static int load_uncalibrated(const char *spec, struct cluster *out)
 {
     int rc;
 
@@ -317,4 +445,30 @@ int cluster_load(const char *spec, struct cluster *out)
     if (rc == 0)
         snprintf(out->name, sizeof out->name, "%.63s", spec);
     return rc;
+}
+
+/* What follows the last @, unless that is part of a file's path; NULL: nothing. */
+static const char *calibration_in(const char *spec)
+{
+    const char *at = strrchr(spec, '@');
+    struct stat st;
+
+    return at && !strchr(at, '/') && stat(spec, &st) < 0 ? at : NULL;
+}
+
+int cluster_load(const char *spec, struct cluster *out)
+{
+    const char *at = calibration_in(spec);
+    char before[4096];
+
+    if (!at)
+        return load_uncalibrated(spec, out);
+    if (!at[1] || strlen(at + 1) >= sizeof out->calibration || !printable(at + 1) || at - spec >= (int)sizeof before)
+        return fail("cluster '%s': the name of a calibration must follow the @, at most %zu characters", shown(spec).s,
+                    sizeof out->calibration - 1);
+    snprintf(before, sizeof before, "%.*s", (int)(at - spec), spec);
+    if (load_uncalibrated(before, out) < 0)
+        return -1;
+    snprintf(out->calibration, sizeof out->calibration, "%s", at + 1);
+    return 0;
 }

@@ -8,6 +8,7 @@
 #ifndef DPX_CLUSTER_H
 #define DPX_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,7 @@ struct gpu {
     char    fabric[96];             /* that node, in words, with its source */
     struct cluster_node node;               /* of node_gpus GPUs; sources: gpu.c */
     double  fp4;                    /* dense peak of 4-bit floats, as fp8 */
+    int     most;                   /* GPUs of the largest node or NVLink domain that has it; 0: node_gpus (cluster_most()) */
 };
 
 /* What is larger is refused as a mistake.  The largest NVLink domains announced have 576
@@ -64,6 +66,8 @@ struct gpu {
 
 struct cluster {
     char       name[64];            /* as given: "4x8xh100", "localhost:4", a file's name */
+    char       calibration[80];     /* whose measurements predictions rest on, by name; CLUSTER_UNCALIBRATED: no one's;
+                                     * "": as calib/store/belongs.h says */
     int64_t    nodes, gpus_per_node, world_size;
     struct gpu gpu;
     double     intra;               /* link between GPUs of a node, bytes/s per direction */
@@ -83,8 +87,13 @@ struct cluster {
     const struct measured_device *measured;
 };
 
+/* No measurements, in struct cluster's calibration. */
+#define CLUSTER_UNCALIBRATED "none"
+
 /* `4x8xh100`, `8xh100`, a GPU name (one GPU), a built-in cluster name (`dgx-h100`; four
  * of them: `4xdgx-h100`), a JSON file, `localhost`, `localhost:4`.  Case does not matter.
+ * More GPUs than a node of that type has are refused, with the shape that was probably meant.
+ * Behind each of them `@NAME` may say whose calibration is meant (`4x8xh100@atlas`).
  * 0, or -1 with the reason reported. */
 int cluster_load(const char *spec, struct cluster *out);
 
@@ -94,21 +103,32 @@ int cluster_load(const char *spec, struct cluster *out);
  * on are refused with the field named. */
 int cluster_from_json(const json_t *j, const char *where, struct cluster *out);
 
+/* Is its name more than a number of GPUs, a built-in cluster or ranks of this host? */
+bool cluster_has_own_name(const struct cluster *c);
+
 /* Complete description that cluster_from_json() reads back (new reference). */
 json_t *cluster_to_json(const struct cluster *c);
 
 /* memory - context - headroom*memory, at least 0: what a plan may use. */
 int64_t cluster_available(const struct cluster *c);
 
-/* Bytes of a node's DRAM and of its disks that its ranks may use together.  0, or -1 with the missing key
- * reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
+/* Bytes of a node's DRAM (what is assumed where it is not known) and of its disks that its ranks may use together.  0, or -1
+ * with the missing key reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
  * memory is part of DRAM. */
 int cluster_host_memory(const struct cluster *c, int64_t *bytes);
 int cluster_disk(const struct cluster *c, int64_t *bytes);
+/* What is assumed of a node's DRAM, bytes; 0: it is known.  And a note (notes.h) that says so. */
+int64_t cluster_assumed_memory(const struct cluster *c);
+void    cluster_say_assumed(const struct cluster *c);
 /* Where this machine's files of offloaded buffers go unless dpxrun --offload-dir says otherwise: $TMPDIR, else
  * /var/tmp; and the bytes that are free there.  0: not known. */
 const char *cluster_host_folder(void);
 int64_t     cluster_host_disk(void);
+
+/* GPUs of the largest node of a type; 0: not known (a type described in a file). */
+int cluster_most(const struct gpu *g);
+/* 0, or -1 reported: a node of that type has fewer GPUs.  `where` begins the message. */
+int cluster_node_check(const struct gpu *g, int64_t nodes, int64_t gpus, const char *where);
 
 /* The usual node of a GPU type, in proportion for another number of GPUs. */
 struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);

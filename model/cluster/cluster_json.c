@@ -4,6 +4,7 @@
  *       "gpu": "h100",                    or an object for a type the table lacks
  *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
  *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },      or "gbit_per_s": 3200
+ *       "calibration": "atlas",                                      whose measurements count; "none": no one's
  *       "memory_bytes": 85520809984, "context_bytes": 1450180608, "headroom": 0.05, "power_limit_w": 500,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
  *                 "cores": 112, "gpu_links": 8,
@@ -348,7 +349,7 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
 {
     static const char *const keys[] = {
         "name", "nodes", "gpus_per_node", "world_size", "gpu", "intra", "inter", "memory_bytes",
-        "context_bytes", "headroom", "power_limit_w", "host", "node", NULL };
+        "context_bytes", "headroom", "power_limit_w", "host", "node", "calibration", NULL };
     const json_t *host;
     struct obj    o;
     struct gpu    g;
@@ -359,12 +360,15 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
     if (obj_open(&o, j, where, "", keys) < 0 || shape(&o, &nodes, &per_node) < 0
         || gpu_from_json(json_object_get(j, "gpu"), where, &g) < 0)
         return -1;
+    if (!json_object_get(j, "intra") && cluster_node_check(&g, nodes, per_node, where) < 0)
+        return -1;
     cluster_of_gpu(out, &g, nodes, per_node);
     host = json_object_get(j, "host");
     if (host && !json_is_boolean(host))
         return type_error(&o, "host", "true or false");
     out->is_host = json_is_true(host);
     if (get_text(&o, "name", out->name, sizeof out->name) < 0
+        || get_text(&o, "calibration", out->calibration, sizeof out->calibration) < 0
         || get_int(&o, "memory_bytes", 1, SIZE_LIMIT, &out->memory) < 0
         || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &out->context) < 0
         || get_fraction(&o, "headroom", CLUSTER_HEADROOM_MAX, &out->headroom) < 0
@@ -461,6 +465,8 @@ json_t *cluster_to_json(const struct cluster *c)
         json_object_set_new(j, "power_limit_w", json_real(c->power_limit_w));
     if (c->is_host)
         json_object_set_new(j, "host", json_true());
+    if (c->calibration[0])
+        json_object_set_new(j, "calibration", json_string(c->calibration));
     json_t *node = node_to_json(c);
     if (node)
         json_object_set_new(j, "node", node);

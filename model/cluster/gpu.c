@@ -40,12 +40,17 @@
 #define HOST_DGX_1       { 512 * GiB,  2 * 4 * 8 * 2.133 * G, 2, 4 * 1920 * GB, 0, 0, 40, 4, 0 }   /* 2 E5-2698 v4, DDR4-2133 */
 #define HOST_UNKNOWN     { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-#define DGX_A100_40 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100_40, 0
-#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100, 0
-#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_H100, 0
+#define DGX_A100_40 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100_40, 0, 0
+#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100, 0, 0
+#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_H100, 0, 0
 #define DGX_B200 8, 8, 400 * GBIT, "DGX B200: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_B200
-#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)", HOST_DGX_1, 0
-#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6", HOST_UNKNOWN, 0
+#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)", HOST_DGX_1, 0, 0
+#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6", HOST_UNKNOWN, 0, BOARDS
+
+/* The largest nodes where they are not the usual ones: PCIe boards of two slots in one server (Supermicro SYS-322GB-NR: ten),
+ * and the NVLink domain of a rack (NVIDIA GB200 and GB300 NVL72 datasheets). */
+#define BOARDS 10
+#define RACK   72
 
 static const struct gpu table[] = {
     { "v100-16gb", "V100 SXM2 16GB", 16160 * MiB, 900 * G,
@@ -112,16 +117,16 @@ static const struct gpu table[] = {
       "NVIDIA GH200 datasheet; nvidia-smi 97871MiB, torch 94.50 GiB",
       1103 * MiB, CTX_HOPPER,
       4, 4, 200 * GBIT, "Alps: 4 GH200, 4 x Slingshot-11 200 Gb/s (CSCS user guide)",
-      { 4 * 120 * GB, 4 * 512 * G, 4, 0, 0, 0, 4 * 72, 4, 0 }, 0 },
+      { 4 * 120 * GB, 4 * 512 * G, 4, 0, 0, 0, 4 * 72, 4, 0 }, 0, 0 },
     { "b200", "B200 SXM 180GB", 183359 * MiB, 8000 * G,
       75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 63 * G, 100,
       "NVIDIA HGX B200 datasheet; nvidia-smi 183359MiB, torch 178.35 GiB",
-      729 * MiB, CTX_BLACKWELL, DGX_B200, 9000 * T },
+      729 * MiB, CTX_BLACKWELL, DGX_B200, 9000 * T, 0 },
     /* Memory as the datasheet has it: no nvidia-smi of one was found. */
     { "b300", "B300 SXM 270GB", 270 * GB / MiB * MiB, 8000 * G,
       75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 126 * G, 103,
       "NVIDIA HGX B300 datasheet (144 PFLOPS FP4 sparse, 108 dense, 72 FP8 sparse, 2.1 TB for 8); reserve as B200",
-      729 * MiB, CTX_BLACKWELL, 8, 8, 800 * GBIT, "DGX B300: 8 ConnectX-8 800 Gb/s (NVIDIA DGX B300 datasheet)", HOST_DGX_B200, 13500 * T },
+      729 * MiB, CTX_BLACKWELL, 8, 8, 800 * GBIT, "DGX B300: 8 ConnectX-8 800 Gb/s (NVIDIA DGX B300 datasheet)", HOST_DGX_B200, 13500 * T, 0 },
     /* pcie: NVLink-C2C to Grace, 450 GB/s per direction, shared by the two GPUs of a
      * superchip.  The node is a compute tray; a rack is one NVLink domain of 72. */
     { "gb200", "GB200 186GB", 189471 * MiB, 8000 * G,
@@ -130,13 +135,13 @@ static const struct gpu table[] = {
       738 * MiB, CTX_BLACKWELL,
       4, 4, 400 * GBIT, "GB200 NVL72 tray: 4 GPUs, 4 ConnectX-7 400 Gb/s (NVIDIA)",
       /* 2 Grace with 480 GB of LPDDR5X, up to 512 GB/s, 72 cores (NVIDIA GB200 NVL72 datasheet). */
-      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 10000 * T },
+      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 10000 * T, RACK },
     { "gb300", "GB300 279GB", 279 * GB / MiB * MiB, 8000 * G,
       80 * T, 1250 * T, 2500 * T, 2500 * T, 5000 * T, 152, 900 * G, 225 * G, 103,
       "NVIDIA GB300 NVL72 datasheet over 72 (1,080 PFLOPS FP4 dense, 720 FP8 sparse, 20 TB); reserve as GB200",
       738 * MiB, CTX_BLACKWELL,
       4, 4, 800 * GBIT, "GB300 NVL72 tray: 4 GPUs, 4 ConnectX-8 800 Gb/s (NVIDIA)",
-      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 15000 * T },
+      { 2 * 480 * GB, 2 * 512 * G, 2, 0, 0, 0, 2 * 72, 4, 0 }, 15000 * T, RACK },
     { "l4", "L4 24GB", 23034 * MiB, 300 * G,
       30.3 * T, 60 * T, 121 * T, 121 * T, 242.5 * T, 58, 0, 31 * G, 89,
       "NVIDIA L4 datasheet; nvidia-smi 23034MiB, torch 22.03 GiB",
@@ -165,13 +170,86 @@ static const struct gpu table[] = {
       "AMD MI250X datasheet, halved; rocm-smi 68702699520 B, torch 63.98 GiB",
       5 * MiB, CTX_AMD,
       8, 4, 200 * GBIT, "Frontier: 8 GCDs, 4 Slingshot-11 200 Gb/s (OLCF user guide)",
-      { 512 * GiB, 205 * G, 1, 2 * 1920 * GB, 0, 0, 64, 8, 0 }, 0 },   /* OLCF user guide */
+      { 512 * GiB, 205 * G, 1, 2 * 1920 * GB, 0, 0, 64, 8, 0 }, 0, 0 },   /* OLCF user guide */
     /* link: seven xGMI links of 64 GB/s together, one to each other GPU of the node. */
     { "mi300x", "MI300X OAM 192GB", 196592 * MiB, 5300 * G,
       163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
       "AMD MI300X datasheet; rocm-smi 206141652992 B, torch 191.98 GiB",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5", HOST_UNKNOWN, 0 },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5 (1850 GiB)",
+      { 1850 * GiB, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0 },
+    /* The export version of H100: NVLink cut to 400 GB/s. */
+    { "h800", "H800 SXM5 80GB", 81559 * MiB, 3350 * G,
+      67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 200 * G, 63 * G, 90,
+      "NVIDIA H800 datasheet as reported in the press (H100 with 400 GB/s NVLink); memory and reserve as H100",
+      551 * MiB, CTX_HOPPER, DGX_H100 },
+    { "t4", "T4 16GB", 15360 * MiB, 320 * G,
+      8.1 * T, 0, 65 * T, 0, 0, 40, 0, 16 * G, 75,
+      "NVIDIA T4 datasheet; nvidia-smi 15360MiB, torch 14.75 GiB",
+      256 * MiB, CTX_VOLTA, ONE_100 },
+    { "a10", "A10 24GB", 23028 * MiB, 600 * G,
+      31.2 * T, 62.5 * T, 125 * T, 125 * T, 0, 72, 0, 31 * G, 86,
+      "NVIDIA A10 datasheet; nvidia-smi 23028MiB, torch 22.06 GiB",
+      438 * MiB, CTX_AMPERE, ONE_100 },
+    { "a40", "A40 48GB", 46068 * MiB, 696 * G,
+      37.4 * T, 74.8 * T, 149.7 * T, 149.7 * T, 0, 84, 0, 31 * G, 86,
+      "NVIDIA A40 datasheet; nvidia-smi 46068MiB, torch 44.35 GiB; its bridge joins pairs only",
+      654 * MiB, CTX_AMPERE, ONE_100 },
+    { "a6000", "RTX A6000 48GB", 49140 * MiB, 768 * G,
+      38.7 * T, 77.4 * T, 154.8 * T, 154.8 * T, 0, 84, 0, 31 * G, 86,
+      "NVIDIA RTX A6000 datasheet; nvidia-smi 49140MiB, torch 47.54 GiB; its bridge joins pairs only",
+      459 * MiB, CTX_AMPERE, ONE_100 },
+    { "l40", "L40 48GB", 46068 * MiB, 864 * G,
+      90.5 * T, 90.5 * T, 181 * T, 181 * T, 362 * T, 142, 0, 31 * G, 89,
+      "NVIDIA L40 datasheet; nvidia-smi 46068MiB, reserve as L40S",
+      613 * MiB, CTX_ADA, ONE_100 },
+    { "rtx6000-ada", "RTX 6000 Ada 48GB", 49140 * MiB, 960 * G,
+      91.1 * T, 182.1 * T, 364.2 * T, 364.2 * T, 728.5 * T, 142, 0, 31 * G, 89,
+      "NVIDIA RTX 6000 Ada datasheet; nvidia-smi 49140MiB, torch 47.50 GiB",
+      500 * MiB, CTX_ADA, ONE_100 },
+    { "rtx-pro-6000", "RTX PRO 6000 Blackwell 96GB", 97887 * MiB, 1792 * G,
+      125 * T, 251.9 * T, 503.8 * T, 503.8 * T, 1007.6 * T, 188, 0, 63 * G, 120,
+      "NVIDIA RTX PRO 6000 Blackwell Workstation datasheet and RTX Blackwell PRO whitepaper; nvidia-smi 97887MiB, torch 94.97 GiB",
+      638 * MiB, CTX_BLACKWELL, ONE_100 },
+    /* Turing: products of 16-bit numbers with sums in fp32, at half rate on GeForce. */
+    { "titan-rtx", "TITAN RTX 24GB", 24220 * MiB, 672 * G,
+      16.3 * T, 0, 130.5 * T, 0, 0, 72, 0, 16 * G, 75,
+      "NVIDIA Turing whitepaper; nvidia-smi 24220MiB, reserve as RTX 3090; its bridge joins pairs only",
+      328 * MiB, CTX_VOLTA, ONE_100 },
+    { "rtx2080ti", "GeForce RTX 2080 Ti", 11019 * MiB, 616 * G,
+      13.4 * T, 0, 53.8 * T, 0, 0, 68, 0, 16 * G, 75,
+      "NVIDIA Turing whitepaper; nvidia-smi 11019MiB, torch 10.76 GiB",
+      1 * MiB, CTX_VOLTA, ONE_100 },
+    { "rtx3080", "GeForce RTX 3080", 10240 * MiB, 760 * G,
+      29.8 * T, 29.8 * T, 59.5 * T, 59.5 * T, 0, 68, 0, 31 * G, 86,
+      "NVIDIA GA102 whitepaper; nvidia-smi 10240MiB, reserve as RTX 3090",
+      328 * MiB, CTX_AMPERE, ONE_100 },
+    { "rtx3090ti", "GeForce RTX 3090 Ti", 24564 * MiB, 1008 * G,
+      40 * T, 40 * T, 80 * T, 80 * T, 0, 84, 0, 31 * G, 86,
+      "NVIDIA GeForce RTX 3090 Ti specifications, tensor rates as GA102's by clock and units; nvidia-smi 24564MiB, reserve as RTX 3090",
+      328 * MiB, CTX_AMPERE, ONE_100 },
+    { "rtx4080", "GeForce RTX 4080", 16376 * MiB, 716.8 * G,
+      48.7 * T, 48.7 * T, 97.5 * T, 97.5 * T, 194.9 * T, 76, 0, 31 * G, 89,
+      "NVIDIA Ada whitepaper; nvidia-smi 16376MiB, reserve as RTX 4090",
+      357 * MiB, CTX_ADA, ONE_100 },
+    { "rtx5080", "GeForce RTX 5080", 16303 * MiB, 960 * G,
+      56.3 * T, 56.3 * T, 112.6 * T, 112.6 * T, 225.1 * T, 84, 0, 63 * G, 120,
+      "NVIDIA RTX Blackwell whitepaper; nvidia-smi 16303MiB, reserve as RTX 5090",
+      485 * MiB, CTX_BLACKWELL, ONE_100 },
+    { "rtx5090", "GeForce RTX 5090", 32607 * MiB, 1792 * G,
+      104.8 * T, 104.8 * T, 209.5 * T, 209.5 * T, 419 * T, 170, 0, 63 * G, 120,
+      "NVIDIA RTX Blackwell whitepaper; nvidia-smi 32607MiB, torch 31.37 GiB",
+      485 * MiB, CTX_BLACKWELL, ONE_100 },
+    { "mi325x", "MI325X OAM 256GB", 256 * GB / MiB * MiB, 6000 * G,
+      163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
+      "AMD MI325X datasheet; memory as the datasheet has it, reserve as MI300X",
+      5 * MiB, CTX_AMD,
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 0, 0 },
+    { "mi355x", "MI355X OAM 288GB", 288 * GB / MiB * MiB, 8000 * G,
+      157.3 * T, 0, 2516.6 * T, 2516.6 * T, 5033.2 * T, 256, 537.6 * G, 63 * G, 0,
+      "AMD MI355X datasheet; memory as the datasheet has it, reserve as MI300X",
+      5 * MiB, CTX_AMD,
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as MI300X's reference node", HOST_UNKNOWN, 10066.3 * T, 0 },
 };
 
 #define NGPU ((int)(sizeof table / sizeof table[0]))
@@ -192,6 +270,14 @@ static const struct { const char *alias, *name; } aliases[] = {
     { "l4-24gb", "l4" }, { "l40s-48gb", "l40s" }, { "a10g-24gb", "a10g" },
     { "3090", "rtx3090" }, { "rtx-3090", "rtx3090" }, { "rtx3090-24gb", "rtx3090" },
     { "4090", "rtx4090" }, { "rtx-4090", "rtx4090" }, { "rtx4090-24gb", "rtx4090" },
+    { "h800-sxm", "h800" }, { "h800-80gb", "h800" }, { "a10-24gb", "a10" }, { "a40-48gb", "a40" }, { "t4-16gb", "t4" }, { "l40-48gb", "l40" },
+    { "rtx-a6000", "a6000" }, { "rtxa6000", "a6000" }, { "a6000-48gb", "a6000" }, { "rtx6000ada", "rtx6000-ada" }, { "6000-ada", "rtx6000-ada" },
+    { "rtx-6000-ada", "rtx6000-ada" }, { "a6000-ada", "rtx6000-ada" }, { "pro6000", "rtx-pro-6000" }, { "rtxpro6000", "rtx-pro-6000" },
+    { "rtx-pro6000", "rtx-pro-6000" }, { "rtx6000-pro", "rtx-pro-6000" }, { "titanrtx", "titan-rtx" },
+    { "2080ti", "rtx2080ti" }, { "rtx-2080ti", "rtx2080ti" }, { "rtx-2080-ti", "rtx2080ti" }, { "3080", "rtx3080" }, { "rtx-3080", "rtx3080" },
+    { "3090ti", "rtx3090ti" }, { "rtx-3090ti", "rtx3090ti" }, { "rtx-3090-ti", "rtx3090ti" }, { "4080", "rtx4080" }, { "rtx-4080", "rtx4080" },
+    { "5080", "rtx5080" }, { "rtx-5080", "rtx5080" }, { "5090", "rtx5090" }, { "rtx-5090", "rtx5090" }, { "rtx5090-32gb", "rtx5090" },
+    { "mi325x-256gb", "mi325x" }, { "mi355x-288gb", "mi355x" },
     { "mi250x-gcd", "mi250x" }, { "mi250x-64gb", "mi250x" }, { "mi300x-192gb", "mi300x" },
 };
 

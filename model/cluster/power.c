@@ -30,6 +30,23 @@ static const struct { const char *name; double watts; const char *source; } tabl
     { "rtx4090",        450,  "NVIDIA GeForce RTX 4090 specifications" },
     { "mi250x",         280,  "AMD MI250X datasheet: 560 W peak for a module of two GCDs; half of it" },
     { "mi300x",         750,  "AMD MI300X datasheet" },
+    { "h800",           700,  "as H100" },
+    { "t4",             70,   "NVIDIA T4 datasheet" },
+    { "a10",            150,  "NVIDIA A10 datasheet" },
+    { "a40",            300,  "NVIDIA A40 datasheet" },
+    { "a6000",          300,  "NVIDIA RTX A6000 datasheet" },
+    { "l40",            300,  "NVIDIA L40 datasheet" },
+    { "rtx6000-ada",    300,  "NVIDIA RTX 6000 Ada datasheet" },
+    { "rtx-pro-6000",   600,  "NVIDIA RTX PRO 6000 Blackwell Workstation datasheet" },
+    { "titan-rtx",      280,  "NVIDIA TITAN RTX specifications" },
+    { "rtx2080ti",      250,  "NVIDIA GeForce RTX 2080 Ti specifications" },
+    { "rtx3080",        320,  "NVIDIA GeForce RTX 3080 specifications" },
+    { "rtx3090ti",      450,  "NVIDIA GeForce RTX 3090 Ti specifications" },
+    { "rtx4080",        320,  "NVIDIA GeForce RTX 4080 specifications" },
+    { "rtx5080",        360,  "NVIDIA GeForce RTX 5080 specifications" },
+    { "rtx5090",        575,  "NVIDIA GeForce RTX 5090 specifications" },
+    { "mi325x",         1000, "AMD MI325X datasheet" },
+    { "mi355x",         1400, "AMD MI355X datasheet" },
 };
 
 /* NVIDIA GB200 NVL72 datasheet: "configurable up to 1,200 W" a GPU.  Of GH200's 1000 W no share is stated. */

@@ -216,7 +216,7 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
 /* The knobs of the plan's object "fsdp". */
 static int read_fsdp_knobs(const struct import *in, const json_t *fsdp)
 {
-    uint32_t cell = knob_cell(in->p);
+    uint64_t cell = knob_cell(in->p);
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
@@ -241,35 +241,73 @@ static int read_fsdp1(const struct import *in, const json_t *fsdp)
     return 0;
 }
 
-/* dp_replicate and dp_shard of FSDP2's device mesh; everything else in the
- * section is another kind of parallelism. */
-static int read_mesh(const struct import *in, const json_t *mesh)
-{
-    static const char *const sizes[] = { "parallelism_config_tp_size", "parallelism_config_cp_size",
-                                         "parallelism_config_sp_size", NULL };
-    int64_t replicate = 1, shard = 1, other = 1;
+/* parallelism_config's sizes: ParallelismConfig's mesh is (dp_replicate, dp_shard, cp, sp, tp). */
+struct mesh_sizes { int64_t replicate, shard, tensor, context, ulysses; };
 
-    if (!json_object_size(mesh))
-        return 0;
-    for (int i = 0; sizes[i]; i++) {
-        if (get_count(in, mesh, sizes[i], &other) < 0)
-            return -1;
-        if (other > 1)
-            return fail("%s: %s: only data parallelism is supported yet", in->where, sizes[i]);
-    }
-    if (get_count(in, mesh, "parallelism_config_dp_replicate_size", &replicate) < 0
-        || get_count(in, mesh, "parallelism_config_dp_shard_size", &shard) < 0)
+static int read_sizes(const struct import *in, const json_t *mesh, struct mesh_sizes *s)
+{
+    *s = (struct mesh_sizes){ 1, 1, 1, 1, 1 };
+    if (get_count(in, mesh, "parallelism_config_dp_replicate_size", &s->replicate) < 0
+        || get_count(in, mesh, "parallelism_config_dp_shard_size", &s->shard) < 0
+        || get_count(in, mesh, "parallelism_config_tp_size", &s->tensor) < 0
+        || get_count(in, mesh, "parallelism_config_cp_size", &s->context) < 0
+        || get_count(in, mesh, "parallelism_config_sp_size", &s->ulysses) < 0)
         return -1;
-    if (replicate > in->p->cluster.world_size || shard != in->p->cluster.world_size / replicate
-        || in->p->cluster.world_size % replicate)
-        return fail("%s: parallelism_config_dp_shard_size: %" PRId64 " * %" PRId64
-                    " replicas is not the world size %" PRId64, in->where, shard, replicate,
+    if (s->replicate * s->shard > in->p->cluster.world_size || s->tensor * s->context * s->ulysses > in->p->cluster.world_size
+        || s->replicate * s->shard * s->tensor * s->context * s->ulysses != in->p->cluster.world_size)
+        return fail("%s: parallelism_config: dp_replicate %" PRId64 " x dp_shard %" PRId64 " x cp %" PRId64 " x sp %" PRId64 " x tp %" PRId64
+                    " are not the cluster's %" PRId64 " GPUs", in->where, s->replicate, s->shard, s->context, s->ulysses, s->tensor,
                     in->p->cluster.world_size);
-    in->p->shard_group = shard;
     return 0;
 }
 
-static int read_fsdp2(const struct import *in, const json_t *config, const json_t *fsdp)
+/* Of FSDP2: shards lie over dp_shard and cp; tp is transformers' tp_plan, columns and rows without sequence parallelism. */
+static int read_mesh(const struct import *in, const json_t *mesh)
+{
+    static const char *const methods[] = { "allgather", "alltoall" };
+    const char *method = json_string_value(json_object_get(mesh, "parallelism_config_cp_comm_strategy"));
+    struct parallel_options *of = &in->p->parallel;
+    struct mesh_sizes s;
+
+    if (!json_object_size(mesh))
+        return 0;
+    if (read_sizes(in, mesh, &s) < 0)
+        return -1;
+    if (s.ulysses > 1)
+        return fail("%s: parallelism_config_sp_size: Ulysses is DeepSpeed's: distributed_type DEEPSPEED has it", in->where);
+    if (method && strcmp(method, methods[0]) && strcmp(method, methods[1]))
+        return fail("%s: parallelism_config_cp_comm_strategy: expected allgather or alltoall", in->where);
+    of->tensor = s.tensor;
+    of->context = s.context;
+    knob_follow(in->p, NULL, NULL);
+    of->context_method = method && !strcmp(method, methods[1]) ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+    if (s.tensor > 1) {
+        of->sequence = of->loss_parallel = false;
+        notes_add(in->notes, "parallelism_config_tp_size: planned as column and row cuts without sequence parallelism, logits gathered");
+    }
+    in->p->shard_group = s.shard * s.context;
+    knob_reset_idle(in->p);
+    return 0;
+}
+
+/* Under other distributed types: DeepSpeed has Ulysses, the others no mesh. */
+static int read_other_mesh(const struct import *in, const json_t *mesh)
+{
+    struct mesh_sizes s;
+
+    if (!json_object_size(mesh) || read_sizes(in, mesh, &s) < 0)
+        return json_object_size(mesh) ? -1 : 0;
+    if (s.tensor > 1 || s.context > 1 || (s.ulysses > 1 && in->p->dialect != DIALECT_DEEPSPEED))
+        return fail("%s: parallelism_config: accelerate has %s under FSDP with fsdp_version 2 alone", in->where,
+                    s.tensor > 1 ? "tp_size" : s.context > 1 ? "cp_size" : "sp_size (or DEEPSPEED)");
+    if (s.ulysses > 1) {
+        in->p->parallel.context = s.ulysses;
+        knob_follow(in->p, NULL, NULL);
+    }
+    return 0;
+}
+
+static int read_fsdp2(const struct import *in, const json_t *fsdp)
 {
     bool reshard = true, prefetch = false;
 
@@ -282,7 +320,7 @@ static int read_fsdp2(const struct import *in, const json_t *config, const json_
     in->p->fsdp.reshard_after_forward = reshard ? -1 : 0;
     notes_add(in->notes, "accelerate wraps embedding and final norm with head on their own; the plan "
               "counts them in the root, which is kept gathered");
-    return read_mesh(in, json_object_get(config, "parallelism_config"));
+    return 0;
 }
 
 static int read_fsdp(const struct import *in, const json_t *config, enum dtype t)
@@ -295,10 +333,12 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
     if (version > 2)
         return fail("%s: fsdp_version: expected 1 or 2", in->where);
     plan_defaults(in->p, STRAT_FSDP, version == 2 ? DIALECT_TORCH : DIALECT_TORCH_FSDP1, t);
+    if (version == 2 && read_mesh(in, json_object_get(config, "parallelism_config")) < 0)
+        return -1;
     in->p->reduce_dtype = t;        /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
     if (check_keys(in, fsdp, "fsdp_config", fsdp_known, nothing, "") < 0
         || read_wrap(in, fsdp) < 0 || read_checkpointing(in, fsdp, version == 2) < 0
-        || (version == 2 ? read_fsdp2(in, config, fsdp) : read_fsdp1(in, fsdp)) < 0)
+        || (version == 2 ? read_fsdp2(in, fsdp) : read_fsdp1(in, fsdp)) < 0)
         return -1;
     set_batch(in, micro, steps);
     return 0;
@@ -402,6 +442,11 @@ static json_t *plugin_config(const struct import *in, const json_t *section)
     return config;
 }
 
+static bool flag_off(const json_t *v)
+{
+    return json_is_false(v) || (json_is_string(v) && !strcasecmp(json_string_value(v), "false"));
+}
+
 static int read_deepspeed(const struct import *in, const json_t *config, enum dtype t)
 {
     static const char *const section_of[] = { [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
@@ -421,6 +466,11 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
         json_object_set_new(ds, section_of[t], json_pack("{s:b}", "enabled", 1));
     rc = ds_config_read(ds, in->where, in->p, in->notes);
     json_decref(ds);
+    if (rc == 0 && in->p->strategy == STRAT_ZERO3) {
+        in->p->ds.zero_init = true;     /* set_deepspeed_weakref(): from_pretrained() shards as it loads, whatever the flag says */
+        if (flag_off(json_object_get(section, "zero3_init_flag")))
+            notes_add(in->notes, "zero3_init_flag false has no effect on transformers' models, which accelerate 1.15 builds under zero.Init all the same");
+    }
     return rc;
 }
 
@@ -512,6 +562,8 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         return fail("%s: distributed_type: \"%s\" is not supported; FSDP, DEEPSPEED, MULTI_GPU and "
                     "NO are", where, type ? type : "(missing)");
     }
+    if (rc == 0 && !(p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH))
+        rc = read_other_mesh(&in, json_object_get(config, "parallelism_config"));
     if (rc < 0 || read_compile(&in, config) < 0)
         return -1;
     if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params && training_is_lora(&p->train))

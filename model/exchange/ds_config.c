@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/ds_names.h"
 #include "model/exchange/ds_optimizer.h"
 #include "model/exchange/ds_removed.h"
 #include "model/plan/knob.h"
@@ -202,8 +203,8 @@ static int fill_hidden(const struct import *in, const char *name)
     int64_t h = in->p->model.hidden, v;
 
     if (!any->ds_auto)
-        return fail("%s: zero_optimization.%s: \"auto\" is not known for this key", in->where, name);
-    if (!k)
+        notes_add(in->notes, "zero_optimization.%s is \"auto\", which is not filled in for this key: DeepSpeed's default", name);
+    if (!any->ds_auto || !k)
         return 0;
     v = k->ds_auto(h);
     knob_set(in->p, k, (double)v);
@@ -636,7 +637,7 @@ static int read_version(const struct import *in, const json_t *config)
     return v ? set(in, "dpx", "framework_version", v) : 0;
 }
 
-int ds_config_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+static int read_aliased(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     struct import in = { where, p, notes };
     int64_t micro = p->micro_batch, steps = p->accumulation;
@@ -644,13 +645,15 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
     json_t *v;
     enum dtype t = DT_FP32;
 
-    if (!json_is_object(config))
-        return fail("%s: a DeepSpeed config is a JSON object", where);
     p->dialect = DIALECT_DEEPSPEED;
     if (read_stage(config, where, &p->strategy) < 0 || read_precision(&in, config, &t) < 0
         || read_version(&in, config) < 0 || ds_removed_check(config, where, p) < 0)
         return -1;
     plan_defaults(p, p->strategy, DIALECT_DEEPSPEED, t);
+    if (p->strategy == STRAT_ZERO3 && ds_names_has_auto(config)) {
+        p->ds.zero_init = true;
+        notes_add(notes, "\"auto\" is filled in by transformers or accelerate, under which from_pretrained() works under zero.Init");
+    }
     if (is_auto(json_object_get(config, "gradient_clipping"))) {
         p->clip = 1;            /* TrainingArguments.max_grad_norm */
         notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");
@@ -665,6 +668,20 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         return -1;
     plan_resolve(p);
     return plan_check(p, where);
+}
+
+int ds_config_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    json_t *aliased;
+    int rc;
+
+    if (!json_is_object(config))
+        return fail("%s: a DeepSpeed config is a JSON object", where);
+    if (!(aliased = ds_names_aliased(config, where, notes)))
+        return -1;
+    rc = read_aliased(aliased, where, p, notes);
+    json_decref(aliased);
+    return rc;
 }
 
 int ds_config_import(const json_t *config, const char *where, struct plan *p)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/ds_optimizer.h"
 #include "model/plan/knob.h"
 #include "model/plan/native_experts.h"
 
@@ -95,7 +96,7 @@ json_t *ds_config_export(const struct plan *p)
     doc = json_object();
     put(doc, "", "train_batch_size", json_integer(plan_global_batch(p)));
     export_rows(p, true, doc);
-    put(doc, "optimizer", "type", json_string(p->optimizer == OPTIMIZER_MUON ? "Muon" : "AdamW"));
+    json_object_set_new(doc, "optimizer", ds_optimizer_write(p));
     put(doc, "bf16", "enabled", json_boolean(p->precision == DT_BF16));
     put(doc, "fp16", "enabled", json_boolean(p->precision == DT_FP16));
     put(doc, "zero_optimization", "stage", json_integer(stage_of[p->strategy]));

@@ -22,6 +22,36 @@ static int read_muon(const json_t *params, const char *where, struct plan *p)
     return 0;
 }
 
+/* get_optimizer_configuration(), engine.py: FusedAdam, or with torch_adam PyTorch's; its foreach is on the GPU by default. */
+static int read_form(const json_t *params, const char *where, struct plan *p)
+{
+    const json_t *torch = json_object_get(params, "torch_adam"), *foreach = json_object_get(params, "foreach");
+
+    if (torch && !json_is_boolean(torch))
+        return fail("%s: optimizer.params.torch_adam: expected true or false", where);
+    if (foreach && !json_is_boolean(foreach) && !json_is_null(foreach))
+        return fail("%s: optimizer.params.foreach: expected true, false or null", where);
+    if (json_is_true(torch))
+        p->optimizer_form = json_is_false(foreach) ? OPTIMIZER_LOOP : OPTIMIZER_FOREACH;
+    return 0;
+}
+
+json_t *ds_optimizer_write(const struct plan *p)
+{
+    bool torch = p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form != OPTIMIZER_FUSED;
+    json_t *params = json_pack("{s:s, s:s}", "lr", "auto", "weight_decay", "auto");
+
+    if (p->optimizer == OPTIMIZER_ADAMW) {
+        json_object_set_new(params, "betas", json_string("auto"));
+        json_object_set_new(params, "eps", json_string("auto"));
+    }
+    if (torch)
+        json_object_set_new(params, "torch_adam", json_true());
+    if (torch && p->optimizer_form == OPTIMIZER_LOOP)
+        json_object_set_new(params, "foreach", json_false());
+    return json_pack("{s:s, s:o}", "type", p->optimizer == OPTIMIZER_MUON ? "Muon" : "AdamW", "params", params);
+}
+
 /* DeepSpeed's Adam is AdamW too by default (adam_w_mode) and has the same state. */
 int ds_optimizer_read(const json_t *j, const char *where, struct plan *p)
 {
@@ -30,7 +60,7 @@ int ds_optimizer_read(const json_t *j, const char *where, struct plan *p)
 
     if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
                         || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
-        return 0;
+        return read_form(json_object_get(j, "params"), where, p);
     if (s && !strcasecmp(s, "muon"))
         return read_muon(json_object_get(j, "params"), where, p);
     if (s && knob_lacks("", "optimizer", s))

@@ -95,6 +95,9 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
             "%lld,\n# gradient clipping %g, loss %s, optimizer %s, %s.\n", (long long)p->seq, (long long)p->micro_batch,
             (long long)p->accumulation, p->clip, knob_words("loss")[p->loss], knob_words("optimizer")[p->optimizer],
             knob_words("optimizer_form")[p->optimizer_form]);
+    if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
+        fprintf(to, "# Liger-Kernel:%s%s%s.\n", p->liger.rope ? " rope" : "", p->liger.rms_norm ? " rms_norm" : "",
+                p->liger.glu_activation ? " glu_activation" : "");
     if (p->accumulation > 1 && p->dialect != DIALECT_DEEPSPEED)
         fprintf(to, "# GradientAccumulationPlugin(num_steps=%lld, sync_each_batch=%s).\n",
                 (long long)p->accumulation, p->sync_every_micro_step ? "True" : "False");
@@ -130,6 +133,43 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
                  : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp and megatron are",
                 target);
+}
+
+/* The only word that the tool has for a key; -1: it has several, or none. */
+static int only_word(const struct knob *k, const struct knob_name *n)
+{
+    int found = -1;
+
+    for (int w = 0; k->type == KNOB_WORD && n->words && k->words[w] && n->words[w]; w++) {
+        if (n->words[w][0] && found >= 0)
+            return -1;
+        if (n->words[w][0])
+            found = w;
+    }
+    return found;
+}
+
+void export_settle(struct plan *p, const char *target)
+{
+    bool accelerate = !strcmp(target, "accelerate");
+    size_t tool = accelerate ? KNOB_ACCELERATE : KNOB_TITAN;
+    const struct knob *k;
+
+    if (!accelerate && strcmp(target, "torchtitan"))
+        return;                         /* the others have a word for each value */
+    for (int i = 0; (k = knob_at(i)); i++) {
+        const struct knob_name *n = knob_name_in(k, tool);
+        bool chosen = k->turn > 0 || !strcmp(k->name, "optimizer") || !strcmp(k->name, "precision");
+        if (chosen || !n->lacks || !knob_concerns(k, n, knob_cell(p)) || knob_sayable(p, k, n))
+            continue;
+        if (!n->section)
+            knob_set(p, k, n->only);
+        else if (only_word(k, n) >= 0)
+            knob_set(p, k, only_word(k, n));
+    }
+    if (accelerate && p->strategy == STRAT_FSDP)
+        p->reduce_dtype = p->precision;     /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
+    plan_resolve(p);
 }
 
 bool export_can(const struct plan *p, const char *target)

@@ -25,6 +25,10 @@ extern const char *const export_targets[];
 /* Can the target say all of the plan?  Reports nothing. */
 bool export_can(const struct plan *p, const char *target);
 
+/* Sets what the target leaves no choice of, where a plan has its framework's default: what the tool reduces gradients in, no dropout where
+ * its models have none.  Keys that are given to a search, or that it varies, stay. */
+void export_settle(struct plan *p, const char *target);
+
 int export_torchtitan(const struct plan *p, FILE *to);
 int export_torch(const struct plan *p, FILE *to);
 

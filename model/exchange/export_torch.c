@@ -278,6 +278,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("deterministic", "PyTorch has no such reduction");
     if (p->loss != LOSS_FP32)
         return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
+    if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
+        return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
     if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
         return refuse("recompute", "transformers recomputes whole blocks, all or none");
     if (blocks_path(&p->model, blocks, sizeof blocks) < 0)

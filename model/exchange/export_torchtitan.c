@@ -124,12 +124,12 @@ static int64_t layers_per_stage(const struct plan *p)
     return (all + each - 1) / each == stages ? each : -1;
 }
 
-/* Its local batch is a pipeline's whole step, which it cuts into micro-batches. */
+/* Its local batch is a pipeline's whole step, which it cuts into micro-batches of so many samples. */
 static void print_pipeline(const struct plan *p, FILE *to)
 {
     if (p->parallel.pipeline == 1)
         return;
-    fprintf(to, "--parallelism.num-pp-microbatches %" PRId64 "\n", p->accumulation);
+    fprintf(to, "--parallelism.pipeline-parallel-microbatch-size %" PRId64 "\n", p->micro_batch);
     if (layers_per_stage(p) > 0)
         fprintf(to, "--parallelism.pipeline-parallel-layers-per-stage %" PRId64 "\n", layers_per_stage(p));
 }
@@ -187,6 +187,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
     print_pipeline(p, to);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));
     fprintf(to, "--training.dtype float32\n");
+    /* else 0.3.0 captures forward and backward, which plans do not have; with a pipeline it stops (trainer.py, _validate_cuda_graphs()) */
+    fprintf(to, "--training.disable-cuda-graphs\n");
     fprintf(to, "--parallelism.data-parallel-replicate-degree %" PRId64 "\n",
             plan_data_ranks(p) / p->shard_group);
     /* some configs of the registry switch it on */

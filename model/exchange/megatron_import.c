@@ -22,6 +22,8 @@ int import_integer(const struct import *in, const char *name, int64_t usual, int
     *out = usual;
     if (!v)
         return 0;
+    if (json_is_string(v) && json_string_value(v)[0] == '$')
+        return fail("%s: %s: %s is a shell's variable that the script does not set: give its value", in->where, name, json_string_value(v));
     if (!json_is_integer(v) || json_integer_value(v) < 1)
         return fail("%s: %s: expected a number from 1 on", in->where, name);
     *out = json_integer_value(v);

@@ -15,8 +15,13 @@
 /* p.model and p.cluster are set and kept; p.seq, if not 0, must be the config's own.  0, or -1 with the option reported. */
 int megatron_import(const json_t *options, const char *where, struct plan *p);
 
-/* The options of a file by name ("tensor_model_parallel_size"); one without a value is true.  New reference, or NULL reported. */
-json_t *megatron_import_file(const char *path);
+/* The options by name ("tensor_model_parallel_size") of a command's words (a list; its first may be the program), or of a document (`words` NULL);
+ * one without a value is true.  New reference, or NULL reported. */
+json_t *megatron_options(const json_t *words, const json_t *doc, const char *where);
+
+/* The model that the options describe, as a config.json (new reference): blocks of Llama, Qwen2, Qwen3, Mixtral, Qwen3-MoE or GPT-2.  NULL
+ * reported: they describe none of these, or leave its vocabulary open. */
+json_t *megatron_config(const json_t *options, const char *where);
 
 /* The plan's options, a line each.  0, or -1 with what the command line has no word for. */
 int megatron_export(const struct plan *p, FILE *to);

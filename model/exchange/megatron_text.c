@@ -3,12 +3,11 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/input.h"
-#include "base/yaml.h"
 #include "model/exchange/megatron_sections.h"
 
 /* "--micro-batch-size" is micro_batch_size. */
@@ -49,53 +48,19 @@ static void give(json_t *to, const char *name, const char *text)
     json_array_append_new(before, value_of(text));
 }
 
-/* Quotes around a word, or what is left of them around several, do not belong to it. */
-static char *unquoted(char *word)
-{
-    word += strspn(word, "\"'");
-    size_t n = strlen(word);
-    while (n > 0 && strchr("\"'", word[n - 1]))
-        word[--n] = '\0';
-    return word;
-}
-
-/* The next word, blanks, line continuations and comments skipped; NULL: none. */
-static char *next_word(char **at)
-{
-    char *s = *at, *word;
-
-    for (;;) {
-        s += strspn(s, " \t\r\n");
-        if (*s == '\\' && (s[1] == '\n' || s[1] == '\r'))
-            s++;
-        else if (*s == '#')
-            s += strcspn(s, "\n");
-        else
-            break;
-    }
-    if (!*s)
-        return NULL;
-    word = s;
-    s += strcspn(s, " \t\r\n");
-    *at = *s ? s + 1 : s;
-    *s = '\0';
-    return word;
-}
-
-static json_t *command_line(char *text, const char *where)
+static json_t *command_line(const json_t *words, const char *where)
 {
     json_t *out = json_object();
-    char *script = strstr(text, ".py"), name[96] = "", *word, *equal;
+    char name[96] = "";
 
-    if (script)
-        text = script + 3;
-    while ((word = next_word(&text))) {
-        if (strstr(word, "=(") || strstr(word, "[@]") || strstr(word, "[*]") || strstr(word, "ARGS")) {
-            fail("%s: \"%s\": options in a shell's variable: write them out, as `echo` prints them", where, unquoted(word));
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i)), *equal;
+        bool list = word[0] == '$' && (strstr(word, "[@]") || strstr(word, "[*]"));
+        if (list || (word[0] == '$' && (!name[0] || !json_is_true(json_object_get(out, name))))) {
+            fail("%s: \"%s\": options in a shell's variable that the script does not set: write them out, as `echo` prints them", where, word);
             json_decref(out);
             return NULL;
         }
-        word = unquoted(word);
         if (!strncmp(word, "--", 2)) {
             equal = strchr(word, '=');
             name_of(word, equal ? (size_t)(equal - word) : strlen(word), name);
@@ -104,7 +69,7 @@ static json_t *command_line(char *text, const char *where)
                 give(out, name, equal + 1);
         } else if (name[0]) {
             give(out, name, word);
-        } else {
+        } else if (i > 0 || !strstr(word, ".py")) {     /* the program itself */
             fail("%s: \"%s\": expected an option such as --tensor-model-parallel-size 8", where, word);
             json_decref(out);
             return NULL;
@@ -124,62 +89,29 @@ static json_t *without_fields(json_t *options, const char *where)
 }
 
 /* Below MODEL_ARGS, or at the top. */
-static json_t *from_yaml(const char *path)
+static json_t *from_doc(const json_t *j, const char *where)
 {
-    json_t *j = yaml_read_file(path), *args = j && json_object_get(j, "MODEL_ARGS") ? json_object_get(j, "MODEL_ARGS") : j, *out, *v;
+    const json_t *args = json_object_get(j, "MODEL_ARGS") ? json_object_get(j, "MODEL_ARGS") : j;
+    json_t *out, *v;
     const char *key;
     char name[96];
 
-    if (!j)
-        return NULL;
-    if (megatron_has_sections(j)) {
-        out = megatron_from_sections(j, path);
-        json_decref(j);
-        return out;
-    }
+    if (megatron_has_sections(j))
+        return megatron_from_sections(j, where);
     if (!json_is_object(args)) {
-        fail("%s: expected options and their values", path);
-        json_decref(j);
+        fail("%s: expected options and their values", where);
         return NULL;
     }
     out = json_object();
-    json_object_foreach(args, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)args, key, v) {
         name_of(key, strlen(key), name);
         if (!json_is_false(v) && !json_is_null(v))
             json_object_set(out, name, v);
     }
-    json_decref(j);
     return out;
 }
 
-static bool ends_with(const char *s, const char *end)
+json_t *megatron_options(const json_t *words, const json_t *doc, const char *where)
 {
-    size_t n = strlen(s), m = strlen(end);
-
-    return n >= m && !strcmp(s + n - m, end);
-}
-
-enum { LARGEST = 1 << 20 };
-
-json_t *megatron_import_file(const char *path)
-{
-    FILE *f;
-    char *text;
-    json_t *out = NULL;
-
-    if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
-        return from_yaml(path);
-    if (!(f = input_open(path)))
-        return NULL;
-    text = calloc(1, LARGEST + 1);
-    size_t n = text ? fread(text, 1, LARGEST, f) : 0;
-    if (!text || ferror(f))
-        fail("%s: cannot be read", path);
-    else if (n == LARGEST || memchr(text, '\0', n))
-        fail("%s: expected a command line of Megatron-LM: text of less than a MiB", path);
-    else
-        out = without_fields(command_line(text, path), path);
-    free(text);
-    fclose(f);
-    return out;
+    return words ? without_fields(command_line(words, where), where) : from_doc(doc, where);
 }

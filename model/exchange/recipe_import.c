@@ -14,54 +14,36 @@
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/recipe_liger.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 #include "model/plan/train_check.h"
 
-struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; enum recipe_form form; };
+struct import {
+    const json_t    *config;
+    const char      *where;
+    struct plan     *p;
+    struct notes    *notes;
+    enum recipe_form form;
+    bool             ds_optimizer;      /* DeepSpeed's file has an optimizer */
+};
 
 /* ---- forms ---- */
 
-enum recipe_form recipe_form(const json_t *config)
-{
-    if (json_is_object(json_object_get(config, "training")) || json_is_object(json_object_get(config, "parallelism")))
-        return RECIPE_TITAN;
-    if (json_object_get(config, "base_model"))
-        return RECIPE_AXOLOTL;
-    if (json_object_get(config, "model_name_or_path") || json_object_get(config, "finetuning_type"))
-        return RECIPE_FACTORY;
-    return RECIPE_TRANSFORMERS;
-}
-
-const char *recipe_form_name(enum recipe_form form)
-{
-    static const char *const names[NRECIPE] = { "transformers", "LLaMA-Factory", "axolotl", "torchtitan" };
-
-    return names[form];
-}
-
 const char *recipe_model(const json_t *config)
 {
-    enum recipe_form form = recipe_form(config);
+    int form = recipe_form(config);
 
     if (form == RECIPE_TITAN)
         return titan_model(config);
-    return recipe_key(form, SAYS_MODEL) ? json_string_value(json_object_get(config, recipe_key(form, SAYS_MODEL))) : NULL;
-}
-
-/* LLaMA-Factory's second command line (src/llamafactory/v1) has other keys. */
-static bool is_factorys_second(const json_t *config)
-{
-    return json_is_string(json_object_get(config, "model"))
-        && (json_object_get(config, "train_dataset") || json_object_get(config, "dist_config") || json_object_get(config, "kernel_config")
-            || json_object_get(config, "quant_config") || json_object_get(config, "model_class") || json_object_get(config, "export_dir"));
+    return form >= 0 ? json_string_value(json_object_get(config, recipe_key(config, (enum recipe_form)form, SAYS_MODEL))) : NULL;
 }
 
 /* ---- values: scripts take "true" and "2e-4" as well ---- */
 
 static const json_t *value(const struct import *in, enum recipe_word word)
 {
-    const char *key = recipe_key(in->form, word);
+    const char *key = recipe_key(in->config, in->form, word);
     const json_t *v = key ? json_object_get(in->config, key) : NULL;
 
     return json_is_null(v) ? NULL : v;
@@ -69,7 +51,7 @@ static const json_t *value(const struct import *in, enum recipe_word word)
 
 static int expected(const struct import *in, enum recipe_word word, const char *what)
 {
-    return fail("%s: %s: expected %s", in->where, recipe_key(in->form, word), what);
+    return fail("%s: %s: expected %s", in->where, recipe_key(in->config, in->form, word), what);
 }
 
 static int get_bool(const struct import *in, enum recipe_word word, bool *out)
@@ -136,7 +118,7 @@ static int get_names(const struct import *in, enum recipe_word word, char out[TR
 
 static int read_base(const struct import *in, struct training *t)
 {
-    bool four = false, eight = false, twice = true;
+    bool four = false, eight = false, twice = in->form != RECIPE_TRL;   /* TRL's use_bnb_nested_quant is false */
     double bits = 0;
 
     if (get_bool(in, SAYS_4BIT, &four) < 0 || get_bool(in, SAYS_8BIT, &eight) < 0 || get_bool(in, SAYS_DOUBLE, &twice) < 0
@@ -155,6 +137,11 @@ static int read_lora(const struct import *in, struct training *t)
     bool all = false;
 
     strcpy(t->what, "lora");
+    if (in->form == RECIPE_TRL) {               /* TRL's ModelConfig */
+        t->rank = 16;
+        t->alpha = 32;
+        t->dropout = 0.05;
+    }
     if (get_count(in, SAYS_RANK, &t->rank) < 0 || get_number(in, SAYS_ALPHA, 0, &alpha) < 0
         || get_number(in, SAYS_DROPOUT, 0, &t->dropout) < 0 || get_bool(in, SAYS_ALL_LINEAR, &all) < 0
         || get_names(in, SAYS_TARGETS, targets) < 0 || get_names(in, SAYS_SAVED, t->modules_to_save) < 0)
@@ -172,13 +159,19 @@ static int read_training(const struct import *in, bool *adapts)
     const char *kind = get_text(in, SAYS_KIND);
     struct training t = training_default();
 
-    if (!kind && in->form == RECIPE_FACTORY)
+    if (!kind && in->form == RECIPE_FACTORY) {
         kind = "lora";
+        notes_add(in->notes, "finetuning_type is not given: LLaMA-Factory's default is lora");
+    }
     *adapts = kind && (!strcmp(kind, "lora") || !strcmp(kind, "qlora"));
+    if (get_bool(in, SAYS_ADAPTS, adapts) < 0)
+        return -1;
     if (kind && !*adapts && strcmp(kind, "full") && strcmp(kind, "none"))
-        return fail("%s: %s: \"%s\" is not modelled: lora, qlora or full", in->where, recipe_key(in->form, SAYS_KIND), kind);
+        return fail("%s: %s: \"%s\" is not modelled: lora, qlora or full", in->where, recipe_key(in->config, in->form, SAYS_KIND), kind);
     if (*adapts && read_lora(in, &t) < 0)
         return -1;
+    if (!*adapts && in->form == RECIPE_TRL && (read_base(in, &t) < 0 || t.base != BASE_PLAIN))
+        return fail("%s: load_in_%s: packed weights do not train: TRL asks for use_peft beside them", in->where, value(in, SAYS_4BIT) ? "4bit" : "8bit");
     return training_apply(&in->p->model, &t, in->where);
 }
 
@@ -186,27 +179,64 @@ static int read_training(const struct import *in, bool *adapts)
 
 static int read_precision(const struct import *in)
 {
-    bool bf16 = in->form == RECIPE_AXOLOTL, fp16 = false;       /* axolotl's bf16 is auto */
+    bool trl = in->form == RECIPE_TRL, bf16 = in->form == RECIPE_AXOLOTL || trl, fp16 = false;     /* axolotl's bf16 is auto, as TRL's */
 
     if (get_bool(in, SAYS_BF16, &bf16) < 0 || get_bool(in, SAYS_FP16, &fp16) < 0)
         return -1;
+    if (trl && !value(in, SAYS_BF16) && !fp16)
+        notes_add(in->notes, "bf16 is not given: TRL since August 2025 trains in bf16 unless fp16 is set (before: fp32)");
     in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16)) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
     return 0;
+}
+
+/* A number of the recipe that no other form has. */
+static int64_t count_of(const struct import *in, const char *key, int64_t usual)
+{
+    const json_t *v = json_object_get(in->config, key);
+
+    return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= PLAN_MAX_BATCH ? (int64_t)json_integer_value(v) : usual;
+}
+
+/* Tokens of a sample where the recipe says none; 0: only the script knows.  GRPO's is a prompt and its completion. */
+static int64_t usual_seq(const struct import *in)
+{
+    if (in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
+        return count_of(in, "max_prompt_length", 512) + count_of(in, "max_completion_length", 256);
+    return in->form == RECIPE_TRANSFORMERS ? count_of(in, "block_size", count_of(in, "model_max_length", 0)) : in->form == RECIPE_TRL ? 1024 : 2048;
+}
+
+/* Sequences that the model sees of one sample: preference training runs the chosen and the rejected one in a batch (TRL's
+ * concatenated_forward(), LLaMA-Factory's PairwiseDataCollatorWithPadding). */
+static int64_t rows_of_a_sample(const struct import *in)
+{
+    const char *stage = in->form == RECIPE_FACTORY ? json_string_value(json_object_get(in->config, "stage")) : NULL;
+    const char *rl = in->form == RECIPE_AXOLOTL ? json_string_value(json_object_get(in->config, "rl")) : NULL;
+    enum trl_trainer trainer = in->form == RECIPE_TRL ? recipe_trl_trainer(in->config) : TRL_SFT;
+    bool pairs = trainer == TRL_DPO || trainer == TRL_REWARD || (stage && (!strcmp(stage, "dpo") || !strcmp(stage, "rm")))
+              || (rl && (!strcmp(rl, "dpo") || !strcmp(rl, "ipo") || !strcmp(rl, "orpo") || !strcmp(rl, "simpo")));
+
+    if (pairs)
+        notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch: micro-batch 2 x %s",
+                  recipe_key(in->config, in->form, SAYS_BATCH));
+    return pairs ? 2 : 1;
 }
 
 static int read_batch(const struct import *in)
 {
     struct plan *p = in->p;
-    int64_t batch = in->form == RECIPE_AXOLOTL ? 1 : 8, steps = 1, seq = in->form == RECIPE_TRANSFORMERS ? 0 : 2048;
+    int64_t batch = in->form == RECIPE_AXOLOTL ? 1 : 8, steps = 1, seq = usual_seq(in);
 
     if (get_count(in, SAYS_BATCH, &batch) < 0 || get_count(in, SAYS_ACCUMULATION, &steps) < 0)
         return -1;
-    p->micro_batch = p->micro_batch > 0 ? p->micro_batch : batch;
+    p->micro_batch = p->micro_batch > 0 ? p->micro_batch : batch * rows_of_a_sample(in);
     p->accumulation = p->accumulation > 0 ? p->accumulation : steps;
-    if (seq > 0 && get_count(in, SAYS_SEQ, &seq) < 0)
+    if (seq > 0 && p->seq == 0 && get_count(in, SAYS_SEQ, &seq) < 0)
         return -1;
     if (p->seq == 0 && seq == 0)
         return fail("%s: TrainingArguments do not say how long samples are: give --seq", in->where);
+    if (p->seq == 0 && in->form != RECIPE_TRANSFORMERS && !value(in, SAYS_SEQ))
+        notes_add(in->notes, "%s is not given: %s's default is %" PRId64 " tokens", recipe_key(in->config, in->form, SAYS_SEQ),
+                  recipe_form_name(in->form), seq);
     p->seq = p->seq > 0 ? p->seq : seq;
     return 0;
 }
@@ -302,11 +332,14 @@ static json_t *fsdp_document(const struct import *in, const char *words)
     return json_pack("{s:s, s:s, s:o}", "distributed_type", "FSDP", "mixed_precision", mixed, "fsdp_config", to);
 }
 
-static int read_deepspeed(const struct import *in)
+/* TrainingArguments set HfTrainerDeepSpeedConfig before the model is made, so that from_pretrained() works under zero.Init. */
+static int read_deepspeed(struct import *in)
 {
     json_t *ds = section(in, SAYS_DEEPSPEED);
     int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
 
+    in->ds_optimizer = json_object_get(ds, "optimizer") != NULL;
+    in->p->ds.zero_init = rc == 0 && in->p->strategy == STRAT_ZERO3;
     json_decref(ds);
     return rc;
 }
@@ -316,6 +349,20 @@ static int read_fsdp(const struct import *in, const char *words)
     json_t *doc = fsdp_document(in, words);
     int rc = doc ? accelerate_read(doc, in->where, in->p, in->notes) : -1;
 
+    json_decref(doc);
+    return rc;
+}
+
+/* accelerate's config, with the recipe's number format; `narrow` as below. */
+static int read_launch(const struct import *in, const json_t *launch, const char *by, bool narrow)
+{
+    static const char *const words[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
+    json_t *doc = json_deep_copy(launch);
+
+    json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
+    int rc = accelerate_read(doc, by, in->p, in->notes);
+    if (rc == 0 && in->p->strategy == STRAT_DDP && in->p->dialect == DIALECT_TORCH && narrow && in->p->precision != DT_FP32)
+        in->p->ddp.model_dtype = (int)in->p->precision;
     json_decref(doc);
     return rc;
 }
@@ -347,6 +394,27 @@ static int read_ddp(const struct import *in, bool narrow)
 
 /* ---- what all of them have ---- */
 
+/* Whose optimizer steps under DeepSpeed where it is not the Trainer's: that of DeepSpeed's file (integrations/deepspeed.py,
+ * deepspeed_optim_sched()), or on the host DeepSpeedCPUAdam (accelerate's map_pytorch_optim_to_deepspeed()).  NULL: the Trainer's. */
+static const char *instead_of_ours(const struct import *in)
+{
+    const struct plan *p = in->p;
+
+    if (p->dialect != DIALECT_DEEPSPEED)
+        return NULL;
+    if (in->ds_optimizer)
+        return "the optimizer of DeepSpeed's file is taken";
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return "accelerate makes it DeepSpeedCPUAdam";
+    return NULL;
+}
+
+/* The Trainer's AdamW under stage 0 in 16 bits: in FP16_UnfusedOptimizer, for which FP16_Optimizer stands. */
+static bool is_unfused(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->precision != DT_FP32;
+}
+
 static int read_optimizer(const struct import *in)
 {
     static const struct { const char *word, *ours; enum optimizer_form form; } words[] = {
@@ -362,6 +430,19 @@ static int read_optimizer(const struct import *in)
 
     if (value(in, SAYS_OPTIM) && !word)
         return expected(in, SAYS_OPTIM, "an optimizer's name");
+    if (instead_of_ours(in)) {
+        if (word && strncmp(word, "adamw_torch", 11))
+            notes_add(in->notes, "%s is not followed: %s", recipe_key(in->config, in->form, SAYS_OPTIM), instead_of_ours(in));
+        return 0;
+    }
+    if (!word && form)
+        notes_add(in->notes, "%s is not given: adamw_torch_fused, the default since transformers 5 with PyTorch 2.8; before it was adamw_torch, "
+                  "which needs more memory", recipe_key(in->config, in->form, SAYS_OPTIM));
+    if (is_unfused(in->p)) {
+        notes_add(in->notes, "stage 0 in %s has the Trainer's AdamW in FP16_UnfusedOptimizer; planned is FP16_Optimizer, whose step takes up to "
+                  "4 bytes a parameter more", dtype_name(in->p->precision));
+        form = NULL;
+    }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(ours, words[i].word)) {
             as = words[i].form;
@@ -373,24 +454,25 @@ static int read_optimizer(const struct import *in)
     v = json_string(ours);
     rc = k->type == KNOB_FIXED && strcmp(ours, "adamw") ? -1 : knob_read(v, in->where, k, in->p);
     json_decref(v);
-    return rc < 0 ? fail("%s: %s: %s is not modelled for %s/%s", in->where, recipe_key(in->form, SAYS_OPTIM), word,
+    return rc < 0 ? fail("%s: %s: %s is not modelled for %s/%s", in->where, recipe_key(in->config, in->form, SAYS_OPTIM), word,
                          strategy_name(in->p->strategy), dialect_name(in->p->dialect)) : 0;
 }
 
 static int read_rest(const struct import *in)
 {
     struct plan *p = in->p;
-    bool on = in->form == RECIPE_FACTORY, off = false, eager = false, fused = false;
+    bool on = in->form == RECIPE_FACTORY || in->form == RECIPE_TRL, off = false, eager = false;
     const char *attention = get_text(in, SAYS_ATTENTION), *away = get_text(in, SAYS_CHECKPOINT);
     bool offloads = away && !strcmp(away, "offload");
     double clip = 1;
 
+    if (in->form == RECIPE_TRL && !value(in, SAYS_CHECKPOINT))
+        notes_add(in->notes, "gradient_checkpointing is not given: TRL's default is true since August 2025 (before: false)");
     if (offloads)
         on = true;
     else if (get_bool(in, SAYS_CHECKPOINT, &on) < 0)
         return -1;
-    if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0
-        || get_bool(in, SAYS_FUSED_LOSS, &fused) < 0)
+    if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
         p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
@@ -400,9 +482,7 @@ static int read_rest(const struct import *in)
         p->clip = clip;
     if (eager || (attention && (!strcmp(attention, "eager") || !strcmp(attention, "disabled"))))
         p->kernels = KERNELS_TORCH_EAGER;
-    if (fused)
-        p->loss = LOSS_FUSED_LINEAR;
-    return 0;
+    return recipe_liger(in->config, in->form, in->where, p, in->notes);
 }
 
 /* transformers' Trainer gives FSDP1 PEFT's fsdp_auto_wrap_policy() in place of what the file says (5.23, distributed/fsdp.py,
@@ -423,18 +503,59 @@ static void wrap_adapters(const struct import *in)
                   ? ", and with use_orig_params in 16 bits PyTorch was counted to hold 2 bytes a parameter more than planned" : "");
 }
 
-int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+static int refuse_unclaimed(const char *where)
 {
-    struct import in = { config, where, p, notes, recipe_form(config) };
+    char forms[400] = "";
+    size_t n = 0;
+
+    for (int f = 0; f < NRECIPE && n < sizeof forms; f++)
+        n += (size_t)snprintf(forms + n, sizeof forms - n, "%s%s (%s)", n ? "; " : "", recipe_form_name((enum recipe_form)f),
+                              recipe_form_sign((enum recipe_form)f));
+    return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
+}
+
+/* Are the weights that train loaded in 16 bits? */
+static bool loads_narrow(const struct import *in)
+{
+    const char *dtype = get_text(in, SAYS_DTYPE);
+
+    if (dtype && !strcmp(dtype, "auto"))
+        notes_add(in->notes, "dtype auto: the checkpoint's own, taken as 16 bits");
+    return dtype && strcmp(dtype, "float32") != 0;
+}
+
+/* What TRL's trainers hold and run beside the model that trains. */
+static void note_trainer(const struct import *in, bool adapts)
+{
+    static const char *const names[] = { "SFT", "DPO", "KTO", "reward modelling", "GRPO" };
+    enum trl_trainer trainer = recipe_trl_trainer(in->config);
+    double gb = (double)in->p->model.params * 2 / 1e9;
+
+    if (trainer == TRL_REWARD)
+        notes_add(in->notes, "reward modelling has a head of one logit: the plan's head over the vocabulary holds more than that");
+    else if (trainer != TRL_SFT && adapts)
+        notes_add(in->notes, "%s's reference is the model without its adapters: its forward is not in the plan's time", names[trainer]);
+    else if (trainer != TRL_SFT)
+        notes_add(in->notes, "%s's reference model is not in the plan: %.3g GB in 16 bits (none with beta 0), all of it on each GPU unless sharded, "
+                  "and a forward", names[trainer], gb);
+    if (trainer == TRL_GRPO)
+        notes_add(in->notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
+}
+
+int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
+{
+    int form = recipe_form(config), rc;
+    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false };
     char words[160];
-    bool adapts = false, pure = false;
-    int rc;
+    bool adapts = false, pure = false, narrow;
 
     if (!json_is_object(config))
         return fail("%s: a recipe is a mapping", where);
+    if (form < 0)
+        return refuse_unclaimed(where);
     if (in.form == RECIPE_TITAN)
         return titan_read(config, where, p, notes);
-    if (is_factorys_second(config))
+    if (recipe_is_factorys_second(config))
         return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
                     where);
     fsdp_words(&in, words);
@@ -443,21 +564,34 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
     if (read_training(&in, &adapts) < 0 || read_precision(&in) < 0 || read_batch(&in) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0)
         return -1;
     p->framework_version[0] = '\0';
-    if (value(&in, SAYS_DEEPSPEED))
+    narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
+    if (launch && (value(&in, SAYS_DEEPSPEED) || words[0]))
+        return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,
+                    value(&in, SAYS_DEEPSPEED) ? "deepspeed" : "fsdp", by);
+    if (launch)
+        rc = read_launch(&in, launch, by, narrow);
+    else if (value(&in, SAYS_DEEPSPEED))
         rc = read_deepspeed(&in);
     else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL))
         rc = read_fsdp(&in, words);
     else
-        rc = read_ddp(&in, adapts || pure || in.form == RECIPE_AXOLOTL);
+        rc = read_ddp(&in, narrow);
     if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (adapts && p->dialect == DIALECT_TORCH_FSDP1)
         wrap_adapters(&in);
     if (in.form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
+    if (in.form == RECIPE_TRL)
+        note_trainer(&in, adapts);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);
     return plan_check(p, where);
+}
+
+int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    return recipe_read_launched(config, where, NULL, NULL, p, notes);
 }
 
 int recipe_import(const json_t *config, const char *where, struct plan *p)

@@ -3,56 +3,77 @@
 #include <string.h>
 
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_liger.h"
 #include "model/exchange/unread.h"
 
-/* transformers, LLaMA-Factory, axolotl. */
+/* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name. */
 static const char *const keys[NSAYS][RECIPE_TITAN] = {
-    [SAYS_MODEL]         = { NULL, "model_name_or_path", "base_model" },
-    [SAYS_SEQ]           = { NULL, "cutoff_len", "sequence_len" },
-    [SAYS_BATCH]         = { "per_device_train_batch_size", "per_device_train_batch_size", "micro_batch_size" },
-    [SAYS_ACCUMULATION]  = { "gradient_accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation_steps" },
-    [SAYS_BF16]          = { "bf16", "bf16", "bf16" },
-    [SAYS_FP16]          = { "fp16", "fp16", "fp16" },
-    [SAYS_CHECKPOINT]    = { "gradient_checkpointing", NULL, "gradient_checkpointing" },
-    [SAYS_NO_CHECKPOINT] = { NULL, "disable_gradient_checkpointing", NULL },
-    [SAYS_OPTIM]         = { "optim", "optim", "optimizer" },
-    [SAYS_CLIP]          = { "max_grad_norm", "max_grad_norm", "max_grad_norm" },
-    [SAYS_DEEPSPEED]     = { "deepspeed", "deepspeed", "deepspeed" },
-    [SAYS_FSDP]          = { "fsdp", "fsdp", "fsdp" },
-    [SAYS_FSDP_CONFIG]   = { "fsdp_config", "fsdp_config", "fsdp_config" },
-    [SAYS_FSDP_VERSION]  = { NULL, NULL, "fsdp_version" },
-    [SAYS_KIND]          = { NULL, "finetuning_type", "adapter" },
-    [SAYS_RANK]          = { NULL, "lora_rank", "lora_r" },
-    [SAYS_ALPHA]         = { NULL, "lora_alpha", "lora_alpha" },
-    [SAYS_DROPOUT]       = { NULL, "lora_dropout", "lora_dropout" },
-    [SAYS_TARGETS]       = { NULL, "lora_target", "lora_target_modules" },
-    [SAYS_ALL_LINEAR]    = { NULL, NULL, "lora_target_linear" },
-    [SAYS_SAVED]         = { NULL, "additional_target", "lora_modules_to_save" },
-    [SAYS_4BIT]          = { NULL, NULL, "load_in_4bit" },
-    [SAYS_8BIT]          = { NULL, NULL, "load_in_8bit" },
-    [SAYS_BITS]          = { NULL, "quantization_bit", NULL },
-    [SAYS_DOUBLE]        = { NULL, "double_quantization", NULL },
-    [SAYS_PURE]          = { NULL, "pure_bf16", NULL },
-    [SAYS_BUCKET]        = { "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb" },
-    [SAYS_UNUSED]        = { "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters" },
-    [SAYS_BUFFERS]       = { "ddp_broadcast_buffers", "ddp_broadcast_buffers", "ddp_broadcast_buffers" },
-    [SAYS_STATIC]        = { "ddp_static_graph", "ddp_static_graph", NULL },
-    [SAYS_EAGER]         = { NULL, NULL, "eager_attention" },
-    [SAYS_ATTENTION]     = { NULL, "flash_attn", "attn_implementation" },
-    [SAYS_FUSED_LOSS]    = { NULL, NULL, "liger_fused_linear_cross_entropy" },
+    [SAYS_MODEL]         = { "model_name_or_path", "model_name_or_path", "base_model", "model_name_or_path" },
+    [SAYS_SEQ]           = { NULL, "cutoff_len", "sequence_len", "max_length|max_seq_length" },
+    [SAYS_BATCH]         = { "per_device_train_batch_size", "per_device_train_batch_size", "micro_batch_size", "per_device_train_batch_size" },
+    [SAYS_ACCUMULATION]  = { "gradient_accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation_steps" },
+    [SAYS_BF16]          = { "bf16", "bf16", "bf16", "bf16" },
+    [SAYS_FP16]          = { "fp16", "fp16", "fp16", "fp16" },
+    [SAYS_CHECKPOINT]    = { "gradient_checkpointing", NULL, "gradient_checkpointing", "gradient_checkpointing" },
+    [SAYS_NO_CHECKPOINT] = { NULL, "disable_gradient_checkpointing", NULL, NULL },
+    [SAYS_OPTIM]         = { "optim", "optim", "optimizer", "optim" },
+    [SAYS_CLIP]          = { "max_grad_norm", "max_grad_norm", "max_grad_norm", "max_grad_norm" },
+    [SAYS_DEEPSPEED]     = { "deepspeed", "deepspeed", "deepspeed", "deepspeed" },
+    [SAYS_FSDP]          = { "fsdp", "fsdp", "fsdp", "fsdp" },
+    [SAYS_FSDP_CONFIG]   = { "fsdp_config", "fsdp_config", "fsdp_config", "fsdp_config" },
+    [SAYS_FSDP_VERSION]  = { NULL, NULL, "fsdp_version", NULL },
+    [SAYS_KIND]          = { NULL, "finetuning_type", "adapter", NULL },
+    [SAYS_RANK]          = { NULL, "lora_rank", "lora_r", "lora_r" },
+    [SAYS_ALPHA]         = { NULL, "lora_alpha", "lora_alpha", "lora_alpha" },
+    [SAYS_DROPOUT]       = { NULL, "lora_dropout", "lora_dropout", "lora_dropout" },
+    [SAYS_TARGETS]       = { NULL, "lora_target", "lora_target_modules", "lora_target_modules" },
+    [SAYS_ALL_LINEAR]    = { NULL, NULL, "lora_target_linear", NULL },
+    [SAYS_SAVED]         = { NULL, "additional_target", "lora_modules_to_save", "lora_modules_to_save" },
+    [SAYS_4BIT]          = { NULL, NULL, "load_in_4bit", "load_in_4bit" },
+    [SAYS_8BIT]          = { NULL, NULL, "load_in_8bit", "load_in_8bit" },
+    [SAYS_BITS]          = { NULL, "quantization_bit", NULL, NULL },
+    [SAYS_DOUBLE]        = { NULL, "double_quantization", NULL, "use_bnb_nested_quant" },
+    [SAYS_PURE]          = { NULL, "pure_bf16", NULL, NULL },
+    [SAYS_BUCKET]        = { "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb" },
+    [SAYS_UNUSED]        = { "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters" },
+    [SAYS_BUFFERS]       = { "ddp_broadcast_buffers", "ddp_broadcast_buffers", "ddp_broadcast_buffers", "ddp_broadcast_buffers" },
+    [SAYS_STATIC]        = { "ddp_static_graph", "ddp_static_graph", NULL, "ddp_static_graph" },
+    [SAYS_EAGER]         = { NULL, NULL, "eager_attention", NULL },
+    [SAYS_ATTENTION]     = { NULL, "flash_attn", "attn_implementation", "attn_implementation" },
+    [SAYS_ADAPTS]        = { NULL, NULL, NULL, "use_peft" },
+    [SAYS_DTYPE]         = { NULL, NULL, NULL, "dtype|torch_dtype" },
 };
 
-const char *recipe_key(enum recipe_form form, enum recipe_word word) { return form < RECIPE_TITAN ? keys[word][form] : NULL; }
+/* Is `key` one of the names between bars? */
+static bool is_one_of(const char *names, const char *key)
+{
+    size_t n = strlen(key);
+
+    for (const char *at = names; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (!strncmp(at, key, n) && (at[n] == '\0' || at[n] == '|'))
+            return true;
+    return false;
+}
+
+const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_word word)
+{
+    static _Thread_local char first[64];
+    const char *names = form < RECIPE_TITAN ? keys[word][form] : NULL, *key;
+    json_t *v;
+
+    if (!names || !strchr(names, '|'))
+        return names;
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        if (is_one_of(names, key))
+            return key;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(names, "|"), names);
+    return first;
+}
 
 /* What does matter, and why it is not in the plan. */
 static const struct { const char *key, *why; } matters[] = {
     { "torch_compile", "kernels that torch.compile() makes of a model with adapters are not modelled" },
-    { "use_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
-    { "enable_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
-    { "liger_rope", "Liger-Kernel's rotary embedding is not modelled" },
-    { "liger_rms_norm", "Liger-Kernel's norm is not modelled" },
-    { "liger_glu_activation", "Liger-Kernel's MLP is not modelled" },
-    { "liger_layer_norm", "Liger-Kernel's norm is not modelled" },
+    { "liger_use_token_scaling", "a softmax of each chunk of logits beside them" },
     { "use_unsloth", "unsloth's kernels are not modelled" },
     { "use_unsloth_gc", "unsloth's checkpoints wait in host memory" },
     { "lora_mlp_kernel", "axolotl's fused adapters keep less; not modelled" },
@@ -114,7 +135,7 @@ static const char *const silent[] = {
     "average_tokens_across_devices", "length_column_name", "is_llama_derived_model", "is_mistral_derived_model", "lora_model_dir",
     "lora_fan_in_fan_out", "train_on_inputs", "xformers_attention", "flash_attention", "sdp_attention", "flex_attention", "loss_watchdog_*",
     "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
-    "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "liger_kernel_config", "parallelism_config",
+    "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "parallelism_config", "liger_layer_norm",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
@@ -142,9 +163,9 @@ static const char *why_it_matters(const char *key)
 static bool is_read(enum recipe_form form, const char *key)
 {
     for (int w = 0; w < NSAYS; w++)
-        if (keys[w][form] && !strcmp(key, keys[w][form]))
+        if (keys[w][form] && is_one_of(keys[w][form], key))
             return true;
-    return false;
+    return recipe_liger_reads(form, key);
 }
 
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)

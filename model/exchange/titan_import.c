@@ -10,6 +10,7 @@
 #include "base/input.h"
 #include "model/exchange/titan_float8.h"
 #include "model/exchange/titan_keys.h"
+#include "model/exchange/titan_registry.h"
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
 
@@ -203,7 +204,8 @@ static int read_parallel(const struct import *in, const struct degrees *d)
 
 /* ---- batches ---- */
 
-/* A pipeline's micro-steps are cut out of the local batch: 0.2.2 says how many samples each has, 0.3.0 how many there are. */
+/* A pipeline's micro-steps are cut out of the local batch: releases say how many samples each has, the tree between 0.2.2 and 0.3.0 how
+ * many there are. */
 static int read_batch(const struct import *in, const struct degrees *d)
 {
     int64_t local, global, each, parts, data = d->replicate * d->shard;
@@ -288,7 +290,13 @@ static int read_compute(const struct import *in)
 static const struct { const char *name, *flavor, *config, *model; } models[] = {
     { "llama3", "8B", "llama3_8b", "llama-3.1-8b" }, { "llama3", "70B", "llama3_70b", "llama-3.1-70b" },
     { "llama3", "405B", "llama3_405b", "llama-3.1-405b" },
+    { "qwen3", "0.6B", "qwen3_0_6b", "qwen3-0.6b" }, { "qwen3", "1.7B", "qwen3_1_7b", "qwen3-1.7b" },
+    { "qwen3", "4B", "", "qwen3-4b" }, { "qwen3", "8B", "sft_qwen3_8b_math", "qwen3-8b" },
     { "qwen3", "14B", "qwen3_14b", "qwen3-14b" }, { "qwen3", "32B", "qwen3_32b", "qwen3-32b" },
+    { "qwen3", "30B-A3B", "", "qwen3-30b-a3b" }, { "qwen3", "235B-A22B", "", "qwen3-235b-a22b" },
+    { "llama4", "17bx16e", "llama4_17bx16e", "llama-4-scout" }, { "llama4", "17bx128e", "llama4_17bx128e", "llama-4-maverick" },
+    { "deepseek_v3", "671B", "deepseek_v3_671b", "deepseek-v3" },
+    { "gpt_oss", "20b", "gpt_oss_20b", "gpt-oss-20b" }, { "gpt_oss", "120b", "gpt_oss_120b", "gpt-oss-120b" },
 };
 
 const char *titan_model(const json_t *config)
@@ -313,7 +321,7 @@ static int check_keys(const struct import *in)
     return titan_keys_check(in->config, in->where);
 }
 
-int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+static int read_whole(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     static const char *const precisions[] = { "float32", "bfloat16", NULL }, *const held[] = { "float32", NULL };
     struct import in = { config, where, p, notes };
@@ -350,6 +358,15 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
     titan_keys_list_rest(config, notes);
     plan_resolve(p);
     return plan_check(p, where);
+}
+
+int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    json_t *whole = titan_registry(config, where);
+    int rc = whole ? read_whole(whole, where, p, notes) : -1;
+
+    json_decref(whole);
+    return rc;
 }
 
 int titan_import(const json_t *config, const char *where, struct plan *p)
@@ -404,9 +421,8 @@ static json_t *read_named(const char *path, const char *name)
     return NULL;
 }
 
-json_t *titan_read_file(const char *path)
+static json_t *with_named(json_t *config, const char *path)
 {
-    json_t *config = read_text(path);
     const char *name = json_string_value(json_object_get(json_object_get(config, "job"), "config_file"));
 
     if (!name)
@@ -417,3 +433,6 @@ json_t *titan_read_file(const char *path)
     json_decref(config);
     return file;
 }
+
+json_t *titan_read_text(const char *text, const char *path) { return with_named(titan_text(text, path), path); }
+json_t *titan_read_file(const char *path) { return with_named(read_text(path), path); }

@@ -22,5 +22,7 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
 /* The config of a file: TOML, or options (titan_text.h), which go over the file that their job.config_file names.  New reference, or
  * NULL reported. */
 json_t *titan_read_file(const char *path);
+/* The same of text that was read already; `path` names it, and is where a named file is looked for. */
+json_t *titan_read_text(const char *text, const char *path);
 
 #endif

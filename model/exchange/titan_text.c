@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/toml.h"
 
 struct reader { const char *at, *where; int line; bool shell; };
 
@@ -43,38 +44,7 @@ static void skip(struct reader *r, bool lines)
     }
 }
 
-static bool end_of_line(struct reader *r)
-{
-    skip(r, false);
-    return *r->at == '\n' || *r->at == '\0';
-}
-
-/* A number, or a word that is a text without quotes where these may be left out. */
-static json_t *scalar(const char *word, size_t n)
-{
-    char text[64], *end;
-    size_t len = 0;
-
-    for (size_t i = 0; i < n && len + 1 < sizeof text; i++)
-        if (word[i] != '_' || !isdigit((unsigned char)word[0]))     /* 1_000 */
-            text[len++] = word[i];
-    text[len] = '\0';
-    if (n >= sizeof text)
-        return json_stringn(word, n);
-    if (!strcmp(text, "true") || !strcmp(text, "True"))
-        return json_true();
-    if (!strcmp(text, "false") || !strcmp(text, "False"))
-        return json_false();
-    if (!strcmp(text, "None"))
-        return json_null();
-    long long whole = strtoll(text, &end, 10);
-    if (*end == '\0' && end > text)
-        return json_integer(whole);
-    double real = strtod(text, &end);
-    return *end == '\0' && end > text && real - real == 0 ? json_real(real) : json_stringn(word, n);
-}
-
-/* ---- TOML ---- */
+/* ---- options ---- */
 
 static json_t *quoted(struct reader *r)
 {
@@ -97,57 +67,7 @@ static json_t *quoted(struct reader *r)
     return s ? s : bad(r, "a string in UTF-8");
 }
 
-enum { DEEPEST = 16 };
-
-static json_t *toml_value(struct reader *r, int depth);
-
-static json_t *array(struct reader *r, int depth)
-{
-    json_t *all = json_array(), *one;
-
-    if (depth > DEEPEST) {
-        json_decref(all);
-        return bad(r, "fewer arrays in arrays");
-    }
-    for (r->at++;; r->at++) {
-        skip(r, true);
-        if (*r->at == ']')
-            break;
-        if (!(one = toml_value(r, depth + 1))) {
-            json_decref(all);
-            return NULL;
-        }
-        json_array_append_new(all, one);
-        skip(r, true);
-        if (*r->at == ']')
-            break;
-        if (*r->at != ',') {
-            json_decref(all);
-            return bad(r, "',' or ']' in an array");
-        }
-    }
-    r->at++;
-    return all;
-}
-
-static json_t *toml_value(struct reader *r, int depth)
-{
-    size_t n = strcspn(r->at, " \t\r\n,]#");
-
-    if (*r->at == '"' || *r->at == '\'')
-        return quoted(r);
-    if (*r->at == '[')
-        return array(r, depth);
-    json_t *v = n > 0 && *r->at != '{' ? scalar(r->at, n) : NULL;
-    if (!v || (json_is_string(v) && strncmp(r->at, "inf", 3) && strncmp(r->at, "nan", 3))) {
-        json_decref(v);
-        return bad(r, "a string in quotes, a number, true, false or an array");
-    }
-    r->at += n;
-    return v;
-}
-
-/* The object of a path "a.b" below `top`, made where it is not there. */
+/* The object of a path "a.b" below `top`, made where it is not there; NULL: not UTF-8, or a value stands there. */
 static json_t *below(json_t *top, const char *path, size_t n)
 {
     for (const char *end = path + n; path < end;) {
@@ -156,8 +76,8 @@ static json_t *below(json_t *top, const char *path, size_t n)
         char name[128];
         snprintf(name, sizeof name, "%.*s", (int)len, path);
         json_t *next = json_object_get(top, name);
-        if (!next)
-            json_object_set_new(top, name, next = json_object());
+        if (!next && json_object_set_new(top, name, next = json_object()) < 0)
+            return NULL;
         if (!json_is_object(next))
             return NULL;
         top = next;
@@ -165,46 +85,6 @@ static json_t *below(json_t *top, const char *path, size_t n)
     }
     return top;
 }
-
-static bool is_bare(char c) { return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.'; }
-
-static size_t bare(const char *s)
-{
-    size_t n = 0;
-
-    while (is_bare(s[n]))
-        n++;
-    return n;
-}
-
-static int toml_line(struct reader *r, json_t *all, json_t **section)
-{
-    bool opens = *r->at == '[';
-    const char *name = r->at += opens;
-    size_t n = bare(name);
-
-    r->at += n;
-    if (n == 0 || n >= 128)
-        return bad(r, "[section] or key = value"), -1;
-    if (opens) {
-        if (*r->at++ != ']' || !end_of_line(r) || !(*section = below(all, name, n)))
-            return bad(r, "[section]"), -1;
-        return 0;
-    }
-    skip(r, false);
-    if (*r->at++ != '=')
-        return bad(r, "key = value"), -1;
-    skip(r, false);
-    char key[128];
-    snprintf(key, sizeof key, "%.*s", (int)n, name);
-    json_t *v = toml_value(r, 0);
-    if (!v)
-        return -1;
-    json_object_set_new(*section, key, v);
-    return end_of_line(r) ? 0 : (bad(r, "the end of the line"), -1);
-}
-
-/* ---- options ---- */
 
 static size_t word(const char *s) { return strcspn(s, " \t\r\n"); }
 
@@ -217,7 +97,7 @@ static json_t *option_value(struct reader *r)
     if (*r->at == '"' || *r->at == '\'')
         return quoted(r);
     size_t n = word(r->at);
-    json_t *v = scalar(r->at, n);
+    json_t *v = toml_word(r->at, n);
     r->at += n;
     return v;
 }
@@ -252,7 +132,8 @@ static int option(struct reader *r, json_t *all)
     json_t *v = denied ? json_false() : flag ? json_true() : option_value(r);
     if (!v)
         return -1;
-    json_object_set_new(section, key, v);
+    if (json_object_set_new(section, key, v) < 0)
+        return bad(r, "--section.key in UTF-8"), -1;
     return 0;
 }
 
@@ -267,7 +148,9 @@ static int subcommand(struct reader *r, json_t *all)
     snprintf(name, sizeof name, "%.*s", (int)(colon - r->at), r->at);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    json_object_set_new(below(all, name, strlen(name)), "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1)));
+    json_t *section = below(all, name, strlen(name));
+    if (!section || json_object_set_new(section, "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1))) < 0)
+        return bad(r, "name:choice in UTF-8"), -1;
     r->at += n;
     return 0;
 }
@@ -334,19 +217,19 @@ static bool command(struct reader *r, json_t *all)
 json_t *titan_text(const char *text, const char *where)
 {
     struct reader r = { .at = text, .where = where, .line = 1 };
-    json_t *all = json_object(), *section = all;
-    bool options = command(&r, all), first = !options;
+    json_t *all = json_object();
+    bool options = command(&r, all);
     int rc = 0;
 
-    r.shell = options;
-    for (skip(&r, true); *r.at && rc == 0; skip(&r, true)) {
-        if (first)
-            r.shell = options = !strncmp(r.at, "--", 2);
-        first = false;
-        if (options && ends_command(r.at))
-            break;
-        rc = !options ? toml_line(&r, all, &section) : !strncmp(r.at, "--", 2) ? option(&r, all) : subcommand(&r, all);
+    r.shell = true;
+    if (!options)
+        skip(&r, true);
+    if (!options && strncmp(r.at, "--", 2)) {
+        json_decref(all);
+        return toml_read(text, where);
     }
+    for (skip(&r, true); *r.at && rc == 0 && !ends_command(r.at); skip(&r, true))
+        rc = !strncmp(r.at, "--", 2) ? option(&r, all) : subcommand(&r, all);
     if (rc == 0)
         return all;
     json_decref(all);

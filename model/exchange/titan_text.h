@@ -10,8 +10,7 @@
 
 #include <jansson.h>
 
-/* A new reference, or NULL with the line and what was expected reported.  TOML's dates, inline tables, arrays of tables and
- * multi-line strings are refused: torchtitan's configs have none. */
+/* A new reference, or NULL with the line and what was expected reported. */
 json_t *titan_text(const char *text, const char *where);
 
 #endif

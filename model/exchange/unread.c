@@ -23,30 +23,24 @@ bool unread_is_among(const char *key, const char *const *names, size_t n)
     return false;
 }
 
-static void flush(struct unread *u, bool silent)
+static void flush(struct unread *u)
 {
-    struct unread_line *l = &u->line[silent];
-
-    if (l->n > 0)
-        notes_add(u->notes, "%s: %s", silent ? "says nothing of a step's memory or time" : "not known, and may matter to memory or time", l->text);
-    l->n = 0;
+    if (u->n > 0)
+        notes_add(u->notes, "not known, and may matter to memory or time: %s", u->text);
+    u->n = 0;
 }
 
 void unread_add(struct unread *u, const char *key, const char *why, bool silent)
 {
-    struct unread_line *l = &u->line[silent];
-
     if (why) {
         notes_add(u->notes, "%s matters, and is not followed: %s", key, why);
         return;
     }
-    if (l->n + strlen(key) + 3 > sizeof l->text - 40)       /* a line is as long as there is room for */
-        flush(u, silent);
-    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%.90s", l->n ? ", " : "", key);
+    if (silent)
+        return;
+    if (u->n + strlen(key) + 3 > sizeof u->text - 40)       /* a line is as long as there is room for */
+        flush(u);
+    u->n += (size_t)snprintf(u->text + u->n, sizeof u->text - u->n, "%s%.90s", u->n ? ", " : "", key);
 }
 
-void unread_end(struct unread *u)
-{
-    flush(u, false);
-    flush(u, true);
-}
+void unread_end(struct unread *u) { flush(u); }

@@ -5,7 +5,7 @@
  *         unread_add(&u, key, "why it matters, or NULL", it says nothing of a step);
  *     unread_end(&u);
  *
- * What matters has a line of its own; the others share lines: those that nobody knows, and those that say nothing of a step. */
+ * What matters has a line of its own; keys that are not known share lines; what says nothing of a step is not listed. */
 #ifndef DPX_UNREAD_H
 #define DPX_UNREAD_H
 
@@ -18,7 +18,8 @@
 
 struct unread {
     struct notes *notes;
-    struct unread_line { char text[160]; size_t n; } line[2];
+    char   text[240];
+    size_t n;
 };
 
 /* null, false, 0, "", "none", [] and {}. */

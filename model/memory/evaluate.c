@@ -325,6 +325,8 @@ int evaluate(const struct plan *p, struct evaluation *e)
 {
     if (evaluate_allocated(p, e) < 0)
         return -1;
+    if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
+        cluster_say_assumed(&p->cluster);
     evaluation_reserve(p, e, NULL);
     return 0;
 }
@@ -429,9 +431,13 @@ json_t *evaluation_model_json(const struct model *m)
 
 json_t *evaluation_cluster_json(const struct cluster *c)
 {
-    return json_pack("{s:I, s:I, s:I, s:s, s:I}", "world_size", (json_int_t)c->world_size,
-                     "nodes", (json_int_t)c->nodes, "gpus_per_node", (json_int_t)c->gpus_per_node,
-                     "gpu", c->gpu.name, "memory_bytes", (json_int_t)c->memory);
+    json_t *j = json_pack("{s:I, s:I, s:I, s:s, s:I}", "world_size", (json_int_t)c->world_size,
+                          "nodes", (json_int_t)c->nodes, "gpus_per_node", (json_int_t)c->gpus_per_node,
+                          "gpu", c->gpu.name, "memory_bytes", (json_int_t)c->memory);
+
+    if (cluster_assumed_memory(c))
+        json_object_set_new(j, "assumed_host_memory_bytes", json_integer(cluster_assumed_memory(c)));
+    return j;
 }
 
 static json_t *comm_json(const struct schedules *s, const struct comm_table *t)

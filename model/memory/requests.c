@@ -24,6 +24,16 @@ static int request(struct walk *w, int64_t bytes, int stream)
     return block;
 }
 
+/* A request that is given back at once. */
+static void touch(struct walk *w, int64_t bytes, int stream)
+{
+    if (w->over)
+        return;
+    w->over = w->t->touch(w->t->of, bytes, stream) < 0;
+    w->out->requests++;
+    w->out->refused = w->over ? bytes : 0;
+}
+
 static void give_back(struct walk *w, int block)
 {
     if (block != NONE && !w->over)
@@ -449,7 +459,9 @@ static void workspace(struct walk *w, enum pass pass)
         return;
     int *kept = &w->workspace[w->captured][pass], pool = w->captured ? GRAPH_POOL : STREAM_COMPUTE;
 
-    if (!w->o.workspace_kept)
+    if (!w->o.workspace_kept && w->t->touch)
+        touch(w, w->o.workspace, pool);
+    else if (!w->o.workspace_kept)
         give_back(w, request(w, w->o.workspace, pool));
     else if (*kept == NONE)
         *kept = request(w, w->o.workspace, pool);
@@ -534,8 +546,10 @@ static void run_repeat(struct walk *w, int open)
     bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
     struct past *past = micro ? NULL : requests_past_new(w, open);
 
-    for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
+    w->uneven |= past != NULL;          /* the other time others may be left out */
+    for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
         struct caching_stats before = *w->t->stats;
+        w->uneven |= micro && i > 1;
         run(w, open + 1, o->u.repeat.other, i);
         if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
             w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
@@ -550,7 +564,7 @@ static void run_repeat(struct walk *w, int open)
 
 static void run(struct walk *w, int from, int to, int64_t iteration)
 {
-    for (int i = from; i < to && !w->over; i++) {
+    for (int i = from; i < to && !w->over && !w->met; i++) {
         const struct op *o = &w->s->ops[i];
         if (o->kind == OP_REPEAT) {
             run_repeat(w, i);
@@ -558,6 +572,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
         } else if (o->kind != OP_END) {
             w->out->op = i;
             step(w, o, iteration);
+            w->met = w->follows && !w->uneven && w->t->met(w->t->of);
         }
     }
 }
@@ -604,6 +619,7 @@ static void end(struct walk *w)
     free(w->dropped);
     free(w->at_event);
     free(w->issued);
+    requests_state_free(&w->before);
 }
 
 /* What is captured behind the first step finds an empty cache: create_cudagraphs() of Megatron-core.  The pool's memory stays. */
@@ -624,6 +640,8 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
     struct walk w = { .p = p, .s = s, .t = t, .o = o, .out = out, .records = records_streams(p) };
 
     assert(p->kernels != KERNELS_DPX);
+    int64_t counted = 0, lost = 0;      /* requests of the last step; of them unmatched */
+
     memset(out, 0, sizeof *out);
     begin(&w);
     for (int i = 0; i < 4 && !w.over; i++) {
@@ -634,9 +652,19 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         if (graphs_has(p) && i == (graphs_come_later(p) ? 2 : 1))
             begin_captures(&w);
         w.skipped_retries = w.skipped_calls = 0;
+        if (i == 2)
+            requests_watch(&w);
+        w.follows = i == 3 && requests_follow(&w);
+        int64_t requests = out->requests, unmatched = out->unmatched;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
         out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
+        if (w.met) {                    /* what is left asks nothing of the device */
+            out->requests = requests + counted;
+            out->unmatched = unmatched + lost;
+        }
+        counted = out->requests - requests;
+        lost = out->unmatched - unmatched;
     }
     out->out_of_memory = w.over;
     end(&w);

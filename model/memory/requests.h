@@ -1,7 +1,7 @@
 /* requests.h -- a plan's schedules as requests to PyTorch's allocator, in the order in which the issuing thread
  * makes them.
  *
- * Init, the first and two steady steps.  A buffer is one request, or one for each of its parts; inside compute
+ * Init, the first and two steady steps; the second one only to the entry from which on it is as the first (requests_follow.c).  A buffer is one request, or one for each of its parts; inside compute
  * entries come the kernels' own (struct move), with a workspace of cuBLAS around each product.  A request is
  * made on the stream of its entry; the issuing thread and process groups' streams allocate on compute's.
  *
@@ -36,6 +36,12 @@ struct request_target {
     const struct caching_stats *stats;
     void (*empty)(void *of);                                /* caching_allocator_empty_cache() */
     void (*keep)(void *of, int stream);                     /* caching_allocator_keep() */
+    /* NULL: allocate() and release(). */
+    int  (*touch)(void *of, int64_t bytes, int stream);     /* caching_allocator_touch() */
+    /* NULL: each step is walked to its end; else what is left asks nothing of the device, and the target is left as it was there. */
+    void (*watch)(void *of, const int *held, int n);        /* caching_allocator_watch() */
+    bool (*follow)(void *of, const int *held, int n);       /* caching_allocator_follow() */
+    bool (*met)(void *of);                                  /* caching_allocator_met() */
     /* caching_allocator_state() and _address(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
      * it makes all requests. */
     int64_t (*state)(void *of, int64_t *out);

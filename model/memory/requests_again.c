@@ -61,7 +61,7 @@ struct past *requests_past_new(const struct walk *w, int open)
 {
     struct past *p;
 
-    if (!w->t->state || w->records || w->s->ops[open].u.repeat.n < LEAST)
+    if (w->p->parallel.pipeline < 2 || !w->t->state || w->records || w->s->ops[open].u.repeat.n < LEAST)
         return NULL;
     p = room_new(1, sizeof *p);
     p->iterations = w->s->ops[open].u.repeat.n;

@@ -34,6 +34,9 @@ struct made {
     bool    handed_on, left, kept;  /* kept: its gradients become .grad */
 };
 
+/* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
+struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
+
 struct walk {
     const struct plan *p;
     const struct schedules *s;
@@ -51,6 +54,9 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
+    bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
+    struct walk_state before;           /* of the step that is walked twice */
+    bool    follows, met;               /* it is the second time; the rest would be as the first time */
     int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
@@ -72,6 +78,12 @@ struct past *requests_past_new(const struct walk *w, int open);
 /* Iteration i has ended: those that follow and need not be walked, since they begin in states of before and end in the one that is. */
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
 void requests_past_free(struct past *p);
+
+/* ---- requests_streams.c ---- */
+/* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
+void requests_watch(struct walk *w);
+bool requests_follow(struct walk *w);
+void requests_state_free(struct walk_state *s);
 
 /* ---- requests_streams.c ---- */
 

@@ -16,10 +16,14 @@ static void empty(void *of)                                      { caching_alloc
 static int64_t state(void *of, int64_t *out)                     { return caching_allocator_state(of, out); }
 static int64_t address(void *of, int block)                      { return caching_allocator_address(of, block); }
 static void keep(void *of, int stream)                           { caching_allocator_keep(of, stream); }
+static int  touch(void *of, int64_t bytes, int stream)           { return caching_allocator_touch(of, bytes, stream); }
+static void watch(void *of, const int *held, int n)              { caching_allocator_watch(of, held, n); }
+static bool follow(void *of, const int *held, int n)             { return caching_allocator_follow(of, held, n); }
+static bool met(void *of)                                        { return caching_allocator_met(of); }
 
 struct request_target reserved_target(struct caching_allocator *a)
 {
-    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep, state, address };
+    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep, touch, watch, follow, met, state, address };
 }
 
 struct request_options reserved_options(const struct plan *p)

@@ -216,6 +216,9 @@ const char *attention_note(const struct plan *p)
         return "attention: transformers passes a mask, so PyTorch takes cuDNN's or the memory-efficient kernel and "
                "every layer keeps an additive mask; this follows PyTorch's dispatch code and has not been "
                "observed on a GPU";
+    if (k == ATTENTION_EFFICIENT && m->heads != m->kv_heads && p->precision != DT_FP32)
+        return "attention: with grouped queries, on GPUs or for heads that FlashAttention does not take, PyTorch takes the "
+               "memory-efficient kernel; this follows PyTorch's dispatch code and has not been observed on a GPU";
     if (k == ATTENTION_EFFICIENT && m->heads != m->kv_heads)
         return "attention: in fp32 with grouped queries PyTorch takes the memory-efficient kernel; this follows "
                "PyTorch's dispatch code and has not been observed on a GPU";

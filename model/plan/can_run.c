@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/family.h"
 #include "model/arch/training.h"
 
 static int refuse(const struct plan *p, const char *what)
@@ -14,6 +15,9 @@ static int refuse(const struct plan *p, const char *what)
 
 /* Arithmetic of one family that the shape does not tell. */
 static const struct { const char *family, *what; } own[] = {
+    { "gemma", "gemma's scaled embeddings and norms of 1 + w" },
+    { "gemma2", "gemma's scaled embeddings and norms of 1 + w" },
+    { "gemma3_text", "gemma's scaled embeddings and norms of 1 + w" },
     { "granite", "granite's multipliers of embeddings, residuals, scores and logits" },
     { "nemotron", "norms of 1 + w (nemotron)" },
     { "ministral3", "queries scaled by their positions (ministral 3)" },
@@ -25,6 +29,7 @@ static const struct { const char *family, *what; } own[] = {
 static int check_model(const struct plan *p)
 {
     const struct model *m = &p->model;
+    const struct family *family = family_find(m->family);
 
     if (m->position == POS_ALIBI)
         return refuse(p, "ALiBi positions");
@@ -48,23 +53,9 @@ static int check_model(const struct plan *p)
     for (int t = 0; t < m->ntensors; t++)
         if (m->tensors[t].role == ROLE_EMBED_NORM)
             return refuse(p, "a norm after the embedding");
-    if (m->family[0] == 'g' && m->family[1] == 'e')
-        return refuse(p, "gemma's scaled embeddings and norms of 1 + w");
-    if (m->family[0] == 'o')
-        return refuse(p, "OPT's positions, which begin at 2");
+    if (family && family->extra_positions > 0)
+        return refuse(p, "positions that do not begin at 0 (OPT)");
     return 0;
-}
-
-int can_run_parallel(const struct plan *p, const char *who)
-{
-    const struct parallel_options *of = &p->parallel;
-    const char *key = of->pipeline > 1 ? "pipeline" : of->tensor > 1 ? "tensor" : "context";
-    int64_t degree = of->pipeline > 1 ? of->pipeline : of->tensor > 1 ? of->tensor : of->context;
-
-    if (plan_is_data_parallel(p))
-        return 0;
-    return fail("parallel.%s %" PRId64 ": %s knows plans whose ranks all have the whole model and whole samples; tensor, context"
-                " and pipeline parallelism are planned only (dpxplan)", key, degree, who);
 }
 
 /* By our own kernels, hence in the dialect that plans them. */

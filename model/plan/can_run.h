@@ -10,7 +10,4 @@ int can_run(const struct plan *p);
 /* 0, or -1 with an axis of the ranks that the executor does not run refused by its key, whatever else the plan asks for. */
 int can_run_axes(const struct plan *p);
 
-/* 0, or -1 with tensor, context or pipeline parallelism refused by its key: `who` ("dpxreport") handles none of them. */
-int can_run_parallel(const struct plan *p, const char *who);
-
 #endif

@@ -43,7 +43,7 @@ static void keep_none(struct plan *p)
         knob_set(p, reuse, 0);
 }
 
-static bool is_deepspeeds(uint32_t cell, enum elsewhere how)
+static bool is_deepspeeds(uint64_t cell, enum elsewhere how)
 {
     return knob_find(optimizer, "device", cell) && (how == ELSEWHERE_OPTIMIZER || knob_find(param, "device", cell));
 }

@@ -166,8 +166,8 @@ static int check_all(const struct plan *p, const char *where)
         return fail("%s: fp8: %s: modelled for layers that are nn.Linear, without experts", where, p->model.name);
     if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD || p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: fp8: beside offload, or recompute \"selective\", it is not modelled", where);
-    if (p->loss >= LOSS_CHUNKED)
-        return fail("%s: loss: beside fp8 fp32, bf16, fused or compiled", where);
+    if (p->loss == LOSS_CHUNKED)
+        return fail("%s: loss: beside fp8 \"chunked\" is not modelled", where);
     if (p->parallel.pipeline > 1 && pipeline_splits(p->parallel.pipeline_schedule))
         return fail("%s: parallel.pipeline_schedule: backward passes in two halves are not modelled beside fp8", where);
     if (p->parallel.tensor > 1 && strstr(p->float8.filter, "auto_filter_small_kn"))

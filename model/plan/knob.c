@@ -13,7 +13,7 @@ static bool is_key(const struct knob *k, const char *object, const char *name)
     return !strcmp(k->object, object) && !strcmp(k->name, name);
 }
 
-const struct knob *knob_find(const char *object, const char *name, uint32_t cell)
+const struct knob *knob_find(const char *object, const char *name, uint64_t cell)
 {
     const struct knob *k;
 
@@ -28,10 +28,10 @@ bool knob_has(const struct plan *p, const char *object, const char *name)
     return knob_find(object, name, knob_cell(p)) != NULL;
 }
 
-uint32_t knob_cells(const char *object, const char *name)
+uint64_t knob_cells(const char *object, const char *name)
 {
     const struct knob *k;
-    uint32_t cells = 0;
+    uint64_t cells = 0;
 
     for (int i = 0; (k = knob_at(i)); i++)
         if (is_key(k, object, name))
@@ -66,7 +66,7 @@ static bool is_named(const struct knob *k, size_t tool, const char *section, con
     return n->section && !strcmp(n->section, section) && !strcmp(knob_spelt(k, n), name);
 }
 
-const struct knob *knob_named(size_t tool, const char *section, const char *name, uint32_t cell)
+const struct knob *knob_named(size_t tool, const char *section, const char *name, uint64_t cell)
 {
     const struct knob *k;
 
@@ -76,10 +76,10 @@ const struct knob *knob_named(size_t tool, const char *section, const char *name
     return NULL;
 }
 
-uint32_t knob_named_cells(size_t tool, const char *section, const char *name)
+uint64_t knob_named_cells(size_t tool, const char *section, const char *name)
 {
     const struct knob *k;
-    uint32_t cells = 0;
+    uint64_t cells = 0;
 
     for (int i = 0; (k = knob_at(i)); i++)
         if (is_named(k, tool, section, name))
@@ -200,7 +200,7 @@ void knob_default_text(const struct knob *k, char *out, size_t size)
 
 /* ---- spelling ---- */
 
-void knob_cells_text(uint32_t cells, char *out, size_t size)
+void knob_cells_text(uint64_t cells, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -215,9 +215,9 @@ void knob_cells_text(uint32_t cells, char *out, size_t size)
             }
 }
 
-static uint32_t cells_of(int dialect)
+static uint64_t cells_of(int dialect)
 {
-    uint32_t all = 0;
+    uint64_t all = 0;
 
     for (int s = 0; s < NSTRATEGY; s++)
         if (dialect_has((enum dialect)dialect, (enum strategy)s))
@@ -225,14 +225,14 @@ static uint32_t cells_of(int dialect)
     return all;
 }
 
-void knob_cells_short(uint32_t cells, char *out, size_t size)
+void knob_cells_short(uint64_t cells, char *out, size_t size)
 {
-    uint32_t every = 0, rest = cells;
+    uint64_t every = 0, rest = cells;
     size_t at = 0;
 
     out[0] = '\0';
     for (int d = 0; d < NDIALECT; d++) {
-        uint32_t all = cells_of(d);
+        uint64_t all = cells_of(d);
         every |= all;
         if ((cells & all) == all && at < size) {
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", dialect_name((enum dialect)d));
@@ -285,7 +285,7 @@ static void take_nearer(const char *name, const char *candidate, int *least, con
     *best = candidate;
 }
 
-const char *knob_nearest(const char *object, const char *name, uint32_t cell)
+const char *knob_nearest(const char *object, const char *name, uint64_t cell)
 {
     static const char *const fixed[] = { "dpx_plan", "model", "cluster", "strategy", "dialect" };
     const struct knob *k;

@@ -42,7 +42,7 @@ enum knob_null {
 
 /* A knob in another tool's config. */
 struct knob_name {
-    uint32_t           cells;       /* in which of the row's cells this holds */
+    uint64_t           cells;       /* in which of the row's cells this holds */
     const char        *section;     /* the object or table it is in there, "" the document itself; NULL: the tool
                                      * has no such key */
     const char        *name;        /* NULL: as the row's */
@@ -65,7 +65,7 @@ struct knob {
     const char         *name;
     enum knob_type      type;
     size_t              offset;     /* in struct plan */
-    uint32_t            cells;      /* CELL() bits */
+    uint64_t            cells;      /* CELL() bits */
     int64_t             lo, hi;     /* KNOB_INT: inclusive; KNOB_REAL: likewise, `above` excludes lo */
     bool                above;
     bool                required;
@@ -97,12 +97,12 @@ struct knob {
     struct knob_name    accelerate, titan;          /* accelerate's YAML; torchtitan's options */
 };
 
-/* Of a cell in knob.cells: 30 of 32 bits. */
-#define CELL(s, d) (UINT32_C(1) << ((s) * NDIALECT + (d)))
-_Static_assert(NSTRATEGY * NDIALECT <= 32, "the cells of the strategy x dialect table fit a mask");
+/* Of a cell in knob.cells: 30 of 64 bits. */
+#define CELL(s, d) (UINT64_C(1) << ((s) * NDIALECT + (d)))
+_Static_assert(NSTRATEGY * NDIALECT <= 64, "the cells of the strategy x dialect table fit a mask");
 
 /* The cell of a plan. */
-static inline uint32_t knob_cell(const struct plan *p) { return CELL(p->strategy, p->dialect); }
+static inline uint64_t knob_cell(const struct plan *p) { return CELL(p->strategy, p->dialect); }
 
 /* ---- the table ---- */
 
@@ -110,13 +110,13 @@ static inline uint32_t knob_cell(const struct plan *p) { return CELL(p->strategy
 const struct knob *knob_at(int i);
 
 /* The row of a key in a cell; NULL when the cell has no such key. */
-const struct knob *knob_find(const char *object, const char *name, uint32_t cell);
+const struct knob *knob_find(const char *object, const char *name, uint64_t cell);
 
 /* Has the plan's cell the key? */
 bool knob_has(const struct plan *p, const char *object, const char *name);
 
 /* All cells that have the key, 0 when no cell has. */
-uint32_t knob_cells(const char *object, const char *name);
+uint64_t knob_cells(const char *object, const char *name);
 
 /* Is it the path of an object that holds keys ("ddp", "deepspeed.aio")? */
 bool knob_is_object(const char *name);
@@ -126,12 +126,12 @@ const char *const *knob_words(const char *name);
 
 /* "ddp/torch, zero1/torch" into `out`; and shorter where a dialect has all of them: "deepspeed, fsdp/torch",
  * "every cell". */
-void knob_cells_text(uint32_t cells, char *out, size_t size);
-void knob_cells_short(uint32_t cells, char *out, size_t size);
+void knob_cells_text(uint64_t cells, char *out, size_t size);
+void knob_cells_short(uint64_t cells, char *out, size_t size);
 
 /* The key of that object in that cell whose spelling is nearest, or NULL when
  * none is near. */
-const char *knob_nearest(const char *object, const char *name, uint32_t cell);
+const char *knob_nearest(const char *object, const char *name, uint64_t cell);
 
 /* Edit distance, for suggestions. */
 int knob_distance(const char *a, const char *b);
@@ -193,13 +193,13 @@ void knob_default_text(const struct knob *k, char *out, size_t size);
 /* ---- other tools ---- */
 
 /* The row of a cell that a tool's key stands for; NULL: none.  `tool` is the offset of ds, accelerate or titan. */
-const struct knob *knob_named(size_t tool, const char *section, const char *name, uint32_t cell);
+const struct knob *knob_named(size_t tool, const char *section, const char *name, uint64_t cell);
 #define KNOB_DS         offsetof(struct knob, ds)
 #define KNOB_ACCELERATE offsetof(struct knob, accelerate)
 #define KNOB_TITAN      offsetof(struct knob, titan)
 
 /* All cells in which the tool has such a key. */
-uint32_t knob_named_cells(size_t tool, const char *section, const char *name);
+uint64_t knob_named_cells(size_t tool, const char *section, const char *name);
 
 static inline const struct knob_name *knob_name_in(const struct knob *k, size_t tool)
 {
@@ -207,7 +207,7 @@ static inline const struct knob_name *knob_name_in(const struct knob *k, size_t 
 }
 
 /* Does the tool's key (or its lack of one) concern a plan in that cell? */
-static inline bool knob_concerns(const struct knob *k, const struct knob_name *n, uint32_t cell)
+static inline bool knob_concerns(const struct knob *k, const struct knob_name *n, uint64_t cell)
 {
     return (k->cells & n->cells & cell) != 0;
 }

@@ -46,7 +46,8 @@
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
-static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", NULL };
+static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
+                                               "cut-cross-entropy", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
@@ -114,6 +115,8 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", "", 
 /* DeepSpeed's sections; "dpx" holds what DeepSpeed takes from the model or from its own version. */
 #define ZERO        .ds = { .cells = DS, "zero_optimization" }
 #define DS_TOP(key) .ds = { .cells = DS, "", key }
+#define LIGER(name) .ds = { .cells = DS, "dpx", name }, ACCELERATE_HAS(0, "accelerate leaves kernels to the model"), \
+                    TITAN_HAS(0, "it has no Liger kernels")
 #define OURS        .ds = { .cells = DS, "dpx" }
 #define IN_OPTIMIZER .ds = { .cells = DS123, "zero_optimization.offload_optimizer" }
 #define IN_PARAM     .ds = { .cells = DS3, "zero_optimization.offload_param" }
@@ -161,10 +164,19 @@ static const struct knob rows[] = {
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
       TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .say = knob_say_form, TITAN("--optimizer.implementation", titan_form),
       .about = "torch.optim.AdamW's: a kernel for each operation on all tensors, one for all, or one for each tensor" },
+    { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FUSED), .cells = DS, IDLE(form), .say = knob_say_form,
+      .about = "fused: DeepSpeed's FusedAdam, or torch's fused AdamW; torch.optim.AdamW that deepspeed.initialize() is given: foreach or loop" },
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
-      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks, Liger's without logits" },
+      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks, Liger's without logits, Liger's in place, "
+               "Apple's without logits" },
+    { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
+      .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
+    { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",
+      .about = "Liger-Kernel's RMSNorm, which keeps its input as it is and a number a row" },
+    { "liger", "glu_activation", BOOL(liger.glu_activation, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_glu_activation"),
+      .label = ", liger glu", .about = "Liger-Kernel's SwiGLU (Gemma: GeGLU), which keeps gate and up alone" },
     { "", "clip", REAL(clip, 0, 1 << 30, 0), .cells = ALL & ~DS & ~MEGATRON, NULL_IS(0), TITAN("--training.max-norm"),
       .about = "largest global gradient norm, null: no clipping" },
     { "", "clip", REAL(clip, 0, 1 << 30, 1), .cells = DS, NULL_IS(0), USUAL(clip, "1; null up to DeepSpeed 0.16"),
@@ -456,6 +468,8 @@ static const struct knob rows[] = {
       .cells = DS3, ZERO, .about = "several parameters are fetched by all-reduce of a zeroed buffer" },
     { "deepspeed", "stage3_allgather_sequential", BOOL(ds.stage3_allgather_sequential, false), .cells = DS3, ZERO,
       .about = "parameters are gathered one by one" },
+    { "deepspeed", "zero_init", BOOL(ds.zero_init, false), .cells = DS3, OURS, ACCELERATE_DS("zero3_init_flag"),
+      .about = "built under zero.Init, as from_pretrained() of transformers' recipes; false: whole on every rank at first, if a GPU holds it" },
     { "deepspeed", "zero_hpz_partition_size", INT(ds.zero_hpz_partition_size, 1, ANY, 1), .cells = DS3, ZERO,
       TRY(10, hpz), .label = ", hpZ %g", .about = "ZeRO++: ranks that keep a second copy of the parameters, of which they gather; 1: none" },
     { "deepspeed", "zero_quantized_weights", BOOL(ds.zero_quantized_weights, false), .cells = DS3, ZERO, .label = ", qwZ",
@@ -540,6 +554,8 @@ static const struct knob rows[] = {
     { "deepspeed.aio", "use_gds", BOOL(ds.aio.use_gds, false), .cells = DS3, IN_AIO, IDLE(disk),
       .about = "GPUDirect Storage: the parameters' buffers are on the GPU" },
 };
+
+_Static_assert(sizeof rows / sizeof *rows <= PLAN_MAX_KNOBS, "struct plan_stated has a bit for each row");
 
 const struct knob *knob_at(int i)
 {

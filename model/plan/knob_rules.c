@@ -282,6 +282,11 @@ bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_
 
 bool knob_idle_eager(const struct plan *p) { return p->kernels != KERNELS_TORCH_COMPILE; }
 
+bool knob_idle_form(const struct plan *p)
+{
+    return p->optimizer != OPTIMIZER_ADAMW || p->ds.offload_optimizer.device != OFFLOAD_NONE || p->kernels == KERNELS_DPX;
+}
+
 bool knob_idle_graphs(const struct plan *p) { return p->megatron.cuda_graph_impl == GRAPHS_NONE; }
 
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
@@ -312,6 +317,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_graphs, "megatron.cuda_graph_impl is none" },
         { knob_idle_full, "recompute is not \"full\"" },
         { knob_idle_selective, "recompute is not \"selective\"" },
+        { knob_idle_form, "the optimizer has one form" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
     };
 
@@ -533,7 +539,9 @@ int knob_say_form(const struct plan *p, char *to, size_t size)
 {
     const char *form = knob_words("optimizer_form")[p->optimizer_form];
 
-    return p->optimizer_form == OPTIMIZER_FOREACH ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
+    const struct knob *k = knob_find("", "optimizer_form", knob_cell(p));
+
+    return !k || (int)p->optimizer_form == (int)k->def ? 0 : snprintf(to, size, p->optimizer == OPTIMIZER_ADAMW ? ", AdamW %s" : ", %s", form);
 }
 
 int knob_say_recompute(const struct plan *p, char *to, size_t size)

@@ -28,6 +28,9 @@ double knob_usual_bucket_size(const struct plan *p);
 double knob_usual_expert_tensor(const struct plan *p);
 double knob_usual_microbatch_group(const struct plan *p);
 
+/* DeepSpeed's optimizer has one form: it is not AdamW, it is on the host, or dpx's kernels step it. */
+bool knob_idle_form(const struct plan *p);
+
 /* DeepSpeed's offload: nothing is, or nothing to or from a disk. */
 bool knob_idle_optimizer(const struct plan *p);
 bool knob_idle_optimizer_disk(const struct plan *p);

@@ -10,10 +10,10 @@
 #include "model/plan/knob.h"
 
 /* The cells whose row of the optimizer has more words than one. */
-static uint32_t cells_with_choice(void)
+static uint64_t cells_with_choice(void)
 {
     const struct knob *k;
-    uint32_t cells = 0;
+    uint64_t cells = 0;
 
     for (int i = 0; (k = knob_at(i)); i++)
         if (!k->object[0] && !strcmp(k->name, "optimizer") && k->type == KNOB_WORD)

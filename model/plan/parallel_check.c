@@ -164,8 +164,6 @@ static int check_torch_context(const struct plan *p, const char *where)
                     "supports flash attention and memory efficient attention now\")", where, p->model.name);
     if (p->model.position == POS_LEARNED || p->model.position == POS_ALIBI)
         return fail("%s: parallel.context: modelled for rotary positions", where);
-    if (p->loss != LOSS_FP32)
-        return fail("%s: loss: with parallel.context fp32", where);
     if (p->model.attn_dropout > 0 && p->dropout > 0)
         return fail("%s: dropout: attention's is not modelled with parallel.context", where);
     return 0;
@@ -200,8 +198,6 @@ static int check_ulysses_sp(const struct plan *p, const char *where)
                     where, p->model.name);
     if (attention_choice(p) <= ATTENTION_MATH)
         return fail("%s: parallel.context: no fused kernel takes %s's attention: not modelled with Ulysses", where, p->model.name);
-    if (p->loss != LOSS_FP32)
-        return fail("%s: loss: with parallel.context fp32", where);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: recompute: selective would repeat Ulysses' exchanges in backward, which is not modelled: take full, or none", where);
     return check_heads(p, p->parallel.context, true, where);

@@ -215,6 +215,8 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->dp, 0, sizeof p->dp);
     memset(&p->megatron, 0, sizeof p->megatron);
     p->ddp.model_dtype = p->fsdp.model_dtype = p->ds.communication_dtype = -1;
+    memset(&p->stated, 0, sizeof p->stated);
+    p->optimizer_form = OPTIMIZER_FOREACH;      /* of cells without the key, too */
     p->limits = limits;
     p->train = training_default();
     set_defaults(p, false);

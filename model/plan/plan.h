@@ -33,8 +33,9 @@ enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
- * under torch.compile() (compile.components "loss", since 2025). */
-enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
+ * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
+ * cut cross-entropy, without logits. */
+enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, NLOSS };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
 enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
@@ -84,6 +85,9 @@ struct float8_options {
     char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
                                      * "none": no name */
 };
+
+/* Liger-Kernel's kernels in the place of transformers' operations (liger.h). */
+struct liger_options { bool rope, rms_norm, glu_activation; };
 
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
@@ -143,6 +147,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_model_persistence_threshold, stage3_max_live_parameters,
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
+    bool    zero_init;              /* stage 3: built under zero.Init, module by module, as transformers' from_pretrained() does */
     int64_t zero_hpz_partition_size;        /* ranks of a secondary partition; 1: none */
     bool    zero_quantized_weights, zero_quantized_gradients, zero_quantized_nontrainable_weights;
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
@@ -257,6 +262,13 @@ struct framework_limits {
 /* Most samples in a micro-batch, most micro-batches in a step. */
 enum { PLAN_MAX_BATCH = 1 << 20 };
 
+/* What a plan's file says itself, by row of the table of knobs (knob_at()); none of a plan that no file gave. */
+enum { PLAN_MAX_KNOBS = 256 };
+struct plan_stated {
+    bool    all;                    /* more than half of its cell's keys: dpx wrote the file, defaults and all */
+    uint8_t rows[PLAN_MAX_KNOBS / 8];
+};
+
 struct plan {
     struct model   model;
     struct training train;          /* for which `model` is made: training_apply() */
@@ -286,11 +298,13 @@ struct plan {
     struct parallel_options  parallel;
     struct ddp_options       ddp;
     struct float8_options    float8;
+    struct liger_options     liger;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
     struct megatron_options  megatron;
     struct framework_limits  limits;
+    struct plan_stated       stated;
 };
 
 /* Bytes per element of each copy that the dialect keeps. */
@@ -311,6 +325,8 @@ struct recipe {
  * names file and key, and nothing to free. */
 int plan_read(const char *path, struct plan *out);
 int plan_from_json(const json_t *j, const char *where, struct plan *out);
+/* The value of its key "cluster", a name, a path beside the file or the object itself.  0, or -1 reported. */
+int plan_read_cluster(const char *where, const json_t *j, struct cluster *out);
 /* The complete plan.json document, model and cluster embedded (new reference). */
 json_t *plan_to_json(const struct plan *p);
 

@@ -17,7 +17,10 @@
 #include "model/plan/float8.h"
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
+#include "model/plan/liger.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/megatron_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/train_check.h"
 #include "model/plan/zero_check.h"
@@ -119,29 +122,6 @@ static int check_derived(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Losses that replace transformers' own. */
-static int check_loss(const struct plan *p, const char *where)
-{
-    bool torch = dialect_is_torch(p->dialect), chunks = p->loss >= LOSS_CHUNKED;
-    const struct model *m = &p->model;
-
-    if (p->loss == LOSS_FP32)
-        return 0;
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: loss: kernels \"dpx\" have one loss, in fp32", where);
-    if (p->loss == LOSS_COMPUTE && p->precision != DT_BF16)
-        return fail("%s: loss: \"bf16\" needs precision bf16", where);
-    if (plan_recipe(p).autocast && (p->loss == LOSS_COMPUTE || p->loss == LOSS_FUSED_LINEAR))
-        return fail("%s: loss: torch.autocast computes cross-entropy in fp32: fp32, fused, compiled or chunked", where);
-    if (chunks && !torch)
-        return fail("%s: loss: dialects torch and torch-fsdp1 have chunked and fused-linear", where);
-    if (chunks && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
-        return fail("%s: loss: chunked and fused-linear are not modelled for a head with a bias", where);
-    if (p->loss == LOSS_FUSED_LINEAR && (m->softcap > 0 || !strcmp(m->family, "granite") || !strncmp(m->family, "cohere", 6)))
-        return fail("%s: loss: fused-linear is not modelled for %s, which scales its logits", where, m->family);
-    return 0;
-}
-
 /* Kernel set torch-compile is torchtitan's: FSDP2, each block compiled by itself (fullgraph). */
 static int check_compile(const struct plan *p, const char *where)
 {
@@ -163,8 +143,6 @@ static int check_compile(const struct plan *p, const char *where)
         return fail("%s: unit: torch-compile compiles whole blocks; hooks in the middle would break the graph", where);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: recompute: with torch-compile none, full or op", where);
-    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED)
-        return fail("%s: loss: with torch-compile fp32 or compiled", where);
     if (p->dropout > 0)
         return fail("%s: dropout: not modelled for torch-compile, which makes its masks by another generator", where);
     if (attention_masked(p) || attention_choice(p) <= ATTENTION_MATH)
@@ -172,8 +150,20 @@ static int check_compile(const struct plan *p, const char *where)
     return 0;
 }
 
+/* engine.py, _configure_fp16_optimizer(): stage 0 in 16 bits steps FusedAdam in FP16_Optimizer, every other optimizer in
+ * FP16_UnfusedOptimizer. */
+static int check_deepspeed_form(const struct plan *p, const char *where)
+{
+    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: torch's AdamW of stage 0 in %s is in DeepSpeed's FP16_UnfusedOptimizer, which is not modelled: "
+                    "leave it out, or take zero1", where, dtype_name(p->precision));
+    return 0;
+}
+
 static int check_optimizer_form(const struct plan *p, const char *where)
 {
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return check_deepspeed_form(p, where);
     if (p->optimizer_form == OPTIMIZER_FOREACH)
         return 0;
     if (p->fsdp.cpu_offload)
@@ -529,8 +519,8 @@ static int check_muon(const struct plan *p, const char *where)
 
 static int check_optimizer(const struct plan *p, const char *where)
 {
-    bool bnb = (p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8) || p->optimizer >= OPTIMIZER_PAGED_ADAMW;
-    bool torchao = p->optimizer == OPTIMIZER_AO_ADAMW8 || p->optimizer == OPTIMIZER_AO_ADAMW4 || p->optimizer == OPTIMIZER_AO_ADAMW;
+    enum optimizer_library by = optimizer_traits(p->optimizer)->by;
+    bool bnb = by == BY_BITSANDBYTES, torchao = by == BY_TORCHAO;
     const char *word;
 
     if (p->optimizer == OPTIMIZER_ADAMW)
@@ -545,7 +535,7 @@ static int check_optimizer(const struct plan *p, const char *where)
                     "or strategy ddp", where, word);
     if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
         return -1;
-    if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
+    if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
     if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
         return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
@@ -595,7 +585,7 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
         || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
         return -1;

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/opts.h"
+#include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/plan/knob_rules.h"
 
@@ -22,7 +23,7 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
                           const struct plan *p)
 {
     const char *dot = object[0] ? "." : "";
-    uint32_t others = knob_cells(object, name);
+    uint64_t others = knob_cells(object, name);
     const char *near = knob_nearest(object, name, knob_cell(p));
     char cells[512];
 
@@ -66,7 +67,7 @@ static json_t *write_key(const struct plan *p, const struct knob *k)
 /* Has the key's framework no such strategy at all, as FSDP's keys for ZeRO? */
 static bool of_another_strategy(const char *object, const char *name, const struct plan *p)
 {
-    uint32_t cells = knob_cells(object, name);
+    uint64_t cells = knob_cells(object, name);
 
     for (int d = 0; d < NDIALECT; d++)
         if (cells & CELL(p->strategy, (unsigned)d))
@@ -188,6 +189,8 @@ static int read_model(const char *where, const json_t *j, struct model *out)
             return fail("out of memory");
         sprintf(label, "%s: model", where);
         rc = model_from_config(j, label, out);
+        if (rc == 0)
+            hf_notes_say(j, label, out->family);
         free(label);
         return rc;
     }
@@ -201,7 +204,7 @@ static int read_model(const char *where, const json_t *j, struct model *out)
     return rc;
 }
 
-static int read_cluster(const char *where, const json_t *j, struct cluster *out)
+int plan_read_cluster(const char *where, const json_t *j, struct cluster *out)
 {
     const char *name = json_string_value(j);
     char *path;
@@ -346,6 +349,39 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->sync_every_micro_step = true;
 }
 
+/* The object of a path ("deepspeed.aio", "": the document); NULL: it is not there. */
+static const json_t *object_in(const json_t *doc, const char *path)
+{
+    char name[64];
+
+    for (size_t n; doc && *path; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        doc = json_object_get(doc, name);
+    }
+    return doc;
+}
+
+static struct plan_stated stated_in(const json_t *j, const struct plan *p)
+{
+    struct plan_stated out = { 0 };
+    const struct knob *k;
+    int has = 0, all = 0;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (!(k->cells & knob_cell(p)) || knob_idle(p, k))
+            continue;
+        all++;
+        const json_t *v = json_object_get(object_in(j, k->object), k->name);
+        if (!v || (json_is_null(v) && k->null != KNOB_NULL_VALUE))
+            continue;
+        out.rows[i / 8] |= (uint8_t)(1u << i % 8);
+        has++;
+    }
+    out.all = 2 * has > all;
+    return out;
+}
+
 int plan_from_json(const json_t *j, const char *where, struct plan *out)
 {
     struct plan p = { 0 };
@@ -354,12 +390,13 @@ int plan_from_json(const json_t *j, const char *where, struct plan *out)
         return fail("%s: a plan is a JSON object", where);
     if (read_model(where, json_object_get(j, "model"), &p.model) < 0)
         return -1;
-    if (read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
+    if (plan_read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
         || read_head(where, j, &p) < 0 || read_keys(where, j, &p) < 0)
         goto refused;
     if (training_apply(&p.model, &p.train, where) < 0)
         goto refused;
     late_defaults(j, &p);
+    p.stated = stated_in(j, &p);
     if (plan_check(&p, where) < 0)
         goto refused;
     *out = p;

@@ -486,69 +486,11 @@ int program_build(const struct plan *p, struct program *out)
     return rc;
 }
 
-/* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's
- * ZeRO-3 has a linear layer of its own, FSDP2 casts the tables of some models. */
-/* In a pipeline a stage may have neither embedding nor head, and a schedule may split backward. */
-static bool same_edges(const struct parallel_options *a, const struct parallel_options *b)
-{
-    return (a->pipeline > 1) == (b->pipeline > 1) &&
-           (a->pipeline == 1 || pipeline_splits(a->pipeline_schedule) == pipeline_splits(b->pipeline_schedule));
-}
-
-static bool same_experts(const struct parallel_options *a, const struct parallel_options *b)
-{
-    return a->expert == b->expert && a->expert_tensor == b->expert_tensor && (a->expert <= 1 || a->expert_imbalance == b->expert_imbalance);
-}
-
-/* Which layer computes experts, and how many rows each takes. */
-static bool same_rows(const struct plan *a, const struct plan *b)
-{
-    return a->ds.moe_layer == b->ds.moe_layer && a->ds.moe_drop_tokens == b->ds.moe_drop_tokens && a->ds.moe_min_capacity == b->ds.moe_min_capacity &&
-           a->ds.moe_capacity_factor == b->ds.moe_capacity_factor &&
-           a->megatron.moe_expert_capacity_factor == b->megatron.moe_expert_capacity_factor &&
-           a->megatron.moe_pad_expert_input_to_capacity == b->megatron.moe_pad_expert_input_to_capacity &&
-           a->megatron.moe_router_load_balancing_type == b->megatron.moe_router_load_balancing_type &&
-           (a->megatron.moe_aux_loss_coeff > 0) == (b->megatron.moe_aux_loss_coeff > 0) &&
-           a->megatron.moe_router_padding_for_quantization == b->megatron.moe_router_padding_for_quantization;
-}
-
 bool program_saves_on_host(const struct plan *p)
 {
     bool all = p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED;
 
     return all && p->kernels != KERNELS_DPX;
-}
-
-/* Transformer Engine's formats: which casts there are, and whether layers of the ends have none. */
-static bool same_scaled(const struct plan *a, const struct plan *b)
-{
-    return plan_scaled(a) == plan_scaled(b) && a->megatron.fp8_recipe == b->megatron.fp8_recipe &&
-           a->megatron.first_last_layers_bf16 == b->megatron.first_last_layers_bf16;
-}
-
-static bool same_graphs(const struct plan *a, const struct plan *b)
-{
-    return a->compile_mode == b->compile_mode && a->megatron.cuda_graph_impl == b->megatron.cuda_graph_impl &&
-           !strcmp(a->megatron.cuda_graph_scope, b->megatron.cuda_graph_scope);
-}
-
-bool program_is_shared(const struct plan *a, const struct plan *b)
-{
-    struct recipe x = plan_recipe(a), y = plan_recipe(b);
-
-    return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
-           a->recompute_interval == b->recompute_interval && program_recomputes_all(a) == program_recomputes_all(b) &&
-           same_scaled(a, b) && !strcmp(a->megatron.recompute_modules, b->megatron.recompute_modules) && a->megatron.a2a_ranks == b->megatron.a2a_ranks &&
-           a->megatron.mtp_num_layers == b->megatron.mtp_num_layers && a->kernels == b->kernels &&
-           a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
-           x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
-           program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
-           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
-           a->parallel.async_tensor == b->parallel.async_tensor && a->megatron.tp_comm_overlap == b->megatron.tp_comm_overlap &&
-           a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
-           a->parallel.context_balance == b->parallel.context_balance && a->float8.recipe == b->float8.recipe &&
-           !strcmp(a->float8.filter, b->float8.filter) && a->fsdp.float8_all_gather == b->fsdp.float8_all_gather && same_edges(&a->parallel, &b->parallel) &&
-           same_experts(&a->parallel, &b->parallel) && same_rows(a, b) && same_graphs(a, b);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

@@ -248,7 +248,16 @@ int  program_add_collective(struct program *g, enum piece_id piece, enum pass pa
  * kernels (`copied`). */
 bool program_saves_on_host(const struct plan *p);
 
-/* Whether plans of one model, sequence, cluster and version have the same program. */
+/* All that the program of a plan depends on beside its model and its cluster, to be compared byte by byte. */
+struct program_inputs {
+    struct plan of;                 /* the plan; keys that no program depends on are cleared, model and cluster too */
+    enum dtype  kept, frozen, used; /* of its recipe, which cleared keys may decide */
+    int         autocast;
+};
+
+void program_inputs(const struct plan *p, struct program_inputs *out);
+
+/* Whether plans of one model and cluster have the same inputs, hence the same program. */
 bool program_is_shared(const struct plan *a, const struct plan *b);
 
 /* Memory and work of the segment [k0,k1) of one pass of a piece. */

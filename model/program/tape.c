@@ -540,7 +540,7 @@ static void deliver(struct tape *t, const struct edge *e, int g)
         return;
     }
     tape_kernel(t, "grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
-    bool views = t->nodes[e->node].sums_views || t->nodes[e->node].apart;
+    bool views = t->nodes[e->node].sums_views || t->nodes[e->node].apart || t->stores[*at].view;
     t->nodes[e->node].sums_views = false;
     if (views || t->stores[*at].refs > 1) {     /* something else holds it: not in place */
         int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);

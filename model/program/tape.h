@@ -28,6 +28,7 @@ struct store {
     int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
     uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
     int     float8;                     /* compiled: it in 8-bit floats, as some products read it; a reference */
+    bool    view;                       /* a gradient that is a view of another name's tensor: what is added to it is added out of place */
     bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
     int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
@@ -56,6 +57,8 @@ enum node_kind {
     NODE_LINEAR, NODE_MATMUL, NODE_LAYER_NORM, NODE_SCALE, NODE_RMS, NODE_POWER,
     NODE_EMBEDDING, NODE_JOIN,
     NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
+    NODE_CUT_LOSS,      /* tape_loss.c */
+    NODE_LIGER_NORM, NODE_LIGER_GLU, NODE_LIGER_ROPE,       /* tape_liger.c */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
     NODE_RING,          /* tape_ring.c */
@@ -299,17 +302,8 @@ var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var 
  * a tensor of `seed_numel` and one of a number.  Its output has `numel` elements. */
 var  op_attention(struct tape *t, const char *name, const var in[4], int64_t numel, int64_t lse_numel, int64_t seed_numel,
                   int64_t scratch, double flops);
-/* Mean negative log likelihood of log-probabilities. */
-var  op_nll(struct tape *t, var logp, var labels);
-/* A number from every element; back, as many gradients. */
-var  op_mean(struct tape *t, const char *name, var x);
 /* A parameter (or its cast) that several operations read: their gradients are added up before it gets one.  `views`:
  * they are a linear layer's, which are views. */
 var  op_shared(struct tape *t, var w, bool views);
-/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and so many numbers a row. */
-var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers);
-/* Cross-entropy of x[rows, k] W[n, k], `chunk` rows at a time, which makes the gradients of x and W in forward. */
-var  op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
-                    var w, int64_t chunk);
 
 #endif

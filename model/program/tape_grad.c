@@ -8,6 +8,8 @@
 #include "model/program/tape_experts.h"
 #include "model/program/tape_float8.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_liger.h"
+#include "model/program/tape_loss.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_put.h"
@@ -222,15 +224,6 @@ static void run_matmul(struct tape *t, const struct node *n, int out[])
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
-/* The gradients are there: they are handed on. */
-static void run_made(struct tape *t, const struct node *n, int out[])
-{
-    for (int i = 0, made = 0; i < n->nedges; i++)
-        if (wants(n, i))
-            out[i] = share(t, n->saved[made++]);
-    back(t, n, n->name);
-}
-
 /* A kernel for each parameter's gradient. */
 static void run_listed(struct tape *t, const struct node *n, int out[])
 {
@@ -276,8 +269,11 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_POWER:
         run_power(t, n, out);
         break;
-    case NODE_MADE:
-        run_made(t, n, out);
+    case NODE_MADE: case NODE_CUT_LOSS:
+        tape_run_loss(t, n, out);
+        break;
+    case NODE_LIGER_NORM: case NODE_LIGER_GLU: case NODE_LIGER_ROPE:
+        tape_run_liger(t, n, out);
         break;
     case NODE_LISTED:
         run_listed(t, n, out);

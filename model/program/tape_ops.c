@@ -460,27 +460,6 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t nume
     return y;
 }
 
-var op_nll(struct tape *t, var logp, var labels)
-{
-    begin(t, "nll loss", KC_LOSS, KEEPS_OUTPUT)->bytes = tape_var_numel(t, labels) * 12;
-    struct node *n = tape_node(t, NODE_COPY, "nll loss", KC_LOSS);
-    tape_edge(t, n, logp);
-    tape_save_var(t, n, logp);
-    tape_save_var(t, n, labels);
-    var loss = fresh(t, 1, DT_FP32);
-    int weight = alloc(t, 1, DT_FP32);          /* total weight */
-    tape_save(t, &t->nodes[t->nnodes - 1], weight);
-    tape_unref(t, weight);
-    return loss;
-}
-
-var op_mean(struct tape *t, const char *name, var x)
-{
-    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = tape_var_bytes(t, x);
-    tape_edge(t, tape_node(t, NODE_COPY, name, KC_LOSS), x);
-    return fresh(t, 1, DT_FP32);
-}
-
 var op_shared(struct tape *t, var w, bool views)
 {
     struct node *n = tape_node(t, NODE_PASS, "shared weight", KC_COPY);
@@ -489,69 +468,4 @@ var op_shared(struct tape *t, var w, bool views)
     n->sums_views = views;
     t->stores[store_of(t, w)].refs++;
     return tape_var(t, store_of(t, w), tape_var_numel(t, w), tape_var_dtype(t, w), t->nnodes - 1, 0);
-}
-
-/* flash-attn, csrc/xentropy: forward reads the logits twice (maximum, then sum), backward reads them and writes their
- * gradient. */
-var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers)
-{
-    int64_t rows = tape_var_numel(t, logits) / width;
-
-    begin(t, name, KC_LOSS, KEEPS_OUTPUT)->bytes = 2 * tape_var_bytes(t, logits);
-    struct node *n = tape_node(t, NODE_EACH, name, KC_LOSS);
-    tape_edge(t, n, logits);
-    tape_save_var(t, n, logits);
-    tape_save_var(t, n, labels);
-    var losses = fresh(t, rows, DT_FP32);
-    for (int i = 0; i < numbers; i++) {
-        int number = alloc(t, rows, DT_FP32);
-        tape_save(t, &t->nodes[t->nnodes - 1], number);
-        tape_unref(t, number);
-    }
-    var loss = op_mean(t, name, losses);
-    tape_drop(t, losses);
-    return loss;
-}
-
-static void product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
-{
-    struct kernel *kernel = begin(t, name, KC_GEMM, KEEPS_NOTHING);
-
-    kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
-    kernel->flops = 2.0 * (double)m * (double)n * (double)k;
-    kernel->bytes = (m * k + n * k + m * n) * size;
-}
-
-/* Liger-Kernel, ops/fused_linear_cross_entropy.py: logits and both gradients are written into tensors that exist; its
- * kernel reads a row twice and writes the gradient over it. */
-var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
-                   var w, int64_t chunk)
-{
-    int64_t rows = tape_var_numel(t, x) / k, size = elem(t, x);
-
-    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = (rows + n) * k * size;
-    struct node *node = tape_node(t, NODE_MADE, name, KC_LOSS);
-    int at = t->nnodes - 1;
-    tape_edge(t, node, x);
-    tape_edge(t, node, w);
-    bool trains = tape_wants_grad(t, w);
-    for (int i = 0; i < 1 + trains; i++) {
-        int g = alloc(t, i == 0 ? rows * k : n * k, tape_var_dtype(t, x));
-        tape_save(t, &t->nodes[at], g);
-        tape_unref(t, g);
-    }
-    int losses = alloc(t, rows, DT_FP32), logits = alloc(t, chunk * n, tape_var_dtype(t, x));
-    for (int64_t done = 0; done < rows; done += chunk) {
-        int64_t now = rows - done < chunk ? rows - done : chunk;
-        product(t, names->forward, now, n, k, size);
-        begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 3 * now * n * size;
-        product(t, names->dx, now, k, n, size);
-        if (trains)
-            product(t, names->dw, k, n, now, size);
-    }
-    tape_unref(t, logits);
-    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 4 * rows;
-    int sum = alloc(t, 1, DT_FP32);
-    tape_unref(t, losses);
-    return tape_var(t, sum, 1, DT_FP32, at, 0);
 }

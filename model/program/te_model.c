@@ -4,6 +4,7 @@
 #include "model/program/te_model.h"
 
 #include "model/plan/plan_groups.h"
+#include "model/program/tape_loss.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"

@@ -16,6 +16,7 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
+#include "model/program/tape_loss.h"
 #include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_grouped.h"

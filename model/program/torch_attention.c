@@ -7,6 +7,7 @@
 #include "model/program/tape_ring.h"
 #include "model/program/tape_experts.h"
 #include "model/program/torch_latent.h"
+#include "model/program/tape_liger.h"
 #include "model/program/torch_rotary.h"
 #include "model/program/torch_ulysses.h"
 
@@ -147,6 +148,26 @@ static struct qkv split_falcon(struct torch_model *b, var all)
     return out;
 }
 
+/* Layouts in which the gradient of a projection of (batch, heads, seq, head_dim) has to be copied to be viewed as it was: eager attention's
+ * lie by heads, as the ring's do; Ulysses' by positions, then by sequences. */
+static bool gradients_move(const struct torch_model *b)
+{
+    bool moved = torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && b->m->kv_heads > 1;
+
+    return b->p->kernels == KERNELS_TORCH_EAGER || moved;
+}
+
+/* liger_rotary_pos_emb(), in the place of apply_rotary_pos_emb(). */
+static void rotate_by_liger(struct torch_model *b, var *const x[2])
+{
+    var cos, sin;
+
+    tables(b, &cos, &sin);
+    op_liger_rope(b->t, "liger rotary", x, cos, sin, b->m->fused_qkv, gradients_move(b));
+    tape_drop(b->t, cos);
+    tape_drop(b->t, sin);
+}
+
 /* What projections give, as (batch, heads, seq, head_dim) views.  Their gradients
  * come back in another layout and are copied, unless the attention kernel returns
  * them as they lay. */
@@ -154,7 +175,7 @@ static struct qkv project(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    bool eager = b->p->kernels == KERNELS_TORCH_EAGER, rope = m->position == POS_ROPE;
+    bool eager = b->p->kernels == KERNELS_TORCH_EAGER, rope = m->position == POS_ROPE, liger = b->p->liger.rope;
     int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
     struct qkv out;
 
@@ -165,20 +186,18 @@ static struct qkv project(struct torch_model *b, var x)
         op_split(t, "qkv split", all, 3,
                  (int64_t[]){ b->tokens * q, b->tokens * kv, b->tokens * kv }, part);
         tape_drop(t, all);
-        out.k = tmp(t, part[1], op_view(t, part[1], rope));
+        out.k = tmp(t, part[1], op_view(t, part[1], rope && !liger));
         out.v = tmp(t, part[2], op_view(t, part[2], eager));
-        out.q = tmp(t, part[0], op_view(t, part[0], rope || eager));
+        out.q = tmp(t, part[0], op_view(t, part[0], (rope || eager) && !liger));
         return out;
     }
     static const enum tensor_role role[3] = { ROLE_Q, ROLE_K, ROLE_V };
     static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
     const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
     const int64_t width[3] = { q, kv, kv };
-    /* The ring's lie by heads; Ulysses' by positions, then by sequences. */
-    bool moved = torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && m->kv_heads > 1;
     bool late = b->style->complex_rotary;           /* rotated as they were projected, transposed afterwards */
     bool turns = eager && !model_windowed(&b->as->model, b->traced);
-    const bool copies[3] = { late ? turns : rope || eager, late ? turns : rope, eager || moved };
+    const bool copies[3] = { late ? turns : (rope || eager) && !liger, late ? turns : rope && !liger, gradients_move(b) };
     var made[3];
     for (int i = 0; i < 3; i++) {
         made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
@@ -409,6 +428,8 @@ var torch_attention(struct torch_model *b, var x)
 
     if (b->style->complex_rotary)
         torch_llama4_positions(b, (var *const[]){ &in.q, &in.k }, kept);
+    else if (b->p->liger.rope)
+        rotate_by_liger(b, (var *const[]){ &in.q, &in.k });
     else if (m->position == POS_ROPE && !latent)
         rotate_both(b, (var *const[]){ &in.q, &in.k }, kept);
     if (b->style->scaled_rotated)

@@ -2,6 +2,7 @@
 #include "model/program/torch_loss.h"
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_loss.h"
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
 
@@ -31,7 +32,7 @@ static var finish_logits(struct torch_model *b, var logits)
 static var shifted_labels(struct torch_model *b)
 {
     struct tape *t = b->t;
-    if (torch_is_ulysses(b)) {          /* the data loader has shifted them */
+    if (b->context > 1) {               /* shifted before positions are dealt out */
         b->padded = 0;
         return tape_hold(t, b->labels);
     }
@@ -60,6 +61,19 @@ static var cross_entropy(struct torch_model *b, var logits, enum dtype dt)
     return nll;
 }
 
+/* transformers' loss function with Liger-Kernel's cross_entropy() in the place of PyTorch's: logits.float() all the same. */
+static var in_place(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+    var in = op_cast(t, logits, DT_FP32), labels = shifted_labels(b);
+    var loss = op_in_place_loss(t, "liger cross-entropy", in, b->m->vocab);
+
+    tape_drop(t, in);
+    tape_drop(t, b->padded);
+    tape_drop(t, labels);
+    return loss;
+}
+
 /* flash-attn's kernel keeps each row's log-sum-exp; inductor its maximum and the logarithm of the sum. */
 static var fused(struct torch_model *b, var logits, int numbers)
 {
@@ -80,7 +94,7 @@ static var chunked(struct torch_model *b, var n)
     struct tape *t = b->t;
     int64_t width = b->m->token_width, vocab = b->m->vocab, seq = b->p->seq;
     int parts = seq < CHUNKS ? (int)seq : CHUNKS;
-    var w = torch_weight(b, ROLE_HEAD, vocab * width), chunk[CHUNKS], logits[CHUNKS], loss = 0;
+    var w = torch_weight(b, ROLE_HEAD, vocab * width, true), chunk[CHUNKS], logits[CHUNKS], loss = 0;
 
     for (int i = 0; i < parts; i++)
         chunk[i] = op_slice(t, "head chunk", n, (seq / parts + (i < seq % parts)) * b->p->micro_batch * width);
@@ -120,20 +134,43 @@ static int64_t liger_chunk(int64_t rows, int64_t width, int64_t vocab)
     return chunk < rows ? chunk : rows;
 }
 
-static var fused_linear(struct torch_model *b, var n)
+/* The weight as it is kept: where autocast copies it, these functions decide. */
+static struct head_loss of_head(struct torch_model *b, const char *name, var n)
+{
+    static const struct gemm_names names = { "logits", "logits dX", "logits dW", "logits db" };
+    int64_t width = b->m->token_width, vocab = b->m->vocab;
+    int arch = b->p->cluster.gpu.sm_arch;
+
+    return (struct head_loss){ .names = &names, .name = name, .x = n, .w = torch_weight(b, ROLE_HEAD, vocab * width, false), .n = vocab,
+                               .k = width, .chunk = liger_chunk(b->tokens, width, vocab), .autocast = b->autocast,
+                               .narrow_sums = (arch > 0 && arch < 80) || (dialect_is_torch(b->p->dialect) && plan_version(b->p) < 2008) };
+}
+
+static var linear_loss(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
-    int64_t width = b->m->token_width, vocab = b->m->vocab;
-    var shifted = shifted_labels(b);
-    var w = torch_weight(b, ROLE_HEAD, vocab * width);
-    var loss = op_linear_loss(t, GEMM("logits"), "linear cross-entropy", n, vocab, width, w,
-                              liger_chunk(b->tokens, width, vocab));
+    var labels = shifted_labels(b), cast;
+    struct head_loss h = of_head(b, "liger linear cross-entropy", n);
+    var loss = op_linear_loss(t, &h, &cast);
+
+    if (cast)
+        b->casts[b->ncasts++] = cast;
+    t->module = -1;
+    tape_drop(t, h.w);
+    tape_drop(t, b->padded);
+    tape_drop(t, labels);
+    return loss;
+}
+
+/* cut_cross_entropy(shift=True) reads labels where they lie. */
+static var cut_loss(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    struct head_loss h = of_head(b, "cut cross-entropy", n);
+    var loss = op_cut_loss(t, &h, b->labels);
 
     t->module = -1;
-    tape_drop(t, w);
-    tape_drop(t, b->padded);
-    tape_drop(t, shifted);
-    tape_drop(t, n);
+    tape_drop(t, h.w);
     return loss;
 }
 
@@ -163,27 +200,34 @@ static var of_cut_logits(struct torch_model *b, var n)
     return l;
 }
 
+/* Of logits that the model has made, and names until forward returns. */
+static var of_logits(struct torch_model *b, var n, var *made)
+{
+    struct tape *t = b->t;
+    enum loss_kind kind = b->p->loss;
+    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD);
+
+    if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
+        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
+    *made = logits = finish_logits(b, logits);
+    t->module = -1;
+    if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
+        return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
+    return kind == LOSS_LIGER ? in_place(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
+}
+
 var torch_loss(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
     enum loss_kind kind = b->p->loss;
-    var l;
+    bool cut = (b->ranks > 1 && !torch_is_autotp(b)) || (b->context > 1 && !torch_is_ulysses(b));
+    var l, logits = 0;
 
-    if ((b->ranks > 1 && !torch_is_autotp(b)) || (b->context > 1 && !torch_is_ulysses(b)))     /* labels are shifted before positions are dealt out */
+    if (cut && kind == LOSS_FP32)
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
-    if (kind == LOSS_FUSED_LINEAR)
-        return fused_linear(b, n);
-    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD);
-    if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
-        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
-    logits = finish_logits(b, logits);
-    t->module = -1;
-    if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
-        l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
-    else
-        l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
+    l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
     if (torch_is_ulysses(b))
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */

@@ -14,6 +14,7 @@
 #include "model/program/autoep_moe.h"
 #include "model/program/native_moe.h"
 #include "model/program/tape_collective.h"
+#include "model/program/tape_liger.h"
 #include "model/program/tape_parts.h"
 #include "model/program/titan_moe.h"
 #include "model/program/torch_rotary.h"
@@ -218,6 +219,31 @@ static double mlp_dropout(const struct torch_model *b)
     return b->style->mlp_dropout ? b->p->dropout : hidden_dropout(b);
 }
 
+/* LigerSwiGLUMLP, LigerPhi3SwiGLUMLP, LigerGEGLUMLP: names of gate and up, where they have any, last until it returns. */
+static var liger_mlp(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->ffn;
+    bool fused = b->m->fused_gate_up;
+    var part[2];
+
+    if (fused) {
+        var both = torch_linear(b, GEMM("mlp gate up"), x, 2 * f, h, ROLE_GATE_UP);
+        op_split(t, "gate up split", both, 2, (int64_t[]){ b->tokens * f, b->tokens * f }, part);
+        tape_drop(t, both);
+    } else {
+        part[0] = torch_linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
+        part[1] = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+    }
+    var y = op_liger_glu(t, b->m->act == ACT_SILU ? "liger SwiGLU" : "liger GeGLU", part[0], part[1], fused);
+    for (int i = 0; i < 2 && !fused; i++)
+        tape_drop(t, part[i]);
+    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    for (int i = 0; i < 2 && fused; i++)
+        tape_drop(t, part[i]);
+    return y;
+}
+
 static var gated_mlp(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -272,7 +298,7 @@ static var mlp(struct torch_model *b, var x)
         return mixture(b, x);
     b->t->half = 1;
     x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
-    return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
+    return tmp(b->t, x, b->p->liger.glu_activation ? liger_mlp(b, x) : b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
 }
 
 /* ---- blocks ---- */

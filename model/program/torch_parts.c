@@ -5,8 +5,10 @@
 
 #include "model/program/tape_collective.h"
 #include "model/plan/float8.h"
+#include "model/plan/liger.h"
 #include "model/program/tape_exchange.h"
 #include "model/program/tape_float8.h"
+#include "model/program/tape_liger.h"
 #include "model/program/tape_packed.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -160,9 +162,9 @@ static int module_of(const struct torch_model *b, enum tensor_role role)
     return role == ROLE_HEAD && module < 0 ? MODULE_TIED : module;
 }
 
-var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel)
+var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts)
 {
-    var w = param(b, role, false, numel, true);
+    var w = param(b, role, false, numel, casts);
 
     b->t->module = module_of(b, role);
     return tmp(b->t, w, op_shared(b->t, w, b->t->linear_views));
@@ -473,7 +475,9 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
     if (t->dtensor)
         x = op_view(t, x, false);
     var w = param(b, role, false, weights, false), out;
-    if (b->m->norm == NORM_RMS) {
+    if (b->p->liger.rms_norm) {
+        out = op_liger_norm(t, "liger norm", x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
+    } else if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
     } else if (b->style->centred_by_hand) {
         out = centred_norm(b, name, x, width, w);

@@ -10,7 +10,7 @@
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role);
 /* The weight of a role, read by several operations, and a linear layer with it. */
-var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel);
+var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts);
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
                       enum tensor_role role);
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);

@@ -9,6 +9,7 @@
 
 #include "model/plan/attention.h"
 #include "model/program/tape_exchange.h"
+#include "model/program/tape_loss.h"
 #include "model/program/torch_parts.h"
 
 static var tmp(struct tape *t, var used, var result)

@@ -101,7 +101,6 @@ enum traced_issue { TRACED_FORWARD, TRACED_BACKWARD, TRACED_COLL,
 
 struct measured_device {
     const struct measured_kernel  *kernel;  int nkernel;        /* by fn, then bytes */
-    bool kept;                      /* it came with dpx, for a type of GPU: of the executor's own kernels on one */
     const struct measured_bytes   *bytes;   int nbytes;         /* by set, pass, then bytes */
     const struct measured_coll    *coll;    int ncoll;          /* by op, dtype, star, ranks, per_node, then bytes */
     const struct measured_overlap *overlap; int noverlap;

@@ -22,11 +22,12 @@ int kineto_cmd(const char *trace, const char *plan, const char *db, FILE *table,
     struct kineto k;
     int rc = 0;
 
-    /* The plan first: it is the quicker one to be wrong. */
-    if (plan && kineto_plan_load(plan, db, &p) < 0)
-        return db_exit_status() == FAILED ? FAILED : MISUSE;
     if (kineto_load(trace, &k) < 0)
         return MISUSE;
+    if (plan && kineto_plan_load(plan, db, &k.info, &p) < 0) {
+        kineto_free(&k);
+        return db_exit_status() == FAILED ? FAILED : MISUSE;
+    }
     if (json)
         rc = write_json(kineto_json(trace, &k, plan ? &p : NULL), json);
     if (table)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "base/percent.h"
 #include "base/size.h"
 
 static const char *op_name(int op)
@@ -70,9 +71,11 @@ static void note_plan(const struct kineto *k, const struct kineto_plan *p, char 
 {
     int trace = kineto_prefetch(&k->median), plan = kineto_prefetch(&p->m);
 
-    if (k->info.world_size >= 0 && k->info.world_size != p->world_size)
-        note(notes, n, "the trace is of %" PRId64 " ranks, the plan of %" PRId64, k->info.world_size,
-             p->world_size);
+    if (k->info.world_size < 0 && p->world_size > 1)
+        note(notes, n, "the trace does not say of how many ranks it is (distributedInfo): the plan is of %" PRId64, p->world_size);
+    if (k->gpu == p->host)
+        note(notes, n, "the trace is of %s, the plan's ranks are %s", k->gpu ? "a GPU" : "operators of a host",
+             p->host ? "processes of a host" : "GPUs");
     note_calls(k, p, notes, n);
     if (trace >= 0 && plan >= 0 && trace != plan)
         note(notes, n, "backward prefetch is %s in the run and %s in the plan", trace ? "on" : "off",
@@ -131,7 +134,10 @@ static struct cell ms(double s)
 
 static struct cell percent(double part, double of)
 {
-    return cell("%.1f %%", of > 0 ? 100 * part / of : NAN);
+    struct cell c;
+
+    snprintf(c.s, sizeof c.s, "%s", percent_share(of > 0 ? part / of : NAN).s);
+    return c;
 }
 
 static struct cell bytes(double b)
@@ -242,8 +248,8 @@ void kineto_print(const char *path, const struct kineto *k, const struct kineto_
             k->gpu ? "GPU kernels" : "operators of the host", k->nsteps, k->nsteps == 1 ? "" : "s", k->steps_by,
             k->median.v[M_STEP], extreme(k, false), extreme(k, true));
     if (p)
-        fprintf(to, "plan: %s (%s) on %" PRId64 " ranks, %.4g s (90 %%: %.4g to %.4g)\n", p->strategy,
-                p->dialect, p->world_size, p->m.v[M_STEP], p->low_s, p->high_s);
+        fprintf(to, "plan: %s (%s) on %" PRId64 " ranks, %s%s%.4g s (90 %%: %.4g to %.4g)\n", p->strategy,
+                p->dialect, p->world_size, p->rank, p->rank[0] ? ", " : "", p->m.v[M_STEP], p->low_s, p->high_s);
     fputc('\n', to);
     print_step(k, p, to);
     print_colls(k, p, to);
@@ -349,6 +355,7 @@ static json_t *plan_json(const struct kineto_plan *p)
     json_object_set_new(o, "strategy", json_string(p->strategy));
     json_object_set_new(o, "dialect", json_string(p->dialect));
     json_object_set_new(o, "world_size", json_integer(p->world_size));
+    json_object_set_new(o, "rank", p->rank[0] ? json_string(p->rank) : json_null());
     json_object_set_new(o, "low_s", number(p->low_s));
     json_object_set_new(o, "high_s", number(p->high_s));
     return o;

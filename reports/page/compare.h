@@ -40,6 +40,7 @@ struct chosen {
     struct work work;
     char        label[160];
     int64_t     step, rank;                 /* whose entries are drawn; step -1: none of a steady step */
+    double      late;                       /* how many times too long the machine's calibration may be; 1: it was quiet */
     double      predicted_span, span;       /* from the begin of that step to the end of its last entry */
     struct use  use[MAX_OPS];
     int         nuses;

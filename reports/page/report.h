@@ -86,7 +86,9 @@ void report_add_chart(struct report *r, struct chart *c);
 /* Says that a figure is left out, and why. */
 void report_missing(struct report *r, const char *what, const char *why);
 
-/* Puts a figure that stands in no other table into prose, and into the table of facts as `name`.RUN. */
+/* A figure that stands in no other table, in that of facts as `name`.RUN: `key` is its place. */
+void report_fact_row(const struct report *r, enum measure u, double v, const char *name, int64_t run, char key[64]);
+/* The same, and into prose. */
 void report_fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run);
 
 /* time = alpha + beta * bytes, least squares of the relative error, of rates.coll[from .. to). */

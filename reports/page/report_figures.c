@@ -198,7 +198,20 @@ static void comm_figure(struct report *r)
 
 /* ---- phases ---- */
 
-static void phase_bar(struct chart *k, const struct chosen *x, bool predicted)
+/* Measured phases are of the last sampled step, of which a bar is as long as the figure beside it. */
+static double bar_seconds(const struct report *r, const struct chosen *x, char key[64])
+{
+    double s = 0;
+
+    for (int64_t i = 0; i < x->rec.nphase; i++)
+        s += x->rec.phase[i].seconds > 0 ? x->rec.phase[i].seconds : 0;
+    if (!(s > 0))
+        return NAN;
+    report_fact_row(r, UNIT_SECONDS, s, "bar", x->rec.row.id, key);
+    return s;
+}
+
+static void phase_bar(struct report *r, struct chart *k, const struct chosen *x, bool predicted)
 {
     const struct run_row *row = &x->rec.row;
     char key[64];
@@ -214,10 +227,10 @@ static void phase_bar(struct chart *k, const struct chosen *x, bool predicted)
     b->low = predicted && row->has_prediction ? row->predicted.low_s : predicted ? NAN : row->end.p10_s;
     b->high = predicted && row->has_prediction ? row->predicted.high_s : predicted ? NAN : row->end.p90_s;
     b->middle = predicted ? NAN : row->end.step_s;
-    b->value = predicted ? (row->has_prediction ? row->predicted.step_s : NAN) : row->end.step_s;
+    snprintf(key, sizeof key, "runs/%" PRId64 "/predicted_step_s", row->id);
+    b->value = predicted ? (row->has_prediction ? row->predicted.step_s : NAN) : bar_seconds(r, x, key);
     if (isnan(b->value))
         return;
-    snprintf(key, sizeof key, "runs/%" PRId64 "/%s", row->id, predicted ? "predicted_step_s" : "step_s");
     b->key = text_keep(&k->kept, key);
 }
 
@@ -234,9 +247,9 @@ static void phases_figure(struct report *r)
                 r, CHART_BARS, "phases", "Time of a steady step, by phase",
                 "Bars: phases as predicted (pale), and as measured in the last sampled step. Whiskers: the "
                 "prediction's 90 % interval; the 10th to the 90th percentile of all steady steps, whose "
-                "median is the dot and the figure beside it.");
-        phase_bar(k, &c->run[i], true);
-        phase_bar(k, &c->run[i], false);
+                "median is the dot. The figure beside a bar is the bar's length.");
+        phase_bar(r, k, &c->run[i], true);
+        phase_bar(r, k, &c->run[i], false);
     }
     if (k)
         chart_axis(k, AXIS_X, "time", UNIT_SECONDS, false);

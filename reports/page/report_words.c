@@ -17,16 +17,23 @@ static void cell(struct prose *p, const char *table, int64_t run, const char *re
     prose_number(p, key, u, v);
 }
 
-void report_fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run)
+void report_fact_row(const struct report *r, enum measure u, double v, const char *name, int64_t run, char key[64])
 {
     struct table *t = r->table[TABLE_FACTS];
-    char row[64], key[96];
+    char row[48];
 
-    snprintf(row, sizeof row, "%s.%" PRId64, name, run);
-    snprintf(key, sizeof key, "facts/%s/value", row);
+    snprintf(row, sizeof row, "%.20s.%" PRId64, name, run);
+    snprintf(key, 64, "facts/%s/value", row);
     table_row(t, "%s", row);
     table_number(t, v);
     table_text(t, unit_shown(u, v).s);
+}
+
+void report_fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run)
+{
+    char key[64];
+
+    report_fact_row(r, u, v, name, run, key);
     prose_number(p, key, u, v);
 }
 
@@ -56,6 +63,37 @@ static bool within_spread(const struct run_end *fast, const struct run_end *slow
     return fast->p90_s >= slow->p10_s;
 }
 
+static bool less_memory(const struct chosen *a, const struct chosen *b)
+{
+    return a->rec.row.allocated_bytes >= 0 && a->rec.row.allocated_bytes < b->rec.row.allocated_bytes;
+}
+
+/* The two fastest are as fast as each other, as far as these runs tell: then memory decides. */
+static void tie(struct report *r, struct prose *p)
+{
+    const struct chosen *a = &r->c->run[r->c->best], *b = &r->c->run[r->c->second];
+    const struct chosen *take = less_memory(b, a) ? b : less_memory(a, b) ? a : NULL;
+
+    who(p, a);
+    prose_put(p, " and ");
+    who(p, b);
+    prose_put(p, " cannot be told apart by these runs: ");
+    cell(p, "runs", a->rec.row.id, "/tokens_per_s", UNIT_TOKENS_S, a->rec.row.end.tokens_per_s);
+    prose_put(p, " and ");
+    cell(p, "runs", b->rec.row.id, "/tokens_per_s", UNIT_TOKENS_S, b->rec.row.end.tokens_per_s);
+    prose_put(p, ", ");
+    report_fact(r, p, UNIT_SHARE, a->rec.row.end.tokens_per_s / b->rec.row.end.tokens_per_s - 1, "lead", a->rec.row.id);
+    prose_put(p, " apart, and single steps vary by more.");
+    if (take) {
+        prose_put(p, " Use ");
+        who(p, take);
+        prose_put(p, ", which needs less memory: ");
+        cell(p, "runs", take->rec.row.id, "/allocated_bytes", UNIT_BYTES, (double)take->rec.row.allocated_bytes);
+        prose_put(p, " on the fullest rank.");
+    }
+    prose_end(p);
+}
+
 static void against_second(struct report *r, struct prose *p)
 {
     const struct chosen *best = &r->c->run[r->c->best], *second = &r->c->run[r->c->second];
@@ -67,8 +105,6 @@ static void against_second(struct report *r, struct prose *p)
     cell(p, "runs", s->id, "/tokens_per_s", UNIT_TOKENS_S, s->end.tokens_per_s);
     prose_put(p, "; the first is faster by ");
     report_fact(r, p, UNIT_SHARE, b->end.tokens_per_s / s->end.tokens_per_s - 1, "lead", b->id);
-    if (within_spread(&b->end, &s->end))
-        prose_put(p, ", less than single steps vary: the two cannot be told apart by these runs");
     prose_put(p, ".");
     if (s->allocated_bytes >= 0 && s->allocated_bytes < b->allocated_bytes) {
         prose_put(p, " It needs less memory, ");
@@ -122,6 +158,11 @@ static void verdict(struct report *r)
         return;
     }
     const struct chosen *best = &c->run[c->best];
+    if (c->second >= 0 && within_spread(&best->rec.row.end, &c->run[c->second].rec.row.end)) {
+        tie(r, p);
+        leanest(r, p);
+        return;
+    }
     prose_put(p, c->second >= 0 ? "Use " : "Only one plan finished: ");
     who(p, best);
     prose_put(p, c->second >= 0 ? ": it is the fastest of those that ran, with " : ", with ");
@@ -196,18 +237,43 @@ static void late_phase(struct prose *p, const struct chosen *x)
  */
 #define RESTLESS 0.15
 
-static void cause(struct report *r, struct prose *p, const struct chosen *x)
+static double spread_of(const struct run_row *row) { return (row->end.p90_s - row->end.p10_s) / 2 / row->end.step_s; }
+
+/* A machine that did something else, when it was calibrated or during a run: stated of every run, whether or not it differs. */
+static void busy(struct report *r, struct prose *p)
+{
+    for (int i = 0; i < r->c->n; i++) {
+        const struct chosen *x = &r->c->run[i];
+        bool said = false;
+        for (int k = 0; k < i; k++)
+            said |= !strcmp(r->c->run[k].rec.row.start.host, x->rec.row.start.host);
+        if (said || !(x->late > 1))
+            continue;
+        prose_name(p, x->rec.row.start.host);
+        prose_put(p, " was busy when it was calibrated: its times are up to ");
+        report_fact(r, p, UNIT_SHARE, x->late - 1, "late", x->rec.row.id);
+        prose_put(p, " too long, and so are predictions that rest on them.");
+        prose_end(p);
+    }
+    for (int i = 0; i < r->c->n; i++) {
+        const struct chosen *x = &r->c->run[i];
+        double spread = spread_of(&x->rec.row);
+        if (!(spread > RESTLESS))
+            continue;
+        who(p, x);
+        prose_put(p, ": its steps vary by ");
+        report_fact(r, p, UNIT_SHARE, spread, "spread", x->rec.row.id);
+        prose_put(p, " either way, so something else probably used the machine meanwhile.");
+        prose_end(p);
+    }
+}
+
+static void cause(struct prose *p, const struct chosen *x)
 {
     const struct run_row *row = &x->rec.row;
     const struct run_phase_row *f = latest_phase(&x->rec);
-    double spread = (row->end.p90_s - row->end.p10_s) / 2 / row->end.step_s;
     bool communication = f && !strcmp(f->name, "exposed communication");
 
-    if (spread > RESTLESS) {
-        prose_put(p, " Its steps themselves vary by ");
-        report_fact(r, p, UNIT_SHARE, spread, "spread", row->id);
-        prose_put(p, " either way, so something else probably used the machine meanwhile.");
-    }
     if (strcmp(row->predicted.basis, "measured"))
         return;                         /* said once for all of them: basis_of_runs() */
     bool slower = row->end.step_s > row->predicted.step_s;
@@ -232,7 +298,7 @@ static bool outside(const struct run_row *r)
     return r->has_prediction && (hi < r->predicted.low_s || lo > r->predicted.high_s);
 }
 
-static void time_difference(struct report *r, struct prose *p, const struct chosen *x)
+static void time_difference(struct prose *p, const struct chosen *x)
 {
     const struct run_row *row = &x->rec.row;
 
@@ -248,7 +314,7 @@ static void time_difference(struct report *r, struct prose *p, const struct chos
     cell(p, "runs", row->id, "/step_s", UNIT_SECONDS, row->end.step_s);
     prose_put(p, " measured.");
     late_phase(p, x);
-    cause(r, p, x);
+    cause(p, x);
     prose_end(p);
 }
 
@@ -325,7 +391,7 @@ static void differences(struct report *r)
         compared += both_known;
         within += both_known && row->end.step_s >= row->predicted.low_s && row->end.step_s <= row->predicted.high_s;
         if (row->end.step_s > 0 && outside(row))
-            time_difference(r, p, &c->run[i]);
+            time_difference(p, &c->run[i]);
         byte_differences(p, &c->run[i]);
     }
     if (prose_paragraphs(p) > 0)
@@ -335,6 +401,12 @@ static void differences(struct report *r)
     else
         within_intervals(r, p, within == compared);
     prose_end(p);
+}
+
+static void differences_and_causes(struct report *r)
+{
+    differences(r);
+    busy(r, r->words[WORDS_DIFFERENCES]);
 }
 
 /* ---- communication ---- */
@@ -454,7 +526,7 @@ static void uncalibrated(struct report *r)
 void report_words(struct report *r)
 {
     verdict(r);
-    differences(r);
+    differences_and_causes(r);
     report_stages_words(r);
     communication(r);
     uncalibrated(r);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/host_limits.h"
 #include "model/plan/plan_groups.h"
 #include "model/schedule/measured.h"
 
@@ -13,22 +14,23 @@ double crowd_timed(const struct measured_device *m, int64_t nodes)
     return m->cores < 1 || m->ranks < 1 ? 1 : fmax(1, threads * (double)m->ranks / (double)(nodes * m->cores));
 }
 
-bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out)
+/* Cores of each node: where it was calibrated, as its file says, or this machine's. */
+static int64_t cores_of(const struct plan *p, const struct measured_device *m)
 {
-    const struct measured_device *m = p->kernels == KERNELS_DPX && p->cluster.is_host && p->cluster.nodes == 1 ? p->cluster.measured : NULL;
-    int64_t world = p->cluster.world_size, cores, each;
-    struct mesh mesh = plan_mesh(p);
-    double threads, elsewhere = 0;
+    return m && m->cores > 0 ? m->cores : p->cluster.node.cores > 0 ? p->cluster.node.cores : host_cores();
+}
 
-    *out = (struct crowd){ .timed = 1, .alone = 1 };
-    if (!m || m->cores < 1 || m->ranks < 1)
-        return false;
-    cores = m->cores;
-    each = world % cores == 0 ? 1 : cores;      /* else all ranks have all cores */
-    threads = (double)(m->threads > 0 ? m->threads : 1);
-    for (int64_t r = 0; r < world; r++) {
+/* What the ranks of `rank`'s node ask of its cores, and which of them compute on others. */
+static double ask(const struct plan *p, int64_t rank, int64_t cores, double threads, struct crowd *out)
+{
+    int64_t ranks = p->cluster.gpus_per_node, first = rank / ranks * ranks;
+    int64_t each = ranks % cores == 0 ? 1 : cores;      /* else all have all cores */
+    struct mesh mesh = plan_mesh(p);
+    double elsewhere = 0;
+
+    for (int64_t r = first; r < first + ranks; r++) {
         int64_t role = mesh_digit(&mesh, r, AXIS_PIPE);
-        if (cluster_first_core(cores, each, r, world) == cluster_first_core(cores, each, rank, world)) {
+        if (cluster_first_core(cores, each, r - first, ranks) == cluster_first_core(cores, each, rank - first, ranks)) {
             out->by[role] += threads / (double)each;
         } else {
             out->beside[role]++;
@@ -37,8 +39,24 @@ bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out)
     }
     for (int64_t role = 0; role < EVALUATION_STAGES; role++)
         out->beside[role] /= elsewhere > 0 ? elsewhere : 1;
-    out->timed = crowd_timed(m, 1);
-    if (elsewhere > 0 && m->alone.s > 0 && m->together.s > 0)
+    return elsewhere;
+}
+
+bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out)
+{
+    const struct measured_device *m = p->kernels == KERNELS_DPX && p->cluster.measured && p->cluster.measured->ranks > 0
+                                      ? p->cluster.measured : NULL;
+    double asked = 0;
+
+    *out = (struct crowd){ .timed = 1, .alone = 1 };
+    if (!p->cluster.is_host)
+        return false;
+    double elsewhere = ask(p, rank, cores_of(p, m), m && m->threads > 0 ? (double)m->threads : 1, out);
+    for (int64_t role = 0; role < EVALUATION_STAGES; role++)
+        asked += out->by[role];
+    if (m)
+        out->timed = crowd_timed(m, p->cluster.nodes);
+    if (m && p->cluster.nodes == 1 && elsewhere > 0 && m->alone.s > 0 && m->together.s > 0)
         out->alone = fmin(1, m->alone.s / m->together.s * out->timed);
-    return out->timed > 1 || (out->alone < 1 && p->parallel.pipeline > 1);
+    return out->timed > 1 || asked > 1 + 1e-9 || (out->alone < 1 && p->parallel.pipeline > 1);
 }

@@ -17,6 +17,8 @@
  *
  * which is exact where none or all of them do, and a line between.
  *
+ * More ranks than cores share them also where the calibration's ranks each had a core, and where there is no calibration: timed is 1 then.
+ *
  * Ranks of one stage compute at once, and nothing changes among them; stages of a pipeline wait for each other.  Not in it: kernels that
  * share more or less than a product does, and the little that threads which communicate take. */
 #ifndef DPX_CROWD_H
@@ -35,8 +37,8 @@ struct crowd {
 /* Threads to a core in a calibration of so many nodes: 1 where each had its own. */
 double crowd_timed(const struct measured_device *m, int64_t nodes);
 
-/* For `rank`, which one of a step's roles stands for.  False where a rank that waits changes nothing for the others: on GPUs, without a
- * calibration of this machine, on several nodes, where each thread had a core and cores share nothing. */
+/* For `rank`, which one of a step's roles stands for.  False where a rank that waits changes nothing for the others: on GPUs, and where each
+ * thread has a core, as it had in the calibration, and cores share nothing. */
 bool crowd_of(const struct plan *p, int64_t rank, struct crowd *out);
 
 /* What t becomes, as a share of it.  asked: of its own cores; beside: the share of the ranks on other cores that compute. */

@@ -47,7 +47,7 @@ static bool own_coll(const struct plan *p, const struct schedules *s, const stru
 
     if (!p->cluster.measured || g->ranks < 2 || !measured_coll(&p->cluster, &q, &e))
         return false;
-    *c = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, 0 };
+    *c = (struct cost){ e.s, e.s / (1 + e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, 0 };
     return true;
 }
 
@@ -105,7 +105,7 @@ static bool waits_for_others(const struct op *o)
 static void slept(const struct measured_time *cold, struct cost *c)
 {
     c->s += cold->s;
-    c->low_s += cold->s * (1 - fmin(1, cold->spread));
+    c->low_s += cold->s / (1 + cold->spread);
     c->high_s += cold->s * (1 + cold->spread);
 }
 
@@ -332,23 +332,40 @@ static int interval_views(const struct step *st, struct step_view views[ENDS])
     return n;
 }
 
-/* Work, collectives, what they lose to each other, the issuing thread, the wait for the slowest rank, and where it was measured the
- * machine itself between then and now, err apart: squares add. */
-static void interval(const struct step *st, const double *ends, int n, struct timing *out)
+/* An error that may be larger than the time it is of: as a ratio below, so that the time stays positive. */
+static double ratio_square(double ratio) { return log(ratio) * log(ratio); }
+
+/* The machine itself between then and now: its drift either way; and what others' work made longer then may be gone. */
+static void machine_errs(const struct step *st, const struct timing *out, double *less, double *more)
 {
     const struct plan *p = st->p;
-    double step = out->line.step_s, late = ERROR_OF_SLOWEST * out->line.slowest_s;
-    double loss = ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s);
-    bool measured = p->cluster.measured && st->basis == BASIS_MEASURED;
-    double machine = measured ? p->cluster.measured->drift * paced(p, &st->role[0].s->groups, &out->line) : 0;
-    double less = machine * machine + loss * loss + late * late, more = less;
+    const struct measured_device *m = st->basis == BASIS_MEASURED ? p->cluster.measured : NULL;
 
-    for (int i = 0; i < n; i += 2) {
-        less += (step - ends[i]) * (step - ends[i]);
-        more += (ends[i + 1] - step) * (ends[i + 1] - step);
+    if (!m)
+        return;
+    double share = paced(p, &st->role[0].s->groups, &out->line) / out->line.step_s;
+    *less += ratio_square(fmax(1 + m->drift * share, 1 / (1 - m->late * share)));
+    *more += ratio_square(1 + m->drift * share);
+}
+
+/* Work, collectives, what they lose to each other, the issuing thread, the wait for the slowest rank, and where it was measured the
+ * machine itself err apart.  Each by a ratio, since a time is positive, and squares of their logarithms add. */
+static void interval(const struct step *st, const double *ends, int n, struct timing *out)
+{
+    double step = out->line.step_s, less = 0, more = 0;
+    const double either[] = { ERROR_OF_SLOWEST * out->line.slowest_s, ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s) };
+
+    machine_errs(st, out, &less, &more);
+    for (int i = 0; i < 2; i++) {
+        less += ratio_square(step / (step - either[i]));        /* at most half of the step */
+        more += ratio_square((step + either[i]) / step);
     }
-    out->low_s = fmax(0, step - sqrt(less));
-    out->high_s = step + sqrt(more);
+    for (int i = 0; i < n; i += 2) {
+        less += ratio_square(step / ends[i]);
+        more += ratio_square(ends[i + 1] / step);
+    }
+    out->low_s = step * exp(-sqrt(less));
+    out->high_s = step * exp(sqrt(more));
 }
 
 double simulate_retries_s(const struct evaluation *e)

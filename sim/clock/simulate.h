@@ -6,7 +6,7 @@
  *     ... t.line.step_s, t.mfu ...
  *
  * Low and high bound a 90 % interval.  Work, collectives, what streams lose to each other, the issuing thread and the wait for the
- * slowest rank err apart, and squares add; of the first two every entry is at its own end at once, as entries
+ * slowest rank err apart, and squares of their ratios' logarithms add; of the first two every entry is at its own end at once, as entries
  * repeat one another (within one, op_cost.c).  What a measured machine drifts by is added. */
 #ifndef DPX_SIMULATE_H
 #define DPX_SIMULATE_H

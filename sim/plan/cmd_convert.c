@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/opts.h"
 #include "base/output.h"
 #include "sim/plan/commands.h"
@@ -27,7 +28,7 @@ int convert_write_plan(const struct plan *p, const char *path)
 
 int cmd_import(int argc, char **argv)
 {
-    struct import_args a = IMPORT_ARGS;
+    struct import_args a = { .precision = -1, .recompute = -1, .summary = true };
     const char *out = NULL;
     struct plan p;
     const struct opt opts[] = {
@@ -35,13 +36,15 @@ int cmd_import(int argc, char **argv)
         { "output", "where to write plan.json (standard output)", .str = &out, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan import", "A plan from a DeepSpeed, accelerate, torchtitan or Megatron-LM config.", opts, argc, argv);
+    int rc = opts_parse("dpxplan import", "A plan from what you have: a recipe, a config or a command of a training framework.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if ((rc = convert_import(&a, &p)) != EXIT_DONE)
         return rc;
     rc = convert_write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
+    if (out && rc == EXIT_DONE)
+        notes_say("dpx: wrote %s: dpxplan eval %s", out, out);
     plan_free(&p);
     return rc;
 }

@@ -94,7 +94,9 @@ static int ours(const struct args *a, int row, struct ours *out)
     snprintf(spec, sizeof spec, "%lldx%lldx%s", (long long)a->nodes, (long long)a->gpus_per_node, a->cluster);
     if (model_load(a->model, &p.model) < 0)
         return -1;
-    if (cluster_load(spec, &p.cluster) < 0)
+    if (gpu_find(a->cluster))
+        cluster_of_gpu(&p.cluster, gpu_find(a->cluster), a->nodes, a->gpus_per_node);
+    else if (cluster_load(spec, &p.cluster) < 0)
         goto out;
     p.cluster.node.memory = SIZE_LIMIT;
     plan_defaults(&p, runs[row].stage, DIALECT_DEEPSPEED, DT_BF16);

@@ -175,7 +175,7 @@ static void say(const struct ranked *best, const char *path)
             best->waits ? "; allocator stalls are not included" : "", path ? path : "PLAN.json");
 }
 
-static int best(const struct search_args *a, const struct question *q, const char *path)
+static int best(const struct search_args *a, struct question *q, const char *path)
 {
     struct search_result r;
     struct ranked first;
@@ -184,6 +184,7 @@ static int best(const struct search_args *a, const struct question *q, const cha
 
     if (path && output_check(path) < 0)
         return EXIT_FAILED;
+    search_args_grid(a, &q->options);
     if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
     search_question_print(q, stderr);

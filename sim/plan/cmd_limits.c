@@ -20,7 +20,7 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
         return 0;
     if (money_fewest_gpus(money, &r->plan, &r->t, &f) < 0)
         return -1;
-    if (f.gpus)
+    if (f.meets)
         snprintf(to + n, size - n, "; in %g days with %" PRId64 " GPUs", money->days, f.gpus);
     else
         snprintf(to + n, size - n, "; not in %g days", money->days);

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/output.h"
+#include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
@@ -15,6 +16,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/progress.h"
 #include "sim/plan/search_answer.h"
+#include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
@@ -45,9 +47,11 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
 
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
-    if (k != first)
-        snprintf(slower, sizeof slower, "%+.1f %% (+- %.1f)", 100 * (f->step_s / first->found->step_s - 1),
+    if (k != first && f->step_s < 10 * first->found->step_s)
+        snprintf(slower, sizeof slower, "%s (+- %.1f)", percent_change(f->step_s / first->found->step_s).s,
                  100 * k->unsure_s / first->found->step_s);
+    else if (k != first)
+        snprintf(slower, sizeof slower, "%s", percent_change(f->step_s / first->found->step_s).s);
     fprintf(to, "%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words);
     if (k->variants > 0)
@@ -228,6 +232,15 @@ static int find(struct search_asked *a, struct search_answer *s)
     return progress_stopped() ? EXIT_FAILED : rc;
 }
 
+static void print_beyond(const struct search_asked *a, const struct search_answer *s, FILE *to)
+{
+    char text[SEARCH_BEYOND];
+
+    search_beyond_words(&a->ask, &s->q.options, &s->r, text);
+    if (text[0])
+        fprintf(to, "%s\n", text);
+}
+
 /* The heading says the seconds of all that follows it, so it is printed when that is known. */
 static int say(const struct search_asked *a, struct search_answer *s)
 {
@@ -239,6 +252,7 @@ static int say(const struct search_asked *a, struct search_answer *s)
         return fail("no memory for the answer");
     print_result(a, s, to);
     int rc = s->n > 0 ? print_training(&a->money, &s->ranked[0].found->plan, to) : 0;
+    print_beyond(a, s, to);
     fclose(to);
     print_heading(s);
     fputs(text, stdout);
@@ -258,7 +272,7 @@ int cmd_search(int argc, char **argv)
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload, and where dialect torch may run (or nothing\n"
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload, and where dialect torch or megatron may run (or nothing\n"
                         "else fits) of tensor, context and pipeline parallelism (keys of \"parallel\").  Exits with 3 when none fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)

@@ -125,7 +125,10 @@ int cmd_sweep(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (check(&a) < 0 || sweep_open(&a.asked, &s) < 0)
         return EXIT_MISUSE;
-    rc = run(&a, &s);
+    if (a.metric == SWEEP_EFFICIENCY && !s.scales)
+        rc = fail("--metric efficiency: no axis changes the number of GPUs (nodes, gpus_per_node, cluster)") < 0 ? EXIT_MISUSE : EXIT_DONE;
+    else
+        rc = run(&a, &s);
     sweep_free(&s);
     return rc;
 }

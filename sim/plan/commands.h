@@ -29,7 +29,7 @@ bool list_plan_key_entry(int i, const char **name, const char **text);
 int convert_write_plan(const struct plan *p, const char *path);
 
 /* What was measured on a cluster's machines, from this database or (NULL) the usual one, into c->measured; what was
- * there before is not given back.  What comes with dpx counts for its own kernels alone.  1 found, 0 not (c->measured is NULL), -1 reported.
+ * there before is not given back.  What comes with dpx counts for its own kernels alone, and is opened for no others.  1 found, 0 not (c->measured is NULL), -1 reported.
  * dpxplan_measured.c. */
 int  measured_load(const char *db, enum dtype precision, enum kernel_set kernels, struct cluster *c);
 /* Gives it back and sets c->measured to NULL; copies of the cluster must not use it any more. */

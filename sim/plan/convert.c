@@ -1,37 +1,24 @@
 /* convert.c -- a config of a framework into a plan, and a plan into the text of a config. */
 #include "sim/plan/convert.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
-#include "base/files.h"
-#include "base/yaml.h"
-#include "model/exchange/accelerate.h"
-#include "model/exchange/ds_config.h"
-#include "model/exchange/megatron_import.h"
-#include "model/exchange/recipe.h"
-#include "model/exchange/titan_import.h"
+#include "base/notes.h"
+#include "model/arch/builtin.h"
 #include "sim/plan/commands.h"
 
-/* *said: the config itself says how many micro-steps a step has. */
-static int import_deepspeed(const struct import_args *a, struct plan *p, bool *said)
+static int load_cluster(const struct import_args *a, struct cluster *out)
 {
-    json_t *j = a->ds_doc ? json_incref((json_t *)a->ds_doc) : files_read_json_file(a->ds);
-    int rc;
-
-    if (!j)
+    if (named_cluster(a->cluster, a->cluster_doc, out) < 0)
         return -1;
-    *said = json_is_integer(json_object_get(j, "gradient_accumulation_steps")) ||
-            json_is_integer(json_object_get(j, "train_batch_size"));
-    rc = ds_config_import(j, a->ds_doc ? "ds_config" : a->ds, p);
-    json_decref(j);
-    return rc;
-}
-
-static int import_accelerate(const struct import_args *a, struct plan *p)
-{
-    return a->accelerate_doc ? accelerate_import(a->accelerate_doc, "accelerate", p) : accelerate_import_file(a->accelerate, p);
+    if (a->host_memory)
+        out->node.memory = a->host_memory;
+    return 0;
 }
 
 /* What a step's samples say of the micro-steps, before the config is read: what it says itself must agree. */
@@ -69,106 +56,158 @@ static int complete(struct plan *p, int64_t batch, bool said, int recompute)
     return plan_check(p, "import");
 }
 
-/* Its own batches count; the options of other frameworks that leave them open do not go with it. */
-static int import_titan(const struct import_args *a, struct plan *out)
-{
-    struct plan p = { .seq = a->seq };
-    json_t *config = a->titan_doc ? json_incref((json_t *)a->titan_doc) : titan_read_file(a->titan);
-    const char *where = a->titan_doc ? "torchtitan" : a->titan, *own = titan_model(config);
-    int rc = -1;
+/* DeepSpeed's and accelerate's configs leave the model, samples and recompute to a script: options say them. */
+static bool leaves_open(const struct form *form) { return form == &form_deepspeed || form == &form_accelerate; }
 
-    if (config && (a->micro_batch || a->accumulation || a->global_batch || a->precision >= 0 || a->recompute >= 0))
-        fail("import: --micro-batch, --accumulation, --global-batch, --precision and --recompute are in torchtitan's config");
-    else if (config && !own && !a->model && !a->model_doc)
-        fail("%s: model: no built-in model is its name and flavor: give --model", where);
-    else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : titan_import(config, where, &p);
+/* Does DeepSpeed's config itself say how many micro-steps a step has? */
+static bool says_steps(const struct form_file *f)
+{
+    return json_is_integer(json_object_get(f->doc, "gradient_accumulation_steps")) || json_is_integer(json_object_get(f->doc, "train_batch_size"));
+}
+
+static int check_args(const struct import_args *a, const struct form *form, const struct form_file *f)
+{
+    if (form->check && form->check(f) < 0)
+        return -1;
+    if (leaves_open(form)) {
+        if (!(a->model || a->model_doc) || a->seq == 0)
+            return fail("import: --%s: required: %s's config does not say it", a->seq == 0 ? "seq" : "model", form->name);
+    } else if (a->global_batch || a->precision >= 0 || a->recompute >= 0) {
+        return fail("import: --global-batch, --precision and --recompute are in %s's file: change them there, or later with --set", form->name);
+    }
+    if (f->launch && form != &form_transformers && form != &form_factory && form != &form_axolotl && form != &form_trl)
+        return fail("%s: %s's file says itself who shares what: accelerate's config goes with recipes of transformers' Trainer", f->path, form->name);
+    if (!(a->model || a->model_doc) && !form->model(f) && !form->config)
+        return fail("%s: %s's file names no model: give --model", f->path, form->name);
+    return a->cluster || a->cluster_doc ? 0 : fail("%s: say on which GPUs: --cluster 8xh100", f->path);
+}
+
+/* What a script leaves open: variables that only a condition sets, and another number of ranks than the cluster has. */
+static void note_script(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *each = json_object_get(f->launcher, "nproc_per_node"), *nodes = json_object_get(f->launcher, "nnodes");
+    int64_t ranks = json_is_integer(each) ? json_integer_value(each) * (json_is_integer(nodes) ? json_integer_value(nodes) : 1) : 0;
+
+    for (size_t i = 0; i < json_array_size(f->uncertain); i++)
+        notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
+                  json_string_value(json_array_get(f->uncertain, i)));
+    if (ranks > 0 && ranks != p->cluster.world_size)
+        notes_add(notes, "the script starts %lld ranks, the plan has %lld, those of --cluster", (long long)ranks, (long long)p->cluster.world_size);
+}
+
+static int read_plan(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *p)
+{
+    struct notes notes = { 0 };
+
+    if (by_global_batch(a->global_batch, p) < 0 || form->read(f, p, &notes) < 0)
+        return -1;
+    note_script(f, p, &notes);
+    if (leaves_open(form) && complete(p, a->global_batch, form == &form_deepspeed && says_steps(f), a->recompute) < 0)
+        return -1;
+    if (a->summary) {
+        char lines[1200];
+        form_summary(form, f, p, lines, sizeof lines);
+        notes_say("dpx: %s: read as %s (told by %s)", f->path, form->name, form->sign);
+        for (char *at = lines, *end; (end = strchr(at, '\n')); at = end + 1) {
+            *end = '\0';
+            notes_say("    %s", at);
+        }
+    }
+    notes_print(&notes, f->path);
+    return 0;
+}
+
+/* A model that the file names by a path of its author's machine is taken by the name of its folder, where that is known. */
+static const char *model_named(const struct form *form, const struct form_file *f)
+{
+    const char *named = form->model(f), *last = strrchr(named, '/');
+
+    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !(strchr("$~/.", *named) || strchr(named, '/') < last))
+        return named;
+    notes_say("dpx: %s: note: %.200s is not here: taken as %.100s, by its name", f->path, named, last + 1);
+    return last + 1;
+}
+
+/* The model that is given, that the file names, or that it describes. */
+static int load_model(const struct import_args *a, const struct form *form, const struct form_file *f, struct model *out)
+{
+    if (a->model || a->model_doc)
+        return named_model(a->model, a->model_doc, out);
+    if (form->model(f))
+        return named_model(model_named(form, f), NULL, out);
+    json_t *config = form->config(f);
+    int rc = config ? model_from_config(config, f->path, out) : -1;
     json_decref(config);
-    if (rc < 0) {
-        plan_free(&p);
-        return EXIT_MISUSE;
-    }
-    *out = p;
-    return EXIT_DONE;
+    return rc;
 }
 
-/* All but model and cluster are in the options. */
-static int import_megatron(const struct import_args *a, struct plan *out)
-{
-    struct plan p = { .seq = a->seq };
-    json_t *options = a->megatron_doc ? json_incref((json_t *)a->megatron_doc) : megatron_import_file(a->megatron);
-    int rc = -1;
-
-    if (options && (a->micro_batch || a->accumulation || a->global_batch || a->precision >= 0 || a->recompute >= 0))
-        fail("import: --micro-batch, --accumulation, --global-batch, --precision and --recompute are in Megatron-LM's options");
-    else if (options && !a->model && !a->model_doc)
-        fail("import: --model: required: Megatron-LM's options name none");
-    else if (options && search_model_load(a->model, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : megatron_import(options, a->megatron_doc ? "megatron" : a->megatron, &p);
-    json_decref(options);
-    if (rc < 0) {
-        plan_free(&p);
-        return EXIT_MISUSE;
-    }
-    *out = p;
-    return EXIT_DONE;
-}
-
-/* A recipe says all but the cluster; what is given of the batch and the samples' length takes its place. */
-static int import_recipe(const struct import_args *a, struct plan *out)
+static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
-    json_t *config = a->recipe_doc ? json_incref((json_t *)a->recipe_doc) : yaml_read_file(a->recipe);    /* JSON is YAML too */
-    const char *where = a->recipe_doc ? "recipe" : a->recipe, *own = config ? recipe_model(config) : NULL;
-    int rc = -1;
 
-    if (config && (a->global_batch || a->precision >= 0 || a->recompute >= 0))
-        fail("import: --global-batch, --precision and --recompute are in the recipe");
-    else if (config && !own && !a->model && !a->model_doc)
-        fail("%s: %s's recipe names no model: give --model", where, recipe_form_name(recipe_form(config)));
-    else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
-        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : recipe_import(config, where, &p);
-    json_decref(config);
-    if (rc < 0) {
+    if (a->precision >= 0)
+        p.precision = (enum dtype)a->precision;
+    if (check_args(a, form, f) < 0)
+        return EXIT_MISUSE;
+    if (load_model(a, form, f, &p.model) < 0)
+        return EXIT_MISUSE;
+    if (load_cluster(a, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {
         plan_free(&p);
         return EXIT_MISUSE;
     }
     *out = p;
     return EXIT_DONE;
+}
+
+/* What is given, and the form that its option names; NULL: the file's own. */
+struct source { const char *path; const struct json_t *doc; const char *name; const struct form *form; };
+
+static int find_source(const struct import_args *a, struct source *out)
+{
+    bool launches = (a->accelerate || a->accelerate_doc) && (a->recipe || a->recipe_doc || a->file || a->file_doc);    /* beside it */
+    const struct source all[] = {
+        { a->ds, a->ds_doc, "ds_config", &form_deepspeed },
+        { launches ? NULL : a->accelerate, launches ? NULL : a->accelerate_doc, "accelerate", &form_accelerate },
+        { a->titan, a->titan_doc, "torchtitan", &form_titan }, { a->megatron, a->megatron_doc, "megatron", &form_megatron },
+        { a->recipe, a->recipe_doc, "recipe", NULL }, { a->file, a->file_doc, "file", NULL },
+    };
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].path || all[i].doc) {
+            *out = all[i];
+            n++;
+        }
+    return n == 1 ? 0 : fail("import: give one file%s", n ? "" : ": dpxplan import FILE --cluster 8xh100");
+}
+
+int convert_form(const struct import_args *a, const struct form_file *f, struct plan *out)
+{
+    const struct form *form = form_of(f);
+
+    return form ? import_file(a, form, f, out) : EXIT_MISUSE;
 }
 
 int convert_import(const struct import_args *a, struct plan *out)
 {
-    struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
-    bool ds = a->ds || a->ds_doc, titan = a->titan || a->titan_doc, recipe = a->recipe || a->recipe_doc, said = false;
-    bool megatron = a->megatron || a->megatron_doc;
+    struct source from = { 0 };
+    struct form_file f;
 
-    if (ds + titan + recipe + megatron + (a->accelerate || a->accelerate_doc) != 1) {
-        fail("import: give one of --ds-config, --accelerate, --torchtitan, --megatron and --recipe");
+    if (find_source(a, &from) < 0)
         return EXIT_MISUSE;
-    }
-    if (recipe)
-        return import_recipe(a, out);
-    if (megatron)
-        return import_megatron(a, out);
-    if (titan)
-        return import_titan(a, out);
-    if (!(a->model || a->model_doc) || a->seq == 0) {
-        fail("import: --%s: required", a->seq == 0 ? "seq" : "model");
+    if (from.doc)
+        form_from_doc(from.doc, from.name, &f);
+    else if (form_open(from.path, &f) < 0)
         return EXIT_MISUSE;
-    }
-    if (a->precision >= 0)
-        p.precision = (enum dtype)a->precision;
-    if (search_model_load(a->model, a->model_doc, &p.model) < 0)
-        return EXIT_MISUSE;
-    if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || by_global_batch(a->global_batch, &p) < 0 ||
-        (ds ? import_deepspeed(a, &p, &said) : import_accelerate(a, &p)) < 0 ||
-        complete(&p, a->global_batch, said, a->recompute) < 0) {
-        plan_free(&p);
-        return EXIT_MISUSE;
-    }
-    *out = p;
-    return EXIT_DONE;
+    int rc = EXIT_DONE;
+    if (from.form != &form_accelerate && a->accelerate_doc)
+        f.launch = json_incref((json_t *)(uintptr_t)a->accelerate_doc);
+    else if (from.form != &form_accelerate && a->accelerate && form_launch(&f, a->accelerate) < 0)
+        rc = EXIT_MISUSE;
+    if (rc == EXIT_DONE)
+        rc = from.form ? import_file(a, from.form, &f, out) : convert_form(a, &f, out);
+    form_close(&f);
+    return rc;
 }
 
 int convert_export(const struct export_args *a, char **text)

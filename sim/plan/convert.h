@@ -10,28 +10,33 @@
 #ifndef DPX_CONVERT_H
 #define DPX_CONVERT_H
 
+#include "base/size.h"
 #include "model/exchange/export.h"
+#include "model/form/form.h"
 #include "model/plan/knob.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_args.h"
 
 struct import_args {
-    const char *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster;
-    const struct json_t *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
+    const char *file, *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster;
+    const struct json_t *file_doc, *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;  /* in the place of files and names */
+    bool summary;                                                               /* say in five lines what was understood */
     int precision, recompute;                                                   /* -1: not given */
-    int64_t seq, micro_batch, accumulation, global_batch;                       /* 0: not given */
+    int64_t seq, micro_batch, accumulation, global_batch, host_memory;          /* 0: not given */
 };
 
 #define IMPORT_ARGS { .precision = -1, .recompute = -1 }
 #define IMPORT_OPTS(a) \
-    { "ds-config", "a DeepSpeed config", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
-    { "accelerate", "an accelerate YAML config", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
-    { "torchtitan", "a torchtitan config: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE" }, \
-    { "megatron", "a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE" }, \
-    { "recipe", "TrainingArguments (JSON), or a YAML of LLaMA-Factory, axolotl or torchtitan", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
-    { "model", "a built-in name, a config.json or its folder; left out: torchtitan's or the recipe's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = true }, \
-    { "seq", "tokens per sample; left out: torchtitan's training.seq_len, or the recipe's", .length = &(a).seq, .min = 1 }, \
+    { "FILE", "what you have: a recipe, a config, a command or its script; its form is found by itself", .str = &(a).file, .doc = &(a).file_doc, .positional = true }, \
+    { "ds-config", "the same, where it is known to be DeepSpeed's JSON", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
+    { "accelerate", "the same, where it is known to be accelerate's YAML", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
+    { "torchtitan", "likewise torchtitan's: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE" }, \
+    { "megatron", "likewise a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE" }, \
+    { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
+    { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
+    { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1 }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \
     { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1 }, \
@@ -46,6 +51,8 @@ struct export_args { struct plan_given plan; const char *to; };
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
 int convert_import(const struct import_args *a, struct plan *out);
+/* The same of a file that is open. */
+int convert_form(const struct import_args *a, const struct form_file *f, struct plan *out);
 /* The target's text into *text, which is to be free()d. */
 int convert_export(const struct export_args *a, char **text);
 

@@ -43,6 +43,8 @@ static bool cluster_key_entry(int i, const char **name, const char **text)
         { "memory_bytes, context_bytes, headroom", "of a GPU: as nvidia-smi shows it; what no framework gets of it; the "
           "share that is kept free." },
         { "power_limit_w", "of a GPU, watts, as nvidia-smi -pl sets it; left out: the board's own (`dpxplan list gpus`)." },
+        { "calibration", "the name of the cluster or host whose measurements (`dpxcal`) predictions rest on, or \"none\"; also written "
+          "4x8xh100@NAME.  Left out: those of the cluster's own name, or this host's." },
         { "node", "memory_bytes, dram_gb_per_s, sockets, disk_bytes, disk_read_gb_per_s, disk_write_gb_per_s of a node, for "
           "offloading; issue_us, which a thread takes to issue a kernel of PyTorch's (tests/bench/issue_gpu.py measures it; else 12.8)." },
         { NULL, NULL }

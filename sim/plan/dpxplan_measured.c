@@ -11,9 +11,7 @@ int measured_load(const char *db, enum dtype precision, enum kernel_set kernels,
     struct measured_device *device = room_new(1, sizeof *device);
 
     c->measured = NULL;
-    int rc = measured_for(db, true, precision, c, device);
-    if (rc > 0 && device->kept && kernels != KERNELS_DPX)
-        rc = 0;
+    int rc = measured_for(db, true, precision, kernels, c, device);
     if (rc <= 0) {
         measured_device_free(device);
         free(device);

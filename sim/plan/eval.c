@@ -21,7 +21,11 @@ static int read_args(const struct eval_args *a, struct caching_options *allocato
     if (money_check(&a->money) < 0 || (a->noise && jitter_parse(a->noise, &out->noise) < 0) ||
         (a->conf && caching_allocator_configure(allocator, a->conf) < 0))
         return -1;
-    return plan_source_given(&a->plan, &a->set, &out->plan);
+    if (plan_source_given(&a->plan, &a->set, &out->plan) < 0)
+        return -1;
+    if (a->host_memory)
+        out->plan.cluster.node.memory = a->host_memory;
+    return 0;
 }
 
 /* The step on the clock, and what noise adds to it as it ran, with contention. */
@@ -47,9 +51,8 @@ int eval_ask(const struct eval_args *a, struct eval_answer *out)
         return EXIT_MISUSE;
     if (measured_load(a->db, out->plan.precision, out->plan.kernels, &out->plan.cluster) < 0)
         rc = measured_status();
-    else if (evaluate(&out->plan, &out->e) == 0) {
-        if (a->conf)
-            evaluation_reserve(&out->plan, &out->e, &allocator);
+    else if (evaluate_allocated(&out->plan, &out->e) == 0) {
+        evaluation_reserve(&out->plan, &out->e, &allocator);
         if (on_clock(out) == 0)
             return out->e.m.fits ? EXIT_DONE : EXIT_NO;
         evaluation_free(&out->e);

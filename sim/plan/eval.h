@@ -14,6 +14,7 @@
 #define DPX_EVAL_H
 
 #include "model/memory/evaluate.h"
+#include "base/size.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/money.h"
@@ -23,17 +24,20 @@ struct eval_args {
     struct plan_given plan;
     struct opt_pairs set;
     const char *noise, *conf, *db;
+    int64_t host_memory;            /* bytes of a node; 0: the cluster's */
     struct money_question money;
 };
 
 #define EVAL_ARGS { .money = MONEY_NONE }
 #define EVAL_OPTS(a) \
-    { "PLAN.json", "the plan; - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "PLAN.json", "the plan, or a file of a training framework (with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    PLAN_GIVEN_OPTS((a).plan), \
     { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &(a).set }, \
     { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &(a).noise, \
       .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" }, \
     { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &(a).conf, \
       .value = "KEY:VALUE,..." }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     MONEY_OPTS((a).money), \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

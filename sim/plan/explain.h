@@ -24,8 +24,9 @@ struct explain_args {
 
 #define EXPLAIN_ARGS { .rank = -1, .stage = -1 }
 #define EXPLAIN_OPTS(a) \
-    { "PLAN.json", "the plan; - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "PLAN.json", "the plan, or a file of a training framework (with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \
+    PLAN_GIVEN_OPTS((a).plan), \
     { "set", "change keys of the plan first, of both where there are two", .pairs = &(a).set }, \
     { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit", \
       .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE" }, \

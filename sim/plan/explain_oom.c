@@ -69,6 +69,7 @@ struct watch {
     struct request_target to;
     const struct oom_message *m;
     int64_t n, nearest, at, stop;       /* requests so far; the best one's distance and number; where to end */
+    int64_t bytes;                      /* of the best one */
 };
 
 /* What the allocator would ask of the device for a request (c10/cuda/CUDACachingAllocator.cpp, get_allocation_size()):
@@ -92,6 +93,7 @@ static int watch_allocate(void *of, int64_t bytes, int stream)
         if (w->at < 0 || far < w->nearest) {
             w->nearest = far;
             w->at = w->n - 1;
+            w->bytes = bytes;
         }
     }
     return w->to.allocate(w->to.of, bytes, stream);
@@ -113,60 +115,96 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->to = reserved_target(a);
     w->n = 0;
     w->stop = stop;
-    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL };
+    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL, NULL, NULL, NULL, NULL };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);
     return allocated;
 }
 
-static void print_request(FILE *to, const struct oom_message *m, const struct explained *p)
+/* The buffer for which an entry makes such a request; NULL: it is of a kernel. */
+static const char *buffer_of(const struct schedules *s, int op, int64_t bytes)
+{
+    const struct op *o = &s->ops[op];
+
+    for (uint32_t i = 0; i < o->nacts; i++) {
+        const struct act *a = &s->acts[o->act0 + i];
+        const struct buf *b = &s->bufs[a->buf];
+        bool made = (a->what & ACT_ALLOC) && b->space == SPACE_DEVICE && b->bytes == bytes && b->nparts == 0;
+        for (int part = 0; part < b->nparts && (a->what & ACT_ALLOC); part++)
+            made |= s->parts[b->part0 + part] == bytes;
+        if (made)
+            return b->what;
+    }
+    return NULL;
+}
+
+/* Where the plan makes the request that failed; false: nowhere. */
+static bool print_where(FILE *to, const char *begins, const struct oom_message *m, const struct explained *p)
 {
     struct watch w = { .m = m, .at = -1 };
     struct request_report r;
     char where[96];
 
+    walk(p, &w, -1, &r);
+    if (w.at < 0)
+        return false;
+    int64_t allocated = walk(p, &w, w.at, &r), bytes = w.bytes;
+    const char *what = buffer_of(&p->e.schedules, r.op, bytes);
+    evaluation_op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
+    fprintf(to, "%s comes in the %s step, at %s%s%s%s, where the plan has %s allocated.\n", begins, sched_name(r.sched), where,
+            what ? " (" : "", what ? what : "", what ? ")" : "", size_text(allocated).s);
+    return true;
+}
+
+static void print_request(FILE *to, const struct oom_message *m, const struct explained *p)
+{
     if (!reserved_is_known(&p->plan) || m->tried < 0)
         return;
-    walk(p, &w, -1, &r);
-    if (w.at < 0) {
+    if (!print_where(to, "Such a request", m, p))
         fprintf(to, "No request of the plan asks the device for %s: the allocation that failed is not part of it.\n", size_text(m->tried).s);
-        return;
-    }
-    int64_t allocated = walk(p, &w, w.at, &r);
-    evaluation_op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
-    fprintf(to, "Such a request comes in the %s step, at %s, where the plan has %s allocated.\n", sched_name(r.sched), where,
-           size_text(allocated).s);
 }
 
 /* ---- what it was ---- */
 
-/* Which single change of the plan would hold what the run held?  Changes that people forget to write down. */
+/* What one change makes of the plan; false: the plan cannot have it. */
+static bool changed(const struct plan *p, const char *pair, struct explained *q)
+{
+    const char *const pairs[] = { pair };
+    char why[200];
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool ok = plan_source_with(p, pairs, 1, &q->plan) == 0;
+
+    if (ok && evaluate(&q->plan, &q->e) < 0) {
+        plan_free(&q->plan);
+        ok = false;
+    }
+    fail_restore(before);
+    return ok;
+}
+
+/* Which single change of the plan would hold what the run held?  Changes that people forget to write down, and the form of AdamW that
+ * their PyTorch took (before 2.0 the loop). */
 static void print_what_ran(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     char twice[2][64];
-    const char *const changes[] = { twice[0], twice[1], "recompute=none", "precision=fp32", "kernels=torch-eager" };
+    const char *const changes[] = { twice[0], twice[1], "recompute=none", "precision=fp32", "kernels=torch-eager", "optimizer_form=loop",
+                                    "optimizer_form=foreach" };
     int64_t held = m->allocated + (m->form == OOM_TEXT && m->tried > 0 ? m->tried : 0);
 
     snprintf(twice[0], sizeof twice[0], "micro_batch=%" PRId64, 2 * p->plan.micro_batch);
     snprintf(twice[1], sizeof twice[1], "seq=%" PRId64, 2 * p->plan.seq);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        struct plan q;
-        struct evaluation e;
-        char why[200];
-        struct fail_sink before = fail_divert(why, sizeof why);
-        bool ok = plan_source_with(&p->plan, &changes[i], 1, &q) == 0;
-        if (ok && evaluate(&q, &e) < 0) {
-            plan_free(&q);
-            ok = false;
-        }
-        fail_restore(before);
-        if (!ok)
+        struct explained q;
+        if (!changed(&p->plan, changes[i], &q))
             continue;
-        if (e.allocated_peak > p->e.allocated_peak && fabs((double)held / (double)e.allocated_peak - 1) < SAME_PLAN)
-            fprintf(to, "With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(e.allocated_peak).s);
-        evaluation_free(&e);
-        plan_free(&q);
+        if (q.e.allocated_peak > p->e.allocated_peak && fabs((double)held / (double)q.e.allocated_peak - 1) < SAME_PLAN) {
+            fprintf(to, "With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(q.e.allocated_peak).s);
+            if (m->tried >= 0 && reserved_is_known(&q.plan))
+                print_where(to, "  There such a request", m, &q);
+        }
+        evaluation_free(&q.e);
+        plan_free(&q.plan);
     }
 }
 

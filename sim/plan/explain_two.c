@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
@@ -213,8 +214,8 @@ static void print_steps(const struct timing *a, const struct timing *b, const st
     print_seconds("bubble (other stages' turn)", a->line.bubble_s, b->line.bubble_s, to);
     print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s, to);
     print_seconds("together", a->line.step_s, b->line.step_s, to);
-    fprintf(to, "  %-28s %14.4g %16.4g   %+.1f %%\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
-           100 * (b->tokens_per_s / a->tokens_per_s - 1));
+    fprintf(to, "  %-28s %14.4g %16.4g   %s\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
+           percent_change(b->tokens_per_s / a->tokens_per_s).s);
 }
 
 /* ---- what each option makes of it ---- */
@@ -326,9 +327,9 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
             continue;
         }
         int64_t was = held_of_node(&p->e, SPACE_HOST), now = json_integer_value(json_object_get(row, "host_bytes"));
-        fprintf(to, "  %-44.44s step %+.4g s, tokens/s %+.1f %%", set,
+        fprintf(to, "  %-44.44s step %+.4g s, tokens/s %s", set,
                 json_real_value(json_object_get(row, "step_s")) - p->t.line.step_s,
-                100 * (json_real_value(json_object_get(row, "tokens_per_s")) / p->t.tokens_per_s - 1));
+                percent_change(json_real_value(json_object_get(row, "tokens_per_s")) / p->t.tokens_per_s).s);
         print_more("memory", p->e.m.needed, json_integer_value(json_object_get(row, "needed_bytes")), to);
         if (now != was)
             print_more(eval_space_name(SPACE_HOST), was, now, to);

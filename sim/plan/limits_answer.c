@@ -24,12 +24,16 @@ struct asking {
 
 static int complete_cluster(struct limits_asked *a, struct plan *base)
 {
-    if (search_cluster_load(a->cluster, a->cluster_doc, &base->cluster) < 0)
+    if (named_cluster(a->cluster, a->cluster_doc, &base->cluster) < 0)
         return -1;
     if (a->memory == 0)
         a->memory = cluster_available(&base->cluster);
     else
         base->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        base->cluster.node.memory = a->host_memory;
+    if (a->elsewhere != ELSEWHERE_NOTHING)
+        cluster_say_assumed(&base->cluster);
     if (a->world == 0)
         a->world = base->cluster.world_size;
     return 0;
@@ -61,7 +65,7 @@ static int complete(struct limits_asked *a, struct plan *base)
     if (!model || a->seq == 0)
         return fail("limits: give --model and --seq, or --states-only");
     struct model m;
-    if (search_model_load(a->model, a->model_doc, &m) < 0)
+    if (named_model(a->model, a->model_doc, &m) < 0)
         return -1;
     base->model = m;
     return search_tune(&a->tuned, &base->model);
@@ -101,7 +105,9 @@ static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect
 {
     bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
 
-    return (a->dialect >= 0 ? (int)d == a->dialect : usual) && dialect_has(d, s) &&
+    bool kernels = a->kernels < 0 || kernels_are_megatron((enum kernel_set)a->kernels) == (d == DIALECT_MEGATRON) || a->dialect >= 0;
+
+    return (a->dialect >= 0 ? (int)d == a->dialect : usual && kernels) && dialect_has(d, s) &&
            elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
 }
 

@@ -9,6 +9,7 @@
 #define DPX_LIMITS_ANSWER_H
 
 #include "base/opts.h"
+#include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/plan/money.h"
 #include "sim/plan/search_args.h"
@@ -17,7 +18,7 @@
 struct limits_asked {
     const char *cluster, *model;
     const struct json_t *cluster_doc, *model_doc;       /* in the place of names */
-    int64_t memory, world, seq;
+    int64_t memory, host_memory, world, seq;
     int     framework, dialect, kernels, precision, recompute, elsewhere;       /* -1: not given */
     bool    states_only;
     struct search_tuned tuned;
@@ -28,9 +29,10 @@ struct limits_asked {
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
-    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
-    { "framework", "only what runs in it: torch, deepspeed, any of these two, megatron", .word = &(a).framework, .words = search_frameworks }, \
+    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only }, \
     { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \

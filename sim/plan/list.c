@@ -57,7 +57,7 @@ static int list_strategies(json_t *to)
     return 0;
 }
 
-static json_t *cells_json(uint32_t cells)
+static json_t *cells_json(uint64_t cells)
 {
     json_t *all = json_array();
 
@@ -71,14 +71,14 @@ static json_t *cells_json(uint32_t cells)
 
 void list_cells_text(const json_t *cells, char *to, size_t size)
 {
-    uint32_t mask = 0;
+    uint64_t mask = 0;
 
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             json_t *one = json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s), "dialect", dialect_name((enum dialect)d)), *c;
             size_t i;
             json_array_foreach((json_t *)cells, i, c)
-                mask |= json_equal(one, c) ? (uint32_t)CELL(s, d) : 0;
+                mask |= json_equal(one, c) ? CELL(s, d) : 0;
             json_decref(one);
         }
     knob_cells_short(mask, to, size);

@@ -52,19 +52,20 @@ void money_of(const struct money_question *q, const struct plan *p, const struct
 
 /* ---- a deadline ---- */
 
-/* The plan on another world with the same global batch; 1: there is none, -1 reported. */
-static int on_world(const struct plan *p, int64_t gpus, struct plan *out)
+/* GPUs that work on the same samples: tensor x context x pipeline. */
+static int64_t gpus_together(const struct plan *p) { return p->cluster.world_size / plan_batch_ranks(p); }
+
+/* The plan on another world with the same global batch and another micro-batch; 1: there is none. */
+static int on_world(const struct plan *p, int64_t gpus, int64_t micro_batch, struct plan *out)
 {
-    int64_t batch = plan_global_batch(p), each = batch / gpus, per = p->cluster.gpus_per_node, b = p->micro_batch;
+    int64_t per = p->cluster.gpus_per_node;
     char shape[2][64], batches[2][64], why[256];
     const char *pairs[] = { shape[0], shape[1], batches[0], batches[1] };
 
-    while (each % b)
-        b--;
     snprintf(shape[0], sizeof shape[0], "gpus_per_node=%" PRId64, gpus < per ? gpus : per);
     snprintf(shape[1], sizeof shape[1], "nodes=%" PRId64, gpus < per ? 1 : gpus / per);
-    snprintf(batches[0], sizeof batches[0], "micro_batch=%" PRId64, b);
-    snprintf(batches[1], sizeof batches[1], "global_batch=%" PRId64, batch);
+    snprintf(batches[0], sizeof batches[0], "micro_batch=%" PRId64, micro_batch);
+    snprintf(batches[1], sizeof batches[1], "global_batch=%" PRId64, plan_global_batch(p));
     struct fail_sink before = fail_divert(why, sizeof why);          /* a world that the dialect refuses is none */
     int rc = plan_source_with(p, pairs, 4, out);
     fail_restore(before);
@@ -72,14 +73,14 @@ static int on_world(const struct plan *p, int64_t gpus, struct plan *out)
 }
 
 /* 1: it fits and the training takes m->days; 0: not; -1 reported. */
-static int try_world(const struct money_question *q, const struct plan *p, int64_t gpus, struct money *m)
+static int try_world(const struct money_question *q, const struct plan *p, int64_t gpus, int64_t micro_batch, struct money *m)
 {
     struct plan at;
     struct evaluation e;
     struct timing t;
     int rc;
 
-    if (on_world(p, gpus, &at))
+    if (on_world(p, gpus, micro_batch, &at))
         return 0;
     at.cluster.measured = p->cluster.measured;
     if (evaluate(&at, &e) < 0) {
@@ -94,39 +95,54 @@ static int try_world(const struct money_question *q, const struct plan *p, int64
     return rc;
 }
 
+/* Do they divide the global batch, and are they whole nodes? */
+static bool can_share(const struct plan *p, int64_t gpus)
+{
+    int64_t per = p->cluster.gpus_per_node;
+
+    return plan_global_batch(p) % (gpus / gpus_together(p)) == 0 && (gpus <= per || gpus % per == 0);
+}
+
+/* The world with the micro-batch that is fastest, into `out` where it is faster than what is there.  0, or -1 reported. */
+static int look_at(const struct money_question *q, const struct plan *p, int64_t gpus, struct money_fewest *out)
+{
+    int64_t each = plan_global_batch(p) / (gpus / gpus_together(p)), per = p->cluster.gpus_per_node;
+    bool pipeline = p->parallel.pipeline > 1, first = true;
+
+    for (int64_t b = p->micro_batch; b >= 1 && (first || pipeline); b--) {
+        struct money m;
+        if (each % b)
+            continue;
+        first = false;
+        int rc = try_world(q, p, gpus, b, &m);
+        if (rc < 0)
+            return -1;
+        if (rc > 0 && m.days < out->m.days)
+            *out = (struct money_fewest){ .gpus = gpus, .nodes = gpus < per ? 1 : gpus / per, .micro_batch = b,
+                                          .accumulation = each / b, .m = m, .meets = m.days <= q->days, .most = out->most };
+    }
+    return 0;
+}
+
 /* A world twice as fast as its number of GPUs says is not expected: smaller ones are not looked at. */
 #define SUPERLINEAR 2
 
 int money_fewest_gpus(const struct money_question *q, const struct plan *p, const struct timing *t,
                       struct money_fewest *out)
 {
-    int64_t batch = plan_global_batch(p), per = p->cluster.gpus_per_node;
+    int64_t batch = plan_global_batch(p), together = gpus_together(p);
     struct money now;
 
-    memset(out, 0, sizeof *out);
-    out->m.days = INFINITY;
+    *out = (struct money_fewest){ .m.days = INFINITY };
+    out->most = batch < CLUSTER_MAX_RANKS / together ? batch * together : CLUSTER_MAX_RANKS / together * together;
     money_of(q, p, t, &now);
     double work = now.days * (double)p->cluster.world_size;
-    for (int64_t gpus = 1; gpus <= batch && gpus <= CLUSTER_MAX_RANKS && !out->gpus; gpus += gpus < per ? 1 : per) {
-        struct money m;
-        if (batch % gpus || (gpus > per && gpus % per) || work / (double)gpus > SUPERLINEAR * q->days)
-            continue;
-        int rc = try_world(q, p, gpus, &m);
-        if (rc < 0)
+    for (int64_t gpus = together; gpus <= out->most && !out->meets; gpus += together)
+        if (can_share(p, gpus) && work / (double)gpus <= SUPERLINEAR * q->days && look_at(q, p, gpus, out) < 0)
             return -1;
-        out->most = gpus;
-        if (rc == 0 || m.days >= out->m.days)
-            continue;
-        out->m = m;
-        if (m.days > q->days)
-            continue;
-        out->gpus = gpus;
-        out->nodes = gpus < per ? 1 : gpus / per;
-        int64_t each = batch / gpus;
-        for (out->micro_batch = p->micro_batch; each % out->micro_batch; out->micro_batch--)
-            ;
-        out->accumulation = each / out->micro_batch;
-    }
+    for (int64_t gpus = out->most; gpus >= together && !out->gpus; gpus -= together)        /* none could be enough: the largest */
+        if (can_share(p, gpus) && look_at(q, p, gpus, out) < 0)
+            return -1;
     return 0;
 }
 
@@ -172,11 +188,11 @@ static void print_deadline(const struct money_question *q, const struct plan *p,
 {
     char a[40], b[40];
 
-    if (!f->gpus) {
-        fprintf(to, "in %g days: not with GPUs in any number that divides the global batch of %" PRId64, q->days,
-                plan_global_batch(p));
-        if (isfinite(f->m.days))
-            fprintf(to, "; the most looked at, %s, take %.4g days at best", grouped((double)f->most, a, sizeof a), f->m.days);
+    if (!f->meets) {
+        fprintf(to, "in %g days: not with up to %s GPUs, among which the global batch of %" PRId64 " can be divided", q->days,
+                grouped((double)f->most, a, sizeof a), plan_global_batch(p));
+        if (f->gpus)
+            fprintf(to, "; the fastest looked at, %s, take %.4g days", grouped((double)f->gpus, a, sizeof a), f->m.days);
         fputs(": a larger global batch lets more of them work\n", to);
         return;
     }
@@ -249,9 +265,10 @@ static json_t *deadline_json(const struct money_question *q, const struct plan *
 
     if (q->days < 0 || p->cluster.is_host || money_fewest_gpus(q, p, t, &f) < 0)
         return json_null();
-    if (!f.gpus)
-        return json_pack("{s:f, s:n, s:I, s:o}", "days", q->days, "gpus", "most_gpus_looked_at", (json_int_t)f.most,
-                         "best_days", isfinite(f.m.days) ? json_real(f.m.days) : json_null());
+    if (!f.meets)
+        return json_pack("{s:f, s:n, s:I, s:o, s:o}", "days", q->days, "gpus", "most_gpus_looked_at", (json_int_t)f.most,
+                         "best_days", f.gpus ? json_real(f.m.days) : json_null(),
+                         "best_gpus", f.gpus ? json_integer(f.gpus) : json_null());
     return json_pack("{s:f, s:I, s:I, s:I, s:I, s:f, s:o}", "days", q->days, "gpus", (json_int_t)f.gpus, "nodes",
                      (json_int_t)f.nodes, "micro_batch", (json_int_t)f.micro_batch, "accumulation",
                      (json_int_t)f.accumulation, "takes_days", f.m.days, "cost",

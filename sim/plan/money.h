@@ -14,6 +14,7 @@
 #ifndef DPX_MONEY_H
 #define DPX_MONEY_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "sim/clock/simulate.h"
@@ -38,10 +39,11 @@ struct money {
 
 /* The smallest world with which the same global batch meets the deadline. */
 struct money_fewest {
-    int64_t gpus, nodes;                /* 0: none does */
+    bool    meets;                      /* false: none does; the rest is of the fastest looked at */
+    int64_t gpus, nodes;                /* 0: no world could be looked at */
     int64_t micro_batch, accumulation;
-    struct money m;                     /* of that world; where none does, of the fastest looked at */
-    int64_t most;                       /* the largest world looked at */
+    struct money m;
+    int64_t most;                       /* GPUs among which the global batch can be divided at most */
 };
 
 /* 0, or -1 with one line: an option that needs --tokens. */
@@ -49,8 +51,9 @@ int money_check(const struct money_question *q);
 
 void money_of(const struct money_question *q, const struct plan *p, const struct timing *t, struct money *out);
 
-/* Every world that divides the global batch is evaluated, from the smallest that could be enough; the micro-batch
- * shrinks where the batch does not go round.  0, or -1 reported. */
+/* Every world whose ranks with samples of their own (GPUs / (tensor x context x pipeline)) divide the global batch is
+ * evaluated, from the smallest that could be enough.  The micro-batch is kept where it divides their part, else it is
+ * the largest that does; that of a pipeline may be smaller, when more micro-batches are faster.  0, or -1 reported. */
 int money_fewest_gpus(const struct money_question *q, const struct plan *p, const struct timing *t,
                       struct money_fewest *out);
 

@@ -14,13 +14,14 @@
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "model/plan/knob_rules.h"
+#include "sim/plan/plan_value.h"
 
 enum { KEY = 96 };
 
 static const struct { const char *name, *key; } aliases[] = {
     { "nodes", "cluster.nodes" }, { "gpus_per_node", "cluster.gpus_per_node" }, { "gpu", "cluster.gpu" },
     { "network", "cluster.inter.gbit_per_s" }, { "memory", "cluster.memory_bytes" },
-    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" },
+    { "headroom", "cluster.headroom" }, { "power_limit", "cluster.power_limit_w" }, { "host_memory", "cluster.node.memory_bytes" },
 };
 #define NALIASES (sizeof aliases / sizeof *aliases)
 
@@ -32,33 +33,12 @@ const char *plan_source_split(const char *pair, char *key, size_t size)
     for (size_t i = 0; i < NALIASES; i++)
         if (!strcmp(key, aliases[i].name))
             snprintf(key, size, "%s", aliases[i].key);
+    if (!strncmp(key, "node.", 5))
+        snprintf(key, size, "cluster.%.*s", (int)n, pair);
     return pair[n] ? pair + n + 1 : "";
 }
 
-bool plan_source_is_cluster(const char *key)
-{
-    return !strcmp(key, "cluster") || !strncmp(key, "cluster.", 8);
-}
-
 /* ---- keys ---- */
-
-static const struct knob *row_of(const char *key)
-{
-    char name[KEY];
-    const struct knob *k;
-
-    for (int i = 0; (k = knob_at(i)); i++) {
-        knob_key_text(k, name, sizeof name);
-        if (!strcmp(name, key))
-            return k;
-    }
-    return NULL;
-}
-
-static bool is_head(const char *key)
-{
-    return !strcmp(key, "model") || !strcmp(key, "strategy") || !strcmp(key, "dialect") || plan_source_is_cluster(key);
-}
 
 /* What users of other tools type, and a key without its object: "tp", "tensor" are parallel.tensor.  NULL: neither. */
 static const char *key_of_word(const char *word, char name[KEY])
@@ -88,7 +68,7 @@ int plan_source_check_key(const char *key)
     const struct knob *k;
     int n = 0;
 
-    if (is_head(key) || !strcmp(key, "global_batch") || row_of(key))
+    if (plan_value_is_head(key) || !strcmp(key, "global_batch") || plan_value_row(key))
         return 0;
     for (size_t i = 0; i < NALIASES; i++)
         words[n++] = aliases[i].name;
@@ -137,130 +117,6 @@ static void drop_empty(json_t *in, const char *path)
         json_object_del(in, name);
 }
 
-/* ---- values ---- */
-
-/* What people type for nothing, as a value of a key that has a word of its own for it: 0 for false, off for none. */
-static bool is_off(const char *text)
-{
-    static const char *const words[] = { "false", "none", "off", "no", "0", NULL };
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(text, words[i]))
-            return true;
-    return false;
-}
-
-static bool is_on(const char *text) { return !strcmp(text, "true") || !strcmp(text, "on") || !strcmp(text, "yes") || !strcmp(text, "1"); }
-
-static bool has_word(const struct knob *k, const char *word)
-{
-    for (int w = 0; k->type == KNOB_WORD && k->words[w]; w++)
-        if (!strcmp(k->words[w], word))
-            return true;
-    return false;
-}
-
-/* The key's own word for a value that asks for nothing; `text` where there is none. */
-static const char *own_word(const struct knob *k, const char *text)
-{
-    bool truth = k && (k->type == KNOB_BOOL || k->type == KNOB_FLAG);
-
-    if (truth && (is_off(text) || is_on(text)))
-        return is_on(text) ? "true" : "false";
-    if (!k || !is_off(text) || has_word(k, text))
-        return text;
-    if (has_word(k, "none"))
-        return "none";
-    return k->null == KNOB_NULL_VALUE && (k->type == KNOB_REAL || k->type == KNOB_WORD) && strcmp(text, "0") ? "null" : text;
-}
-
-static json_t *number(const char *key, const char *text)
-{
-    json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
-    int64_t n;
-    bool bytes = strstr(key, "_bytes") != NULL;
-
-    if (json_is_real(j) && fabs(json_real_value(j)) < 1e18 && !(fabs(fmod(json_real_value(j), 1)) > 0)) {    /* 1e9 is whole */
-        n = (int64_t)json_real_value(j);
-        json_decref(j);
-        return json_integer(n);
-    }
-    if (json_is_number(j) || json_is_null(j))
-        return j;
-    json_decref(j);
-    int rc = !strcmp(key, "seq") ? length_parse(key, text, &n) : bytes ? size_parse(key, text, &n)
-                                                                      : count_parse(key, text, &n);
-    return rc < 0 ? NULL : json_integer(n);
-}
-
-static bool is_text(const char *key)
-{
-    const struct knob *k = row_of(key);
-
-    return (is_head(key) && !plan_source_is_cluster(key)) || !strcmp(key, "cluster") || !strcmp(key, "cluster.gpu") ||
-           !strcmp(key, "cluster.name") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
-}
-
-/* "q_proj,v_proj": names of a list; a word that stands for one is itself. */
-static json_t *names_of(const struct knob *k, const char *text)
-{
-    json_t *names;
-
-    for (int w = 1; k->words[w]; w++)
-        if (!strcmp(k->words[w], text))
-            return json_string(text);
-    names = json_array();
-    for (size_t n; *text; text += n + (text[n] == ',')) {
-        n = strcspn(text, ",");
-        json_array_append_new(names, json_stringn(text, n));
-    }
-    return names;
-}
-
-/* The value as the key needs it; NULL with the reason reported. */
-static json_t *value_of(const char *key, const char *text)
-{
-    const struct knob *k = row_of(key);
-    json_t *j;
-
-    if (!*text) {
-        fail("%s: a value is missing", key);
-        return NULL;
-    }
-    text = own_word(k, text);
-    if (is_text(key)) {
-        j = strcmp(text, "null") && k && k->type == KNOB_LIST ? names_of(k, text) : strcmp(text, "null") ? json_string(text) : json_null();
-        if (!j)
-            fail("%s: '%.60s' is not UTF-8", key, text);
-        return j;
-    }
-    if (!k || k->type == KNOB_INT || k->type == KNOB_REAL)
-        return number(key, text);
-    j = json_loads(text, JSON_DECODE_ANY, NULL);
-    if (!j)
-        fail("%s: '%.60s' is not true, false, null or a number", key, text);
-    return j;
-}
-
-/* Sets "a.b.c" in a document; objects on the way are made. */
-static void put(json_t *doc, const char *path, json_t *value)
-{
-    const char *dot = strchr(path, '.');
-    char name[KEY];
-
-    if (!dot) {
-        json_object_set_new(doc, path, value);
-        return;
-    }
-    snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
-    json_t *in = json_object_get(doc, name);
-    if (!json_is_object(in)) {
-        in = json_object();
-        json_object_set_new(doc, name, in);
-    }
-    put(in, dot + 1, value);
-}
-
 /* ---- the cluster ---- */
 
 /* Has it the links of its GPUs' usual node? */
@@ -273,6 +129,14 @@ static bool is_usual(const struct cluster *c)
            !(u.inter > c->inter);
 }
 
+/* What a user says of a cluster beside its GPUs stays when these change. */
+static void keep_said(const struct cluster *base, struct cluster *out)
+{
+    out->headroom = base->headroom;
+    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    memcpy(out->calibration, base->calibration, sizeof out->calibration);
+}
+
 static int another_gpu(const char *name, const struct cluster *base, struct cluster *out)
 {
     const struct gpu *g = gpu_find(name);
@@ -282,9 +146,10 @@ static int another_gpu(const char *name, const struct cluster *base, struct clus
         gpu_nearest(name, nearest, sizeof nearest);
         return fail("gpu: no GPU '%.40s' is known; similar names: %s", name, nearest);
     }
+    if (cluster_node_check(g, base->nodes, base->gpus_per_node, "gpu") < 0)
+        return -1;
     cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
-    out->headroom = base->headroom;
-    out->power_limit_w = base->power_limit_w;   /* read_changed() asks whether the other board can have it */
+    keep_said(base, out);
     return 0;
 }
 
@@ -315,17 +180,18 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
         return -1;
     if (base->is_host && (!strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node")))
         return fail("%s: not of %s: give cluster=localhost:N", key + 8, base->name);
-    if (!(value = value_of(key, text)))
+    if (!(value = plan_value_of(key, text)))
         return -1;
     if (!strcmp(key, "cluster.gpus_per_node") && is_usual(&c) && json_integer_value(value) >= 1 &&
         json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
+        if (cluster_node_check(&base->gpu, base->nodes, json_integer_value(value), "gpus_per_node") < 0)
+            return json_decref(value), -1;
         cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
-        c.headroom = base->headroom;
-        c.power_limit_w = base->power_limit_w;
+        keep_said(base, &c);
     }
     doc = cluster_to_json(&c);
     if (strcmp(key, "cluster.gpu"))
-        put(doc, key + strlen("cluster."), json_incref(value));
+        plan_value_put(doc, key + strlen("cluster."), json_incref(value));
     if (!strcmp(key, "cluster.inter.gbit_per_s"))       /* one or the other */
         json_object_del(json_object_get(doc, "inter"), "gb_per_s");
     if (!json_string_length(json_object_get(doc, "name")))
@@ -337,44 +203,6 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
 }
 
 /* ---- the plan ---- */
-
-/* A usual value of a key that says something only beside another: it goes with that one. */
-static bool follows_another(const struct plan *p, const struct knob *k)
-{
-    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL || k->type == KNOB_REAL || k->type == KNOB_WORD;
-    double v = knob_get(p, k), usual = knob_default(p, k);
-
-    return k->idle && number && !(v < usual) && !(v > usual);
-}
-
-json_t *plan_source_brief(const struct plan *p)
-{
-    json_t *doc = plan_to_json(p), *usual, *v;
-    struct plan plain = *p;
-    struct parallel_options none;
-    const struct knob *k;
-
-    plain.micro_batch = 0;          /* plan_defaults() keeps what is set, and what the model was made for */
-    plain.model.training = training_default();
-    plan_defaults(&plain, p->strategy, p->dialect, p->precision);
-    none = plain.parallel;
-    plain.parallel = p->parallel;
-    knob_follow(&plain, NULL, NULL);
-    plain.parallel = none;          /* its degrees stay in the document */
-    usual = plan_to_json(&plain);
-    for (int i = 0; (k = knob_at(i)); i++) {
-        json_t *in = object_in(doc, k->object);
-        const json_t *of = object_in(usual, k->object);
-        if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision") || !strcmp(k->name, "framework_version"))
-            continue;                   /* the last: `plain` has it too, for the defaults that it makes */
-        v = json_object_get(in, k->name);
-        if (v && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
-            json_object_del(in, k->name);
-        drop_empty(doc, k->object);
-    }
-    json_decref(usual);
-    return doc;
-}
 
 /* What a set of changes asks beside the document's keys, and what they leave out of it. */
 struct change {
@@ -398,6 +226,78 @@ static const char *named(const struct change *ch, const char *key)
     }
     return value;
 }
+
+/* Another strategy or dialect than the plan's. */
+static bool changes_cell(const struct plan *p, const struct change *ch)
+{
+    const char *strategy = named(ch, "strategy"), *dialect = named(ch, "dialect");
+
+    return (strategy && strcmp(strategy, strategy_name(p->strategy))) || (dialect && strcmp(dialect, dialect_name(p->dialect)));
+}
+
+/* Has the version that the changes name another default? */
+static bool has_another_default(const struct plan *plain, const struct knob *k, const struct change *ch)
+{
+    const char *version = named(ch, "framework_version");
+    struct plan q = *plain;             /* shares the model */
+
+    if (!version)
+        return false;
+    snprintf(q.framework_version, sizeof q.framework_version, "%s", version);
+    double was = knob_default(plain, k), is = knob_default(&q, k);
+    return was < is || was > is;
+}
+
+/* Does a key that holds its default stay as the file has it?  plan_source.h; `plain`: the plan with defaults alone. */
+static bool stays(const struct plan *p, const struct plan *plain, int row, const struct knob *k, const struct change *ch)
+{
+    if (!ch || !(p->stated.rows[row / 8] >> row % 8 & 1))
+        return false;
+    if (changes_cell(p, ch))
+        return !p->stated.all && !k->object[0] && k->type == KNOB_REAL;
+    return !p->stated.all || has_another_default(plain, k, ch);
+}
+
+/* A usual value of a key that says something only beside another: it goes with that one. */
+static bool follows_another(const struct plan *p, const struct knob *k)
+{
+    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL || k->type == KNOB_REAL || k->type == KNOB_WORD;
+    double v = knob_get(p, k), usual = knob_default(p, k);
+
+    return k->idle && number && !(v < usual) && !(v > usual);
+}
+
+/* What departs from defaults, what a plan must have, and what stays when it is changed (ch; NULL: nothing does). */
+static json_t *brief(const struct plan *p, const struct change *ch)
+{
+    json_t *doc = plan_to_json(p), *usual, *v;
+    struct plan plain = *p;
+    struct parallel_options none;
+    const struct knob *k;
+
+    plain.micro_batch = 0;          /* plan_defaults() keeps what is set, and what the model was made for */
+    plain.model.training = training_default();
+    plan_defaults(&plain, p->strategy, p->dialect, p->precision);
+    none = plain.parallel;
+    plain.parallel = p->parallel;
+    knob_follow(&plain, NULL, NULL);
+    plain.parallel = none;          /* its degrees stay in the document */
+    usual = plan_to_json(&plain);
+    for (int i = 0; (k = knob_at(i)); i++) {
+        json_t *in = object_in(doc, k->object);
+        const json_t *of = object_in(usual, k->object);
+        if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision") || !strcmp(k->name, "framework_version"))
+            continue;                   /* the last: `plain` has it too, for the defaults that it makes */
+        v = json_object_get(in, k->name);
+        if (v && !stays(p, &plain, i, k, ch) && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
+            json_object_del(in, k->name);
+        drop_empty(doc, k->object);
+    }
+    json_decref(usual);
+    return doc;
+}
+
+json_t *plan_source_brief(const struct plan *p) { return brief(p, NULL); }
 
 static void say_dropped(enum strategy s, enum dialect d, struct change *ch)
 {
@@ -505,7 +405,7 @@ static void set_named(json_t *doc, const struct change *ch, struct plan *p)
     struct fail_sink before = fail_divert(ignored, sizeof ignored);
     for (int i = 0; i < ch->n; i++) {
         plan_source_split(ch->pairs[i], name, sizeof name);
-        if (!(k = row_of(name)) || !(k = knob_find(k->object, k->name, knob_cell(p))))
+        if (!(k = plan_value_row(name)) || !(k = knob_find(k->object, k->name, knob_cell(p))))
             continue;
         const json_t *v = json_object_get(object_in(doc, k->object), k->name);
         struct plan q = *p;
@@ -540,11 +440,11 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
 
     if (plan_source_check_key(key) < 0)
         return -1;
-    if (plan_source_is_cluster(key))
+    if (plan_value_is_cluster(key))
         return plan_source_cluster(c, pair, c);
     if (!strcmp(key, "global_batch"))
         return count_parse(key, text, &ch->global_batch);
-    if (!(v = value_of(key, text)))
+    if (!(v = plan_value_of(key, text)))
         return -1;
     ch->dialect |= !strcmp(key, "dialect");
     ch->cell |= !strcmp(key, "strategy") || !strcmp(key, "dialect");
@@ -554,7 +454,7 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
         json_object_del(doc, "lora");
         json_object_del(doc, "base_dtype");
     }
-    put(doc, key, v);
+    plan_value_put(doc, key, v);
     return 0;
 }
 
@@ -581,59 +481,110 @@ static int turn_of(const char *pair)
          : !strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node") ? 2 : TURNS - 1;
 }
 
-int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out)
+/* The changes that are of the document; c: the cluster with those that are of it. */
+static int apply_all(json_t *doc, struct cluster *c, struct change *ch)
 {
-    struct plan start = *base;
-    struct change ch = { .pairs = pairs, .n = n };
-    struct cluster c;
-    json_t *doc;
-    int rc = 0;
-
-    start.cluster.measured = NULL;
-    c = start.cluster;
-    doc = plan_source_brief(&start);
     for (int turn = 0; turn < TURNS; turn++)
-        for (int i = 0; i < n && rc == 0; i++)
-            if (turn_of(pairs[i]) == turn)
-                rc = apply(doc, &c, pairs[i], &ch);
-    if (rc == 0)
-        drop_idle(doc, &start, &ch);
-    if (rc == 0 && ch.cell)
-        rc = drop_foreign(doc, &ch);
-    if (rc == 0) {
-        json_object_set_new(doc, "cluster", cluster_to_json(&c));
-        rc = plan_from_json(doc, "plan", out);
-    }
-    json_decref(doc);
-    if (rc < 0)
+        for (int i = 0; i < ch->n; i++)
+            if (turn_of(ch->pairs[i]) == turn && apply(doc, c, ch->pairs[i], ch) < 0)
+                return -1;
+    return 0;
+}
+
+/* The plan of a changed document, without the keys that its cell has not. */
+static int read_changed_plan(json_t *doc, const char *where, struct change *ch, struct plan *out)
+{
+    if ((ch->cell && drop_foreign(doc, ch) < 0) || plan_from_json(doc, where, out) < 0)
         return -1;
-    snprintf(out->cluster.name, sizeof out->cluster.name, "%s", c.name);
-    bool same_model = true;
-    for (int i = 0; i < n; i++)
-        same_model &= strncmp(pairs[i], "model=", 6) != 0;
-    if (same_model)
-        snprintf(out->model.name, sizeof out->model.name, "%s", base->model.name);
-    if (ch.global_batch && by_global_batch(out, ch.global_batch) < 0) {
+    if (ch->global_batch && by_global_batch(out, ch->global_batch) < 0) {
         plan_free(out);
         return -1;
     }
     return 0;
 }
 
+int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out)
+{
+    struct plan start = *base;
+    struct change ch = { .pairs = pairs, .n = n };
+    struct cluster c;
+    json_t *doc;
+    int rc;
+
+    start.cluster.measured = NULL;
+    c = start.cluster;
+    doc = brief(&start, &ch);
+    rc = apply_all(doc, &c, &ch);
+    if (rc == 0) {
+        drop_idle(doc, &start, &ch);
+        json_object_set_new(doc, "cluster", cluster_to_json(&c));
+        rc = read_changed_plan(doc, "plan", &ch, out);
+    }
+    json_decref(doc);
+    if (rc < 0)
+        return -1;
+    snprintf(out->cluster.name, sizeof out->cluster.name, "%s", c.name);
+    if (!named(&ch, "model"))
+        snprintf(out->model.name, sizeof out->model.name, "%s", base->model.name);
+    return 0;
+}
+
+/* A plan that is refused, with changes of the document as it is written. */
+static int mend(const json_t *written, const char *where, const struct opt_pairs *set, struct plan *out)
+{
+    struct change ch = { .pairs = set->at, .n = set->n };
+    json_t *doc = json_deep_copy(written);
+    struct cluster c = { 0 };
+    bool clustered = false;
+    char key[KEY];
+    int rc = 0;
+
+    for (int i = 0; i < set->n; i++) {
+        plan_source_split(set->at[i], key, sizeof key);
+        clustered |= plan_value_is_cluster(key);
+    }
+    if (clustered && !named(&ch, "cluster"))
+        rc = plan_read_cluster(where, json_object_get(doc, "cluster"), &c);
+    if (rc == 0)
+        rc = apply_all(doc, &c, &ch);
+    if (rc == 0 && clustered)
+        json_object_set_new(doc, "cluster", cluster_to_json(&c));
+    if (rc == 0)
+        rc = read_changed_plan(doc, where, &ch, out);
+    json_decref(doc);
+    return rc;
+}
+
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out)
 {
+    const char *where;
+    json_t *doc = NULL;
     struct plan p;
-    int rc = given->doc ? plan_from_json(given->doc, "plan", &p)
-           : plan_read(strcmp(given->path, "-") ? given->path : "/dev/stdin", &p);
+    char why[1024];
+    int rc = plan_given_read(given, &doc, &where, &p);
 
     if (rc < 0)
         return -1;
     if (!set || set->n == 0) {
-        *out = p;
-        return 0;
+        if (rc == 1)
+            *out = p;
+        rc = rc == 1 ? 0 : plan_from_json(doc, where, out);
+        json_decref(doc);
+        return rc;
     }
-    rc = plan_source_with(&p, set->at, set->n, out);
-    plan_free(&p);
+    bool refused = false;
+    if (rc == 0) {
+        struct fail_sink before = fail_divert(why, sizeof why);
+        refused = plan_from_json(doc, where, &p) < 0;
+        fail_restore(before);
+    }
+    if (refused && !json_is_object(doc))
+        rc = plan_from_json(doc, where, out);
+    else
+        rc = refused ? mend(doc, where, set, out) : plan_source_with(&p, set->at, set->n, out);
+    if (!refused)
+        plan_free(&p);
+    json_decref(doc);
     return rc;
 }
 

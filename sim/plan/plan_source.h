@@ -5,14 +5,19 @@
  *     if (plan_source_read("plan.json", &set, &p) < 0)
  *         return 2;
  *
- * A change keeps what the plan chose and lets defaults follow: with another strategy, dialect, precision or number
- * of nodes, keys that hold their default take the new one.  Keys that the new strategy or dialect has not are left out, and
- * said in one line; where the changes themselves name one it is refused.
+ * A change keeps what the plan's file says, whatever it changes beside that, and lets the rest follow: with another precision or number of
+ * nodes, keys that hold their default take the new one.  Of a file that says everything (dpx wrote it, with its defaults) those that hold
+ * their default follow as well, but for what another framework_version has another default of.  With another strategy or dialect all that
+ * hold their default follow but numbers of the training (clip, dropout) that the file says.  Keys that the new strategy or dialect has not
+ * are left out, and said in one line; where the changes themselves name one it is refused.
+ *
+ * A plan that is refused is changed as it is written: it may be accepted then.
  *
  * Keys are those of plan.json ("fsdp.reshard_after_forward", "cluster.inter.gb_per_s") and
  *     nodes, gpus_per_node, gpu   the cluster's shape; another GPU type comes with its usual node and network
  *     network                     Gbit/s of a node, all adapters together: cluster.inter.gbit_per_s
  *     memory, headroom            cluster.memory_bytes, cluster.headroom
+ *     host_memory, node.*         cluster.node.memory_bytes, cluster.node.*
  *     global_batch                samples of an optimizer step, by the accumulation */
 #ifndef DPX_PLAN_SOURCE_H
 #define DPX_PLAN_SOURCE_H
@@ -20,8 +25,24 @@
 #include "base/opts.h"
 #include "model/plan/plan.h"
 
-/* A plan by the name of its file, or the document itself. */
-struct plan_given { const char *path; const struct json_t *doc; };
+/* A plan by the name of its file, or the document itself (with both the document was read from there); a file of another form (form.h) takes its cluster, and what it
+ * leaves out, from options. */
+struct plan_given {
+    const char *path, *model, *cluster;
+    const struct json_t *doc, *model_doc, *cluster_doc;
+    int64_t seq;                    /* 0: not given */
+};
+
+/* Rows of the options that go with such a file. */
+#define PLAN_GIVEN_OPTS(g) \
+    { "cluster", "where PLAN is a recipe, a config or a command of a framework: on which GPUs", .str = &(g).cluster, .doc = &(g).cluster_doc, \
+      .names = cluster_builtin }, \
+    { "model", "likewise: its model, where the file names none", .str = &(g).model, .doc = &(g).model_doc, .names = model_builtin }, \
+    { "seq", "likewise: tokens per sample, where the file does not say", .length = &(g).seq, .min = 1 }
+
+/* What is given: 0, and the document of a plan.json in *written (new reference), named *where; 1, and the plan of a file of another form
+ * in *out; or -1 with the reason reported. */
+int plan_given_read(const struct plan_given *given, json_t **written, const char **where, struct plan *out);
 
 /* The plan that is given, with these changes (NULL: none).  0, or -1 with the reason reported. */
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out);
@@ -41,9 +62,6 @@ json_t *plan_source_brief(const struct plan *p);
 
 /* The key of "KEY=VALUE" as plan.json calls it, in `key`; the value. */
 const char *plan_source_split(const char *pair, char *key, size_t size);
-
-/* Does a change of this key change the cluster? */
-bool plan_source_is_cluster(const char *key);
 
 /* 0, or -1 with an unknown key refused and the nearest named. */
 int plan_source_check_key(const char *key);

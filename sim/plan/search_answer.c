@@ -9,9 +9,9 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
-#include "sim/search/grid.h"
 #include "sim/search/lack.h"
 #include "sim/search/search.h"
 
@@ -136,6 +136,7 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
                      "data_parallel_alone", r->alone[0] ? r->alone : NULL);
 
     json_object_set_new(doc, "left_out", search_left_out_json(o));
+    json_object_set_new(doc, "not_looked_at", search_beyond_json(&a->ask, o, r));
     json_object_set_new(doc, "codes", search_codes_json(o, r));
     json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
     json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));
@@ -162,8 +163,7 @@ int search_answer_open(const struct search_asked *a, struct search_answer *out)
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)
 {
-    if (!a->ask.grid && !a->ask.no_grid)
-        s->q.options.grid = grid_is_usual(&s->q.options) ? GRID_BESIDE : GRID_NEXT;
+    search_args_grid(&a->ask, &s->q.options);
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
     if (search(&s->q.options, &s->r) < 0)

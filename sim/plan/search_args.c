@@ -2,16 +2,20 @@
 #include "sim/plan/search_args.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/size.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
+#include "sim/search/grid.h"
 
 const char *const search_frameworks[] = { "torch", "deepspeed", "any", "megatron", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
@@ -21,7 +25,7 @@ const char *const search_recomputes[] = { "none", "selective", "full", "op", "of
 /* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
 static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED, 1u << DIALECT_MEGATRON,
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED | 1u << DIALECT_MEGATRON, 1u << DIALECT_MEGATRON,
 };
 
 uint64_t search_framework_dialects(int framework) { return framework_dialects[framework]; }
@@ -36,6 +40,41 @@ enum dtype search_precision(const struct gpu *g)
     return !gpu_lacks(g, DT_BF16) ? DT_BF16 : !gpu_lacks(g, DT_FP16) ? DT_FP16 : DT_FP32;
 }
 
+static void settle(struct plan *p, const void *target)
+{
+    export_settle(p, target);
+}
+
+/* What the tool changes of each kind of plan that it may run. */
+static void say_settled(const struct search_args *a, const struct question *q)
+{
+    static const struct { enum strategy s; enum dialect d; } cells[] = { { STRAT_FSDP, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH_FSDP1 } };
+    const struct knob *k;
+
+    for (size_t i = 0; i < sizeof cells / sizeof *cells && a->export_to >= 0; i++) {
+        struct plan p = { .model = q->model, .cluster = q->cluster, .seq = a->seq, .micro_batch = 1 }, was;
+        plan_defaults(&p, cells[i].s, cells[i].d, q->options.precision);
+        was = p;
+        export_settle(&p, export_targets[a->export_to]);
+        for (int row = 0; (k = knob_at(row)); row++) {
+            json_t *v, *before;
+            if (!(k->cells & knob_cell(&p)) || !(q->options.dialects >> cells[i].d & 1) || !(q->options.strategies >> cells[i].s & 1))
+                continue;
+            v = knob_write(&p, k);
+            before = knob_write(&was, k);
+            if (!json_equal(v, before)) {
+                char key[96], *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+                knob_key_text(k, key, sizeof key);
+                notes_say_once("dpx: %s of %s/%s is %s, as %s has it", key, strategy_name(cells[i].s), dialect_name(cells[i].d), text,
+                               export_targets[a->export_to]);
+                free(text);
+            }
+            json_decref(v);
+            json_decref(before);
+        }
+    }
+}
+
 static int check(const struct search_args *a)
 {
     if (a->grid && a->no_grid)
@@ -48,10 +87,18 @@ static int check(const struct search_args *a)
     return 0;
 }
 
+/* An export to Megatron-LM asks for its plans. */
+static int framework_of(const struct search_args *a)
+{
+    bool megatron = a->export_to >= 0 && !strcmp(export_targets[a->export_to], "megatron");
+
+    return megatron && a->framework == FRAMEWORK_ANY && a->dialect < 0 ? FRAMEWORK_MEGATRON : a->framework;
+}
+
 /* Of that framework alone. */
 static bool is_megatron(const struct search_args *a)
 {
-    return a->framework == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
+    return framework_of(a) == FRAMEWORK_MEGATRON || a->dialect == DIALECT_MEGATRON;
 }
 
 static enum kernel_set kernels_of(const struct search_args *a, const struct question *q, enum dtype precision)
@@ -71,8 +118,12 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->cluster = *c;
     if (a->memory > 0)
         q->cluster.memory = a->memory;
+    if (a->host_memory > 0)
+        q->cluster.node.memory = a->host_memory;
     if (a->headroom >= 0)
         q->cluster.headroom = a->headroom;
+    if (!a->in_place)
+        cluster_say_assumed(&q->cluster);
     q->chosen = a->precision < 0;
     enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
     enum kernel_set kernels = kernels_of(a, q, precision);
@@ -82,24 +133,22 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->options = (struct search_options){
         .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
-        .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
-        .kernels = kernels,
+        .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[framework_of(a)],
+        .kernels = kernels, .usual_kernels = a->kernels < 0 && !c->is_host,
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
+        .settle = a->export_to >= 0 ? settle : NULL,
     };
+    say_settled(a, q);
     return EXIT_DONE;
 }
 
-int search_model_load(const char *name, const struct json_t *doc, struct model *out)
+void search_args_grid(const struct search_args *a, struct search_options *o)
 {
-    return doc ? model_from_config(doc, "model", out) : model_load(name, out);
-}
-
-int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out)
-{
-    return doc ? cluster_from_json(doc, "cluster", out) : cluster_load(name, out);
+    if (!a->grid && !a->no_grid)
+        o->grid = grid_is_usual(o) ? GRID_BESIDE : GRID_NEXT;
 }
 
 int search_tune(const struct search_tuned *a, struct model *m)
@@ -123,9 +172,9 @@ int search_args_load(const struct search_args *a, struct question *q)
     struct model m;
     struct cluster c;
 
-    if (check(a) < 0 || search_model_load(a->model, a->model_doc, &m) < 0)
+    if (check(a) < 0 || named_model(a->model, a->model_doc, &m) < 0)
         return EXIT_MISUSE;
-    int rc = search_tune(&a->tuned, &m) < 0 || search_cluster_load(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
+    int rc = search_tune(&a->tuned, &m) < 0 || named_cluster(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE
            : search_args_options(a, &m, &c, q);
     if (rc != EXIT_DONE)
         model_free(&m);
@@ -142,8 +191,10 @@ void search_question_print(const struct question *q, FILE *to)
 {
     const struct cluster *c = &q->cluster;
     const struct search_options *o = &q->options;
-    char optimizer[96];
+    char optimizer[96], megatron[64] = "";
 
+    if (o->usual_kernels && (o->dialects >> DIALECT_MEGATRON & 1) && !kernels_are_megatron(o->kernels))
+        snprintf(megatron, sizeof megatron, " (megatron: %s)", kernels_name(o->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE));
     fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
     if (q->model.experts)
         fprintf(to, ", %s used by a token; %s", count_text(q->model.active).s, experts_routing(&q->model));
@@ -153,8 +204,8 @@ void search_question_print(const struct question *q, FILE *to)
     if (c->nodes > 1)
         fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
     optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
-    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s\n",
+    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s%s\n",
             o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),
-            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), optimizer,
+            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), megatron, optimizer,
             o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
 }

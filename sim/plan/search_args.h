@@ -15,8 +15,10 @@
 #include <stdio.h>
 
 #include "model/exchange/export.h"
+#include "base/size.h"
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
+#include "sim/plan/named.h"
 #include "sim/search/search.h"
 
 /* What trains: adapters of a rank (0: everything), of these layers (NULL: all linear ones), beside a model kept in enum base_dtype;
@@ -32,7 +34,7 @@ struct search_tuned {
 struct search_args {
     const char *model, *cluster, *db;
     const struct json_t *model_doc, *cluster_doc;       /* in the place of names */
-    int64_t  seq, global_batch, micro_batch, memory, threads;
+    int64_t  seq, global_batch, micro_batch, memory, host_memory, threads;
     double   headroom;
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
@@ -49,7 +51,7 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON }
 enum dtype search_precision(const struct gpu *g);
 
 /* Words of the options, ended by NULL. */
-/* The dialects that run in a framework, as bits; any: torch and deepspeed. */
+/* The dialects that run in a framework, as bits; any: in one of them. */
 uint64_t search_framework_dialects(int framework);
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
@@ -66,7 +68,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
-    { "framework", "what you can run: torch, deepspeed, megatron, or any of the first two", .word = &(a).framework, .words = search_frameworks }, \
+    { "framework", "what you can run: torch, deepspeed, megatron, or any of them (any)", .word = &(a).framework, .words = search_frameworks }, \
     { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets }, \
     { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies }, \
     { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects }, \
@@ -75,11 +77,12 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
     { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
     SEARCH_TUNED_OPTS((a).tuned), \
-    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
     { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid }, \
-    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch may run)", .flag = &(a).no_grid }, \
+    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch or megatron may run)", .flag = &(a).no_grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
@@ -98,12 +101,11 @@ void search_question_free(struct question *q);
 /* The same of a model and a cluster at hand (q->model is shared, not freed). */
 int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
 
+/* Which grids a search looks at where neither --grid nor --no-grid says: search, init and every point of a sweep. */
+void search_args_grid(const struct search_args *a, struct search_options *o);
+
 /* The model becomes what trains so.  0, or -1 reported. */
 int search_tune(const struct search_tuned *a, struct model *m);
-
-/* A model and a cluster by their names, or (not NULL) as documents: a config.json, a cluster file.  0, or -1 reported. */
-int search_model_load(const char *name, const struct json_t *doc, struct model *out);
-int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out);
 
 /* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
 void search_question_print(const struct question *q, FILE *to);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/percent.h"
 #include "model/plan/knob.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/crossover.h"
@@ -241,8 +242,8 @@ static void words(const struct search_result *r, const struct offer *of, char *t
         n = snprintf(to, size, "%s: %s would take %.4g s a step, %.1f %% less than the first; it changes the numerics: %s.",
                      of->plan.float8.recipe != FLOAT8_NONE || plan_scaled(&of->plan) ? "Products can be of 8-bit floats" : "The network can be relieved", label, of->step_s, 100 * (1 - of->step_s / r->found[0].step_s), search_codes_changes(&of->plan));
     else
-        n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %.1f %% more); it changes the "
-                     "numerics: %s.", label, of->step_s, 100 * (of->step_s / r->found[0].step_s - 1), search_codes_changes(&of->plan));
+        n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %s more); it changes the "
+                     "numerics: %s.", label, of->step_s, percent_share(of->step_s / r->found[0].step_s - 1).s, search_codes_changes(&of->plan));
     if (of->cross > 0 && n < (int)size)
         snprintf(to + n, size - (size_t)n, " Both take as long at %.3g GB/s between nodes (here %.3g).", of->cross / 1e9,
                  of->plan.cluster.inter / 1e9);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/percent.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
@@ -172,7 +173,7 @@ static void plainer_words(const struct search_result *r, const struct ranked *of
         if (f->step_s <= of[0].found->step_s || !f->looked_at || f->tight || f->elsewhere || ranking_deprecated(&f->plan) || !plainer || search_waits(f))
             continue;
         knob_label(&f->plan, label, sizeof label);
-        snprintf(to + at, size - at, "  %s is plainer and has room, at %.1f %% more time.", label, 100 * (f->step_s / of[0].found->step_s - 1));
+        snprintf(to + at, size - at, "  %s is plainer and has room, at %s more time.", label, percent_share(f->step_s / of[0].found->step_s - 1).s);
         return;
     }
 }
@@ -200,8 +201,8 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
         return;
     knob_label(&of[next].found->plan, other, sizeof other);
     difference(of[0].found, of[next].found, parts, sizeof parts);
-    snprintf(to, size, "%s is %.1f %% faster (+- %.1f) than the best of another strategy or dialect, %s (%s).", mine,
-             100 * (of[next].found->step_s / of[0].found->step_s - 1), 100 * of[next].unsure_s / of[0].found->step_s, other, parts);
+    snprintf(to, size, "%s is %s (+- %.1f) than the best of another strategy or dialect, %s (%s).", mine,
+             percent_faster(of[next].found->step_s / of[0].found->step_s).s, 100 * of[next].unsure_s / of[0].found->step_s, other, parts);
 }
 
 /* ---- what would make the nearest one fit ---- */

@@ -8,21 +8,21 @@
 
 #include "base/chart/chart_sweep.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
-#include "sim/search/grid.h"
+#include "sim/plan/plan_value.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
 
 static int add_value(struct sweep_axis *a, const char *text)
 {
-    char **more = realloc(a->value, (size_t)(a->n + 1) * sizeof *more);
-
-    if (!more || !(more[a->n] = strdup(text)))
+    a->value = room_for(a->value, a->n, &a->room, sizeof *a->value);
+    a->value[a->n] = strdup(text);
+    if (!a->value[a->n])
         abort();
-    a->value = more;
     a->n++;
     return a->n <= SWEEP_POINTS ? 0 : fail("--over %s: more than %d values", a->key, SWEEP_POINTS);
 }
@@ -133,7 +133,7 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
 {
     if (plan_source_check_key(key) < 0)
         return -1;
-    if (s->has_plan || plan_source_is_cluster(key))
+    if (s->has_plan || plan_value_is_cluster(key))
         return 0;
     for (size_t i = 0; i < sizeof searched / sizeof *searched; i++)
         if (!strcmp(key, searched[i]))
@@ -149,7 +149,7 @@ static int check_alone(const struct sweep *s, const struct opt_pairs *over, int 
         plan_source_split(over->at[i], other, sizeof other);
         if (!strcmp(other, key))
             return fail("--over %s: it is an axis twice; give all values in one: %s=1,2,4", s->axis[last].key, s->axis[last].key);
-        if (plan_source_is_cluster(key) && plan_source_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
+        if (plan_value_is_cluster(key) && plan_value_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
             return fail("--over %s beside --over %s: a cluster says both; vary one of them", s->axis[i].key, s->axis[last].key);
     }
     return 0;
@@ -177,6 +177,7 @@ int sweep_axes(struct sweep *s, const struct opt_pairs *over)
     int last = s->naxes - 1, scale = -1, numeric = -1;
     for (int i = 0; i <= last; i++) {
         scale = s->axis[i].world ? i : scale;
+        s->scales |= s->axis[i].world && s->axis[i].n > 1;
         numeric = s->axis[i].numeric ? i : numeric;
     }
     int fastest = scale >= 0 ? scale : numeric >= 0 ? numeric : last;
@@ -235,7 +236,8 @@ static int check(const struct sweep_asked *a, bool has_plan)
         { "optimizer", "optimizer", t->optimizer.optimizer >= 0, false },
         { "optimizer-form", "optimizer_form", t->optimizer.form >= 0, false }, { "lora", "lora.rank", t->lora > 0, false },
         { "lora-targets", "lora.target_modules", t->targets != NULL, false }, { "base-dtype", "base_dtype", t->base != 0, false },
-        { "memory", "cluster.memory_bytes", q->memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
+        { "memory", "cluster.memory_bytes", q->memory > 0, false },
+        { "host-memory", "cluster.node.memory_bytes", q->host_memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
         { "framework", NULL, q->framework != FRAMEWORK_ANY, false }, { "export-to", NULL, q->export_to >= 0, false },
         { "no-offload", NULL, q->in_place, false }, { "grid", NULL, q->grid, false }, { "no-grid", NULL, q->no_grid, false },
     };
@@ -248,16 +250,58 @@ static int check(const struct sweep_asked *a, bool has_plan)
     return money_check(&a->money);
 }
 
+/* The plan with --set and the i-th value of each axis, the last of those that have fewer; i < 0: of none.  Reports nothing. */
+static bool with_point(const struct plan_given *given, const struct opt_pairs *set, const struct sweep *s, int i, struct plan *out)
+{
+    enum { MOST = sizeof set->at / sizeof *set->at };
+    struct opt_pairs all = *set;
+    char pair[SWEEP_AXES][256], why[512];
+
+    for (int x = 0; x < s->naxes && i >= 0 && all.n < MOST; x++) {
+        const struct sweep_axis *a = &s->axis[x];
+        snprintf(pair[x], sizeof pair[x], "%s=%s", a->key, a->value[i < a->n ? i : a->n - 1]);
+        all.at[all.n++] = pair[x];
+    }
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool taken = plan_source_given(given, &all, out) == 0;
+    fail_restore(before);
+    return taken;
+}
+
+/* A plan that is refused as it is written may be accepted at a point: all of them have the axes' keys. */
+static int load_plan(const struct sweep_asked *a, struct sweep *s)
+{
+    struct plan_given given = a->plan;
+    json_t *doc = given.doc ? json_incref((json_t *)(uintptr_t)given.doc) : files_read_json_file(strcmp(given.path, "-") ? given.path : "/dev/stdin");
+    bool taken;
+    int most = 0;
+
+    if (!doc)
+        return -1;
+    given.doc = doc;
+    for (int x = 0; x < s->naxes; x++)
+        most = s->axis[x].n > most ? s->axis[x].n : most;
+    taken = with_point(&given, &a->set, s, -1, &s->plan);
+    for (int i = 0; !taken && i < most; i++)
+        taken = with_point(&given, &a->set, s, i, &s->plan);
+    int rc = taken ? 0 : plan_source_given(&given, &a->set, &s->plan);     /* says why */
+    json_decref(doc);
+    return rc;
+}
+
 int sweep_open(const struct sweep_asked *a, struct sweep *s)
 {
     bool has_plan = a->plan.path || a->plan.doc;
 
-    *s = (struct sweep){ .ask = &a->ask, .money = &a->money };
-    if (check(a, has_plan) < 0 || (has_plan && plan_source_given(&a->plan, &a->set, &s->plan) < 0))
+    *s = (struct sweep){ .ask = &a->ask, .money = &a->money, .has_plan = has_plan };
+    if (check(a, has_plan) < 0)
         return -1;
-    s->has_plan = has_plan;
-    if (sweep_axes(s, &a->over) == 0)
+    int rc = sweep_axes(s, &a->over);
+    if (rc == 0 && has_plan)
+        rc = load_plan(a, s);
+    if (rc == 0)
         return 0;
+    s->has_plan = false;
     sweep_free(s);
     return -1;
 }
@@ -302,6 +346,7 @@ const char *sweep_value(const struct sweep *s, int64_t i, int a)
 static void fill(const struct sweep *s, const struct plan *p, const struct timing *t, struct sweep_row *out)
 {
     out->gpus = p->cluster.world_size;
+    snprintf(out->gpu, sizeof out->gpu, "%s", p->cluster.gpu.name);
     out->step_s = t->line.step_s;
     out->low_s = t->low_s;
     out->high_s = t->high_s;
@@ -314,6 +359,21 @@ static void fill(const struct sweep *s, const struct plan *p, const struct timin
         out->days = m.days;
         out->cost = m.cost;
     }
+}
+
+/* What is allocated is in the table; where that is not too much, what is. */
+static void decided_by(const struct evaluation *e, struct sweep_row *out)
+{
+    int space = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
+
+    if (e->m.fits || e->m.needed > e->m.available)
+        return;
+    if (space < 0)
+        snprintf(out->decides, sizeof out->decides, "reserves %s of %s", size_text(e->reserved.reserved_peak).s,
+                 size_text(e->reserved.limit).s);
+    else
+        snprintf(out->decides, sizeof out->decides, "needs %s of %s of %s", size_text(e->m.spaces.of[space].peak).s,
+                 size_text(e->m.spaces.of[space].available).s, space_name((enum space)space));
 }
 
 /* 0, or -1 reported. */
@@ -330,6 +390,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     out->bytes = e.m.needed;
     out->available = e.m.available;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
+    decided_by(&e, out);
     if (e.m.fits && (rc = simulate_plan(p, &e, &t, NULL)) == 0)
         fill(s, p, &t, out);
     evaluation_free(&e);
@@ -426,27 +487,41 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         if (!strcmp(key, "cluster")) {
             a.cluster = text;
             a.cluster_doc = NULL;
-        } else if (!plan_source_is_cluster(key))
+        } else if (!plan_value_is_cluster(key))
             rc = ask(&a, key, text);
     }
-    if (rc < 0 || search_cluster_load(a.cluster, a.cluster_doc, &c) < 0)
+    if (rc < 0 || named_cluster(a.cluster, a.cluster_doc, &c) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         plan_source_split(pairs[i], key, sizeof key);
-        if (plan_source_is_cluster(key) && strcmp(key, "cluster"))
+        if (plan_value_is_cluster(key) && strcmp(key, "cluster"))
             rc = plan_source_cluster(&c, pairs[i], &c);
     }
-    if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)
+    if (rc < 0 || named_model(a.model, a.model_doc, &m) < 0)
         return -1;
     if (search_tune(&a.tuned, &m) < 0 || search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
         model_free(&m);
         return -1;
     }
-    if (!a.grid && !a.no_grid && q.options.dialects == 1ull << DIALECT_MEGATRON)      /* which nobody runs without one */
-        q.options.grid = grid_is_usual(&q.options) ? GRID_BESIDE : GRID_NEXT;
+    search_args_grid(&a, &q.options);
     rc = first_of_answer(s, &q.options, out);
     search_question_free(&q);
     return rc;
+}
+
+/* Efficiency compares numbers of GPUs: it says nothing of other networks, GPU types or batches on as many. */
+static void put_efficiency(struct sweep *s, struct sweep_row *out)
+{
+    bool first = out->each > 0 && !(s->base > 0);
+
+    out->efficiency = -1;
+    if (first) {
+        s->base = out->each;
+        s->base_gpus = out->gpus;
+        memcpy(s->base_gpu, out->gpu, sizeof s->base_gpu);
+    }
+    if (s->scales && out->each > 0 && !strcmp(s->base_gpu, out->gpu) && (first || out->gpus != s->base_gpus))
+        out->efficiency = out->each / s->base;
 }
 
 void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
@@ -466,18 +541,16 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
     }
     if (i % s->axis[s->naxes - 1].n == 0)
         s->base = 0;
-    *out = (struct sweep_row){ .days = -1, .cost = -1 };
+    *out = (struct sweep_row){ .efficiency = -1, .days = -1, .cost = -1 };
     why[0] = '\0';
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = s->has_plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
     fail_restore(before);
     if (rc < 0) {
-        *out = (struct sweep_row){ .state = SWEEP_REFUSED, .days = -1, .cost = -1 };
+        *out = (struct sweep_row){ .state = SWEEP_REFUSED, .efficiency = -1, .days = -1, .cost = -1 };
         snprintf(out->what, sizeof out->what, "%s", why[0] ? why : "cannot be planned");
     }
-    if (out->each > 0 && !(s->base > 0))
-        s->base = out->each;
-    out->efficiency = out->each > 0 ? out->each / s->base : 0;
+    put_efficiency(s, out);
 }
 
 /* ---- columns ---- */

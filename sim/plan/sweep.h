@@ -35,6 +35,7 @@ struct sweep_axis {
     char   key[96];             /* as it was typed */
     char **value;
     int    n;
+    int64_t room;               /* values that `value` has room for */
     bool   numeric, world;      /* all values are numbers; it changes how many ranks there are */
 };
 
@@ -63,7 +64,10 @@ struct sweep {
     bool     has_plan;                  /* else each point is searched */
     const struct search_args *ask;
     const struct money_question *money;
+    bool     scales;                    /* an axis changes the number of GPUs: there is an efficiency */
     double   base;                      /* tokens/s of a GPU at the first point of the series; 0: none fitted yet */
+    int64_t  base_gpus;                 /* that point's */
+    char     base_gpu[32];
 };
 
 enum sweep_state { SWEEP_FITS, SWEEP_TIGHT, SWEEP_NO, SWEEP_REFUSED };
@@ -72,8 +76,10 @@ struct sweep_row {
     enum sweep_state state;
     int64_t gpus, bytes, available;
     double  step_s, low_s, high_s, tokens_per_s, each, mfu;     /* each: tokens/s of a GPU */
-    double  efficiency;                 /* each / that of the series' first point that fits */
+    double  efficiency;                 /* each / that of the series' first point that fits, on another number of GPUs of that type; below 0: none */
+    char    gpu[32];                    /* the type */
     double  days, cost;                 /* below 0: not asked */
+    char    decides[64];                /* what does not fit though `bytes` are available: "reserves 80.50 GiB of 77.77 GiB"; "": nothing */
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
 };
 

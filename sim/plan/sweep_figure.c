@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/chart/chart_sweep.h"
+#include "base/percent.h"
 #include "base/size.h"
 #include "base/terminal.h"
 #include "sim/plan/figure.h"
@@ -39,7 +40,7 @@ static struct shown value_text(int metric, double v)
     switch (sweep_metric_unit(metric)) {
     case UNIT_BYTES:   snprintf(out.s, sizeof out.s, "%s", size_text((int64_t)v).s); break;
     case UNIT_SECONDS: snprintf(out.s, sizeof out.s, "%.4g s", v); break;
-    case UNIT_SHARE:   snprintf(out.s, sizeof out.s, "%.1f %%", 100 * v); break;
+    case UNIT_SHARE:   snprintf(out.s, sizeof out.s, "%s", percent_share(v).s); break;
     default:
         if (v < 10000)
             snprintf(out.s, sizeof out.s, "%.4g", v);

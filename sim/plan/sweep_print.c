@@ -24,7 +24,9 @@ void sweep_table_head(const struct sweep *s, FILE *to)
     fputs(terminal_ink(to, TERMINAL_BOLD), to);
     for (int a = 0; a < s->naxes; a++)
         fprintf(to, "%*s  ", width_of(&s->axis[a]), s->axis[a].key);
-    fprintf(to, "%7s %10s %10s %9s %6s %11s %10s", "GPUs", "step", "tokens/s", "a GPU", "MFU", "memory", "efficiency");
+    fprintf(to, "%7s %10s %10s %9s %6s %11s", "GPUs", "step", "tokens/s", "a GPU", "MFU", "memory");
+    if (s->scales)
+        fprintf(to, " %10s", "efficiency");
     if (s->money->tokens)
         fprintf(to, " %9s", "days");
     if (s->money->tokens && s->money->price >= 0)
@@ -50,21 +52,24 @@ void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r
     for (int a = 0; a < s->naxes; a++)
         fprintf(to, "%*.40s  ", width_of(&s->axis[a]), sweep_value(s, i, a));
     if (r->state == SWEEP_REFUSED)
-        fprintf(to, "%7s %10s %10s %9s %6s %11s %10s", "-", "-", "-", "-", "-", "-", "-");
+        fprintf(to, "%7s %10s %10s %9s %6s %11s", "-", "-", "-", "-", "-", "-");
     else if (r->state == SWEEP_NO)
-        fprintf(to, "%7" PRId64 " %10s %10s %9s %6s %11s %10s", r->gpus, "-", "-", "-", "-",
-                r->bytes ? size_text(r->bytes).s : "-", "-");
+        fprintf(to, "%7" PRId64 " %10s %10s %9s %6s %11s", r->gpus, "-", "-", "-", "-",
+                r->bytes ? size_text(r->bytes).s : "-");
     else
-        fprintf(to, "%7" PRId64 " %8.4g s %10s %9s %5.1f%% %11s %9.1f%%", r->gpus, r->step_s,
+        fprintf(to, "%7" PRId64 " %8.4g s %10s %9s %5.1f%% %11s", r->gpus, r->step_s,
                 count_text((int64_t)r->tokens_per_s).s, count_text((int64_t)r->each).s, 100 * r->mfu,
-                size_text(r->bytes).s, 100 * r->efficiency);
+                size_text(r->bytes).s);
+    if (s->scales)
+        fprintf(to, " %10s", number_text(100 * r->efficiency, "%.1f%%").s);
     if (s->money->tokens)
         fprintf(to, " %9s", number_text(r->days, "%.4g").s);
     if (s->money->tokens && s->money->price >= 0)
         fprintf(to, " %12s", number_text(r->cost, "%.0f").s);
     fprintf(to, "  %s", r->what);
     if (r->state == SWEEP_TIGHT || r->state == SWEEP_NO)
-        fprintf(to, "%s, %s%s", terminal_ink(to, ink), sweep_state_name(r->state), terminal_ink(to, TERMINAL_PLAIN));
+        fprintf(to, "%s, %s%s%s%s", terminal_ink(to, ink), sweep_state_name(r->state), r->decides[0] ? ": " : "", r->decides,
+                terminal_ink(to, TERMINAL_PLAIN));
     fputc('\n', to);
     if (terminal_colour(to))
         fflush(to);
@@ -122,7 +127,7 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
     csv_number(r->each, timed, to);
     csv_number(r->mfu, timed, to);
     fprintf(to, there ? "%" PRId64 ",%" PRId64 "," : ",,", r->bytes, r->available);
-    csv_number(r->efficiency, timed, to);
+    csv_number(r->efficiency, timed && r->efficiency >= 0, to);
     csv_number(r->days, r->days >= 0, to);
     csv_number(r->cost, r->cost >= 0, to);
     csv_text(r->what, to);
@@ -176,14 +181,14 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
-    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
-                     "verdict", sweep_state_name(r->state), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
+                     "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
                      "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
                      "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
                      "memory_bytes", there ? json_integer(r->bytes) : json_null(),
                      "available_bytes", there ? json_integer(r->available) : json_null(),
-                     "efficiency", real(r->efficiency, timed), "days", real(r->days, r->days >= 0),
+                     "efficiency", real(r->efficiency, timed && r->efficiency >= 0), "days", real(r->days, r->days >= 0),
                      "cost", real(r->cost, r->cost >= 0));
 }
 

@@ -24,7 +24,20 @@ const char *flop_convention_of(const struct model *m, enum flop_convention f)
         "6N + 12LHQT: active N without the token embedding, full attention",
     };
 
-    return m->experts && f < NFLOP_CONVENTION ? active[f] : flop_convention_name(f);
+    static const char *const tuned[NFLOP_CONVENTION] = {
+        "4N + 2N that train + 12LHQT: all parameters, full attention", "4N + 2N that train + 6LHQT: all parameters, causal attention",
+        "4N + 2N that train + 12LHQT: N without the token embedding, full attention",
+    };
+    static const char *const active_tuned[NFLOP_CONVENTION] = {
+        "4N + 2N that train + 12LHQT: active parameters, full attention", "4N + 2N that train + 6LHQT: active parameters, causal attention",
+        "4N + 2N that train + 12LHQT: active N without the token embedding, full attention",
+    };
+
+    if (f >= NFLOP_CONVENTION)
+        return flop_convention_name(f);
+    if (m->trainable < m->params)
+        return m->experts ? active_tuned[f] : tuned[f];
+    return m->experts ? active[f] : flop_convention_name(f);
 }
 
 /* Scores and values: two products of s x d against d x s, per head and token.  Latent attention's values are narrower

@@ -18,7 +18,7 @@ enum flop_convention {
 /* "6N + 12LHQT" and so on, with what N is. */
 const char *flop_convention_name(enum flop_convention f);
 
-/* The same for a model: of a mixture of experts N counts the experts that a token takes. */
+/* The same for a model: of a mixture of experts N counts the experts that a token takes; weights that do not train have no gradient. */
 const char *flop_convention_of(const struct model *m, enum flop_convention f);
 
 /* Forward and backward, FLOPs per token at sequence length seq; h_q = heads * head_dim. */

@@ -204,7 +204,7 @@ static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_cont
 
     if (!in->measured || (k->scaled && in->set == KERNELS_DPX) || !measured_kernel(in->measured, &on, &q, &e))
         return false;
-    *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error),
+    *out = (struct cost){ e.s, e.s / (1 + e.error), e.s * (1 + e.error),
                           in->set == KERNELS_DPX ? BASIS_MEASURED : BASIS_TRACED, e.outside, estimate_variance(&e) };
     return true;
 }

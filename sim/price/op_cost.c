@@ -304,7 +304,7 @@ static struct sums *sums_of(struct cost_cache *c, const struct schedules *s, con
 static void add_estimate(const struct estimate *e, struct cost *out)
 {
     out->s += e->s;
-    out->low_s += e->s * (1 - e->error);
+    out->low_s += e->s / (1 + e->error);
     out->high_s += e->s * (1 + e->error);
     out->outside |= e->outside;
     out->variance += estimate_variance(e);

@@ -174,11 +174,11 @@ static bool is_measured(const struct plan *p, const struct op *o)
     return false;
 }
 
-static int needs(const struct plan *p, double rate, const char *what, const char *key)
+static int needs(const struct plan *p, double rate, const char *what, const char *key, const char *set)
 {
     if (rate > 0)
         return 0;
-    return fail("cluster '%s': %s is not known: give \"%s in a cluster file", p->cluster.name, what, key);
+    return fail("cluster '%s': %s is not known: give \"%s in a cluster file (eval, sweep: --set cluster.%s)", p->cluster.name, what, key, set);
 }
 
 int space_cost_known(const struct plan *p, const struct schedules *s, enum sched_id id)
@@ -189,16 +189,16 @@ int space_cost_known(const struct plan *p, const struct schedules *s, enum sched
         const struct op *o = &s->ops[i];
         bool file = space_cost_is_file(o) && !is_measured(p, o) && !p->cluster.is_host;
         if (file && o->stream == STREAM_DISK_READ &&
-            needs(p, n->disk_read, "how fast a node's disks are read", "node\": {\"disk_read_gb_per_s\": ...}") < 0)
+            needs(p, n->disk_read, "how fast a node's disks are read", "node\": {\"disk_read_gb_per_s\": ...}", "node.disk_read_gb_per_s=N") < 0)
             return -1;
         if (file && o->stream == STREAM_DISK_WRITE &&
-            needs(p, n->disk_write, "how fast a node's disks are written", "node\": {\"disk_write_gb_per_s\": ...}") < 0)
+            needs(p, n->disk_write, "how fast a node's disks are written", "node\": {\"disk_write_gb_per_s\": ...}", "node.disk_write_gb_per_s=N") < 0)
             return -1;
         if (is_host_work(p, o) && !(o->kind == OP_OPTIMIZER && is_measured(p, o)) &&
-            needs(p, n->dram, "the bandwidth of a node's host memory", "node\": {\"dram_gb_per_s\": ...}") < 0)
+            needs(p, n->dram, "the bandwidth of a node's host memory", "node\": {\"dram_gb_per_s\": ...}", "node.dram_gb_per_s=N") < 0)
             return -1;
         if (space_cost_over_link(p, s, o) &&
-            needs(p, p->cluster.gpu.pcie, "the GPU's link to host memory", "gpu\": {\"pcie_gb_per_s\": ...}") < 0)
+            needs(p, p->cluster.gpu.pcie, "the GPU's link to host memory", "gpu\": {\"pcie_gb_per_s\": ...}", "gpu.pcie_gb_per_s=N") < 0)
             return -1;
     }
     return 0;

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
+#include "model/plan/liger.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/search/enumerate.h"
 
@@ -84,6 +85,20 @@ static bool fused_optimizer(struct plan *p)
     if (!knob_has(p, "", "optimizer_form") || p->optimizer_form == OPTIMIZER_FUSED)
         return false;
     p->optimizer_form = OPTIMIZER_FUSED;
+    return true;
+}
+
+/* Liger-Kernel's, which has no logits, where it has one for the family. */
+static bool loss_without_logits(struct plan *p)
+{
+    struct liger_options kernels;
+    enum loss_kind usual;
+    const char *lacks;
+
+    if (!knob_find("", "loss", knob_cell(p)) || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT ||
+        !liger_usual(&p->model, &kernels, &usual, &lacks) || usual != LOSS_FUSED_LINEAR)
+        return false;
+    p->loss = LOSS_FUSED_LINEAR;
     return true;
 }
 
@@ -240,6 +255,7 @@ static int by_peak(const void *a, const void *b)
 
 static const struct change changes[] = {
     { "take AdamW's fused form", fused_optimizer },
+    { "take loss fused-linear, without logits", loss_without_logits },
     { "recompute activations of every block", recompute_full },
     { "halve the micro-batch, double the accumulation", half_micro_batch },
     { "set gradient_as_bucket_view", bucket_view },

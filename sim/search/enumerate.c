@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "model/plan/knob.h"
+#include "model/plan/knob_rules.h"
 #include "model/plan/optimizer_choice.h"
 
 struct walk {
@@ -52,7 +53,7 @@ static int offer(struct walk *w, const struct plan *p)
 
 /* Every knob of a cell with a turn from `least` to below `end`, the outermost first; ended by NULL. */
 enum { MOST_VARIED = 15 };
-static void varied(uint32_t of, int least, int end, const struct knob *out[MOST_VARIED + 1])
+static void varied(uint64_t of, int least, int end, const struct knob *out[MOST_VARIED + 1])
 {
     const struct knob *k;
     int n = 0;
@@ -154,6 +155,11 @@ static bool choose_optimizer(struct walk *w, struct plan *p)
     return rc == 0;
 }
 
+enum kernel_set enumerate_kernels(const struct search_options *o, const struct plan *p)
+{
+    return o->usual_kernels && p->dialect == DIALECT_MEGATRON ? (enum kernel_set)knob_usual_kernels(p) : o->kernels;
+}
+
 static int cell(struct walk *w, enum strategy s, enum dialect d)
 {
     const struct search_options *o = w->o;
@@ -169,11 +175,13 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
-        p.kernels = o->kernels;
+        p.kernels = enumerate_kernels(o, &p);
         if (!choose_optimizer(w, &p))
             break;
         if (d == DIALECT_TORCH_FSDP1)
             p.reduce_dtype = as_fsdp2(&p);
+        if (o->settle)
+            o->settle(&p, o->accept_what);
         rc = vary(w, knobs, &p, false);
     }
     return rc;

@@ -19,6 +19,9 @@ int enumerate_runs(const struct search_options *o, int (*run)(const struct plan 
 int enumerate_saving(const struct search_options *o, const struct plan *base, bool in_place,
                      int (*take)(const struct plan *p, void *arg), void *arg);
 
+/* The kernels of the search's plans in p's dialect. */
+enum kernel_set enumerate_kernels(const struct search_options *o, const struct plan *p);
+
 /* A cell that was asked for and has no candidate: why the first of its plans was refused.  How many there are. */
 struct left_out { enum strategy strategy; enum dialect dialect; char why[256]; };
 int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT]);

@@ -17,6 +17,7 @@
 #include "model/plan/pipeline_layout.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
+#include "sim/search/enumerate.h"
 #include "sim/search/found.h"
 #include "sim/search/nearest.h"
 #include "sim/search/programs.h"
@@ -54,7 +55,8 @@ struct grid {
     double  best_s;                 /* the fastest that fits, when the wave began */
     pthread_t   caller;             /* who called grid_search(), and may be asked whether to go on */
     atomic_bool stopped;
-    char    refusal[256];           /* of the first candidate that plan_check() refused */
+    uint64_t looked;                /* dialects that had a candidate, */
+    char    refusal[NDIALECT][128]; /* and why the first of each was refused by plan_check() */
 };
 
 /* ---- candidates ---- */
@@ -85,6 +87,28 @@ static bool may_go_on(struct grid *g, int64_t done, int64_t of)
 
 static int stopped(void) { return fail("search: stopped before all plans were looked at"); }
 
+static void keep_refusal(struct grid *g, enum dialect d, const char *why)
+{
+    if (!g->refusal[d][0])
+        snprintf(g->refusal[d], sizeof g->refusal[d], "%.127s", why);
+}
+
+/* Of the first dialect that has one; empty: none has. */
+static const char *refusal(const struct grid *g)
+{
+    int d = 0;
+
+    while (d < NDIALECT - 1 && !g->refusal[d][0])
+        d++;
+    return g->refusal[d];
+}
+
+static void tell_looked(const struct grid *g, struct search_result *out)
+{
+    out->looked |= g->looked;
+    memcpy(out->why_none, g->refusal, sizeof out->why_none);
+}
+
 static int offer(struct grid *g, const struct plan *candidate, int schedule)
 {
     struct found f = { .plan = *candidate };
@@ -96,10 +120,11 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     plan_resolve(&f.plan);
     ok = plan_check(&f.plan, "search");
     fail_restore(before);
-    if (ok < 0 && !g->refusal[0])
-        memcpy(g->refusal, why, sizeof why);
+    if (ok < 0)
+        keep_refusal(g, f.plan.dialect, why);
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
+    g->looked |= UINT64_C(1) << f.plan.dialect;
     skipped = !g->o->exhaustive && is_hopeless(g, &f.plan, schedule);
     if (skipped && !g->collects) {
         g->considered++;
@@ -217,8 +242,8 @@ static bool choose_optimizer(struct grid *g, struct plan *p)
     int rc = optimizer_choose(p, g->o->optimizer, "search");
 
     fail_restore(before);
-    if (rc < 0 && !g->refusal[0])
-        memcpy(g->refusal, why, sizeof why);
+    if (rc < 0)
+        keep_refusal(g, p->dialect, why);
     return rc == 0;
 }
 
@@ -264,7 +289,9 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
                 p.megatron.overlap_grad_reduce = true;
                 p.megatron.overlap_param_gather = of.strategy == STRAT_ZERO1;
             }
-            p.kernels = o->kernels;
+            if (o->settle)
+                o->settle(&p, o->accept_what);
+            p.kernels = enumerate_kernels(o, &p);
             p.recompute = (enum recompute)r;
             if (r == RECOMPUTE_SELECTIVE && has_modules(o, of))
                 choose_modules(&p);
@@ -297,7 +324,7 @@ static int take_cells(struct grid *g)
 
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT && !rc; d++)
-            if ((g->o->strategies >> s & 1) && (g->dialects >> d & 1))
+            if ((g->o->strategies >> s & 1) && (g->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s))
                 rc = take_cell(g, (struct cell){ (enum strategy)s, (enum dialect)d });
     return rc;
 }
@@ -486,8 +513,9 @@ static int answer(struct grid *g, struct search_result *out)
     int64_t evaluated;
 
     if (!g->considered)
-        return fail("nothing to search: %s", g->refusal[0] ? g->refusal : "no micro-batch divides the global batch on any grid");
+        return fail("nothing to search: %s", refusal(g)[0] ? refusal(g) : "no micro-batch divides the global batch on any grid");
     out->considered = g->considered;
+    tell_looked(g, out);
     if ((evaluated = run_all(g)) < 0)
         return -1;
     out->grid = g->shared;
@@ -551,6 +579,7 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
     bool any = grid_search(o, &grid) == 0;
     fail_restore(before);
     if (any && (rc < 0 || grid.nfit > 0 || lacks_less(&grid, out))) {
+        grid.looked |= out->looked;
         grid.elsewhere = out->elsewhere;
         grid.nrefused = out->nrefused;
         memcpy(grid.refused, out->refused, sizeof grid.refused);
@@ -635,6 +664,7 @@ int grid_search_beside(const struct search_options *o, struct search_result *out
     if (rc == 0) {
         join(&g, evaluated, out);
         out->considered += g.considered;
+        tell_looked(&g, out);
         out->grid = g.shared;
         out->too_long = g.too_long;
         out->cut += cut_by_memory(&g);

@@ -95,6 +95,8 @@ static int ways_of(const struct plan *p, const struct search_options *o, struct 
     for (size_t i = 0; i < sizeof shards / sizeof *shards && plan_is_data_parallel(p); i++) {
         out[n] = *p;
         plan_defaults(&out[n], shards[i].s, shards[i].d, p->precision);
+        if (o->settle)
+            o->settle(&out[n], o->accept_what);
         out[n].kernels = p->kernels;
         recompute_all(&out[n]);
         n += optimizer_carry(p, &out[n]) && may(o, &out[n]);

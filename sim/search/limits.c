@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/knob_rules.h"
 #include "model/plan/optimizer_choice.h"
 
 /* ---- model states of one synthetic unit ---- */
@@ -91,7 +92,8 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
         p->ddp.model_dtype = DT_BF16;
         plan_resolve(p);
     }
-    p->kernels = base->kernels;
+    bool own = q->d == DIALECT_MEGATRON && !kernels_are_megatron(base->kernels);
+    p->kernels = own ? (enum kernel_set)knob_usual_kernels(p) : base->kernels;
     p->recompute = base->recompute;
     p->recompute_interval = base->recompute_interval;
     if (!optimizer_carry(base, p))

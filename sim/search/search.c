@@ -36,6 +36,7 @@ struct work {
     atomic_llong next;              /* the candidate that the next free thread takes */
     atomic_int   failed, stopped;
     pthread_t    caller;
+    uint64_t     looked;        /* dialects that had a candidate */
     char         why[256];      /* of the thread that failed first */
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
     atomic_int   refused;               /* of these, how many could not be planned, */
@@ -122,6 +123,7 @@ static int take_run(const struct plan *p, void *arg)
     bool refused;
     struct plan usual = enumerate_usual(p, &refused);
 
+    w->looked |= refused ? 0 : UINT64_C(1) << p->dialect;
     if (w->o->exhaustive || refused || (w->o->accept && !w->o->accept(&usual, w->o->accept_what)))
         return 0;
     if (is_full(w, &usual)) {
@@ -147,6 +149,7 @@ static int take(const struct plan *p, void *arg)
 
     if (w->whole && !same_run(&w->whole->plan, p))
         return 0;
+    w->looked |= UINT64_C(1) << p->dialect;
     int program = program_for(w, p);
     if (program < 0)
         return -1;
@@ -610,6 +613,7 @@ static int search_data(const struct search_options *o, struct search_result *out
         goto failed;
     drop_refused(&w);
     out->considered = w.seen - w.twice;
+    out->looked = w.looked;
     out->cut = w.cut;
     for (int64_t i = 0; i < w.n; i++) {
         out->lowered += !w.found[i].at_least;

@@ -38,6 +38,7 @@ struct search_options {
     int64_t      seq, global_batch;
     uint64_t     strategies, dialects;      /* bit sets */
     enum kernel_set kernels;
+    bool         usual_kernels;             /* but dialect megatron, which shares no kernels with others, has its usual ones */
     enum dtype   precision;
     int64_t      micro_batch;               /* 0: any that divides */
     uint64_t     recompute;                 /* bit set of enum recompute; 0: the usual ones, which are others for a grid */
@@ -49,6 +50,8 @@ struct search_options {
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
+    /* Sets what that tool leaves no choice of in a plan of defaults; NULL: nothing.  It is handed accept_what, too. */
+    void       (*settle)(struct plan *p, const void *what);
     /* Asked now and then by the thread that called search(): may it go on?  `done` of `total` plans, which grows, were
      * looked at; a grid beside data parallelism begins at 0 again; total 0: nothing new is told.  NULL: it goes on. */
     bool       (*go_on)(void *of, int64_t done, int64_t total);
@@ -101,6 +104,8 @@ struct search_result {
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
     int64_t grid;               /* of these, with tensor, context, pipeline or expert parallelism beside data parallelism alone */
     int64_t too_long;           /* such plans that were left out: more than GRID_PASSES passes over blocks in a step */
+    uint64_t looked;                /* dialects that had a candidate, as bits; of others, where a grid was tried: */
+    char    why_none[NDIALECT][128];    /* why the first was refused */
     char    alone[256];         /* why data parallelism alone has no plan, where a grid's answer took its place; else empty */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
     char    refused[256];       /* and why the first could not; empty: all could */

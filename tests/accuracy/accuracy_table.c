@@ -219,7 +219,7 @@ static void peaks(const char *dir, const char *plan, struct table *t, double *fl
     if (plan_read(path, &p) < 0)
         return;
     snprintf(path, sizeof path, "%s/accuracy.db", dir);
-    int found = measured_for(path, true, DT_FP32, &p.cluster, &d);
+    int found = measured_for(path, true, DT_FP32, p.kernels, &p.cluster, &d);
     t->lab = p.cluster.nodes > 1;
     t->parallel = !plan_is_data_parallel(&p);
     t->away = is_away(&p);

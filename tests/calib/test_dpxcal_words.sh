@@ -63,6 +63,16 @@ sed 's/"fp32"/"fp12"/' "$dir/good.json" >"$dir/dtype.json"
 sed 's/"seconds": \[4e-5/"seconds": [-4e-5/' "$dir/good.json" >"$dir/negative.json"
 sed 's/"bytes": 4096/"bytes": 1e999/' "$dir/good.json" >"$dir/huge.json"
 
+check 'dpxcal fit makes what comes with dpx of its samples' "$(for f in tests/calib/measured/*.json; do
+    gpu=$(basename "$f" .json)
+    taken fit "$f" "$dir/$gpu.fits"
+    cmp "$dir/$gpu.fits" "calib/measured/$gpu.fits"
+done)"
+check 'fits are of the kernels of one GPU' "$(
+    refused 'has kernels of 0 types of GPU' fit "$dir/good.json" "$dir/none.fits"
+    refused 'half.json:.*malformed JSON' fit "$dir/half.json" "$dir/none.fits"
+    refused 'No such file' fit tests/calib/measured/h100.json "$dir/no/where.fits"
+    [ ! -e "$dir/none.fits" ] || echo 'a file was left')"
 check 'what is no export is refused' "$(
     refused 'none.json: No such file' import "$dir/none.json" --db "$db"
     refused 'empty:1:0: malformed JSON' import "$dir/empty" --db "$db"
@@ -133,6 +143,53 @@ check 'predictions for that machine rest on them' "$(
     echo '{"dpx_plan": 1, "model": "gpt2", "cluster": "2x8xh200", "seq": 128, "micro_batch": 1, "strategy": "ddp",
         "dialect": "torch", "precision": "fp32"}' >"$dir/plan.json"
     "$B/dpxplan" eval "$dir/plan.json" --db "$dir/nccl.db" 2>&1 | grep -q 'measured: .* series' || echo 'not measured')"
+# The plan with this cluster and this database: its exit status and whether it is measured.
+by() {
+    printf '{"dpx_plan": 1, "model": "gpt2", "cluster": %s, "seq": 128, "micro_batch": 1, "strategy": "ddp",
+        "dialect": "torch", "precision": "fp32"}' "$1" >"$dir/by.json"
+    "$B/dpxplan" eval "$dir/by.json" --db "$2" >"$dir/out" 2>"$dir/said"
+    status=$?
+    grep -q 'measured: .* series' "$dir/out" && echo "$status measured" || echo "$status"
+}
+check 'a log of one cluster moves no other cluster of those GPUs' "$(
+    taken import nccl-tests "$dir/several.log" --cluster atlas --db "$dir/named.db"
+    for pair in '"2x8xh200":0' '"2x8xh200@none":0' '"2x8xh200@atlas":0 measured' '"2x8xh200@borg":2' \
+        '{"name": "atlas", "nodes": 2, "gpus_per_node": 8, "gpu": "h200"}:0 measured' \
+        '{"name": "borg", "nodes": 2, "gpus_per_node": 8, "gpu": "h200"}:0' \
+        '{"calibration": "atlas", "nodes": 2, "gpus_per_node": 8, "gpu": "h200"}:0 measured'; do
+        got=$(by "${pair%:*}" "$dir/named.db")
+        [ "$got" = "${pair##*:}" ] || { echo "${pair%:*}: $got"; cat "$dir/said"; }
+    done
+    by '"2x8xh200"' "$dir/named.db" >/dev/null
+    grep -q 'note: calibrations of h200 that are not used, .*: atlas; "2x8xh200@atlas" would' "$dir/said" || cat "$dir/said")"
+check 'two that could be meant are both named, whatever asks' "$(
+    taken import nccl-tests "$dir/several.log" --cluster borg --db "$dir/named.db"
+    [ "$(by '"2x8xh200"' "$dir/named.db")" = 2 ] || echo 'eval takes one of them'
+    for ask in "eval $dir/by.json" "explain $dir/by.json" "search --model gpt2 --cluster 2x8xh200 --seq 128 --global-batch 16" \
+        "sweep $dir/by.json --over seq=64,128"; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" $ask --db "$dir/named.db" >"$dir/out" 2>"$dir/said"
+        [ $? = 2 ] && grep -q 'atlas and borg could be meant' "$dir/said" || { echo "$ask: "; cat "$dir/said"; }
+    done
+    [ "$(by '"2x8xh200@borg"' "$dir/named.db")" = '0 measured' ] || echo 'borg is not found')"
+check 'an export is its host'"'"'s, or the cluster'"'"'s that --cluster names' "$(
+    sed 's/"cpu", *$/"h200",/' "$dir/good.json" >"$dir/gpu.json"
+    taken import "$dir/gpu.json" --db "$dir/portable.db"
+    taken import "$dir/gpu.json" --cluster atlas --db "$dir/portable.db"
+    for pair in '"2xh200@node7":0 measured' '"2xh200@atlas":0 measured'; do
+        got=$(by "${pair%:*}" "$dir/portable.db")
+        [ "$got" = "${pair##*:}" ] || { echo "${pair%:*}: $got"; cat "$dir/said"; }
+    done)"
+check 'a name that no plan could write is refused' "$(
+    for name in '' none a@b; do refused 'cluster' import nccl-tests "$dir/one.log" --cluster "$name" --db "$db"; done)"
+check 'files whose names begin with a minus are files behind --' "$(
+    bin=$(cd "$B" && pwd)
+    cd "$dir" || exit
+    for name in '-->' -2+3 -- - --db; do
+        cp one.log "./$name"
+        "$bin/dpxcal" import nccl-tests --db "minus.db" -- "$name" <&- >out 2>said || { echo "$name:"; cat said; }
+        grep -q 'all_reduce on 1 x 8 h200' out || { echo "$name:"; cat out; }
+    done)"
 head -c 700 "$dir/one.log" >"$dir/head.log"
 head -c 900 "$dir/gather.json" >"$dir/head.json"
 sed 's/H200/Q9000/' "$dir/one.log" >"$dir/gpu.log"

@@ -379,21 +379,21 @@ static void other_threads_and_ranks_are_warned_of(void **state)
     db_close(db);
     unsetenv("OMP_NUM_THREADS");
     cluster_of_host(&c, 2);
-    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, KERNELS_DPX, &c, &m), 1);
     assert_string_equal(m.warning, "");
     assert_non_null(strstr(m.basis, "2 x 1 thread"));
     measured_device_free(&m);
-    assert_int_equal(measured_for_threads(in_scratch("warned.db"), true, DT_FP32, 4, &c, &m), 1);
+    assert_int_equal(measured_for_threads(in_scratch("warned.db"), true, DT_FP32, KERNELS_DPX, 4, &c, &m), 1);
     assert_non_null(strstr(m.warning, "2 ranks x 1 thread, and this is 2 x 4"));
     assert_non_null(strstr(m.warning, "dpxcal run --ranks 2 --threads 4"));
     measured_device_free(&m);
     setenv("OMP_NUM_THREADS", "3", 1);
-    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, KERNELS_DPX, &c, &m), 1);
     assert_non_null(strstr(m.warning, "this is 2 x 3"));
     measured_device_free(&m);
     unsetenv("OMP_NUM_THREADS");
     cluster_of_host(&c, 8);
-    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, KERNELS_DPX, &c, &m), 1);
     assert_non_null(strstr(m.warning, "this is 8 x 1"));
     measured_device_free(&m);
 }

@@ -55,7 +55,7 @@ static void predict_from(const char *path, int i, struct timing *t)
     struct plan p;
 
     assert_int_equal(plan_read(traces[i].plan, &p), 0);
-    assert_int_equal(measured_for(path, true, p.precision, &p.cluster, &d), 1);
+    assert_int_equal(measured_for(path, true, p.precision, p.kernels, &p.cluster, &d), 1);
     assert_int_equal(evaluate(&p, &e), 0);
     assert_int_equal(simulate_plan(&p, &e, t, NULL), 0);
     assert_int_equal(t->basis, BASIS_TRACED);
@@ -154,11 +154,12 @@ static void dimensions_tell_another_sequence(void **state)
     assert_int_equal(plan_read(traces[3].plan, &p), 0);
     p.seq = 4096;
     assert_int_equal(evaluate_allocated(&p, &e), 0);
-    assert_int_equal(expect(&p, &e, &x), 0);
+    assert_int_equal(kineto_expect_check(&p), 0);
+    kineto_expect(&p, &e.schedules, &x);
     assert_int_equal(kineto_load(traces[3].trace, &k), 0);
-    match_open(&m, &p, &x);
+    match_open(&m, &p);
     fail_capture(said, sizeof said);
-    assert_int_equal(match_trace(&m, &k, "t", 1, 1), -1);
+    assert_int_equal(match_trace(&m, &x, &k, "t", 1, 1), -1);
     fail_capture(NULL, 0);
     assert_non_null(strstr(said, "t: step 1 has more products [8192, 4096] by [4096, 4096] than the plan's: --plan has to be"));
     match_free(&m);
@@ -182,12 +183,13 @@ static void nothing_of_a_step_is_lost(void **state)
 
         assert_int_equal(plan_read(traces[i].plan, &p), 0);
         assert_int_equal(evaluate_allocated(&p, &e), 0);
-        assert_int_equal(expect(&p, &e, &x), 0);
+        assert_int_equal(kineto_expect_check(&p), 0);
+        kineto_expect(&p, &e.schedules, &x);
         assert_int_equal(x.nproducts, traces[i].products);
         assert_int_equal(x.nattention, traces[i].attention);
         assert_int_equal(kineto_load(traces[i].trace, &k), 0);
-        match_open(&m, &p, &x);
-        assert_int_equal(match_trace(&m, &k, traces[i].trace, 2, 2), 0);
+        match_open(&m, &p);
+        assert_int_equal(match_trace(&m, &x, &k, traces[i].trace, 2, 2), 0);
         for (int64_t j = 0; j < k.work.n; j++)
             if (k.work.at[j].window == 1)
                 all += 1e-9 * (double)(k.work.at[j].end - k.work.at[j].start);

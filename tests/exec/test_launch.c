@@ -347,6 +347,30 @@ static void remarks_about_ended_ranks_are_dropped(void **state)
     words_become("[vm:1] 2 more processes have sent help message help-mpi-api.txt / mpi-abort\nx", "x");
 }
 
+/* Two ranks that abort at once: each line of the two blocks at any place of the other, with what dpx says in between. */
+static void two_ranks_that_abort_at_once_leave_what_dpx_says(void **state)
+{
+    static const char *const block[] = { RULE, "MPI_ABORT was invoked on rank 1 in communicator dpx watchdog\n", "with errorcode 1.\n", "\n",
+        "NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n",
+        "You may or may not see output from other processes, depending on\n", "exactly when Open MPI kills them.\n", RULE };
+    enum { N = sizeof block / sizeof *block };
+
+    (void)state;
+    for (int said_at = 0; said_at <= 2 * N; said_at += 4)
+        for (int mix = 0; mix < 256; mix += 31) {
+            char text[4096] = "";
+            int a = 0, b = 0;
+            for (int k = 0; k <= 2 * N; k++) {
+                if (k == said_at)
+                    strcat(text, "dpx: rank 2 was stopped\n");
+                if (k < 2 * N)
+                    strcat(text, block[(b == N || (a < N && (mix >> k % 8 & 1))) ? a++ : b++]);
+            }
+            words_become(text, "dpx: rank 2 was stopped\n");
+        }
+    words_become(RULE "mpirun noticed that the job aborted, but has no info as to the process\nthat caused that situation.\n" RULE, "");
+}
+
 /* PRRTE 3 sends a NUL after a block. */
 static void a_nul_after_a_block_does_not_hide_what_follows(void **state)
 {
@@ -390,6 +414,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_recognised_by_environment),
         cmocka_unit_test(remarks_about_ended_ranks_are_dropped),
+        cmocka_unit_test(two_ranks_that_abort_at_once_leave_what_dpx_says),
         cmocka_unit_test(a_nul_after_a_block_does_not_hide_what_follows),
         cmocka_unit_test(all_else_passes),
         cmocka_unit_test(a_missing_mpirun_is_said_in_one_line),

@@ -15,7 +15,7 @@ static void check(const struct model *m)
     for (int i = 0; i < m->ntensors; i++) {
         const struct tensor *t = &m->tensors[i];
 
-        must_hold(t->numel == t->shape[0] * t->shape[1] && t->numel > 0);
+        must_hold(t->numel == t->shape[0] * t->shape[1] * t->shape[2] && t->numel > 0);
         must_hold(t->module >= 0 && t->module < m->nmodules);
     }
     for (int i = 0; i < m->nmodules; i++)

@@ -39,7 +39,7 @@ const char *const fuzz_words[] = {
     "\"recompute\": \"op\"", "\"recompute\": \"offload\"", "\"optimizer\": \"adamw_bnb_8bit\"", "\"optimizer\": \"lion_8bit\"",
     "\"optimizer\": \"sgd\"", "\"optimizer\": \"adafactor\"", "\"optimizer\": \"muon\"", "\"optimizer\": \"adamw_torch_4bit\"",
     "\"optimizer\": \"paged_adamw_8bit\"", "\"optimizer_form\": \"fused\"", "\"optimizer_form\": \"loop\"", "\"loss\": \"chunked\"",
-    "\"loss\": \"fused-linear\"", "\"loss\": \"fused\"", "\"activation_offload\": \"streams\"", "\"activation_offload\": \"save_on_cpu\"",
+    "\"loss\": \"fused-linear\"", "\"loss\": \"fused\"", "\"liger\": {\"rope\": true}", "\"activation_offload\": \"streams\"", "\"activation_offload\": \"save_on_cpu\"",
     "\"train\": \"lora\"", "\"train\": \"all\"", "\"train\": [\"*.mlp.*\"]", "\"base_dtype\": \"nf4-double\"", "\"base_dtype\": \"int8\"",
     "\"lora\": {\"rank\": 4, \"dropout\": 0.1, \"target_modules\": \"all-linear\"}",
     "\"lora\": {\"target_modules\": [\"c_attn\", \"c_fc\"]}", "\"lora\": {\"modules_to_save\": [\"lm_head\"]}", "\"fp8\": \"tensorwise\"",

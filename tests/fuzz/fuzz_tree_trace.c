@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "calib/import/kineto_match.h"
+#include "model/memory/evaluate.h"
 #include "reports/kineto/kineto_print.h"
 
 const char *const fuzz_words[] = {
@@ -33,7 +34,7 @@ static const struct kineto_plan *plan(void)
 
     if (!p.strategy) {
         setenv("XDG_DATA_HOME", "/nonexistent", 1);
-        must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &p) == 0);    /* ends a capture */
+        must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &(struct trace_info){ .rank = -1, .world_size = -1 }, &p) == 0);    /* ends a capture */
     }
     return &p;
 }
@@ -50,7 +51,8 @@ static const struct expectation *expected(const struct plan **p)
 
     if (!x.n) {
         json_t *j = json_loads(text, 0, NULL);
-        must_hold(j && plan_from_json(j, "plan", &one) == 0 && evaluate_allocated(&one, &e) == 0 && expect(&one, &e, &x) == 0);
+        must_hold(j && plan_from_json(j, "plan", &one) == 0 && evaluate_allocated(&one, &e) == 0 && kineto_expect_check(&one) == 0);
+        kineto_expect(&one, &e.schedules, &x);
         json_decref(j);
     }
     *p = &one;
@@ -64,9 +66,9 @@ static void check_match(const struct kineto *k)
     const struct expectation *x = expected(&p);
     struct match m;
 
-    match_open(&m, p, x);
+    match_open(&m, p);
     fuzz_said[0] = '\0';
-    if (k->gpu && match_trace(&m, k, "trace.json", 1, k->nsteps) == 0)
+    if (k->gpu && match_trace(&m, x, k, "trace.json", 1, k->nsteps) == 0)
         match_series(&m);
     else
         must_hold(!k->gpu || (fuzz_said[0] && !strchr(fuzz_said, '\n')));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/gpu/kept.py GPU -- calib/measured/GPU.json from tests/gpu/GPU/calibration.json.gz: the same series and samples, seconds rounded to four
+"""tests/gpu/kept.py GPU -- tests/calib/measured/GPU.json, of which `make fits` makes what comes with dpx, from tests/gpu/GPU/calibration.json.gz: the same series and samples, seconds rounded to four
 digits, without which the file would be four times as large."""
 import gzip
 import json
@@ -19,6 +19,6 @@ def rounded(x):
 
 with gzip.open(os.path.join(HERE, GPU, "calibration.json.gz"), "rt") as f:
     document = rounded(json.load(f))
-with open(os.path.join(HERE, "..", "..", "calib", "measured", GPU + ".json"), "w") as f:
+with open(os.path.join(HERE, "..", "calib", "measured", GPU + ".json"), "w") as f:
     json.dump(document, f, separators=(",", ":"))
     f.write("\n")

@@ -1,4 +1,4 @@
-# stage_calibrate.sh -- times this GPU; the export is what calib/measured/ keeps.
+# stage_calibrate.sh -- times this GPU; the export is what tests/calib/measured/ keeps.
 # shellcheck shell=sh disable=SC2154,SC2015,SC2086
 db=$OUT/gpu.db
 [ ! "${ANEW:-}" ] || rm -f "$db"

@@ -44,10 +44,14 @@ ddp-powersgd ddp $ddp, "comm_hook": "powerSGD_hook", "PowerSGDState": { "matrix_
 END
 }
 
+# Whose calibration it is: the emulated node's, which has another name each time.
+calibrated() { "$B/dpxcal" show --db "$dir/$1.db" | sed -n '1s/:.*//p'; }
+
 write_plan() {  # FILE MBIT KEYS
     cat >"$1" <<PLAN
 { "dpx_plan": 1, "model": "$dir/config.json", "kernels": "dpx", "seq": 32, "micro_batch": 1, "precision": "fp32", $3,
   "cluster": { "name": "lab", "host": true, "nodes": 2, "gpus_per_node": 2, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
+    "calibration": "$(calibrated "$2")",
     "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": $(awk -v r="$2" 'BEGIN { print r / 8000 }') } } }
 PLAN
 }

@@ -46,16 +46,16 @@ fi
 # What was measured on a type of GPU lies beside the library, as it does beside the programs: it finds the file that it
 # cannot use.
 mkdir -p "$root/share/dpx/measured"
-echo '{}' >"$root/share/dpx/measured/h100.json"
+echo '{}' >"$root/share/dpx/measured/h100.fits"
 if [ -z "$python" ] || [ -n "$sanitized" ]; then
     skip 'measurements that came with dpx are found' "${sanitized:-no python3}"
 else
     check 'measurements that came with dpx are found' \
         "$(env -u DPX_MEASURED PYTHONPATH="$root/share/dpx/python" DPX_LIBRARY="$root/lib/libdpx.so.0" "$python" -c '
 import dpx
-plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "h100", "seq": 512, "micro_batch": 1, "strategy": "ddp", "precision": "bf16"}
+plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "h100", "seq": 512, "micro_batch": 1, "strategy": "ddp", "precision": "bf16", "kernels": "dpx"}
 print(dpx.evaluate(plan)["notes"])' >"$tmp/notes" 2>&1
-        grep -q "$root/share/dpx/measured/h100.json is not used" "$tmp/notes" || grep -q 'share/dpx/measured/h100.json is not used' "$tmp/notes" || cat "$tmp/notes")"
+        grep -q "$root/share/dpx/measured/h100.fits is not used" "$tmp/notes" || grep -q 'share/dpx/measured/h100.fits is not used' "$tmp/notes" || cat "$tmp/notes")"
 fi
 rm -r "$root/share/dpx/measured"
 

@@ -9,6 +9,19 @@
 
 #include "tests/check.h"
 #include "model/exchange/megatron_import.h"
+#include "model/form/form.h"
+
+/* Its options (new reference), or NULL with the reason reported. */
+static inline json_t *megatron_options_of(const char *path)
+{
+    struct form_file f;
+
+    if (form_open(path, &f) < 0)
+        return NULL;
+    json_t *options = megatron_options(f.words, f.doc, path);
+    form_close(&f);
+    return options;
+}
 
 /* `end`: of the file's name.  0, or -1 with the reason reported. */
 static inline int imported(const char *text, const char *end, const struct plan *of_model, struct plan *out)
@@ -23,7 +36,7 @@ static inline int imported(const char *text, const char *end, const struct plan 
     fputs(text, f);
     fclose(f);
     *out = (struct plan){ .cluster = of_model->cluster };
-    if ((options = megatron_import_file(path))) {
+    if ((options = megatron_options_of(path))) {
         assert_int_equal(model_with_layers(&of_model->model, of_model->model.layers, &out->model), 0);
         rc = megatron_import(options, "options", out);
         if (rc < 0)

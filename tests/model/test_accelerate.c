@@ -100,9 +100,7 @@ static void fsdp_version_2(void **state)
     assert_int_equal(p.shard_group, 8);
     refuses(FSDP1 "  fsdp_version: 2\n  fsdp_reshard_after_forward: 4\n", "fsdp_reshard_after_forward");
     refuses(FSDP1 "  fsdp_version: 2\n  fsdp_forward_prefetch: true\n", "fsdp_forward_prefetch");
-    refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_tp_size: 4\n", "tp_size");
-    refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_dp_shard_size: 5\n",
-            "dp_shard_size");
+    refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_dp_shard_size: 5\n", "dp_shard 5");
     refuses(FSDP1 "  fsdp_version: 3\n", "fsdp_version");
     accepts(FSDP1 "  fsdp_offload_params: true\n", &p);       /* CPUOffload(offload_params=True) */
     assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
@@ -114,6 +112,35 @@ static void fsdp_version_2(void **state)
             "  fsdp_activation_checkpointing_offload: true\n  fsdp_cpu_ram_efficient_loading: true\n", &p);
     assert_int_equal(p.recompute, RECOMPUTE_OFFLOAD);
     assert_false(p.fsdp.cpu_offload);
+}
+
+/* 16 GPUs: replicas x shards x context x tensor. */
+static void a_mesh_of_other_axes_is_planned(void **state)
+{
+    (void)state;
+    struct model before = gpt2;
+    struct plan p;
+
+    assert_int_equal(model_load("tinyllama-1.1b", &gpt2), 0);         /* positions that context-parallel ranks can share are rotary */
+    accepts(FSDP1 "  fsdp_version: 2\n  fsdp_reshard_after_forward: false\nparallelism_config:\n  parallelism_config_dp_shard_size: 4\n"
+            "  parallelism_config_cp_size: 4\n  parallelism_config_cp_comm_strategy: alltoall\n", &p);
+    assert_int_equal(p.parallel.context, 4);
+    assert_int_equal(p.parallel.context_method, CONTEXT_RING);
+    assert_int_equal(p.shard_group, 16);                    /* parameters are cut over both */
+    assert_int_equal(p.fsdp.reshard_after_forward, 0);
+    accepts(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n"
+            "  parallelism_config_tp_size: 4\n", &p);
+    assert_int_equal(p.parallel.tensor, 4);
+    assert_false(p.parallel.sequence);
+    assert_int_equal(p.shard_group, 2);
+    refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_tp_size: 4\n", "tp 4 are not the cluster's 16 GPUs");
+    refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_sp_size: 16\n", "sp_size: Ulysses is DeepSpeed's");
+    refuses("distributed_type: MULTI_GPU\nmixed_precision: bf16\nparallelism_config:\n  parallelism_config_sp_size: 16\n", "sp_size (or DEEPSPEED)");
+    accepts("distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 3\nparallelism_config:\n"
+            "  parallelism_config_dp_shard_size: 4\n  parallelism_config_sp_size: 4\n", &p);
+    assert_int_equal(p.parallel.context, 4);
+    model_free(&gpt2);
+    gpt2 = before;
 }
 
 static void deepspeed_without_a_file(void **state)
@@ -130,6 +157,14 @@ static void deepspeed_without_a_file(void **state)
     assert_int_equal(p.precision, DT_BF16);
     assert_int_equal(p.accumulation, 4);
     assert_true(p.clip > 0.49 && p.clip < 0.51);
+    assert_true(p.ds.zero_init);
+    for (int i = 0; i < 2; i++) {       /* the flag decides nothing: DeepSpeedPlugin(zero3_init_flag=False) leaves is_deepspeed_zero3_enabled() true */
+        n.n = 0;
+        assert_int_equal(import(i ? "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  zero3_init_flag: false\n"
+                                  : "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n", &p, &n, 0), 0);
+        assert_true(p.ds.zero_init);
+        assert_true(strstr(n.text[n.n - 1], "zero3_init_flag false has no effect") ? i == 1 : i == 0);
+    }
     accepts("distributed_type: DEEPSPEED\ndeepspeed_config: {}\n", &p);
     assert_int_equal(p.strategy, STRAT_ZERO2);      /* DeepSpeedPlugin's default */
     accepts("distributed_type: DEEPSPEED\ndeepspeed_config:\n  offload_optimizer_device: CPU\n", &p);
@@ -221,7 +256,7 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
     struct model was = gpt2;
 
     refuses(FSDP1 "  fsdp_version: 2\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", "torch-compile is not modelled for gpt2");
-    assert_int_equal(model_load("llama-3.2-1b", &gpt2), 0);
+    assert_int_equal(model_load("tinyllama-1.1b", &gpt2), 0);
     accepts(FSDP1 "  fsdp_version: 2\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
     assert_int_equal(p.kernels, KERNELS_TORCH_COMPILE);
     assert_int_equal(p.compile_mode, COMPILE_DEFAULT);
@@ -308,6 +343,7 @@ int main(void)
         cmocka_unit_test(fsdp_version_1),
         cmocka_unit_test(an_absent_backward_prefetch_is_none),
         cmocka_unit_test(fsdp_version_2),
+        cmocka_unit_test(a_mesh_of_other_axes_is_planned),
         cmocka_unit_test(deepspeed_without_a_file),
         cmocka_unit_test(deepspeed_with_a_file_beside),
         cmocka_unit_test(several_gpus_are_ddp),

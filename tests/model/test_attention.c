@@ -102,7 +102,7 @@ static void a_choice_that_was_only_read_is_said(void **state)
     (void)state;
     static const struct { const char *gpu, *precision, *version, *says; } cases[] = {
         { "a100-80gb", "bf16", NULL, NULL }, { "h100", "bf16", "2.9", NULL }, { "h100", "bf16", NULL, "cuDNN" },
-        { "h100", "fp32", NULL, "memory-efficient" },
+        { "h100", "fp32", NULL, "in fp32" }, { "v100-32gb", "fp16", NULL, "that FlashAttention does not take" },
     };
     struct plan p;
 
@@ -112,6 +112,7 @@ static void a_choice_that_was_only_read_is_said(void **state)
             assert_non_null(strstr(attention_note(&p), cases[i].says));
         else
             assert_null(attention_note(&p));
+        assert_true(p.precision == DT_FP32 || !attention_note(&p) || !strstr(attention_note(&p), "fp32"));
         plan_free(&p);
     }
 }

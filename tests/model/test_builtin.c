@@ -4,8 +4,12 @@
 #include "tests/check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
+#include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/arch/transformer.h"
 
@@ -33,6 +37,18 @@ static void check_totals(const struct published *list, size_t n)
 static void released_models_have_their_published_totals(void **state)
 {
     static const struct published list[] = {
+        { "distilgpt2", 81912576 }, { "llama-7b", 6738415616 }, { "llama-13b", 13015864320 }, { "llama-30b", 32528943616 },
+        { "llama-65b", 65285660672 }, { "llama-3-8b", 8030261248 }, { "llama-3-70b", 70553706496 },
+        { "codellama-7b", 6738546688 }, { "codellama-13b", 13016028160 }, { "codellama-34b", 33743970304 },
+        { "tinyllama-1.1b", 1100048384 }, { "mistral-7b-v0.3", 7248023552 }, { "mistral-large-123b", 122610069504 },
+        { "smollm2-135m", 134515008 }, { "smollm2-360m", 361821120 }, { "smollm2-1.7b", 1711376384 },
+        { "falcon3-1b", 1669408768 }, { "falcon3-3b", 3227655168 }, { "falcon3-7b", 7455550464 }, { "falcon3-10b", 10305653760 },
+        { "pythia-70m", 70426624 }, { "pythia-160m", 162322944 }, { "pythia-410m", 405334016 }, { "pythia-1b", 1011781632 },
+        { "pythia-1.4b", 1414647808 }, { "pythia-2.8b", 2775208960 }, { "pythia-6.9b", 6857302016 }, { "pythia-12b", 11846072320 },
+        { "qwen1.5-0.5b", 463987712 }, { "qwen1.5-1.8b", 1836828672 }, { "qwen1.5-7b", 7721324544 }, { "qwen1.5-14b", 14167290880 },
+        { "deepseek-r1-distill-qwen-1.5b", 1777088000 }, { "deepseek-llm-7b", 6910365696 },
+        { "deepseek-coder-1.3b", 1346471936 }, { "deepseek-coder-6.7b", 6740512768 }, { "deepseek-coder-33b", 33342991360 },
+        { "yi-6b", 6061035520 }, { "yi-34b", 34388917248 }, { "solar-10.7b", 10731524096 }, { "gemma-3-270m", 268098176 },
         { "gpt2", 124439808 }, { "gpt2-medium", 354823168 }, { "gpt2-large", 774030080 },
         { "gpt2-xl", 1557611200 },
         { "opt-125m", 125239296 }, { "opt-1.3b", 1315758080 }, { "opt-6.7b", 6658473984 },
@@ -197,17 +213,57 @@ static void ids_of_the_hub_name_models_in_any_case(void **state)
     assert_string_equal(hf_ids_find("META-LLAMA/LLAMA-3.1-8B"), "llama-3.1-8b");
     assert_string_equal(hf_ids_find("Meta-Llama-3.1-8B-Instruct"), "llama-3.1-8b");
     assert_string_equal(hf_ids_find("GPT2"), "gpt2");
-    assert_null(hf_ids_find("meta-llama/Meta-Llama-3-8B"));       /* 8192 positions: another model */
-    assert_null(hf_ids_find("mistralai/Mistral-7B-v0.3"));        /* 32,768 tokens */
+    assert_string_equal(hf_ids_find("meta-llama/Meta-Llama-3-8B"), "llama-3-8b");           /* 8192 positions: another model */
+    assert_string_equal(hf_ids_find("mistralai/Mistral-7B-v0.3"), "mistral-7b-v0.3");       /* 32,768 tokens */
+    assert_string_equal(hf_ids_find("NousResearch/Llama-2-7b-hf"), "llama-2-7b");           /* a copy */
+    assert_string_equal(hf_ids_find("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"), "qwen2.5-32b");
     assert_null(hf_ids_find("someone/gpt2"));
     assert_string_equal(hf_ids_nearest("qwen3-8"), "qwen3-8b");
     assert_string_equal(hf_ids_nearest("qwen/qwen2.5-7b-instrukt"), "Qwen/Qwen2.5-7B-Instruct");
     assert_null(hf_ids_nearest("something-else-entirely"));
 }
 
+/* What huggingface_hub leaves behind: refs/main and the snapshot that it names. */
+static void a_model_of_the_hubs_cache_is_read(void **state)
+{
+    static const char revision[] = "0123456789abcdef0123456789abcdef01234567";
+    char root[] = "/tmp/dpx-hub-XXXXXX", path[256], command[320];
+    struct model m;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(command, sizeof command, "mkdir -p %s/models--acme--own-7b/refs %s/models--acme--own-7b/snapshots/%s", root, root, revision);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/models--acme--own-7b/refs/main", root);
+    assert_non_null(f = fopen(path, "w"));
+    fputs(revision, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/models--acme--own-7b/snapshots/%s/config.json", root, revision);
+    assert_non_null(f = fopen(path, "w"));
+    fputs("{\"model_type\": \"llama\", \"num_hidden_layers\": 3, \"hidden_size\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 128,"
+          " \"vocab_size\": 100}", f);
+    fclose(f);
+    setenv("HF_HUB_CACHE", root, 1);
+    struct json_t *before = notes_divert(json_array()), *said;
+    assert_int_equal(model_load("acme/own-7b", &m), 0);
+    said = notes_divert(before);
+    assert_int_equal(json_array_size(said), 1);
+    json_decref(said);
+    assert_int_equal(m.layers, 3);
+    assert_string_equal(m.name, "own-7b");
+    model_free(&m);
+    assert_false(hf_cache_find("acme/other", path, sizeof path));
+    assert_false(hf_cache_find("../own-7b", path, sizeof path));
+    unsetenv("HF_HUB_CACHE");
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_of_the_hubs_cache_is_read),
         cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),
         cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),

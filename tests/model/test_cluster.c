@@ -1,6 +1,7 @@
 /* test_cluster.c -- clusters by name and from files: units, defaults, refusals. */
 #include "tests/check.h"
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/cluster/cluster.h"
 
 #include <stdbool.h>
@@ -86,7 +87,7 @@ static void adapters_follow_the_size_of_the_node(void **state)
     (void)state;
     assert_int_equal(load("2x4xh100").nics, 4);
     assert_int_equal(load("2x1xl4").nics, 1);
-    assert_int_equal(load("2x16xv100-32gb").nics, 8);
+    assert_int_equal(load("2xdgx-2").nics, 8);
     assert_close(load("2x4xh100").inter, 200e9, 0);
 }
 
@@ -112,9 +113,9 @@ static void every_row_of_the_table_is_complete(void **state)
         assert_true(g->source[0] && g->fabric[0] && g->title[0]);
         assert_non_null(memchr(g->source, 0, sizeof g->source));
         assert_non_null(memchr(g->fabric, 0, sizeof g->fabric));
-        assert_in_range(g->memory, (int64_t)15 << 30, (int64_t)288 << 30);
+        assert_in_range(g->memory, (int64_t)10 << 30, (int64_t)288 << 30);
         assert_in_range(g->hbm / 1e9, 300, 8000);
-        assert_true(g->fp32 > 10e12 && g->fp16 >= g->fp32 && g->sms > 0 && g->pcie > 0);
+        assert_true(g->fp32 > 8e12 && g->fp16 >= g->fp32 && g->sms > 0 && g->pcie > 0);
         assert_true(g->bf16 <= g->fp16 && (g->fp8 <= 0 || g->fp8 / g->fp16 > 1.9));
         assert_true(g->reserved < 1280 * MiB && g->context >= 256 * MiB);
         assert_true(g->nics > 0 && g->node_gpus > 0 && g->nic > 0);
@@ -228,6 +229,83 @@ static void what_cannot_be_is_refused_by_name(void **state)
     refused("localhost:99999", "ranks");
     refused("bad\nname", "bad?name");
     refused("no/such/file.json", "no/such/file.json");
+}
+
+/* 64xh100 would be one NVLink domain of 64 GPUs, whatever the network. */
+static void a_node_has_no_more_gpus_than_its_type(void **state)
+{
+    (void)state;
+    refused("64xh100", "a node of h100 has 8: write 8x8xh100");
+    refused("2x16xh200", "write 4x8xh200");
+    refused("12xh100", "a node of h100 has 8 (a larger node: a cluster file");
+    refused("16xv100-32gb", "or dgx-2 for 16 in one");
+    refused("16xa100-40gb", "or a2-megagpu-16g for 16 in one");
+    refused("12xrtx4090", "a node of rtx4090 has 10");
+    refused("73xgb200", "a node of gb200 has 72");
+    const struct gpu *g;
+    for (int i = 0; (g = gpu_at(i)); i++) {
+        char spec[64];
+        snprintf(spec, sizeof spec, "%dx%s", cluster_most(g), g->name);
+        assert_int_equal(load(spec).gpus_per_node, cluster_most(g));
+        snprintf(spec, sizeof spec, "%dx%s", cluster_most(g) + 1, g->name);
+        refused(spec, "GPUs in a node");
+    }
+    assert_int_equal(load("dgx-2").world_size, 16);
+    assert_int_equal(load("2xgb300-nvl72").world_size, 144);
+}
+
+/* A file may describe such a node, with its link. */
+static void a_file_may_describe_a_larger_node(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    json_refused("{\"gpu\": \"h100\", \"gpus_per_node\": 64}", "a node of h100 has 8");
+    assert_int_equal(parse("{\"gpu\": \"h100\", \"gpus_per_node\": 64, \"intra\": {\"gb_per_s\": 450}}", &c), 0);
+    assert_int_equal(c.gpus_per_node, 64);
+    assert_int_equal(parse("{\"gpu\": {\"name\": \"mine\", \"memory_bytes\": 80000000000, \"hbm_gb_per_s\": 2000, \"bf16_tflops\": 400,"
+                           " \"link_gb_per_s\": 200}, \"gpus_per_node\": 64}", &c), 0);
+}
+
+/* Where no reference node says how much host memory there is, twice that of the GPUs is assumed, and said. */
+static void host_memory_that_is_not_known_is_assumed(void **state)
+{
+    struct cluster c = load("2x2xrtx4090");
+    int64_t bytes;
+
+    (void)state;
+    json_t *notes = json_array(), *before = notes_divert(notes);
+    assert_int_equal(cluster_assumed_memory(&c), 2 * 2 * 24564 * MiB);
+    c.headroom = 0;
+    assert_int_equal(cluster_host_memory(&c, &bytes), 0);
+    assert_int_equal(bytes, 2 * 2 * 24564 * MiB);
+    cluster_say_assumed(&c);
+    assert_non_null(strstr(json_string_value(json_array_get(notes, 0)), "rtx4090 is not known: 95.95 GiB assumed"));
+    c.node.memory = 1000;
+    assert_int_equal(cluster_assumed_memory(&c), 0);
+    cluster_say_assumed(&c);
+    assert_int_equal(json_array_size(notes), 1);
+    c = load("8xh100");
+    assert_int_equal(cluster_assumed_memory(&c), 0);
+    notes_divert(before);
+    json_decref(notes);
+}
+
+static void other_spellings_name_the_right_one(void **state)
+{
+    static const char *const of[][2] = {
+        { "8 x H100", "write 8xh100" }, { "8*h100", "write 8xh100" }, { "8 h100", "write 8xh100" }, { "h100x8", "write 8xh100" },
+        { "h100*8", "write 8xh100" }, { "8\xc3\x97h100", "write 8xh100" }, { "4 x 8 x h100", "write 4x8xh100" },
+        { "4x8 A100 80GB", "write 4x8xa100-80gb" }, { "64 x h100", "write 8x8xh100" }, { "rtx4090x2", "write 2xrtx4090" },
+        { "2 dgx-h100", "write 2xdgx-h100" }, { "8 4090", "write 8x4090" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        refused(of[i][0], of[i][1]);
+    refused("h100x", "no such GPU");
+    refused("8 x nothing", "no such GPU");
+    refused("2x4 dgx-h100", "no such GPU");
 }
 
 static void a_file_states_links(void **state)
@@ -528,7 +606,8 @@ int main(void)
         cmocka_unit_test(localhost_shares_what_is_available),
         cmocka_unit_test(several_hosts_have_a_network),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
-        cmocka_unit_test(a_file_states_links),
+        cmocka_unit_test(a_node_has_no_more_gpus_than_its_type), cmocka_unit_test(a_file_may_describe_a_larger_node),
+        cmocka_unit_test(host_memory_that_is_not_known_is_assumed), cmocka_unit_test(other_spellings_name_the_right_one), cmocka_unit_test(a_file_states_links),
         cmocka_unit_test(an_unknown_gpu_is_described),
         cmocka_unit_test(bad_fields_are_refused_by_name),
         cmocka_unit_test(a_nan_is_refused),

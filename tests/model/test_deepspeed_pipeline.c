@@ -10,7 +10,7 @@
 #include "model/lower/lower.h"
 #include "model/plan/deepspeed_stages.h"
 
-#define PLAN "{ 'dpx_plan': 1, 'cluster': '16xh100', 'dialect': 'deepspeed', 'micro_batch': 1, 'precision': 'bf16', 'seq': 1024, %s }"
+#define PLAN "{ 'dpx_plan': 1, 'cluster': '2x8xh100', 'dialect': 'deepspeed', 'micro_batch': 1, 'precision': 'bf16', 'seq': 1024, %s }"
 #define PIPE2 "\"model\": \"gpt2\", \"parallel\": { \"pipeline\": 2 }, \"accumulation\": 4"
 
 static struct plan plan_of(const char *words) { return plan_in_words(PLAN, words); }

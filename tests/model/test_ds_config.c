@@ -146,8 +146,66 @@ static void auto_values_come_from_the_hidden_size(void **state)
     assert_int_equal(p.accumulation, 1);
     assert_true(noted(&n, "--micro-batch"));
     assert_true(noted(&n, "bf16.enabled"));
-    refuses("{'train_batch_size':8,'zero_optimization':{'stage':3,'sub_group_size':'auto'}}",
-            "sub_group_size");
+    n.n = 0;                    /* of other keys nothing is filled in, and DeepSpeed drops "auto" */
+    assert_int_equal(import("{'train_batch_size':8,'zero_optimization':{'stage':3,'sub_group_size':'auto','max_live_parameters':'auto',"
+                            "'prefetch_bucket_size':'auto'}}", &p, &n), 0);
+    assert_int_equal(p.ds.sub_group_size, 1000000000);
+    assert_int_equal(p.ds.stage3_max_live_parameters, 1000000000);
+    assert_int_equal(p.ds.stage3_prefetch_bucket_size, 50000000);
+    assert_true(noted(&n, "sub_group_size is \"auto\"") && noted(&n, "prefetch_bucket_size is \"auto\""));
+}
+
+/* A configuration with one key of a section set; its plan, or what it is refused with (without the key's name). */
+static json_t *plan_with(const char *section, const char *key, const json_t *value, int *nnotes)
+{
+    static const char *const stages[] = { "zero_optimization", "tensor_parallel" };
+    struct notes notes = { 0 };
+    struct plan p = { .model = gpt2, .cluster = eight, .seq = 1024 };
+    json_t *of[2] = { json_pack("{s:i}", "stage", 3), json_object() }, *doc, *out;
+
+    for (int i = 0; i < 2 && key; i++)
+        if (!strcmp(section, stages[i]))
+            json_object_set(of[i], key, (json_t *)(uintptr_t)value);
+    doc = json_pack("{s:i, s:o, s:o}", "train_batch_size", 8, stages[0], of[0], stages[1], of[1]);
+    fail_capture(said, sizeof said);
+    bool taken = ds_config_read(doc, "ds.json", &p, &notes) == 0;
+    fail_capture(NULL, 0);
+    out = taken ? plan_to_json(&p) : json_string(strrchr(said, ':'));
+    *nnotes = notes.n;
+    json_decref(doc);
+    return out;
+}
+
+/* tests/golden/deepspeed/names.json: all fields of DeepSpeed's models that have an alias, as its installed source lists them. */
+static void a_field_with_two_names_is_read_by_both(void **state)
+{
+    (void)state;
+    json_t *doc = json_load_file("tests/golden/deepspeed/names.json", 0, NULL), *rows = json_object_get(doc, "rows"), *row;
+    size_t i;
+    int changed = 0, n, m;
+    json_t *plain = plan_with("", NULL, NULL, &n);
+
+    assert_int_equal(json_array_size(rows), 11);
+    json_array_foreach(rows, i, row) {
+        const char *section = json_string_value(json_object_get(row, "section")), *field = json_string_value(json_object_get(row, "field"));
+        const char *alias = json_string_value(json_object_get(row, "alias"));
+        const json_t *usual = json_object_get(row, "default");
+        json_t *value = json_is_integer(usual) ? json_integer(json_integer_value(usual) > 0 ? json_integer_value(usual) / 2 : 7)
+                      : json_is_null(usual) ? json_object() : json_boolean(!json_is_true(usual));
+        json_t *a = plan_with(section, alias, value, &n), *b = plan_with(section, field, value, &m);
+        if (!json_equal(a, b) || n != m || n != 0)
+            fail_msg("%s.%s and %s are not alike, or noted (%d and %d notes): %s", section, field, alias, n, m, said);
+        changed += json_is_object(a) && !json_equal(a, plain);
+        char both[256];
+        snprintf(both, sizeof both, "{'train_batch_size':8,'%s':{'%s':1,'%s':1}}", section, field, alias);
+        refuses(both, "DeepSpeed refuses it beside");
+        json_decref(value);
+        json_decref(a);
+        json_decref(b);
+    }
+    assert_int_equal(changed, 7);           /* not: saving, the granularity (refused), AutoTP's two (of inference) */
+    json_decref(plain);
+    json_decref(doc);
 }
 
 static void the_command_line_fills_in_auto(void **state)
@@ -336,6 +394,44 @@ static void export_then_import_is_the_same_plan(void **state)
     }
 }
 
+/* The Trainer and accelerate put the script's numbers in the place of "auto"; a number of ours, or none, would be DeepSpeed's 1e-3. */
+static void an_export_leaves_the_learning_rate_to_the_script(void **state)
+{
+    static const char *const trained[] = { "lr", "betas", "eps", "weight_decay" };
+
+    (void)state;
+    for (int form = 0; form < NOPTIMIZER_FORM; form++) {
+        struct plan p = { .model = gpt2, .cluster = eight, .seq = 64, .micro_batch = 1 }, q = { .model = gpt2, .cluster = eight, .seq = 64 };
+        plan_defaults(&p, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+        p.optimizer_form = (enum optimizer_form)form;
+        json_t *doc = ds_config_export(&p), *params = json_object_get(json_object_get(doc, "optimizer"), "params");
+        for (int i = 0; i < 4; i++)
+            assert_string_equal(json_string_value(json_object_get(params, trained[i])), "auto");
+        assert_true(json_is_true(json_object_get(params, "torch_adam")) == (form != OPTIMIZER_FUSED));
+        assert_int_equal(ds_config_read(doc, "ds.json", &q, NULL), 0);
+        assert_int_equal(q.optimizer_form, form);
+        json_decref(doc);
+    }
+}
+
+/* "auto" is the Trainer's, whose from_pretrained() works under zero.Init; of the optimizer's numbers it is what dpx exports. */
+static void auto_says_that_transformers_builds_the_model(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3,'reduce_bucket_size':'auto'}}", &p);
+    assert_true(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':2,'reduce_bucket_size':'auto'}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3},'optimizer':{'type':'AdamW','params':{'lr':'auto'}}}", &p);
+    assert_false(p.ds.zero_init);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3},'dpx':{'zero_init':true}}", &p);
+    assert_true(p.ds.zero_init);
+}
+
 static void only_deepspeeds_plans_are_exported(void **state)
 {
     (void)state;
@@ -414,6 +510,7 @@ int main(void)
         cmocka_unit_test(a_usual_config_becomes_its_plan),
         cmocka_unit_test(stages_and_their_defaults),
         cmocka_unit_test(auto_values_come_from_the_hidden_size),
+        cmocka_unit_test(a_field_with_two_names_is_read_by_both),
         cmocka_unit_test(the_command_line_fills_in_auto),
         cmocka_unit_test(batch_sizes_must_agree),
         cmocka_unit_test(what_plans_lack_is_refused_by_name),
@@ -421,6 +518,8 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_noted),
         cmocka_unit_test(a_disk_without_a_folder_is_not_exported),
         cmocka_unit_test(export_then_import_is_the_same_plan),
+        cmocka_unit_test(an_export_leaves_the_learning_rate_to_the_script),
+        cmocka_unit_test(auto_says_that_transformers_builds_the_model),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),
         cmocka_unit_test(deepspeed_0_19_8_refuses_the_keys_that_it_removed),
         cmocka_unit_test(what_0_19_8_brought_is_read),

@@ -15,6 +15,7 @@
 #include "model/plan/optimizer_choice.h"
 #include "model/program/tape_dispatch.h"
 #include "tests/model/expert_plans.h"
+#include "tests/model/megatron_text.h"
 
 static void plan_of_torch(struct plan *p, const char *model, int64_t layers, int64_t world, int64_t expert)
 {
@@ -515,7 +516,7 @@ static void megatrons_options_come_back(void **state)
         assert_non_null(to);
         assert_int_equal(megatron_export(&p, to), 0);
         fclose(to);
-        json_t *options = megatron_import_file(path);
+        json_t *options = megatron_options_of(path);
         assert_int_equal(json_integer_value(json_object_get(options, "num_experts")), 8);
         back = (struct plan){ .model = p.model, .cluster = p.cluster, .seq = p.seq };
         assert_int_equal(megatron_import(options, "t.txt", &back), 0);

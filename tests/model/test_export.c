@@ -119,7 +119,8 @@ static void torchtitan_gets_a_grid(void **state)
     p.parallel.virtual_stages = 2;
     p.shard_group = plan_data_ranks(&p);
     has("torchtitan", "--training.local-batch-size 12\n");
-    has("torchtitan", "--parallelism.num-pp-microbatches 6\n");
+    has("torchtitan", "--parallelism.pipeline-parallel-microbatch-size 2\n");
+    has("torchtitan", "--training.disable-cuda-graphs\n");         /* with a pipeline 0.3.0 stops without it */
     has("torchtitan", "--training.global-batch-size 24\n");
     has("torchtitan", "--parallelism.data-parallel-shard-degree 2\n");
     has("torchtitan", "--parallelism.data-parallel-replicate-degree 1\n");
@@ -144,6 +145,26 @@ static void torchtitan_gets_a_grid(void **state)
     p.parallel.loss_parallel = false;
     refused("torchtitan", "parallel.loss_parallel");
     refused("accelerate", "parallel.tensor");
+}
+
+/* What a tool leaves no choice of is set, so that the plan can be exported; what was asked for is refused all the same. */
+static void what_a_tool_fixes_is_settled(void **state)
+{
+    (void)state;
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    assert_false(export_can(&p, "torchtitan"));             /* dropout 0.1 of the model's config */
+    export_settle(&p, "torchtitan");
+    assert_true(p.dropout < 1e-9 && export_can(&p, "torchtitan"));
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    assert_false(export_can(&p, "accelerate"));             /* gradients in fp32, FSDP2's own */
+    export_settle(&p, "accelerate");
+    assert_int_equal(p.reduce_dtype, DT_BF16);
+    assert_true(p.dropout > 0.09 && export_can(&p, "accelerate"));
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.optimizer = OPTIMIZER_SGD;
+    export_settle(&p, "torchtitan");
+    assert_int_equal(p.optimizer, OPTIMIZER_SGD);
+    refused("torchtitan", "optimizer");
 }
 
 static void torchtitan_refuses_by_name(void **state)
@@ -224,6 +245,7 @@ int main(void)
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
         cmocka_unit_test(float8_layers_are_a_config_of_torchtitans),
         cmocka_unit_test(torchtitan_gets_a_grid),
+        cmocka_unit_test(what_a_tool_fixes_is_settled),
         cmocka_unit_test(torchtitan_refuses_by_name),
         cmocka_unit_test(pytorch_gets_the_plans_options),
         cmocka_unit_test(an_unknown_target_is_refused),

@@ -308,7 +308,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     return yes;
 }
 
-static void for_each_cell(uint32_t cells, const struct knob *k, bool (*try)(const struct plan *p, const struct knob *k))
+static void for_each_cell(uint64_t cells, const struct knob *k, bool (*try)(const struct plan *p, const struct knob *k))
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++)
@@ -470,9 +470,9 @@ static void what_search_tries_survives_plan_json(void **state)
 }
 
 /* AdamW is the only optimizer, and a cell has the units and groups that it has. */
-static uint32_t cells_with_a_choice(const struct knob *k)
+static uint64_t cells_with_a_choice(const struct knob *k)
 {
-    uint32_t cells = k->cells;
+    uint64_t cells = k->cells;
 
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
@@ -578,7 +578,7 @@ static void every_key_of_deepspeed_comes_back(void **state)
     (void)state;
     for (int i = 0; (k = knob_at(i)); i++)
         if (has_a_choice(k, &k->ds)) {
-            uint32_t cells = k->cells & k->ds.cells;
+            uint64_t cells = k->cells & k->ds.cells;
             if (k->type == KNOB_GRAD_ACCUM)     /* in stage 3 fp32 beside bf16 is another optimizer's */
                 assert_true(cells != 0);
             for_each_cell(cells, k, comes_back_from_deepspeed);

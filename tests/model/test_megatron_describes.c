@@ -450,10 +450,11 @@ static void every_models_command_line_makes_it(void **state)
         plan_resolve(&p);
         char *text = exported(&p, notes);
         bool otherwise = !strncmp(name, "llama-3.2", 9), spread = p.model.experts > 0;
+        bool lost = otherwise || !strncmp(name, "deepseek-coder", 14);     /* scaled linearly, which no option says */
         if (text) {
             count++;
             comes_back(&p, text, name, otherwise);
-            if (!spread && json_array_size(notes) != otherwise)
+            if (!spread && json_array_size(notes) != lost)
                 fail_msg("%s: %s", name, json_dumps(notes, 0));
         }
         for (size_t k = 0; text && k < sizeof lines / sizeof *lines; k++)

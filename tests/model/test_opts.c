@@ -117,6 +117,7 @@ static void an_unknown_option_is_named_with_the_nearest_known(void **state)
     REFUSED("dpxplan eval: unknown option --jsn; did you mean --json?", "p.json", "--jsn");
     REFUSED("dpxplan eval: unknown option --prec; did you mean --precision?", "--prec=x");
     REFUSED("dpxplan eval: unknown option --versoin; did you mean --version?", "--versoin");
+    REFUSED("dpxplan eval: unknown option --dtype; here it is --precision", "--dtype", "bf16");
     REFUSED("dpxplan eval: unknown option --quantize; dpxplan eval --help lists them", "--quantize");
     REFUSED("dpxplan eval: unknown option -x; dpxplan eval --help lists them", "-x");
 }

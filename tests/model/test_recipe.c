@@ -84,7 +84,7 @@ static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **stat
     assert_int_equal(p.model.trainable, (int64_t)32 * 32 * (4 * 8192 + 3 * 15104));
     assert_true(noted(&notes, "sample_packing matters"));
     assert_true(noted(&notes, "not known, and may matter to memory or time: some_new_key"));
-    assert_true(noted(&notes, "learning_rate"));
+    assert_false(noted(&notes, "learning_rate"));       /* says nothing of a step */
     assert_false(noted(&notes, "wandb_project"));       /* it says nothing */
     plan_free(&p);
 }
@@ -166,6 +166,45 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     plan_free(&p);
 }
 
+/* Whose AdamW steps under DeepSpeed: that of its file, the Trainer's (torch's, in a form that optim names), or on the host DeepSpeed's
+ * (integrations/deepspeed.py, deepspeed_optim_sched(); accelerate's map_pytorch_optim_to_deepspeed()). */
+static void deepspeed_steps_the_optimizer_that_the_trainer_makes(void **state)
+{
+#define ON_HOST ", \"offload_optimizer\": {\"device\": \"cpu\"}"
+    static const struct { const char *optim, *more, *zero; int stage; enum optimizer_form form; const char *note; } rows[] = {
+        { "adamw_torch", "", "", 1, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch", "", "", 2, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch", "", "", 3, OPTIMIZER_FOREACH, NULL },
+        { "adamw_torch_fused", "", "", 3, OPTIMIZER_FUSED, NULL },
+        { NULL, "", "", 2, OPTIMIZER_FUSED, "the default since transformers 5" },
+        { "adamw_torch", ", \"optimizer\": {\"type\": \"AdamW\"}", "", 2, OPTIMIZER_FUSED, NULL },
+        { "adafactor", ", \"optimizer\": {\"type\": \"AdamW\"}", "", 2, OPTIMIZER_FUSED, "the optimizer of DeepSpeed's file is taken" },
+        { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}", "", 2, OPTIMIZER_FOREACH, NULL },
+        { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true, \"foreach\": false}}", "", 3, OPTIMIZER_LOOP, NULL },
+        { "adamw_torch", "", ON_HOST, 2, OPTIMIZER_FUSED, NULL },
+        { "paged_adamw_32bit", "", ON_HOST, 3, OPTIMIZER_FUSED, "accelerate makes it DeepSpeedCPUAdam" },
+        { "adamw_torch", "", "", 0, OPTIMIZER_FUSED, "FP16_UnfusedOptimizer" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[1024], optim[64] = "";
+        if (rows[i].optim)
+            snprintf(optim, sizeof optim, " \"optim\": \"%s\",", rows[i].optim);
+        snprintf(text, sizeof text, "{\"per_device_train_batch_size\": 1, \"bf16\": true,%s \"deepspeed\": {\"zero_optimization\": {\"stage\": %d%s},"
+                 " \"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}%s}}", optim, rows[i].stage, rows[i].zero, rows[i].more);
+        if (read_recipe(text, "gpt2", "8xh100", 64, &p, &notes) < 0)
+            fail_msg("row %zu is refused", i);
+        if (p.optimizer_form != rows[i].form || (rows[i].note && !noted(&notes, rows[i].note)))
+            fail_msg("row %zu: form %d, or not noted: %s", i, p.optimizer_form, rows[i].note ? rows[i].note : "-");
+        assert_true(p.ds.zero_init == (rows[i].stage == 3));        /* HfTrainerDeepSpeedConfig: from_pretrained() shards as it loads */
+        plan_free(&p);
+    }
+#undef ON_HOST
+}
+
 static void torchtitans_sections_are_its_importers(void **state)
 {
     struct plan p;
@@ -206,7 +245,7 @@ static void files_are_found_above_the_recipe(void **state)
         assert_int_equal(mkdir(path, 0700), 0);
     }
     json_t *ds = json_pack("{s:{s:i}, s:{s:b}}", "zero_optimization", "stage", 3, "bf16", "enabled", 1);
-    json_t *config = json_pack("{s:s, s:i, s:b, s:s}", "model_name_or_path", "llama-2-7b", "per_device_train_batch_size", 2, "bf16", 1,
+    json_t *config = json_pack("{s:s, s:i, s:s, s:s}", "model_name_or_path", "llama-2-7b", "per_device_train_batch_size", 2, "stage", "sft",
                                "deepspeed", "examples/deepspeed/z3.json");
     snprintf(path, sizeof path, "%s/examples/deepspeed/z3.json", root);
     assert_int_equal(json_dump_file(ds, path, 0), 0);
@@ -231,14 +270,82 @@ static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
     refuses("model: Qwen/Qwen3-0.6B\nmicro_batch_size: 1\ntrain_dataset: a\n", 512, "second form (USE_V1)");
-    refuses("bf16: true\n", 0, "give --seq");
+    refuses("per_device_train_batch_size: 1\n", 0, "give --seq");
     refuses("base_model: x\nadapter: llama-adapter\n", 0, "adapter: \"llama-adapter\" is not modelled");
     refuses("base_model: x\nadapter: lora\nlora_r: none\n", 0, "lora_r: expected a whole number");
     refuses("model_name_or_path: x\nquantization_bit: 3\n", 0, "quantization_bit: expected 4 or 8");
     refuses("optim: lomo\nbf16: true\n", 512, "optim: lomo is not modelled");
-    refuses("deepspeed: {}\nfsdp: full_shard\n", 512, "exclude each other");
+    refuses("num_train_epochs: 1\ndeepspeed: {}\nfsdp: full_shard\n", 512, "exclude each other");
     refuses("base_model: x\nadapter: qlora\nload_in_4bit: true\noptimizer: adamw_torch\ndeepspeed: {\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": true}}\n",
             512, "base_dtype");
+}
+
+/* zephyr-7b's SFT of the alignment-handbook: all of the model trains, in 16 bits, samples as long as it says. */
+static void trls_recipe_trains_everything_unless_it_uses_peft(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("model_name_or_path: mistralai/Mistral-7B-v0.1\ntorch_dtype: bfloat16\ndataset_mixture:\n  datasets: []\n"
+                                 "bf16: true\ngradient_accumulation_steps: 2\ngradient_checkpointing: true\nmax_seq_length: 2048\n"
+                                 "per_device_train_batch_size: 16\n", NULL, "8xa100-80gb", 0, &p, &notes), 0);
+    assert_true(training_is_all(&p.train));
+    assert_int_equal(p.model.trainable, p.model.params);
+    assert_int_equal(p.seq, 2048);
+    assert_int_equal(p.micro_batch, 16);
+    assert_int_equal(p.accumulation, 2);
+    assert_int_equal(p.strategy, STRAT_DDP);
+    assert_int_equal(p.ddp.model_dtype, DT_BF16);
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_false(noted(&notes, "may matter"));
+    plan_free(&p);
+    /* QLoRA: TRL's rank, alpha and dropout where it says none; its quantiser's constants are not quantised again. */
+    assert_int_equal(read_recipe("model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n"
+                                 "max_length: 8192\nper_device_train_batch_size: 2\ndtype: bfloat16\n", NULL, "1xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.train.rank, 16);
+    assert_close(p.train.alpha, 32, 0);
+    assert_close(p.train.dropout, 0.05, 0);
+    assert_int_equal(p.train.base, BASE_NF4);
+    assert_string_equal(p.train.target_modules, "all-linear");
+    assert_int_equal(p.seq, 8192);
+    plan_free(&p);
+    refuses("model_name_or_path: x\nload_in_4bit: true\nmax_length: 512\n", 0, "load_in_4bit: packed weights do not train");
+}
+
+/* A pair is two sequences; what stands beside the model is said. */
+static void preference_training_runs_pairs(void **state)
+{
+    static const char *const texts[] = {
+        "model_name_or_path: Qwen/Qwen2.5-7B\nbeta: 0.1\nmax_length: 1024\nper_device_train_batch_size: 4\ntorch_dtype: bfloat16\n",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: dpo\nfinetuning_type: full\ncutoff_len: 1024\nper_device_train_batch_size: 4\nbf16: true\n",
+        "base_model: Qwen/Qwen2.5-7B\nrl: dpo\nsequence_len: 1024\nmicro_batch_size: 4\noptimizer: adamw_torch\n",
+    };
+    struct plan p;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct notes notes = { 0 };
+        assert_int_equal(read_recipe(texts[i], NULL, "8xa100-80gb", 0, &p, &notes), 0);
+        assert_int_equal(p.micro_batch, 8);
+        assert_true(noted(&notes, "a chosen and a rejected sequence"));
+        assert_true(noted(&notes, i ? "models beside the one that trains" : "reference model is not in the plan: 15.2 GB"));
+        plan_free(&p);
+    }
+}
+
+/* A document is a recipe by a key that only such a recipe has, not by one that anything may have. */
+static void what_no_form_claims_is_refused(void **state)
+{
+    static const char *const texts[] = {
+        "colour: green\n", "output_dir: x\nlearning_rate: 1\nseed: 3\n", "base_model: x\nmerge_method: linear\n", "bf16: true\n",
+        "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\nbatch_size: 2\n", "model_name_or_path: gpt2\nlearning_rate: 1\n",
+        "model: {pretrained_model_name_or_path: a}\nstep_scheduler: {local_batch_size: 32}\ndistributed: {strategy: fsdp2}\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        refuses(texts[i], 512, "no recipe that is read");
 }
 
 int main(void)
@@ -247,9 +354,13 @@ int main(void)
         cmocka_unit_test(axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation),
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
+        cmocka_unit_test(deepspeed_steps_the_optimizer_that_the_trainer_makes),
         cmocka_unit_test(torchtitans_sections_are_its_importers),
         cmocka_unit_test(files_are_found_above_the_recipe),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(trls_recipe_trains_everything_unless_it_uses_peft),
+        cmocka_unit_test(preference_training_runs_pairs),
+        cmocka_unit_test(what_no_form_claims_is_refused),
     };
     return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);
 }

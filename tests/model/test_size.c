@@ -187,9 +187,24 @@ static void a_k_of_tokens_is_1024(void **state)
     fail_capture(NULL, 0);
 }
 
+/* --memory 80 would be 80 bytes. */
+static void a_memory_without_its_unit_is_refused(void **state)
+{
+    static const struct { int64_t bytes; const char *says; } cases[] = { { 80, "did you mean 80GB?" }, { 40960, "did you mean 40960MB?" } };
+
+    (void)state;
+    fail_capture(said, sizeof said);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(size_too_small("--memory", cases[i].bytes), -1);
+        assert_non_null(strstr(said, cases[i].says));
+    }
+    fail_capture(NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_memory_without_its_unit_is_refused),
         cmocka_unit_test(a_k_of_tokens_is_1024),
         cmocka_unit_test(an_array_grows_and_keeps_what_it_has),
         cmocka_unit_test(units_are_powers_of_1000_and_of_1024),

@@ -55,7 +55,7 @@ static void set_first_with_cap(struct plan *p, int64_t v)
 
 static const struct threshold {
     const char *name;
-    uint32_t cells;
+    uint64_t cells;
     void (*set)(struct plan *p, int64_t v);
     int64_t framework;              /* its own value; tiny models lie below it, unless it is low itself */
     bool stays;                     /* a rank keeps parameters: they must not be persistent from the start */

@@ -127,7 +127,7 @@ static void what_is_not_modelled_is_refused(void **state)
 {
     static const char *const refused[] = {
         "{\"model\":\"gpt2\"}", "{\"strategy\":\"ddp\"}", "{\"recompute\":\"selective\"}", "{\"unit\":\"half-block\"}",
-        "{\"loss\":\"fused\"}",
+        "{\"liger\":{\"rms_norm\":true}}",
     };
 
     (void)state;

@@ -1,5 +1,5 @@
-/* Losses that take the logits apart: what the head holds, counted by hand.  The others are held against PyTorch's own
- * trackers (test_torch_memory.c); these two are not, since autograd treats fake tensors, as subclasses, otherwise there:
+/* Losses that take the logits apart: what the head holds, counted by hand.  The others, and Liger-Kernel's, are held against PyTorch's own
+ * trackers (test_torch_memory.c); torchtune's is not, since autograd treats fake tensors, as subclasses, otherwise there:
  * it copies gradients that it would take as they are. */
 #include "tests/check.h"
 
@@ -134,9 +134,11 @@ static void what_a_loss_cannot_be_is_refused(void **state)
     refuses("{\"loss\":\"bf16\",\"precision\":\"fp32\"}");
     refuses("{\"loss\":\"fused\",\"kernels\":\"dpx\"}");
     refuses("{\"loss\":\"chunked\",\"strategy\":\"zero2\",\"dialect\":\"deepspeed\"}");
-    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"ddp\"}");          /* under autocast */
     refuses("{\"loss\":\"bf16\",\"strategy\":\"ddp\"}");
-    refuses("{\"loss\":\"fused\",\"kernels\":\"torch-compile\"}");
+    refuses("{\"loss\":\"cut-cross-entropy\",\"strategy\":\"ddp\"}");      /* of a model in fp32 */
+    refuses("{\"loss\":\"cut-cross-entropy\",\"precision\":\"fp32\"}");
+    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"zero3\",\"dialect\":\"deepspeed\"}");
+    refuses("{\"loss\":\"fused-linear\",\"parallel\":{\"tensor\":2}}");
 }
 
 int main(void)

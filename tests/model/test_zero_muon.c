@@ -203,7 +203,9 @@ static void a_choice_is_taken_or_refused(void **state)
         { STRAT_ZERO3, OPTIMIZER_MUON, -1, "\"Muon and reduce scatter cannot be used together\"" },
         { STRAT_DDP, OPTIMIZER_MUON, -1, "DeepSpeed's own (zero1, zero2;" },
         { STRAT_DDP, OPTIMIZER_SGD, -1, "planned with adamw alone so far, not with sgd" },
-        { STRAT_ZERO1, -1, OPTIMIZER_FUSED, "optimizer_form" },
+        { STRAT_ZERO1, OPTIMIZER_ADAMW, OPTIMIZER_LOOP, NULL },
+        { STRAT_ZERO1, OPTIMIZER_MUON, OPTIMIZER_LOOP, "optimizer_form" },
+        { STRAT_DDP, OPTIMIZER_ADAMW, OPTIMIZER_FOREACH, "FP16_UnfusedOptimizer" },
     };
     char why[512];
 

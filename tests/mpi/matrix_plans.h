@@ -271,7 +271,7 @@ enum {
     P3 = P23 & ~CELL(STRAT_ZERO2, DIALECT_PAPER),
 };
 
-static const struct variant { const char *name; void (*set)(struct plan *p); uint32_t cells; } variants[] = {
+static const struct variant { const char *name; void (*set)(struct plan *p); uint64_t cells; } variants[] = {
     { "", as_it_is, 0xffffffffu },
     { "syncing each micro-step", sync_each, 0xffffffffu },
     { "syncing the last micro-step", sync_last, 0xffffffffu },

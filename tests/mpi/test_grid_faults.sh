@@ -30,6 +30,19 @@ stopped() {
     unset DPX_TIMEOUT
 }
 
+# Rank SILENT is as silent, but only since it waits for the one that is stopped.
+stopped_beside() {      # WHAT RANK SILENT
+    export DPX_TIMEOUT=3
+    rm -f "$dir/silent"
+    start env DPX_SILENT="$3" DPX_SILENT_SINCE="$dir/silent" ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0" \
+        LD_PRELOAD="$B/tests/mpi/pmpi_die.so" "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --save-grads "$dir/grads" --threads 1 --no-db
+    await 30 exists "$dir/grads" || echo 'no first step in 30 s' >"$dir/late"
+    : >"$dir/silent"
+    kill_rank STOP "$2"
+    check "$1: rank $2 stopped is named, not rank $3, which waits for it" "$(judge 14 1 "rank $2 .*stopped")"
+    unset DPX_TIMEOUT
+}
+
 each() {        # WHAT: every rank of the mesh
     for r in $(seq 0 $((ranks - 1))); do
         killed "$1" "$r"
@@ -43,6 +56,8 @@ if [ "$extent" = some ]; then
     killed 'tensor 2 x pipeline 2' 3
     stopped 'tensor 2 x pipeline 2' 1
     stopped 'tensor 2 x pipeline 2' 2
+    stopped_beside 'tensor 2 x pipeline 2' 2 1
+    stopped_beside 'tensor 2 x pipeline 2' 2 0
 else
     each 'tensor 2 x pipeline 2'
     mesh 4 '"context": 2, "pipeline": 2, "pipeline_schedule": "interleaved"'

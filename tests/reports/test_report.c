@@ -120,6 +120,8 @@ static const struct source { const char *table, *column, *statement;
       " world_size = 2 ORDER BY tokens_per_s DESC LIMIT 1 OFFSET 1) AS b FROM runs WHERE world_size = 2)" },
     { "facts", "fills",
       "SELECT 1.0 * v.allocated_bytes / available_bytes FROM run JOIN runs v ON v.run = id WHERE id = :run" },
+    { "facts", "bar", "SELECT sum(measured_s) FROM phase WHERE run = :run AND measured_s > 0" },
+    { "facts", "late", "SELECT 1 / (1 - max(crowd)) - 1 FROM calibration" },
     { "facts", "spread", "SELECT (step_p90_s - step_p10_s) / 2 / step_s FROM run WHERE id = :run" },
 };
 
@@ -380,6 +382,60 @@ static void a_faster_run_was_not_on_a_busier_machine(void **state)
     db_close(db);
 }
 
+/* Where single steps vary by more than two runs differ, none of the two is recommended for its speed. */
+static void a_tie_is_no_recommendation(void **state)
+{
+    (void)state;
+    static const char *const strategy[] = { "ddp", "fsdp" };
+    struct db *db = db_open(in_scratch("tie.db"));
+    char *words;
+
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(made_run(db, &(struct made){ "gpt2", strategy[i], "torch", "node7", 2, 1, true, true }), i + 1);
+    assert_int_equal(db_exec(db, "UPDATE run SET tokens_per_s = 500 - 10 * id, step_s = 1, step_p10_s = 0.9, step_p90_s = 1.1;"
+                                 "UPDATE memory SET allocated_bytes = 700000000 - 100000000 * run"), 0);
+    assert_int_equal(report_of("tie.db", "tie", NULL, 0), 0);
+    words = slurp(in_scratch("tie/summary.md"));
+    assert_non_null(strstr(words, "ddp (torch), run 1 and fsdp (torch), run 2 cannot be told apart by these runs: "));
+    assert_non_null(strstr(words, "Use fsdp (torch), run 2, which needs less memory"));
+    assert_null(strstr(words, "fastest"));
+    free(words);
+    assert_int_equal(db_exec(db, "UPDATE run SET step_p10_s = 0.99 * step_s, step_p90_s = 1.005 * step_s, step_s = id"), 0);
+    assert_int_equal(db_exec(db, "UPDATE run SET step_p10_s = 0.99 * step_s, step_p90_s = 1.005 * step_s"), 0);
+    assert_int_equal(report_of("tie.db", "tie", NULL, 0), 0);
+    words = slurp(in_scratch("tie/summary.md"));
+    assert_non_null(strstr(words, "Use ddp (torch), run 1: it is the fastest of those that ran"));
+    assert_null(strstr(words, "told apart"));
+    free(words);
+    db_close(db);
+}
+
+/* Whether or not a run lies within its interval, which is wide for that very reason. */
+static void a_busy_machine_is_said(void **state)
+{
+    (void)state;
+    static const struct made one = { "gpt2", "ddp", "torch", "node7", 2, 1, true, true };
+    struct db *db = db_open(in_scratch("busy.db"));
+    char *words;
+
+    assert_int_equal(made_run(db, &one), 1);
+    assert_int_equal(made_calibration(db, "node7"), 0);
+    assert_int_equal(db_exec(db, "UPDATE run SET step_s = 0.8, step_p10_s = 0.79, step_p90_s = 0.81;"
+                                 "UPDATE series SET min_s = median_s, samples = 7"), 0);
+    assert_int_equal(report_of("busy.db", "busy", NULL, 0), 0);
+    words = slurp(in_scratch("busy/summary.md"));
+    assert_null(strstr(words, "was busy"));
+    assert_null(strstr(words, "used the machine meanwhile"));
+    free(words);
+    assert_int_equal(db_exec(db, "UPDATE calibration SET crowd = 0.5; UPDATE run SET step_p10_s = 0.6, step_p90_s = 1"), 0);
+    assert_int_equal(report_of("busy.db", "busy", NULL, 0), 0);
+    words = slurp(in_scratch("busy/summary.md"));
+    assert_non_null(strstr(words, "node7 was busy when it was calibrated: its times are up to **100.0 %** too long"));
+    assert_non_null(strstr(words, "ddp (torch), run 1: its steps vary by **25.0 %** either way"));      /* (1 - .6) / 2 / .8 */
+    free(words);
+    db_close(db);
+}
+
 /* ---- hostile names ---- */
 
 static const char *const tags[] = {
@@ -620,6 +676,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(free_memory_makes_no_other_plan),
         cmocka_unit_test(nowhere_is_said_only_where_steps_are_close),
         cmocka_unit_test(a_faster_run_was_not_on_a_busier_machine),
+        cmocka_unit_test(a_tie_is_no_recommendation),
+        cmocka_unit_test(a_busy_machine_is_said),
         cmocka_unit_test(no_name_becomes_markup),
         cmocka_unit_test(an_empty_database_is_a_page),
         cmocka_unit_test(one_run_without_a_prediction_is_a_page),

@@ -73,4 +73,15 @@ check 'the message comes from standard input, and no message is refused' "$(
     "$B/dpxplan" explain demo/8b-fsdp.json --oom - <"$tmp/oom.txt" >"$tmp/a" 2>&1 || echo "exit $?"
     "$B/dpxplan" explain demo/8b-fsdp.json --oom demo/8b-fsdp.json >"$tmp/a" 2>&1
     [ $? = 2 ] || cat "$tmp/a")"
+# hiyouga/LLaMA-Factory#1221: 7B on 8 V100s dies in torch's AdamW, in its line `denom = (exp_avg_sq.sqrt() / ...)`.  The fp32 partition of
+# 6,738,415,616 / 8 elements is 3.14 GiB: 28.28 GiB were allocated when the quotient asked for as much, beside the square roots.
+check "torch's AdamW under DeepSpeed: its temporaries are named, and the form of it that ran" "$(
+    echo '{ "dpx_plan": 1, "model": "llama-2-7b", "cluster": "8xv100-32gb", "seq": 1024, "micro_batch": 1, "accumulation": 4, "strategy": "zero2",
+            "dialect": "deepspeed", "precision": "fp16", "recompute": "full", "optimizer_form": "foreach" }' >"$tmp/plan.json"
+    echo 'Tried to allocate 3.14 GiB (GPU 2; 31.75 GiB total capacity; 28.28 GiB already allocated; 1.95 GiB free; 28.28 GiB reserved in total by PyTorch)' >"$tmp/oom.txt"
+    of "$tmp/plan.json" "$tmp/oom.txt"
+    has '^With optimizer_form=loop the plan would hold 31\.[34]'; has "such a request .* optimizer AdamW (AdamW's temporaries), where the plan has 28\.2"
+    sed -i 's/foreach/loop/' "$tmp/plan.json"
+    of "$tmp/plan.json" "$tmp/oom.txt"
+    has '^The plan foresees it: '; hasnt 'was not this plan'; has "request .* optimizer AdamW (AdamW's temporaries), where the plan has 28\.2")"
 finish

@@ -23,10 +23,38 @@ check 'a point is what eval says of the plan with these keys' "$(
         awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
             'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
     done)"
+check 'a plan that is refused is swept over what mends it, also from standard input, and not over another key' "$(
+    sed 's/"micro_batch": 4/"micro_batch": 0/' "$tmp/plan.json" >"$tmp/none.json"
+    "$B/dpxplan" sweep "$tmp/plan.json" --over micro_batch=1,2 --json 2>/dev/null | grep '"at"' >"$tmp/want"
+    for from in "$tmp/none.json" -; do
+        "$B/dpxplan" sweep "$from" --over micro_batch=1,2 --json 2>/dev/null <"$tmp/none.json" | grep '"at"' | diff - "$tmp/want"
+    done
+    "$B/dpxplan" sweep "$tmp/none.json" --over seq=512 >"$tmp/out" 2>&1
+    [ $? = 2 ] && grep -q "none.json: .*micro_batch" "$tmp/out" || cat "$tmp/out")"
+# 2.15 reduces in fp32, 2.11 in bf16 unless the plan says in what: another step there, the same under 2.15.
+check 'a version is swept with what the plan says' "$(
+    for says in '"reduce_dtype": "fp32",' ''; do
+        echo '{ "dpx_plan": 1, "model": "gpt2", "cluster": "2x8xl40s", "seq": 64, "micro_batch": 1,' "$says" \
+             '"strategy": "fsdp", "dialect": "torch", "precision": "bf16" }' >"$tmp/fsdp.json"
+        "$B/dpxplan" sweep "$tmp/fsdp.json" --over framework_version=2.11,2.15 --json 2>/dev/null | sed -n 's/.*"step_s":\([0-9.e+-]*\),.*/\1/p'
+    done | tr '\n' ' ' | awk '{ if (NF != 4 || $1 == $3 || $2 != $4) print "steps (2.11 and 2.15 with fp32 said, and not): " $0 }')"
 check 'efficiency is tokens/s of a GPU against the first point of the series' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
     awk -F, 'NR > 1 { if ($2 == 1) base = $6 + 0 == 0 ? 0 : $9; e = $9 / base; if (e - $13 > 1e-6 || $13 - e > 1e-6) print $0 }
              END { if (NR != 7) print NR " lines" }' "$tmp/csv")"
+check 'efficiency is of numbers of GPUs alone, and no memory is a number without its unit' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over network=100,3200 --csv "$tmp/csv" >"$tmp/out" 2>&1
+    grep -q efficiency "$tmp/out" && cat "$tmp/out"
+    awk -F, 'NR > 1 && $12 != "" { print "efficiency over networks: " $0 }' "$tmp/csv"
+    "$B/dpxplan" sweep "$tmp/plan.json" --over cluster=8xh100,2x8xh100,8xa100 >"$tmp/out" 2>&1
+    [ "$(grep -c '%$\|% .*%' "$tmp/out")" = 2 ] || cat "$tmp/out"
+    for of in 'sweep --over network=100,400 --metric efficiency' 'eval --set memory=80' 'eval --set host_memory=128' 'eval --host-memory 80' 'sweep --over memory=40,80'; do
+        set -- $of
+        command=$1
+        shift
+        "$B/dpxplan" "$command" "$tmp/plan.json" "$@" >"$tmp/out" 2>&1
+        [ $? = 2 ] && grep -q 'did you mean\|number of GPUs' "$tmp/out" || { echo "$of"; cat "$tmp/out"; }
+    done)"
 check 'a search at each point is the search of that question' "$(
     "$B/dpxplan" sweep --model gpt2 --seq 1k --over cluster=8xh100,8xa100 --global-batch 64 --framework torch --json >"$tmp/out" 2>&1
     "$B/dpxplan" search --model gpt2 --seq 1k --cluster 8xa100 --global-batch 64 --framework torch --json >"$tmp/eval" 2>&1

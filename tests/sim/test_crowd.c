@@ -171,12 +171,38 @@ static void what_a_role_asks_for(void **state)
     m.alone.s = 2.5e-3;                 /* no faster than the core explains */
     assert_true(crowd_of(&p, 0, &c));
     assert_true(near(c.alone, 1));
-    m.cores = 2;
+    p.cluster.node.cores = 4;           /* without a calibration that counts: what the cluster says */
     p.kernels = KERNELS_TORCH_SDPA;
     assert_false(crowd_of(&p, 0, &c));
     p.kernels = KERNELS_DPX;
     p.cluster.measured = NULL;
     assert_false(crowd_of(&p, 0, &c));
+}
+
+/* Work is kept: whatever the calibration had, N ranks of one stage on C cores take N / C times what a core's one rank takes, and no less
+ * than with fewer of them. */
+static void ranks_beyond_the_cores_share_them(void **state)
+{
+    static const int64_t cores[] = { 1, 2, 4, 6, 64 };
+    struct measured_device one = { .ranks = 1, .threads = 1 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cores / sizeof *cores; i++)
+        for (int64_t nodes = 1; nodes <= 2; nodes++)
+            for (int64_t ranks = 1; ranks <= 256; ranks++)
+                for (int known = 0; known < 2; known++) {
+                    struct plan p = { .kernels = KERNELS_DPX, .strategy = STRAT_DDP, .shard_group = ranks * nodes,
+                                      .parallel = { .tensor = 1, .context = 1, .pipeline = 1 },
+                                      .cluster = { .is_host = 1, .nodes = nodes, .gpus_per_node = ranks, .world_size = ranks * nodes,
+                                                   .node.cores = (int)cores[i], .measured = known ? &one : NULL } };
+                    struct crowd c;
+                    one.cores = cores[i];
+                    bool shared = crowd_of(&p, ranks * nodes - 1, &c);
+                    double asked = (double)ranks / (double)cores[i];
+                    assert_true(shared == (asked > 1));
+                    if (shared)
+                        assert_true(near(crowd_pace(&c, c.by[0], 1), asked));
+                }
 }
 
 int main(void)
@@ -188,6 +214,7 @@ int main(void)
         cmocka_unit_test(messages_keep_their_time),
         cmocka_unit_test(jumps_are_exact),
         cmocka_unit_test(what_a_role_asks_for),
+        cmocka_unit_test(ranks_beyond_the_cores_share_them),
     };
     return cmocka_run_group_tests_name("sim/crowd", tests, NULL, NULL);
 }

@@ -24,6 +24,24 @@ static void conventions_differ_by_what_they_count(void **state)
     assert_close(flops_per_token(&narrow, 16, FLOPS_MATMUL), 6 * 960 + 3072, 0);
 }
 
+/* The label says what is computed: 2N forward, 2N for what comes before, 2N for gradients of what trains. */
+static void frozen_weights_are_labelled_as_they_count(void **state)
+{
+    struct tensor t[2] = { { .role = ROLE_UP, .numel = 900, .frozen = true }, { .role = ROLE_DOWN, .numel = 100 } };
+    struct model m = small;
+
+    (void)state;
+    m.tensors = t;
+    m.ntensors = 2;
+    m.trainable = 100;
+    assert_close(flops_per_token(&m, 16, FLOPS_PALM), 4 * 1000 + 2 * 100 + 3072, 0);
+    assert_non_null(strstr(flop_convention_of(&m, FLOPS_PALM), "4N + 2N that train + 12LHQT"));
+    m.trainable = 1000;
+    t[0].frozen = false;
+    assert_close(flops_per_token(&m, 16, FLOPS_PALM), 6 * 1000 + 3072, 0);
+    assert_non_null(strstr(flop_convention_of(&m, FLOPS_PALM), "6N + 12LHQT"));
+}
+
 static void every_convention_has_a_name(void **state)
 {
     (void)state;
@@ -120,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conventions_differ_by_what_they_count),
         cmocka_unit_test(every_convention_has_a_name),
+        cmocka_unit_test(frozen_weights_are_labelled_as_they_count),
         cmocka_unit_test(recomputation_counts_as_hardware_flops),
         cmocka_unit_test(a_published_mfu_is_reproduced),
         cmocka_unit_test(a_host_has_no_peak),

@@ -596,7 +596,7 @@ static void what_was_not_measured_is_said(void **state)
     plan_free(&p);
 }
 
-/* Drift and errors of a tenth each: their squares add to less than their sum.  Between nodes what waits for
+/* Drift and errors of a tenth each, as ratios: the squares of their logarithms add.  Between nodes what waits for
  * the link does not drift with the machine. */
 static void unrelated_errors_add_as_squares(void **state)
 {
@@ -612,8 +612,10 @@ static void unrelated_errors_add_as_squares(void **state)
     struct timing still = timed(&p);
     m.d.drift = .1;
     struct timing drifts = timed(&p);
-    double a = still.high_s - still.line.step_s, b = drifts.high_s - drifts.line.step_s;
-    assert_close(b * b, a * a + .01 * still.line.step_s * still.line.step_s, 1e-3 * b * b);
+    double a = log(still.high_s / still.line.step_s), b = log(drifts.high_s / drifts.line.step_s);
+    assert_close(b * b, a * a + log(1.1) * log(1.1), 1e-3);
+    a = log(still.line.step_s / still.low_s), b = log(drifts.line.step_s / drifts.low_s);
+    assert_close(b * b, a * a + log(1.1) * log(1.1), 1e-3);
 
     p.cluster.nodes = p.cluster.world_size;
     p.cluster.gpus_per_node = 1;
@@ -624,11 +626,37 @@ static void unrelated_errors_add_as_squares(void **state)
     drifts = timed(&p);
     m.d.drift = 0;
     still = timed(&p);
-    a = still.high_s - still.line.step_s, b = drifts.high_s - drifts.line.step_s;
+    a = log(still.high_s / still.line.step_s), b = log(drifts.high_s / drifts.line.step_s);
     double work = still.line.step_s - still.line.exposed_s;
     assert_int_equal(still.basis, BASIS_MEASURED);
     assert_true(work > 0 && work < .9 * still.line.step_s);
-    assert_close(b * b, a * a + .01 * work * work, 1e-3 * b * b);
+    double share = log(1 + .1 * work / still.line.step_s);
+    assert_close(b * b, a * a + share * share, 1e-3);
+    plan_free(&p);
+}
+
+/* However unsure a calibration is, a time is positive: at its lower end too. */
+static void no_interval_begins_at_nothing(void **state)
+{
+    static const double unsure[] = { .1, .5, 1, 3, 10 };
+    static struct machine m;
+    struct plan p;
+
+    (void)state;
+    load_plan("ddp", &p);
+    for (size_t i = 0; i < sizeof unsure / sizeof *unsure; i++) {
+        measure(&m, &p, 1e-7);
+        for (int k = 0; k < m.d.nkernel; k++)
+            m.kernel[k].spread = unsure[i];
+        for (int k = 0; k < m.d.ncoll; k++)
+            m.coll[k].spread = m.coll[k].unsure = unsure[i];
+        m.d.own.cold.spread = m.d.own.wake.spread = unsure[i];
+        m.d.late = unsure[i] / (1 + unsure[i]);
+        m.d.drift = unsure[i];
+        p.cluster.measured = &m.d;
+        struct timing t = timed(&p);
+        assert_true(t.low_s > t.line.step_s / (20 * (1 + unsure[i])) && t.low_s < t.line.step_s && t.high_s > t.line.step_s);
+    }
     plan_free(&p);
 }
 
@@ -656,6 +684,7 @@ int main(void)
         cmocka_unit_test(ranks_that_vary_meet_later),
         cmocka_unit_test(what_was_not_measured_is_said),
         cmocka_unit_test(unrelated_errors_add_as_squares),
+        cmocka_unit_test(no_interval_begins_at_nothing),
     };
     return cmocka_run_group_tests_name("sim/measured", tests, NULL, NULL);
 }

@@ -227,7 +227,7 @@ static void stages_hold_what_is_in_flight(void **state)
     }
 }
 
-/* 24 GPUs in 4 stages of 6, nodes of 8: rank 0 and its peer 6 are on one node, but 2 and 8 are not, and the others wait
+/* 24 GPUs in 4 stages of 6, nodes of 8 (of a rack of 72): rank 0 and its peer 6 are on one node, but 2 and 8 are not, and the others wait
  * for them.  8 GPUs in 4 stages lie on one node.  The send of one boundary takes what the clock kept. */
 static void a_message_takes_what_the_slowest_pair_takes(void **state)
 {
@@ -236,7 +236,7 @@ static void a_message_takes_what_the_slowest_pair_takes(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct bed b;
-        bed_open(&b, EVEN, i ? "3x8xh200" : "1x24xh200", 4, "'pipeline': 4, 'pipeline_schedule': 'gpipe'");
+        bed_open(&b, EVEN, i ? "3x8xgb200" : "24xgb200", 4, "'pipeline': 4, 'pipeline_schedule': 'gpipe'");
         took[i] = 0;
         for (int64_t k = 0; k < b.runs[0].n; k++) {
             const struct ran *r = &b.runs[0].ran[k];
@@ -246,7 +246,7 @@ static void a_message_takes_what_the_slowest_pair_takes(void **state)
         }
         bed_close(&b);
     }
-    assert_true(took[0] > 0 && took[1] > 2 * took[0]);      /* 450 GB/s a link, 50 GB/s an adapter */
+    assert_true(took[0] > 0 && took[1] > 2 * took[0]);      /* 900 GB/s a link, 50 GB/s an adapter */
 }
 
 /* A stage that does not fit is named. */

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/plan/knob.h"
 #include "sim/plan/plan_source.h"
 
 static char said[512];
@@ -128,6 +129,23 @@ static void a_network_is_stated_in_gigabits(void **state)
     plan_free(&q);
     assert_int_equal(change(FSDP, "cluster.inter.gb_per_s=100", &q), 0);
     assert_true(q.cluster.inter > 99.9e9 && q.cluster.inter < 100.1e9);
+    plan_free(&q);
+}
+
+/* Keys of a node by their names in a cluster file, and the one that is asked for most by its own. */
+static void a_nodes_keys_are_set_by_name(void **state)
+{
+    static const char *const pairs[] = { "host_memory=128GB", "node.memory_bytes=128GB", "cluster.node.memory_bytes=128000000000" };
+    struct plan q;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(change(FSDP, pairs[i], &q), 0);
+        assert_int_equal(q.cluster.node.memory, 128000000000);
+        plan_free(&q);
+    }
+    assert_int_equal(change(FSDP, "node.dram_gb_per_s=80", &q), 0);
+    assert_close(q.cluster.node.dram, 80e9, 1e-12);
     plan_free(&q);
 }
 
@@ -409,6 +427,169 @@ static void no_limit_is_null_and_not_an_integer_beyond_doubles(void **state)
     plan_free(&r);
 }
 
+/* ---- what a file says stays ---- */
+
+enum said { NOT, ITSELF, AMONG_ALL };       /* whether the file says a key */
+
+/* A plan of that version whose file says one key, as it is by default there, with another version set; the key's value then. */
+static double under_another_version(const struct plan *of, const struct knob *k, const char *version, enum said how)
+{
+    json_t *all = plan_to_json(of), *doc = how == AMONG_ALL ? json_incref(all) : plan_source_brief(of), *object, *v;
+    char pair[64], key[96];
+    const char *pairs[] = { pair };
+    struct plan p, q;
+
+    snprintf(pair, sizeof pair, "framework_version=%s", version);
+    knob_key_text(k, key, sizeof key);
+    object = k->object[0] ? json_object_get(all, k->object) : all;
+    v = json_object_get(object, k->name);
+    if (!v)
+        fail_msg("%s is not in a whole document", key);
+    if (how == ITSELF)
+        json_object_set(knob_object_at(doc, k->object), k->name, v);
+    assert_int_equal(plan_from_json(doc, "test", &p), 0);
+    if (plan_source_with(&p, pairs, 1, &q) < 0)
+        fail_msg("%s with %s is refused", key, pair);
+    double value = knob_get(&q, k);
+    plan_free(&p);
+    plan_free(&q);
+    json_decref(doc);
+    json_decref(all);
+    return value;
+}
+
+static bool same(double a, double b) { return !(a < b) && !(a > b); }
+
+/* A plan of the cell that no file says anything of. */
+static void plain(enum strategy s, enum dialect d, const char *version, struct plan *p)
+{
+    memset(p, 0, sizeof *p);
+    assert_int_equal(model_load("gpt2", &p->model), 0);
+    assert_int_equal(cluster_load("8xh100", &p->cluster), 0);
+    p->seq = 64;
+    p->micro_batch = 1;
+    snprintf(p->framework_version, sizeof p->framework_version, "%s", version);
+    plan_defaults(p, s, d, DT_BF16);
+}
+
+/* All keys whose default another version of the framework changes, in all cells: what is not said follows, what is said stays. */
+static void another_version_changes_only_what_the_file_does_not_say(void **state)
+{
+    int differ = 0;
+
+    (void)state;
+    for (int cell = 0; cell < NSTRATEGY * NDIALECT; cell++) {
+        enum strategy s = (enum strategy)(cell / NDIALECT);
+        enum dialect d = (enum dialect)(cell % NDIALECT);
+        const char *a, *b;
+        for (int i = 0; dialect_has(d, s) && (a = plan_version_at(d, i, NULL)); i++)
+            for (int j = 0; (b = plan_version_at(d, j, NULL)); j++) {
+                struct plan p, q;
+                const struct knob *k;
+                plain(s, d, a, &p);
+                plain(s, d, b, &q);
+                for (int r = 0; (k = knob_at(r)); r++) {
+                    double was = knob_get(&p, k), is = knob_get(&q, k);
+                    if (!(k->cells & knob_cell(&p)) || same(was, is) || !strcmp(k->name, "framework_version"))
+                        continue;
+                    differ++;
+                    if (!same(under_another_version(&p, k, b, NOT), is))
+                        fail_msg("%s of %s/%s %s does not follow to %s", k->name, strategy_name(s), dialect_name(d), a, b);
+                    if (!same(under_another_version(&p, k, b, ITSELF), was))
+                        fail_msg("%s of %s/%s %s does not stay under %s", k->name, strategy_name(s), dialect_name(d), a, b);
+                    if (!same(under_another_version(&p, k, b, AMONG_ALL), was))
+                        fail_msg("%s of %s/%s %s in a whole file does not stay under %s", k->name, strategy_name(s), dialect_name(d), a, b);
+                }
+                plan_free(&p);
+                plan_free(&q);
+            }
+    }
+    assert_true(differ > 10);           /* reduce_dtype of FSDP2; clip and check_grad_overflow of DeepSpeed */
+}
+
+#define BEFORE_2_15 "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"8xh100\",\"seq\":64,\"micro_batch\":1,\"strategy\":\"fsdp\"," \
+                    "\"dialect\":\"torch\",\"precision\":\"bf16\",\"framework_version\":\"2.9\"%s}"
+
+/* FSDP2 reduces in the precision up to 2.14, unless a plan says in what. */
+static void another_precision_changes_only_what_the_file_does_not_say(void **state)
+{
+    static const struct { const char *more; enum dtype reduces; } files[] = { { "", DT_FP16 }, { ",\"reduce_dtype\":\"bf16\"", DT_BF16 } };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        struct plan q;
+        snprintf(text, sizeof text, BEFORE_2_15, files[i].more);
+        assert_int_equal(change(text, "precision=fp16", &q), 0);
+        assert_int_equal(q.reduce_dtype, files[i].reduces);
+        plan_free(&q);
+    }
+}
+
+/* A norm is the training's, whatever shares it out: DeepSpeed's default, said in the file, is not FSDP's. */
+static void a_norm_outlasts_the_framework(void **state)
+{
+    static const struct { const char *more; double clip; } files[] = { { "", 0 }, { ",\"clip\":1.0", 1 } };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        struct plan q;
+        snprintf(text, sizeof text, "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"8xh100\",\"seq\":64,\"micro_batch\":1,"
+                 "\"strategy\":\"zero3\",\"dialect\":\"deepspeed\",\"precision\":\"bf16\"%s}", files[i].more);
+        assert_int_equal(change(text, "strategy=fsdp", &q), 0);
+        assert_close(q.clip + 1, files[i].clip + 1, 1e-12);
+        plan_free(&q);
+    }
+}
+
+static int given(const char *text, const char *const *pairs, int n, struct plan *q)
+{
+    json_t *doc = json_loads(text, 0, NULL);
+    struct opt_pairs set = { .n = n };
+    int rc;
+
+    assert_non_null(doc);
+    for (int i = 0; i < n; i++)
+        set.at[i] = pairs[i];
+    fail_capture(said, sizeof said);
+    rc = plan_source_given(&(struct plan_given){ .doc = doc }, &set, q);
+    fail_capture(NULL, 0);
+    json_decref(doc);
+    return rc;
+}
+
+/* A plan that is refused, by what kind of check ever, is accepted once the change takes the reason away, and not by another change. */
+static void a_refused_plan_is_mended(void **state)
+{
+    static const struct { const char *member, *mends, *says; } plans[] = {
+        { "\"parallel\":{\"tensor\":3}", "parallel.tensor=1", "tensor 3" },              /* of 16 ranks */
+        { "\"micro_batch\":0", "micro_batch=2", "micro_batch" },
+        { "\"recompute\":\"some\"", "recompute=none", "recompute" },
+        { "\"deepspeed\":{\"overlap_comm\":true}", "strategy=zero2", "deepspeed" },
+        { "\"framework_version\":\"1.0\"", "framework_version=2.9", "framework_version" },
+        { "\"optimizer\":\"paged_adamw_8bit\"", "strategy=ddp", "optimizer" },
+        { "\"shard_group\":5", "nodes=5", "shard_group" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        const char *both[] = { plans[i].mends, "seq=512" };
+        char text[600];
+        struct plan q;
+        snprintf(text, sizeof text, "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"2x8xh100\",\"seq\":1024,\"strategy\":\"fsdp\","
+                 "\"dialect\":\"torch\",\"precision\":\"bf16\",%s}", plans[i].member);
+        if (given(text, both, 0, &q) == 0 || !strstr(said, plans[i].says))
+            fail_msg("%s is accepted as it is, or refused with \"%s\"", plans[i].member, said);
+        if (given(text, both + 1, 1, &q) == 0 || !strstr(said, plans[i].says))
+            fail_msg("%s is accepted with seq=512, or refused with \"%s\"", plans[i].member, said);
+        if (given(text, both, 2, &q) < 0)
+            fail_msg("%s is not mended by %s: %s", plans[i].member, plans[i].mends, said);
+        assert_int_equal(q.seq, 512);
+        plan_free(&q);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +601,7 @@ int main(void)
         cmocka_unit_test(another_gpu_keeps_the_power_limit),
         cmocka_unit_test(parts_of_a_cluster_outlast_another_whole),
         cmocka_unit_test(a_network_is_stated_in_gigabits),
+        cmocka_unit_test(a_nodes_keys_are_set_by_name),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),
@@ -432,6 +614,10 @@ int main(void)
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
         cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),
         cmocka_unit_test(no_limit_is_null_and_not_an_integer_beyond_doubles),
+        cmocka_unit_test(another_version_changes_only_what_the_file_does_not_say),
+        cmocka_unit_test(another_precision_changes_only_what_the_file_does_not_say),
+        cmocka_unit_test(a_norm_outlasts_the_framework),
+        cmocka_unit_test(a_refused_plan_is_mended),
     };
     return cmocka_run_group_tests_name("sim/plan_source", tests, NULL, NULL);
 }

@@ -165,11 +165,11 @@ static void the_winner_is_the_minimum_over_everything(void **state)
     struct search_result r = searched(&s);
     assert_int_equal(enumerate(&s.o, try_one, &b), 0);
     int64_t at_first = b.n, later = b.n;
-    assert_true(b.n < r.considered);            /* then come those with AdamW's fused form */
+    assert_true(b.n < r.considered);            /* then come those with AdamW's fused form, which DeepSpeed's have by default */
     for (int64_t i = 0; i < r.n; i++) {
-        assert_true((r.found[i].plan.optimizer_form == OPTIMIZER_FUSED) == (r.found[i].order >= at_first));
-        if (r.found[i].order >= at_first)
-            assert_int_equal(try_one(&r.found[i].plan, &b), 0);
+        const struct plan *p = &r.found[i].plan;
+        assert_true((p->optimizer_form == OPTIMIZER_FUSED && p->dialect != DIALECT_DEEPSPEED) == (r.found[i].order >= at_first));
+        assert_true(r.found[i].order < at_first || try_one(p, &b) == 0);
     }
     for (int64_t i = 0; i < b.n; i++) {
         const struct tried *t = &b.t[i];
@@ -490,29 +490,6 @@ static void the_document_has_the_promised_keys(void **state)
     json_decref(doc);
 }
 
-static void a_framework_keeps_to_its_dialects(void **state)
-{
-    static const struct { const char *framework, *dialects; } known[] = {
-        { "torch", "torch torch-fsdp1" }, { "deepspeed", "deepspeed" }, { "any", "torch torch-fsdp1 deepspeed" },
-    };
-
-    (void)state;
-    for (int k = 0; k < 3; k++) {
-        char extra[64];
-        int status;
-        size_t i;
-        json_t *plan;
-        snprintf(extra, sizeof extra, "--recompute none --top 40 --framework %s", known[k].framework);
-        json_t *doc = command(&status, extra);
-        assert_true(json_array_size(json_object_get(doc, "plans")) > 0);
-        json_array_foreach(json_object_get(doc, "plans"), i, plan) {
-            const char *d = json_string_value(json_object_get(json_object_get(plan, "plan"), "dialect"));
-            assert_non_null(strstr(known[k].dialects, d));
-        }
-        json_decref(doc);
-    }
-}
-
 static void when_nothing_fits_the_answer_is_no_and_the_nearest(void **state)
 {
     int status;
@@ -689,7 +666,6 @@ int main(void)
         cmocka_unit_test(what_cannot_be_searched_is_said),
         cmocka_unit_test(labels_tell_all_candidates_apart),
         cmocka_unit_test(the_document_has_the_promised_keys),
-        cmocka_unit_test(a_framework_keeps_to_its_dialects),
         cmocka_unit_test(offload_is_offered_where_nothing_fits_without),
         cmocka_unit_test(offload_needs_memory_of_the_host),
         cmocka_unit_test(what_the_cluster_does_not_say_is_told),

@@ -133,7 +133,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     }
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
         passes = 8;
-        bytes = 20 * (int)dtype_bytes(r.kept);
+        bytes = 20 * state;
     } else if (master && form != ADAMW_ON_HOST) {
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;

@@ -1,6 +1,8 @@
 /* optimizer.c -- the table of optimizers: states of a tensor, temporaries and passes of a step. */
 #include "model/lower/common/optimizer.h"
 
+#include "model/plan/optimizer_traits.h"
+
 /* What an optimizer is called, what its states are, and how many numbers of an element dpx's own kernel keeps. */
 static const struct { const char *title, *states; int moments; } known[NOPTIMIZER] = {
     [OPTIMIZER_ADAMW]      = { "AdamW", "exp_avg, exp_avg_sq", 2 },
@@ -28,25 +30,21 @@ enum { AO_LEAST = 4096, AO_BLOCK_8 = 256, AO_BLOCK_4 = 128, AO_CODES_8 = 256, AO
 
 static bool is_embedding(const struct tensor *t) { return t->role == ROLE_TOKENS || t->role == ROLE_POSITIONS; }
 
-/* AdamW has two, Lion one. */
-static int bnb_kinds(enum optimizer o)
-{
-    return o == OPTIMIZER_BNB_ADAMW8 || o == OPTIMIZER_PAGED_ADAMW || o == OPTIMIZER_PAGED_ADAMW8 ? 2 : 1;
-}
+static bool is_paged(const struct plan *p, int64_t n) { return optimizer_traits(p->optimizer)->paged && n >= PAGED_LEAST; }
 
-static bool is_paged(const struct plan *p, int64_t n) { return p->optimizer >= OPTIMIZER_PAGED_ADAMW && n >= PAGED_LEAST; }
+static bool is_bnb_in_8_bits(enum optimizer o)
+{
+    return optimizer_traits(o)->by == BY_BITSANDBYTES && optimizer_traits(o)->bits == 8;
+}
 
 bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n)
 {
-    bool asked = p->optimizer == OPTIMIZER_BNB_ADAMW8 || p->optimizer == OPTIMIZER_BNB_LION8
-              || p->optimizer == OPTIMIZER_PAGED_ADAMW8 || p->optimizer == OPTIMIZER_PAGED_LION8;
-
-    return asked && n >= BNB_LEAST && !is_embedding(t);
+    return is_bnb_in_8_bits(p->optimizer) && n >= BNB_LEAST && !is_embedding(t);
 }
 
 static int bnb_states(const struct plan *p, const struct tensor *t, int64_t n, int64_t *bytes)
 {
-    int kinds = bnb_kinds(p->optimizer), at = 0;
+    int kinds = optimizer_traits(p->optimizer)->states, at = 0;
     bool narrow = optimizer_in_8_bits(p, t, n);
 
     for (int i = 0; i < kinds && !is_paged(p, n); i++)
@@ -60,7 +58,7 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t)
 {
     if (t->frozen || !is_paged(p, t->numel))
         return 0;
-    return bnb_kinds(p->optimizer) * (optimizer_in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
+    return optimizer_traits(p->optimizer)->states * (optimizer_in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
 }
 
 static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64_t *bytes)
@@ -126,13 +124,7 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
 
 int64_t optimizer_tables(const struct plan *p)
 {
-    switch (p->optimizer) {
-    case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
-    case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION8:
-        return 2 * 4 * BNB_BLOCK;       /* name2qmap: dynamic and udynamic */
-    default:
-        return 0;
-    }
+    return is_bnb_in_8_bits(p->optimizer) ? 2 * 4 * BNB_BLOCK : 0;      /* name2qmap: dynamic and udynamic */
 }
 
 /* ---- Adafactor's loop ----

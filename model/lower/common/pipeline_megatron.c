@@ -100,10 +100,11 @@ static void begin(struct loop *o, struct exchange x)
 /* The oldest receive that is under way. */
 static void await_received(struct loop *o, bool gradient)
 {
-    const struct pipeline_act *a = &o->due[gradient].act[o->came[gradient]];
+    const struct pipeline_act *a;
 
     if (o->came[gradient] == o->due[gradient].n)
         return;
+    a = &o->due[gradient].act[o->came[gradient]];
     pipeline_acts_add(o->l, wait_of(a->verb), a->chunk, a->step, false);
     o->came[gradient]++;
 }

@@ -449,6 +449,27 @@ int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *wh
     return d->scratch[i].family;
 }
 
+struct op *ds_adamw(struct ds *d, const struct plan *p, int64_t elems)
+{
+    static const enum adamw_form forms[NOPTIMIZER_FORM] = {
+        [OPTIMIZER_FUSED] = ADAMW_THEN_CAST, [OPTIMIZER_FOREACH] = ADAMW_FOREACH, [OPTIMIZER_LOOP] = ADAMW_LOOP,
+    };
+    struct op *o = lower_adamw(d->s, p, forms[p->optimizer_form], elems);
+
+    if (p->optimizer_form != OPTIMIZER_FUSED)
+        o->u.optimizer.tensors = 1;
+    return o;
+}
+
+void ds_adamw_temporaries(struct ds *d, const struct plan *p, int64_t bytes)
+{
+    if (p->optimizer != OPTIMIZER_ADAMW || p->optimizer_form == OPTIMIZER_FUSED)
+        return;
+    sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "AdamW's temporaries", bytes), 0, 0);
+    if (p->optimizer_form == OPTIMIZER_LOOP)
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "AdamW's temporaries, the second", bytes), 0, 0);
+}
+
 /* 0.19.8 views a parameter as bytes first (engine._broadcast_model). */
 void ds_broadcast_tensor(const struct ds *d, int t)
 {

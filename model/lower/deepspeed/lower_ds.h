@@ -150,6 +150,12 @@ int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
 /* The same elsewhere than in device memory; the name says where. */
 int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *what, int64_t bytes);
 
+/* AdamW's entry on `elems` elements of one flat fp32 tensor: DeepSpeed's FusedAdam and a pass that makes the 16-bit copy, or the
+ * torch.optim.AdamW that deepspeed.initialize() was given. */
+struct op *ds_adamw(struct ds *d, const struct plan *p, int64_t elems);
+/* What torch's makes beside the states, as the last actions of that entry: square roots (foreach), of a loop their quotient, too. */
+void ds_adamw_temporaries(struct ds *d, const struct plan *p, int64_t bytes);
+
 /* Rank 0's values of a parameter, at construction; its buffer's action follows. */
 void ds_broadcast_tensor(const struct ds *d, int t);
 

@@ -7,10 +7,7 @@ static int64_t grad_bytes(const struct ds_other *o) { return o->d.m->trainable *
 
 /* ---- steps ---- */
 
-static struct op *adam(struct ds_other *o, int64_t elems)
-{
-    return lower_adamw(o->d.s, o->d.p, ADAMW_THEN_CAST, elems);
-}
+static struct op *adam(struct ds_other *o, int64_t elems) { return ds_adamw(&o->d, o->d.p, elems); }
 
 static struct op *pass_over(struct ds_other *o, const char *what, int64_t reads, int64_t writes,
                             enum copy_fn fn)
@@ -35,7 +32,17 @@ static void among_model(const struct ds_other *o, enum dtype t, enum red_op red)
     sched_moves(d->s, red == RED_MAX ? OF_OVERFLOW : OF_META);
 }
 
-/* FusedAdam alone; utils.clip_grad_norm_, called by the engine. */
+static int64_t largest_bytes(const struct ds *d)
+{
+    int64_t most = 0;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (!d->m->tensors[t].frozen && ds_tensor_bytes(d, &d->m->tensors[t]) > most)
+            most = ds_tensor_bytes(d, &d->m->tensors[t]);
+    return most;
+}
+
+/* FusedAdam, or torch's AdamW on the parameters themselves, alone; utils.clip_grad_norm_, called by the engine. */
 static void step_fp32(struct ds_other *o, bool first)
 {
     struct ds *d = &o->d;
@@ -49,10 +56,11 @@ static void step_fp32(struct ds_other *o, bool first)
         pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
         ds_act_all(d, &o->grads, ACT_RW);
     }
-    adam(o, d->m->trainable);
+    adam(o, d->m->trainable)->u.optimizer.tensors = d->p->model.ntrainable;
     ds_act_all(d, &o->grads, ACT_R);
     sched_act(d->s, ACT_RW, o->group->params, 0, 0);
     sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, o->group->adam, 0, 0);
+    ds_adamw_temporaries(d, d->p, d->p->optimizer_form == OPTIMIZER_LOOP ? largest_bytes(d) : ds_sum(d, ds_tensor_bytes));
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     ds_act_all(d, &o->grads, ACT_FREE);
 }
@@ -199,6 +207,7 @@ static void step_bf16(struct ds_other *o, bool first)
         sched_act_as(s, ACT_R, o->hp_grads, 0, 0, o->hp_part);
     sched_act(s, ACT_RW, g->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, g->adam, 0, 0);
+    ds_adamw_temporaries(d, d->p, round512(g->part * 4));
     update_parameters(o, g);
     if (d->n > 1) {
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE, o->flat_numel);

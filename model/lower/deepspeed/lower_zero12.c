@@ -455,12 +455,14 @@ static void step_group(struct z12 *z, bool first)
                z->of->part * 4)->flags = guard(z);
     sched_does(s, COPY_CLIP, 1);
     act_gradient(z, ACT_RW, grad);
-    struct op *o = z->of->orthogonal ? z12_muon_step(z) : lower_adamw(s, &adamw, ADAMW_THEN_CAST, z->of->part);
+    struct op *o = z->of->orthogonal ? z12_muon_step(z) : ds_adamw(d, &adamw, z->of->part);
     o->flags = guard(z);
     act_gradient(z, ACT_R, grad);
     sched_act(s, ACT_RW, z->of->master, 0, 0);
     if (!z->of->orthogonal)
         sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
+    if (!z->of->orthogonal)
+        ds_adamw_temporaries(d, &adamw, round512(z->of->part * 4));
     if (grad >= 0)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
     else

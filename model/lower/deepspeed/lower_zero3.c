@@ -420,7 +420,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     declare(z);
     z3_describe(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
-    z->zero_init = ds_sum(&z->d, ds_tensor_bytes) + z->d.frozen_bytes > cluster_available(&p->cluster);
+    z->zero_init = p->ds.zero_init || ds_sum(&z->d, ds_tensor_bytes) + z->d.frozen_bytes > cluster_available(&p->cluster);
     for (int i = 0; i < 8; i++) {
         z->fetched.event[i] = sched_event(s);
         z->reduced.event[i] = sched_event(s);
@@ -479,7 +479,7 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
         rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;
         if (rc == 0 && z.disk.why[0])
             rc = fail("%s", z.disk.why);
-        if (z.zero_init)
+        if (z.zero_init && !local->plan->ds.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
         if (z.zero_init && local->plan->parallel.expert > 1)
             sched_note(s, "under zero.Init AutoEP gathers the experts of a block whole on every rank, block by block, before they are shared "

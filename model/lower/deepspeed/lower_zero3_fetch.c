@@ -562,7 +562,7 @@ void z3_release(void *arg, int t)
 void z3_drop_kept_data(struct z3 *z, int t)
 {
     int kept = z->kept[t] - 1;
-    const struct z3_gather *g = &z->gathers[z->kept_gather[t]];
+    const struct z3_gather *g;
 
     z->data_saved[t] = 0;
     if (kept < 0)
@@ -571,7 +571,8 @@ void z3_drop_kept_data(struct z3 *z, int t)
     if (kept % 4 == Z3_VIEW && !last_view(z, z->kept_gather[t]))
         return;
     release_entry(z);
-    if (kept % 4 == Z3_VIEW)
+    g = kept % 4 == Z3_VIEW ? &z->gathers[z->kept_gather[t]] : NULL;
+    if (g)
         sched_act_as(z->d.s, ACT_FREE, g->family, g->instance, 0, g->layout);
     else
         ds_act(&z->d, kept % 4 == Z3_COPY ? &z->copy : &z->padded, ACT_FREE, t, kept / 4);

@@ -92,10 +92,11 @@ static void update_group(struct z3 *z, const struct z3_group *g, bool first, uin
                g->elems * 4)->flags = guard;
     sched_does(s, COPY_CLIP, 1);
     sched_act_as(s, ACT_RW, r.buf, 0, 0, r.layout);
-    lower_adamw(s, z->d.p, ADAMW_THEN_CAST, g->elems)->flags = guard;
+    ds_adamw(&z->d, z->d.p, g->elems)->flags = guard;
     sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
     sched_act(s, ACT_RW, g->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
+    ds_adamw_temporaries(&z->d, z->d.p, round512(g->elems * 4));
     z3_away_values(z, g, guard);
     if (r.passing) {
         sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;

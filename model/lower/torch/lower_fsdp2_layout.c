@@ -417,7 +417,7 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->map, c)));
     kth_part(f, c, mine, 0);
     sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, true, 0));
-    if (f->p->optimizer <= OPTIMIZER_SGD)
+    if (f->p->optimizer == OPTIMIZER_ADAMW || f->p->optimizer == OPTIMIZER_SGD)
         sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, true, 0));
     if (f->p->optimizer == OPTIMIZER_ADAMW)
         rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);

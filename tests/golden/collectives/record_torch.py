@@ -414,7 +414,7 @@ def write(path, cases):
 
 def make(name, what, api, config, world, *, ddp=None, fsdp=None, precision="fp32", reduce_dtype=None, accumulation=1, sync=False,
          unit="block", shard_group=None, clip=None, recompute="none", cluster=None, **more):
-    plan = {"dpx_plan": 1, "model": copy.deepcopy(config), "cluster": cluster or f"1x{world}xh100",
+    plan = {"dpx_plan": 1, "model": copy.deepcopy(config), "cluster": cluster or f"{max(1, world // 8)}x{min(world, 8)}xh100",
             "strategy": {"ddp": "ddp", "zero1": "zero1", "fsdp1": "fsdp", "fsdp2": "fsdp"}[api],
             "dialect": "torch-fsdp1" if api == "fsdp1" else "torch", "kernels": "torch-eager", "seq": 16, "micro_batch": 2,
             "accumulation": accumulation, "precision": precision, "reduce_dtype": reduce_dtype, "sync_every_micro_step": sync, "clip": clip,

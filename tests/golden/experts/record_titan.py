@@ -269,7 +269,7 @@ OLMOE = dict(SIZES, model_type="olmoe", intermediate_size=24, num_experts=8, num
 
 def cases():
     def make(name, what, model, world, expert, **more):
-        plan = {"dpx_plan": 1, "model": dict(model), "cluster": f"1x{world}xh100", "strategy": "fsdp", "dialect": "torch", "kernels": "torch-eager",
+        plan = {"dpx_plan": 1, "model": dict(model), "cluster": f"{max(1, world // 8)}x{min(world, 8)}xh100", "strategy": "fsdp", "dialect": "torch", "kernels": "torch-eager",
                 "unit": "block", "seq": 16, "micro_batch": 2, "accumulation": 1, "sync_every_micro_step": False, "precision": "bf16",
                 "reduce_dtype": "fp32", "clip": None, "recompute": "none", "parallel": {"expert": expert}}
         plan.update(more)

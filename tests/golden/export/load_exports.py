@@ -11,7 +11,7 @@ refuses a plan by name counts as refused, a package that is not installed as
 skipped.  DIR is an unpacked torchtitan wheel (pip install --no-deps --target DIR
 torchtitan==0.3.0 tyro docstring_parser typeguard spmd_types) where it is not importable.
 
-Ran with torch 2.15.0, transformers 5.23.0, accelerate 1.15.0, deepspeed 0.19.6,
+Ran with torch 2.15.0, transformers 5.24.0, accelerate 1.15.0, deepspeed 0.19.8,
 torchtitan 0.3.0."""
 import argparse
 import contextlib
@@ -44,6 +44,7 @@ PLANS = {
     "ds2_fp32": plan("zero2", "deepspeed", kernels="dpx", recompute="full"),
     "ds3": plan("zero3", "deepspeed", precision="bf16",
                 deepspeed=dict(stage3_max_live_parameters=1e8, stage3_prefetch_bucket_size=1e6)),
+    "ds3_loop": plan("zero3", "deepspeed", precision="bf16", optimizer_form="loop"),
     "ds3_plain": plan("zero3", "deepspeed", precision="bf16", clip=1.0),
     "fsdp2": plan("fsdp", "torch", LLAMA, precision="bf16"),
     "fsdp2_bf16": plan("fsdp", "torch", LLAMA, precision="bf16", reduce_dtype="bf16",
@@ -60,6 +61,10 @@ PLANS = {
                             use_orig_params=True, limit_all_gathers=True)),
     "fsdp1_hybrid": plan("fsdp", "torch-fsdp1", LLAMA, precision="fp16",
                          fsdp=dict(sharding_strategy="HYBRID_SHARD")),
+    "fsdp2_1f1b": plan("fsdp", "torch", LLAMA, precision="bf16", accumulation=6,
+                       parallel=dict(pipeline=2, pipeline_schedule="1f1b")),
+    "fsdp2_tensor_interleaved": plan("fsdp", "torch", dict(LLAMA, num_hidden_layers=8), precision="bf16", accumulation=4,
+                                     parallel=dict(tensor=2, pipeline=2, pipeline_schedule="interleaved", virtual_stages=2)),
     "ddp": plan("ddp", "torch", GPT2, precision="bf16", accumulation=2),
     "ddp_views": plan("ddp", "torch", LLAMA, ddp=dict(bucket_cap_mb=10, static_graph=True,
                                                       gradient_as_bucket_view=True)),
@@ -99,9 +104,31 @@ def load_deepspeed(p, text, path, args):
         if key == "check_grad_overflow" and p["precision"] != "bf16":
             continue                    # no option of that precision
         name = key.removeprefix("stage3_")
+        if key == "zero_init":
+            continue                    # of the script
+        if value is None and "threshold" in key:
+            value = sys.maxsize         # no limit
         if key == "compute_grad_norm" and not hasattr(z, name):
             continue                    # from 0.19.8 on
         equal(key, elsewhere[key]() if key in elsewhere else getattr(z, name), value)
+
+
+    check_filled_in(p, path)
+
+
+def check_filled_in(p, path):
+    """transformers' Trainer puts its own numbers into the optimizer's section, and finds nothing that contradicts it."""
+    from types import SimpleNamespace
+    from transformers.integrations import HfTrainerDeepSpeedConfig
+
+    c = HfTrainerDeepSpeedConfig(path)
+    c.trainer_config_process(SimpleNamespace(
+        world_size=p["cluster"]["world_size"], per_device_train_batch_size=p["micro_batch"], gradient_accumulation_steps=p["accumulation"],
+        max_grad_norm=p["clip"] or 0.0, learning_rate=2e-5, adam_beta1=0.9, adam_beta2=0.95, adam_epsilon=1e-6, weight_decay=0.1,
+        save_on_each_node=False, fp16=p["precision"] == "fp16", fp16_full_eval=False, bf16=p["precision"] == "bf16", bf16_full_eval=False))
+    equal("mismatches", c.mismatches, [])
+    equal("optimizer", {k: v for k, v in c.config["optimizer"]["params"].items() if k not in ("torch_adam", "foreach")},
+          {"lr": 2e-5, "betas": [0.9, 0.95], "eps": 1e-6, "weight_decay": 0.1})
 
 
 # ---- accelerate ----
@@ -162,6 +189,7 @@ def load_torchtitan(p, text, path, args):
     if args.torchtitan:
         sys.path.insert(0, args.torchtitan)
     import tyro
+    from torchtitan.components.optimizer import default_adamw
     from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig
     from torchtitan.distributed.activation_checkpoint import ActivationCheckpointingConfig, FullAC
 
@@ -174,15 +202,23 @@ def load_torchtitan(p, text, path, args):
             default_factory=lambda: ParallelismConfig(tensor_parallel_degree=8))),
         ("compile", CompileConfig, dataclasses.field(
             default_factory=lambda: CompileConfig(enable=True, enable_async_tensor_parallel=True))),
+        ("optimizer", type(default_adamw(lr=1e-4)), dataclasses.field(default_factory=lambda: default_adamw(lr=1e-4))),
         ("activation_checkpoint", ActivationCheckpointingConfig, None)])
     words = [w for line in text.splitlines() if not line.startswith(("#", "--module"))
              for w in line.split()]
     c = tyro.cli(section, args=words)
-    t, par, n = c.training, c.parallelism, p["cluster"]["world_size"]
+    degrees = p.get("parallel", {})
+    stages, tensor = degrees.get("pipeline", 1), degrees.get("tensor", 1)
+    t, par, n = c.training, c.parallelism, p["cluster"]["world_size"] // stages // tensor
     equal("seq_len", t.seq_len, p["seq"])
-    equal("local_batch_size", t.local_batch_size, p["micro_batch"])
+    equal("local_batch_size", t.local_batch_size, p["micro_batch"] * (p["accumulation"] if stages > 1 else 1))
     equal("global_batch_size", t.global_batch_size, p["micro_batch"] * p["accumulation"] * n)
-    equal("tensor parallel", par.tensor_parallel_degree, 1)
+    equal("tensor parallel", par.tensor_parallel_degree, tensor)
+    equal("pipeline parallel", par.pipeline_parallel_degree, stages)
+    if stages > 1:              # as _build_pipeline_schedule() counts them
+        equal("micro-batches", t.local_batch_size // par.pipeline_parallel_microbatch_size, p["accumulation"])
+    equal("CUDA graphs", t.disable_cuda_graphs, True)
+    equal("AdamW", c.optimizer.implementation, {"loop": "for-loop"}.get(p["optimizer_form"], p["optimizer_form"]))
     equal("compile", c.compile.enable, False)
     equal("param", t.mixed_precision_param, {"bf16": "bfloat16", "fp32": "float32"}[p["precision"]])
     equal("reduce", t.mixed_precision_reduce, "float32")

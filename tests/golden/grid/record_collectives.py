@@ -307,7 +307,7 @@ REDUCED = {"precision": "bf16", "reduce_dtype": "fp32"}
 
 def make(name, what, world, model=LLAMA, strategy="fsdp", grid=None, precision="fp32", reduce_dtype=None, accumulation=1, sync=False,
          clip=None, recompute="none", group=None, seq=32, micro_batch=2, options=None):
-    plan = {"dpx_plan": 1, "model": copy.deepcopy(model), "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "torch",
+    plan = {"dpx_plan": 1, "model": copy.deepcopy(model), "cluster": f"{max(1, world // 8)}x{min(world, 8)}xh100", "strategy": strategy, "dialect": "torch",
             "kernels": "torch-sdpa", "seq": seq, "micro_batch": micro_batch, "accumulation": accumulation, "precision": precision,
             "reduce_dtype": reduce_dtype, "sync_every_micro_step": sync, "clip": clip, "recompute": recompute,
             "parallel": {k: v for k, v in (grid or {}).items()}}

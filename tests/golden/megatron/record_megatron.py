@@ -235,7 +235,7 @@ class Run:
             vp = i if virtual > 1 else None
             if virtual > 1:
                 mpu.set_virtual_pipeline_model_parallel_rank(i)
-            chunk = GPTModel(config, spec, self.vocab, plan["seq"], pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp),
+            chunk = GPTModel(config, spec, self.vocab, model.get("n_positions", plan["seq"]), pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp),
                              post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp), parallel_output=True,
                              share_embeddings_and_output_weights=model["tie_word_embeddings"], position_embedding_type="learned_absolute" if gpt2 else "rope",
                              vp_stage=vp)
@@ -334,7 +334,7 @@ def make(name, what, world, model=LLAMA, strategy="zero1", grid=None, precision=
          recompute="none", seq=32, micro_batch=2, layers=0, kernels="megatron-local", ends=(None, None), **options):
     model = dict(copy.deepcopy(model), **({"n_layer" if "n_layer" in model else "num_hidden_layers": layers} if layers else {}))
     options.setdefault("check_for_nan_in_loss_and_grad", False)
-    plan = {"dpx_plan": 1, "model": model, "cluster": f"1x{world}xh100", "strategy": strategy, "dialect": "megatron", "kernels": kernels,
+    plan = {"dpx_plan": 1, "model": model, "cluster": f"{max(1, world // 8)}x{min(world, 8)}xh100", "strategy": strategy, "dialect": "megatron", "kernels": kernels,
             "seq": seq, "micro_batch": micro_batch, "accumulation": accumulation, "precision": precision, "reduce_dtype": reduce_dtype,
             "clip": clip, "recompute": recompute, "parallel": dict(grid or {}), "megatron": options}
     return {"name": name, "what": what, "world": world, "plan": plan, "ends": ends}
@@ -364,6 +364,8 @@ def tensor_cases():
     yield make("zero1-qwen3-t2-d2", "norms of q and k, no sequence parallelism", 4, model=QWEN3, grid=tp(2, False), **REDUCED)
     yield make("zero1-gpt2-t2-sp-d2", "learned positions, biases, tied embedding", 4, model=GPT2, grid=tp(2), **REDUCED)
     yield make("zero1-gpt2-t2-d2", "the same without sequence parallelism", 4, model=GPT2, grid=tp(2, False), **REDUCED)
+    yield make("zero1-gpt2-t4-d2-acc3", "more positions than the sequence has", 8, model=dict(GPT2, n_embd=48, n_positions=128), grid=tp(4, False),
+               accumulation=3, **REDUCED)
 
 
 def bucket_cases():

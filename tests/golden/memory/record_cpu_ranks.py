@@ -5,6 +5,7 @@
     python record_cpu_ranks.py -o cpu_ranks_0.19.8.jsonl        with deepspeed 0.19.8 installed: its own cases
     python record_cpu_ranks.py --kept -o cpu_ranks_kept.jsonl       what stage 3 gathered and autograd keeps
     python record_cpu_ranks.py --tuned -o cpu_ranks_tuned.jsonl     with peft: adapters and frozen tensors
+    python record_cpu_ranks.py --forms -o cpu_ranks_forms.jsonl     torch.optim.AdamW, foreach or a loop, that DeepSpeed is given; zero.Init
 
 FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
 PyTorch's CPU allocator is interposed (LD_PRELOAD): every storage is counted from its allocation to its
@@ -12,6 +13,7 @@ release, rounded up to 512 bytes as CUDA's allocator rounds it.  No GPU is neede
 counted, what is not, and what this script changes.
 """
 import argparse
+import contextlib
 import ctypes
 import fnmatch
 import gc
@@ -276,6 +278,26 @@ KEPT = {
     "ds3_llama_bf16_mlps": dict(again("llamawide", precision="bf16", **PARTED), **MLPS),
 }
 
+# torch.optim.AdamW as a script gives it to deepspeed.initialize(), where the step is the peak; models built under zero.Init.
+FORMS = {}
+for form in ("foreach", "loop"):
+    made = {
+        "ds0_llama_fp32": ds("llama", 0),
+        "ds1_gpt2_bf16": ds("gpt2", 1, precision="bf16", **LARGE),
+        "ds1_llama_bf16_accum_fp32": ds("llama", 1, precision="bf16", **FP32),
+        "ds2_llama_bf16_small_gas2": ds("llama", 2, precision="bf16", accumulation=2, **SMALL),
+        "ds2_gpt2odd_fp32": ds("gpt2odd", 2, **SMALL),
+        "ds3_llama_bf16": ds("llama", 3, precision="bf16", **LARGE),
+        "ds3_llama_bf16_subgroups": ds("llama", 3, precision="bf16", **PARTED, **CUT),
+        "ds3_gpt2odd_fp32": ds("gpt2odd", 3, **SMALL),
+    }
+    FORMS.update({"%s_%s" % (name, form): dict(plan, optimizer_form=form) for name, plan in made.items()})
+FORMS.update({
+    "ds3_llama_bf16_zero_init": ds("llama", 3, precision="bf16", zero_init=True, **SMALL),
+    "ds3_gpt2odd_fp32_zero_init": ds("gpt2odd", 3, zero_init=True, **PARTED),
+    "ds3_llama_bf16_zero_init_loop": dict(ds("llama", 3, precision="bf16", zero_init=True, **PARTED), optimizer_form="loop"),
+})
+
 # ---- the account of storages ----
 
 
@@ -422,6 +444,7 @@ def build(plan):
 
 def ds_config(plan):
     zero = dict(plan["deepspeed"], stage=["ddp", "zero1", "zero2", "zero3"].index(plan["strategy"]))
+    zero.pop("zero_init", None)
     config = {"train_micro_batch_size_per_gpu": MICRO_BATCH, "gradient_accumulation_steps": plan["accumulation"],
               "gradient_clipping": plan["clip"] or 0.0, "steps_per_print": 1 << 30, "zero_optimization": zero,
               "zero_allow_untested_optimizer": True}
@@ -449,7 +472,8 @@ def wrap(model, plan):
     adamw = {"lr": 1e-4, "foreach": True}       # the default on CUDA
     if plan["dialect"] == "deepspeed":
         # FusedAdam, which the configuration's "AdamW" means, has no temporaries either.
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        form = plan.get("optimizer_form", "fused")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=form == "fused", foreach=form == "foreach")
         return deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(plan))[:2]
     if plan["dialect"] == "torch-fsdp1":
         options["sharding_strategy"] = ShardingStrategy[options["sharding_strategy"]]
@@ -573,15 +597,21 @@ def rank_main(rank, name, folder):
         dist.init_process_group("gloo", rank=rank, world_size=WORLD, init_method=store)
     account = Account()
     torch.manual_seed(7)
-    model = build(plan)
+    zero_init = plan.get("deepspeed", {}).get("zero_init", False)
+    account.counted(zero_init)
+    if zero_init:
+        listen()
+    with deepspeed.zero.Init(config_dict_or_path=ds_config(plan)) if zero_init else contextlib.nullcontext():
+        model = build(plan)
     account.counted(True)
     if plan["dialect"] == "torch-fsdp1":        # moves each unit as it wraps it
         fsdp_init._move_states_to_device = to_device
-    else:
+    elif not zero_init:
         to_device(model.parameters(), model.buffers())
     gc.collect()
-    listen()
-    account.mark()
+    if not zero_init:               # whose peak is that of building and of wrap()
+        listen()
+        account.mark()
     phases = {}
     model, optimizer = wrap(model, plan)
     gc.collect()
@@ -621,13 +651,16 @@ def main():
     args.add_argument("--only", default="")
     args.add_argument("--tuned", action="store_true")
     args.add_argument("--kept", action="store_true")
+    args.add_argument("--forms", action="store_true")
     args.add_argument("-o", default="cpu_ranks.jsonl")
     args = args.parse_args()
     if args.tuned:
         import peft                     # before ranks are forked
-    if args.tuned or args.kept:
+    if args.forms:
+        importlib.import_module("torch._dynamo")    # later it would compare signatures that zero.Init has replaced
+    if args.tuned or args.kept or args.forms:
         CASES.clear()
-        CASES.update(TUNED if args.tuned else KEPT)
+        CASES.update(TUNED if args.tuned else KEPT if args.kept else FORMS)
         MODELS.update(WIDE if args.kept else {})
     with open(args.o, "w") as out:
         meta = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "transformers": transformers.__version__,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|liger|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -62,6 +62,7 @@ from transformers import AutoModelForCausalLM
 
 from torch_activations import ACTIVATIONS, activation_cases
 from torch_attention import attention_cases
+from torch_liger import liger, liger_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_options import option_cases, recompute_by_operator, replace_loss
@@ -431,8 +432,9 @@ def run(plan):
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_of(plan))
     try:
         mesh = mesh_of(plan) if fsdp else None      # reads ranks: not under fake tensors
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), contextlib.ExitStack() as stack:
             pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
+            stack.enter_context(liger(plan, MODELS[plan["model"]]))
             model = built(plan, torch.bfloat16 if pure else torch.float32)
             replace_loss(model, plan.get("loss"))
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
@@ -492,7 +494,7 @@ def name_of(p):
         parts.append("view")
     parts += [p["ddp"]["comm_hook"]] if p.get("ddp", {}).get("comm_hook") else []
     parts += ["%s=%s" % x for x in p.get("ddp", {}).get("PowerSGDState", {}).items() if x[0] != "start_powerSGD_iter"]
-    parts += [p[key] for key in ("loss", "optimizer_form") if key in p]
+    parts += [p[key] for key in ("loss", "optimizer_form") if key in p] + [part for part, on in sorted(p.get("liger", {}).items()) if on]
     if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
         parts.append("pure")
     if gpu_of(p) != "h100":
@@ -610,7 +612,7 @@ def choices(gpu):
 
 CASES = {"steps": cases, "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
-         "activations": lambda: activation_cases(plan_of)}
+         "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of)}
 
 
 def record(plans, out):

@@ -37,8 +37,9 @@ def flash_loss(logits, labels, vocab_size, **kwargs):
 
 
 def replace_loss(model, kind):
-    if kind:
-        model.loss_function = {"bf16": low_loss, "fused": flash_loss}[kind]
+    own = {"bf16": low_loss, "fused": flash_loss}
+    if kind in own:
+        model.loss_function = own[kind]
 
 
 # torchtitan up to 0.2, distributed/activation_checkpoint.py: what `selective op` saves, of products every second.

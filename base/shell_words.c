@@ -1,0 +1,153 @@
+/* shell_words.c -- words of a shell as values, options and whole numbers: shell.h and shell_words.h. */
+#include "base/shell_words.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/shell.h"
+
+enum { NAME = 128 };
+
+size_t shell_name_length(const char *s)
+{
+    size_t n = 0;
+
+    while (isalnum((unsigned char)s[n]) || s[n] == '_')
+        n++;
+    return n > 0 && !isdigit((unsigned char)s[0]) ? n : 0;
+}
+
+bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out)
+{
+    long long sum = 0, product = 1;
+    char op = '*', sign = '+';
+    bool some = false;
+
+    for (const char *end = s + n; s < end;) {
+        char name[NAME];
+        long long x;
+        size_t len;
+        s += strspn(s, " \t${}\"");
+        if (s >= end)
+            break;
+        if (isdigit((unsigned char)*s)) {
+            char *to;
+            x = strtoll(s, &to, 10);
+            s = to;
+        } else if ((len = shell_name_length(s)) > 0 && len < NAME) {
+            snprintf(name, sizeof name, "%.*s", (int)len, s);
+            const char *v = text_of(of, name);
+            char *to = NULL;
+            x = v ? strtoll(v, &to, 10) : 0;
+            if (!v || to == v || *to)
+                return false;
+            s += len;
+        } else {
+            return false;
+        }
+        if ((op == '/' && x == 0) || x > INT32_MAX || x < -(long long)INT32_MAX || product > INT32_MAX || product < -(long long)INT32_MAX)
+            return false;
+        product = op == '*' ? product * x : op == '/' ? product / x : op == '%' && x ? product % x : product;
+        some = true;
+        s += strspn(s, " \t}\"");
+        if (s >= end)
+            break;
+        op = *s++;
+        if (op == '+' || op == '-') {
+            sum += sign == '-' ? -product : product;
+            product = 1;
+            sign = op;
+            op = '*';
+        } else if (op != '*' && op != '/' && op != '%') {
+            return false;
+        }
+    }
+    *out = sum + (sign == '-' ? -product : product);
+    return some;
+}
+
+/* ---- options ---- */
+
+json_t *shell_words(const char *text)
+{
+    json_t *out = json_array();
+
+    for (;;) {
+        text += strspn(text, " \t\r\n");
+        if (*text == '\\' && (text[1] == '\n' || text[1] == '\r'))
+            text++;
+        else if (*text == '#')
+            text += strcspn(text, "\n");
+        else if (*text == '"' || *text == '\'') {
+            const char *end = strchr(text + 1, *text);
+            size_t n = end ? (size_t)(end - text - 1) : strlen(text + 1);
+            json_array_append_new(out, json_stringn(text + 1, n));
+            text += n + 1 + (end != NULL);
+        } else if (*text) {
+            size_t n = strcspn(text, " \t\r\n");
+            json_array_append_new(out, json_stringn(text, n));
+            text += n;
+        } else {
+            return out;
+        }
+    }
+}
+
+json_t *shell_value(const char *s)
+{
+    char *end;
+
+    if (!strcasecmp(s, "true") || !strcasecmp(s, "false"))
+        return json_boolean(!strcasecmp(s, "true"));
+    errno = 0;
+    long long whole = strtoll(s, &end, 10);
+    if (*s && *end == '\0' && errno == 0)
+        return json_integer(whole);
+    double real = strtod(s, &end);
+    return *s && *end == '\0' && real - real == 0 ? json_real(real) : json_string(s);
+}
+
+static void add(json_t *to, const char *name, json_t *v)
+{
+    json_t *before = json_object_get(to, name);
+
+    if (!before || json_is_true(before)) {
+        json_object_set_new(to, name, v);
+        return;
+    }
+    if (!json_is_array(before)) {
+        json_object_set_new(to, name, json_pack("[O]", before));
+        before = json_object_get(to, name);
+    }
+    json_array_append_new(before, v);
+}
+
+json_t *shell_options(const json_t *words, size_t from)
+{
+    json_t *out = json_object();
+    char name[NAME] = "";
+
+    for (; from < json_array_size(words); from++) {
+        const char *s = json_string_value(json_array_get(words, from));
+        if (s[0] != '-' || s[1] != '-' || !s[2]) {
+            if (name[0])
+                add(out, name, shell_value(s));
+            else if (!json_object_get(out, ""))
+                json_object_set_new(out, "", json_pack("[s]", s));
+            else
+                json_array_append_new(json_object_get(out, ""), json_string(s));
+            continue;
+        }
+        size_t n = strcspn(s += 2, "=");
+        snprintf(name, sizeof name, "%.*s", (int)n, s);
+        for (char *c = name; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        json_object_set_new(out, name, s[n] ? shell_value(s + n + 1) : json_true());
+    }
+    return out;
+}

@@ -1,0 +1,15 @@
+/* shell_words.h -- what the reader of scripts (shell.c) shares with its words. */
+#ifndef DPX_SHELL_WORDS_H
+#define DPX_SHELL_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The letters of a variable's name that the text begins with; 0: none. */
+size_t shell_name_length(const char *s);
+
+/* A sum or product of whole numbers and variables ("$A * 2 + B"), products first; false: it is none, or too large.  `text_of`
+ * gives a variable's value, NULL: it has none. */
+bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out);
+
+#endif

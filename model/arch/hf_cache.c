@@ -1,0 +1,59 @@
+/* hf_cache.c -- the config.json of a model that the Hugging Face hub's client has fetched to this machine.
+ *
+ * huggingface_hub keeps "org/name" in models--org--name/, below HF_HUB_CACHE, else HF_HOME/hub, else
+ * ~/.cache/huggingface/hub; refs/main names the newest snapshot. */
+#include "model/arch/builtin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void folder(char *out, size_t size)
+{
+    const char *cache = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+
+    if (cache && *cache)
+        snprintf(out, size, "%s", cache);
+    else if (home && *home)
+        snprintf(out, size, "%s/hub", home);
+    else if (xdg && *xdg)
+        snprintf(out, size, "%s/huggingface/hub", xdg);
+    else
+        snprintf(out, size, "%s/.cache/huggingface/hub", user ? user : "");
+}
+
+/* A revision is 40 hex digits. */
+static bool read_revision(const char *path, char revision[64])
+{
+    FILE *f = fopen(path, "r");
+    bool good = f && fscanf(f, "%63[0-9a-f]", revision) == 1 && strlen(revision) == 40;
+
+    if (f)
+        fclose(f);
+    return good;
+}
+
+static bool is_id(const char *id)
+{
+    const char *slash = strchr(id, '/');
+
+    return slash && slash > id && slash[1] && !strchr(slash + 1, '/') && !strstr(id, "..") && strlen(id) < 128;
+}
+
+bool hf_cache_find(const char *id, char *path, size_t size)
+{
+    char base[1024], model[160], file[1400], revision[64];
+    size_t n = 0;
+
+    if (!is_id(id))
+        return false;
+    for (const char *c = id; *c; c++)
+        n += (size_t)snprintf(model + n, sizeof model - n, "%s", *c == '/' ? "--" : (char[]){ *c, '\0' });
+    folder(base, sizeof base);
+    snprintf(file, sizeof file, "%.900s/models--%s/refs/main", base, model);
+    if (!read_revision(file, revision))
+        return false;
+    snprintf(path, size, "%.900s/models--%s/snapshots/%s/config.json", base, model, revision);
+    return access(path, R_OK) == 0;
+}

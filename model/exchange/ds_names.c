@@ -1,0 +1,70 @@
+/* ds_names.c -- see ds_names.h. */
+#include "model/exchange/ds_names.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+/* runtime/zero/config.py and runtime/tensor_parallel/config.py of DeepSpeed 0.19.8: every field with an alias. */
+static const struct name { const char *section, *field, *alias; } names[] = {
+    { "zero_optimization", "prefetch_bucket_size", "stage3_prefetch_bucket_size" },
+    { "zero_optimization", "param_persistence_threshold", "stage3_param_persistence_threshold" },
+    { "zero_optimization", "model_persistence_threshold", "stage3_model_persistence_threshold" },
+    { "zero_optimization", "max_live_parameters", "stage3_max_live_parameters" },
+    { "zero_optimization", "max_reuse_distance", "stage3_max_reuse_distance" },
+    { "zero_optimization", "gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save" },
+    { "zero_optimization", "module_granularity_threshold", "stage3_module_granularity_threshold" },
+    { "zero_optimization", "use_all_reduce_for_fetch_params", "stage3_use_all_reduce_for_fetch_params" },
+    { "zero_optimization", "allgather_sequential", "stage3_allgather_sequential" },
+    { "tensor_parallel", "tensor_parallel", "tp" },
+    { "tensor_parallel", "replace_with_kernel_inject", "kernel_inject" },
+};
+
+static bool is_auto(const json_t *v)
+{
+    const char *word = json_string_value(v);
+
+    return word && !strcmp(word, "auto");
+}
+
+static int to_alias(json_t *section, const struct name *n, const char *where, struct notes *notes)
+{
+    json_t *v = json_object_get(section, n->field);
+
+    if (!v)
+        return 0;
+    if (json_object_get(section, n->alias))
+        return fail("%s: %s.%s: DeepSpeed refuses it beside %s, its other name", where, n->section, n->field, n->alias);
+    if (is_auto(v))
+        notes_add(notes, "%s.%s is \"auto\", which is filled in for %s alone: DeepSpeed's default", n->section, n->field, n->alias);
+    else
+        json_object_set(section, n->alias, v);
+    json_object_del(section, n->field);
+    return 0;
+}
+
+bool ds_names_has_auto(const json_t *config)
+{
+    const char *key;
+    json_t *v;
+    bool found = is_auto(config);
+
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        found |= strcmp(key, "optimizer") && strcmp(key, "scheduler") && ds_names_has_auto(v);
+    return found;
+}
+
+json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *notes)
+{
+    json_t *copy = json_deep_copy(config);
+
+    for (size_t i = 0; copy && i < sizeof names / sizeof *names; i++)
+        if (to_alias(json_object_get(copy, names[i].section), &names[i], where, notes) < 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    if (!copy)
+        fail("%s: out of memory", where);
+    return copy;
+}

@@ -1,0 +1,21 @@
+/* ds_names.h -- the two names of a key of DeepSpeed's configuration.
+ *
+ * Fields of its pydantic models that have an alias ("stage3_max_live_parameters") are taken by their own name, too
+ * ("max_live_parameters": populate_by_name).  Both at once are refused, as DeepSpeed refuses them. */
+#ifndef DPX_MODEL_DS_NAMES_H
+#define DPX_MODEL_DS_NAMES_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "base/notes.h"
+
+/* A copy of the configuration with aliases alone (new reference); NULL with the reason reported.  A field's own name with "auto" is left
+ * out with a note: transformers fills in aliases alone, and DeepSpeed drops what stays "auto". */
+json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *notes);
+
+/* Is anything "auto" beside the optimizer's and the scheduler's numbers?  transformers or accelerate fill that in. */
+bool ds_names_has_auto(const json_t *config);
+
+#endif

@@ -1,0 +1,145 @@
+/* megatron_config.c -- the model that a command line of Megatron-LM describes, as a config.json of the family that has its blocks.
+ *
+ * Numbers left out are the command line's defaults (training/arguments.py of core 0.16.1).  What the line says of the
+ * model is held against the result afterwards, option by option (megatron_describes.c): a family that has not its blocks is
+ * refused there. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/builtin.h"
+#include "model/exchange/megatron_import.h"
+
+static bool has(const json_t *o, const char *name) { return json_object_get(o, name) && !json_is_false(json_object_get(o, name)); }
+
+static int64_t number(const json_t *o, const char *name, int64_t usual)
+{
+    const json_t *v = json_object_get(o, name);
+
+    return json_is_integer(v) ? (int64_t)json_integer_value(v) : usual;
+}
+
+static double real(const json_t *o, const char *name, double usual)
+{
+    const json_t *v = json_object_get(o, name);
+
+    return json_is_number(v) ? json_number_value(v) : usual;
+}
+
+static bool says(const json_t *o, const char *name, const char *word)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+
+    return s && !strcmp(s, word);
+}
+
+/* The vocabulary: stated, or that of a tokenizer whose size is known.  0: neither. */
+static int64_t vocabulary(const json_t *o)
+{
+    const char *tokenizer = json_string_value(json_object_get(o, "tokenizer_model"));
+    int64_t stated = number(o, "vocab_size", number(o, "padded_vocab_size", 0));
+    struct model m;
+
+    if (stated > 0)
+        return stated;
+    if (says(o, "tokenizer_type", "GPT2BPETokenizer"))
+        return 50257;
+    if (!says(o, "tokenizer_type", "HuggingFaceTokenizer") || !tokenizer || !hf_ids_find(tokenizer) || model_load(tokenizer, &m) < 0)
+        return 0;
+    int64_t vocab = m.vocab;
+    model_free(&m);
+    return vocab;
+}
+
+/* transformer_config.py: four times the width, of a gated MLP two thirds of that in multiples of 64. */
+static int64_t ffn(const json_t *o, int64_t hidden)
+{
+    return number(o, "ffn_hidden_size", has(o, "swiglu") ? hidden * 4 * 2 / 3 / 64 * 64 : 4 * hidden);
+}
+
+static void set(json_t *c, const char *key, int64_t n) { json_object_set_new(c, key, json_integer(n)); }
+static void set_true(json_t *c, const char *key, bool is) { json_object_set_new(c, key, json_boolean(is)); }
+
+/* Blocks of Llama and those that differ from it in biases, norms of q and k, experts. */
+static json_t *llama_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+{
+    int64_t experts = number(o, "num_experts", 0);
+    bool norms = has(o, "qk_layernorm"), biases = has(o, "add_qkv_bias");
+    const char *type = experts ? (norms ? "qwen3_moe" : "mixtral") : norms ? "qwen3" : biases ? "qwen2" : "llama";
+    json_t *c = json_pack("{s:s}", "model_type", type);
+
+    set(c, "num_hidden_layers", layers);
+    set(c, "hidden_size", hidden);
+    set(c, "num_attention_heads", heads);
+    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
+    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
+    set(c, "vocab_size", vocab);
+    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
+    json_object_set_new(c, "rms_norm_eps", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    if (!strcmp(type, "llama")) {
+        set_true(c, "attention_bias", !has(o, "disable_bias_linear"));
+        set_true(c, "mlp_bias", !has(o, "disable_bias_linear"));
+    }
+    if (!strcmp(type, "mixtral"))
+        set(c, "num_local_experts", experts);
+    if (!strcmp(type, "qwen3_moe")) {
+        set(c, "num_experts", experts);
+        set(c, "moe_intermediate_size", number(o, "moe_ffn_hidden_size", ffn(o, hidden)));
+    }
+    if (experts)
+        set(c, "num_experts_per_tok", number(o, "moe_router_topk", 2));
+    set(c, "intermediate_size", !strcmp(type, "mixtral") ? number(o, "moe_ffn_hidden_size", ffn(o, hidden)) : ffn(o, hidden));
+    if (has(o, "use_rope_scaling"))
+        json_object_set_new(c, "rope_scaling", json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", real(o, "rope_scaling_factor", 8),
+                                                         "low_freq_factor", 1.0, "high_freq_factor", 4.0, "original_max_position_embeddings", 8192));
+    return c;
+}
+
+/* GPT-2's: learned positions, LayerNorm, GELU, biases. */
+static json_t *gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+{
+    double dropout = real(o, "hidden_dropout", 0.1);
+    json_t *c = json_pack("{s:s}", "model_type", "gpt2");
+
+    set(c, "n_layer", layers);
+    set(c, "n_embd", hidden);
+    set(c, "n_head", heads);
+    set(c, "n_inner", ffn(o, hidden));
+    set(c, "n_positions", number(o, "max_position_embeddings", number(o, "seq_length", 1024)));
+    set(c, "vocab_size", vocab);
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    json_object_set_new(c, "resid_pdrop", json_real(dropout));
+    json_object_set_new(c, "embd_pdrop", json_real(dropout));
+    json_object_set_new(c, "attn_pdrop", json_real(real(o, "attention_dropout", 0.1)));
+    return c;
+}
+
+json_t *megatron_config(const json_t *options, const char *where)
+{
+    int64_t layers = number(options, "num_layers", 0), hidden = number(options, "hidden_size", 0), heads = number(options, "num_attention_heads", 0);
+    bool rope = says(options, "position_embedding_type", "rope") || has(options, "use_rotary_position_embeddings");
+    bool rms = says(options, "normalization", "RMSNorm");
+    int64_t vocab = vocabulary(options);
+
+    if (layers < 1 || hidden < 1 || heads < 1) {
+        fail("%s: the options do not describe a model (--num-layers, --hidden-size, --num-attention-heads): give --model", where);
+        return NULL;
+    }
+    if (vocab < 1) {
+        fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: give --vocab-size, or --model", where);
+        return NULL;
+    }
+    if (has(options, "multi_latent_attention") || has(options, "moe_shared_expert_intermediate_size") || has(options, "mtp_num_layers") ||
+        has(options, "moe_layer_freq") || has(options, "spec")) {
+        fail("%s: latent attention, shared experts, layers with and without experts: the model is taken from --model, not from the options", where);
+        return NULL;
+    }
+    if (rope && rms && has(options, "swiglu"))
+        return llama_like(options, layers, hidden, heads, vocab);
+    if (!rope && !rms && !has(options, "swiglu") && !has(options, "squared_relu") && !has(options, "num_experts"))
+        return gpt_like(options, layers, hidden, heads, vocab);
+    fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu) nor one as GPT-2 (LayerNorm, learned positions, GELU): give --model", where);
+    return NULL;
+}

@@ -1,0 +1,128 @@
+/* recipe_form.c -- whose recipe a document is, told by keys that only that form has.
+ *
+ * A key that several forms share (model_name_or_path, learning_rate, output_dir) decides nothing.  Keys are those of
+ * transformers' TrainingArguments 5.24, LLaMA-Factory's hparams (August 2026), axolotl's utils/schemas and TRL's
+ * configs (1.9; alignment-handbook's recipes are TRL's). */
+#include <string.h>
+
+#include "model/exchange/recipe.h"
+
+#define COUNT(list) (sizeof (list) / sizeof *(list))
+
+static const char *const axolotls[] = {
+    "sequence_len", "micro_batch_size", "datasets", "adapter", "sample_packing", "num_epochs", "val_set_size", "pretraining_dataset",
+    "lora_target_linear", "dataset_prepared_path", "train_on_inputs", "rl",
+};
+
+static const char *const factorys[] = {
+    "finetuning_type", "cutoff_len", "template", "dataset_dir", "lora_target", "lora_rank", "quantization_bit", "pure_bf16", "flash_attn",
+    "enable_liger_kernel", "neat_packing", "additional_target", "disable_gradient_checkpointing", "freeze_trainable_layers", "plot_loss",
+    "pref_beta", "pref_loss", "double_quantization", "quantization_method", "tokenized_path", "visual_inputs", "use_unsloth",
+    "create_new_adapter", "shift_attn", "mix_strategy", "max_samples",
+};
+
+static const char *const trls[] = {
+    "use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit",
+    "bnb_4bit_quant_type", "use_bnb_nested_quant", "torch_dtype", "dtype", "dataset_mixer", "dataset_mixture", "dataset_text_field",
+    "dataset_kwargs", "dataset_num_proc", "packing_strategy", "assistant_only_loss", "completion_only_loss", "padding_free", "loss_type",
+    "max_prompt_length", "max_completion_length", "num_generations", "beta", "chat_template_path", "activation_offloading",
+    "precompute_ref_log_probs", "center_rewards_coefficient", "reward_funcs", "lora_task_type",
+};
+
+static const char *const transformers[] = {
+    "per_device_train_batch_size", "per_gpu_train_batch_size", "per_device_eval_batch_size", "gradient_checkpointing_kwargs", "num_train_epochs",
+    "lr_scheduler_type", "ddp_find_unused_parameters", "fsdp_transformer_layer_cls_to_wrap", "optim", "save_strategy", "logging_strategy",
+    "eval_strategy", "evaluation_strategy", "remove_unused_columns", "dataloader_num_workers", "per_device_batch_size",
+};
+
+static bool has_any(const json_t *config, const char *const *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_object_get(config, keys[i]))
+            return true;
+    return false;
+}
+
+/* LLaMA-Factory's `stage` is a word; DeepSpeed's is a number, and in another place. */
+static bool has_stage(const json_t *config)
+{
+    static const char *const stages[] = { "pt", "sft", "rm", "ppo", "dpo", "kto" };
+    const char *stage = json_string_value(json_object_get(config, "stage"));
+
+    for (size_t i = 0; stage && i < COUNT(stages); i++)
+        if (!strcmp(stage, stages[i]))
+            return true;
+    return false;
+}
+
+bool recipe_is_factorys_second(const json_t *config)
+{
+    static const char *const marks[] = { "train_dataset", "dist_config", "kernel_config", "quant_config", "model_class", "export_dir" };
+
+    return json_is_string(json_object_get(config, "model")) && has_any(config, marks, COUNT(marks));
+}
+
+int recipe_form(const json_t *config)
+{
+    bool names = json_is_string(json_object_get(config, "model_name_or_path"));
+
+    if (json_is_object(json_object_get(config, "parallelism"))
+        || (json_is_object(json_object_get(config, "training")) && json_is_object(json_object_get(config, "model"))))
+        return RECIPE_TITAN;
+    if (json_is_string(json_object_get(config, "base_model")) && has_any(config, axolotls, COUNT(axolotls)))
+        return RECIPE_AXOLOTL;
+    if (has_any(config, factorys, COUNT(factorys)) || has_stage(config) || recipe_is_factorys_second(config))
+        return RECIPE_FACTORY;
+    if (has_any(config, trls, COUNT(trls)) && (names || has_any(config, transformers, COUNT(transformers))))
+        return RECIPE_TRL;
+    if (has_any(config, transformers, COUNT(transformers)))
+        return RECIPE_TRANSFORMERS;
+    return -1;
+}
+
+const char *recipe_form_name(enum recipe_form form)
+{
+    static const char *const names[NRECIPE] = { "transformers", "LLaMA-Factory", "axolotl", "TRL", "torchtitan" };
+
+    return names[form];
+}
+
+const char *recipe_form_sign(enum recipe_form form)
+{
+    static const char *const signs[NRECIPE] = {
+        "per_device_train_batch_size or another TrainingArguments key",
+        "finetuning_type, stage, cutoff_len, template",
+        "base_model with sequence_len, micro_batch_size, datasets",
+        "model_name_or_path with max_length, use_peft, dataset_mixture, torch_dtype",
+        "[parallelism], or [training] with [model]",
+    };
+
+    return signs[form];
+}
+
+/* ---- which of TRL's trainers ---- */
+
+enum trl_trainer recipe_trl_trainer(const json_t *config)
+{
+    static const char *const grpos[] = { "num_generations", "max_completion_length", "reward_funcs", "vllm_mode", "epsilon_high", "scale_rewards",
+                                         "num_iterations", "use_vllm" };
+    static const char *const rewards[] = { "center_rewards_coefficient" };
+    static const char *const ktos[] = { "desirable_weight", "undesirable_weight" };
+    static const char *const dpos[] = { "beta", "precompute_ref_log_probs", "max_prompt_length", "rpo_alpha", "sync_ref_model", "reference_free",
+                                        "ref_model_mixup_alpha", "use_weighting" };
+    static const char *const dpo_losses[] = { "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "apo_zero", "apo_down",
+                                              "sppo_hard", "aot", "aot_pair", "discopop" };
+    const char *loss = json_string_value(json_object_get(config, "loss_type"));
+    const char *task = json_string_value(json_object_get(config, "lora_task_type"));
+
+    if (has_any(config, grpos, COUNT(grpos)))
+        return TRL_GRPO;
+    if (has_any(config, rewards, COUNT(rewards)) || (task && !strcmp(task, "SEQ_CLS")))
+        return TRL_REWARD;
+    if (has_any(config, ktos, COUNT(ktos)))
+        return TRL_KTO;
+    for (size_t i = 0; loss && i < COUNT(dpo_losses); i++)
+        if (!strcmp(loss, dpo_losses[i]))
+            return TRL_DPO;
+    return has_any(config, dpos, COUNT(dpos)) ? TRL_DPO : TRL_SFT;
+}

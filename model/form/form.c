@@ -1,0 +1,39 @@
+/* form.c -- see form.h: the table of forms, and which of them a file is. */
+#include "model/form/form.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+static const struct form *const forms[] = {
+    &form_deepspeed, &form_accelerate, &form_titan, &form_megatron, &form_torchtune, &form_litgpt, &form_automodel, &form_openrlhf, &form_verl, &form_peft, &form_unsloth, &form_axolotl,
+    &form_factory, &form_trl, &form_transformers,
+};
+
+const struct form *form_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof forms / sizeof *forms) ? forms[i] : NULL;
+}
+
+const struct form *form_of_quietly(const struct form_file *f)
+{
+    for (int i = 0; form_at(i); i++)
+        if (form_at(i)->claims(f))
+            return form_at(i);
+    return NULL;
+}
+
+const struct form *form_of(const struct form_file *f)
+{
+    const struct form *form = form_of_quietly(f);
+    char all[1200] = "";
+    size_t n = 0;
+
+    if (form)
+        return form;
+    for (int i = 0; form_at(i) && n < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s (%s)", i ? "; " : "", form_at(i)->name, form_at(i)->sign);
+    fail("%s: none of the forms that are read, which are told by what only they have: %s", f->path, all);
+    return NULL;
+}

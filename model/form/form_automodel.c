@@ -1,0 +1,246 @@
+/* form_automodel.c -- NVIDIA NeMo Automodel's recipes (examples/llm_finetune, August 2026): FSDP2 of a Hugging Face model
+ * over a mesh of pp, dp, cp and tp (nemo_automodel/components/distributed).
+ *
+ * Weights are kept in model.torch_dtype ("auto": bf16), compute is bf16, gradients are reduced in fp32
+ * (parallelizer.py's mp_policy).  dp is what the other axes leave; the step scheduler's arithmetic is
+ * global_batch_size / (local_batch_size x dp) micro-steps. */
+#include <string.h>
+
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "step_scheduler.global_batch_size", ROW_READ, NULL }, { "step_scheduler.local_batch_size", ROW_READ, NULL },
+    { "step_scheduler.ckpt_every_steps", ROW_SILENT, NULL }, { "step_scheduler.val_every_steps", ROW_SILENT, NULL },
+    { "step_scheduler.num_epochs", ROW_SILENT, NULL }, { "step_scheduler.max_steps", ROW_SILENT, NULL },
+    { "step_scheduler.gc_every_steps", ROW_SILENT, NULL }, { "step_scheduler.log_remote_every_steps", ROW_SILENT, NULL },
+    { "step_scheduler.save_checkpoint_every_epoch", ROW_SILENT, NULL },
+    { "model._target_", ROW_READ, NULL }, { "model.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.torch_dtype", ROW_READ, NULL },
+    { "model.config.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.config._target_", ROW_SILENT, NULL },
+    { "model.config", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
+    { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL }, { "model.force_hf", ROW_SILENT, NULL },
+    { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
+    { "model.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less; a plan's liger keys say so" },
+    { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
+    { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
+    { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
+    { "model.backend.attn", ROW_MATTERS, "attention is planned with PyTorch's kernels" },
+    { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
+    { "model.backend.rms_norm", ROW_MATTERS, "norms are planned with PyTorch's kernels" },
+    { "model.backend.experts", ROW_MATTERS, "experts' products are planned as grouped products" },
+    { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
+    { "model.backend._target_", ROW_SILENT, NULL }, { "model.backend.enable_hf_state_dict_adapter", ROW_SILENT, NULL },
+    { "model.backend.enable_fsdp_optimizations", ROW_MATTERS, "gathers and reductions of micro-steps but the last are left out" },
+    { "model.backend.fake_balanced_gate", ROW_SILENT, NULL }, { "model.backend.gate_precision", ROW_MATTERS, "the router computes in fp32" },
+    { "distributed.strategy", ROW_READ, NULL }, { "distributed._target_", ROW_READ, NULL }, { "distributed.dp_size", ROW_READ, NULL },
+    { "distributed.dp_replicate_size", ROW_READ, NULL }, { "distributed.tp_size", ROW_READ, NULL }, { "distributed.cp_size", ROW_READ, NULL },
+    { "distributed.pp_size", ROW_READ, NULL }, { "distributed.ep_size", ROW_READ, NULL }, { "distributed.sequence_parallel", ROW_READ, NULL },
+    { "distributed.activation_checkpointing", ROW_READ, NULL },
+    { "distributed.defer_fsdp_grad_sync", ROW_READ, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
+    { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
+    { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
+    { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_SILENT, NULL },
+    { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
+    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" }, { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
+    { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
+    { "distributed.offload_policy._target_", ROW_MATTERS, "parameters wait in host memory: fsdp.cpu_offload of a plan" },
+    { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL },
+    { "optimizer._target_", ROW_READ, NULL }, { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
+    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.foreach", ROW_READ, NULL },
+    { "optimizer.fused", ROW_READ, NULL },
+    { "clip_grad_norm.max_norm", ROW_READ, NULL },
+    { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
+    { "packed_sequence.max_packs", ROW_SILENT, NULL },
+    { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
+    { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
+    { "dataloader.*", ROW_SILENT, NULL },
+    { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL }, { "peft.dropout", ROW_READ, NULL },
+    { "peft.target_modules", ROW_READ, NULL }, { "peft.match_all_linear", ROW_READ, NULL },
+    { "peft.exclude_modules", ROW_MATTERS, "modules without adapters" }, { "peft.use_triton", ROW_SILENT, NULL },
+    { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
+    { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
+    { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
+    { "fp8.enabled", ROW_MATTERS, "float8 layers: a plan's fp8 keys" }, { "fp8.recipe_name", ROW_SILENT, NULL },
+    { "fp8.enable_fsdp_float8_all_gather", ROW_SILENT, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_SILENT, NULL },
+    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL }, { "fp8.emulate", ROW_SILENT, NULL },
+    { "compile.enabled", ROW_MATTERS, "torch.compile of the whole model is not planned" }, { "compile", ROW_SILENT, NULL },
+    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
+    { "recipe", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
+    { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL }, { "ci.*", ROW_SILENT, NULL },
+    { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
+    { "benchmark.*", ROW_SILENT, NULL }, { "freeze_config.*", ROW_SILENT, NULL }, { "profiling.*", ROW_SILENT, NULL },
+};
+
+static bool claims(const struct form_file *f)
+{
+    const char *target = json_string_value(form_value(f->doc, "model._target_"));
+
+    return form_value(f->doc, "step_scheduler.local_batch_size")
+        && ((target && !strncmp(target, "nemo_automodel.", 15)) || form_value(f->doc, "model.pretrained_model_name_or_path"));
+}
+
+static const char *model(const struct form_file *f)
+{
+    const char *named = json_string_value(form_value(f->doc, "model.pretrained_model_name_or_path"));
+
+    return named ? named : json_string_value(form_value(f->doc, "model.config.pretrained_model_name_or_path"));
+}
+
+/* A size of the mesh: "none" and null leave it to the others. */
+static int64_t axis(struct form_reading *r, const char *path)
+{
+    const json_t *v = form_value(r->file->doc, path);
+    const char *s = json_string_value(v);
+
+    return !v || (s && (!strcmp(s, "none") || !strcmp(s, "None"))) ? 0 : form_count(r, path, 1);
+}
+
+static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
+
+/* Sets the mesh; the data-parallel ranks. */
+static int64_t read_mesh(struct form_reading *r, const struct plan *p)
+{
+    int64_t tp = at_least_one(axis(r, "distributed.tp_size")), cp = at_least_one(axis(r, "distributed.cp_size"));
+    int64_t pp = at_least_one(axis(r, "distributed.pp_size")), ep = at_least_one(axis(r, "distributed.ep_size"));
+    int64_t replicate = at_least_one(axis(r, "distributed.dp_replicate_size")), dp = axis(r, "distributed.dp_size");
+    int64_t world = p->cluster.world_size, others = tp * cp * pp;
+
+    if (others > world || world % others || (dp > 0 && dp * others != world) || world / others % replicate) {
+        form_fail(r, "distributed: tp %lld x cp %lld x pp %lld and dp %lld are not the cluster's %lld GPUs", (long long)tp, (long long)cp, (long long)pp,
+                  (long long)dp, (long long)world);
+        return 1;
+    }
+    dp = world / others;
+    form_set(r, "parallel.tensor", json_integer(tp));
+    form_set(r, "parallel.context", json_integer(cp));
+    form_set(r, "parallel.pipeline", json_integer(pp));
+    if (tp > 1)
+        form_set(r, "parallel.sequence", json_boolean(form_true(r, "distributed.sequence_parallel", false)));
+    if (ep > 1)
+        form_set(r, "parallel.expert", json_integer(ep));
+    form_set(r, "shard_group", json_integer(dp / replicate * cp));
+    return dp;
+}
+
+static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
+{
+    static const char *const words[] = { "1f1b", "interleaved1f1b", "gpipe", "1F1B", "Interleaved1F1B", "GPipe", NULL };
+    static const char *const ours[] = { "1f1b", "interleaved-1f1b", "gpipe", "1f1b", "interleaved-1f1b", "gpipe" };
+    int64_t each = form_count(r, "distributed.pipeline.pp_microbatch_size", 1), per = form_count(r, "distributed.pipeline.layers_per_stage", 0);
+    int schedule = form_word(r, "distributed.pipeline.pp_schedule", words, 0);
+
+    form_set(r, "parallel.pipeline_schedule", json_string(ours[schedule]));
+    if (steps > 1)
+        form_fail(r, "step_scheduler.global_batch_size: accumulation around a pipeline is not planned: %lld micro-steps of %lld samples", (long long)steps,
+                  (long long)local);
+    if (local % each)
+        form_fail(r, "distributed.pipeline.pp_microbatch_size: %lld samples do not divide by %lld", (long long)local, (long long)each);
+    form_set(r, "micro_batch", json_integer(each));
+    form_set(r, "accumulation", json_integer(local / each));
+    if (per > 0)
+        notes_add(r->notes, "distributed.pipeline.layers_per_stage matters, and is not followed: stages are as even as they can be");
+}
+
+static void read_batch(struct form_reading *r, int64_t dp)
+{
+    int64_t local = form_count(r, "step_scheduler.local_batch_size", 1), global = form_count(r, "step_scheduler.global_batch_size", local * dp);
+    int64_t steps = global / at_least_one(local * dp);
+
+    if (steps < 1 || global % (local * dp)) {
+        form_fail(r, "step_scheduler.global_batch_size: %lld is not a multiple of local_batch_size %lld x %lld data-parallel ranks", (long long)global,
+                  (long long)local, (long long)dp);
+    } else if (at_least_one(axis(r, "distributed.pp_size")) > 1) {
+        read_pipeline(r, local, steps);
+    } else {
+        form_set(r, "micro_batch", json_integer(local));
+        form_set(r, "accumulation", json_integer(steps));
+        form_set(r, "sync_every_micro_step", json_boolean(steps == 1 || !form_true(r, "distributed.defer_fsdp_grad_sync", true)));
+    }
+}
+
+static void read_length(struct form_reading *r, const struct plan *p)
+{
+    static const char *const keys[] = { "packed_sequence.packed_sequence_size", "dataset.seq_length", "dataset.seq_len", "dataset.sequence_length" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = form_value(r->file->doc, keys[i]);
+        if (json_is_integer(v) && json_integer_value(v) > 0) {
+            form_set(r, "seq", json_integer(form_count(r, keys[i], 1)));
+            return;
+        }
+    }
+    if (p->seq == 0)
+        form_fail(r, "packed_sequence.packed_sequence_size: none, so samples are as long as the data: give --seq");
+}
+
+static void read_adapters(struct form_reading *r)
+{
+    const json_t *targets = form_value(r->file->doc, "peft.target_modules");
+    const char *pattern = json_is_array(targets) ? json_string_value(json_array_get(targets, 0)) : json_string_value(targets);
+
+    form_set(r, "train", json_string("lora"));
+    form_set(r, "lora.rank", json_integer(form_count(r, "peft.dim", 8)));
+    form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
+    form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
+    if (!pattern || !strcmp(pattern, "*_proj") || !strcmp(pattern, "*") || form_true(r, "peft.match_all_linear", false))
+        form_set(r, "lora.target_modules", json_string("all-linear"));
+    else if (strchr(pattern, '*'))
+        form_fail(r, "peft.target_modules: \"%.60s\": patterns other than *_proj are not read: name the modules", pattern);
+    else
+        form_set(r, "lora.target_modules", json_deep_copy(targets));
+    if (form_true(r, "quantization.load_in_4bit", false))
+        form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
+}
+
+static void read_kernels(struct form_reading *r)
+{
+    static const char *const losses[] = {
+        "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
+        "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
+    static const char *const ours[] = { "fp32", "chunked", "fused-linear", "fused" };
+    static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", NULL };
+    const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
+    bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
+    int optimizer = form_word(r, "optimizer._target_", optimizers, 1);
+
+    form_set(r, "loss", json_string(ours[form_word(r, "loss_fn._target_", losses, 0)]));
+    form_set(r, "optimizer_form", json_string(fused || optimizer == 2 ? "fused" : loop ? "loop" : "foreach"));
+    form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
+    if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))
+        form_set(r, "recompute", json_string("full"));
+    else if (json_is_string(again) && !strcmp(json_string_value(again), "selective"))
+        form_set(r, "recompute", json_string("op"));
+    else if (again && !json_is_false(again))
+        form_fail(r, "distributed.activation_checkpointing: expected true, false, full or selective");
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const strategies[] = { "fsdp2", "ddp", NULL };
+    static const char *const dtypes[] = { "bf16", "bfloat16", "torch.bfloat16", "auto", "float32", "fp32", "torch.float32", NULL };
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, "model.torch_dtype", dtypes, 3);
+    bool ddp = strategy == 1 || p->cluster.world_size == 1;
+    form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
+    form_set(&r, "dialect", json_string("torch"));
+    form_set(&r, "precision", json_string("bf16"));
+    if (dtype < 4)
+        form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    if (!ddp) {
+        form_set(&r, "reduce_dtype", json_string("fp32"));
+        if (form_value(f->doc, "distributed.reshard_after_forward"))
+            form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "distributed.reshard_after_forward", true)));
+    }
+    read_batch(&r, ddp ? p->cluster.world_size : read_mesh(&r, p));
+    read_length(&r, p);
+    read_kernels(&r);
+    if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
+        read_adapters(&r);
+    return form_end(&r, p);
+}
+
+const struct form form_automodel = {
+    .name = "NeMo Automodel", .sign = "step_scheduler.local_batch_size with model.pretrained_model_name_or_path",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

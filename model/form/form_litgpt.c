@@ -1,0 +1,167 @@
+/* form_litgpt.c -- litgpt's YAML (config_hub/, 0.5 and later): `litgpt finetune` names a checkpoint_dir, `litgpt pretrain` a
+ * model_name; both have a section train with micro_batch_size.
+ *
+ * What its scripts do (litgpt/finetune/full.py, lora.py, litgpt/pretrain.py): one GPU is not wrapped.  On several, full
+ * fine-tuning is FSDP1 with a unit a block and every block recomputed, LoRA FSDP2 likewise, pretraining FSDP1 with
+ * HYBRID_SHARD and no recompute.  "bf16-true" keeps weights and states in 16 bits, "bf16-mixed" in fp32. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "checkpoint_dir", ROW_READ, NULL }, { "model_name", ROW_READ, NULL },
+    { "model_config", ROW_REFUSED, "a model of one's own: give its config.json with --model, and leave model_config out" },
+    { "precision", ROW_READ, NULL }, { "quantize", ROW_READ, NULL }, { "devices", ROW_READ, NULL }, { "num_nodes", ROW_READ, NULL },
+    { "lora_r", ROW_READ, NULL }, { "lora_alpha", ROW_READ, NULL }, { "lora_dropout", ROW_READ, NULL }, { "lora_query", ROW_READ, NULL },
+    { "lora_key", ROW_READ, NULL }, { "lora_value", ROW_READ, NULL }, { "lora_projection", ROW_READ, NULL }, { "lora_mlp", ROW_READ, NULL },
+    { "lora_head", ROW_READ, NULL },
+    { "train.micro_batch_size", ROW_READ, NULL }, { "train.global_batch_size", ROW_READ, NULL }, { "train.max_seq_length", ROW_READ, NULL },
+    { "train.max_norm", ROW_READ, NULL }, { "train.tie_embeddings", ROW_MATTERS, "embedding and head as one tensor" },
+    { "train.save_interval", ROW_SILENT, NULL }, { "train.log_interval", ROW_SILENT, NULL }, { "train.lr_warmup_steps", ROW_SILENT, NULL },
+    { "train.lr_warmup_fraction", ROW_SILENT, NULL }, { "train.epochs", ROW_SILENT, NULL }, { "train.max_tokens", ROW_SILENT, NULL },
+    { "train.max_steps", ROW_SILENT, NULL }, { "train.max_time", ROW_SILENT, NULL }, { "train.min_lr", ROW_SILENT, NULL },
+    { "optimizer", ROW_READ, NULL }, { "optimizer.class_path", ROW_READ, NULL }, { "optimizer.init_args", ROW_SILENT, NULL },
+    { "optimizer.init_args.lr", ROW_SILENT, NULL }, { "optimizer.init_args.weight_decay", ROW_SILENT, NULL },
+    { "optimizer.init_args.betas", ROW_SILENT, NULL }, { "optimizer.init_args.eps", ROW_SILENT, NULL },
+    { "data", ROW_SILENT, NULL }, { "data.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "log.*", ROW_SILENT, NULL },
+    { "out_dir", ROW_SILENT, NULL }, { "logger_name", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "resume", ROW_SILENT, NULL },
+    { "tokenizer_dir", ROW_SILENT, NULL }, { "initial_checkpoint_dir", ROW_SILENT, NULL }, { "access_token", ROW_SILENT, NULL },
+};
+
+static bool claims(const struct form_file *f)
+{
+    bool named = json_is_string(json_object_get(f->doc, "checkpoint_dir")) || json_is_string(json_object_get(f->doc, "model_name"));
+
+    return named && form_value(f->doc, "train.micro_batch_size");
+}
+
+/* "checkpoints/meta-llama/Llama-3.2-1B": organisation and name; a model_name as it is. */
+static const char *model(const struct form_file *f)
+{
+    const char *dir = json_string_value(json_object_get(f->doc, "checkpoint_dir")), *at;
+
+    if (!dir)
+        return json_string_value(json_object_get(f->doc, "model_name"));
+    at = strrchr(dir, '/');
+    while (at && at > dir && at[-1] != '/')
+        at--;
+    return at ? at : dir;
+}
+
+static bool adapts(const struct form_file *f) { return json_object_get(f->doc, "lora_r") || json_object_get(f->doc, "lora_query"); }
+
+static void read_adapters(struct form_reading *r)
+{
+    static const struct { const char *key, *modules[3]; bool usual; } of[] = {
+        { "lora_query", { "q_proj" }, true }, { "lora_key", { "k_proj" }, false }, { "lora_value", { "v_proj" }, true },
+        { "lora_projection", { "o_proj" }, false }, { "lora_mlp", { "gate_proj", "up_proj", "down_proj" }, false },
+    };
+    json_t *targets = json_array();
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++)
+            json_array_append_new(targets, json_string(of[i].modules[k]));
+    if (form_true(r, "lora_head", false))
+        form_fail(r, "lora_head: an adapter of the head is not planned");
+    form_set(r, "train", json_string("lora"));
+    form_set(r, "lora.target_modules", targets);
+    form_set(r, "lora.rank", json_integer(form_count(r, "lora_r", 8)));
+    form_set(r, "lora.alpha", json_real(form_number(r, "lora_alpha", 16)));
+    form_set(r, "lora.dropout", json_real(form_number(r, "lora_dropout", 0.05)));
+    notes_add(r->notes, "litgpt keeps adapters in the model's dtype, the plan in fp32");
+}
+
+static void read_base(struct form_reading *r, const struct plan *p)
+{
+    static const char *const words[] = { "bnb.nf4", "bnb.nf4-dq", "bnb.int8", "bnb.int8-training", NULL };
+    static const char *const ours[] = { "nf4", "nf4-double", "int8", "int8" };
+    int base = form_word(r, "quantize", words, -1);
+
+    if (base < 0)
+        return;
+    if (p->cluster.world_size > 1)
+        form_fail(r, "quantize: litgpt packs weights on one GPU alone");
+    form_set(r, "base_dtype", json_string(ours[base]));
+}
+
+/* The devices that the file states must be the cluster's. */
+static void check_devices(struct form_reading *r, const struct plan *p)
+{
+    const json_t *devices = form_value(r->file->doc, "devices");
+    int64_t nodes = form_count(r, "num_nodes", 1), each = json_is_integer(devices) ? (int64_t)json_integer_value(devices) : p->cluster.gpus_per_node;
+
+    if (each != p->cluster.gpus_per_node || nodes != p->cluster.nodes)
+        form_fail(r, "devices: the file has %lld on %lld nodes, the cluster %lld on %lld: change one of them", (long long)each, (long long)nodes,
+                  (long long)p->cluster.gpus_per_node, (long long)p->cluster.nodes);
+}
+
+static void read_optimizer(struct form_reading *r, bool pretrains)
+{
+    const json_t *whole = form_value(r->file->doc, "optimizer");
+    const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
+
+    name = dot ? dot + 1 : name;
+    if (!strcmp(name, "AdamW") || !strcmp(name, "Adam"))
+        form_set(r, "optimizer_form", json_string(pretrains ? "fused" : "foreach"));
+    else
+        form_fail(r, "optimizer: %.60s is not modelled", name);
+}
+
+static void read_batch(struct form_reading *r, const struct plan *p)
+{
+    int64_t each = form_count(r, "train.micro_batch_size", 4), global = form_count(r, "train.global_batch_size", 64);
+    int64_t rank = global / p->cluster.world_size;         /* litgpt's own division */
+
+    form_set(r, "micro_batch", json_integer(each));
+    if (rank / each < 1)
+        form_fail(r, "train.global_batch_size: %lld samples are fewer than a micro-batch of %lld on each of %lld GPUs", (long long)global, (long long)each,
+                  (long long)p->cluster.world_size);
+    else
+        form_set(r, "accumulation", json_integer(rank / each));
+    if (form_value(r->file->doc, "train.max_seq_length"))
+        form_set(r, "seq", json_integer(form_count(r, "train.max_seq_length", 1)));
+    else if (p->seq == 0)
+        form_fail(r, "train.max_seq_length: not given, so samples are as long as the data: give --seq");
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const words[] = { "bf16-true", "bf16-mixed", "16-mixed", "32-true", NULL };
+    static const char *const ours[] = { "bf16", "bf16", "fp16", "fp32" };
+    bool alone = p->cluster.world_size == 1, pretrains = !json_object_get(f->doc, "checkpoint_dir"), lora = adapts(f);
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    int precision = form_word(&r, "precision", words, 0);
+    form_set(&r, "strategy", json_string(alone ? "ddp" : "fsdp"));
+    form_set(&r, "dialect", json_string(alone || lora ? "torch" : "torch-fsdp1"));
+    form_set(&r, "precision", json_string(ours[precision]));
+    if (precision == 0)
+        form_set(&r, alone ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    if (!alone && !lora) {
+        form_set(&r, "fsdp.use_orig_params", json_true());
+        form_set(&r, "fsdp.limit_all_gathers", json_true());
+        form_set(&r, "fsdp.sharding_strategy", json_string(pretrains ? "HYBRID_SHARD" : "FULL_SHARD"));
+    }
+    if (!alone && !pretrains)
+        form_set(&r, "recompute", json_string("full"));
+    form_set(&r, "loss", json_string("bf16"));
+    if (!pretrains)
+        notes_add(notes, "litgpt cuts head and loss into chunks of 128 tokens: the plan holds the whole logits in 16 bits");
+    else
+        notes_add(notes, "torch.compile() of the whole model is not planned: kernels are eager");
+    form_set(&r, "clip", pretrains && form_value(f->doc, "train.max_norm") ? json_real(form_number(&r, "train.max_norm", 1)) : json_null());
+    check_devices(&r, p);
+    read_base(&r, p);
+    read_batch(&r, p);
+    read_optimizer(&r, pretrains);
+    if (lora)
+        read_adapters(&r);
+    return form_end(&r, p);
+}
+
+const struct form form_litgpt = {
+    .name = "litgpt", .sign = "train.micro_batch_size with checkpoint_dir or model_name",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

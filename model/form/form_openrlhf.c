@@ -1,0 +1,185 @@
+/* form_openrlhf.c -- OpenRLHF's supervised, preference and reward training (openrlhf.cli.train_sft, train_dpo, train_rm): a command whose
+ * options have sections (--ds.zero_stage, 0.10 and later) or none (--zero_stage, before).
+ *
+ * It is DeepSpeed with the config of openrlhf/utils/deepspeed/deepspeed_utils.py, which is made here and read as any other. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/training.h"
+#include "model/exchange/ds_config.h"
+#include "model/form/form_rows.h"
+
+/* Names with their sections, and those before. */
+static const char *const names[][2] = {
+    { "model.model_name_or_path", "pretrain" }, { "data.max_len", "max_len" }, { "train.batch_size", "train_batch_size" },
+    { "train.micro_batch_size", "micro_train_batch_size" }, { "ds.zero_stage", "zero_stage" }, { "ds.param_dtype", "param_dtype" },
+    { "ds.adam_offload", "adam_offload" }, { "ds.overlap_comm", "overlap_comm" }, { "ds.zpg", "zpg" },
+    { "ds.grad_accum_dtype", "grad_accum_dtype" }, { "model.gradient_checkpointing_enable", "gradient_checkpointing" },
+    { "max_norm", "max_norm" }, { "ds.lora.rank", "lora_rank" }, { "ds.lora.alpha", "lora_alpha" }, { "ds.lora.target_modules", "target_modules" },
+    { "ds.lora.dropout", "lora_dropout" }, { "ds.load_in_4bit", "load_in_4bit" }, { "bf16", "bf16" },
+};
+enum { MODEL, LENGTH, BATCH, MICRO, STAGE, DTYPE, OFFLOAD, OVERLAP, HPZ, GRAD_DTYPE, AGAIN, CLIP, RANK, ALPHA, TARGETS, DROPOUT, FOUR, BF16 };
+
+/* Both spellings of what is read, then the rest. */
+static const struct form_row rows[] = {
+    { "model.model_name_or_path", ROW_READ, NULL }, { "data.max_len", ROW_READ, NULL }, { "train.batch_size", ROW_READ, NULL },
+    { "train.micro_batch_size", ROW_READ, NULL }, { "ds.zero_stage", ROW_READ, NULL }, { "ds.param_dtype", ROW_READ, NULL },
+    { "ds.adam_offload", ROW_READ, NULL }, { "ds.overlap_comm", ROW_READ, NULL }, { "ds.zpg", ROW_READ, NULL },
+    { "ds.grad_accum_dtype", ROW_READ, NULL }, { "model.gradient_checkpointing_enable", ROW_READ, NULL }, { "max_norm", ROW_READ, NULL },
+    { "ds.lora.rank", ROW_READ, NULL }, { "ds.lora.alpha", ROW_READ, NULL }, { "ds.lora.target_modules", ROW_READ, NULL },
+    { "ds.lora.dropout", ROW_READ, NULL }, { "ds.load_in_4bit", ROW_READ, NULL }, { "bf16", ROW_READ, NULL },
+    { "pretrain", ROW_READ, NULL }, { "max_len", ROW_READ, NULL }, { "train_batch_size", ROW_READ, NULL },
+    { "micro_train_batch_size", ROW_READ, NULL }, { "zero_stage", ROW_READ, NULL }, { "param_dtype", ROW_READ, NULL },
+    { "adam_offload", ROW_READ, NULL }, { "overlap_comm", ROW_READ, NULL }, { "zpg", ROW_READ, NULL },
+    { "grad_accum_dtype", ROW_READ, NULL }, { "gradient_checkpointing", ROW_READ, NULL }, { "lora_rank", ROW_READ, NULL },
+    { "lora_alpha", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "lora_dropout", ROW_READ, NULL },
+    { "load_in_4bit", ROW_READ, NULL }, { "ds.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less" },
+    { "ds.tensor_parallel_size", ROW_MATTERS, "ranks would share tensors" },
+    { "ds.ring_attn_size", ROW_MATTERS, "ranks would share positions" }, { "ring_attn_size", ROW_MATTERS, "ranks would share positions" },
+    { "ds.deepcompile", ROW_MATTERS, "DeepCompile's passes are not modelled" },
+    { "ref.offload", ROW_MATTERS, "the reference model waits in host memory" },
+    { "model.aux_loss_coef", ROW_MATTERS, "a loss that balances experts" }, { "ckpt.*", ROW_SILENT, NULL },
+    { "logger.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "adam.*", ROW_SILENT, NULL }, { "muon.*", ROW_SILENT, NULL },
+    { "data.dataset", ROW_SILENT, NULL }, { "data.dataset_split", ROW_SILENT, NULL }, { "data.max_samples", ROW_SILENT, NULL },
+    { "data.multiturn", ROW_SILENT, NULL }, { "data.input_key", ROW_SILENT, NULL }, { "data.output_key", ROW_SILENT, NULL },
+    { "data.input_template", ROW_SILENT, NULL }, { "data.apply_chat_template", ROW_SILENT, NULL },
+    { "data.tokenizer_chat_template", ROW_SILENT, NULL }, { "data.disable_fast_tokenizer", ROW_SILENT, NULL },
+    { "data.chosen_key", ROW_SILENT, NULL }, { "data.rejected_key", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
+    { "data.dataset_probs", ROW_SILENT, NULL }, { "data.num_workers", ROW_SILENT, NULL }, { "lr_scheduler", ROW_SILENT, NULL },
+    { "lr_warmup_ratio", ROW_SILENT, NULL }, { "min_lr_ratio", ROW_SILENT, NULL }, { "train.max_epochs", ROW_SILENT, NULL },
+    { "train.seed", ROW_SILENT, NULL }, { "local_rank", ROW_SILENT, NULL }, { "use_ms", ROW_SILENT, NULL },
+    { "ds.packing_samples", ROW_SILENT, NULL }, { "ds.attn_implementation", ROW_SILENT, NULL },
+    { "ds.use_universal_ckpt", ROW_SILENT, NULL }, { "model.beta", ROW_SILENT, NULL }, { "model.label_smoothing", ROW_SILENT, NULL },
+    { "model.ipo_enable", ROW_SILENT, NULL }, { "model.nll_loss_coef", ROW_SILENT, NULL },
+    { "model.pretrain_mode_enable", ROW_SILENT, NULL }, { "model.gradient_checkpointing_reentrant", ROW_SILENT, NULL },
+    { "model.loss_type", ROW_SILENT, NULL }, { "optim", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
+    { "save_steps", ROW_SILENT, NULL }, { "ckpt_path", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
+    { "eval_steps", ROW_SILENT, NULL }, { "load_checkpoint", ROW_SILENT, NULL }, { "max_epochs", ROW_SILENT, NULL },
+    { "learning_rate", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "dataset_split", ROW_SILENT, NULL },
+    { "input_key", ROW_SILENT, NULL }, { "output_key", ROW_SILENT, NULL }, { "input_template", ROW_SILENT, NULL },
+    { "max_samples", ROW_SILENT, NULL }, { "packing_samples", ROW_SILENT, NULL }, { "flash_attn", ROW_SILENT, NULL },
+    { "attn_implementation", ROW_SILENT, NULL }, { "apply_chat_template", ROW_SILENT, NULL }, { "beta", ROW_SILENT, NULL },
+    { "use_wandb", ROW_SILENT, NULL }, { "chosen_key", ROW_SILENT, NULL }, { "rejected_key", ROW_SILENT, NULL },
+    { "seed", ROW_SILENT, NULL }, { "l2", ROW_SILENT, NULL }, { "adam_betas", ROW_SILENT, NULL },
+};
+
+static const json_t *said(const struct form_file *f, int which)
+{
+    const json_t *v = form_value(f->doc, names[which][0]);
+
+    return v ? v : form_value(f->doc, names[which][1]);
+}
+
+static bool runs(const struct form_file *f, const char *what)
+{
+    char module[64];
+
+    snprintf(module, sizeof module, "openrlhf.cli.%s", what);
+    return form_runs(f, module);
+}
+
+static bool claims(const struct form_file *f)
+{
+    static const char *const all[] = { "train_sft", "train_dpo", "train_rm", "train_kto", "train_kd", "train_ppo_ray", "train_prm" };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (runs(f, all[i]))
+            return true;
+    return false;
+}
+
+static const char *model(const struct form_file *f)
+{
+    const char *name = json_string_value(said(f, MODEL));
+
+    return name ? name : json_string_value(form_value(f->doc, "actor.model_name_or_path"));
+}
+
+static int64_t count(const struct form_file *f, int which, int64_t usual)
+{
+    const json_t *v = said(f, which);
+
+    return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= PLAN_MAX_BATCH ? (int64_t)json_integer_value(v) : usual;
+}
+
+/* As get_train_ds_config() makes it. */
+static json_t *config(const struct form_file *f, const struct plan *p)
+{
+    const char *dtype = json_string_value(said(f, DTYPE)), *wide = json_string_value(said(f, GRAD_DTYPE));
+    bool half = dtype && !strcmp(dtype, "fp16");
+    const json_t *clip = said(f, CLIP);
+    json_t *zero = json_pack("{s:I, s:{s:s, s:b}, s:I}", "stage", (json_int_t)count(f, STAGE, 2), "offload_optimizer", "device",
+                             said(f, OFFLOAD) ? "cpu" : "none", "pin_memory", 1, "zero_hpz_partition_size", (json_int_t)count(f, HPZ, 1));
+    json_t *ds = json_pack("{s:o, s:{s:b}, s:f, s:I, s:I}", "zero_optimization", zero, half ? "fp16" : "bf16", "enabled", 1, "gradient_clipping",
+                           json_is_number(clip) ? json_number_value(clip) : 1.0, "train_micro_batch_size_per_gpu", (json_int_t)p->micro_batch,
+                           "gradient_accumulation_steps", (json_int_t)p->accumulation);
+
+    if (said(f, OVERLAP)) {
+        json_object_set_new(zero, "overlap_comm", json_true());
+        json_object_set_new(zero, "contiguous_gradients", json_true());
+    }
+    if (wide)
+        json_object_set_new(ds, "data_types", json_pack("{s:s}", "grad_accum_dtype", wide));
+    return ds;
+}
+
+static int read_training(const struct form_file *f, struct plan *p)
+{
+    const json_t *targets = said(f, TARGETS), *alpha = said(f, ALPHA), *dropout = said(f, DROPOUT);
+    struct training t = training_default();
+    const char *name = json_string_value(targets);
+
+    if (count(f, RANK, 0) == 0)
+        return training_apply(&p->model, &t, f->path);
+    strcpy(t.what, "lora");
+    t.rank = count(f, RANK, 0);
+    t.alpha = json_is_number(alpha) ? json_number_value(alpha) : 16;
+    t.dropout = json_is_number(dropout) ? json_number_value(dropout) : 0;
+    snprintf(t.target_modules, sizeof t.target_modules, "%s", name ? name : json_is_array(targets) ? "" : "all-linear");
+    for (size_t i = 0, n = 0; i < json_array_size(targets); i++)
+        n += (size_t)snprintf(t.target_modules + n, sizeof t.target_modules - n, "%s%.40s", i ? "," : "",
+                              json_string_value(json_array_get(targets, i)) ? json_string_value(json_array_get(targets, i)) : "");
+    t.base = said(f, FOUR) ? BASE_NF4_DOUBLE : BASE_PLAIN;
+    return training_apply(&p->model, &t, f->path);
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    bool pairs = runs(f, "train_dpo") || runs(f, "train_rm");
+    int64_t global = count(f, BATCH, 128), micro = count(f, MICRO, 8), ranks = p->cluster.world_size;
+
+    if (!runs(f, "train_sft") && !pairs)
+        return fail("%s: openrlhf: training of several models on the same GPUs is not planned: train_sft, train_dpo and train_rm are", f->path);
+    if (global % (micro * ranks))
+        return fail("%s: train.batch_size: %lld is not a multiple of micro_batch_size %lld x %lld GPUs", f->path, (long long)global, (long long)micro,
+                    (long long)ranks);
+    if (p->accumulation == 0)
+        p->accumulation = global / (micro * ranks);
+    if (p->micro_batch == 0)
+        p->micro_batch = pairs ? 2 * micro : micro;
+    if (p->seq == 0)
+        p->seq = count(f, LENGTH, 2048);
+    if (read_training(f, p) < 0)
+        return -1;
+    json_t *ds = config(f, p);
+    int rc = ds_config_read(ds, f->path, p, notes);
+    json_decref(ds);
+    if (rc < 0)
+        return -1;
+    p->recompute = said(f, AGAIN) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    p->recompute_interval = 1;
+    if (pairs)
+        notes_add(notes, "each sample is a chosen and a rejected sequence, which run as one batch: micro-batch 2 x micro_batch_size");
+    if (runs(f, "train_dpo"))
+        notes_add(notes, "the reference model is not in the plan: %.3g GB in 16 bits over the ranks that share it, and a forward",
+                  (double)p->model.params * 2 / 1e9);
+    form_list_rest(f, rows, FORM_COUNT(rows), notes);
+    plan_resolve(p);
+    return plan_check(p, f->path);
+}
+
+const struct form form_openrlhf = {
+    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft, train_dpo or train_rm",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

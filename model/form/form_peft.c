@@ -1,0 +1,116 @@
+/* form_peft.c -- adapters as PEFT and unsloth state them: adapter_config.json (peft 0.21), and the options of unsloth-cli.py.
+ *
+ * PEFT's file says what trains of which model, nothing of batches and samples: those are options.  unsloth's command is read as the TRL
+ * recipe that it runs; its own kernels are not modelled, which is said. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/recipe.h"
+#include "model/form/form_rows.h"
+
+/* ---- adapter_config.json ---- */
+
+static const struct form_row peft_rows[] = {
+    { "peft_type", ROW_READ, NULL }, { "base_model_name_or_path", ROW_READ, NULL }, { "r", ROW_READ, NULL }, { "lora_alpha", ROW_READ, NULL },
+    { "lora_dropout", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "modules_to_save", ROW_READ, NULL },
+    { "use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" }, { "rank_pattern", ROW_REFUSED, "ranks that differ by layer are not planned" },
+    { "alpha_pattern", ROW_SILENT, NULL }, { "layers_to_transform", ROW_REFUSED, "adapters of some layers alone are not planned" },
+    { "target_parameters", ROW_MATTERS, "adapters of parameters that are no linear layer" }, { "use_rslora", ROW_SILENT, NULL },
+    { "bias", ROW_READ, NULL }, { "task_type", ROW_SILENT, NULL }, { "inference_mode", ROW_SILENT, NULL }, { "fan_in_fan_out", ROW_SILENT, NULL },
+    { "init_lora_weights", ROW_SILENT, NULL }, { "revision", ROW_SILENT, NULL }, { "auto_mapping", ROW_SILENT, NULL }, { "peft_version", ROW_SILENT, NULL },
+    { "megatron_core", ROW_SILENT, NULL }, { "qalora_group_size", ROW_SILENT, NULL },
+};
+
+static bool is_peft(const struct form_file *f)
+{
+    return json_is_string(json_object_get(f->doc, "peft_type")) && json_object_get(f->doc, "base_model_name_or_path");
+}
+
+static const char *pefts_model(const struct form_file *f) { return json_string_value(json_object_get(f->doc, "base_model_name_or_path")); }
+
+static int read_peft(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const types[] = { "LORA", NULL }, *const biases[] = { "none", NULL };
+    const json_t *targets = form_value(f->doc, "target_modules"), *saved = form_value(f->doc, "modules_to_save");
+    struct form_reading r;
+
+    form_begin(&r, f, peft_rows, FORM_COUNT(peft_rows), notes);
+    form_word(&r, "peft_type", types, 0);
+    form_word(&r, "bias", biases, 0);
+    form_set(&r, "strategy", json_string("ddp"));
+    form_set(&r, "dialect", json_string("torch"));
+    form_set(&r, "precision", json_string("bf16"));
+    form_set(&r, "ddp.model_dtype", json_string("bf16"));
+    form_set(&r, "train", json_string("lora"));
+    form_set(&r, "lora.rank", json_integer(form_count(&r, "r", 8)));
+    form_set(&r, "lora.alpha", json_real(form_number(&r, "lora_alpha", 8)));
+    form_set(&r, "lora.dropout", json_real(form_number(&r, "lora_dropout", 0)));
+    if (targets)
+        form_set(&r, "lora.target_modules", json_deep_copy(targets));
+    if (json_array_size(saved) > 0)
+        form_set(&r, "lora.modules_to_save", json_deep_copy(saved));
+    if (p->seq == 0)
+        form_fail(&r, "PEFT's file does not say how long samples are: give --seq");
+    notes_add(notes, "the file says what trains, not how: planned as DDP in bf16 without recompute, %lld samples a GPU",
+              (long long)(p->micro_batch > 0 ? p->micro_batch : 1));
+    return form_end(&r, p);
+}
+
+const struct form form_peft = {
+    .name = "PEFT", .sign = "peft_type with base_model_name_or_path (adapter_config.json)",
+    .claims = is_peft, .model = pefts_model, .read = read_peft, .rows = peft_rows, .nrows = FORM_COUNT(peft_rows),
+};
+
+/* ---- unsloth-cli.py ---- */
+
+/* Its option, and TRL's; NULL: the same name. */
+static const char *const unsloths[][2] = {
+    { "model_name", "model_name_or_path" }, { "max_seq_length", "max_length" }, { "r", "lora_r" }, { "lora_alpha", NULL }, { "lora_dropout", NULL },
+    { "load_in_4bit", NULL }, { "per_device_train_batch_size", NULL }, { "gradient_accumulation_steps", NULL }, { "optim", NULL },
+    { "max_grad_norm", NULL },
+};
+
+static const struct form_row unsloth_rows[] = {
+    { "model_name", ROW_READ, NULL }, { "max_seq_length", ROW_READ, NULL }, { "r", ROW_READ, NULL }, { "lora_alpha", ROW_READ, NULL },
+    { "lora_dropout", ROW_READ, NULL }, { "load_in_4bit", ROW_READ, NULL }, { "per_device_train_batch_size", ROW_READ, NULL },
+    { "gradient_accumulation_steps", ROW_READ, NULL }, { "optim", ROW_READ, NULL }, { "max_grad_norm", ROW_READ, NULL },
+    { "use_gradient_checkpointing", ROW_READ, NULL }, { "dtype", ROW_SILENT, NULL }, { "bias", ROW_SILENT, NULL }, { "random_state", ROW_SILENT, NULL },
+    { "use_rslora", ROW_SILENT, NULL }, { "loftq_config", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "warmup_steps", ROW_SILENT, NULL },
+    { "max_steps", ROW_SILENT, NULL }, { "learning_rate", ROW_SILENT, NULL }, { "weight_decay", ROW_SILENT, NULL }, { "lr_scheduler_type", ROW_SILENT, NULL },
+    { "seed", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL }, { "report_to", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
+    { "save_model", ROW_SILENT, NULL }, { "save_method", ROW_SILENT, NULL }, { "save_gguf", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
+    { "quantization", ROW_SILENT, NULL }, { "push_model", ROW_SILENT, NULL }, { "push_gguf", ROW_SILENT, NULL }, { "hub_path", ROW_SILENT, NULL },
+    { "hub_token", ROW_SILENT, NULL },
+};
+
+static bool is_unsloth(const struct form_file *f) { return form_runs(f, "unsloth-cli.py"); }
+static const char *unsloths_model(const struct form_file *f) { return json_string_value(json_object_get(f->doc, "model_name")); }
+
+static int read_unsloth(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    const json_t *again = json_object_get(f->doc, "use_gradient_checkpointing");
+    json_t *recipe = json_pack("{s:b, s:s, s:i, s:i, s:b, s:b, s:s}", "use_peft", 1, "lora_target_modules", "all-linear", "max_length", 2048,
+                               "per_device_train_batch_size", 2, "bf16", 1, "use_bnb_nested_quant", 0, "dtype", "bfloat16");
+
+    for (size_t i = 0; i < sizeof unsloths / sizeof *unsloths; i++) {
+        json_t *v = json_object_get(f->doc, unsloths[i][0]);
+        if (v)
+            json_object_set(recipe, unsloths[i][1] ? unsloths[i][1] : unsloths[i][0], v);
+    }
+    json_object_set_new(recipe, "gradient_checkpointing", json_boolean(!json_is_false(again)));
+    if (p->cluster.world_size > 1)
+        notes_add(notes, "unsloth-cli.py trains on one GPU: planned as DDP on %lld", (long long)p->cluster.world_size);
+    notes_add(notes, "unsloth's kernels and its checkpoints, which wait in host memory, are not modelled: the run holds less than planned");
+    int rc = recipe_read(recipe, f->path, p, notes);
+    json_decref(recipe);
+    if (rc == 0)
+        form_list_rest(f, unsloth_rows, FORM_COUNT(unsloth_rows), notes);
+    return rc;
+}
+
+const struct form form_unsloth = {
+    .name = "unsloth", .sign = "a command of unsloth-cli.py",
+    .claims = is_unsloth, .model = unsloths_model, .read = read_unsloth, .rows = unsloth_rows, .nrows = FORM_COUNT(unsloth_rows),
+};

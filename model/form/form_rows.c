@@ -1,0 +1,239 @@
+/* form_rows.c -- see form_rows.h. */
+#include "model/form/form_rows.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+#include "model/exchange/unread.h"
+#include "model/plan/knob.h"
+
+void form_fail(struct form_reading *r, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (!r->failed)
+        fail("%s: %s", r->file->path, text);
+    r->failed = true;
+}
+
+/* ---- values ---- */
+
+const json_t *form_value(const json_t *doc, const char *path)
+{
+    char name[128];
+
+    for (size_t n; *path && doc; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        doc = json_object_get(doc, name);
+    }
+    return json_is_null(doc) ? NULL : doc;
+}
+
+static const json_t *value(const struct form_reading *r, const char *path) { return form_value(r->file->doc, path); }
+
+double form_number(struct form_reading *r, const char *path, double usual)
+{
+    const json_t *v = value(r, path);
+    const char *s = json_string_value(v);
+    char *end = NULL;
+    double x = s ? strtod(s, &end) : json_number_value(v);
+
+    if (!v)
+        return usual;
+    if ((!s && !json_is_number(v)) || (s && (end == s || *end)) || !(x >= 0 && x <= 1e15)) {
+        form_fail(r, "%s: expected a number", path);
+        return usual;
+    }
+    return x;
+}
+
+int64_t form_count(struct form_reading *r, const char *path, int64_t usual)
+{
+    double x = value(r, path) ? form_number(r, path, 1) : 1;
+    int64_t n = x <= 1e15 ? (int64_t)x : 0;
+
+    if (!value(r, path))
+        return usual;
+    if (n < 1 || x > (double)n || x < (double)n) {
+        form_fail(r, "%s: expected a whole number from 1 on", path);
+        return usual;
+    }
+    return n;
+}
+
+bool form_true(struct form_reading *r, const char *path, bool usual)
+{
+    const json_t *v = value(r, path);
+    const char *s = json_string_value(v);
+
+    if (!v)
+        return usual;
+    if (json_is_boolean(v))
+        return json_is_true(v);
+    if (s && (!strcasecmp(s, "true") || !strcasecmp(s, "false")))
+        return !strcasecmp(s, "true");
+    form_fail(r, "%s: expected true or false", path);
+    return usual;
+}
+
+const char *form_text(struct form_reading *r, const char *path, const char *usual)
+{
+    const json_t *v = value(r, path);
+
+    if (v && !json_is_string(v))
+        form_fail(r, "%s: expected a text", path);
+    return json_is_string(v) ? json_string_value(v) : usual;
+}
+
+int form_word(struct form_reading *r, const char *path, const char *const *words, int usual)
+{
+    const char *s = form_text(r, path, NULL);
+    char all[256] = "";
+    size_t n = 0;
+
+    if (!s)
+        return usual;
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(s, words[i]))
+            return i;
+        if (n < sizeof all)
+            n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", words[i]);
+    }
+    form_fail(r, "%s: \"%.60s\" is not modelled: %s", path, s, all);
+    return usual;
+}
+
+void form_set(struct form_reading *r, const char *key, json_t *v)
+{
+    const char *dot = strrchr(key, '.');
+    char object[96];
+
+    snprintf(object, sizeof object, "%.*s", dot ? (int)(dot - key) : 0, key);
+    json_object_set_new(knob_object_at(r->plan, object), dot ? dot + 1 : key, v);
+}
+
+/* ---- rows ---- */
+
+const struct form_row *form_row_of(const struct form_row *rows, int n, const char *path)
+{
+    for (int i = 0; i < n; i++) {
+        const char *p = rows[i].path;
+        size_t m = strlen(p);
+        if (p[m - 1] == '*' ? !strncmp(path, p, m - 1) : !strcmp(path, p))
+            return &rows[i];
+    }
+    return NULL;
+}
+
+/* Does a row name a key below this path? */
+static bool leads_on(const struct form_reading *r, const char *path)
+{
+    size_t n = strlen(path);
+
+    for (int i = 0; i < r->nrows; i++)
+        if (!strncmp(r->rows[i].path, path, n) && r->rows[i].path[n] == '.')
+            return true;
+    return false;
+}
+
+void form_begin(struct form_reading *r, const struct form_file *f, const struct form_row *rows, int n, struct notes *notes)
+{
+    *r = (struct form_reading){ .file = f, .rows = rows, .nrows = n, .plan = json_object(), .notes = notes };
+    json_object_set_new(r->plan, "dpx_plan", json_integer(1));
+    for (int i = 0; i < n; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s", rows[i].path);
+        if (strlen(path) > 2 && !strcmp(path + strlen(path) - 2, ".*"))         /* the section itself */
+            path[strlen(path) - 2] = '\0';
+        const json_t *v = value(r, path);
+        if (rows[i].says == ROW_SETS && v)
+            form_set(r, rows[i].what, json_deep_copy(v));
+        if (rows[i].says == ROW_REFUSED && v && !unread_asks_nothing(v))
+            form_fail(r, "%s: %s", path, rows[i].what);
+    }
+}
+
+enum { DEEPEST = 12 };
+
+static void list(const struct form_reading *r, const json_t *in, const char *path, int depth, struct unread *u)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)in, key, v) {
+        char at[256];
+        snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
+        const struct form_row *row = form_row_of(r->rows, r->nrows, at);
+        if (json_is_object(v) && depth < DEEPEST && (!row || leads_on(r, at)))
+            list(r, v, at, depth + 1, u);
+        else if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
+            continue;
+        else if (!unread_asks_nothing(v))
+            unread_add(u, at, row && row->says == ROW_MATTERS ? row->what : NULL, row != NULL);
+    }
+}
+
+void form_list_rest(const struct form_file *f, const struct form_row *rows, int n, struct notes *notes)
+{
+    struct form_reading r = { .rows = rows, .nrows = n };
+    struct unread u = { .notes = notes };
+
+    list(&r, f->doc, "", 0, &u);
+    unread_end(&u);
+}
+
+/* ---- the plan ---- */
+
+int64_t form_micro_steps(struct form_reading *r, const struct plan *p, const char *path, int64_t global, int64_t each)
+{
+    static const char *const axes[] = { "parallel.tensor", "parallel.context", "parallel.pipeline" };
+    int64_t ranks = p->cluster.world_size;
+
+    for (int i = 0; i < 3; i++) {
+        const json_t *v = form_value(r->plan, axes[i]);
+        if (json_integer_value(v) > 1)
+            ranks /= json_integer_value(v);
+    }
+    if (ranks < 1 || global % (ranks * each)) {
+        form_fail(r, "%s: %" PRId64 " samples a step are not a multiple of %" PRId64 " data-parallel ranks x %" PRId64, path, global, ranks, each);
+        return 1;
+    }
+    return global / (ranks * each);
+}
+
+static void given(struct form_reading *r, const char *key, int64_t n)
+{
+    if (n > 0)
+        form_set(r, key, json_integer(n));
+}
+
+int form_end(struct form_reading *r, struct plan *p)
+{
+    struct plan made;
+    int rc = -1;
+
+    given(r, "seq", p->seq);
+    given(r, "micro_batch", p->micro_batch);
+    given(r, "accumulation", p->accumulation);
+    json_object_set_new(r->plan, "model", model_to_config(&p->model));
+    json_object_set_new(r->plan, "cluster", cluster_to_json(&p->cluster));
+    if (!r->failed && (rc = plan_from_json(r->plan, r->file->path, &made)) == 0) {
+        snprintf(made.model.name, sizeof made.model.name, "%s", p->model.name);
+        snprintf(made.cluster.name, sizeof made.cluster.name, "%s", p->cluster.name);
+        plan_free(p);
+        *p = made;
+        form_list_rest(r->file, r->rows, r->nrows, r->notes);
+    }
+    json_decref(r->plan);
+    return rc;
+}

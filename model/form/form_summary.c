@@ -1,0 +1,99 @@
+/* form_summary.c -- see form.h: what was understood of a file, in five lines. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "model/arch/training.h"
+#include "model/form/form.h"
+#include "model/plan/knob.h"
+
+struct lines { char *out; size_t size, n; };
+
+__attribute__((format(printf, 2, 3))) static void add(struct lines *l, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (l->n < l->size) {
+        int wrote = vsnprintf(l->out + l->n, l->size - l->n, fmt, ap);
+        l->n += wrote > 0 ? (size_t)wrote : 0;
+    }
+    va_end(ap);
+}
+
+static const char *sharing(const struct plan *p)
+{
+    static const char *const fsdp1[] = { "FSDP1 (FULL_SHARD)", "FSDP1 (SHARD_GRAD_OP)", "FSDP1 (NO_SHARD)", "FSDP1 (HYBRID_SHARD)",
+                                         "FSDP1 (HYBRID_SHARD_ZERO2)" };
+    static const char *const stages[] = { [STRAT_DDP] = "DeepSpeed ZeRO-0", [STRAT_ZERO1] = "DeepSpeed ZeRO-1", [STRAT_ZERO2] = "DeepSpeed ZeRO-2",
+                                          [STRAT_ZERO3] = "DeepSpeed ZeRO-3" };
+
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return stages[p->strategy];
+    if (p->dialect == DIALECT_MEGATRON)
+        return p->strategy == STRAT_ZERO1 ? "Megatron-LM's distributed optimizer" : "Megatron-LM's DDP";
+    if (p->strategy == STRAT_FSDP)
+        return p->dialect == DIALECT_TORCH_FSDP1 ? fsdp1[p->fsdp.sharding_strategy] : p->shard_group < plan_data_ranks(p) ? "FSDP2, hybrid" : "FSDP2";
+    return p->cluster.world_size == 1 ? "one GPU" : "DDP";
+}
+
+static void add_trained(struct lines *l, const struct plan *p)
+{
+    add(l, "trains    ");
+    if (training_is_all(&p->train))
+        add(l, "everything");
+    else if (training_is_lora(&p->train))
+        add(l, "LoRA of rank %" PRId64 " on %.80s", p->train.rank, p->train.target_modules[0] ? p->train.target_modules : "PEFT's usual modules");
+    else
+        add(l, "%.80s", p->train.what);
+    if (p->model.trainable < p->model.params)
+        add(l, ": %s of %s parameters", count_text(p->model.trainable).s, count_text(p->model.params).s);
+    if (p->train.base != BASE_PLAIN)
+        add(l, ", the others in %s", training_base_name(p->train.base));
+    add(l, "\n");
+}
+
+static void add_parallel(struct lines *l, const struct plan *p)
+{
+    const struct parallel_options *o = &p->parallel;
+    const struct { const char *name; int64_t n; } of[] = { { "tensor", o->tensor }, { "context", o->context }, { "pipeline", o->pipeline },
+                                                           { "expert", o->expert } };
+
+    add(l, "sharing   %s on %" PRId64 " x %s", sharing(p), p->cluster.world_size, p->cluster.gpu.name);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].n > 1)
+            add(l, ", %s parallel %" PRId64, of[i].name, of[i].n);
+    if (p->fsdp.cpu_offload)
+        add(l, ", parameters on the host");
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        add(l, ", optimizer on the %s", p->ds.offload_optimizer.device == OFFLOAD_CPU ? "host" : "disk");
+    add(l, "\n");
+}
+
+static void add_memory(struct lines *l, const struct plan *p)
+{
+    add(l, "memory    %s, recompute %s", dtype_name(p->precision), knob_words("recompute")[p->recompute]);
+    if (p->recompute_interval > 1)
+        add(l, " of every %" PRId64 "th block", p->recompute_interval);
+    add(l, ", %s (%s), loss %s, kernels %s\n", knob_words("optimizer")[p->optimizer], knob_words("optimizer_form")[p->optimizer_form],
+        knob_words("loss")[p->loss], kernels_name(p->kernels));
+}
+
+void form_summary(const struct form *form, const struct form_file *f, const struct plan *p, char *out, size_t size)
+{
+    struct lines l = { out, size, 0 };
+    const char *named = form->model(f);
+
+    out[0] = '\0';
+    add(&l, "model     %.60s, %s parameters", p->model.name, count_text(p->model.params).s);
+    if (named && strcmp(named, p->model.name) != 0)
+        add(&l, " (the file names %.60s)", named);
+    add(&l, "\n");
+    add_trained(&l, p);
+    add(&l, "batch     %" PRId64 " x accumulation %" PRId64 " x %" PRId64 " data-parallel ranks = %" PRId64 " samples of %" PRId64 " tokens\n",
+        p->micro_batch, p->accumulation, plan_batch_ranks(p), plan_global_batch(p), p->seq);
+    add_parallel(&l, p);
+    add_memory(&l, p);
+}

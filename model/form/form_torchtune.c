@@ -1,0 +1,198 @@
+/* form_torchtune.c -- torchtune's recipes (0.6 and later; recipes/configs/): a YAML whose parts name their class in
+ * `_component_`.  Ten recipes of supervised fine-tuning are one plan: FSDP2 over all GPUs (one GPU: no wrapping), every
+ * block a unit, weights and states in `dtype`, without autocast. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "model._component_", ROW_READ, NULL },
+    { "model.lora_attn_modules", ROW_READ, NULL }, { "model.apply_lora_to_mlp", ROW_READ, NULL }, { "model.apply_lora_to_output", ROW_READ, NULL },
+    { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.lora_dropout", ROW_READ, NULL },
+    { "model.quantize_base", ROW_READ, NULL },
+    { "model.use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" },
+    { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
+    { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
+    { "tokenizer.prompt_template", ROW_SILENT, NULL }, { "checkpointer.*", ROW_SILENT, NULL },
+    { "batch_size", ROW_SETS, "micro_batch" }, { "gradient_accumulation_steps", ROW_SETS, "accumulation" },
+    { "dtype", ROW_READ, NULL }, { "optimizer._component_", ROW_READ, NULL }, { "optimizer.fused", ROW_READ, NULL },
+    { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
+    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_MATTERS, "the optimizer steps within backward, which frees gradients sooner" },
+    { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_SILENT, NULL },
+    { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_SILENT, NULL },
+    { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
+    { "activation_offloading_use_streams", ROW_READ, NULL },
+    { "compile", ROW_MATTERS, "torch.compile of each block is not planned in 16-bit training without autocast" },
+    { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
+    { "custom_sharded_layers", ROW_MATTERS, "units of their own for embedding and head" },
+    { "ac_mode", ROW_READ, NULL }, { "ac_option", ROW_READ, NULL },
+    { "tensor_parallel_dim", ROW_REFUSED, "torchtune's tensor parallelism is not read yet" },
+    { "tensor_parallel_plan.*", ROW_SILENT, NULL },
+    { "context_parallel_dim", ROW_REFUSED, "torchtune's context parallelism is not read yet" },
+    { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_SILENT, NULL },
+    { "enable_fp8_training", ROW_MATTERS, "its float8 is torchao's tensorwise: fp8 keys of a plan" }, { "fp8_recipe_name", ROW_SILENT, NULL },
+    { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
+    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer.*", ROW_REFUSED, "quantisation-aware training is not modelled" },
+    { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
+    { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
+    { "max_steps_per_epoch", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "save_adapter_weights_only", ROW_SILENT, NULL },
+    { "lr_scheduler.*", ROW_SILENT, NULL }, { "lr_warmup_steps", ROW_SILENT, NULL }, { "device", ROW_SILENT, NULL },
+    { "metric_logger.*", ROW_SILENT, NULL }, { "log_*", ROW_SILENT, NULL }, { "profiler.*", ROW_SILENT, NULL },
+    { "low_cpu_ram", ROW_SILENT, NULL }, { "run_val_every_n_steps", ROW_SILENT, NULL }, { "batch_size_val", ROW_SILENT, NULL },
+    { "cudnn_deterministic_mode", ROW_SILENT, NULL }, { "enable_async_checkpointing", ROW_SILENT, NULL }, { "keep_last_n_checkpoints", ROW_SILENT, NULL },
+    { "save_every_n_steps", ROW_SILENT, NULL }, { "save_last_epoch_only", ROW_SILENT, NULL }, { "model_type", ROW_SILENT, NULL },
+};
+
+static bool claims(const struct form_file *f)
+{
+    return json_is_string(form_value(f->doc, "model._component_")) && json_is_string(form_value(f->doc, "optimizer._component_"));
+}
+
+/* "torchtune.models.llama3_1.qlora_llama3_1_8b": the builder's name. */
+static const char *builder(const struct form_file *f)
+{
+    const char *component = json_string_value(form_value(f->doc, "model._component_")), *dot = component ? strrchr(component, '.') : NULL;
+
+    return dot ? dot + 1 : component ? component : "";
+}
+
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+/* Builders by their name without lora_, qlora_; sizes as their modules state them (torchtune/models/). */
+static const char *model(const struct form_file *f)
+{
+    static const struct { const char *builder, *model; } models[] = {
+        { "llama2_7b", "llama-2-7b" }, { "llama2_13b", "llama-2-13b" }, { "llama2_70b", "llama-2-70b" },
+        { "llama3_8b", "llama-3-8b" }, { "llama3_70b", "llama-3-70b" },
+        { "llama3_1_8b", "llama-3.1-8b" }, { "llama3_1_70b", "llama-3.1-70b" }, { "llama3_1_405b", "llama-3.1-405b" },
+        { "llama3_2_1b", "llama-3.2-1b" }, { "llama3_2_3b", "llama-3.2-3b" }, { "llama3_3_70b", "llama-3.3-70b" },
+        { "mistral_7b", "mistral-7b" }, { "gemma_2b", "gemma-2b" }, { "gemma_7b", "gemma-7b" },
+        { "gemma2_2b", "gemma-2-2b" }, { "gemma2_9b", "gemma-2-9b" }, { "gemma2_27b", "gemma-2-27b" },
+        { "phi3_mini", "phi-3-mini" }, { "phi4_14b", "phi-4" },
+        { "qwen2_5_0_5b", "qwen2.5-0.5b" }, { "qwen2_5_1_5b_base", "qwen2.5-1.5b" }, { "qwen2_5_1_5b_instruct", "qwen2.5-1.5b" },
+        { "qwen2_5_3b", "qwen2.5-3b" }, { "qwen2_5_7b_base", "qwen2.5-7b" }, { "qwen2_5_7b_instruct", "qwen2.5-7b" },
+        { "qwen2_5_14b_base", "qwen2.5-14b" }, { "qwen2_5_14b_instruct", "qwen2.5-14b" }, { "qwen2_5_32b_base", "qwen2.5-32b" },
+        { "qwen2_5_32b_instruct", "qwen2.5-32b" }, { "qwen2_5_72b_base", "qwen2.5-72b" }, { "qwen2_5_72b_instruct", "qwen2.5-72b" },
+        { "qwen3_0_6b_base", "qwen3-0.6b" }, { "qwen3_0_6b_instruct", "qwen3-0.6b" }, { "qwen3_1_7b_base", "qwen3-1.7b" },
+        { "qwen3_1_7b_instruct", "qwen3-1.7b" }, { "qwen3_4b_base", "qwen3-4b" }, { "qwen3_4b_instruct", "qwen3-4b" },
+        { "qwen3_8b_base", "qwen3-8b" }, { "qwen3_8b_instruct", "qwen3-8b" }, { "qwen3_14b_base", "qwen3-14b" },
+        { "qwen3_14b_instruct", "qwen3-14b" }, { "qwen3_32b", "qwen3-32b" },
+    };
+    const char *name = builder(f);
+
+    name += begins(name, "lora_") ? 5 : begins(name, "qlora_") ? 6 : 0;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!strcmp(name, models[i].builder))
+            return models[i].model;
+    return NULL;
+}
+
+/* lora_attn_modules and the switches for the MLP and the head, as PEFT calls the modules. */
+static void read_adapters(struct form_reading *r)
+{
+    const json_t *names = form_value(r->file->doc, "model.lora_attn_modules"), *name;
+    static const struct { const char *torchtune, *peft; } of[] = { { "q_proj", "q_proj" }, { "k_proj", "k_proj" }, { "v_proj", "v_proj" },
+                                                                    { "output_proj", "o_proj" } };
+    json_t *targets = json_array();
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)names, i, name)
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+            if (json_is_string(name) && !strcmp(json_string_value(name), of[k].torchtune))
+                json_array_append_new(targets, json_string(of[k].peft));
+    if (form_true(r, "model.apply_lora_to_mlp", false)) {
+        json_array_append_new(targets, json_string("gate_proj"));
+        json_array_append_new(targets, json_string("up_proj"));
+        json_array_append_new(targets, json_string("down_proj"));
+    }
+    if (form_true(r, "model.apply_lora_to_output", false))
+        form_fail(r, "model.apply_lora_to_output: an adapter of the head is not planned");
+    form_set(r, "train", json_string("lora"));
+    form_set(r, "lora.target_modules", targets);
+    form_set(r, "lora.rank", json_integer(form_count(r, "model.lora_rank", 8)));
+    form_set(r, "lora.alpha", json_real(form_number(r, "model.lora_alpha", 16)));
+    form_set(r, "lora.dropout", json_real(form_number(r, "model.lora_dropout", 0)));
+    if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
+        form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
+}
+
+static void read_optimizer(struct form_reading *r)
+{
+    const char *name = form_text(r, "optimizer._component_", "torch.optim.AdamW");
+    static const struct { const char *name, *ours; } of[] = {
+        { "torch.optim.AdamW", "adamw" }, { "torch.optim.Adam", "adamw" }, { "torch.optim.SGD", "sgd" },
+        { "bitsandbytes.optim.PagedAdamW8bit", "paged_adamw_8bit" }, { "bitsandbytes.optim.PagedAdamW", "paged_adamw_32bit" },
+        { "bitsandbytes.optim.AdamW8bit", "adamw_bnb_8bit" }, { "torchao.prototype.low_bit_optim.AdamW8bit", "adamw_torch_8bit" },
+        { "torchao.optim.AdamW8bit", "adamw_torch_8bit" }, { "torchao.prototype.low_bit_optim.AdamW4bit", "adamw_torch_4bit" },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(name, of[i].name)) {
+            form_set(r, "optimizer", json_string(of[i].ours));
+            if (i < 3)
+                form_set(r, "optimizer_form", json_string(form_true(r, "optimizer.fused", false) ? "fused" : "foreach"));
+            return;
+        }
+    form_fail(r, "optimizer._component_: %.80s is not modelled", name);
+}
+
+static void read_memory(struct form_reading *r)
+{
+    static const char *const modes[] = { "full", "selective", NULL };
+    static const char *const losses[] = { "torch.nn.CrossEntropyLoss", "torchtune.modules.loss.CEWithChunkedOutputLoss",
+                                          "torchtune.modules.loss.LinearCrossEntropyLoss", "torchtune.modules.loss.RKLLoss", NULL };
+    static const char *const ours[] = { "bf16", "chunked", "chunked" };
+    bool on = form_true(r, "enable_activation_checkpointing", false) || form_value(r->file->doc, "ac_mode");
+    int mode = form_word(r, "ac_mode", modes, 0), loss = form_word(r, "loss._component_", losses, 1);
+
+    if (on)
+        form_set(r, "recompute", json_string("full"));
+    if (mode == 1)
+        form_set(r, "recompute_interval", json_integer(form_count(r, "ac_option", 1)));
+    if (form_true(r, "enable_activation_offloading", false))
+        form_set(r, "activation_offload", json_string(form_true(r, "activation_offloading_use_streams", true) ? "streams" : "save_on_cpu_pinned"));
+    if (loss < 3)
+        form_set(r, "loss", json_string(ours[loss]));
+    if (loss == 2)
+        notes_add(r->notes, "loss: the head's product is made chunk by chunk; the plan's chunked loss holds the head's output once");
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const dtypes[] = { "fp32", "bf16", NULL };
+    bool alone = p->cluster.world_size == 1, lora = strstr(builder(f), "lora_") != NULL;
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    int dtype = form_word(&r, "dtype", dtypes, 1);
+    const char *kept = dtype ? "bf16" : "fp32";
+    form_set(&r, "strategy", json_string(alone ? "ddp" : "fsdp"));
+    form_set(&r, "dialect", json_string("torch"));
+    form_set(&r, "precision", json_string(kept));
+    if (dtype)
+        form_set(&r, alone ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    form_set(&r, "clip", form_value(f->doc, "clip_grad_norm") ? json_real(form_number(&r, "clip_grad_norm", 1)) : json_null());
+    if (!form_value(f->doc, "batch_size"))
+        form_set(&r, "micro_batch", json_integer(2));
+    if (!alone && form_true(&r, "fsdp_cpu_offload", false))
+        form_set(&r, "fsdp.cpu_offload", json_true());
+    if (!alone && form_value(f->doc, "fsdp_reshard_after_forward"))
+        form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "fsdp_reshard_after_forward", true)));
+    if (form_count(&r, "data_parallel_replicate_dim", 1) > 1)
+        form_set(&r, "shard_group", json_integer(p->cluster.world_size / form_count(&r, "data_parallel_replicate_dim", 1)));
+    if (form_value(f->doc, "tokenizer.max_seq_len"))
+        form_set(&r, "seq", json_integer(form_count(&r, "tokenizer.max_seq_len", 1)));
+    else if (p->seq == 0)
+        form_fail(&r, "tokenizer.max_seq_len: not given, so samples are as long as the data: give --seq");
+    if (lora)
+        read_adapters(&r);
+    read_optimizer(&r);
+    read_memory(&r);
+    return form_end(&r, p);
+}
+
+const struct form form_torchtune = {
+    .name = "torchtune", .sign = "model._component_ and optimizer._component_",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

@@ -1,0 +1,187 @@
+/* form_trainer.c -- the forms that came before this room, which their own readers read: transformers' Trainer and what
+ * wraps it (recipe.h), DeepSpeed's and accelerate's configs, torchtitan's and Megatron-LM's. */
+#include <string.h>
+
+#include "model/exchange/accelerate.h"
+#include "model/exchange/ds_config.h"
+#include "model/exchange/megatron_import.h"
+#include "model/exchange/recipe.h"
+#include "model/exchange/titan_import.h"
+#include "model/exchange/titan_registry.h"
+#include "model/form/form_rows.h"
+
+static const char *no_model(const struct form_file *f)
+{
+    (void)f;
+    return NULL;
+}
+
+/* ---- transformers' Trainer ---- */
+
+static bool is_recipe(const struct form_file *f, enum recipe_form form)
+{
+    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py");     /* whose options are TRL's, and some of its own */
+}
+static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
+static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
+static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
+static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
+static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
+
+static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    return recipe_read_launched(f->doc, f->path, f->launch, f->launch_path, p, notes);
+}
+
+const struct form form_transformers = {
+    .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
+    .claims = is_transformers, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_factory = {
+    .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
+    .claims = is_factory, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_axolotl = {
+    .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
+    .claims = is_axolotl, .model = recipes_model, .read = read_recipe,
+};
+const struct form form_trl = {
+    .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
+    .claims = is_trl, .model = recipes_model, .read = read_recipe,
+};
+
+/* ---- DeepSpeed, accelerate ---- */
+
+static bool is_deepspeed(const struct form_file *f)
+{
+    static const char *const marks[] = { "zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer" };
+
+    for (size_t i = 0; f->kind == FORM_JSON && i < sizeof marks / sizeof *marks; i++)
+        if (json_object_get(f->doc, marks[i]))
+            return !json_object_get(f->doc, "dpx_plan");
+    return false;
+}
+
+static int read_deepspeed(const struct form_file *f, struct plan *p, struct notes *notes) { return ds_config_read(f->doc, f->path, p, notes); }
+
+const struct form form_deepspeed = {
+    .name = "DeepSpeed", .sign = "JSON with zero_optimization or train_micro_batch_size_per_gpu",
+    .claims = is_deepspeed, .model = no_model, .read = read_deepspeed,
+};
+
+static bool is_accelerate(const struct form_file *f)
+{
+    return json_object_get(f->doc, "distributed_type") || json_object_get(f->doc, "compute_environment");
+}
+
+static int read_accelerate(const struct form_file *f, struct plan *p, struct notes *notes) { return accelerate_read(f->doc, f->path, p, notes); }
+
+const struct form form_accelerate = {
+    .name = "accelerate", .sign = "distributed_type or compute_environment",
+    .claims = is_accelerate, .model = no_model, .read = read_accelerate,
+};
+
+/* ---- torchtitan ---- */
+
+/* A command that starts it, or options of its own; a TOML or YAML with its sections. */
+static bool is_titan(const struct form_file *f)
+{
+    static const char *const marks[] = { "run_train.sh", "torchtitan", "--parallelism.", "--training.", "--job.config_file" };
+
+    for (size_t i = 0; f->kind == FORM_COMMAND && i < sizeof marks / sizeof *marks; i++)
+        if (strstr(f->text, marks[i]))
+            return true;
+    return recipe_form(f->doc) == RECIPE_TITAN;
+}
+
+static json_t *titan_doc(const struct form_file *f)
+{
+    return f->kind == FORM_COMMAND ? titan_read_text(f->text, f->path) : json_incref(f->doc);
+}
+
+static const char *titans_model(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f);
+    const char *model = titan_model(doc);
+
+    json_decref(doc);
+    return model;
+}
+
+/* A config by its name must be known. */
+static int check_titan(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f), *whole = doc ? titan_registry(doc, f->path) : NULL;
+    int rc = whole ? 0 : -1;
+
+    json_decref(whole);
+    json_decref(doc);
+    return rc;
+}
+
+static int read_titan(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    json_t *doc = titan_doc(f);
+    int rc = doc ? titan_read(doc, f->path, p, notes) : -1;
+
+    json_decref(doc);
+    return rc;
+}
+
+const struct form form_titan = {
+    .name = "torchtitan", .sign = "[parallelism] or [training] with [model], run_train.sh, --training.KEY",
+    .claims = is_titan, .check = check_titan, .model = titans_model, .read = read_titan,
+};
+
+/* ---- Megatron-LM ---- */
+
+/* NeMo 2's and Megatron-Bridge's sections, by fields of megatron-core in them. */
+static bool has_megatrons_fields(const json_t *doc)
+{
+    static const char *const fields[] = {
+        "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "model_config.tensor_model_parallel_size",
+        "model_config.pipeline_model_parallel_size", "model.config.num_layers", "model.num_layers", "model_config.num_layers",
+        "trainer.strategy.tensor_model_parallel_size", "trainer.strategy.pipeline_model_parallel_size", "ddp.use_distributed_optimizer",
+        "ddp_config.use_distributed_optimizer", "optimizer.use_distributed_optimizer", "optim.config.use_distributed_optimizer",
+    };
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (form_value(doc, fields[i]))
+            return true;
+    return false;
+}
+
+static bool is_megatron(const struct form_file *f)
+{
+    static const char *const keys[] = { "MODEL_ARGS", "tensor_model_parallel_size", "pipeline_model_parallel_size", "num_layers" };
+
+    if (form_runs(f, "pretrain_gpt.py"))
+        return true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_object_get(f->doc, keys[i]) && recipe_form(f->doc) < 0)
+            return true;
+    return has_megatrons_fields(f->doc);
+}
+
+static json_t *megatrons_config(const struct form_file *f)
+{
+    json_t *options = megatron_options(f->words, f->doc, f->path), *config = options ? megatron_config(options, f->path) : NULL;
+
+    json_decref(options);
+    return config;
+}
+
+static int read_megatron(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    json_t *options = megatron_options(f->words, f->doc, f->path);
+    int rc = options ? megatron_import(options, f->path, p) : -1;
+
+    (void)notes;                                /* megatron_import() says them itself */
+    json_decref(options);
+    return rc;
+}
+
+const struct form form_megatron = {
+    .name = "Megatron-LM", .sign = "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections",
+    .claims = is_megatron, .model = no_model, .config = megatrons_config, .read = read_megatron,
+};

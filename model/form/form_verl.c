@@ -1,0 +1,152 @@
+/* form_verl.c -- verl's PPO, GRPO and their like (verl.trainer.main_ppo): the update of the actor, one phase of its iteration.  A command
+ * of hydra's words (actor_rollout_ref.actor.ppo_mini_batch_size=256), or the YAML that they change.
+ *
+ * The actor is FSDP1 (strategy fsdp) or FSDP2, a unit a block, weights in fsdp_config.model_dtype (fp32), compute in bf16, gradients
+ * reduced in fp32 (verl/workers/fsdp_workers.py).  A step of the optimizer takes ppo_mini_batch_size prompts x rollout.n samples, over
+ * all ranks; a sample is a prompt and its response. */
+#include <string.h>
+
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "actor_rollout_ref.model.path", ROW_READ, NULL }, { "actor_rollout_ref.model.enable_gradient_checkpointing", ROW_READ, NULL },
+    { "actor_rollout_ref.model.lora_rank", ROW_READ, NULL }, { "actor_rollout_ref.model.lora_alpha", ROW_READ, NULL },
+    { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
+    { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
+    { "actor_rollout_ref.model.use_fused_kernels", ROW_MATTERS, "the head never holds the logits whole" },
+    { "actor_rollout_ref.model.use_liger", ROW_MATTERS, "Liger-Kernel's layers keep less" },
+    { "actor_rollout_ref.model.enable_activation_offload", ROW_MATTERS, "checkpoints wait in host memory" },
+    { "actor_rollout_ref.model.trust_remote_code", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_shm", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.strategy", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_mini_batch_size", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "config_path", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
+    { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
+    { "actor_rollout_ref.actor.fsdp_config.fsdp_size", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.model_dtype", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.forward_prefetch", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.offload_policy", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.reshard_after_forward", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.param_offload", ROW_MATTERS, "between phases weights wait in host memory: in the update they are on the device" },
+    { "actor_rollout_ref.actor.fsdp_config.optimizer_offload", ROW_MATTERS, "between phases states wait in host memory: in the update they are on the device" },
+    { "actor_rollout_ref.actor.use_kl_loss", ROW_MATTERS, "a reference model's log-probabilities come in a phase of their own" },
+    { "actor_rollout_ref.actor.entropy_from_logits_with_chunking", ROW_MATTERS, "entropy comes chunk by chunk" },
+    { "actor_rollout_ref.actor.optim.lr", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.weight_decay", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.optim.lr_warmup_steps", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.clip_ratio", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.clip_ratio_low", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.clip_ratio_high", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.clip_ratio_c", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.kl_loss_coef", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.kl_loss_type", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.entropy_coeff", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.loss_agg_mode", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.ppo_epochs", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.use_torch_compile", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.shuffle", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.policy_loss.loss_mode", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.n", ROW_READ, NULL },
+    { "actor_rollout_ref.rollout.gpu_memory_utilization", ROW_MATTERS, "the engine keeps this share of the memory, unless it sleeps in the update" },
+    { "actor_rollout_ref.rollout.name", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.mode", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.temperature", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_micro_batch_size", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.enforce_eager", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.free_cache_engine", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.max_num_batched_tokens", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.enable_chunked_prefill", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.max_model_len", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.max_num_seqs", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.top_p", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.top_k", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.val_kwargs.*", ROW_SILENT, NULL },
+    { "actor_rollout_ref.hybrid_engine", ROW_SILENT, NULL },
+    { "actor_rollout_ref.ref.*", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.checkpoint.*", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.profiler.*", ROW_SILENT, NULL },
+    { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL }, { "data.train_batch_size", ROW_SILENT, NULL },
+    { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
+    { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
+    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_SILENT, NULL },
+    { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
+    { "critic", ROW_MATTERS, "the critic's update is a phase of its own" }, { "reward_model.*", ROW_SILENT, NULL },
+    { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL }, { "trainer.*", ROW_SILENT, NULL },
+    { "ray_kwargs.*", ROW_SILENT, NULL }, { "ray_init.*", ROW_SILENT, NULL }, { "global_profiler.*", ROW_SILENT, NULL },
+};
+
+static bool claims(const struct form_file *f) { return json_is_object(form_value(f->doc, "actor_rollout_ref.actor")); }
+
+static const char *model(const struct form_file *f) { return json_string_value(form_value(f->doc, "actor_rollout_ref.model.path")); }
+
+#define ACTOR "actor_rollout_ref.actor."
+#define FSDP  ACTOR "fsdp_config."
+
+static void read_batch(struct form_reading *r, const struct plan *p)
+{
+    int64_t world = p->cluster.world_size, length = form_count(r, "data.max_prompt_length", 512) + form_count(r, "data.max_response_length", 512);
+    int64_t samples = form_count(r, ACTOR "ppo_mini_batch_size", 256) * form_count(r, "actor_rollout_ref.rollout.n", 1), each = samples / world;
+    int64_t micro = form_count(r, ACTOR "ppo_micro_batch_size_per_gpu", 0), all = form_count(r, ACTOR "ppo_micro_batch_size", 0);
+
+    micro = micro ? micro : all / world;
+    form_set(r, "seq", json_integer(length));
+    if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
+        micro = form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
+        micro = micro > 0 ? micro : 1;
+        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length",
+                  (long long)micro);
+        each = each > micro ? each / micro * micro : micro;
+    }
+    if (each < 1 || micro < 1 || each % micro)
+        form_fail(r, ACTOR "ppo_mini_batch_size: %lld samples (x rollout.n) on %lld GPUs do not divide by %lld a micro-step", (long long)samples,
+                  (long long)world, (long long)micro);
+    form_set(r, "micro_batch", json_integer(micro > 0 ? micro : 1));
+    form_set(r, "accumulation", json_integer(micro > 0 && each >= micro ? each / micro : 1));
+}
+
+static void read_adapters(struct form_reading *r)
+{
+    const json_t *targets = form_value(r->file->doc, "actor_rollout_ref.model.target_modules");
+
+    form_set(r, "train", json_string("lora"));
+    form_set(r, "lora.rank", json_integer(form_count(r, "actor_rollout_ref.model.lora_rank", 8)));
+    form_set(r, "lora.alpha", json_real(form_number(r, "actor_rollout_ref.model.lora_alpha", 16)));
+    form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const strategies[] = { "fsdp", "fsdp2", NULL }, *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    const char *config = form_text(&r, "config_name", "");
+    if (strstr(config, "megatron"))
+        form_fail(&r, "config_name: %.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
+    if (form_count(&r, ACTOR "ulysses_sequence_parallel_size", 1) > 1)
+        form_fail(&r, ACTOR "ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP");
+    bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
+    const json_t *size = form_value(f->doc, FSDP "fsdp_size"), *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
+    form_set(&r, "strategy", json_string("fsdp"));
+    form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
+    form_set(&r, "precision", json_string("bf16"));
+    form_set(&r, "reduce_dtype", json_string("fp32"));
+    if (narrow)
+        form_set(&r, "fsdp.model_dtype", json_string("bf16"));
+    if (!two) {
+        form_set(&r, "fsdp.use_orig_params", json_false());
+        form_set(&r, "fsdp.forward_prefetch", json_boolean(form_true(&r, FSDP "forward_prefetch", false)));
+    } else if (form_true(&r, FSDP "offload_policy", false)) {
+        form_set(&r, "fsdp.cpu_offload", json_true());
+    }
+    if (two && !form_true(&r, FSDP "reshard_after_forward", true))
+        form_set(&r, "fsdp.reshard_after_forward", json_false());
+    if (json_is_integer(size) && json_integer_value(size) > 0 && json_integer_value(size) < p->cluster.world_size) {
+        form_set(&r, "shard_group", json_integer(json_integer_value(size)));
+        if (!two)
+            form_set(&r, "fsdp.sharding_strategy", json_string("HYBRID_SHARD"));
+    }
+    form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
+    if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
+        form_set(&r, "recompute", json_string("full"));
+    read_batch(&r, p);
+    if (json_is_integer(rank) && json_integer_value(rank) > 0)
+        read_adapters(&r);
+    notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
+    return form_end(&r, p);
+}
+
+const struct form form_verl = {
+    .name = "verl", .sign = "actor_rollout_ref.actor",
+    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

@@ -1,0 +1,89 @@
+/* requests_follow.c -- a steady step that is walked once more makes the same requests if the walk's own state is what it was before: all
+ * but the numbers of requests, which the target compares by what they stand for.  Where the target has met the state that it was in
+ * at the same place, the rest of the step is as the first time. */
+#include "model/memory/requests_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/room.h"
+
+static void put(struct walk_state *to, int64_t word)
+{
+    to->word = room_for(to->word, to->n, &to->cap, sizeof *to->word);
+    to->word[to->n++] = word;
+}
+
+/* What the number stands for is the target's; that there is one is the walk's. */
+static void hold(struct walk_state *to, int request)
+{
+    put(to, request != NONE);
+    if (request == NONE)
+        return;
+    to->held = room_for(to->held, to->nheld, &to->cap_held, sizeof *to->held);
+    to->held[to->nheld++] = request;
+}
+
+static void put_instance(struct walk_state *to, const struct instance *x, int i)
+{
+    put(to, i);
+    put(to, x->pending);
+    put(to, (int64_t)x->stream << 32 | x->uses);
+    put(to, x->n);
+    for (int b = 0; b < x->n; b++)
+        hold(to, x->block[b]);
+}
+
+static void put_tensor(struct walk_state *to, const struct made *t)
+{
+    put(to, t->bytes);
+    put(to, (int64_t)t->owner << 32 | t->tensor);
+    put(to, t->mem | t->pass << 8 | t->handed_on << 16 | t->left << 17 | t->kept << 18);
+    hold(to, t->block);
+}
+
+static void state_of(const struct walk *w, struct walk_state *to)
+{
+    to->n = to->nheld = 0;
+    for (int i = 0; i < w->first[w->s->nbufs]; i++)
+        if (w->instances[i].n > 0 || w->instances[i].pending > 0)
+            put_instance(to, &w->instances[i], i);
+    put(to, NONE);
+    for (int i = w->all.oldest; i != NONE; i = w->tensors[i].in[ALL].newer)
+        put_tensor(to, &w->tensors[i]);
+    put(to, NONE);
+    for (int i = 0; i < w->npending; i++)
+        put(to, w->pending[i]);
+    for (int i = 0; i < NPOOL; i++)
+        for (int pass = 0; pass < NPASS; pass++)
+            hold(to, w->workspace[i][pass]);
+}
+
+void requests_watch(struct walk *w)
+{
+    if (!w->t->watch)
+        return;
+    w->uneven = false;
+    state_of(w, &w->before);
+    w->t->watch(w->t->of, w->before.held, w->before.nheld);
+}
+
+bool requests_follow(struct walk *w)
+{
+    struct walk_state now = { 0 };
+    bool same = w->t->watch && !w->uneven;
+
+    if (!same)
+        return false;
+    state_of(w, &now);
+    same = now.n == w->before.n && !memcmp(now.word, w->before.word, (size_t)now.n * sizeof *now.word) &&
+           w->t->follow(w->t->of, now.held, now.nheld);
+    requests_state_free(&now);
+    return same;
+}
+
+void requests_state_free(struct walk_state *s)
+{
+    free(s->word);
+    free(s->held);
+}

@@ -1,0 +1,66 @@
+/* loss_check.c -- see loss_check.h. */
+#include "model/plan/loss_check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/float8.h"
+
+/* Does it read the head's weight itself, so that there are no logits? */
+static bool reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
+
+/* Scaled or capped behind the product, which a loss that computes it has to know of. */
+static int check_scaled(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+
+    if (!strcmp(m->family, "granite") && p->loss == LOSS_FUSED_LINEAR)
+        return fail("%s: loss: fused-linear: Liger-Kernel refuses granite, which scales its logits: take liger-cross-entropy", where);
+    if (!strncmp(m->family, "granite", 7) || !strncmp(m->family, "cohere", 6))
+        return fail("%s: loss: %s scales its logits by a number, which is not modelled beside a loss without logits", where, m->family);
+    return 0;
+}
+
+static int check_reads_head(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    const char *word = p->loss == LOSS_CUT ? "cut-cross-entropy" : "fused-linear";
+    struct recipe r = plan_recipe(p);
+
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].role == ROLE_HEAD && (m->tensors[i].packed != BASE_PLAIN || float8_converts(p, &m->tensors[i])))
+            return fail("%s: loss: %s reads the head's weight in 16 bits or fp32: leave the head out of what is converted", where, word);
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
+        return fail("%s: loss: %s reads the head's weight outside of the head's forward: stage 3 gathers it for the whole model then (an external "
+                    "parameter), which is not modelled yet: take stage 2, or FSDP", where, word);
+    if (m->tied && (p->dialect == DIALECT_DEEPSPEED || p->strategy == STRAT_DP))
+        return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
+                    "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
+                    p->strategy == STRAT_DP ? "DataParallel" : "DeepSpeed");
+    if (p->parallel.pipeline > 1)
+        return fail("%s: loss: under a pipeline the loss is computed of what the last stage returns: fp32", where);
+    if (p->loss == LOSS_CUT && (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32)))
+        return fail("%s: loss: cut-cross-entropy refuses hidden states in fp32 (\"Backwards requires embeddings to be bf16 or fp16\"), which a model "
+                    "in fp32 has, also under autocast: keep the model in bf16 (model_dtype)", where);
+    return check_scaled(p, where);
+}
+
+int loss_check(const struct plan *p, const char *where)
+{
+    bool autocast = plan_recipe(p).autocast, cut = p->loss == LOSS_CHUNKED || reads_head(p->loss);
+    const struct model *m = &p->model;
+
+    if (p->loss == LOSS_FP32)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: loss: kernels \"dpx\" have one loss, in fp32", where);
+    if (p->loss == LOSS_COMPUTE && p->precision != DT_BF16)
+        return fail("%s: loss: \"bf16\" needs precision bf16", where);
+    if (autocast && p->loss == LOSS_COMPUTE)
+        return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
+    if (p->loss == LOSS_CHUNKED && !dialect_is_torch(p->dialect))
+        return fail("%s: loss: chunked is torchtune's, of dialects torch and torch-fsdp1", where);
+    if (cut && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
+        return fail("%s: loss: chunked, fused-linear and cut-cross-entropy are not modelled for a head with a bias", where);
+    return reads_head(p->loss) ? check_reads_head(p, where) : 0;
+}

@@ -1,0 +1,10 @@
+/* loss_check.h -- which losses a plan can have: all, but where logits, or the weight that a loss reads, are not what it takes. */
+#ifndef DPX_LOSS_CHECK_H
+#define DPX_LOSS_CHECK_H
+
+#include "model/plan/plan.h"
+
+/* Refuses, with the key named. */
+int loss_check(const struct plan *p, const char *where);
+
+#endif

@@ -1,0 +1,274 @@
+/* Files of training frameworks become the plans that a person reads in them, each is of one form alone, and no key is lost
+ * without a word.  The files are in tests/golden/forms, its README says how they were made. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/transformer.h"
+#include "model/exchange/unread.h"
+#include "model/form/form_rows.h"
+
+#define FOLDER "tests/golden/forms/"
+enum { MOST = 400 };
+
+struct row { char text[1200], *file, *form, *cluster, *model, *seq, *wanted; };
+
+static struct row rows[MOST];
+static int nrows;
+
+static char *next_field(char **at)
+{
+    char *s = *at + strspn(*at, " "), *end = strchr(s, '|');
+
+    *at = end ? end + 1 : s + strlen(s);
+    end = end ? end : s + strlen(s);
+    while (end > s && strchr(" \n", end[-1]))
+        end--;
+    *end = '\0';
+    return s;
+}
+
+static void read_rows(void)
+{
+    FILE *f = fopen(FOLDER "expected.txt", "r");
+
+    assert_non_null(f);
+    while (nrows < MOST && fgets(rows[nrows].text, sizeof rows[nrows].text, f)) {
+        struct row *r = &rows[nrows];
+        char *at = r->text;
+        if (*at == '#' || *at == '\n')
+            continue;
+        assert_non_null(strchr(r->text, '\n'));         /* the whole line was there */
+        r->file = next_field(&at);
+        r->form = next_field(&at);
+        r->cluster = next_field(&at);
+        r->model = next_field(&at);
+        r->seq = next_field(&at);
+        r->wanted = next_field(&at);
+        nrows++;
+    }
+    fclose(f);
+    assert_true(nrows > 0 && nrows < MOST);
+}
+
+static void open_row(const struct row *r, struct form_file *f)
+{
+    char path[256];
+
+    snprintf(path, sizeof path, FOLDER "%s", r->file);
+    assert_int_equal(form_open(path, f), 0);
+}
+
+/* The plan of the open file on the row's cluster; 0, or -1 with the reason captured in `why`. */
+static int read_as(const struct form *form, const struct form_file *f, const struct row *r, struct plan *p, struct notes *notes, char why[1024])
+{
+    const char *model = strcmp(r->model, "-") ? r->model : form->model(f);
+    int rc = -1;
+
+    *p = (struct plan){ .seq = strcmp(r->seq, "-") ? strtoll(r->seq, NULL, 10) : 0 };
+    why[0] = '\0';
+    fail_capture(why, 1024);
+    if (!model)
+        fail("%s: names no model", f->path);
+    else if (model_load(model, &p->model) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
+        rc = form->read(f, p, notes);
+    fail_capture(NULL, 0);
+    return rc;
+}
+
+static void each_file_is_of_one_form(void **state)
+{
+    (void)state;
+    for (int i = 0; i < nrows; i++) {
+        struct form_file f;
+        int claimed = 0;
+        open_row(&rows[i], &f);
+        for (int k = 0; form_at(k); k++)
+            if (form_at(k)->claims(&f)) {
+                claimed++;
+                if (strcmp(form_at(k)->name, rows[i].form))
+                    fail_msg("%s: claimed by %s", rows[i].file, form_at(k)->name);
+            }
+        if (claimed != 1)
+            fail_msg("%s: claimed by %d forms", rows[i].file, claimed);
+        form_close(&f);
+    }
+}
+
+/* A value of plan.json as expected.txt spells it. */
+static void spell(const json_t *v, char out[512])
+{
+    size_t n = 0, i;
+    json_t *each;
+
+    out[0] = '\0';
+    if (!v || json_is_null(v))
+        snprintf(out, 512, "null");
+    else if (json_is_string(v))
+        snprintf(out, 512, "%s", json_string_value(v));
+    else if (json_is_array(v))
+        json_array_foreach((json_t *)(uintptr_t)v, i, each)
+            n += (size_t)snprintf(out + n, 512 - n, "%s%s", n ? "," : "", json_string_value(each));
+    else if (json_is_boolean(v))
+        snprintf(out, 512, "%s", json_is_true(v) ? "true" : "false");
+    else
+        snprintf(out, 512, "%g", json_number_value(v));
+}
+
+static void check_plan(const struct row *r, const struct plan *p)
+{
+    char wanted[1024], has[512], *save = NULL;
+    json_t *doc = plan_to_json(p);
+
+    snprintf(wanted, sizeof wanted, "%s", r->wanted);
+    for (char *word = strtok_r(wanted, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char *value = strchr(word, '=');
+        assert_non_null(value);
+        *value++ = '\0';
+        if (!strcmp(word, "model"))
+            snprintf(has, sizeof has, "%s", p->model.name);
+        else
+            spell(form_value(doc, word), has);
+        if (!strcmp(word, "train") && !strcmp(has, "null"))
+            snprintf(has, sizeof has, "all");
+        if (strcmp(has, value))
+            fail_msg("%s: %s is %s, expected %s", r->file, word, has, value);
+    }
+    json_decref(doc);
+}
+
+static void files_become_the_plans_that_people_read(void **state)
+{
+    (void)state;
+    for (int i = 0; i < nrows; i++) {
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        char why[1024], words[256];
+        open_row(&rows[i], &f);
+        const struct form *form = form_of(&f);
+        assert_non_null(form);
+        int rc = read_as(form, &f, &rows[i], &p, &notes, why);
+        if (!strncmp(rows[i].wanted, "refused=", 8)) {
+            snprintf(words, sizeof words, "%s", rows[i].wanted + 8);
+            for (char *c = words; *c; c++)
+                *c = *c == '_' ? ' ' : *c;
+            if (rc == 0 || !strstr(why, words))
+                fail_msg("%s: %s", rows[i].file, rc == 0 ? "was read" : why);
+        } else if (rc < 0) {
+            fail_msg("%s: %s", rows[i].file, why);
+        } else {
+            check_plan(&rows[i], &p);
+        }
+        plan_free(&p);
+        form_close(&f);
+    }
+}
+
+/* ---- one key renamed to nonsense ---- */
+
+static bool is_told(const struct notes *notes, const char *why, const char *name)
+{
+    if (strstr(why, name))
+        return true;
+    for (int i = 0; i < notes->n && i < 32; i++)
+        if (strstr(notes->text[i], name))
+            return true;
+    return notes->n > 32;
+}
+
+/* The object's key becomes zzz_KEY, the file is read, and it becomes itself again. */
+static void rename_one(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, int *tried)
+{
+    struct notes notes = { 0 };
+    json_t *v = json_incref(json_object_get(in, key));
+    char name[160], why[1024];
+    struct plan p;
+
+    snprintf(name, sizeof name, "zzz_%s", key);
+    json_object_del(in, key);
+    json_object_set(in, name, v);
+    int rc = read_as(form, f, r, &p, &notes, why);
+    if (rc == 0 && !is_told(&notes, why, name))
+        fail_msg("%s: \"%s\" instead of \"%s\" is taken without a word", r->file, name, key);
+    plan_free(&p);
+    json_object_del(in, name);
+    json_object_set_new(in, key, v);
+    ++*tried;
+}
+
+/* Is the path in a section that the form leaves out as a whole? */
+static bool in_silent_section(const struct form *form, const char *path)
+{
+    const struct form_row *row = form->rows ? form_row_of(form->rows, form->nrows, path) : NULL;
+
+    return row && row->says == ROW_SILENT && strchr(row->path, '*');
+}
+
+static void mutate(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *path, int *tried)
+{
+    const char *keys[256];
+    char at[256];
+    int n = 0;
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(in, key, v)
+        if (n < 256)
+            keys[n++] = strdup(key);
+    for (int i = 0; i < n; i++) {
+        v = json_object_get(in, keys[i]);
+        snprintf(at, sizeof at, "%.120s%szzz_%.100s", path, *path ? "." : "", keys[i]);
+        if (!in_silent_section(form, at) && !unread_asks_nothing(v))
+            rename_one(r, form, f, in, keys[i], tried);
+        snprintf(at, sizeof at, "%.120s%s%.100s", path, *path ? "." : "", keys[i]);
+        if (json_is_object(v))
+            mutate(r, form, f, v, at, tried);
+        free((void *)(uintptr_t)keys[i]);
+    }
+}
+
+static void a_key_renamed_to_nonsense_is_told(void **state)
+{
+    int tried = 0;
+
+    (void)state;
+    for (int i = 0; i < nrows; i++) {
+        struct form_file f;
+        open_row(&rows[i], &f);
+        bool words = f.kind == FORM_COMMAND && (!strcmp(rows[i].form, "torchtitan") || !strcmp(rows[i].form, "Megatron-LM"));    /* read as they are */
+        if (!words && strncmp(rows[i].wanted, "refused=", 8))
+            mutate(&rows[i], form_of(&f), &f, f.doc, "", &tried);
+        form_close(&f);
+    }
+    assert_true(tried > 20);
+}
+
+/* A section that is left out as a whole has nothing in it that is read. */
+static void silent_sections_hold_no_key_that_is_read(void **state)
+{
+    (void)state;
+    for (int k = 0; form_at(k); k++)
+        for (int i = 0; i < form_at(k)->nrows; i++) {
+            const char *section = form_at(k)->rows[i].path;
+            size_t n = strlen(section) - 1;
+            for (int j = 0; section[n] == '*' && j < form_at(k)->nrows; j++)
+                if (j != i && form_at(k)->rows[j].says != ROW_SILENT && !strncmp(form_at(k)->rows[j].path, section, n))
+                    fail_msg("%s: %s is in %s", form_at(k)->name, form_at(k)->rows[j].path, section);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_file_is_of_one_form),
+        cmocka_unit_test(files_become_the_plans_that_people_read),
+        cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
+    };
+    read_rows();
+    return cmocka_run_group_tests_name("model/form", tests, NULL, NULL);
+}

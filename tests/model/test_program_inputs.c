@@ -1,0 +1,117 @@
+/* Plans that are said to have the same program have it: one key of a random plan is changed at a time, and both are built. */
+#include "tests/check.h"
+#include "tests/model/random_plan.h"
+
+#include "model/program/program.h"
+
+enum { NMODELS = 4, PLANS = 400 };
+
+static void same_kernel(const struct kernel *a, const struct kernel *b)
+{
+    assert_string_equal(a->name, b->name);
+    assert_true(a->flops == b->flops && a->bytes == b->bytes);
+    assert_memory_equal(a->peak, b->peak, sizeof a->peak);
+    assert_memory_equal(a->net, b->net, sizeof a->net);
+    assert_true(a->scaled == b->scaled && a->captured == b->captured);
+}
+
+static void same_piece(const struct piece *a, const struct piece *b)
+{
+    assert_true(a->saved == b->saved);
+    for (int s = 0; s < NPASS; s++) {
+        assert_int_equal(a->nkernels[s], b->nkernels[s]);
+        assert_int_equal(a->ncollectives[s], b->ncollectives[s]);
+        for (int k = 0; k < a->nkernels[s]; k++)
+            same_kernel(&a->kernels[s][k], &b->kernels[s][k]);
+    }
+}
+
+static void same_program(const struct program *a, const struct program *b)
+{
+    for (int i = 0; i < NPIECE; i++)
+        same_piece(&a->piece[i], &b->piece[i]);
+    assert_true(a->boundary == b->boundary && a->flash == b->flash && a->cuda_12_8 == b->cuda_12_8);
+}
+
+/* The plan with that key drawn anew; false: it has not changed, or is refused. */
+static bool with_key(const struct plan *p, const struct knob *k, uint64_t *rng, struct plan *out)
+{
+    *out = *p;
+    for (int tries = 0; tries < 3 && !memcmp(p, out, sizeof *p); tries++)
+        draw_key(out, k, rng);
+    if (!memcmp(p, out, sizeof *p))
+        return false;
+    plan_resolve(out);
+    return draw_accepted(out);
+}
+
+/* What a search varies most may not cost it a program each. */
+static bool moves_states(const struct knob *k)
+{
+    static const char *const names[] = { "accumulation", "clip", "unit", "bucket_cap_mb", "reshard_after_forward", "sharding_strategy",
+                                         "reduce_bucket_size", "stage3_max_live_parameters", "ddp_bucket_size" };
+
+    return draw_named(k, names, (int)(sizeof names / sizeof *names));
+}
+
+static int check_keys_of(const struct plan *p, uint64_t *rng)
+{
+    struct program mine = { 0 }, other = { 0 };
+    const struct knob *k;
+    struct plan q;
+    int shared = 0;
+
+    if (program_build(p, &mine) < 0)
+        return 0;
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (!(k->cells & knob_cell(p)) || !with_key(p, k, rng, &q))
+            continue;
+        if (!program_is_shared(p, &q)) {
+            assert_false(moves_states(k));
+            continue;
+        }
+        assert_int_equal(program_build(&q, &other), 0);
+        same_program(&mine, &other);
+        shared++;
+    }
+    program_free(&other);
+    program_free(&mine);
+    return shared;
+}
+
+static void a_program_is_shared_only_by_plans_that_have_it(void **state)
+{
+    static const char *const names[NMODELS] = { "gpt2", "llama-3.2-1b", "qwen3-0.6b", "mixtral-8x7b" };
+    struct model whole, m[NMODELS];
+    struct cluster c;
+    uint64_t rng = 12345;
+    int shared = 0;
+    char why[512];
+
+    (void)state;
+    assert_int_equal(cluster_load("8xh100", &c), 0);
+    for (int i = 0; i < NMODELS; i++) {
+        assert_int_equal(model_load(names[i], &whole), 0);
+        assert_int_equal(model_with_layers(&whole, 4, &m[i]), 0);
+        model_free(&whole);
+    }
+    for (int i = 0; i < PLANS; i++) {
+        struct plan p;
+        draw_plan(&m[draw(&rng, NMODELS)], &c, &rng, &p);
+        fail_capture(why, sizeof why);
+        shared += check_keys_of(&p, &rng);
+        fail_capture(NULL, 0);
+    }
+    assert_true(shared > 5 * PLANS);
+    for (int i = 0; i < NMODELS; i++)
+        model_free(&m[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_is_shared_only_by_plans_that_have_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+#!/bin/sh
+# tests/sim/test_cmd_import.sh -- files that people bring, seen from outside: whose they are, what is said, what is refused.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none HF_HUB_CACHE=$tmp/none
+export XDG_DATA_HOME HF_HUB_CACHE
+
+# refused WORDS COMMAND...: exit 2 and one line with the words.
+refused() {
+    words=$1
+    shift
+    "$B/dpxplan" "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "dpxplan $*: exit $rc, not 2"
+    [ "$(wc -l <"$tmp/err")" = 1 ] || cat "$tmp/err"
+    grep -q -- "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+# reads FILE CLUSTER [OPTION...]: the plan is in $tmp/p.json, what was said in $tmp/err.
+reads() {
+    file=$1 cluster=$2
+    shift 2
+    "$B/dpxplan" import "$file" --cluster "$cluster" "$@" -o "$tmp/p.json" 2>"$tmp/err" || cat "$tmp/err"
+}
+said() { grep -q -- "$1" "$tmp/err" || { echo "not said: $1"; cat "$tmp/err"; }; }
+has() { grep -q "$1" "$tmp/p.json" || { echo "the plan has not $1"; grep -E '"(seq|train|strategy|tensor|micro_batch)"' "$tmp/p.json"; }; }
+
+printf 'colour: green\nsizes: [1, 2]\n' >"$tmp/nothing.yaml"
+printf 'output_dir: x\nlearning_rate: 1.0e-5\nseed: 1\n' >"$tmp/common.yaml"
+printf 'project = "x"\n' >"$tmp/nothing.toml"
+printf 'ls -l\n' >"$tmp/nothing.sh"
+check 'a file that no form claims is refused with the list of forms, whatever it is written in' "$(
+    for f in nothing.yaml common.yaml nothing.toml nothing.sh; do
+        refused 'none of the forms that are read' import "$tmp/$f" --cluster 8xh100 --model gpt2 --seq 128
+        grep -q 'torchtune (model._component_' "$tmp/err" || cat "$tmp/err"
+        refused 'none of the forms that are read' eval "$tmp/$f" --cluster 8xh100
+    done)"
+
+cat >"$tmp/trl.yaml" <<'END'
+model_name_or_path: mistralai/Mistral-7B-v0.1
+torch_dtype: bfloat16
+max_length: 4096
+bf16: true
+gradient_checkpointing: true
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+learning_rate: 1.0e-5
+some_new_key: 3
+END
+check "import finds TRL's form, says in five lines what it understood, then what it left out, then where the plan is" "$(
+    reads "$tmp/trl.yaml" 8xa100-80gb
+    has '"train": "all"' && has '"seq": 4096'
+    said 'read as TRL (told by '
+    said '^    model     mistral-7b, 7.24B parameters (the file names mistralai/Mistral-7B-v0.1)$'
+    said '^    trains    everything$'
+    said '^    batch     4 x accumulation 2 x 8 data-parallel ranks = 64 samples of 4096 tokens$'
+    said '^    sharing   DDP on 8 x a100-80gb$'
+    said '^    memory    bf16, recompute full, '
+    said 'may matter to memory or time: some_new_key$'
+    tail -1 "$tmp/err" | grep -q "wrote $tmp/p.json" || cat "$tmp/err"
+    ! grep -q learning_rate "$tmp/err" || cat "$tmp/err")"
+check 'eval and explain take the file itself, and answer as for the imported plan' "$(
+    reads "$tmp/trl.yaml" 8xa100-80gb
+    "$B/dpxplan" eval "$tmp/p.json" --json >"$tmp/a" 2>/dev/null
+    "$B/dpxplan" eval "$tmp/trl.yaml" --cluster 8xa100-80gb --json >"$tmp/b" 2>/dev/null
+    cmp "$tmp/a" "$tmp/b"
+    "$B/dpxplan" explain "$tmp/trl.yaml" --cluster 8xa100-80gb >"$tmp/out" 2>/dev/null
+    grep -q '^The peak of ' "$tmp/out" || cat "$tmp/out"
+    refused 'say on which GPUs: --cluster 8xh100' eval "$tmp/trl.yaml"
+    refused 'a plan has its own model, cluster and seq: --set changes them' eval "$tmp/p.json" --cluster 8xh100)"
+check 'standard input has a form, too' "$(
+    "$B/dpxplan" import - --cluster 8xa100-80gb <"$tmp/trl.yaml" >"$tmp/q.json" 2>/dev/null
+    grep -q '"seq": 4096' "$tmp/q.json" || head -5 "$tmp/q.json")"
+
+# Megatron-LM's examples have their options in arrays, with defaults of the environment.
+cat >"$tmp/pretrain.sh" <<'END'
+#!/bin/bash
+# Runs something
+GPUS_PER_NODE=8
+NUM_NODES=${NUM_NODES:-2}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))
+TP=${TP:-4}
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE   # each
+    --nnodes $NUM_NODES
+    --master_addr $MASTER_ADDR
+)
+MODEL_ARGS=(
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+    --group-query-attention --num-query-groups 8
+    --seq-length 4096 --max-position-embeddings 131072 --vocab-size 128256
+    --swiglu --normalization RMSNorm --position-embedding-type rope --use-rope-scaling --rotary-base 500000
+    --untie-embeddings-and-output-weights --disable-bias-linear --attention-dropout 0 --hidden-dropout 0
+    --norm-epsilon 1e-5
+)
+TRAINING_ARGS="--micro-batch-size 1 --global-batch-size 64 \
+    --bf16 --lr 3e-4"
+if [ -n "$DEBUG" ]; then
+    EXTRA="--log-interval 1"
+fi
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \
+    ${MODEL_ARGS[@]} \
+    ${TRAINING_ARGS} \
+    --tensor-model-parallel-size $TP --sequence-parallel --use-distributed-optimizer
+END
+check "a script of Megatron-LM is followed: arrays, assignments, an environment's defaults" "$(
+    reads "$tmp/pretrain.sh" 2x8xh100 --model llama-3.1-8b
+    has '"tensor": 4' && has '"micro_batch": 1' && has '"accumulation": 16' && has '"strategy": "zero1"')"
+check "its model is the one that the options describe, where none is given" "$(
+    reads "$tmp/pretrain.sh" 2x8xh100
+    said '8.03B parameters' && has '"model_type": "llama"' && has '"num_key_value_heads": 8'
+    sed 's/--vocab-size 128256//' "$tmp/pretrain.sh" >"$tmp/vocab.sh"
+    refused 'vocab_size: the options do not say it' import "$tmp/vocab.sh" --cluster 2x8xh100
+    sed 's/--swiglu//' "$tmp/pretrain.sh" >"$tmp/act.sh"
+    refused 'describe neither a model as Llama' import "$tmp/act.sh" --cluster 2x8xh100)"
+check 'a condition on what the script sets is decided' "$(
+    sed 's/^torchrun/DTYPE=fp8\nif [ "$DTYPE" = fp8 ]; then TRAINING_ARGS+=" --fp8-format hybrid"; fi\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/fp8.sh"
+    reads "$tmp/fp8.sh" 2x8xh100
+    has '"fp8_format": "hybrid"')"
+printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
+check "torchtitan's CONFIG is the registry's, and one that is not known is refused" "$(
+    reads "$tmp/run.sh" 32x8xh100
+    has '"seq": 8192' && has '"tensor": 8' && has '"micro_batch": 8'
+    sed 's/70b/71b/' "$tmp/run.sh" >"$tmp/other.sh"
+    refused 'did you mean llama3_70b' import "$tmp/other.sh" --cluster 32x8xh100)"
+cat >"$tmp/fsdp.yaml" <<'END'
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+END
+check 'a recipe that accelerate launches is shared out as accelerate says' "$(
+    printf 'accelerate launch --config_file fsdp.yaml sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096 %s\n' \
+        '--per_device_train_batch_size 2 --dtype bfloat16 --bf16' >"$tmp/sft.sh"
+    reads "$tmp/sft.sh" 8xh100
+    has '"strategy": "fsdp"' && has '"dialect": "torch"' && has '"micro_batch": 2'
+    reads "$tmp/trl.yaml" 8xh100 --accelerate "$tmp/fsdp.yaml"
+    has '"strategy": "fsdp"' && has '"accumulation": 2'
+    printf 'accelerate launch --use_deepspeed --zero_stage 3 sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096\n' >"$tmp/ds.sh"
+    reads "$tmp/ds.sh" 8xh100
+    has '"strategy": "zero3"'
+    sed 's/sft.py/--num_processes 4 sft.py/' "$tmp/sft.sh" >"$tmp/four.sh"
+    refused 'num_processes: 4, but the cluster has 8 ranks' import "$tmp/four.sh" --cluster 8xh100
+    refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
+check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is taken by its name, and said' "$(
+    printf 'python3 -m verl.trainer.main_ppo --config-path=config --config-name=%s %s\n' "'ppo_megatron_trainer.yaml'" \
+        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64' >"$tmp/verl.sh"
+    refused 'an actor on Megatron-LM is not read' import "$tmp/verl.sh" --cluster 8xh100
+    printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=${HOME}/models/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+        actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
+    reads "$tmp/verl.sh" 8xh100
+    said 'taken as Qwen3-8B, by its name' && has '"accumulation": 4')"
+check 'what a script leaves open is said' "$(
+    printf 'if [ "$1" ]; then LEN=512; fi\ntorchrun --nproc_per_node 4 sft.py --model_name_or_path gpt2 --max_length $LEN --bf16\n' >"$tmp/if.sh"
+    reads "$tmp/if.sh" 8xh100
+    said 'LEN is set in a condition' && said 'starts 4 ranks, the plan has 8')"
+printf '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}\n' >"$tmp/ds.json"
+check 'a DeepSpeed config says that it names no model' "$(
+    refused 'model: required: DeepSpeed' import "$tmp/ds.json" --cluster 8xh100 --seq 512
+    reads "$tmp/ds.json" 8xh100 --model gpt2 --seq 512
+    has '"strategy": "zero2"')"
+finish
