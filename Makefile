@@ -426,6 +426,12 @@ test-library:
 	@$(MAKE) --no-print-directory TSAN=1 B=build-tsan build-tsan/tests/lib/test_library
 	@B=build tests/run.sh 0 $(foreach b,build build-san build-tsan,$b/tests/lib/test_library) $(filter tests/lib/%,$(SCRIPTS))
 
+# Pipelines with and without their repeats: a thousand.
+test-folds:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory $B/tests/sim/test_pipeline_folded
+	@$B/tests/sim/test_pipeline_folded 1000
+
 test-sanitized:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory $(jobs) SAN=1 B=build-san build-san/dpxrun build-san/tests/mpi/mpi_grid
@@ -526,7 +532,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:

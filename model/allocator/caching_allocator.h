@@ -95,6 +95,12 @@ const struct caching_stats *caching_allocator_stats(const struct caching_allocat
 /* torch.cuda.reset_peak_memory_stats(). */
 void caching_allocator_reset_peaks(struct caching_allocator *a);
 
+/* Numbers that decide, for the same requests on blocks at the same addresses, the same answers: into out[] (NULL: none), how many there
+ * are.  -1: while events are pending, or lookups counted, no state comes again. */
+int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out);
+/* Of a block that is allocated. */
+int64_t caching_allocator_address(const struct caching_allocator *a, int block);
+
 /* false where an invariant is broken; for tests.  O(blocks). */
 bool caching_allocator_check(const struct caching_allocator *a);
 

@@ -124,6 +124,7 @@ int evaluate_stage(const struct plan *p, const struct program *g, int stage, str
 
     memset(out, 0, sizeof *out);
     out->rank = -1;
+    s->folds = p->kernels != KERNELS_DPX;
     for (int i = 0; i < n; i++) {
         if (lower_using(p, ranks[i], g, s) < 0)
             return -1;

@@ -347,7 +347,7 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
-        for (int k = 0; k < a->n; k++)
+        for (int k = 0; requests_walks(&w->s->bufs[a->buf]) && k < a->n; k++)
             if (instance == instance_of(w, a, iteration, k))
                 return a->what & ACT_ALLOC ? 2 : 1;
     }
@@ -533,29 +533,33 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
     act_on(w, o, ACT_FREE, iteration);
 }
 
-static int64_t device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
-
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
 /* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
 enum { MOST_MICRO_STEPS = 64 };
 
-/* Stops at the first micro-step that changes no counter: later ones change none either. */
+/* Stops at the first micro-step that changes no counter: later ones change none either.  Of a pipeline's iterations those are left out that
+ * begin as one before. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
     bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
+    struct past *past = micro ? NULL : requests_past_new(w, open);
 
+    w->uneven |= past != NULL;          /* the other time others may be left out */
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
         struct caching_stats before = *w->t->stats;
         w->uneven |= micro && i > 1;
         run(w, open + 1, o->u.repeat.other, i);
         if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
             w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
-            w->skipped_calls += (o->u.repeat.n - i - 1) * (device_calls(w->t->stats) - device_calls(&before));
+            w->skipped_calls += (o->u.repeat.n - i - 1) * (requests_device_calls(w->t->stats) - requests_device_calls(&before));
             return;
         }
+        if (past && !w->over)
+            i += requests_past_skip(past, w, i);
     }
+    requests_past_free(past);
 }
 
 static void run(struct walk *w, int from, int to, int64_t iteration)
@@ -588,7 +592,7 @@ static void begin(struct walk *w)
     w->first = room_new((size_t)w->s->nbufs + 1, sizeof *w->first);
     for (int b = 0; b < w->s->nbufs; b++) {
         w->first[b] = n;
-        n += w->s->bufs[b].count;
+        n += requests_walks(&w->s->bufs[b]) ? w->s->bufs[b].count : 0;
     }
     w->first[w->s->nbufs] = n;
     w->instances = room_new((size_t)n, sizeof *w->instances);
@@ -654,7 +658,7 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         int64_t requests = out->requests, unmatched = out->unmatched;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
-        out->steady_calls = device_calls(t->stats) - device_calls(&before) + w.skipped_calls;
+        out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
         if (w.met) {                    /* what is left asks nothing of the device */
             out->requests = requests + counted;
             out->unmatched = unmatched + lost;

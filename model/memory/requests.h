@@ -42,6 +42,10 @@ struct request_target {
     void (*watch)(void *of, const int *held, int n);        /* caching_allocator_watch() */
     bool (*follow)(void *of, const int *held, int n);       /* caching_allocator_follow() */
     bool (*met)(void *of);                                  /* caching_allocator_met() */
+    /* caching_allocator_state() and _address(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
+     * it makes all requests. */
+    int64_t (*state)(void *of, int64_t *out);
+    int64_t (*address)(void *of, int block);
 };
 
 struct request_report {

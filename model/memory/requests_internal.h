@@ -57,7 +57,7 @@ struct walk {
     bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
     struct walk_state before;           /* of the step that is walked twice */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
-    int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
+    int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
     int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
@@ -65,10 +65,27 @@ struct walk {
     int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
 };
 
+/* A family whose instances are requests: what a block keeps is its kernels' own, and other memories are not the allocator's. */
+static inline bool requests_walks(const struct buf *b) { return b->space == SPACE_DEVICE && b->category != CAT_ACTIVATIONS; }
+static inline int64_t requests_device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
+
+/* ---- requests_again.c ---- */
+
+/* What the walk and its target were when iterations of a repeat ended. */
+struct past;
+/* NULL: iterations of the repeat at `open` do not come back to a state that is known. */
+struct past *requests_past_new(const struct walk *w, int open);
+/* Iteration i has ended: those that follow and need not be walked, since they begin in states of before and end in the one that is. */
+int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
+void requests_past_free(struct past *p);
+
+/* ---- requests_streams.c ---- */
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
 void requests_watch(struct walk *w);
 bool requests_follow(struct walk *w);
 void requests_state_free(struct walk_state *s);
+
+/* ---- requests_streams.c ---- */
 
 /* Before an entry's requests: what its waits tell about other streams. */
 void requests_wait_for(struct walk *w, const struct op *o);

@@ -13,6 +13,8 @@ static void record(void *of, int block, int stream)              { caching_alloc
 static void complete(void *of, int stream, int64_t event)        { caching_allocator_complete_until(of, stream, event); }
 static int64_t events(void *of, int stream)                      { return caching_allocator_events(of, stream); }
 static void empty(void *of)                                      { caching_allocator_empty_cache(of); }
+static int64_t state(void *of, int64_t *out)                     { return caching_allocator_state(of, out); }
+static int64_t address(void *of, int block)                      { return caching_allocator_address(of, block); }
 static void keep(void *of, int stream)                           { caching_allocator_keep(of, stream); }
 static int  touch(void *of, int64_t bytes, int stream)           { return caching_allocator_touch(of, bytes, stream); }
 static void watch(void *of, const int *held, int n)              { caching_allocator_watch(of, held, n); }
@@ -21,7 +23,7 @@ static bool met(void *of)                                        { return cachin
 
 struct request_target reserved_target(struct caching_allocator *a)
 {
-    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep, touch, watch, follow, met };
+    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep, touch, watch, follow, met, state, address };
 }
 
 struct request_options reserved_options(const struct plan *p)

@@ -349,14 +349,24 @@ static int check_deterministic_stage(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Whether a step of more micro-steps costs no more to plan: what dpxrun runs is written pass by pass; GPipe and breadth first keep all
+ * micro-steps' messages and activations, and torch's runtime all gradients that it sent. */
+static bool comes_again(const struct plan *p)
+{
+    enum pipeline_kind k = p->parallel.pipeline_schedule;
+
+    return p->kernels != KERNELS_DPX && p->dialect != DIALECT_PAPER &&
+           (k == PIPELINE_1F1B || (p->dialect == DIALECT_MEGATRON && k == PIPELINE_INTERLEAVED));
+}
+
 static int check_passes(const struct plan *p, const char *where)
 {
-    int64_t chunks = p->parallel.virtual_stages, most = PIPELINE_MOST_PASSES / chunks;
+    int64_t chunks = p->parallel.virtual_stages, most = comes_again(p) ? PIPELINE_MOST_STEPS : PIPELINE_MOST_PASSES / chunks;
 
     if (p->accumulation <= most)
         return 0;
-    return fail("%s: accumulation: a pipeline of %" PRId64 " chunk%s a rank is planned with at most %" PRId64 " micro-steps, not %" PRId64, where,
-                chunks, chunks == 1 ? "" : "s", most, p->accumulation);
+    return fail("%s: accumulation: a pipeline of %" PRId64 " chunk%s a rank%s is planned with at most %" PRId64 " micro-steps, not %" PRId64, where,
+                chunks, chunks == 1 ? "" : "s", comes_again(p) ? "" : ", whose passes are not all alike,", most, p->accumulation);
 }
 
 static int check_pipeline(const struct plan *p, const char *where)

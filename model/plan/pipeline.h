@@ -30,8 +30,10 @@ struct pipeline {
                                  * PyTorch's */
 };
 
-/* Chunks of a rank times micro-steps: each message is an event of the schedule, which has 2^16 - 1 (sched_event()) for four directions
- * in the parts of a step. */
+/* Micro-steps of a step whose passes come again and again. */
+#define PIPELINE_MOST_STEPS INT64_C(65536)
+/* Chunks of a rank times micro-steps where they do not: each message is an event of the schedule, which has 2^16 - 1 (sched_event()) for
+ * four directions in the parts of a step. */
 #define PIPELINE_MOST_PASSES INT64_C(3072)
 
 /* Two chunks a rank, the second counted back: the first rank has the first and the last stage. */

@@ -30,7 +30,9 @@ void schedules_reset(struct schedules *s)
     s->quants = kept.quants; s->cap_quants = kept.cap_quants;
     s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
     s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
+    s->rings = kept.rings;  s->cap_rings = kept.cap_rings;
     s->detailed = kept.detailed;
+    s->folds = kept.folds;
 }
 
 void schedules_free(struct schedules *s)
@@ -47,6 +49,7 @@ void schedules_free(struct schedules *s)
     free(s->quants);
     free(s->narrows);
     free(s->parts);
+    free(s->rings);
     memset(s, 0, sizeof *s);
 }
 
@@ -121,9 +124,9 @@ static struct op *last(struct schedules *s)
 
 void sched_in_flight(struct schedules *s, int chunk, int step)
 {
-    assert(chunk <= UINT8_MAX && step <= UINT16_MAX);
+    assert(chunk <= UINT8_MAX);
     s->chunk = (uint8_t)chunk;
-    s->step = (uint16_t)step;
+    s->step = step;
 }
 
 void sched_of(struct schedules *s, const char *of, int unit, int by)
@@ -393,10 +396,25 @@ void sched_repeat_end(struct schedules *s)
     s->ops[open].u.repeat.other = s->nops - 1;
 }
 
+uint16_t sched_ring(struct schedules *s, int n)
+{
+    uint16_t first = (uint16_t)(s->nevents + 1);
+
+    if (n > UINT16_MAX - s->nevents)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        s->rings = room_for(s->rings, s->nevents + 1, &s->cap_rings, sizeof *s->rings);
+        s->rings[++s->nevents] = (struct ring){ first, (uint16_t)n };
+    }
+    return first;
+}
+
 uint16_t sched_event(struct schedules *s)
 {
-    assert(s->nevents < UINT16_MAX);
-    return (uint16_t)++s->nevents;
+    uint16_t event = sched_ring(s, 1);
+
+    assert(event);
+    return event;
 }
 
 void sched_note(struct schedules *s, const char *sentence)

@@ -229,7 +229,7 @@ struct op {
     uint32_t    act0;           /* its buffer actions: acts[act0 .. act0+nacts) */
     uint8_t     acting;         /* ACT_ bits that any of them has */
     uint8_t     chunk;          /* of a pipeline: whose pass or message it belongs to, of a rank's several stages ... */
-    uint16_t    step;           /* ... and of which micro-step */
+    int32_t     step, step_by;  /* ... and of which micro-step; -1: of none */
     const char *what;           /* "all-gather", "copy-out", "forward" ... static */
     int32_t     unit, unit_by;  /* which unit, block or bucket; -1: none */
     const char *of;             /* "unit", "block", "bucket", "rank"; NULL: none */
@@ -256,6 +256,9 @@ static inline bool op_moves(const struct op *o, const struct buf *b) { return bu
 /* Is it of a step's forward and backward passes, their reductions included? */
 static inline bool op_is_of_passes(const struct op *o) { return o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER; }
 
+/* Events [first, first + n): of micro-steps modulo n, as many as are under way. */
+struct ring { uint16_t first, n; };
+
 /* A unit: what is gathered, reduced or bucketed together. */
 struct unit {
     const char *kind;           /* "root", "block", "attention", "mlp", "bucket", "model" ... static */
@@ -279,6 +282,7 @@ struct schedules {
     unsigned     spaces;                        /* IN(): where buffers lie, device memory aside */
     int64_t      rank, world_size;
     int          nevents;
+    struct ring *rings; int64_t cap_rings;      /* by event: its ring, which most have to themselves */
     struct program program;     /* the kernels that compute entries run */
     bool         borrowed;      /* the program has another owner */
     struct span *spans;  int nspans; int64_t cap_spans; /* memory and work of the segments used */
@@ -288,6 +292,7 @@ struct schedules {
     struct narrow *narrows; int nnarrows; int64_t cap_narrows;
     int64_t      early;         /* so many steps behind the first are SCHED_EARLY's */
     bool         detailed;      /* layouts are asked for */
+    bool         folds;         /* a pipeline's passes that come again and again become repeats: not for the executor */
     struct slice  *slices;  int nslices; int64_t cap_slices;
     struct layout *layouts; int nlayouts; int64_t cap_layouts;
     int64_t       *parts;   int nparts; int64_t cap_parts;      /* bytes of single allocations */
@@ -295,7 +300,7 @@ struct schedules {
                                  * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
     uint8_t      chunk;         /* of the entries that are appended: sched_in_flight() */
-    uint16_t     step;
+    int32_t      step;
     bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     /* Python hooks around modules, whether or not they communicate, in a pass of a piece: those of forward, and of backward. */
     uint16_t     module_hooks[NPIECE][NPASS][NPASS];
@@ -391,8 +396,9 @@ struct op *sched_compute(struct schedules *s, enum phase phase, enum piece_id pi
 /* n >= 0 iterations of what is appended until sched_repeat_end(). */
 void sched_repeat(struct schedules *s, int64_t n);
 void sched_repeat_end(struct schedules *s);
-/* A fresh event number (1, 2, ...). */
+/* A fresh event number (1, 2, ...); the first of a ring of n, 0: there are not as many numbers left. */
 uint16_t sched_event(struct schedules *s);
+uint16_t sched_ring(struct schedules *s, int n);
 void sched_note(struct schedules *s, const char *sentence);
 int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
                 int64_t padded, int64_t shard);
@@ -421,6 +427,21 @@ static inline int64_t sched_instance(const struct schedules *s, const struct act
     int64_t i = a->at + a->by * iteration;
 
     return s->bufs[a->buf].cyclic ? i % s->bufs[a->buf].count : i;
+}
+
+/* Whether an event of the entry is another one in each iteration of the innermost repeat: the next of its ring.  Which one it is. */
+static inline bool sched_event_turns(const struct schedules *s, const struct op *o, uint16_t event)
+{
+    return o->step_by && event && o->step_by % s->rings[event].n;
+}
+
+static inline int sched_event_at(const struct schedules *s, const struct op *o, uint16_t event, int64_t iteration)
+{
+    if (!sched_event_turns(s, o, event))
+        return event;
+    const struct ring *r = &s->rings[event];
+    int64_t i = (event - r->first + o->step_by * iteration) % r->n;
+    return r->first + (int)(i < 0 ? i + r->n : i);
 }
 
 /* The group of a collective. */

@@ -170,7 +170,7 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
     struct check *c = arg;
 
     for (int w = 0; w < 2; w++)
-        if (o->wait[w] && (o->wait[w] > s->nevents || !c->recorded[o->wait[w]]))
+        if (o->wait[w] && (o->wait[w] > s->nevents || !c->recorded[sched_event_at(s, o, o->wait[w], iteration)]))
             return broken(c, o, "waits for event %d, which nothing has recorded", o->wait[w]);
     if (o->kind == OP_COLL && o->u.coll.group >= s->groups.n)
         return broken(c, o, "a collective in a group that does not exist");
@@ -189,7 +189,7 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
             c->inner[i] += net[i];
     }
     if (o->record)
-        c->recorded[o->record] = 1;
+        c->recorded[sched_event_at(s, o, o->record, iteration)] = 1;
     return 0;
 }
 
@@ -202,6 +202,8 @@ static bool indexed(const struct schedules *s, int open)
             i = o->u.repeat.other;          /* its indices are its own */
             continue;
         }
+        if (sched_event_turns(s, o, o->record) || sched_event_turns(s, o, o->wait[0]) || sched_event_turns(s, o, o->wait[1]))
+            return true;
         for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
             if (s->acts[k].by)
                 return true;

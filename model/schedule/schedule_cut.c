@@ -155,6 +155,7 @@ static void append_part(struct cut *c, const struct op *o, int k0, int k1, const
     p->of = o->of;
     p->unit = o->unit;
     p->unit_by = o->unit_by;
+    p->step_by = o->step_by;
     if (first) {
         p->after = o->after;
         memcpy(p->wait, o->wait, sizeof p->wait);
@@ -203,6 +204,7 @@ static void append_wait(struct cut *c, const struct op *o)
     p->of = o->of;
     p->unit = o->unit;
     p->unit_by = o->unit_by;
+    p->step_by = o->step_by;
 }
 
 /* Before that kernel, or behind the last one. */
@@ -234,6 +236,7 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
     p->of = o->of;
     p->unit = o->unit;
     p->unit_by = o->unit_by;
+    p->step_by = o->step_by;
     add_waits(p, events, own);
     sched_moves_places(c->s, (enum piece_id)o->u.compute.piece, (enum slot)k->from, (enum slot)k->into);
 }

@@ -24,18 +24,20 @@ struct held {
 
 /* Notes what an entry holds back once it is held itself.  False for one that is not held: on a stream of
  * its own it might start while the repeat still runs. */
-static bool hold(struct held *h, const struct op *o)
+static bool hold(const struct schedules *s, struct held *h, const struct op *o)
 {
     bool held = (h->streams >> o->stream & 1) || (o->after & h->streams) ||
-                (in_line(o) && (h->groups >> o->u.coll.group & 1)) ||
-                (o->wait[0] && h->events[o->wait[0]]) || (o->wait[1] && h->events[o->wait[1]]);
+                (in_line(o) && (h->groups >> o->u.coll.group & 1));
+
+    for (int w = 0; w < 2; w++)
+        held |= o->wait[w] && h->events[o->wait[w]] && !sched_event_turns(s, o, o->wait[w]);
 
     if (!held)
         return o->stream == STREAM_ISSUE;
     h->streams |= 1u << o->stream;
     if (in_line(o))
         h->groups |= 1u << o->u.coll.group;
-    if (o->record)
+    if (o->record && !sched_event_turns(s, o, o->record))
         h->events[o->record] = 1;
     return true;
 }
@@ -52,7 +54,7 @@ static int next_entry(const struct schedules *s, int i, int to)
 static int hold_range(const struct actor *a, struct held *h, int from, int to)
 {
     for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
-        if (!hold(h, &a->s->ops[i]))
+        if (!hold(a->s, h, &a->s->ops[i]))
             return 0;
         if (h->streams >> STREAM_ISSUE & 1)
             return 2;
@@ -78,7 +80,7 @@ static void hold_body(const struct actor *a, struct held *h, int from, int to)
         bool is_last = o->stream != STREAM_ISSUE && last[o->stream] == i;
         if (in_line(o))
             h->groups = (h->groups & ~(1u << o->u.coll.group)) | (unsigned)is_last << o->u.coll.group;
-        if (o->record)
+        if (o->record && !sched_event_turns(a->s, o, o->record))
             h->events[o->record] = is_last;
     }
 }
@@ -239,13 +241,13 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
             depend(a, it, a->last_on[st]);
     for (int w = 0; w < 2; w++)
         if (o->wait[w])
-            depend(a, it, a->recorded[o->wait[w]]);
+            depend(a, it, a->recorded[sched_event_at(a->s, o, o->wait[w], iteration)]);
     if (o->stream != STREAM_ISSUE)
         a->last_on[o->stream] = i;
     else
         a->blocked = i;
     if (o->record)
-        a->recorded[o->record] = i;
+        a->recorded[sched_event_at(a->s, o, o->record, iteration)] = i;
     if (o->kind == OP_COLL && k->n > 1)
         clock_meet_join(k, a, i);
 }

@@ -8,17 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "sim/clock/clock_internal.h"
 
 /* Relative difference of two equal times that rounding may cause. */
 #define ROUNDING 2e-14
-/* Most entries under way of one role that are compared. */
-enum { WINDOW = 1 << 17 };
+/* Most entries of one role that are compared; most of them that are under way where there are several: a stage that runs ahead of the next
+ * one without end never comes back to a state. */
+enum { WINDOW = 1 << 17, AHEAD = 1 << 14 };
 
 struct actor_state {
     int      depth;
     int64_t  at[DEPTH];             /* iterations of the repeats around the next entry */
-    double   rest[NSTREAM];         /* until what runs ends at its rate */
+    double   rest[NSTREAM];         /* until what runs ends at its rate; of what has arrived, less than 0: since when */
     double   issue_at, compute_end;
     int64_t  wins;
     int      oldest, n;             /* item under way; items */
@@ -82,6 +84,8 @@ static bool under_way(const struct clock *k, const struct actor *a, int from, ui
     uint64_t h = mix(mix(*hash, (uint64_t)a->pc), (uint64_t)a->depth << 32 | a->pending);
 
     h = mix(h, (uint64_t)(unsigned)blamed(a, a->issue_cause));
+    if (k->n > 1 && a->n - oldest > AHEAD)
+        return false;
     if (from < oldest)
         oldest = from;
     if (a->n - oldest > WINDOW)
@@ -105,8 +109,11 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     for (int u = 0; u < a->nused; u++) {
         int st = a->used[u], head = a->head[st];
         const struct item *it = head < 0 ? NULL : &a->items[head];
-        bool runs = it && it->state == RUNNING;
-        to->rest[st] = !runs ? 0 : (it->meet >= 0 ? k->meets[it->meet].end : it->end) - k->t;
+        to->rest[st] = 0;
+        if (it && it->state == RUNNING)
+            to->rest[st] = (it->meet >= 0 ? k->meets[it->meet].end : it->end) - k->t;
+        else if (it && it->state == ARRIVED)
+            to->rest[st] = it->since - k->t;
     }
     to->issue_at = a->issue_at;
     to->compute_end = a->compute_end;
@@ -116,14 +123,25 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->sums = *a->out;
 }
 
+/* Has the head of a stream yet to be issued? */
+static bool awaits_issue(const struct actor *a, double now)
+{
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        if (head >= 0 && a->items[head].state == WAITING && a->items[head].issued > now)
+            return true;
+    }
+    return false;
+}
+
 /* Does the issuing thread repeat itself?  Yes where it is as far ahead as it was, or where it decided no
- * start and is further ahead. */
+ * start and is further ahead; or where it has no more to do. */
 static bool same_issuing(const struct actor *a, const struct actor_state *then, double now, double before)
 {
     double ahead = a->issue_at - now, was = then->issue_at - before;
 
-    return fabs(ahead - was) <= ROUNDING * now || (a->wins == then->wins && ahead < was) ||
-           (a->pc >= a->end && a->blocked < 0);
+    return fabs(ahead - was) <= ROUNDING * now || (!awaits_issue(a, now) && ((a->wins == then->wins && ahead < was) ||
+           (a->pc >= a->end && a->blocked < 0)));
 }
 
 /* Iterations that the role can jump over if it goes on as between the two states; -1: they are not the
@@ -182,18 +200,54 @@ static void jump_late(struct item *it, double before, double by)
     it->late_to += by;
 }
 
+static int at_turn(int i, int64_t by, int n) { return (int)(((i + by) % n + n) % n); }
+
+/* What recorded the events of a ring recorded those `by` further on. */
+static void turn_ring(struct actor *a, const struct ring *r, int64_t by)
+{
+    int *was = room_new(r->n, sizeof *was);
+
+    memcpy(was, a->recorded + r->first, r->n * sizeof *was);
+    for (int i = 0; i < r->n; i++)
+        a->recorded[r->first + at_turn(i, by, r->n)] = was[i];
+    free(was);
+}
+
+/* The rings of the repeat's entries, each once: so many iterations are jumped over. */
+static void turn_rings(struct actor *a, int open, int64_t iterations)
+{
+    const struct schedules *s = a->s;
+    unsigned char *turned = room_new((size_t)s->nevents + 1, 1);
+
+    for (int i = open + 1; i < s->ops[open].u.repeat.other; i++) {
+        const struct op *o = &s->ops[i];
+        const uint16_t events[3] = { o->record, o->wait[0], o->wait[1] };
+        for (int e = 0; e < 3 && o->step_by; e++) {
+            const struct ring *r = events[e] ? &s->rings[events[e]] : NULL;
+            if (r && r->n > 1 && !turned[r->first])
+                turn_ring(a, r, o->step_by * iterations);
+            turned[r ? r->first : 0] = 1;
+        }
+    }
+    free(turned);
+}
+
 static void jump_actor(struct clock *k, struct actor *a, const struct actor_state *now, const struct actor_state *then,
                        double before, double by, int64_t times)
 {
     double n = (double)times, issued = n * (now->issue_at - then->issue_at);
 
     add_times(a->out, &now->sums, &then->sums, n, a->s->groups.n);
-    for (int level = 0; level < a->depth; level++)
-        a->at[level].i += times * (now->at[level] - then->at[level]);
+    for (int level = 0; level < a->depth; level++) {
+        int64_t iterations = times * (now->at[level] - then->at[level]);
+        a->at[level].i += iterations;
+        if (iterations)
+            turn_rings(a, a->at[level].open, iterations);
+    }
     for (int u = 0; u < a->nused; u++) {
         int head = a->head[a->used[u]];
         struct item *it = head < 0 ? NULL : &a->items[head];
-        if (it && it->state == RUNNING) {
+        if (it && (it->state == RUNNING || it->state == ARRIVED)) {
             it->start += n * by;
             it->since += n * by;
             it->end += n * by;
@@ -215,7 +269,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     }
     a->issue_at += issued;
     a->compute_end += n * (now->compute_end - then->compute_end);
-    k->next[a->index] += n * by;
+    bits_set(k->touched, a->index);     /* its next event is looked for again: an issue, or an end */
 }
 
 static void jump(struct clock *k, const struct snap *now, const struct snap *then, int64_t times)

@@ -83,7 +83,7 @@ static void latest(int64_t *at, int64_t other)
 }
 
 /* The latest collective that the entry waits for. */
-static int64_t awaited(const struct pending *w, const struct op *o)
+static int64_t awaited(const struct pending *w, const struct schedules *s, const struct op *o, int64_t iteration)
 {
     int64_t at = w->stream[o->stream];
 
@@ -92,7 +92,7 @@ static int64_t awaited(const struct pending *w, const struct op *o)
             latest(&at, w->stream[st]);
     for (int k = 0; k < 2; k++)
         if (o->wait[k])
-            latest(&at, w->event[o->wait[k]]);
+            latest(&at, w->event[sched_event_at(s, o, o->wait[k], iteration)]);
     return at;
 }
 
@@ -111,10 +111,10 @@ static double transient(const struct jitter *j, double largest, const struct sch
         w.event[e] = -1;
     for (int64_t i = 0; i < r->n; i++) {
         const struct op *o = &s->ops[r->ran[i].op];
-        int64_t at = o->kind == OP_COLL ? i : awaited(&w, o);
+        int64_t at = o->kind == OP_COLL ? i : awaited(&w, s, o, r->ran[i].iteration);
         w.stream[o->stream] = at;
         if (o->record)
-            w.event[o->record] = at;
+            w.event[sched_event_at(s, o, o->record, r->ran[i].iteration)] = at;
         if (o->stream != STREAM_COMPUTE && o->stream != STREAM_ISSUE)
             continue;
         if (at > joined) {

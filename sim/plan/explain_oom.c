@@ -115,7 +115,7 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->to = reserved_target(a);
     w->n = 0;
     w->stop = stop;
-    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL, NULL, NULL };
+    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL, NULL, NULL, NULL, NULL };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);

@@ -12,6 +12,7 @@ uint64_t alike_key(const struct schedules *s, int program)
         h = hash_mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
                    (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
         h = hash_mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
+        h = hash_mix(h, (uint64_t)(uint32_t)o->step | (uint64_t)(uint32_t)o->step_by << 32);
         h = hash_mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
         switch ((enum op_kind)o->kind) {
         case OP_COMPUTE:

@@ -222,6 +222,54 @@ static void a_graphs_pool_is_never_given_back(void **state)
     }
 }
 
+static int64_t state_of(const struct caching_allocator *a, int64_t **out)
+{
+    int64_t n = caching_allocator_state(a, NULL);
+
+    *out = n > 0 ? calloc((size_t)n, sizeof **out) : NULL;
+    return n > 0 ? caching_allocator_state(a, *out) : n;
+}
+
+/* Requests that end where they began leave the state of before, whatever handles they had; one block more, or elsewhere, is another. */
+static void a_state_comes_back_with_what_is_allocated(void **state)
+{
+    struct caching_allocator *a = caching_allocator_new((int64_t)1 << 34, NULL);
+    int64_t *before, *after, n;
+    int kept = caching_allocator_malloc(a, 3 << 20, 0), gone = caching_allocator_malloc(a, 5 << 20, 0);
+
+    (void)state;
+    caching_allocator_free(a, gone);
+    n = state_of(a, &before);
+    for (int i = 0; i < 3; i++) {
+        int x = caching_allocator_malloc(a, 1000, 0), y = caching_allocator_malloc(a, (4 + i) << 20, 0);
+        if (i == 0) {               /* the small one is in a segment that was not there */
+            caching_allocator_free(a, x);
+            caching_allocator_free(a, y);
+            free(before);
+            n = state_of(a, &before);
+            continue;
+        }
+        assert_int_not_equal(state_of(a, &after), n);
+        free(after);
+        caching_allocator_free(a, i == 1 ? x : y);
+        caching_allocator_free(a, i == 1 ? y : x);
+        assert_int_equal(state_of(a, &after), n);
+        assert_memory_equal(before, after, (size_t)n * sizeof *before);
+        free(after);
+    }
+    int64_t at = caching_allocator_address(a, kept);
+    int other = caching_allocator_malloc(a, 3 << 20, 0);
+    caching_allocator_free(a, kept);
+    assert_int_not_equal(caching_allocator_address(a, other), at);
+    if (state_of(a, &after) == n)
+        assert_memory_not_equal(before, after, (size_t)n * sizeof *before);
+    free(after);
+    caching_allocator_record_stream(a, other, 3);
+    assert_int_equal(caching_allocator_state(a, NULL), -1);
+    free(before);
+    caching_allocator_delete(a);
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
@@ -231,6 +279,7 @@ int main(void)
         cmocka_unit_test(what_is_idle_at_the_peak),
         cmocka_unit_test(of_equal_blocks_the_lowest_address_is_taken),
         cmocka_unit_test(options_are_written_as_pytorch_has_them),
+        cmocka_unit_test(a_state_comes_back_with_what_is_allocated),
     };
     enum { NOTHERS = sizeof others / sizeof *others };
     struct CMUnitTest tests[NVECTORS + NOTHERS] = { 0 };

@@ -62,7 +62,14 @@ check 'options that would say nothing are refused' "$(
     refused '--trace is of one' "$B/dpxplan" explain $plan --oom demo/oom.txt --trace "$tmp/x.json")"
 check 'more passes of a rank than a schedule has events for are refused' "$(
     refused 'at most 1536 micro-steps' "$B/dpxplan" eval $plan --set accumulation=1540 parallel.pipeline_schedule=interleaved
-    refused 'at most 3072 micro-steps' "$B/dpxplan" eval $plan --set accumulation=3073)"
+    refused 'at most 3072 micro-steps' "$B/dpxplan" eval $plan --set accumulation=3073 parallel.pipeline_schedule=gpipe
+    refused 'at most 65536 micro-steps' "$B/dpxplan" eval $plan --set accumulation=65537)"
+check 'a step of 10,000 micro-steps holds and takes what its passes say: 7,500 more of 2,500 take 7,500 of the busiest stage' "$(
+    for m in 2500 5000 10000; do "$B/dpxplan" eval $plan --set accumulation=$m --json >"$tmp/$m" 2>"$tmp/err" || cat "$tmp/err"; done
+    get() { sed -n "s/^ *\"$1\": \([0-9.]*\),*$/\1/p" "$tmp/$2" | head -n 1; }
+    [ "$(get peak_bytes 2500)" = "$(get peak_bytes 10000)" ] || echo "peaks $(get peak_bytes 2500), $(get peak_bytes 10000)"
+    echo "$(get step_s 2500) $(get step_s 5000) $(get step_s 10000)" |
+        awk '{ d = ($3 - $1) / ($2 - $1) / 3 - 1; if (d > 1e-9 || d < -1e-9) print "steps " $0 }')"
 check 'what dpxrun does not take of it is refused by name, and a trace of other ranks' "$(
     sed 's/"parallel".*/"parallel": { "tensor": 2 } }/' $plan >"$tmp/tensor.json"
     refused 'parallel.tensor 2: dpxrun' "$B/dpxrun" "$tmp/tensor.json"

@@ -497,6 +497,22 @@ struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code
     return out;
 }
 
+void pipeline_acts_of(const struct pipeline *p, enum pipeline_code code, struct pipeline_acts *out)
+{
+    if (code == PIPE_DEEPSPEED)
+        pipeline_deepspeed(p, p->rank, out);
+    else if (code >= PIPE_MEGATRON)
+        pipeline_megatron(p, p->rank, code == PIPE_MEGATRON_OVERLAPS, out);
+    else if (code == PIPE_OWN_LOOP || code == PIPE_OWN_LOOP_29)
+        own_loop(p, p->rank, code == PIPE_OWN_LOOP_29, out);
+    else {
+        struct pipeline_acts *all = pipeline_acts(p, code);
+        *out = all[p->rank];
+        all[p->rank].act = NULL;
+        pipeline_acts_free(all, p);
+    }
+}
+
 void pipeline_acts_free(struct pipeline_acts *of, const struct pipeline *p)
 {
     for (int r = 0; r < p->ranks; r++)

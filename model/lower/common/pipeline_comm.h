@@ -52,6 +52,8 @@ void pipeline_deepspeed(const struct pipeline *p, int rank, struct pipeline_acts
 
 /* One list for each rank of the pipe; never NULL. */
 struct pipeline_acts *pipeline_acts(const struct pipeline *p, enum pipeline_code code);
+/* That of rank p->rank, into an empty one: its acts are the caller's. */
+void pipeline_acts_of(const struct pipeline *p, enum pipeline_code code, struct pipeline_acts *out);
 void pipeline_acts_free(struct pipeline_acts *of, const struct pipeline *p);
 
 /* What PyTorch calls a verb: "SEND_F"; its own names for waits of receives, which it has none for. */

@@ -38,8 +38,7 @@ static void one_f_one_b(struct list *l)
     }
 }
 
-/* Micro-steps that go through a chunk before the next chunk's turn. */
-static int per_round(const struct pipeline *p)
+int pipeline_round(const struct pipeline *p)
 {
     int rounds = p->steps / p->ranks;
 
@@ -50,7 +49,7 @@ static int per_round(const struct pipeline *p)
 
 struct turn pipeline_turn(const struct pipeline *p, int k, bool backward)
 {
-    int q = per_round(p), from = k / (q * p->chunks) * q;
+    int q = pipeline_round(p), from = k / (q * p->chunks) * q;
     int size = least(q, p->steps - from), at = k - from * p->chunks, chunk = at / size;     /* the last group may be smaller */
 
     return (struct turn){ backward ? p->chunks - 1 - chunk : chunk, from + at % size };
@@ -58,7 +57,7 @@ struct turn pipeline_turn(const struct pipeline *p, int k, bool backward)
 
 int pipeline_warm_up(const struct pipeline *p)
 {
-    return least((p->chunks - 1) * per_round(p) + 2 * (p->ranks - 1 - p->rank), p->steps * p->chunks);
+    return least((p->chunks - 1) * pipeline_round(p) + 2 * (p->ranks - 1 - p->rank), p->steps * p->chunks);
 }
 
 static void take_turn(struct list *l, enum micro_pass kind, int k)
@@ -73,7 +72,7 @@ static void interleaved(struct list *l, bool zero_bubble)
 {
     const struct pipeline *p = l->p;
     int n = p->steps * p->chunks, weights = 0, behind = p->ranks - 1 - p->rank;
-    int warm_up = zero_bubble ? least((p->chunks - 1) * per_round(p) + behind, n) : pipeline_warm_up(p);
+    int warm_up = zero_bubble ? least((p->chunks - 1) * pipeline_round(p) + behind, n) : pipeline_warm_up(p);
 
     for (int k = 0; k < n + warm_up; k++) {
         int b = k - warm_up;

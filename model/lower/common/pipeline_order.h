@@ -29,6 +29,8 @@ int    pipeline_order(const struct pipeline *p, struct pipeline_pass *out);
 struct turn { int chunk, step; };
 struct turn pipeline_turn(const struct pipeline *p, int k, bool backward);
 int pipeline_warm_up(const struct pipeline *p);
+/* Micro-steps that go through a chunk before the next chunk's turn. */
+int pipeline_round(const struct pipeline *p);
 
 /* The most micro-steps of a chunk (-1: of all chunks together) that have run forward and not yet the last
  * part of backward: instances of what lives from forward to backward. */

@@ -6,8 +6,10 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/schedule/schedule_fold.h"
 
-enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1 };
+/* Iterations of acts that may have to be taken together until their entries repeat: DeepSpeed's last stage takes two buffers in turn. */
+enum { STRIDES = 2 };
 
 struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
 {
@@ -91,19 +93,15 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
                      const struct stage_memory *m, bool first, bool keeps)
 {
     const struct plan *p = local->plan;
-    int64_t events;
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
                                .elems = boundary_elems(local), .memory = *m };
     o->batches = code == PIPE_MEGATRON || code == PIPE_LOCK_STEP_29;
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
-    events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
-    o->event = calloc((size_t)events, sizeof *o->event);
-    o->all = pipeline_acts(&o->pipe, code);
-    o->acts = &o->all[o->pipe.rank];
-    if (!o->event)
-        return fail("out of memory for a pipeline's messages");
+    (s->folds ? pipeline_folded : pipeline_unfolded)(&o->pipe, code, &o->acts);
+    o->event = room_new((size_t)(PIPE_WAYS * o->pipe.chunks), sizeof *o->event);
+    o->passed = room_new((size_t)(NPIPE_VERB * o->pipe.chunks), sizeof *o->passed);
     if (first) {
         all_of(o, ACT_ALLOC, m->received, "receive buffers");
         all_of(o, ACT_ALLOC, m->gradients, "receive buffers");
@@ -115,9 +113,9 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
 
 void stage_ports_close(struct stage_ports *o)
 {
-    if (o->all)
-        pipeline_acts_free(o->all, &o->pipe);
+    pipeline_fold_free(&o->acts);
     free(o->event);
+    free(o->passed);
     sched_in_flight(o->s, 0, 0);
 }
 
@@ -182,9 +180,15 @@ void stage_ports_connect(struct stage_ports *o)
 
 /* ---- messages ---- */
 
-static uint16_t *event_of(struct stage_ports *o, int verb, const struct pipeline_act *a)
+/* The event of a message: the micro-step's of its direction and chunk. */
+static uint16_t event_of(struct stage_ports *o, int verb, const struct pipeline_act *a)
 {
-    return &o->event[((verb - PIPE_SEND_F) * o->pipe.chunks + a->chunk) * o->pipe.steps + a->step];
+    int way = verb - PIPE_SEND_F, n = o->acts.under_way[way];
+    uint16_t *ring = &o->event[way * o->pipe.chunks + a->chunk];
+
+    if (!*ring && !(*ring = sched_ring(o->s, n)))
+        o->s->too_long = true;
+    return *ring ? (uint16_t)(*ring + a->step % n) : 0;
 }
 
 /* The edge's kernels that allocate or free what is sent and received. */
@@ -233,9 +237,7 @@ static void message(struct stage_ports *o, const struct pipeline_act *a)
                       sends ? COLL_SEND : COLL_RECV, GROUP_PIPE, peer, 2 * (stage < other ? stage : other) + is_b(a->verb),
                       o->dtype, o->elems);
     m->after = AFTER(STREAM_COMPUTE);
-    if (!*event_of(o, a->verb, a))
-        *event_of(o, a->verb, a) = sched_event(o->s);
-    m->record = *event_of(o, a->verb, a);
+    m->record = event_of(o, a->verb, a);
     sched_of(o->s, "micro-step", a->step, 0);
     if (is_b(a->verb))
         sched_moves_places(o->s, sends ? PIECE_RECEIVED : PIECE_SENT, SLOT_DX, SLOT_DX);
@@ -250,12 +252,76 @@ static void await(struct stage_ports *o, const struct pipeline_act *a)
     int of = a->verb - PIPE_WAIT_SEND_F + PIPE_SEND_F;
 
     sched_op(o->s, OP_MEMORY, STREAM_COMPUTE, is_b(of) ? PHASE_BACKWARD : PHASE_FORWARD, names[of - PIPE_SEND_F])->wait[0] =
-        *event_of(o, of, a);
+        event_of(o, of, a);
     sched_of(o->s, "micro-step", a->step, 0);
     if (of == PIPE_SEND_F && !o->keeps)
         edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
     if (of == PIPE_SEND_B)
         edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
+}
+
+/* ---- acts in order ---- */
+
+int64_t stage_ports_passed(const struct stage_ports *o, enum pipeline_verb v, int chunk) { return o->passed[(int)v * o->pipe.chunks + chunk]; }
+
+static void pass_by(struct stage_ports *o, const struct pipeline_act *a, int64_t times) { o->passed[a->verb * o->pipe.chunks + a->chunk] += times; }
+
+struct calls { void (*f)(void *arg, const struct pipeline_act *a); void *arg; };
+
+/* Iteration k of a repeat; r NULL: the one act from `from` on. */
+static void run_acts(struct stage_ports *o, const struct pipeline_repeat *r, int from, int k, const struct calls *c)
+{
+    for (int i = from; i < from + (r ? r->len : 1); i++) {
+        struct pipeline_act a = r ? pipeline_fold_act(&o->acts, i, r, k) : o->acts.acts.act[i];
+        c->f(c->arg, &a);
+        pass_by(o, &a, 1);
+    }
+}
+
+/* Iterations of which three times `stride` were appended last become a repeat, with all that are left but for what does not make a
+ * whole stride: how many of these were not appended, 0 where they are not the same. */
+static int fold(struct stage_ports *o, const struct pipeline_repeat *r, const int *begins, int k, int stride)
+{
+    int first = k - 3 * stride, n = (r->n - first) / stride;
+    const int at[4] = { begins[first], begins[first + stride], begins[first + 2 * stride], o->s->nops };
+
+    if (n < 4 || !schedule_fold(o->s, at, n, r->by * stride))
+        return 0;
+    for (int i = r->from; i < r->from + r->len; i++)
+        pass_by(o, &o->acts.acts.act[i], (int64_t)(n - 3) * stride);
+    struct pipeline_act last = pipeline_fold_act(&o->acts, r->from + r->len - 1, r, first + n * stride - 1);
+    sched_in_flight(o->s, last.chunk, last.step);
+    return (n - 3) * stride;
+}
+
+/* Each iteration by itself, until those before the next are the same. */
+static void run_repeat(struct stage_ports *o, const struct pipeline_repeat *r, const struct calls *c)
+{
+    int *begins = room_new((size_t)r->n, sizeof *begins), left_out = 0;
+
+    for (int k = 0; k < r->n && !o->s->too_long; ) {
+        begins[k] = o->s->nops;
+        o->s->too_long = o->s->nops > SCHED_MOST_OPS;
+        run_acts(o, r, r->from, k++, c);
+        for (int stride = 1; stride <= STRIDES && 3 * stride <= k && !left_out; stride++)
+            k += left_out = fold(o, r, begins, k, stride);
+    }
+    free(begins);
+}
+
+void stage_ports_run(struct stage_ports *o, void (*f)(void *arg, const struct pipeline_act *a), void *arg)
+{
+    struct calls c = { f, arg };
+    int next = 0;
+
+    for (int i = 0; i < o->acts.acts.n && !o->s->too_long; ) {
+        const struct pipeline_repeat *r = next < o->acts.nrepeats && o->acts.repeat[next].from == i ? &o->acts.repeat[next++] : NULL;
+        if (r)
+            run_repeat(o, r, &c);
+        else
+            run_acts(o, NULL, i, 0, &c);
+        i += r ? r->len : 1;
+    }
 }
 
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)

@@ -2,15 +2,16 @@
  * memory of what is sent and received.
  *
  *     struct stage_ports ports;
- *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, &memory, first, false);
- *     for (int i = 0; i < ports.acts->n; i++) {
- *         const struct pipeline_act *a = &ports.acts->act[i];
- *         if (stage_ports_does(&ports, a))
- *             continue;                           (a message, or a wait for one)
- *         stage_ports_begin(&ports, a);
+ *     static void act(void *arg, const struct pipeline_act *a)
+ *     {
+ *         if (stage_ports_does(ports, a))
+ *             return;                             (a message, or a wait for one)
+ *         stage_ports_begin(ports, a);
  *         ... the pass of chunk a->chunk ...
- *         stage_ports_end(&ports, a);
+ *         stage_ports_end(ports, a);
  *     }
+ *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, &memory, first, false);
+ *     stage_ports_run(&ports, act, arg);
  *     stage_ports_close(&ports);
  *
  * A boundary tensor is what one block hands to the next: (samples, the rank's positions, hidden) in the dtype of
@@ -19,7 +20,7 @@
 #define DPX_STAGE_PORTS_H
 
 #include "model/lower/common/lower_internal.h"
-#include "model/lower/common/pipeline_comm.h"
+#include "model/lower/common/pipeline_fold.h"
 
 /* Families that PyTorch before 2.15 keeps beside; -1: not here.  Every stage has a receive buffer for each micro-step,
  * made in the first step and kept (_prepare_forward_infra(), _create_grad_recv_info()); the last one keeps every micro-step's
@@ -32,9 +33,9 @@ struct stage_ports {
     const struct local_model *local;
     struct schedules *s;
     struct pipeline pipe;
-    struct pipeline_acts *all;          /* of every rank */
-    const struct pipeline_acts *acts;   /* of this one */
-    uint16_t *event;                    /* of a message: by direction, chunk, micro-step */
+    struct pipeline_fold acts;
+    int64_t  *passed;                   /* acts that were run or are left to a repeat: by verb, chunk */
+    uint16_t *event;                    /* of messages: by direction, chunk, as many as are under way */
     int64_t   elems;                    /* of a boundary tensor */
     enum dtype dtype;
     struct stage_memory memory;
@@ -55,6 +56,13 @@ void stage_ports_close(struct stage_ports *o);
 /* Before the first step's passes: 2.15 votes on how shapes are inferred and connects neighbours, in rounds
  * (schedules.py _initialize_pipeline_distributed_state, _p2p.py _preconnect_shared_p2p_edges). */
 void stage_ports_connect(struct stage_ports *o);
+
+/* Calls f for each act in order.  Where the schedules fold, acts that come again and again and append the same entries become a repeat:
+ * f is called for the first of them alone, and so keeps no count of its own. */
+void stage_ports_run(struct stage_ports *o, void (*f)(void *arg, const struct pipeline_act *a), void *arg);
+
+/* Acts of a chunk that came before the one that runs. */
+int64_t stage_ports_passed(const struct stage_ports *o, enum pipeline_verb v, int chunk);
 
 /* Appends a message or a wait; false: the act is neither. */
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a);

@@ -19,8 +19,11 @@ struct stage {
     struct stage_ports ports;
     bool first_step;
     bool met[2];                    /* a message's shape is known: activations; from the stage before */
-    int  forwards, backwards;
+    void (*pass)(void *arg, const struct micro *m);
+    void *arg;
 };
+
+static int passed(const struct stage *o, enum pipeline_verb v) { return (int)stage_ports_passed(&o->ports, v, 0); }
 
 static bool is_stage(const struct ds *d) { return d->p->parallel.pipeline > 1; }
 
@@ -187,21 +190,21 @@ static void keep_output(struct stage *o)
     if (d->pipe.slot >= 0 && d->pipe.keeps_graph)
         drop_graph(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "keep the output");
-    sched_act(d->s, ACT_ALLOC, d->pipe.outputs, o->forwards % LAST_BUFFERS, 0);
+    sched_act(d->s, ACT_ALLOC, d->pipe.outputs, passed(o, PIPE_FORWARD) % LAST_BUFFERS, 0);
 }
 
 /* Which output of a pipe buffer the next one follows; self.loss is the last micro-step's. */
 static void find_output(struct stage *o)
 {
     struct ds_pipe *p = &o->d->pipe;
-    int slots = o->ports.pipe.steps < LAST_BUFFERS ? o->ports.pipe.steps : LAST_BUFFERS;
-    bool any = is_last(o) && (!o->first_step || o->forwards >= slots);
+    int slots = o->ports.pipe.steps < LAST_BUFFERS ? o->ports.pipe.steps : LAST_BUFFERS, forwards = passed(o, PIPE_FORWARD);
+    bool any = is_last(o) && (!o->first_step || forwards >= slots);
 
-    p->slot = any ? o->forwards % LAST_BUFFERS : -1;
-    p->keeps_graph = o->forwards == 0 && (o->ports.pipe.steps - 1) % LAST_BUFFERS == 0;
+    p->slot = any ? forwards % LAST_BUFFERS : -1;
+    p->keeps_graph = forwards == 0 && (o->ports.pipe.steps - 1) % LAST_BUFFERS == 0;
 }
 
-static void one_forward(struct stage *o, const struct pipeline_act *a, void (*pass)(void *arg, const struct micro *m), void *arg)
+static void one_forward(struct stage *o, const struct pipeline_act *a)
 {
     struct ds *d = o->d;
     bool holds = !is_first(o) && !saves_input(d);
@@ -214,45 +217,50 @@ static void one_forward(struct stage *o, const struct pipeline_act *a, void (*pa
         sched_act(d->s, ACT_ALLOC, d->pipe.frame, 0, 0);
     find_output(o);
     stage_ports_begin(&o->ports, a);
-    pass(arg, &(struct micro){ .pass = MICRO_FORWARD, .at = a->step });
+    o->pass(o->arg, &(struct micro){ .pass = MICRO_FORWARD, .at = a->step });
     stage_ports_end(&o->ports, a);
     if (is_last(o))
         keep_output(o);
     if (holds)
         ds_memory(d, PHASE_FORWARD, "forward returns", ACT_FREE, d->pipe.frame);
-    o->forwards++;
 }
 
-static void one_backward(struct stage *o, const struct pipeline_act *a, void (*pass)(void *arg, const struct micro *m), void *arg)
+static void one_backward(struct stage *o, const struct pipeline_act *a)
 {
+    int before = passed(o, PIPE_BACKWARD);
+
     stage_ports_begin(&o->ports, a);
-    pass(arg, &(struct micro){ .pass = MICRO_BACKWARD, .at = a->step, .first = o->backwards == 0,
-                               .last = o->backwards == o->ports.pipe.steps - 1 });
+    o->pass(o->arg, &(struct micro){ .pass = MICRO_BACKWARD, .at = a->step, .first = before == 0,
+                                     .last = before == o->ports.pipe.steps - 1 });
     if (o->d->layers == 0)          /* the embedding alone */
         gradient_stays(o->d);
     stage_ports_end(&o->ports, a);
-    o->backwards++;
+}
+
+static void act(void *stage, const struct pipeline_act *a)
+{
+    struct stage *o = stage;
+
+    before_message(o, a);
+    if (stage_ports_does(&o->ports, a)) {
+        after_message(o, a);
+        return;
+    }
+    o->d->kept_blocks = o->d->layers * a->step;
+    o->d->kept_ends = a->step;
+    (a->verb == PIPE_FORWARD ? one_forward : one_backward)(o, a);
 }
 
 int ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg)
 {
     struct stage_memory none = { -1, -1, -1, -1 };
-    struct stage o = { .d = d, .first_step = first_step };
+    struct stage o = { .d = d, .first_step = first_step, .pass = pass, .arg = arg };
     int rc = stage_ports_open(&o.ports, d->local, d->s, PIPE_DEEPSPEED, &none, first_step, true);
 
     if (rc == 0 && first_step)
         ds_memory(d, PHASE_FORWARD, "receive buffer", ACT_ALLOC, d->pipe.exchange);
-    for (int i = 0; rc == 0 && i < o.ports.acts->n; i++) {
-        const struct pipeline_act *a = &o.ports.acts->act[i];
-        before_message(&o, a);
-        if (stage_ports_does(&o.ports, a)) {
-            after_message(&o, a);
-            continue;
-        }
-        d->kept_blocks = d->layers * a->step;
-        d->kept_ends = a->step;
-        (a->verb == PIPE_FORWARD ? one_forward : one_backward)(&o, a, pass, arg);
-    }
+    if (rc == 0)
+        stage_ports_run(&o.ports, act, &o);
     stage_ports_close(&o.ports);
     return rc;
 }

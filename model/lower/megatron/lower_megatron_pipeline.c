@@ -7,7 +7,16 @@
  * the same time, so many turns after its last backward as the rank's number. */
 #include "model/lower/megatron/lower_megatron.h"
 
-struct turns { struct mega *z; const struct pipeline *pipe; bool gathers; int forwards, backwards; };
+struct turns { struct mega *z; struct stage_ports ports; const struct pipeline *pipe; bool gathers, overlaps; };
+
+static int passed(const struct turns *o, enum pipeline_verb v)
+{
+    int64_t n = 0;
+
+    for (int c = 0; c < o->pipe->chunks; c++)
+        n += stage_ports_passed(&o->ports, v, c);
+    return (int)n;
+}
 
 static void synchronize(struct mega *z, enum phase phase)
 {
@@ -35,7 +44,7 @@ static int turns_of(const struct turns *o) { return o->pipe->steps * o->pipe->ch
 /* Before a forward of an interleaved pipeline: the gather of the chunk after the next, by all ranks at once. */
 static void gather_ahead(struct turns *o)
 {
-    int k = o->forwards + o->pipe->rank;
+    int k = passed(o, PIPE_FORWARD) + o->pipe->rank;
     struct turn t = pipeline_turn(o->pipe, k < turns_of(o) ? k : 0, false);
 
     if (k < turns_of(o) && t.step == 0 && t.chunk + 1 > 1 && t.chunk + 1 < o->pipe->chunks)
@@ -45,14 +54,14 @@ static void gather_ahead(struct turns *o)
 /* After a backward. */
 static void reduce_behind(struct turns *o)
 {
-    int k = o->backwards - o->pipe->rank;
+    int k = passed(o, PIPE_BACKWARD) - o->pipe->rank;
     struct turn t = pipeline_turn(o->pipe, k < 0 ? 0 : k, true);
 
     if (k >= 0 && t.step == o->pipe->steps - 1)
         reduce_chunk(o->z, t.chunk);
 }
 
-static void pass(struct turns *o, struct stage_ports *ports, const struct pipeline_act *a)
+static void pass(struct turns *o, const struct pipeline_act *a)
 {
     struct mega *z = o->z;
     bool interleaved = o->pipe->chunks > 1, overlaps = z->p->megatron.overlap_grad_reduce;
@@ -60,46 +69,46 @@ static void pass(struct turns *o, struct stage_ports *ports, const struct pipeli
     z->at = &z->chunk[a->chunk];
     z->kept_blocks = (int)z->m->layers * a->step;
     z->kept_ends = a->step;
-    stage_ports_begin(ports, a);
+    stage_ports_begin(&o->ports, a);
     if (a->verb == PIPE_FORWARD) {
         if (interleaved && o->gathers)
             gather_ahead(o);
         megatron_forward(z);
-        o->forwards++;
     } else {
         megatron_backward(z, !interleaved && z->hooks && o->pipe->rank == 0 && a->step == o->pipe->steps - 1);
         if (interleaved && overlaps)
             reduce_behind(o);
-        o->backwards++;
     }
-    stage_ports_end(ports, a);
+    stage_ports_end(&o->ports, a);
 }
 
 static bool is_wait(const struct pipeline_act *a) { return a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B; }
 
+static void act(void *turns, const struct pipeline_act *a)
+{
+    struct turns *o = turns;
+
+    if (!stage_ports_does(&o->ports, a))
+        pass(o, a);
+    else if (!o->overlaps && is_wait(a) && !a->with)
+        synchronize(o->z, a->verb == PIPE_WAIT_SEND_B || a->verb == PIPE_WAIT_RECV_B ? PHASE_BACKWARD : PHASE_FORWARD);
+}
+
 int megatron_pipeline(struct mega *z, bool first_step)
 {
     struct stage_memory none = { -1, -1, -1, -1 };
-    bool overlaps = z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm;
-    struct stage_ports ports;
-    int rc = stage_ports_open(&ports, z->local, z->s, overlaps ? PIPE_MEGATRON_OVERLAPS : PIPE_MEGATRON, &none, first_step, false);
-    struct turns o = { .z = z, .pipe = &ports.pipe, .gathers = z->chunk[0].waits };
+    struct turns o = { .z = z, .pipe = &o.ports.pipe, .gathers = z->chunk[0].waits,
+                       .overlaps = z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm };
+    int rc = stage_ports_open(&o.ports, z->local, z->s, o.overlaps ? PIPE_MEGATRON_OVERLAPS : PIPE_MEGATRON, &none, first_step, false);
 
     for (int c = 0; rc == 0 && c < 2 && c < z->nchunks && z->nchunks > 1 && z->chunk[c].waits; c++)
         gather_chunk(z, c);
-    for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
-        const struct pipeline_act *a = &ports.acts->act[i];
-        if (!stage_ports_does(&ports, a)) {
-            pass(&o, &ports, a);
-            continue;
-        }
-        if (!overlaps && is_wait(a) && !a->with)
-            synchronize(z, a->verb == PIPE_WAIT_SEND_B || a->verb == PIPE_WAIT_RECV_B ? PHASE_BACKWARD : PHASE_FORWARD);
-    }
+    if (rc == 0)
+        stage_ports_run(&o.ports, act, &o);
     /* What is left: of an interleaved pipeline by chunk; of the others but the first rank, which has hooks once it has counted. */
     for (int c = 0; rc == 0 && c < z->nchunks; c++)
-        if (z->p->megatron.overlap_grad_reduce && (z->nchunks > 1 || ports.pipe.rank > 0))
+        if (z->p->megatron.overlap_grad_reduce && (z->nchunks > 1 || o.pipe->rank > 0))
             reduce_chunk(z, c);
-    stage_ports_close(&ports);
+    stage_ports_close(&o.ports);
     return rc;
 }

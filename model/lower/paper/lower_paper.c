@@ -15,7 +15,6 @@
  * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32; one state in place of two (sgd, Lion) takes 4 off k.
  * What does not train has no gradient and no state: its parameters are flat units of their own, gathered likewise. */
 #include "model/lower/common/micro_steps.h"
-#include "model/lower/common/stage_ports.h"
 #include "model/lower/paper/lower_paper.h"
 
 static struct at unit(const struct paper *z, int position, int by)
@@ -507,68 +506,36 @@ static void micro_pass(void *arg, const struct micro *m)
 
 /* ---- a pipeline's stage ---- */
 
-static void enter_chunk(struct paper *z, const struct stage_ports *ports, const struct pipeline_act *a)
+struct stage { struct paper *z; struct stage_ports ports; };
+
+static void stage_act(void *stage, const struct pipeline_act *a)
 {
-    int halves = z->map.kind == UNIT_HALF_BLOCK ? 2 : 1;
-    bool whole = z->map.kind == UNIT_MODEL;
+    struct stage *g = stage;
+    struct paper *z = g->z;
 
-    z->embeds = stage_ports_embeds(ports, a->chunk);
-    z->heads = stage_ports_heads(ports, a->chunk);
-    z->block0 = stage_ports_block0(ports, a->chunk);
-    z->block1 = stage_ports_block1(ports, a->chunk);
-    z->unit0 = z->map.blocks > 1 ? 0 : halves * z->block0;
-    z->unit1 = z->map.blocks > 1 ? z->map.n : halves * z->block1;
-    z->root = (struct at){ whole || z->embeds || (z->heads && !z->map.of_class[UC_HEAD]) ? UC_ROOT : z->heads ? UC_HEAD : NUC,
-                           0, 0 };
-    z->ties = z->map.of_class[UC_TIED] && z->root.c != NUC;
-    if (z->ties && z->root.c == UC_ROOT && !z->map.of_class[UC_ROOT]) {     /* nothing else than the embedding */
-        z->root = tied;
-        z->ties = false;
-    }
-    z->kept_blocks = (int)z->local->model->layers * a->step;
-    z->kept_ends = a->step;
-}
-
-/* Where the first and the last stage each have the embedding, their gradients are added up: of a unit of its own what the rank
- * keeps of it, or where it lies in the model's. */
-static void reduce_tied(struct paper *z)
-{
-    const struct model *m = z->local->model;
-    bool unit = z->map.of_class[UC_TIED] > 0;
-
-    for (int t = 0; t < m->ntensors; t++)
-        if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
-            sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
-                       unit && z->shards_grads ? z->padded[UC_TIED] / z->n : m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            if (unit)
-                sched_act(z->s, ACT_RW, z->grads[UC_TIED], 0, 0);
-            else
-                sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
-        }
+    if (stage_ports_does(&g->ports, a) || a->verb > PIPE_WEIGHT || stage_ports_idle(&g->ports, a))
+        return;
+    paper_enter_chunk(z, &g->ports, a);
+    z->part = a->verb == PIPE_FORWARD || stage_ports_whole(&g->ports, a) ? ALL_OF_IT : a->verb == PIPE_INPUT ? OF_INPUTS
+            : OF_WEIGHTS;
+    stage_ports_begin(&g->ports, a);
+    (a->verb == PIPE_FORWARD ? forward : backward)(z);
+    stage_ports_end(&g->ports, a);
 }
 
 /* Stages 2 and 3 reduce every micro-step; stages 0 and 1 once, after the last. */
 static int pipeline(struct paper *z, bool first)
 {
     struct stage_memory none = { -1, -1, -1, -1 };
-    struct stage_ports ports;
-    int rc = stage_ports_open(&ports, z->local, z->s, PIPE_RUNTIME, &none, first, false);
+    struct stage g = { .z = z };
+    int rc = stage_ports_open(&g.ports, z->local, z->s, PIPE_RUNTIME, &none, first, false);
 
-    for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
-        const struct pipeline_act *a = &ports.acts->act[i];
-        if (stage_ports_does(&ports, a) || a->verb > PIPE_WEIGHT || stage_ports_idle(&ports, a))
-            continue;
-        enter_chunk(z, &ports, a);
-        z->part = a->verb == PIPE_FORWARD || stage_ports_whole(&ports, a) ? ALL_OF_IT : a->verb == PIPE_INPUT ? OF_INPUTS
-                : OF_WEIGHTS;
-        stage_ports_begin(&ports, a);
-        (a->verb == PIPE_FORWARD ? forward : backward)(z);
-        stage_ports_end(&ports, a);
-    }
-    stage_ports_close(&ports);
+    if (rc == 0)
+        stage_ports_run(&g.ports, stage_act, &g);
+    stage_ports_close(&g.ports);
     if (rc < 0)
         return -1;
-    reduce_tied(z);
+    paper_reduce_tied(z);
     if (!z->fresh_grads)
         reduce_model(z, false, true);
     if (z->p->deterministic && z->n > 1)

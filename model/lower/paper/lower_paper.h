@@ -2,7 +2,7 @@
 #ifndef DPX_LOWER_PAPER_H
 #define DPX_LOWER_PAPER_H
 
-#include "model/lower/common/lower_internal.h"
+#include "model/lower/common/stage_ports.h"
 
 struct at { enum unit_class c; int i, by; };
 
@@ -65,6 +65,14 @@ int64_t paper_own_elems(const struct paper *z);
 /* A layout of elements [from, from+n) of what trains of the unit, `at` bytes into the buffer; and slices appended to it. */
 int  paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
+
+/* ---- lower_paper_stage.c ---- */
+
+/* What the passes of an act's chunk have: units, root, embedding, head, and where its micro-step's activations begin. */
+void paper_enter_chunk(struct paper *z, const struct stage_ports *ports, const struct pipeline_act *a);
+/* Where the first and the last stage each have the embedding, their gradients are added up: of a unit of its own what the rank
+ * keeps of it, or where it lies in the model's. */
+void paper_reduce_tied(struct paper *z);
 
 /* ---- lower_paper_offload.c ---- */
 

@@ -6,34 +6,40 @@
 #include "model/lower/common/stage_ports.h"
 #include "model/lower/torch/lower_ddp.h"
 
+struct stage { struct ddp *d; struct stage_ports ports; bool first_step; };
+
+static void act(void *stage, const struct pipeline_act *a)
+{
+    struct stage *g = stage;
+    struct ddp *d = g->d;
+
+    if (stage_ports_does(&g->ports, a) || (a->verb != PIPE_FORWARD && a->verb != PIPE_BACKWARD))
+        return;
+    int64_t before = stage_ports_passed(&g->ports, (enum pipeline_verb)a->verb, a->chunk);
+    d->kept_blocks = (int)d->m->layers * a->step;
+    d->kept_ends = a->step;
+    d->at = &d->module[a->chunk];
+    stage_ports_begin(&g->ports, a);
+    if (a->verb == PIPE_FORWARD)
+        ddp_forward(d, g->first_step && before == 0);
+    else
+        ddp_backward(d, before == 0, before == g->ports.pipe.steps - 1);
+    stage_ports_end(&g->ports, a);
+}
+
 int ddp_pipeline(struct ddp *d, bool first_step)
 {
     bool old = plan_version(d->p) < 2015;
-    struct stage_ports ports;
-    int rc = stage_ports_open(&ports, d->local, d->s, d->p->parallel.pipeline_schedule > PIPELINE_1F1B ? old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME :
+    struct stage g = { .d = d, .first_step = first_step };
+    int rc = stage_ports_open(&g.ports, d->local, d->s, d->p->parallel.pipeline_schedule > PIPELINE_1F1B ? old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME :
                               old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP, &d->stage, first_step, true);
-    int forwards[PLAN_MAX_CHUNKS] = { 0 }, backwards[PLAN_MAX_CHUNKS] = { 0 };
 
     if (rc == 0 && first_step && !old)
-        stage_ports_connect(&ports);
-    for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
-        const struct pipeline_act *a = &ports.acts->act[i];
-        if (stage_ports_does(&ports, a) || (a->verb != PIPE_FORWARD && a->verb != PIPE_BACKWARD))
-            continue;
-        d->kept_blocks = (int)d->m->layers * a->step;
-        d->kept_ends = a->step;
-        d->at = &d->module[a->chunk];
-        stage_ports_begin(&ports, a);
-        if (a->verb == PIPE_FORWARD) {
-            ddp_forward(d, first_step && forwards[a->chunk]++ == 0);
-        } else {
-            ddp_backward(d, backwards[a->chunk] == 0, backwards[a->chunk] == ports.pipe.steps - 1);
-            backwards[a->chunk]++;
-        }
-        stage_ports_end(&ports, a);
+        stage_ports_connect(&g.ports);
+    if (rc == 0) {
+        stage_ports_run(&g.ports, act, &g);
+        stage_ports_finish(&g.ports);
     }
-    if (rc == 0)
-        stage_ports_finish(&ports);
-    stage_ports_close(&ports);
+    stage_ports_close(&g.ports);
     return rc;
 }

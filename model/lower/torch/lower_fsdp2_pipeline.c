@@ -19,7 +19,6 @@ struct stage {
     struct { bool there, coming; uint16_t gathered; } *unit;    /* by position + 1; roots first and last */
     struct at held;                 /* unit whose all-gather's output is still there; held.c NUC: none */
     bool first_gather;              /* of this forward: after the optimizer, or what came before */
-    int *grads;                     /* backwards of each chunk so far */
 };
 
 /* ---- a chunk's units ---- */
@@ -196,7 +195,7 @@ static void backward(struct stage *g, int chunk)
     struct range r = units_of(g, chunk);
     int root = root_of(g, chunk);
 
-    f->has_unsharded = g->grads[chunk] > 0;
+    f->has_unsharded = stage_ports_passed(&g->ports, PIPE_BACKWARD, chunk) + stage_ports_passed(&g->ports, PIPE_WEIGHT, chunk) > 0;
     if (root != -2)
         gather_again(g, root);
     ask(g, r.to - 1);               /* the root's pre_backward prefetches the last unit */
@@ -217,7 +216,6 @@ static void backward(struct stage *g, int chunk)
         fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
     if (root != -2 && f->part != INPUT_PART)
         fsdp2_accumulate(f, unit(g, root));
-    g->grads[chunk] += f->part != INPUT_PART;
 }
 
 static void reduce_one(struct stage *g, int position, struct at *prev)
@@ -263,10 +261,13 @@ static void await_reduction(struct stage *g, int chunk)
     g->held.c = NUC;
 }
 
-static void one(struct stage *g, const struct pipeline_act *a)
+static void act(void *stage, const struct pipeline_act *a)
 {
+    struct stage *g = stage;
     struct fsdp2 *f = g->f;
 
+    if (stage_ports_does(&g->ports, a))
+        return;
     f->kept_blocks = (int)f->m->layers * a->step;
     f->kept_ends = a->step;
     switch ((enum pipeline_verb)a->verb) {
@@ -299,19 +300,16 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step)
                               &f->stage, first_step, g.old);
 
     g.unit = calloc((size_t)f->map.n + 2, sizeof *g.unit);
-    g.grads = calloc((size_t)g.ports.pipe.chunks, sizeof *g.grads);
-    if (!g.unit || !g.grads)
+    if (!g.unit)
         abort();
     f->has_sharded = f->reduce = false;
     if (rc == 0 && first_step && !g.old)
         stage_ports_connect(&g.ports);
-    for (int i = 0; rc == 0 && i < g.ports.acts->n; i++)
-        if (!stage_ports_does(&g.ports, &g.ports.acts->act[i]))
-            one(&g, &g.ports.acts->act[i]);
-    if (rc == 0)
+    if (rc == 0) {
+        stage_ports_run(&g.ports, act, &g);
         stage_ports_finish(&g.ports);
+    }
     stage_ports_close(&g.ports);
     free(g.unit);
-    free(g.grads);
     return rc;
 }
