@@ -315,12 +315,13 @@ static bool given(const json_t *j, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Whether the file has a row's key: knob_follow()'s.  A null that is a value is stated as any other. */
+/* Whether the file has a row's key: knob_follow()'s.  A null that is a value is stated as any other; KNOB_RESHARD's says what the framework
+ * does by itself. */
 static bool chosen(const void *file, const struct knob *k)
 {
     const json_t *section = k->object[0] ? json_object_get(file, k->object) : file;
 
-    return given(section, k->name) || (k->null == KNOB_NULL_VALUE && json_object_get(section, k->name));
+    return given(section, k->name) || (k->null == KNOB_NULL_VALUE && k->type != KNOB_RESHARD && json_object_get(section, k->name));
 }
 
 /* Defaults that other keys of the file decide. */

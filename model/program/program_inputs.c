@@ -2,6 +2,7 @@
  * its line here says otherwise: tests/model/test_program_inputs.c changes each in turn. */
 #include <string.h>
 
+#include "model/arch/training.h"
 #include "model/program/program.h"
 
 /* How states are kept, moved and updated.  What decides number formats stays. */
@@ -64,6 +65,7 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
 {
     struct recipe r = plan_recipe(p);
 
+    memset(out, 0, sizeof *out);
     memcpy(&out->of, p, sizeof out->of);
     memset(&out->of.model, 0, sizeof out->of.model);
     memset(&out->of.cluster, 0, sizeof out->of.cluster);
@@ -77,7 +79,7 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
     out->kept = r.kept;
     out->frozen = r.frozen;
     out->used = r.used;
-    out->adapter = plan_adapter_input(p);
+    out->adapter = training_is_lora(&p->train) ? plan_adapter_input(p) : r.kept;
     out->autocast = r.autocast;
 }
 
