@@ -77,8 +77,11 @@ static void add_memory(struct lines *l, const struct plan *p)
     add(l, "memory    %s, recompute %s", dtype_name(p->precision), knob_words("recompute")[p->recompute]);
     if (p->recompute_interval > 1)
         add(l, " of every %" PRId64 "th block", p->recompute_interval);
-    add(l, ", %s (%s), loss %s, kernels %s\n", knob_words("optimizer")[p->optimizer], knob_words("optimizer_form")[p->optimizer_form],
-        knob_words("loss")[p->loss], kernels_name(p->kernels));
+    add(l, ", %s", knob_words("optimizer")[p->optimizer]);
+    if (knob_find("", "optimizer_form", knob_cell(p)))
+        add(l, " (%s)", knob_words("optimizer_form")[p->optimizer_form]);
+    add(l, ", loss %s, kernels %s%s\n", knob_words("loss")[p->loss], kernels_name(p->kernels),
+        p->liger.rope || p->liger.rms_norm || p->liger.glu_activation ? ", Liger-Kernel's" : "");
 }
 
 void form_summary(const struct form *form, const struct form_file *f, const struct plan *p, char *out, size_t size)
