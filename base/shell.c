@@ -442,11 +442,17 @@ static void end_command(struct reader *r, const char *end)
 }
 
 /* Blanks, comments and lines that go on. */
+/* Letters of a backslash and the end of the line behind it; 0: another. */
+static int joined_line(const char *at)
+{
+    return *at != '\\' ? 0 : at[1] == '\n' ? 2 : at[1] == '\r' && at[2] == '\n' ? 3 : 0;
+}
+
 static void skip(struct reader *r, bool lines)
 {
     for (;;) {
-        if (*r->at == '\\' && (r->at[1] == '\n' || (r->at[1] == '\r' && r->at[2] == '\n'))) {
-            r->at += r->at[1] == '\n' ? 2 : 3;
+        if (joined_line(r->at)) {
+            r->at += joined_line(r->at);
             r->line++;
         } else if (*r->at == '#') {
             r->at += strcspn(r->at, "\n");
@@ -462,7 +468,7 @@ static bool ends_word(const struct reader *r)
 {
     if (*r->at == '(' || *r->at == ')')        /* a bracket in a command's words, which a shell refuses, is of its word: (127,0) */
         return r->in_array || json_array_size(r->command) == 0;
-    return !*r->at || strchr(" \t\r\n;&|<>", *r->at) || (*r->at == '\\' && (r->at[1] == '\n' || r->at[1] == '\r'));
+    return !*r->at || strchr(" \t\r\n;&|<>", *r->at) || joined_line(r->at);
 }
 
 static int one_word(struct reader *r)

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/shell.h"
@@ -147,6 +148,26 @@ static void what_does_not_end_is_refused(void **state)
     refuses(deep, "more than 1 MiB of words");
 }
 
+/* Every text of up to four of the letters that mean something is read to its end or refused: none is waited for. */
+static void every_text_comes_to_an_end(void **state)
+{
+    static const char letters[] = "a= \n\r\\'\"$({})#<>&|;";
+    enum { N = sizeof letters - 1 };
+    char why[512];
+
+    (void)state;
+    alarm(120);
+    fail_capture(why, sizeof why);
+    for (int i = 0; i < N * N * N * N; i++) {
+        const char text[] = { letters[i % N], letters[i / N % N], letters[i / N / N % N], letters[i / N / N / N], '\0' };
+        struct shell_script s;
+        shell_read(text, "t.sh", &s);
+        shell_free(&s);
+    }
+    fail_capture(NULL, 0);
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +179,7 @@ int main(void)
         cmocka_unit_test(options_have_values_of_their_kind),
         cmocka_unit_test(options_alone_are_words),
         cmocka_unit_test(what_does_not_end_is_refused),
+        cmocka_unit_test(every_text_comes_to_an_end),
     };
     return cmocka_run_group_tests_name("base/shell", tests, NULL, NULL);
 }
