@@ -8,6 +8,7 @@
 /* Of a "text_config" without model_type: configuration_<family>.py of transformers 5.23. */
 static const struct { const char *outer, *text; } defaults[] = {
     { "gemma3", "gemma3_text" }, { "mistral3", "mistral" }, { "llava", "llama" }, { "llama4", "llama4_text" },
+    { "qwen3_vl", "qwen3_vl_text" },
 };
 
 static const char *default_text(const char *outer)
@@ -15,6 +16,18 @@ static const char *default_text(const char *outer)
     for (size_t i = 0; outer && i < sizeof defaults / sizeof *defaults; i++)
         if (!strcmp(defaults[i].outer, outer))
             return defaults[i].text;
+    return NULL;
+}
+
+/* Text models whose blocks are another family's: modeling_qwen3_vl.py's attention, norms and MLP are Qwen3's, and what positions of images
+ * change is worked out once a pass. */
+static const struct { const char *type, *is; } same[] = { { "qwen3_vl_text", "qwen3" } };
+
+static const char *same_as(const char *type)
+{
+    for (size_t i = 0; type && i < sizeof same / sizeof *same; i++)
+        if (!strcmp(same[i].type, type))
+            return same[i].is;
     return NULL;
 }
 
@@ -55,6 +68,8 @@ json_t *hf_text_config(const struct hf *c)
     rc = inherit(text, c->root, "tie_word_embeddings") | inherit(text, c->root, "_name_or_path");
     if (type && !json_object_get(text, "model_type"))
         rc |= json_object_set_new(text, "model_type", json_string(type));
+    if (same_as(type_of(text)))
+        rc |= json_object_set_new(text, "model_type", json_string(same_as(type_of(text))));
     if (rc == 0)
         return text;
     json_decref(text);

@@ -20,6 +20,16 @@ check 'a multimodal config is planned by its text model' \
     "$([ $? = 0 ] && grep -q '"family": *"gemma3_text"' "$tmp/out" || cat "$tmp/err" "$tmp/out")"
 check 'one line on stderr says so' \
     "$([ "$(grep -c . "$tmp/err")" = 1 ] && grep -q 'note: .*text model.*gemma3_text' "$tmp/err" || cat "$tmp/err")"
+cat >"$tmp/vl.json" <<'EOF'
+{"model_type": "qwen3_vl", "tie_word_embeddings": false, "vision_config": {"depth": 27},
+ "text_config": {"model_type": "qwen3_vl_text", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
+                 "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "attention_bias": false, "rope_theta": 5000000,
+                 "rope_scaling": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"}}}
+EOF
+sed 's/config.json/vl.json/' "$tmp/plan.json" >"$tmp/vl-plan.json"
+"$B/dpxplan" eval "$tmp/vl-plan.json" >"$tmp/out" 2>"$tmp/err"
+check "the text model of Qwen3-VL-8B is Qwen3-8B, with its 8,190,735,360 parameters" \
+    "$(grep -q 'text model is taken: qwen3, 8190735360 parameters' "$tmp/err" || cat "$tmp/err")"
 sed -i 's/"hidden_size": 64/"hidden_size": Infinity/' "$tmp/config.json"
 "$B/dpxplan" eval "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err"
 check 'an infinite size is refused by its name' \
