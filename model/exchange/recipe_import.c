@@ -14,7 +14,9 @@
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
+#include "model/exchange/recipe_notes.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 
@@ -25,6 +27,7 @@ struct import {
     struct notes    *notes;
     enum recipe_form form;
     bool             ds_optimizer;      /* DeepSpeed's file has an optimizer */
+    bool             ds_clips;          /* and leaves the clipping to the Trainer ("auto") */
 };
 
 /* ---- forms ---- */
@@ -118,6 +121,7 @@ static int get_names(const struct import *in, enum recipe_word word, char out[TR
 static int read_base(const struct import *in, struct training *t)
 {
     bool four = false, eight = false, twice = in->form != RECIPE_TRL;   /* TRL's use_bnb_nested_quant is false */
+    const char *method = in->form == RECIPE_FACTORY ? json_string_value(json_object_get(in->config, "quantization_method")) : NULL;
     double bits = 0;
 
     if (get_bool(in, SAYS_4BIT, &four) < 0 || get_bool(in, SAYS_8BIT, &eight) < 0 || get_bool(in, SAYS_DOUBLE, &twice) < 0
@@ -125,6 +129,8 @@ static int read_base(const struct import *in, struct training *t)
         return -1;
     if (bits > 0 && !(bits > 3.5 && bits < 4.5) && !(bits > 7.5 && bits < 8.5))
         return expected(in, SAYS_BITS, "4 or 8");
+    if (bits > 0 && method && strcmp(method, "bnb") && strcmp(method, "bitsandbytes"))
+        return fail("%s: quantization_method: \"%s\" is not modelled: bnb is", in->where, method);
     t->base = four || (bits > 3 && bits < 5) ? (twice ? BASE_NF4_DOUBLE : BASE_NF4) : eight || bits > 7 ? BASE_INT8 : BASE_PLAIN;
     return 0;
 }
@@ -152,6 +158,16 @@ static int read_lora(const struct import *in, struct training *t)
     return read_base(in, t);
 }
 
+/* Nobody trains packed weights themselves.  (`base` is plain where its keys could not be read, and were reported.) */
+static int refuse_packed(const struct import *in, enum base_dtype base)
+{
+    enum recipe_word word = in->form == RECIPE_FACTORY ? SAYS_BITS : base == BASE_INT8 ? SAYS_8BIT : SAYS_4BIT;
+
+    return base == BASE_PLAIN ? -1 : fail("%s: %s: packed weights do not train: %s asks for adapters beside them (%s)", in->where,
+                                          recipe_key(in->config, in->form, word), recipe_form_name(in->form),
+                                          recipe_key(in->config, in->form, in->form == RECIPE_TRL ? SAYS_ADAPTS : SAYS_KIND));
+}
+
 /* *adapts: PEFT's adapters; otherwise everything trains. */
 static int read_training(const struct import *in, bool *adapts)
 {
@@ -169,8 +185,10 @@ static int read_training(const struct import *in, bool *adapts)
         return fail("%s: %s: \"%s\" is not modelled: lora, qlora or full", in->where, recipe_key(in->config, in->form, SAYS_KIND), kind);
     if (*adapts && read_lora(in, &t) < 0)
         return -1;
-    if (!*adapts && in->form == RECIPE_TRL && (read_base(in, &t) < 0 || t.base != BASE_PLAIN))
-        return fail("%s: load_in_%s: packed weights do not train: TRL asks for use_peft beside them", in->where, value(in, SAYS_4BIT) ? "4bit" : "8bit");
+    if (!*adapts && (read_base(in, &t) < 0 || t.base != BASE_PLAIN))
+        return refuse_packed(in, t.base);
+    if (kind && !strcmp(kind, "qlora") && t.base != BASE_NF4 && t.base != BASE_NF4_DOUBLE)
+        return fail("%s: adapter: axolotl refuses qlora without load_in_4bit", in->where);
     return training_apply(&in->p->model, &t, in->where);
 }
 
@@ -180,11 +198,16 @@ static int read_precision(const struct import *in)
 {
     bool trl = in->form == RECIPE_TRL, bf16 = in->form == RECIPE_AXOLOTL || trl, fp16 = false;     /* axolotl's bf16 is auto, as TRL's */
 
+    const json_t *said = json_object_get(in->config, recipe_key(in->config, in->form, SAYS_BF16));
+    bool automatic = json_is_string(said) && !strcmp(json_string_value(said), "auto");
+
+    if (in->form == RECIPE_AXOLOTL && json_is_null(said))
+        bf16 = false;                           /* null is not the default there */
     if (get_bool(in, SAYS_BF16, &bf16) < 0 || get_bool(in, SAYS_FP16, &fp16) < 0)
         return -1;
     if (trl && !value(in, SAYS_BF16) && !fp16)
         notes_add(in->notes, "bf16 is not given: TRL since August 2025 trains in bf16 unless fp16 is set (before: fp32)");
-    in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16)) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
+    in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16) && !automatic) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
     return 0;
 }
 
@@ -201,7 +224,8 @@ static int64_t usual_seq(const struct import *in)
 {
     if (in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
         return count_of(in, "max_prompt_length", 512) + count_of(in, "max_completion_length", 256);
-    return in->form == RECIPE_TRANSFORMERS ? count_of(in, "block_size", count_of(in, "model_max_length", 0)) : in->form == RECIPE_TRL ? 1024 : 2048;
+    return in->form == RECIPE_TRANSFORMERS ? count_of(in, "block_size", count_of(in, "model_max_length", 0)) : in->form == RECIPE_TRL ? 1024
+         : in->form == RECIPE_AXOLOTL ? 512 : 2048;
 }
 
 /* Sequences that the model sees of one sample: preference training runs the chosen and the rejected one in a batch (TRL's
@@ -210,8 +234,9 @@ static int64_t rows_of_a_sample(const struct import *in)
 {
     const char *stage = in->form == RECIPE_FACTORY ? json_string_value(json_object_get(in->config, "stage")) : NULL;
     const char *rl = in->form == RECIPE_AXOLOTL ? json_string_value(json_object_get(in->config, "rl")) : NULL;
+    bool rewards = in->form == RECIPE_AXOLOTL && json_is_true(json_object_get(in->config, "reward_model"));
     enum trl_trainer trainer = in->form == RECIPE_TRL ? recipe_trl_trainer(in->config) : TRL_SFT;
-    bool pairs = trainer == TRL_DPO || trainer == TRL_REWARD || (stage && (!strcmp(stage, "dpo") || !strcmp(stage, "rm")))
+    bool pairs = trainer == TRL_DPO || trainer == TRL_REWARD || rewards || (stage && (!strcmp(stage, "dpo") || !strcmp(stage, "rm")))
               || (rl && (!strcmp(rl, "dpo") || !strcmp(rl, "ipo") || !strcmp(rl, "orpo") || !strcmp(rl, "simpo")));
 
     if (pairs)
@@ -274,61 +299,17 @@ static json_t *section(const struct import *in, enum recipe_word word)
     return files_read_json_file(path);
 }
 
-static bool has(const char *words, const char *word)
-{
-    const char *at = words ? strstr(words, word) : NULL;
-    size_t n = strlen(word);
-
-    return at && (at == words || at[-1] == ' ' || at[-1] == ',') && (at[n] == '\0' || at[n] == ' ' || at[n] == ',');
-}
-
-/* transformers' "fsdp" is words, in axolotl a list of them. */
-static void fsdp_words(const struct import *in, char out[160])
-{
-    const json_t *v = value(in, SAYS_FSDP), *word;
-    size_t i, n = 0;
-
-    snprintf(out, 160, "%s", json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "full_shard auto_wrap" : "");
-    json_array_foreach((json_t *)(uintptr_t)v, i, word)
-        if (json_is_string(word) && n < 120)
-            n += (size_t)snprintf(out + n, 160 - n, "%s%.32s", n ? " " : "", json_string_value(word));
-}
-
-/* accelerate's names have the prefix fsdp_, transformers' may. */
 static json_t *fsdp_document(const struct import *in, const char *words)
 {
-    static const char *const strategies[] = { "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2" };
-    static const char *const accelerates[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" };
-    static const char *const renamed[][2] = { { "transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap" },
-                                              { "cpu_offload", "offload_params" }, { "min_num_params", "min_num_params" } };
-    json_t *from = value(in, SAYS_FSDP_CONFIG) ? section(in, SAYS_FSDP_CONFIG) : json_object(), *to = json_object(), *v;
-    const char *key, *mixed = in->p->precision == DT_BF16 ? "bf16" : in->p->precision == DT_FP16 ? "fp16" : "no";
+    static const char *const mixed[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
+    json_t *section_of = value(in, SAYS_FSDP_CONFIG) ? section(in, SAYS_FSDP_CONFIG) : json_object(), *doc = NULL;
     double version = 0;
-    char name[96];
 
-    if (!from || get_number(in, SAYS_FSDP_VERSION, 1, &version) < 0) {
-        json_decref(from);
-        json_decref(to);
-        return NULL;
-    }
-    json_object_foreach(from, key, v) {
-        const char *bare = strncmp(key, "fsdp_", 5) ? key : key + 5;
-        for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-            bare = strcmp(bare, renamed[i][0]) ? bare : renamed[i][1];
-        snprintf(name, sizeof name, "%s%.80s", strncmp(bare, "xla", 3) ? "fsdp_" : "", bare);
-        json_object_set(to, name, v);
-    }
-    for (int i = 0; i < 5; i++)
-        if (has(words, strategies[i]))
-            json_object_set_new(to, "fsdp_sharding_strategy", json_string(accelerates[i]));
-    if (has(words, "offload"))
-        json_object_set_new(to, "fsdp_offload_params", json_true());
-    if (version > 1)
-        json_object_set_new(to, "fsdp_version", json_integer(2));
-    if (!json_object_get(to, "fsdp_auto_wrap_policy") && (has(words, "auto_wrap") || json_object_get(to, "fsdp_transformer_layer_cls_to_wrap")))
-        json_object_set_new(to, "fsdp_auto_wrap_policy", json_string("TRANSFORMER_BASED_WRAP"));
-    json_decref(from);
-    return json_pack("{s:s, s:s, s:o}", "distributed_type", "FSDP", "mixed_precision", mixed, "fsdp_config", to);
+    if (section_of && get_number(in, SAYS_FSDP_VERSION, 1, &version) == 0)
+        doc = recipe_fsdp_document(&(struct recipe_fsdp){ in->form, in->where, words, in->config, section_of, (int64_t)version,
+                                                          mixed[in->p->precision], in->p->cluster.world_size, in->notes });
+    json_decref(section_of);
+    return doc;
 }
 
 /* TrainingArguments set HfTrainerDeepSpeedConfig before the model is made, so that from_pretrained() works under zero.Init. */
@@ -337,7 +318,10 @@ static int read_deepspeed(struct import *in)
     json_t *ds = section(in, SAYS_DEEPSPEED);
     int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
 
+    const char *clip = json_string_value(json_object_get(ds, "gradient_clipping"));
+
     in->ds_optimizer = json_object_get(ds, "optimizer") != NULL;
+    in->ds_clips = clip && !strcmp(clip, "auto");
     in->p->ds.zero_init = rc == 0 && in->p->strategy == STRAT_ZERO3;
     json_decref(ds);
     return rc;
@@ -353,11 +337,13 @@ static int read_fsdp(const struct import *in, const char *words)
 }
 
 /* accelerate's config, with the recipe's number format; `narrow` as below. */
-static int read_launch(const struct import *in, const json_t *launch, const char *by, bool narrow)
+static int read_launch(struct import *in, const json_t *launch, const char *by, bool narrow)
 {
     static const char *const words[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
+    const json_t *ds = json_object_get(launch, "deepspeed_config"), *clip = json_object_get(ds, "gradient_clipping");
     json_t *doc = json_deep_copy(launch);
 
+    in->ds_clips = !json_object_get(ds, "deepspeed_config_file") && (!clip || json_is_string(clip));
     json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
     int rc = accelerate_read(doc, by, in->p, in->notes);
     if (rc == 0 && in->p->strategy == STRAT_DDP && in->p->dialect == DIALECT_TORCH && narrow && in->p->precision != DT_FP32)
@@ -477,11 +463,26 @@ static int read_rest(const struct import *in)
         p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
         p->recompute_interval = 1;
     }
-    if (p->dialect != DIALECT_DEEPSPEED || value(in, SAYS_CLIP))
+    if (p->dialect != DIALECT_DEEPSPEED || (value(in, SAYS_CLIP) && in->ds_clips))
         p->clip = clip;
     if (eager || (attention && (!strcmp(attention, "eager") || !strcmp(attention, "disabled"))))
         p->kernels = KERNELS_TORCH_EAGER;
     return recipe_liger(in->config, in->form, in->where, p, in->notes);
+}
+
+/* DDP's find_unused_parameters where the recipe does not say: the Trainer looks for them but where a PreTrainedModel, which PEFT's is not,
+ * recomputes (create_accelerator_and_postprocess()); LLaMA-Factory does not with LoRA, axolotl's causal trainer never. */
+static void find_unused(const struct import *in, bool adapts)
+{
+    struct plan *p = in->p;
+    bool usual = adapts || p->recompute == RECOMPUTE_NONE;
+
+    if (in->form == RECIPE_FACTORY)
+        usual = !adapts && p->recompute == RECOMPUTE_NONE;
+    if (in->form == RECIPE_AXOLOTL && !json_is_string(json_object_get(in->config, "rl")))
+        usual = false;
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->cluster.world_size > 1 && !value(in, SAYS_UNUSED))
+        p->ddp.find_unused_parameters = usual;
 }
 
 static int refuse_unclaimed(const char *where)
@@ -505,28 +506,32 @@ static bool loads_narrow(const struct import *in)
     return dtype && strcmp(dtype, "float32") != 0;
 }
 
-/* What TRL's trainers hold and run beside the model that trains. */
-static void note_trainer(const struct import *in, bool adapts)
+/* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
+static int refuse_mesh(const struct import *in)
 {
-    static const char *const names[] = { "SFT", "DPO", "KTO", "reward modelling", "GRPO" };
-    enum trl_trainer trainer = recipe_trl_trainer(in->config);
-    double gb = (double)in->p->model.params * 2 / 1e9;
+    static const struct { const char *key, *why; } never[] = {
+        { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
+        { "expert_parallel_size", "ranks would share experts" }, { "expert_model_parallel_size", "ranks would share experts" },
+        { "tensor_model_parallel_size", "ranks would share tensors" }, { "pipeline_model_parallel_size", "ranks would share layers" },
+    }, meshes[] = {
+        { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "ranks would share shards" },
+        { "dp_replicate_size", "groups of ranks would be copies" },
+    };
+    bool mesh = in->form == RECIPE_AXOLOTL && in->p->strategy == STRAT_FSDP && in->p->dialect == DIALECT_TORCH;
 
-    if (trainer == TRL_REWARD)
-        notes_add(in->notes, "reward modelling has a head of one logit: the plan's head over the vocabulary holds more than that");
-    else if (trainer != TRL_SFT && adapts)
-        notes_add(in->notes, "%s's reference is the model without its adapters: its forward is not in the plan's time", names[trainer]);
-    else if (trainer != TRL_SFT)
-        notes_add(in->notes, "%s's reference model is not in the plan: %.3g GB in 16 bits (none with beta 0), all of it on each GPU unless sharded, "
-                  "and a forward", names[trainer], gb);
-    if (trainer == TRL_GRPO)
-        notes_add(in->notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (count_of(in, never[i].key, 1) > 1)
+            return fail("%s: %s: %s, which is not modelled of a recipe", in->where, never[i].key, never[i].why);
+    for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
+        if (count_of(in, meshes[i].key, 1) > 1)
+            return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
+    return 0;
 }
 
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
-    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false };
+    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false, false };
     char words[160];
     bool adapts = false, pure = false, narrow;
 
@@ -539,7 +544,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (recipe_is_factorys_second(config))
         return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
                     where);
-    fsdp_words(&in, words);
+    recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
     if (read_training(&in, &adapts) < 0 || read_precision(&in) < 0 || read_batch(&in) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0)
@@ -557,14 +562,12 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         rc = read_fsdp(&in, words);
     else
         rc = read_ddp(&in, narrow);
-    if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
+    if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
-        p->fsdp.autocast_adapter_dtype = true;          /* none of these recipes gives get_peft_model() another */
-    if (in.form == RECIPE_TRANSFORMERS)
-        notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
-    if (in.form == RECIPE_TRL)
-        note_trainer(&in, adapts);
+        p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
+    find_unused(&in, adapts);
+    recipe_note(&(struct recipe_about){ config, in.form, adapts, pure, launch != NULL }, p, notes);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);
     return plan_check(p, where);

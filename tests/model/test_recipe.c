@@ -36,6 +36,20 @@ static bool noted(const struct notes *n, const char *what)
     return false;
 }
 
+static void refuses(const char *text, int64_t seq, const char *because)
+{
+    struct plan p;
+    char why[512];
+
+    fail_capture(why, sizeof why);
+    int rc = read_recipe(text, "llama-2-7b", "8xh100", seq, &p, NULL);
+    fail_capture(NULL, 0);
+    assert_int_equal(rc, -1);
+    if (!strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+    plan_free(&p);
+}
+
 #define QLORA_AXOLOTL \
     "base_model: meta-llama/Llama-2-7b-hf\n" \
     "load_in_4bit: true\n" \
@@ -120,6 +134,26 @@ static void llama_factorys_lora_has_its_own_defaults(void **state)
     plan_free(&p);
 }
 
+/* transformers 5.24, _process_fsdp_args(): version 2, blocks are units, shard_grad_op keeps them after forward, the host takes parameters
+ * by cpu_offload alone. */
+static void the_trainers_fsdp_has_its_own_defaults(void)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    assert_int_equal(read_recipe("per_device_train_batch_size: 1\nbf16: true\nfsdp: shard_grad_op\n"
+                                 "fsdp_config: {fsdp_offload_params: true}\n", "llama-2-7b", "8xh100", 2048, &p, &notes), 0);
+    assert_int_equal(p.dialect, DIALECT_TORCH);
+    assert_int_equal(p.strategy, STRAT_FSDP);
+    assert_int_equal(p.unit, UNIT_BLOCK);
+    assert_int_equal(p.fsdp.reshard_after_forward, 0);
+    assert_false(p.fsdp.cpu_offload);
+    assert_true(noted(&notes, "FSDP2, the default since transformers 5.10"));
+    assert_true(noted(&notes, "fsdp_offload_params is not read by the Trainer"));
+    plan_free(&p);
+    refuses("per_device_train_batch_size: 1\nbf16: true\nfsdp: hybrid_shard\n", 2048, "hybrid_shard with FSDP1 alone");
+}
+
 static void transformers_sections_are_read_by_their_own_importers(void **state)
 {
     struct notes notes = { 0 };
@@ -135,10 +169,14 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     assert_int_equal(p.micro_batch, 4);
     assert_int_equal(p.accumulation, 2);
     assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_close(p.clip, 1, 0);                 /* the engine clips, by its own default: "auto" alone is max_grad_norm */
+    plan_free(&p);
+    assert_int_equal(read_recipe("{\"per_device_train_batch_size\": 4, \"max_grad_norm\": 0.5, \"bf16\": true, \"deepspeed\": {\"zero_optimization\":"
+                                 " {\"stage\": 2}, \"gradient_clipping\": \"auto\"}}", "llama-2-7b", "8xh100", 2048, &p, &notes), 0);
     assert_close(p.clip, 0.5, 0);
     plan_free(&p);
     assert_int_equal(read_recipe("{\"per_device_train_batch_size\": 1, \"bf16\": true, \"optim\": \"adamw_torch\", \"fsdp\": \"full_shard auto_wrap\","
-                                 " \"fsdp_config\": {\"transformer_layer_cls_to_wrap\": \"LlamaDecoderLayer\", \"use_orig_params\": true,"
+                                 " \"fsdp_config\": {\"transformer_layer_cls_to_wrap\": \"LlamaDecoderLayer\", \"use_orig_params\": true, \"version\": 1,"
                                  " \"activation_checkpointing\": true}}", "llama-2-7b", "8xh100", 2048, &p, &notes), 0);
     assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
     assert_int_equal(p.fsdp.sharding_strategy, FSDP1_FULL_SHARD);
@@ -146,6 +184,7 @@ static void transformers_sections_are_read_by_their_own_importers(void **state)
     assert_true(p.fsdp.use_orig_params);
     assert_int_equal(p.recompute, RECOMPUTE_FULL);
     plan_free(&p);
+    the_trainers_fsdp_has_its_own_defaults();
     for (int orig = 0; orig < 2; orig++) {      /* the Trainer's policy for PEFT's models */
         char text[512];
         snprintf(text, sizeof text, "base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\n"
@@ -253,20 +292,6 @@ static void torchtitans_sections_are_its_importers(void **state)
     plan_free(&p);
 }
 
-static void refuses(const char *text, int64_t seq, const char *because)
-{
-    struct plan p;
-    char why[512];
-
-    fail_capture(why, sizeof why);
-    int rc = read_recipe(text, "llama-2-7b", "8xh100", seq, &p, NULL);
-    fail_capture(NULL, 0);
-    assert_int_equal(rc, -1);
-    if (!strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
-    plan_free(&p);
-}
-
 /* Projects name files from their root: beside the recipe, or in a folder above it. */
 static void files_are_found_above_the_recipe(void **state)
 {
@@ -370,6 +395,107 @@ static void preference_training_runs_pairs(void **state)
     }
 }
 
+/* What axolotl's schema has where a recipe is silent, and what it refuses. */
+static void axolotls_own_defaults(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nadapter: lora\nlora_r: 8\nlora_target_linear: true\nmicro_batch_size: 2\nbf16: auto\n"
+                                 "fp16: true\n", NULL, "2xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.seq, 512);               /* sequence_len: int = Field(default=512) */
+    assert_int_equal(p.precision, DT_FP16);     /* resolve_dtype(): auto gives way to fp16 */
+    assert_false(p.ddp.find_unused_parameters);
+    assert_true(noted(&notes, "takes its fused LoRA kernels by itself"));
+    plan_free(&p);
+    notes = (struct notes){ 0 };
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nreward_model: true\nmicro_batch_size: 2\nsequence_len: 512\nbf16:\nfp16:\n"
+                                 "lora_mlp_kernel: false\n", NULL, "2xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.precision, DT_FP32);     /* bf16 is null: not the default, which is auto */
+    assert_int_equal(p.micro_batch, 4);         /* a chosen and a rejected one */
+    assert_true(noted(&notes, "reward_model matters"));
+    plan_free(&p);
+    refuses("base_model: x\nmicro_batch_size: 1\nload_in_8bit: true\n", 0, "load_in_8bit: packed weights do not train");
+    refuses("base_model: x\nadapter: qlora\nmicro_batch_size: 1\n", 0, "refuses qlora without load_in_4bit");
+    refuses("base_model: x\nmicro_batch_size: 1\ncontext_parallel_size: 2\n", 0, "context_parallel_size: ranks would share positions");
+    refuses("base_model: x\nmicro_batch_size: 1\ntensor_parallel_size: 2\n", 0, "tensor_parallel_size: ranks would share tensors");
+}
+
+/* Copies of groups of ranks that share: 8 GPUs are 2 x 4 where half of it is said, and tensors of 2 leave 4 to the shards. */
+static void axolotls_mesh_is_accelerates(void **state)
+{
+    static const struct { const char *sizes; int64_t tensor, group; } rows[] = {
+        { "dp_shard_size: 4\n", 1, 4 }, { "dp_replicate_size: 4\n", 1, 2 }, { "dp_shard_size: 2\ntensor_parallel_size: 2\n", 2, 2 },
+        { "tensor_parallel_size: 2\n", 2, 4 },
+    };
+    struct plan p;
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "base_model: llama-3.1-8b\nsequence_len: 2048\nbf16: true\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+                 "%s", rows[i].sizes);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.parallel.tensor, rows[i].tensor);
+        assert_int_equal(p.shard_group, rows[i].group);
+        plan_free(&p);
+    }
+}
+
+/* Who is looked for in backward: create_accelerator_and_postprocess(), and LLaMA-Factory's parser. */
+static void ddp_looks_for_what_was_not_used(void **state)
+{
+    static const struct { const char *text; bool looks; } rows[] = {
+        { "per_device_train_batch_size: 1\nbf16: true\n", true },
+        { "per_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: true\n", false },
+        { "per_device_train_batch_size: 1\nbf16: true\nactivation_checkpointing: true\n", false },
+        { "per_device_train_batch_size: 1\nbf16: true\nddp_find_unused_parameters: false\n", false },
+        { "model_name_or_path: llama-2-7b\nuse_peft: true\nlora_target_modules: all-linear\ndtype: bfloat16\nmax_length: 512\n", true },
+        { "model_name_or_path: llama-2-7b\nstage: sft\nfinetuning_type: lora\nbf16: true\n", false },
+        { "model_name_or_path: llama-2-7b\nstage: sft\nfinetuning_type: full\nbf16: true\ndisable_gradient_checkpointing: true\n", true },
+    };
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(read_recipe(rows[i].text, "llama-2-7b", "8xh100", 512, &p, NULL), 0);
+        if (p.ddp.find_unused_parameters != rows[i].looks)
+            fail_msg("%s", rows[i].text);
+        plan_free(&p);
+    }
+}
+
+/* What frameworks do of themselves, and a plan has otherwise, is said. */
+static void what_frameworks_do_of_themselves_is_said(void **state)
+{
+    static const struct { const char *text, *says, *not; } rows[] = {
+        /* 8 x 1024 positions of 32000 logits in 4 bytes: 1.05 GB */
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "loss_type is not given: TRL since 1.7 takes chunked_nll", "nothing is" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "(1.05 GB in fp32)", "nothing is" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "TRL's \"dft\" is not modelled", "chunked_nll" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "nothing in it says who shares what: planned as DDP", "chunks" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: nll\n", "bf16 is not given", "loss_type" },
+        /* 64 (4 x 8192 + 3 x 15104) 32 adapters of 8 bytes: 1.28 GB */
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_peft: true\nlora_r: 64\nlora_target_modules: all-linear\nload_in_4bit: true\n",
+          "TRL keeps adapters of packed weights in bf16; planned in fp32: up to 1.28 GB more", "reference" },
+        { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "pure_bf16 keeps adapters in bf16", "matters" },
+        { "model_name_or_path: llama-2-7b\nstage: sft\n", "neither bf16 nor fp16", "who shares" },
+    };
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct notes notes = { 0 };
+        assert_int_equal(read_recipe(rows[i].text, NULL, "8xh100", 0, &p, &notes), 0);
+        if (!noted(&notes, rows[i].says) || noted(&notes, rows[i].not))
+            fail_msg("%s: says \"%s\", not \"%s\"", rows[i].text, rows[i].says, rows[i].not);
+        plan_free(&p);
+    }
+    refuses("model_name_or_path: x\nquantization_bit: 4\nquantization_method: hqq\n", 512, "\"hqq\" is not modelled");
+    refuses("model_name_or_path: x\nfinetuning_type: full\nquantization_bit: 8\n", 512, "quantization_bit: packed weights do not train");
+}
+
 /* A document is a recipe by a key that only such a recipe has, not by one that anything may have. */
 static void what_no_form_claims_is_refused(void **state)
 {
@@ -397,6 +523,10 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(trls_recipe_trains_everything_unless_it_uses_peft),
         cmocka_unit_test(preference_training_runs_pairs),
+        cmocka_unit_test(axolotls_own_defaults),
+        cmocka_unit_test(axolotls_mesh_is_accelerates),
+        cmocka_unit_test(ddp_looks_for_what_was_not_used),
+        cmocka_unit_test(what_frameworks_do_of_themselves_is_said),
         cmocka_unit_test(what_no_form_claims_is_refused),
     };
     return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);

@@ -1,0 +1,27 @@
+/* recipe_fsdp.h -- the Trainer's "fsdp" and "fsdp_config" as accelerate's config, with the Trainer's defaults. */
+#ifndef DPX_RECIPE_FSDP_H
+#define DPX_RECIPE_FSDP_H
+
+#include <jansson.h>
+
+#include "base/notes.h"
+#include "model/exchange/recipe.h"
+
+/* "fsdp" as words: in recipes a text, a list or true. */
+void recipe_fsdp_words(const json_t *fsdp, char out[160]);
+
+struct recipe_fsdp {
+    enum recipe_form form;
+    const char   *where, *words;
+    const json_t *config;       /* the recipe: axolotl's mesh lies beside "fsdp_config" */
+    const json_t *section;      /* "fsdp_config" */
+    int64_t       version;      /* as said beside it; 0: not */
+    const char   *mixed;        /* "bf16", "fp16", "no" */
+    int64_t       ranks;
+    struct notes *notes;
+};
+
+/* accelerate's document for accelerate_read(); NULL where it is refused, reported. */
+json_t *recipe_fsdp_document(const struct recipe_fsdp *of);
+
+#endif

@@ -1,0 +1,104 @@
+/* recipe_notes.c -- see recipe_notes.h.  TRL 1.9 (trainer/sft_trainer.py), LLaMA-Factory (model/adapter.py), axolotl (utils/schemas/config.py). */
+#include "model/exchange/recipe_notes.h"
+
+#include <string.h>
+
+#include "model/arch/training.h"
+
+static bool is_set(const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+
+    return v && !json_is_null(v);
+}
+
+static bool is_true(const json_t *config, const char *key) { return json_is_true(json_object_get(config, key)); }
+
+/* What TRL's trainers hold and run beside the model that trains. */
+static void note_models(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    static const char *const names[] = { "SFT", "DPO", "KTO", "reward modelling", "GRPO" };
+    enum trl_trainer trainer = recipe_trl_trainer(of->config);
+    double gb = (double)p->model.params * 2 / 1e9;
+
+    if (trainer == TRL_REWARD)
+        notes_add(notes, "reward modelling has a head of one logit: the plan's head over the vocabulary holds more than that");
+    else if (trainer != TRL_SFT && of->adapts)
+        notes_add(notes, "%s's reference is the model without its adapters: its forward is not in the plan's time", names[trainer]);
+    else if (trainer != TRL_SFT)
+        notes_add(notes, "%s's reference model is not in the plan: %.3g GB in 16 bits (none with beta 0), all of it on each GPU unless sharded, "
+                  "and a forward", names[trainer], gb);
+    if (trainer == TRL_GRPO)
+        notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
+}
+
+/* SFTConfig's loss_type is chunked_nll unless Liger-Kernel is used: it holds the logits of 256 positions alone, in fp32. */
+static void note_loss(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *kind = json_string_value(json_object_get(of->config, "loss_type"));
+
+    if (recipe_trl_trainer(of->config) != TRL_SFT || is_true(of->config, "use_liger_kernel") || (kind && !strcmp(kind, "nll")))
+        return;
+    if (kind && strcmp(kind, "chunked_nll") != 0)
+        notes_add(notes, "loss_type: TRL's \"%.32s\" is not modelled: planned as nll", kind);
+    else
+        notes_add(notes, "loss_type%s chunked_nll, which holds logits of 256 positions at a time; planned as nll, all of them at once (%.3g GB in "
+                  "fp32): the plan's peak is an upper bound", kind ? "" : " is not given: TRL since 1.7 takes",
+                  (double)p->micro_batch * (double)p->seq * (double)p->model.vocab * 4 / 1e9);
+}
+
+/* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
+static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure;
+
+    if (of->adapts && (packed || pure) && p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
+        notes_add(notes, "%s in bf16; planned in fp32: up to %.3g GB more than they take",
+                  packed ? "TRL keeps adapters of packed weights" : "pure_bf16 keeps adapters", (double)p->model.trainable * 8 / 1e9);
+}
+
+/* check_auto_enable_lora_kernels(). */
+static void note_kernels(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    static const char *const kernels[] = { "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel" };
+    bool fsdp1 = p->dialect == DIALECT_TORCH_FSDP1;
+
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (is_set(of->config, kernels[i]))
+            return;
+    if (of->adapts && !is_set(of->config, "rl") && !is_true(of->config, "trust_remote_code") && p->train.base != BASE_INT8 && !fsdp1)
+        notes_add(notes, "axolotl takes its fused LoRA kernels by itself (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel), which keep less: not "
+                  "modelled");
+}
+
+/* Recipes of TRL and alignment-handbook are launched with an accelerate config that says who shares what. */
+static void note_sharing(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (!of->launched && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->cluster.world_size > 1)
+        notes_add(notes, "nothing in it says who shares what: planned as DDP; where accelerate's config says so, give that with --accelerate FILE");
+}
+
+/* Without bf16 and fp16 LLaMA-Factory loads weights in the checkpoint's own dtype (patcher.py, infer_optim_dtype()). */
+static void note_dtype(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (p->precision == DT_FP32 && of->adapts)
+        notes_add(notes, "neither bf16 nor fp16: frozen weights are in the checkpoint's own dtype; planned in fp32, %.3g GB more than 16 bits take",
+                  (double)(p->model.params - p->model.trainable) * 2 / 1e9);
+}
+
+void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (of->form == RECIPE_TRANSFORMERS)
+        notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
+    if (of->form == RECIPE_TRL) {
+        note_models(of, p, notes);
+        note_loss(of, p, notes);
+    }
+    if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
+        note_sharing(of, p, notes);
+    if (of->form == RECIPE_AXOLOTL)
+        note_kernels(of, p, notes);
+    if (of->form == RECIPE_FACTORY)
+        note_dtype(of, p, notes);
+    note_adapters(of, p, notes);
+}

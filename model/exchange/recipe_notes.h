@@ -1,0 +1,12 @@
+/* recipe_notes.h -- what a recipe's framework does of itself and the plan has otherwise: said, each in a line. */
+#ifndef DPX_RECIPE_NOTES_H
+#define DPX_RECIPE_NOTES_H
+
+#include "model/exchange/recipe.h"
+
+/* `adapts`: PEFT's adapters train; `launched`: accelerate's config was beside the recipe. */
+struct recipe_about { const json_t *config; enum recipe_form form; bool adapts, pure, launched; };
+
+void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes);
+
+#endif
