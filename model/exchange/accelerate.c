@@ -118,11 +118,20 @@ static int check_keys(const struct import *in, const json_t *section, const char
 
 /* ---- the cluster and the batch ---- */
 
+/* `NO` unquoted is YAML's false. */
+static bool is_alone(const json_t *kind)
+{
+    return json_is_false(kind) || (json_is_string(kind) && !strcasecmp(json_string_value(kind), "NO"));
+}
+
+/* Without a distributed type launch.py has its simple_launcher() start one process, whatever num_processes says. */
 static int check_cluster(const struct import *in, const json_t *config)
 {
     int64_t processes = 0, machines = 0;
     const struct cluster *c = &in->p->cluster;
 
+    if (is_alone(json_object_get(config, "distributed_type")))
+        return c->world_size == 1 ? 0 : fail("%s: distributed_type: NO starts one process: give a cluster of one GPU", in->where);
     if (get_count(in, config, "num_processes", &processes) < 0
         || get_count(in, config, "num_machines", &machines) < 0)
         return -1;
@@ -575,8 +584,7 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         rc = read_fsdp(&in, config, t);
     } else if (type && !strcasecmp(type, "DEEPSPEED")) {
         rc = read_deepspeed(&in, config, t);
-    } else if (json_is_false(kind)
-               || (type && (!strcasecmp(type, "MULTI_GPU") || !strcasecmp(type, "NO")))) {
+    } else if (is_alone(kind) || (type && !strcasecmp(type, "MULTI_GPU"))) {
         plan_defaults(p, STRAT_DDP, DIALECT_TORCH, t);
         set_batch(&in, micro, steps);
         rc = 0;

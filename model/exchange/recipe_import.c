@@ -194,7 +194,7 @@ static int read_training(const struct import *in, bool *adapts)
 
 /* ---- the Trainer's numbers ---- */
 
-static int read_precision(const struct import *in)
+static int read_precision(const struct import *in, bool pure)
 {
     bool trl = in->form == RECIPE_TRL, bf16 = in->form == RECIPE_AXOLOTL || trl, fp16 = false;     /* axolotl's bf16 is auto, as TRL's */
 
@@ -207,6 +207,7 @@ static int read_precision(const struct import *in)
         return -1;
     if (trl && !value(in, SAYS_BF16) && !fp16)
         notes_add(in->notes, "bf16 is not given: TRL since August 2025 trains in bf16 unless fp16 is set (before: fp32)");
+    bf16 = bf16 || pure;                        /* LLaMA-Factory's pure_bf16 stands in bf16's place */
     in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16) && !automatic) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
     return 0;
 }
@@ -443,12 +444,18 @@ static int read_optimizer(const struct import *in)
                          strategy_name(in->p->strategy), dialect_name(in->p->dialect)) : 0;
 }
 
+/* axolotl's activation_offloading is what its gradient_checkpointing "offload" became; with adapters it is not planned, and listed. */
+static bool offloads_activations(const struct import *in)
+{
+    return in->form == RECIPE_AXOLOTL && json_is_true(json_object_get(in->config, "activation_offloading")) && training_is_all(&in->p->train);
+}
+
 static int read_rest(const struct import *in)
 {
     struct plan *p = in->p;
     bool on = in->form == RECIPE_FACTORY || in->form == RECIPE_TRL, off = false, eager = false;
     const char *attention = get_text(in, SAYS_ATTENTION), *away = get_text(in, SAYS_CHECKPOINT);
-    bool offloads = away && !strcmp(away, "offload");
+    bool offloads = (away && !strcmp(away, "offload")) || offloads_activations(in);
     double clip = 1;
 
     if (in->form == RECIPE_TRL && !value(in, SAYS_CHECKPOINT))
@@ -547,7 +554,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
-    if (read_training(&in, &adapts) < 0 || read_precision(&in) < 0 || read_batch(&in) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0)
+    if (read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0 || read_batch(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
@@ -562,6 +569,10 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         rc = read_fsdp(&in, words);
     else
         rc = read_ddp(&in, narrow);
+    if (rc == 0 && pure && p->dialect == DIALECT_DEEPSPEED)
+        return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
+    if (pure && p->strategy == STRAT_FSDP)
+        p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
     if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)

@@ -86,6 +86,20 @@ static void note_dtype(const struct recipe_about *of, const struct plan *p, stru
                   (double)(p->model.params - p->model.trainable) * 2 / 1e9);
 }
 
+/* What the recipe asks of attention where the plan has the scores of all pairs instead: families of which sdpa does not compute the same. */
+static void note_attention(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    static const char *const flags[] = { "flash_attention", "flex_attention", "xformers_attention", "sdp_attention" };
+    const char *asks = json_string_value(json_object_get(of->config, of->form == RECIPE_FACTORY ? "flash_attn" : "attn_implementation"));
+
+    for (size_t i = 0; !asks && of->form == RECIPE_AXOLOTL && i < sizeof flags / sizeof *flags; i++)
+        if (is_true(of->config, flags[i]))
+            asks = flags[i];
+    if (asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto") && p->kernels == KERNELS_TORCH_EAGER)
+        notes_add(notes, "attention by %.40s is not planned for %s: planned is eager, which keeps the scores of all pairs: an upper bound", asks,
+                  p->model.family);
+}
+
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     if (of->form == RECIPE_TRANSFORMERS)
@@ -101,4 +115,5 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     if (of->form == RECIPE_FACTORY)
         note_dtype(of, p, notes);
     note_adapters(of, p, notes);
+    note_attention(of, p, notes);
 }

@@ -224,6 +224,7 @@ static void several_gpus_are_ddp(void **state)
     assert_false(p.sync_every_micro_step);          /* Accelerator.accumulate() is no_sync() */
     assert_int_equal(p.accumulation, 3);
     assert_true(n.n == 1 && strstr(n.text[0], "--micro-batch"));
+    refuses("distributed_type: NO\nnum_processes: 8\n", "NO starts one process");        /* launch.py, simple_launcher() */
 }
 
 static void what_plans_lack_is_refused_by_name(void **state)

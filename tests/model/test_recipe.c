@@ -480,6 +480,11 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_peft: true\nlora_r: 64\nlora_target_modules: all-linear\nload_in_4bit: true\n",
           "TRL keeps adapters of packed weights in bf16; planned in fp32: up to 1.28 GB more", "reference" },
         { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "pure_bf16 keeps adapters in bf16", "matters" },
+        { "base_model: google/gemma-2-2b\nsequence_len: 512\nattn_implementation: flash_attention_2\n",
+          "attention by flash_attention_2 is not planned for gemma2", "who shares" },
+        { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
+        { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
+          "lora_target_linear: true\n", "activation_offloading matters", "who shares" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "neither bf16 nor fp16", "who shares" },
     };
     struct plan p;
@@ -488,12 +493,34 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct notes notes = { 0 };
         assert_int_equal(read_recipe(rows[i].text, NULL, "8xh100", 0, &p, &notes), 0);
-        if (!noted(&notes, rows[i].says) || noted(&notes, rows[i].not))
+        if ((*rows[i].says && !noted(&notes, rows[i].says)) || noted(&notes, rows[i].not))
             fail_msg("%s: says \"%s\", not \"%s\"", rows[i].text, rows[i].says, rows[i].not);
         plan_free(&p);
     }
     refuses("model_name_or_path: x\nquantization_bit: 4\nquantization_method: hqq\n", 512, "\"hqq\" is not modelled");
     refuses("model_name_or_path: x\nfinetuning_type: full\nquantization_bit: 8\n", 512, "quantization_bit: packed weights do not train");
+}
+
+/* pure_bf16: weights, gradients and states in bf16, whatever shares them. */
+static void pure_bf16_is_a_model_in_bf16(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("model_name_or_path: llama-2-7b\nstage: sft\nfinetuning_type: full\npure_bf16: true\n", NULL, "8xh100", 0, &p, NULL), 0);
+    assert_int_equal(p.precision, DT_BF16);
+    assert_int_equal(p.ddp.model_dtype, DT_BF16);
+    assert_int_equal(plan_recipe(&p).kept, DT_BF16);
+    plan_free(&p);
+    assert_int_equal(read_recipe("model_name_or_path: llama-2-7b\nstage: sft\nfinetuning_type: full\npure_bf16: true\nfsdp: full_shard auto_wrap\n"
+                                 "fsdp_config: {version: 2}\n", NULL, "8xh100", 0, &p, NULL), 0);
+    assert_int_equal(p.fsdp.model_dtype, DT_BF16);
+    plan_free(&p);
+    refuses("model_name_or_path: x\nfinetuning_type: full\npure_bf16: true\ndeepspeed: {\"zero_optimization\": {\"stage\": 2}}\n", 512, "pure_bf16");
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\n"
+                                 "optimizer: adamw_torch\n", NULL, "1xh100", 0, &p, NULL), 0);
+    assert_int_equal(p.recompute, RECOMPUTE_OFFLOAD);
+    plan_free(&p);
 }
 
 /* A document is a recipe by a key that only such a recipe has, not by one that anything may have. */
@@ -527,6 +554,7 @@ int main(void)
         cmocka_unit_test(axolotls_mesh_is_accelerates),
         cmocka_unit_test(ddp_looks_for_what_was_not_used),
         cmocka_unit_test(what_frameworks_do_of_themselves_is_said),
+        cmocka_unit_test(pure_bf16_is_a_model_in_bf16),
         cmocka_unit_test(what_no_form_claims_is_refused),
     };
     return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);
