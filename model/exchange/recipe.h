@@ -38,7 +38,9 @@ const char *recipe_form_sign(enum recipe_form form);
 /* LLaMA-Factory's second command line (src/llamafactory/v1) has other keys, which are not read. */
 bool recipe_is_factorys_second(const json_t *config);
 
-/* TRL's trainers, told apart by their configs' own keys. */
+/* TRL's trainers, told apart by the program that a command runs (the reader of commands sets this key: "dpo" of `trl dpo`, of trl/scripts/dpo.py), or
+ * by their configs' own keys. */
+#define RECIPE_TRL_PROGRAM "program of TRL"
 enum trl_trainer { TRL_SFT, TRL_DPO, TRL_KTO, TRL_REWARD, TRL_GRPO };
 enum trl_trainer recipe_trl_trainer(const json_t *config);
 

@@ -26,7 +26,7 @@ static const char *const trls[] = {
     "bnb_4bit_quant_type", "use_bnb_nested_quant", "torch_dtype", "dtype", "dataset_mixer", "dataset_mixture", "dataset_text_field",
     "dataset_kwargs", "dataset_num_proc", "packing_strategy", "assistant_only_loss", "completion_only_loss", "padding_free", "loss_type",
     "max_prompt_length", "max_completion_length", "num_generations", "beta", "chat_template_path", "activation_offloading",
-    "precompute_ref_log_probs", "center_rewards_coefficient", "reward_funcs", "lora_task_type",
+    "precompute_ref_log_probs", "center_rewards_coefficient", "reward_funcs", "lora_task_type", RECIPE_TRL_PROGRAM,
 };
 
 static const char *const transformers[] = {
@@ -112,9 +112,17 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
                                         "ref_model_mixup_alpha", "use_weighting" };
     static const char *const dpo_losses[] = { "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "apo_zero", "apo_down",
                                               "sppo_hard", "aot", "aot_pair", "discopop" };
+    static const struct { const char *program; enum trl_trainer trainer; } programs[] = {
+        { "sft", TRL_SFT }, { "dpo", TRL_DPO }, { "kto", TRL_KTO }, { "reward", TRL_REWARD }, { "reward_modeling", TRL_REWARD }, { "grpo", TRL_GRPO },
+        { "gspo", TRL_GRPO }, { "rloo", TRL_GRPO },
+    };
+    const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
     const char *loss = json_string_value(json_object_get(config, "loss_type"));
     const char *task = json_string_value(json_object_get(config, "lora_task_type"));
 
+    for (size_t i = 0; program && i < COUNT(programs); i++)
+        if (!strcmp(program, programs[i].program))
+            return programs[i].trainer;
     if (has_any(config, grpos, COUNT(grpos)))
         return TRL_GRPO;
     if (has_any(config, rewards, COUNT(rewards)) || (task && !strcmp(task, "SEQ_CLS")))

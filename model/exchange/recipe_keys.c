@@ -141,6 +141,8 @@ static const char *const silent[] = {
     "use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
+    "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
+    "eos_token", RECIPE_TRL_PROGRAM,
     "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */
 };

@@ -10,6 +10,7 @@
 #include "base/shell.h"
 #include "base/toml.h"
 #include "base/yaml.h"
+#include "model/exchange/recipe.h"
 #include "model/form/form.h"
 
 enum { LARGEST = 16 << 20 };
@@ -300,6 +301,27 @@ bool form_runs(const struct form_file *f, const char *program)
     return false;
 }
 
+/* `trl dpo` and TRL's own scripts say with their names what TRL's configs may not: which of its trainers it is. */
+static void name_trls_program(struct form_file *f)
+{
+    static const char *const folders[] = { "trl/scripts/", "examples/scripts/" };
+    const json_t *lists[] = { f->words, json_object_get(f->launcher, "") };
+    const char *last = "";
+
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < json_array_size(lists[k]); i++) {
+            const char *word = json_string_value(json_array_get(lists[k], i)), *name = NULL;
+            for (int d = 0; word && d < 2; d++)
+                if (!strncmp(word, folders[d], strlen(folders[d])) && ends_with(word, ".py"))
+                    name = word + strlen(folders[d]);
+            if (word && !strcmp(last, "trl"))
+                name = word;
+            if (name)
+                json_object_set_new(f->doc, RECIPE_TRL_PROGRAM, json_stringn(name, strcspn(name, ".")));
+            last = word && ends_with(word, "trl") ? "trl" : "";
+        }
+}
+
 static json_t *document(struct form_file *f)
 {
     json_error_t e;
@@ -326,6 +348,8 @@ int form_parse(char *text, const char *name, struct form_file *f)
     *f = (struct form_file){ .path = name, .text = text };
     f->kind = kind_of(f->path, f->text);
     f->doc = document(f);
+    if (f->kind == FORM_COMMAND && json_is_object(f->doc))
+        name_trls_program(f);
     if (json_is_object(f->doc) && (f->kind != FORM_COMMAND || read_launch(f) == 0))
         return 0;
     if (f->doc && !json_is_object(f->doc))

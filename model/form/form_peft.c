@@ -81,18 +81,31 @@ static const struct form_row unsloth_rows[] = {
     { "max_steps", ROW_SILENT, NULL }, { "learning_rate", ROW_SILENT, NULL }, { "weight_decay", ROW_SILENT, NULL }, { "lr_scheduler_type", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL }, { "report_to", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
     { "save_model", ROW_SILENT, NULL }, { "save_method", ROW_SILENT, NULL }, { "save_gguf", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
+    { "packing", ROW_MATTERS, "samples are full: so are the plan's" }, { "per_device_eval_batch_size", ROW_SILENT, NULL },
+    { "raw_text_file", ROW_SILENT, NULL }, { "chunk_size", ROW_SILENT, NULL }, { "stride", ROW_SILENT, NULL },
     { "quantization", ROW_SILENT, NULL }, { "push_model", ROW_SILENT, NULL }, { "push_gguf", ROW_SILENT, NULL }, { "hub_path", ROW_SILENT, NULL },
     { "hub_token", ROW_SILENT, NULL },
 };
 
 static bool is_unsloth(const struct form_file *f) { return form_runs(f, "unsloth-cli.py"); }
-static const char *unsloths_model(const struct form_file *f) { return json_string_value(json_object_get(f->doc, "model_name")); }
+
+static const char *unsloths_model(const struct form_file *f)
+{
+    const char *name = json_string_value(json_object_get(f->doc, "model_name"));
+
+    return name ? name : "unsloth/llama-3-8b";
+}
 
 static int read_unsloth(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     const json_t *again = json_object_get(f->doc, "use_gradient_checkpointing");
     json_t *recipe = json_pack("{s:b, s:s, s:i, s:i, s:b, s:b, s:s}", "use_peft", 1, "lora_target_modules", "all-linear", "max_length", 2048,
                                "per_device_train_batch_size", 2, "bf16", 1, "use_bnb_nested_quant", 0, "dtype", "bfloat16");
+    json_t *usual = json_pack("{s:i, s:f, s:i, s:s, s:b, s:s}", "lora_alpha", 16, "lora_dropout", 0.0, "gradient_accumulation_steps", 4,
+                              "optim", "adamw_8bit", "ddp_find_unused_parameters", 0, "loss_type", "nll");      /* its parser's defaults */
+
+    json_object_update(recipe, usual);
+    json_decref(usual);
 
     for (size_t i = 0; i < sizeof unsloths / sizeof *unsloths; i++) {
         json_t *v = json_object_get(f->doc, unsloths[i][0]);
