@@ -496,6 +496,15 @@ static const char *const top_known[] = {
     "dynamo_config", NULL
 };
 
+static const char *const mesh_known[] = {
+    "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size", "parallelism_config_tp_size", "parallelism_config_cp_size",
+    "parallelism_config_cp_backend", "parallelism_config_cp_comm_strategy", "parallelism_config_sp_size", "parallelism_config_sp_backend",
+    "parallelism_config_sp_seq_length", "parallelism_config_sp_seq_length_is_variable", "parallelism_config_sp_attn_implementation", NULL
+};
+static const char *const dynamo_known[] = {
+    "dynamo_backend", "dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph", "dynamo_use_regional_compilation", NULL
+};
+
 static int check_top(const struct import *in, const json_t *config)
 {
     static const char *const sections[] = { "fsdp_config", "deepspeed_config", "parallelism_config",
@@ -511,7 +520,8 @@ static int check_top(const struct import *in, const json_t *config)
         if (section && !json_is_object(section) && !json_is_null(section))
             return fail("%s: %s: expected a mapping", in->where, sections[i]);
     }
-    return 0;
+    check_keys(in, json_object_get(config, "parallelism_config"), "", mesh_known, nothing, "");
+    return check_keys(in, json_object_get(config, "dynamo_config"), "", dynamo_known, nothing, "");
 }
 
 /* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own. */

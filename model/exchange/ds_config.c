@@ -658,6 +658,7 @@ static int read_aliased(const json_t *config, const char *where, struct plan *p,
         p->clip = 1;            /* TrainingArguments.max_grad_norm */
         notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");
     }
+    ds_names_list_unknown(config, notes);
     if (read_shares(&in, config) < 0 || read_batch(&in, config, micro, steps) < 0)
         return -1;
     json_object_foreach((json_t *)(uintptr_t)config, name, v)

@@ -68,3 +68,27 @@ json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *
         fail("%s: out of memory", where);
     return copy;
 }
+
+void ds_names_list_unknown(const json_t *config, struct notes *notes)
+{
+    static const struct { const char *section, *known[12]; } sections[] = {
+        { "bf16", { "enabled", "auto_cast", "immediate_grad_update", "check_grad_overflow", "bf16_master_weights_and_grads", "bf16_optimizer_states" } },
+        { "bfloat16", { "enabled", "immediate_grad_update", "check_grad_overflow" } },
+        { "fp16", { "enabled", "auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
+                    "min_loss_scale", "fp16_master_weights_and_grads" } },
+        { "data_types", { "grad_accum_dtype", "param_dtype", "buffer_dtype" } },
+        { "activation_checkpointing", { "partition_activations", "cpu_checkpointing", "contiguous_memory_optimization", "number_checkpoints",
+                                        "synchronize_checkpoint_boundary", "profile" } },
+    };
+    const char *name;
+    json_t *v;
+
+    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
+        json_object_foreach(json_object_get(config, sections[s].section), name, v) {
+            bool known = false;
+            for (int k = 0; k < 12 && sections[s].known[k]; k++)
+                known = known || !strcmp(name, sections[s].known[k]);
+            if (!known)
+                notes_add(notes, "%s.%.60s is not known and was ignored", sections[s].section, name);
+        }
+}

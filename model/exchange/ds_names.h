@@ -18,4 +18,7 @@ json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *
 /* Is anything "auto" beside the optimizer's and the scheduler's numbers?  transformers or accelerate fill that in. */
 bool ds_names_has_auto(const json_t *config);
 
+/* Notes what its sections of a fixed content (bf16, fp16, data_types, activation_checkpointing) have that DeepSpeed does not know. */
+void ds_names_list_unknown(const json_t *config, struct notes *notes);
+
 #endif

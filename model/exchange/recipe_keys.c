@@ -147,6 +147,31 @@ static const char *const silent[] = {
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */
 };
 
+/* Mappings of which it is known what lies in them. */
+static const struct { const char *key, *known[8]; } mappings[] = {
+    { "gradient_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
+    { "activation_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
+    { "lr_scheduler_kwargs", { "min_lr", "min_lr_rate", "num_cycles", "power", "num_decay_steps", "lr_end", "decay_type", "min_lr_ratio" } },
+};
+
+static void list_within(struct unread *u, const char *key, const json_t *v)
+{
+    char path[96];
+    const char *name;
+    json_t *each;
+
+    for (size_t i = 0; json_is_object(v) && i < sizeof mappings / sizeof *mappings; i++)
+        if (!strcmp(key, mappings[i].key))
+            json_object_foreach((json_t *)(uintptr_t)v, name, each) {
+                bool known = false;
+                for (int k = 0; k < 8 && mappings[i].known[k]; k++)
+                    known = known || !strcmp(name, mappings[i].known[k]);
+                snprintf(path, sizeof path, "%.40s.%.50s", key, name);
+                if (!unread_asks_nothing(each))
+                    unread_add(u, path, NULL, known);
+            }
+}
+
 /* LLaMA-Factory's stages that train one model alone. */
 static bool is_plain_stage(const char *key, const json_t *v)
 {
@@ -177,9 +202,11 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
         if (!is_read(form, key) && !unread_asks_nothing(v))
             unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
                        unread_is_among(key, silent, sizeof silent / sizeof *silent));
+        list_within(&u, key, v);
+    }
     unread_end(&u);
 }

@@ -127,12 +127,30 @@ static int of_factory(const json_t *config, const char *where, struct plan *p, s
     return 0;
 }
 
+/* Others than these do with a step what is not known here. */
+static void list_plugins(const json_t *config, struct notes *notes)
+{
+    static const char *const known[] = { "liger", "cut_cross_entropy", "kernels.KernelsPlugin", "swanlab" };
+    const json_t *list = json_object_get(config, "plugins"), *v;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
+        const char *name = json_string_value(v);
+        bool is_known = !name;
+        for (size_t k = 0; name && k < sizeof known / sizeof *known; k++)
+            is_known = is_known || strstr(name, known[k]);
+        if (!is_known)
+            notes_add(notes, "plugins: %.80s is not known: what it does of a step is not planned", name);
+    }
+}
+
 /* Each key is false unless it is set.  Without its plugin axolotl does not know a key; the plugin of Apple's loss takes it unless told. */
 static int of_axolotl(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     bool liger = has_plugin(config, "liger"), cut = has_plugin(config, "cut_cross_entropy") && said(config, "cut_cross_entropy") != 0, any = false;
     struct asks asks;
 
+    list_plugins(config, notes);
     for (int i = 0; i < NASK; i++) {
         asks.of[i] = said(config, axolotls[i]) > 0 || (i == GLU && said(config, "liger_swiglu") > 0);
         any |= asks.of[i] > 0;

@@ -482,6 +482,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "pure_bf16 keeps adapters in bf16", "matters" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\nattn_implementation: flash_attention_2\n",
           "attention by flash_attention_2 is not planned for gemma2", "who shares" },
+        { "base_model: llama-2-7b\nsequence_len: 512\nplugins: [axolotl.integrations.diffusion.DiffusionPlugin, axolotl.integrations.liger.LigerPlugin]\n",
+          "DiffusionPlugin is not known", "LigerPlugin is not known" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
         { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
           "lora_target_linear: true\n", "activation_offloading matters", "who shares" },

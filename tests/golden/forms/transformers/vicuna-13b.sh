@@ -1,0 +1,4 @@
+# values of FastChat, scripts/train_vicuna_13b.sh
+torchrun --nproc_per_node=8 --master_port=20001 fastchat/train/train_mem.py --model_name_or_path huggyllama/llama-13b --bf16 True --num_train_epochs 3 \
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --learning_rate 2e-5 --weight_decay 0. --lr_scheduler_type cosine \
+  --fsdp "full_shard auto_wrap" --fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer' --model_max_length 2048 --gradient_checkpointing True

@@ -1,0 +1,1 @@
+python unsloth-cli.py --dataset "yahma/alpaca-cleaned" --save_model
