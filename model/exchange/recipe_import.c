@@ -224,7 +224,7 @@ static int64_t count_of(const struct import *in, const char *key, int64_t usual)
 static int64_t usual_seq(const struct import *in)
 {
     if (in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
-        return count_of(in, "max_prompt_length", 512) + count_of(in, "max_completion_length", 256);
+        return count_of(in, "max_prompt_length", 512) + count_of(in, "max_completion_length", 512);
     return in->form == RECIPE_TRANSFORMERS ? count_of(in, "block_size", count_of(in, "model_max_length", 0)) : in->form == RECIPE_TRL ? 1024
          : in->form == RECIPE_AXOLOTL ? 512 : 2048;
 }
@@ -259,7 +259,12 @@ static int read_batch(const struct import *in)
         return -1;
     if (p->seq == 0 && seq == 0)
         return fail("%s: TrainingArguments do not say how long samples are: give --seq", in->where);
-    if (p->seq == 0 && in->form != RECIPE_TRANSFORMERS && !value(in, SAYS_SEQ))
+    if (p->seq == 0 && in->form == RECIPE_TRL && json_is_null(json_object_get(in->config, recipe_key(in->config, in->form, SAYS_SEQ))))
+        return fail("%s: %s: null: samples are as long as they are: give --seq", in->where, recipe_key(in->config, in->form, SAYS_SEQ));
+    if (p->seq == 0 && in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
+        notes_add(in->notes, "a sample is max_prompt_length %" PRId64 " and max_completion_length %" PRId64 " tokens",
+                  count_of(in, "max_prompt_length", 512), count_of(in, "max_completion_length", 512));
+    else if (p->seq == 0 && in->form != RECIPE_TRANSFORMERS && !value(in, SAYS_SEQ))
         notes_add(in->notes, "%s is not given: %s's default is %" PRId64 " tokens", recipe_key(in->config, in->form, SAYS_SEQ),
                   recipe_form_name(in->form), seq);
     p->seq = p->seq > 0 ? p->seq : seq;
@@ -513,6 +518,24 @@ static bool loads_narrow(const struct import *in)
     return dtype && strcmp(dtype, "float32") != 0;
 }
 
+/* LLaMA-Factory's files of chats, merges and predictions have the model's keys, too. */
+static int check_trains(const struct import *in)
+{
+    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend" };
+    const json_t *trains = json_object_get(in->config, "do_train");
+    const char *word = json_string_value(trains);
+
+    if (in->form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
+        return 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const json_t *v = json_object_get(in->config, others[i]);
+        if (v && !json_is_null(v) && !json_is_false(v))
+            return fail("%s: %s: LLaMA-Factory does not train by this file, which has no do_train: true", in->where, others[i]);
+    }
+    notes_add(in->notes, "do_train is not given: LLaMA-Factory trains with do_train: true alone");
+    return 0;
+}
+
 /* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
 static int refuse_mesh(const struct import *in)
 {
@@ -554,7 +577,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
-    if (read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0 || read_batch(&in) < 0)
+    if (check_trains(&in) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0 || read_batch(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);

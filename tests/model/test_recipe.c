@@ -487,6 +487,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
         { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
           "lora_target_linear: true\n", "activation_offloading matters", "who shares" },
+        { "model_name_or_path: llama-2-7b\nstage: sft\n", "do_train is not given", "who shares" },
+        { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "max_prompt_length 512 and max_completion_length 512", "max_length is" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "neither bf16 nor fp16", "who shares" },
     };
     struct plan p;
@@ -499,6 +501,10 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
             fail_msg("%s: says \"%s\", not \"%s\"", rows[i].text, rows[i].says, rows[i].not);
         plan_free(&p);
     }
+    refuses("model_name_or_path: x\ntemplate: qwen3\ninfer_backend: huggingface\n", 0, "infer_backend: LLaMA-Factory does not train by this file");
+    refuses("model_name_or_path: x\ntemplate: qwen3\nexport_dir: merged\n", 0, "export_dir: LLaMA-Factory does not train by this file");
+    refuses("model_name_or_path: x\nstage: sft\ndo_predict: true\n", 0, "do_predict: LLaMA-Factory does not train by this file");
+    refuses("model_name_or_path: x\nbeta: 0.1\nmax_length: null\n", 0, "max_length: null: samples are as long as they are");
     refuses("model_name_or_path: x\nquantization_bit: 4\nquantization_method: hqq\n", 512, "\"hqq\" is not modelled");
     refuses("model_name_or_path: x\nfinetuning_type: full\nquantization_bit: 8\n", 512, "quantization_bit: packed weights do not train");
 }
