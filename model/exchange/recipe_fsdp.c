@@ -112,9 +112,9 @@ static json_t *mesh(const struct recipe_fsdp *of)
     if (of->form != RECIPE_AXOLOTL || (tensor == 1 && replicate == 1 && shard == 1))
         return NULL;
     if (shard == 1)
-        shard = rest / replicate;
+        shard = rest > replicate ? rest / replicate : 1;
     else if (replicate == 1)
-        replicate = rest / shard;
+        replicate = rest > shard ? rest / shard : 1;
     return json_pack("{s:I, s:I, s:I}", "parallelism_config_tp_size", (json_int_t)tensor, "parallelism_config_dp_replicate_size",
                      (json_int_t)replicate, "parallelism_config_dp_shard_size", (json_int_t)shard);
 }

@@ -406,6 +406,12 @@ static bool is_unfused(const struct plan *p)
     return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->precision != DT_FP32;
 }
 
+/* Shards on the host, and FSDP1's of unequal original parameters, are planned with foreach alone (plan_check.c). */
+static bool lacks_fused(const struct plan *p)
+{
+    return p->strategy == STRAT_FSDP && (p->fsdp.cpu_offload || (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params));
+}
+
 static int read_optimizer(const struct import *in)
 {
     static const struct { const char *word, *ours; enum optimizer_form form; } words[] = {
@@ -440,6 +446,11 @@ static int read_optimizer(const struct import *in)
             ours = words[i].ours;
             break;
         }
+    if (form && as == OPTIMIZER_FUSED && lacks_fused(in->p)) {
+        notes_add(in->notes, "adamw_torch_fused is planned as foreach %s", in->p->fsdp.cpu_offload ? "on the host" : "of FSDP1's original parameters, "
+                  "which takes memory beside the states: an upper bound");
+        as = OPTIMIZER_FOREACH;
+    }
     if (form)
         knob_set(in->p, form, as);
     v = json_string(ours);
@@ -577,7 +588,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
-    if (check_trains(&in) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0 || read_batch(&in) < 0)
+    if (check_trains(&in) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
+        || read_batch(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);

@@ -419,6 +419,8 @@ static void axolotls_own_defaults(void **state)
     refuses("base_model: x\nmicro_batch_size: 1\nload_in_8bit: true\n", 0, "load_in_8bit: packed weights do not train");
     refuses("base_model: x\nadapter: qlora\nmicro_batch_size: 1\n", 0, "refuses qlora without load_in_4bit");
     refuses("base_model: x\nmicro_batch_size: 1\ncontext_parallel_size: 2\n", 0, "context_parallel_size: ranks would share positions");
+    refuses("base_model: x\nmicro_batch_size: 1\nbf16: true\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\ndp_shard_size: 16\n", 0,
+            "dp_shard 16 x cp 1 x sp 1 x tp 1 are not the cluster's 8 GPUs");
     refuses("base_model: x\nmicro_batch_size: 1\ntensor_parallel_size: 2\n", 0, "tensor_parallel_size: ranks would share tensors");
 }
 
@@ -487,6 +489,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
         { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
           "lora_target_linear: true\n", "activation_offloading matters", "who shares" },
+        { "base_model: llama-2-7b\nsequence_len: 512\nbf16: true\nfsdp_version: 2\nfsdp_config: {offload_params: true}\noptimizer: adamw_torch_fused\n",
+          "adamw_torch_fused is planned as foreach on the host", "who shares" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "do_train is not given", "who shares" },
         { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "max_prompt_length 512 and max_completion_length 512", "max_length is" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "neither bf16 nor fp16", "who shares" },
