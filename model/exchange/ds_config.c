@@ -420,7 +420,7 @@ static const char *const harmless[] = {
     "checkpoint", "nebula", "dataloader_drop_last", "timers", "vocabulary_size",
     "managed_gradient_accumulation", "use_data_before_expert_parallelism", "graph_harvesting",
     "hybrid_engine", "inference", "log_level", "seed",
-    "autotuning", "gradient_allreduce_op", "eigenvalue", "compile", NULL
+    "autotuning", "gradient_allreduce_op", "eigenvalue", NULL
 };
 
 /* Refused when on: `true`, an object with "enabled" true, a size above 1, or
