@@ -118,6 +118,21 @@ static int get_names(const struct import *in, enum recipe_word word, char out[TR
 
 /* ---- what trains ---- */
 
+/* axolotl packs in 4 bits for qlora and in 8 for lora alone (loaders/model.py, _set_quantization_config()); its constants are quantised unless
+ * bnb_config_kwargs says no. */
+static void as_axolotl_packs(const struct import *in, bool *four, bool *eight, bool *twice)
+{
+    const json_t *said = json_object_get(json_object_get(in->config, "bnb_config_kwargs"), "bnb_4bit_use_double_quant");
+    const char *kind = get_text(in, SAYS_KIND);
+    bool lora = kind && !strcmp(kind, "lora"), qlora = kind && !strcmp(kind, "qlora");
+
+    if ((lora && *four) || (qlora && *eight))
+        notes_add(in->notes, "load_in_%s has no effect on adapter: %s in axolotl: weights stay in 16 bits", lora ? "4bit" : "8bit", kind);
+    *four = *four && !lora;
+    *eight = *eight && !qlora;
+    *twice = !json_is_false(said);
+}
+
 static int read_base(const struct import *in, struct training *t)
 {
     bool four = false, eight = false, twice = in->form != RECIPE_TRL;   /* TRL's use_bnb_nested_quant is false */
@@ -129,6 +144,8 @@ static int read_base(const struct import *in, struct training *t)
         return -1;
     if (bits > 0 && !(bits > 3.5 && bits < 4.5) && !(bits > 7.5 && bits < 8.5))
         return expected(in, SAYS_BITS, "4 or 8");
+    if (in->form == RECIPE_AXOLOTL)
+        as_axolotl_packs(in, &four, &eight, &twice);
     if (bits > 0 && method && strcmp(method, "bnb") && strcmp(method, "bitsandbytes"))
         return fail("%s: quantization_method: \"%s\" is not modelled: bnb is", in->where, method);
     t->base = four || (bits > 3 && bits < 5) ? (twice ? BASE_NF4_DOUBLE : BASE_NF4) : eight || bits > 7 ? BASE_INT8 : BASE_PLAIN;

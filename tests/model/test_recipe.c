@@ -416,6 +416,18 @@ static void axolotls_own_defaults(void **state)
     assert_int_equal(p.micro_batch, 4);         /* a chosen and a rejected one */
     assert_true(noted(&notes, "reward_model matters"));
     plan_free(&p);
+    static const struct { const char *keys; enum base_dtype base; } packs[] = {
+        { "adapter: lora\nload_in_4bit: true\n", BASE_PLAIN }, { "adapter: lora\nload_in_8bit: true\n", BASE_INT8 },
+        { "adapter: qlora\nload_in_4bit: true\n", BASE_NF4_DOUBLE },
+        { "adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs: {bnb_4bit_use_double_quant: false}\n", BASE_NF4 },
+    };
+    for (size_t i = 0; i < sizeof packs / sizeof *packs; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "base_model: llama-2-7b\nlora_r: 8\nlora_target_linear: true\nsequence_len: 512\n%s", packs[i].keys);
+        assert_int_equal(read_recipe(text, NULL, "1xa100-80gb", 0, &p, NULL), 0);
+        assert_int_equal(p.train.base, packs[i].base);
+        plan_free(&p);
+    }
     refuses("base_model: x\nmicro_batch_size: 1\nload_in_8bit: true\n", 0, "load_in_8bit: packed weights do not train");
     refuses("base_model: x\nadapter: qlora\nmicro_batch_size: 1\n", 0, "refuses qlora without load_in_4bit");
     refuses("base_model: x\nmicro_batch_size: 1\ncontext_parallel_size: 2\n", 0, "context_parallel_size: ranks would share positions");
