@@ -86,8 +86,8 @@ static void note_dtype(const struct recipe_about *of, const struct plan *p, stru
                   (double)(p->model.params - p->model.trainable) * 2 / 1e9);
 }
 
-/* What the recipe asks of attention where the plan has the scores of all pairs instead: families of which sdpa does not compute the same. */
-static void note_attention(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+/* The attention that the recipe names; NULL: none.  axolotl has older flags. */
+static const char *attention_of(const struct recipe_about *of)
 {
     static const char *const flags[] = { "flash_attention", "flex_attention", "xformers_attention", "sdp_attention" };
     const char *asks = json_string_value(json_object_get(of->config, of->form == RECIPE_FACTORY ? "flash_attn" : "attn_implementation"));
@@ -95,6 +95,27 @@ static void note_attention(const struct recipe_about *of, const struct plan *p, 
     for (size_t i = 0; !asks && of->form == RECIPE_AXOLOTL && i < sizeof flags / sizeof *flags; i++)
         if (is_true(of->config, flags[i]))
             asks = flags[i];
+    return asks;
+}
+
+/* loaders/model.py, _configure_embedding_dtypes(): norms, embedding and head are made fp32 before full fine-tuning, and narrow again for the
+ * sake of other attention than torch's, or of cut-cross-entropy. */
+static void note_embedding(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *asks = attention_of(of);
+    bool torchs = !asks || !strcmp(asks, "sdpa") || !strcmp(asks, "eager") || !strcmp(asks, "sdp_attention");
+    double params = (double)p->model.vocab * (double)p->model.hidden * (p->model.tied ? 1 : 2);
+
+    if (!of->adapts && torchs && p->loss != LOSS_CUT && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->precision != DT_FP32)
+        notes_add(notes, "axolotl trains embedding, head and norms in fp32 where attention is not flash attention's: planned in 16 bits: %.3g GB of "
+                  "weights and gradients are missing, and as much of AdamW's states in 32 bits", params * 4 / 1e9);
+}
+
+/* What the recipe asks of attention where the plan has the scores of all pairs instead: families of which sdpa does not compute the same. */
+static void note_attention(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *asks = attention_of(of);
+
     if (asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto") && p->kernels == KERNELS_TORCH_EAGER)
         notes_add(notes, "attention by %.40s is not planned for %s: planned is eager, which keeps the scores of all pairs: an upper bound", asks,
                   p->model.family);
@@ -110,8 +131,10 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     }
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
         note_sharing(of, p, notes);
-    if (of->form == RECIPE_AXOLOTL)
+    if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
+        note_embedding(of, p, notes);
+    }
     if (of->form == RECIPE_FACTORY)
         note_dtype(of, p, notes);
     note_adapters(of, p, notes);

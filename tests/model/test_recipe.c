@@ -503,6 +503,10 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
           "lora_target_linear: true\n", "activation_offloading matters", "who shares" },
         { "base_model: llama-2-7b\nsequence_len: 512\nbf16: true\nfsdp_version: 2\nfsdp_config: {offload_params: true}\noptimizer: adamw_torch_fused\n",
           "adamw_torch_fused is planned as foreach on the host", "who shares" },
+        /* 2 x 32000 x 4096 of 4 bytes more */
+        { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\n", "trains embedding, head and norms in fp32 where attention is not flash", "who shares" },
+        { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\n", "1.05 GB of weights and gradients are missing", "who shares" },
+        { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\nflash_attention: true\n", "", "embedding, head and norms" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "do_train is not given", "who shares" },
         { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "max_prompt_length 512 and max_completion_length 512", "max_length is" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "neither bf16 nor fp16", "who shares" },
