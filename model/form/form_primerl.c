@@ -14,7 +14,7 @@ static const struct form_row rows[] = {
     { "model.name", ROW_READ, NULL }, { "model.optimization_dtype", ROW_READ, NULL }, { "model.reduce_dtype", ROW_READ, NULL },
     { "model.compile", ROW_READ, NULL }, { "model.compile.fullgraph", ROW_SILENT, NULL },
     { "model.ac", ROW_READ, NULL }, { "model.ac.mode", ROW_READ, NULL }, { "model.ac.freq", ROW_READ, NULL }, { "model.ac.targets", ROW_READ, NULL },
-    { "model.ac_offloading", ROW_READ, NULL }, { "model.ac_offloading.pin_memory", ROW_READ, NULL },
+    { "model.ac_offloading", ROW_READ, NULL }, { "model.ac_offloading.pin_memory", ROW_SILENT, NULL },
     { "model.ac_offloading.max_inflight_activations", ROW_SILENT, NULL },       /* of streams, which it does not use */
     { "model.fsdp_cpu_offload", ROW_READ, NULL }, { "model.optim_cpu_offload", ROW_READ, NULL },
     { "model.full_offload", ROW_REFUSED, "an optimizer on the host within backward is not planned" },
@@ -154,13 +154,25 @@ static void read_recompute(struct form_reading *r)
     if (form_word(r, "model.ac.mode", modes, 0) == 1)
         form_fail(r, "model.ac.mode: selective: recompute of parts by name (model.ac.targets) is not planned");
     if (on)
-        form_set(r, "recompute", json_string("full"));
+        form_set(r, "recompute", json_string(away ? "offload" : "full"));
     if (on && every > 1)
         form_set(r, "recompute_interval", json_integer(every));
-    if (away)
-        form_set(r, "activation_offload", json_string(form_true(r, "model.ac_offloading.pin_memory", true) ? "save_on_cpu-pinned" : "save_on_cpu"));
+    if (away && every > 1)
+        form_fail(r, "model.ac.freq: blocks that keep all of their activations on the host (model.ac_offloading%s) are not planned",
+                  form_value(r->file->doc, "model.ac_offloading") ? "" : ", which is usual");
     if (away && !form_value(r->file->doc, "model.ac_offloading"))
-        notes_add(r->notes, "model.ac_offloading is usual: what blocks keep waits in host memory");
+        notes_add(r->notes, "model.ac_offloading is usual: inputs of recomputed blocks wait in host memory");
+}
+
+/* Blocks are compiled, but a plan's are not beside activations on the host or positions on several ranks. */
+static void read_compile(struct form_reading *r)
+{
+    bool on = !is_none(r, "model.compile"), away = !is_none(r, "model.ac_offloading"), cut = form_count(r, "model.cp", 1) > 1;
+
+    form_set(r, "kernels", json_string(on && !away && !cut ? "torch-compile" : "torch-sdpa"));
+    if (on && (away || cut))
+        notes_add(r->notes, "model.compile%s matters, and is not followed: compiled blocks beside %s are not planned",
+                  form_value(r->file->doc, "model.compile") ? "" : " (usual)", away ? "ac_offloading" : "cp");
 }
 
 static void read_optimizer(struct form_reading *r)
@@ -181,7 +193,7 @@ static void read_optimizer(struct form_reading *r)
 }
 
 /* The head's products come in chunks of tokens and of the vocabulary, forward and again in backward: no logits are kept. */
-static void read_head(struct form_reading *r, const struct plan *p)
+static void read_head(struct form_reading *r)
 {
     const char *chunk = json_string_value(form_value(r->file->doc, "model.fused_lm_head_token_chunk_size"));
     bool vanilla = chunk && !strcmp(chunk, "disabled");
@@ -191,7 +203,6 @@ static void read_head(struct form_reading *r, const struct plan *p)
     form_set(r, "loss", json_string(vanilla ? "fp32" : "cut-cross-entropy"));
     if (!vanilla)
         notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as Apple's cut cross-entropy, which keeps no logits either");
-    (void)p;
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -208,13 +219,13 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "reduce_dtype", json_string(form_word(&r, "model.reduce_dtype", dtypes, 0) ? "bf16" : "fp32"));
     if (form_value(f->doc, "model.reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "model.reshard_after_forward", true)));
-    form_set(&r, "kernels", json_string(is_none(&r, "model.compile") ? "torch-sdpa" : "torch-compile"));
     check_deployment(&r, p);
     read_sharding(&r, p);
     read_batch(&r, p);
     read_recompute(&r);
+    read_compile(&r);
     read_optimizer(&r);
-    read_head(&r, p);
+    read_head(&r);
     return form_end(&r, p);
 }
 
