@@ -71,7 +71,7 @@ static bool is_titans(const json_t *config)
         "data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree", "pipeline_parallel_degree",
         "context_parallel_degree", "expert_parallel_degree", "fsdp_reshard_after_forward", "pipeline_parallel_schedule",
     };
-    static const char *const batches[] = { "seq_len", "local_batch_size", "batch_size", "global_batch_size", "steps", "mixed_precision_param" };
+    static const char *const batches[] = { "seq_len", "local_batch_size", "global_batch_size", "mixed_precision_param" };
     const json_t *parallel = json_object_get(config, "parallelism"), *training = json_object_get(config, "training");
     const json_t *model = json_object_get(config, "model");
 

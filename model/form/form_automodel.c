@@ -56,7 +56,8 @@ static const struct form_row rows[] = {
     { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" }, { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_MATTERS, "parameters wait in host memory: fsdp.cpu_offload of a plan" },
-    { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL },
+    { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
+    { "loss_fn.ignore_index", ROW_SILENT, NULL }, { "loss_fn.chunk_len", ROW_SILENT, NULL },
     { "optimizer._target_", ROW_READ, NULL }, { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
     { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.foreach", ROW_READ, NULL },
     { "optimizer.fused", ROW_READ, NULL },
@@ -269,11 +270,12 @@ static void read_kernels(struct form_reading *r)
     static const char *const ours[] = { "fp32", "chunked", "fused-linear", "fused" };
     static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", NULL };     /* TE's FusedAdam has states in fp32 */
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
+    int loss = form_word(r, "loss_fn._target_", losses, 0);
     bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
 
     form_word(r, "optimizer._target_", optimizers, 1);
 
-    form_set(r, "loss", json_string(ours[form_word(r, "loss_fn._target_", losses, 0)]));
+    form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
     form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))

@@ -99,14 +99,16 @@ static void check_devices(struct form_reading *r, const struct plan *p)
                   (long long)p->cluster.gpus_per_node, (long long)p->cluster.nodes);
 }
 
-static void read_optimizer(struct form_reading *r, bool pretrains)
+static void read_optimizer(struct form_reading *r, bool fused, bool flat)
 {
     const json_t *whole = form_value(r->file->doc, "optimizer");
     const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
 
     name = dot ? dot + 1 : name;
+    if (fused && flat)
+        notes_add(r->notes, "optimizer: fused AdamW of FSDP1's shards is planned as foreach");
     if (!strcmp(name, "AdamW") || !strcmp(name, "Adam"))
-        form_set(r, "optimizer_form", json_string(pretrains ? "fused" : "foreach"));
+        form_set(r, "optimizer_form", json_string(fused && !flat ? "fused" : "foreach"));
     else
         form_fail(r, "optimizer: %.60s is not modelled", name);
 }
@@ -165,7 +167,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     check_devices(&r, p);
     read_base(&r, p);
     read_batch(&r, p);
-    read_optimizer(&r, pretrains);
+    read_optimizer(&r, pretrains, !alone && !lora);
     if (lora)
         read_adapters(&r);
     return form_end(&r, p);

@@ -181,13 +181,15 @@ static void read_optimizer(struct form_reading *r)
     bool away = form_true(r, "model.optim_cpu_offload", true), cpu = form_true(r, "model.fsdp_cpu_offload", false);
 
     form_word(r, "optim.type", types, 0);
-    form_set(r, "optimizer_form", json_string(away ? "foreach" : "fused"));
+    form_set(r, "optimizer_form", json_string(away || cpu ? "foreach" : "fused"));
     form_set(r, "clip", is_none(r, "optim.max_norm") ? json_null() : json_real(form_number(r, "optim.max_norm", 1)));
     if (away && cpu)
         form_fail(r, "model.fsdp_cpu_offload: prime-rl refuses it beside optim_cpu_offload, which is usual: set that to false");
-    if (cpu)
+    if (cpu) {
         form_set(r, "fsdp.cpu_offload", json_true());
-    else if (away)
+        notes_add(r->notes, "optim: fused AdamW on the host is planned as a loop over tensors");
+    }
+    if (away && !cpu)
         notes_add(r->notes, "model.optim_cpu_offload%s matters, and is not followed: optimizer states wait in host memory but in the optimizer's step: "
                   "less memory in forward and backward, and two copies of them a step", form_value(r->file->doc, "model.optim_cpu_offload") ? "" : " (usual)");
 }

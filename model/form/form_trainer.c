@@ -21,7 +21,10 @@ static const char *no_model(const struct form_file *f)
 
 static bool is_recipe(const struct form_file *f, enum recipe_form form)
 {
-    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py");     /* whose options are TRL's, and some of its own */
+    const char *program = json_string_value(json_array_get(f->words, 0));
+
+    /* whose options are TRL's or LLaMA-Factory's, and some of their own */
+    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py") && !(program && !strncmp(program, "openrlhf.", 9));
 }
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
 static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }

@@ -71,7 +71,9 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     *p = (struct plan){ .seq = strcmp(r->seq, "-") ? strtoll(r->seq, NULL, 10) : 0 };
     why[0] = '\0';
     fail_capture(why, 1024);
-    if (!model)
+    if (form->check && form->check(f) < 0)
+        rc = -1;
+    else if (!model)
         fail("%s: names no model", f->path);
     else if (model_load(model, &p->model) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
         rc = form->read(f, p, notes);
