@@ -37,6 +37,18 @@ check 'a file that no form claims is refused with the list of forms, whatever it
         refused 'none of the forms that are read' eval "$tmp/$f" --cluster 8xh100
     done)"
 
+cat >"$tmp/bridge.yaml" <<'END'
+model: { tensor_model_parallel_size: 2, seq_length: 4096, some_new_field: 7 }
+train: { micro_batch_size: 1, global_batch_size: 64 }
+ddp: { use_distributed_optimizer: true }
+mixed_precision: bf16_mixed
+END
+check "a field of Megatron-Bridge's sections that is not known is said; adapters beside them are refused" "$(
+    reads "$tmp/bridge.yaml" 8xh100 --model llama-3-8b
+    said 'some_new_field'
+    { cat "$tmp/bridge.yaml"; printf 'peft: { dim: 8 }\n'; } >"$tmp/peft.yaml"
+    refused 'peft: adapters' import "$tmp/peft.yaml" --cluster 8xh100 --model llama-3-8b)"
+
 cat >"$tmp/trl.yaml" <<'END'
 model_name_or_path: mistralai/Mistral-7B-v0.1
 torch_dtype: bfloat16
