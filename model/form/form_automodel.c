@@ -17,10 +17,12 @@ static const struct form_row rows[] = {
     { "step_scheduler.num_epochs", ROW_SILENT, NULL }, { "step_scheduler.max_steps", ROW_SILENT, NULL },
     { "step_scheduler.gc_every_steps", ROW_SILENT, NULL }, { "step_scheduler.log_remote_every_steps", ROW_SILENT, NULL },
     { "step_scheduler.save_checkpoint_every_epoch", ROW_SILENT, NULL },
-    { "model._target_", ROW_READ, NULL }, { "model.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.torch_dtype", ROW_READ, NULL },
+    { "model._target_", ROW_READ, NULL }, { "model.pretrained_model_name_or_path", ROW_READ, NULL },
+    { "model.torch_dtype", ROW_READ, NULL },
     { "model.config.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.config._target_", ROW_SILENT, NULL },
     { "model.config", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
-    { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL }, { "model.force_hf", ROW_SILENT, NULL },
+    { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL },
+    { "model.force_hf", ROW_SILENT, NULL },
     { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
     { "model.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less; a plan's liger keys say so" },
     { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
@@ -33,14 +35,18 @@ static const struct form_row rows[] = {
     { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
     { "model.backend._target_", ROW_SILENT, NULL }, { "model.backend.enable_hf_state_dict_adapter", ROW_SILENT, NULL },
     { "model.backend.enable_fsdp_optimizations", ROW_MATTERS, "gathers and reductions of micro-steps but the last are left out" },
-    { "model.backend.fake_balanced_gate", ROW_SILENT, NULL }, { "model.backend.gate_precision", ROW_MATTERS, "the router computes in fp32" },
+    { "model.backend.fake_balanced_gate", ROW_SILENT, NULL },
+    { "model.backend.gate_precision", ROW_MATTERS, "the router computes in fp32" },
     { "distributed.strategy", ROW_READ, NULL }, { "distributed._target_", ROW_READ, NULL }, { "distributed.dp_size", ROW_READ, NULL },
-    { "distributed.dp_replicate_size", ROW_READ, NULL }, { "distributed.tp_size", ROW_READ, NULL }, { "distributed.cp_size", ROW_READ, NULL },
-    { "distributed.pp_size", ROW_READ, NULL }, { "distributed.ep_size", ROW_READ, NULL }, { "distributed.sequence_parallel", ROW_READ, NULL },
+    { "distributed.dp_replicate_size", ROW_READ, NULL }, { "distributed.tp_size", ROW_READ, NULL },
+    { "distributed.cp_size", ROW_READ, NULL },
+    { "distributed.pp_size", ROW_READ, NULL }, { "distributed.ep_size", ROW_READ, NULL },
+    { "distributed.sequence_parallel", ROW_READ, NULL },
     { "distributed.activation_checkpointing", ROW_READ, NULL },
     { "distributed.defer_fsdp_grad_sync", ROW_READ, NULL },
     { "distributed.mp_policy._target_", ROW_SILENT, NULL }, { "distributed.mp_policy.param_dtype", ROW_READ, NULL },
-    { "distributed.mp_policy.reduce_dtype", ROW_READ, NULL }, { "distributed.mp_policy.output_dtype", ROW_MATTERS, "residuals are planned in bf16" },
+    { "distributed.mp_policy.reduce_dtype", ROW_READ, NULL },
+    { "distributed.mp_policy.output_dtype", ROW_MATTERS, "residuals are planned in bf16" },
     { "distributed.mp_policy.cast_forward_inputs", ROW_SILENT, NULL },
     { "distributed.autocast_dtype", ROW_REFUSED, "autocast beside FSDP2 is not planned" },
     { "distributed.enable_async_tensor_parallel", ROW_MATTERS, "products of tensor-parallel layers overlap with their collectives" },
@@ -48,12 +54,14 @@ static const struct form_row rows[] = {
     { "distributed.enable_fsdp2_prefetch", ROW_MATTERS, "backward gathers two units ahead" },
     { "distributed.fsdp2_backward_prefetch_depth", ROW_MATTERS, "backward gathers as many units ahead" },
     { "distributed.fsdp2_forward_prefetch_depth", ROW_MATTERS, "forward gathers as many units ahead" },
-    { "distributed.tp_plan", ROW_MATTERS, "tensors are cut as torchtitan cuts them" }, { "distributed.patch_is_packed_sequence", ROW_SILENT, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
+    { "distributed.tp_plan", ROW_MATTERS, "tensors are cut as torchtitan cuts them" },
+    { "distributed.patch_is_packed_sequence", ROW_SILENT, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
     { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
     { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_SILENT, NULL },
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
-    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" }, { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
+    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" },
+    { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_MATTERS, "parameters wait in host memory: fsdp.cpu_offload of a plan" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
@@ -71,18 +79,22 @@ static const struct form_row rows[] = {
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
     { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
     { "dataloader.*", ROW_SILENT, NULL },
-    { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL }, { "peft.dropout", ROW_READ, NULL },
+    { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL },
+    { "peft.dropout", ROW_READ, NULL },
     { "peft.target_modules", ROW_READ, NULL }, { "peft.match_all_linear", ROW_READ, NULL },
     { "peft.exclude_modules", ROW_READ, NULL },
-    { "peft.use_dora", ROW_REFUSED, "DoRA is not planned" }, { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
+    { "peft.use_dora", ROW_REFUSED, "DoRA is not planned" },
+    { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
     { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_SILENT, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
     { "fp8.enabled", ROW_MATTERS, "float8 layers: a plan's fp8 keys" }, { "fp8.recipe_name", ROW_SILENT, NULL },
     { "fp8.enable_fsdp_float8_all_gather", ROW_SILENT, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_SILENT, NULL },
-    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL }, { "fp8.emulate", ROW_SILENT, NULL },
-    { "compile.enabled", ROW_MATTERS, "torch.compile of the whole model is not planned" }, { "compile", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
+    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
+    { "fp8.emulate", ROW_SILENT, NULL },
+    { "compile.enabled", ROW_MATTERS, "torch.compile of the whole model is not planned" }, { "compile", ROW_SILENT, NULL },
+    { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
     { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
@@ -90,7 +102,8 @@ static const struct form_row rows[] = {
     { "dataset.path_or_dataset_id", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.num_samples", ROW_SILENT, NULL },
     { "skypilot.*", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
-    { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL }, { "ci.*", ROW_SILENT, NULL },
+    { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
+    { "ci.*", ROW_SILENT, NULL },
     { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
     { "benchmark.*", ROW_SILENT, NULL }, { "freeze_config.*", ROW_SILENT, NULL }, { "profiling.*", ROW_SILENT, NULL },
 };
@@ -167,7 +180,8 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
 
 static void read_batch(struct form_reading *r, int64_t dp)
 {
-    int64_t local = form_count(r, "step_scheduler.local_batch_size", 1), global = form_count(r, "step_scheduler.global_batch_size", 32);      /* StepSchedulerConfig */
+    int64_t local = form_count(r, "step_scheduler.local_batch_size", 1);
+    int64_t global = form_count(r, "step_scheduler.global_batch_size", 32);      /* StepSchedulerConfig */
     int64_t steps = global / at_least_one(local * dp);
 
     if (steps < 1 || global % (local * dp)) {
@@ -216,8 +230,8 @@ static bool is_linear(const struct tensor *t)
     return t->ndim == 2 && !t->is_bias && t->role != ROLE_TOKENS && t->role != ROLE_POSITIONS;
 }
 
-/* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them, those among the targets ("*_proj"
- * where there are none), or all but the excluded. */
+/* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them,
+ * those among the targets ("*_proj" where there are none), or all but the excluded. */
 static json_t *adapted(struct form_reading *r, const struct model *m)
 {
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
@@ -316,7 +330,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
-        notes_add(notes, "%s: auto%s: weights are as the checkpoint has them: planned in bf16", named, form_value(f->doc, named) ? "" : " (usual)");
+        notes_add(notes, "%s: auto%s: weights are as the checkpoint has them: planned in bf16", named,
+                  form_value(f->doc, named) ? "" : " (usual)");
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;

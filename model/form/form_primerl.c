@@ -13,14 +13,16 @@
 static const struct form_row rows[] = {
     { "model.name", ROW_READ, NULL }, { "model.optimization_dtype", ROW_READ, NULL }, { "model.reduce_dtype", ROW_READ, NULL },
     { "model.compile", ROW_READ, NULL }, { "model.compile.fullgraph", ROW_SILENT, NULL },
-    { "model.ac", ROW_READ, NULL }, { "model.ac.mode", ROW_READ, NULL }, { "model.ac.freq", ROW_READ, NULL }, { "model.ac.targets", ROW_READ, NULL },
+    { "model.ac", ROW_READ, NULL }, { "model.ac.mode", ROW_READ, NULL }, { "model.ac.freq", ROW_READ, NULL },
+    { "model.ac.targets", ROW_READ, NULL },
     { "model.ac_offloading", ROW_READ, NULL }, { "model.ac_offloading.pin_memory", ROW_SILENT, NULL },
     { "model.ac_offloading.max_inflight_activations", ROW_SILENT, NULL },       /* of streams, which it does not use */
     { "model.fsdp_cpu_offload", ROW_READ, NULL }, { "model.optim_cpu_offload", ROW_READ, NULL },
     { "model.full_offload", ROW_REFUSED, "an optimizer on the host within backward is not planned" },
     { "model.reshard_after_forward", ROW_READ, NULL }, { "model.dp_replicate", ROW_READ, NULL },
     { "model.cp", ROW_READ, NULL }, { "model.cp_style", ROW_READ, NULL }, { "model.ep", ROW_READ, NULL },
-    { "model.ep_comm_backend", ROW_READ, NULL }, { "model.deepep_num_sms", ROW_SILENT, NULL }, { "model.deepep_token_chunk_size", ROW_SILENT, NULL },
+    { "model.ep_comm_backend", ROW_READ, NULL }, { "model.deepep_num_sms", ROW_SILENT, NULL },
+    { "model.deepep_token_chunk_size", ROW_SILENT, NULL },
     { "model.fused_lm_head_token_chunk_size", ROW_READ, NULL },
     { "model.lora", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
     { "model.lora.*", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
@@ -43,15 +45,20 @@ static const struct form_row rows[] = {
     { "data.length", ROW_SILENT, NULL }, { "data.input_ids", ROW_SILENT, NULL }, { "data.loss_mask.*", ROW_SILENT, NULL },
     { "optim.type", ROW_READ, NULL }, { "optim.max_norm", ROW_READ, NULL }, { "optim.lr", ROW_SILENT, NULL },
     { "optim.weight_decay", ROW_SILENT, NULL }, { "optim.betas1", ROW_SILENT, NULL }, { "optim.betas2", ROW_SILENT, NULL },
-    { "deployment.type", ROW_READ, NULL }, { "deployment.num_train_gpus", ROW_READ, NULL }, { "deployment.num_train_nodes", ROW_READ, NULL },
+    { "deployment.type", ROW_READ, NULL }, { "deployment.num_train_gpus", ROW_READ, NULL },
+    { "deployment.num_train_nodes", ROW_READ, NULL },
     { "deployment.gpus_per_node", ROW_READ, NULL }, { "deployment.nodes_per_fsdp_group", ROW_READ, NULL },
     { "deployment.num_infer_gpus", ROW_SILENT, NULL }, { "deployment.num_eval_gpus", ROW_SILENT, NULL },
     { "deployment.num_infer_nodes", ROW_SILENT, NULL }, { "deployment.num_eval_nodes", ROW_SILENT, NULL },
-    { "max_steps", ROW_SILENT, NULL }, { "scheduler.*", ROW_SILENT, NULL }, { "ckpt.*", ROW_SILENT, NULL }, { "resume.*", ROW_SILENT, NULL },
-    { "val.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "inference.*", ROW_SILENT, NULL }, { "weight_broadcast.*", ROW_SILENT, NULL },
-    { "tokenizer.*", ROW_SILENT, NULL }, { "renderer.*", ROW_SILENT, NULL }, { "log.*", ROW_SILENT, NULL }, { "monitors.*", ROW_SILENT, NULL },
+    { "max_steps", ROW_SILENT, NULL }, { "scheduler.*", ROW_SILENT, NULL }, { "ckpt.*", ROW_SILENT, NULL },
+    { "resume.*", ROW_SILENT, NULL },
+    { "val.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "inference.*", ROW_SILENT, NULL },
+    { "weight_broadcast.*", ROW_SILENT, NULL },
+    { "tokenizer.*", ROW_SILENT, NULL }, { "renderer.*", ROW_SILENT, NULL }, { "log.*", ROW_SILENT, NULL },
+    { "monitors.*", ROW_SILENT, NULL },
     { "wandb.*", ROW_SILENT, NULL }, { "run.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "gc.*", ROW_SILENT, NULL },
-    { "heartbeat.*", ROW_SILENT, NULL }, { "env_vars.*", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL }, { "clean", ROW_SILENT, NULL },
+    { "heartbeat.*", ROW_SILENT, NULL }, { "env_vars.*", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL },
+    { "clean", ROW_SILENT, NULL },
     { "matmul_precision", ROW_SILENT, NULL }, { "memory_profiler_path", ROW_SILENT, NULL }, { "trace_path", ROW_SILENT, NULL },
     { "dist_timeout_seconds", ROW_SILENT, NULL }, { "dry_run", ROW_SILENT, NULL },
 };
@@ -64,12 +71,13 @@ static bool is_rl(const struct form_file *f)
 
 static bool claims(const struct form_file *f)
 {
-    return is_rl(f) || form_value(f->doc, "data.batch_size") || form_value(f->doc, "data.loss_mask") || form_value(f->doc, "model.ac_offloading");
+    return is_rl(f) || form_value(f->doc, "data.batch_size") || form_value(f->doc, "data.loss_mask") ||
+           form_value(f->doc, "model.ac_offloading");
 }
 
 static int check(const struct form_file *f)
 {
-    return is_rl(f) ? fail("%s: orchestrator: a run of reinforcement learning is not planned: its trainer packs as many micro-batches as its rollouts ask for",
+    return is_rl(f) ? fail("%s: orchestrator: a run of reinforcement learning is not planned: rollouts decide how many micro-batches a step has",
                            f->path) : 0;
 }
 
@@ -204,7 +212,7 @@ static void read_head(struct form_reading *r)
         form_count(r, "model.fused_lm_head_token_chunk_size", 8192);
     form_set(r, "loss", json_string(vanilla ? "fp32" : "cut-cross-entropy"));
     if (!vanilla)
-        notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as Apple's cut cross-entropy, which keeps no logits either");
+        notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as cut cross-entropy, which keeps no logits either");
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
