@@ -69,10 +69,15 @@ static bool is_rl(const struct form_file *f)
     return json_is_object(json_object_get(f->doc, "orchestrator")) && json_object_get(f->doc, "seq_len");
 }
 
+/* A [data] with a batch is many programs'. */
 static bool claims(const struct form_file *f)
 {
-    return is_rl(f) || form_value(f->doc, "data.batch_size") || form_value(f->doc, "data.loss_mask") ||
-           form_value(f->doc, "model.ac_offloading");
+    static const char *const own[] = { "data.loss_mask", "model.ac_offloading", "model.optimization_dtype", "model.optim_cpu_offload" };
+    bool has = is_rl(f) || (form_value(f->doc, "data.batch_size") && form_value(f->doc, "data.seq_len"));
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        has = has || form_value(f->doc, own[i]);
+    return f->kind == FORM_TOML && has;
 }
 
 static int check(const struct form_file *f)
@@ -83,9 +88,7 @@ static int check(const struct form_file *f)
 
 static const char *model(const struct form_file *f)
 {
-    const char *name = json_string_value(form_value(f->doc, "model.name"));
-
-    return name ? name : "Qwen/Qwen3-0.6B";                     /* BaseModelConfig.name */
+    return json_string_value(form_value(f->doc, "model.name"));
 }
 
 /* Is the section, on unless it is told otherwise, left out?  TOML has no null: "None" stands for it. */
@@ -240,6 +243,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 }
 
 const struct form form_primerl = {
-    .name = "prime-rl", .sign = "[data] batch_size with [model], model.ac_offloading; [orchestrator] with seq_len",
+    .name = "prime-rl", .sign = "TOML: [data] batch_size and seq_len, [model] optimization_dtype; [orchestrator] with seq_len",
     .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };
