@@ -148,6 +148,8 @@ json_t *shell_options(const json_t *words, size_t from)
         for (char *c = name; *c; c++)
             *c = *c == '-' ? '_' : *c;
         json_object_set_new(out, name, s[n] ? shell_value(s + n + 1) : json_true());
+        if (s[n])
+            name[0] = '\0';             /* --name=VALUE takes no further values */
     }
     return out;
 }

@@ -128,7 +128,7 @@ json_t *megatron_config(const json_t *options, const char *where)
         return NULL;
     }
     if (vocab < 1) {
-        fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: give --vocab-size, or --model", where);
+        fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: add --vocab-size to them, or give --model", where);
         return NULL;
     }
     if (has(options, "multi_latent_attention") || has(options, "moe_shared_expert_intermediate_size") || has(options, "mtp_num_layers") ||

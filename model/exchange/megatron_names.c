@@ -56,6 +56,23 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
+    /* of other programs than pretrain_gpt.py */
+    { "vision_model_type", "a model with a vision tower is not planned", 0 },
+    { "language_model_type", "a model with a vision tower is not planned", 0 },
+    { "freeze_LM", "frozen language models are not planned of Megatron-LM", 0 },
+    { "freeze_ViT", "a model with a vision tower is not planned", 0 },
+    { "img_h", "a model of pictures is not planned", 0 }, { "img_w", "a model of pictures is not planned", 0 },
+    { "encoder_num_layers", "an encoder beside the decoder is not planned", 0 },
+    { "decoder_num_layers", "an encoder beside the decoder is not planned", 0 },
+    { "decoder_seq_length", "samples of a second length are not planned", 0 },
+    { "bert_no_binary_head", "BERT is not planned of Megatron-LM", 0 }, { "bert_binary_head", "BERT is not planned of Megatron-LM", 0 },
+    { "is_hybrid_model", "layers with state spaces are not modelled", 0 },
+    { "hybrid_attention_ratio", "layers with state spaces are not modelled", 0 },
+    { "hybrid_mlp_ratio", "layers with state spaces are not modelled", 0 },
+    { "hybrid_override_pattern", "layers with state spaces are not modelled", 0 },
+    { "hybrid_layer_pattern", "layers with state spaces are not modelled", 0 },
+    { "mamba_num_heads", "layers with state spaces are not modelled", 0 },
+    { "retro_add_retriever", "RETRO is not modelled", 0 }, { "perform_rl_step", "steps of reinforcement learning are not planned", 0 },
 };
 
 /* What costs memory or time, and a plan has no word for, but is followed by none of our schedules: told, unless it asks for nothing. */

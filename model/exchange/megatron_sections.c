@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/unread.h"
 
 struct sections { const json_t *doc; const char *where; json_t *out; };
 
@@ -257,6 +258,54 @@ static int read_precision(struct sections *s)
     return 0;
 }
 
+static bool is_read(const char *key)
+{
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!strcmp(key, same[i].key))
+            return true;
+    for (size_t i = 0; i < sizeof of_codes / sizeof *of_codes; i++)
+        if (!strcmp(key, of_codes[i].key))
+            return true;
+    for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
+        if (!strcmp(key, truths[i].key))
+            return true;
+    for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
+        if (!strcmp(key, of_model[i].key))
+            return true;
+    return !strcmp(key, "precision") || !strcmp(key, "bf16") || !strcmp(key, "fp16") || !strcmp(key, "grad_reduce_in_fp32") ||
+           !strcmp(key, "activation_func") || !strcmp(key, "devices") || !strcmp(key, "num_nodes") || *key == '_';
+}
+
+/* Fields that nothing above reads go on as they are: import tells or refuses them as it does unknown options. */
+static void pass_rest(struct sections *s)
+{
+    const char *key;
+    json_t *v;
+
+    for (int i = 0; i < PLACES; i++) {
+        const json_t *place = at(s->doc, places[i]);
+        json_object_foreach((json_t *)(uintptr_t)place, key, v)
+            if (!is_read(key) && !json_is_object(v) && !json_is_array(v) && !unread_asks_nothing(v) && !json_object_get(s->out, key))
+                json_object_set(s->out, key, v);
+    }
+}
+
+/* Adapters, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
+static int check_kind(const json_t *doc, const char *where)
+{
+    static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" };
+    const json_t *peft = json_object_get(doc, "peft"), *model = at(doc, "model");
+
+    if (unread_asks_nothing(peft) || !peft)
+        peft = json_object_get(model, "peft");
+    if (peft && !unread_asks_nothing(peft))
+        return fail("%s: peft: adapters of Megatron-LM's models are not planned", where);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (json_object_get(model, first[i]) && at(doc, "trainer"))
+            return fail("%s: model.%s: NeMo 1's sections are not read: give Megatron-LM's options, or NeMo 2's recipe", where, first[i]);
+    return 0;
+}
+
 bool megatron_has_sections(const json_t *doc)
 {
     return json_is_object(at(doc, "model")) || json_is_object(at(doc, "trainer")) || json_is_object(at(doc, "train"));
@@ -267,13 +316,14 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     struct sections s = { doc, where, json_object() };
     const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
 
-    if (read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
+    if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
         json_decref(s.out);
         return NULL;
     }
     int64_t each = json_integer_value(devices), n = json_is_integer(nodes) ? json_integer_value(nodes) : 1;
     if (json_is_integer(devices))       /* 0: refused by its name */
         json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
+    pass_rest(&s);
     json_object_set_new(s.out, "in_sections", json_true());
     notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;

@@ -37,9 +37,11 @@ static const char *const transformers[] = {
 
 static bool has_any(const json_t *config, const char *const *keys, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (json_object_get(config, keys[i]))
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_object_get(config, keys[i]);
+        if (v && !(json_is_object(v) && !strcmp(keys[i], "optim")))         /* a section of that name is another's: prime-rl's, verl's */
             return true;
+    }
     return false;
 }
 
@@ -62,12 +64,26 @@ bool recipe_is_factorys_second(const json_t *config)
     return json_is_string(json_object_get(config, "model")) && has_any(config, marks, COUNT(marks));
 }
 
+/* Sections [parallelism], [training] and [model] are many programs'; their keys are torchtitan's alone. */
+static bool is_titans(const json_t *config)
+{
+    static const char *const degrees[] = {
+        "data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree", "pipeline_parallel_degree",
+        "context_parallel_degree", "expert_parallel_degree", "fsdp_reshard_after_forward", "pipeline_parallel_schedule",
+    };
+    static const char *const batches[] = { "seq_len", "local_batch_size", "global_batch_size", "mixed_precision_param" };
+    const json_t *parallel = json_object_get(config, "parallelism"), *training = json_object_get(config, "training");
+    const json_t *model = json_object_get(config, "model");
+
+    return has_any(parallel, degrees, COUNT(degrees)) || has_any(training, degrees, COUNT(degrees))
+        || (json_is_object(model) && (json_object_get(model, "flavor") || has_any(training, batches, COUNT(batches))));
+}
+
 int recipe_form(const json_t *config)
 {
     bool names = json_is_string(json_object_get(config, "model_name_or_path"));
 
-    if (json_is_object(json_object_get(config, "parallelism"))
-        || (json_is_object(json_object_get(config, "training")) && json_is_object(json_object_get(config, "model"))))
+    if (is_titans(config))
         return RECIPE_TITAN;
     if (json_is_string(json_object_get(config, "base_model")) && has_any(config, axolotls, COUNT(axolotls)))
         return RECIPE_AXOLOTL;

@@ -364,7 +364,10 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
 {
     json_t *whole = titan_registry(config, where);
     int rc = whole ? read_whole(whole, where, p, notes) : -1;
+    const char *name = json_string_value(json_object_get(config, "config"));
 
+    if (rc == 0 && name)
+        notes_add(notes, "config: %.60s's values are those of torchtitan's config_registry.py of April 2026 (0.3.0); later trees changed some", name);
     json_decref(whole);
     return rc;
 }

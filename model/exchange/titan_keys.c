@@ -124,6 +124,9 @@ int titan_keys_check(const json_t *config, const char *where)
     const char *key, *near;
     json_t *v;
 
+    if (json_object_get(json_object_get(config, "training"), "num_tokens_per_microbatch_per_dp_rank") ||
+        json_object_get(json_object_get(config, "training"), "max_context_length"))
+        return fail("%s: training: batches in tokens are of a later torchtitan than 0.3.0: give local_batch_size and seq_len", where);
     json_object_foreach(json_object_get(config, "parallelism"), key, v) {
         if (is_parallel(key) || unread_is_among(key, beside_parallel, COUNT(beside_parallel)))
             continue;

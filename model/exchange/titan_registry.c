@@ -53,6 +53,18 @@ static json_t *parse(const char *config)
     return j;
 }
 
+/* torchtitan looks for a config in its module's registry alone: llama3's, of any other module another config has that name. */
+static int check_module(const json_t *config, const char *name, const char *where)
+{
+    const char *module = json_string_value(json_object_get(config, "module"));
+    size_t n = module ? strlen(module) : 0;
+    const char *own = !strncmp(name, "sft_", 4) ? name + 4 : name;
+
+    if (module && (strncmp(own, module, n) != 0 || own[n] != '_'))
+        return fail("%s: module: %.60s has no config %s: its registry is not known", where, module, name);
+    return 0;
+}
+
 json_t *titan_registry(const json_t *config, const char *where)
 {
     const char *name = json_string_value(json_object_get(config, "config")), *words[N + 1], *near;
@@ -60,6 +72,8 @@ json_t *titan_registry(const json_t *config, const char *where)
 
     if (!name)
         return json_incref((json_t *)(uintptr_t)config);
+    if (check_module(config, name, where) < 0)
+        return NULL;
     for (int i = 0; i < N; i++) {
         words[i] = registry[i].name;
         if (!strcmp(name, registry[i].name))

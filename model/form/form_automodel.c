@@ -3,7 +3,10 @@
  *
  * Weights are kept in model.torch_dtype ("auto": bf16), compute is bf16, gradients are reduced in fp32
  * (parallelizer.py's mp_policy).  dp is what the other axes leave; the step scheduler's arithmetic is
- * global_batch_size / (local_batch_size x dp) micro-steps. */
+ * global_batch_size / (local_batch_size x dp) micro-steps.  The recipe (TrainFinetuneRecipeForNextTokenPrediction) and the class of
+ * the model decide what runs: those of pictures, embeddings, classes, diffusion and drafts are refused by name. */
+#include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/form/form_rows.h"
@@ -14,10 +17,12 @@ static const struct form_row rows[] = {
     { "step_scheduler.num_epochs", ROW_SILENT, NULL }, { "step_scheduler.max_steps", ROW_SILENT, NULL },
     { "step_scheduler.gc_every_steps", ROW_SILENT, NULL }, { "step_scheduler.log_remote_every_steps", ROW_SILENT, NULL },
     { "step_scheduler.save_checkpoint_every_epoch", ROW_SILENT, NULL },
-    { "model._target_", ROW_READ, NULL }, { "model.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.torch_dtype", ROW_READ, NULL },
+    { "model._target_", ROW_READ, NULL }, { "model.pretrained_model_name_or_path", ROW_READ, NULL },
+    { "model.torch_dtype", ROW_READ, NULL },
     { "model.config.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.config._target_", ROW_SILENT, NULL },
     { "model.config", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
-    { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL }, { "model.force_hf", ROW_SILENT, NULL },
+    { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL },
+    { "model.force_hf", ROW_SILENT, NULL },
     { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
     { "model.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less; a plan's liger keys say so" },
     { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
@@ -30,42 +35,75 @@ static const struct form_row rows[] = {
     { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
     { "model.backend._target_", ROW_SILENT, NULL }, { "model.backend.enable_hf_state_dict_adapter", ROW_SILENT, NULL },
     { "model.backend.enable_fsdp_optimizations", ROW_MATTERS, "gathers and reductions of micro-steps but the last are left out" },
-    { "model.backend.fake_balanced_gate", ROW_SILENT, NULL }, { "model.backend.gate_precision", ROW_MATTERS, "the router computes in fp32" },
+    { "model.backend.fake_balanced_gate", ROW_SILENT, NULL },
+    { "model.backend.gate_precision", ROW_MATTERS, "the router computes in fp32" },
     { "distributed.strategy", ROW_READ, NULL }, { "distributed._target_", ROW_READ, NULL }, { "distributed.dp_size", ROW_READ, NULL },
-    { "distributed.dp_replicate_size", ROW_READ, NULL }, { "distributed.tp_size", ROW_READ, NULL }, { "distributed.cp_size", ROW_READ, NULL },
-    { "distributed.pp_size", ROW_READ, NULL }, { "distributed.ep_size", ROW_READ, NULL }, { "distributed.sequence_parallel", ROW_READ, NULL },
+    { "distributed.dp_replicate_size", ROW_READ, NULL }, { "distributed.tp_size", ROW_READ, NULL },
+    { "distributed.cp_size", ROW_READ, NULL },
+    { "distributed.pp_size", ROW_READ, NULL }, { "distributed.ep_size", ROW_READ, NULL },
+    { "distributed.sequence_parallel", ROW_READ, NULL },
     { "distributed.activation_checkpointing", ROW_READ, NULL },
-    { "distributed.defer_fsdp_grad_sync", ROW_READ, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
+    { "distributed.defer_fsdp_grad_sync", ROW_READ, NULL },
+    { "distributed.mp_policy._target_", ROW_SILENT, NULL }, { "distributed.mp_policy.param_dtype", ROW_READ, NULL },
+    { "distributed.mp_policy.reduce_dtype", ROW_READ, NULL },
+    { "distributed.mp_policy.output_dtype", ROW_MATTERS, "residuals are planned in bf16" },
+    { "distributed.mp_policy.cast_forward_inputs", ROW_SILENT, NULL },
+    { "distributed.autocast_dtype", ROW_REFUSED, "autocast beside FSDP2 is not planned" },
+    { "distributed.enable_async_tensor_parallel", ROW_MATTERS, "products of tensor-parallel layers overlap with their collectives" },
+    { "distributed.enable_compile", ROW_MATTERS, "torch.compile of each block is not planned" },
+    { "distributed.enable_fsdp2_prefetch", ROW_MATTERS, "backward gathers two units ahead" },
+    { "distributed.fsdp2_backward_prefetch_depth", ROW_MATTERS, "backward gathers as many units ahead" },
+    { "distributed.fsdp2_forward_prefetch_depth", ROW_MATTERS, "forward gathers as many units ahead" },
+    { "distributed.tp_plan", ROW_MATTERS, "tensors are cut as torchtitan cuts them" },
+    { "distributed.patch_is_packed_sequence", ROW_SILENT, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
     { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
     { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_SILENT, NULL },
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
-    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" }, { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
+    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" },
+    { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_MATTERS, "parameters wait in host memory: fsdp.cpu_offload of a plan" },
-    { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL },
+    { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
+    { "loss_fn.ignore_index", ROW_SILENT, NULL }, { "loss_fn.chunk_len", ROW_SILENT, NULL },
     { "optimizer._target_", ROW_READ, NULL }, { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
     { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.foreach", ROW_READ, NULL },
     { "optimizer.fused", ROW_READ, NULL },
+    { "optimizer.master_weights", ROW_REFUSED, "master weights beside weights in 16 bits are not planned" },
+    { "optimizer.exp_avg_dtype", ROW_REFUSED, "states of another dtype than the weights' are not planned" },
+    { "optimizer.exp_avg_sq_dtype", ROW_REFUSED, "states of another dtype than the weights' are not planned" },
+    { "optimizer.store_param_remainders", ROW_REFUSED, "remainders of master weights are not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
     { "packed_sequence.max_packs", ROW_SILENT, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
     { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
     { "dataloader.*", ROW_SILENT, NULL },
-    { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL }, { "peft.dropout", ROW_READ, NULL },
+    { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL },
+    { "peft.dropout", ROW_READ, NULL },
     { "peft.target_modules", ROW_READ, NULL }, { "peft.match_all_linear", ROW_READ, NULL },
-    { "peft.exclude_modules", ROW_MATTERS, "modules without adapters" }, { "peft.use_triton", ROW_SILENT, NULL },
+    { "peft.exclude_modules", ROW_READ, NULL },
+    { "peft.use_dora", ROW_REFUSED, "DoRA is not planned" },
+    { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
+    { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_SILENT, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
     { "fp8.enabled", ROW_MATTERS, "float8 layers: a plan's fp8 keys" }, { "fp8.recipe_name", ROW_SILENT, NULL },
     { "fp8.enable_fsdp_float8_all_gather", ROW_SILENT, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_SILENT, NULL },
-    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL }, { "fp8.emulate", ROW_SILENT, NULL },
+    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
+    { "fp8.emulate", ROW_SILENT, NULL },
     { "compile.enabled", ROW_MATTERS, "torch.compile of the whole model is not planned" }, { "compile", ROW_SILENT, NULL },
+    { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
+    { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
-    { "recipe", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
-    { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL }, { "ci.*", ROW_SILENT, NULL },
+    { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
+    { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
+    { "dataset.path_or_dataset_id", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.num_samples", ROW_SILENT, NULL },
+    { "skypilot.*", ROW_SILENT, NULL },
+    { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
+    { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
+    { "ci.*", ROW_SILENT, NULL },
     { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
     { "benchmark.*", ROW_SILENT, NULL }, { "freeze_config.*", ROW_SILENT, NULL }, { "profiling.*", ROW_SILENT, NULL },
 };
@@ -124,7 +162,7 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
 static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
 {
     static const char *const words[] = { "1f1b", "interleaved1f1b", "gpipe", "1F1B", "Interleaved1F1B", "GPipe", NULL };
-    static const char *const ours[] = { "1f1b", "interleaved-1f1b", "gpipe", "1f1b", "interleaved-1f1b", "gpipe" };
+    static const char *const ours[] = { "1f1b", "interleaved", "gpipe", "1f1b", "interleaved", "gpipe" };
     int64_t each = form_count(r, "distributed.pipeline.pp_microbatch_size", 1), per = form_count(r, "distributed.pipeline.layers_per_stage", 0);
     int schedule = form_word(r, "distributed.pipeline.pp_schedule", words, 0);
 
@@ -142,7 +180,8 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
 
 static void read_batch(struct form_reading *r, int64_t dp)
 {
-    int64_t local = form_count(r, "step_scheduler.local_batch_size", 1), global = form_count(r, "step_scheduler.global_batch_size", local * dp);
+    int64_t local = form_count(r, "step_scheduler.local_batch_size", 1);
+    int64_t global = form_count(r, "step_scheduler.global_batch_size", 32);      /* StepSchedulerConfig */
     int64_t steps = global / at_least_one(local * dp);
 
     if (steps < 1 || global % (local * dp)) {
@@ -172,21 +211,67 @@ static void read_length(struct form_reading *r, const struct plan *p)
         form_fail(r, "packed_sequence.packed_sequence_size: none, so samples are as long as the data: give --seq");
 }
 
-static void read_adapters(struct form_reading *r)
+/* Is the module one of a list of names and patterns, as wildcard_match() takes them: a pattern is of its whole name? */
+static bool is_among(const char *module, const char *leaf, const json_t *list)
 {
-    const json_t *targets = form_value(r->file->doc, "peft.target_modules");
-    const char *pattern = json_is_array(targets) ? json_string_value(json_array_get(targets, 0)) : json_string_value(targets);
+    const json_t *one;
+    size_t i;
 
+    if (json_is_string(list))
+        return !strcmp(leaf, json_string_value(list)) || fnmatch(json_string_value(list), module, 0) == 0;
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+        if (json_is_string(one) && is_among(module, leaf, one))
+            return true;
+    return false;
+}
+
+static bool is_linear(const struct tensor *t)
+{
+    return t->ndim == 2 && !t->is_bias && t->role != ROLE_TOKENS && t->role != ROLE_POSITIONS;
+}
+
+/* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them,
+ * those among the targets ("*_proj" where there are none), or all but the excluded. */
+static json_t *adapted(struct form_reading *r, const struct model *m)
+{
+    const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
+    bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
+    json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
+    const char *leaf;
+
+    targets = targets && !none ? targets : but ? NULL : usual;
+    for (int k = 0; k < m->nmodules; k++) {
+        const struct module *of = &m->modules[k];
+        const char *dot = strrchr(of->name, '.');
+        leaf = dot ? dot + 1 : of->name;
+        if (!is_linear(&m->tensors[of->first]))
+            continue;
+        bool picked = all || (targets ? is_among(of->name, leaf, targets) : !is_among(of->name, leaf, but));
+        if (picked && m->tensors[of->first].role == ROLE_HEAD)
+            form_fail(r, "peft.target_modules: an adapter of the head (%s) is not planned: name the others, or \"*_proj\"", of->name);
+        json_object_set_new(picked ? chosen : left, leaf, json_true());
+    }
+    json_object_foreach(chosen, leaf, v) {
+        if (json_object_get(left, leaf))
+            form_fail(r, "peft.target_modules: adapters of some blocks' %s alone are not planned", leaf);
+        json_array_append_new(out, json_string(leaf));
+    }
+    json_decref(chosen);
+    json_decref(left);
+    json_decref(usual);
+    if (json_array_size(out) == 0)
+        form_fail(r, "peft.target_modules: it names no linear layer of %s", m->name);
+    return out;
+}
+
+static void read_adapters(struct form_reading *r, const struct plan *p)
+{
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.rank", json_integer(form_count(r, "peft.dim", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
-    if (!pattern || !strcmp(pattern, "*_proj") || !strcmp(pattern, "*") || form_true(r, "peft.match_all_linear", false))
-        form_set(r, "lora.target_modules", json_string("all-linear"));
-    else if (strchr(pattern, '*'))
-        form_fail(r, "peft.target_modules: \"%.60s\": patterns other than *_proj are not read: name the modules", pattern);
-    else
-        form_set(r, "lora.target_modules", json_deep_copy(targets));
+    form_set(r, "lora.target_modules", adapted(r, &p->model));
+    form_narrow_adapters(r, "Automodel");
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
 }
@@ -197,13 +282,15 @@ static void read_kernels(struct form_reading *r)
         "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
         "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
     static const char *const ours[] = { "fp32", "chunked", "fused-linear", "fused" };
-    static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", NULL };
+    static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", NULL };     /* TE's FusedAdam has states in fp32 */
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
+    int loss = form_word(r, "loss_fn._target_", losses, 0);
     bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
-    int optimizer = form_word(r, "optimizer._target_", optimizers, 1);
 
-    form_set(r, "loss", json_string(ours[form_word(r, "loss_fn._target_", losses, 0)]));
-    form_set(r, "optimizer_form", json_string(fused || optimizer == 2 ? "fused" : loop ? "loop" : "foreach"));
+    form_word(r, "optimizer._target_", optimizers, 1);
+
+    form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
+    form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))
         form_set(r, "recompute", json_string("full"));
@@ -213,14 +300,40 @@ static void read_kernels(struct form_reading *r)
         form_fail(r, "distributed.activation_checkpointing: expected true, false, full or selective");
 }
 
+/* What runs is the recipe's, and what has weights the model's class: others than these are no language model's step. */
+static void check_recipe(struct form_reading *r)
+{
+    static const char *const recipes[] = { "TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction" };
+    static const char *const classes[] = { "NeMoAutoModelForCausalLM.", "gpt2.build_gpt2_model" };
+    const char *recipe = json_string_value(form_value(r->file->doc, "recipe")), *target = form_text(r, "model._target_", classes[0]);
+    bool good = false;
+
+    if (!recipe)
+        recipe = form_text(r, "recipe._target_", recipes[0]);
+    for (int i = 0; i < 2; i++)
+        good = good || strstr(recipe, recipes[i]);
+    if (!good)
+        form_fail(r, "recipe: %.60s is not planned: %s and %s are", recipe, recipes[0], recipes[1]);
+    else if (!strstr(target, classes[0]) && !strstr(target, classes[1]))
+        form_fail(r, "model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is", target);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
     static const char *const dtypes[] = { "bf16", "bfloat16", "torch.bfloat16", "auto", "float32", "fp32", "torch.float32", NULL };
+    static const char *const policies[] = { "bfloat16", "bf16", "torch.bfloat16", "float32", "fp32", "torch.float32", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, "model.torch_dtype", dtypes, 3);
+    check_recipe(&r);
+    const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
+    int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
+    if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
+        notes_add(notes, "%s: auto%s: weights are as the checkpoint has them: planned in bf16", named,
+                  form_value(f->doc, named) ? "" : " (usual)");
+    if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
+        form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));
@@ -228,7 +341,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (dtype < 4)
         form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
     if (!ddp) {
-        form_set(&r, "reduce_dtype", json_string("fp32"));
+        form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
         if (form_value(f->doc, "distributed.reshard_after_forward"))
             form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "distributed.reshard_after_forward", true)));
     }
@@ -236,7 +349,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_length(&r, p);
     read_kernels(&r);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
-        read_adapters(&r);
+        read_adapters(&r, p);
     return form_end(&r, p);
 }
 

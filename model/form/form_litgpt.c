@@ -41,8 +41,10 @@ static const char *model(const struct form_file *f)
 {
     const char *dir = json_string_value(json_object_get(f->doc, "checkpoint_dir")), *at;
 
-    if (!dir)
-        return json_string_value(json_object_get(f->doc, "model_name"));
+    if (!dir) {
+        const char *name = json_string_value(json_object_get(f->doc, "model_name"));
+        return name && !strcmp(name, "tiny-llama-1.1b") ? "tinyllama-1.1b" : name;
+    }
     at = strrchr(dir, '/');
     while (at && at > dir && at[-1] != '/')
         at--;
@@ -69,7 +71,7 @@ static void read_adapters(struct form_reading *r)
     form_set(r, "lora.rank", json_integer(form_count(r, "lora_r", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "lora_alpha", 16)));
     form_set(r, "lora.dropout", json_real(form_number(r, "lora_dropout", 0.05)));
-    notes_add(r->notes, "litgpt keeps adapters in the model's dtype, the plan in fp32");
+    form_narrow_adapters(r, "litgpt");
 }
 
 static void read_base(struct form_reading *r, const struct plan *p)
@@ -89,21 +91,24 @@ static void read_base(struct form_reading *r, const struct plan *p)
 static void check_devices(struct form_reading *r, const struct plan *p)
 {
     const json_t *devices = form_value(r->file->doc, "devices");
-    int64_t nodes = form_count(r, "num_nodes", 1), each = json_is_integer(devices) ? (int64_t)json_integer_value(devices) : p->cluster.gpus_per_node;
+    bool all = devices ? !json_is_integer(devices) : form_value(r->file->doc, "checkpoint_dir") == NULL;    /* "auto"; usual: 1 of finetune's */
+    int64_t nodes = form_count(r, "num_nodes", 1), each = all ? p->cluster.gpus_per_node : form_count(r, "devices", 1);
 
     if (each != p->cluster.gpus_per_node || nodes != p->cluster.nodes)
         form_fail(r, "devices: the file has %lld on %lld nodes, the cluster %lld on %lld: change one of them", (long long)each, (long long)nodes,
                   (long long)p->cluster.gpus_per_node, (long long)p->cluster.nodes);
 }
 
-static void read_optimizer(struct form_reading *r, bool pretrains)
+static void read_optimizer(struct form_reading *r, bool fused, bool flat)
 {
     const json_t *whole = form_value(r->file->doc, "optimizer");
     const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
 
     name = dot ? dot + 1 : name;
+    if (fused && flat)
+        notes_add(r->notes, "optimizer: fused AdamW of FSDP1's shards is planned as foreach");
     if (!strcmp(name, "AdamW") || !strcmp(name, "Adam"))
-        form_set(r, "optimizer_form", json_string(pretrains ? "fused" : "foreach"));
+        form_set(r, "optimizer_form", json_string(fused && !flat ? "fused" : "foreach"));
     else
         form_fail(r, "optimizer: %.60s is not modelled", name);
 }
@@ -119,6 +124,8 @@ static void read_batch(struct form_reading *r, const struct plan *p)
                   (long long)p->cluster.world_size);
     else
         form_set(r, "accumulation", json_integer(rank / each));
+    if (p->cluster.world_size > 1 && rank / each > 1)
+        form_set(r, "sync_every_micro_step", json_false());         /* fabric.no_backward_sync(): gradients stay whole until the last */
     if (form_value(r->file->doc, "train.max_seq_length"))
         form_set(r, "seq", json_integer(form_count(r, "train.max_seq_length", 1)));
     else if (p->seq == 0)
@@ -146,16 +153,21 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     }
     if (!alone && !pretrains)
         form_set(&r, "recompute", json_string("full"));
-    form_set(&r, "loss", json_string("bf16"));
+    form_set(&r, "loss", json_string(lora ? "chunked" : precision == 0 ? "bf16" : "fp32"));
+    if (!alone && !lora && (precision == 1 || precision == 2)) {
+        form_set(&r, "reduce_dtype", json_string(ours[precision]));
+        notes_add(notes, "precision: Fabric's mixed precision gathers weights in fp32 and casts them under autocast: the plan gathers %s", ours[precision]);
+    }
     if (!pretrains)
-        notes_add(notes, "litgpt cuts head and loss into chunks of 128 tokens: the plan holds the whole logits in 16 bits");
+        notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
+                  lora ? ", and its chunks compute in fp32" : "");
     else
         notes_add(notes, "torch.compile() of the whole model is not planned: kernels are eager");
     form_set(&r, "clip", pretrains && form_value(f->doc, "train.max_norm") ? json_real(form_number(&r, "train.max_norm", 1)) : json_null());
     check_devices(&r, p);
     read_base(&r, p);
     read_batch(&r, p);
-    read_optimizer(&r, pretrains);
+    read_optimizer(&r, pretrains, !alone && !lora);
     if (lora)
         read_adapters(&r);
     return form_end(&r, p);

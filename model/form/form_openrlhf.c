@@ -35,8 +35,7 @@ static const struct form_row rows[] = {
     { "grad_accum_dtype", ROW_READ, NULL }, { "gradient_checkpointing", ROW_READ, NULL }, { "lora_rank", ROW_READ, NULL },
     { "lora_alpha", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "lora_dropout", ROW_READ, NULL },
     { "load_in_4bit", ROW_READ, NULL }, { "ds.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less" },
-    { "ds.tensor_parallel_size", ROW_MATTERS, "ranks would share tensors" },
-    { "ds.ring_attn_size", ROW_MATTERS, "ranks would share positions" }, { "ring_attn_size", ROW_MATTERS, "ranks would share positions" },
+    { "ds.tensor_parallel_size", ROW_READ, NULL }, { "ds.ring_attn_size", ROW_READ, NULL }, { "ring_attn_size", ROW_READ, NULL },
     { "ds.deepcompile", ROW_MATTERS, "DeepCompile's passes are not modelled" },
     { "ref.offload", ROW_MATTERS, "the reference model waits in host memory" },
     { "model.aux_loss_coef", ROW_MATTERS, "a loss that balances experts" }, { "ckpt.*", ROW_SILENT, NULL },
@@ -53,7 +52,7 @@ static const struct form_row rows[] = {
     { "ds.use_universal_ckpt", ROW_SILENT, NULL }, { "model.beta", ROW_SILENT, NULL }, { "model.label_smoothing", ROW_SILENT, NULL },
     { "model.ipo_enable", ROW_SILENT, NULL }, { "model.nll_loss_coef", ROW_SILENT, NULL },
     { "model.pretrain_mode_enable", ROW_SILENT, NULL }, { "model.gradient_checkpointing_reentrant", ROW_SILENT, NULL },
-    { "model.loss_type", ROW_SILENT, NULL }, { "optim", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
+    { "model.loss_type", ROW_SILENT, NULL }, { "optim", ROW_READ, NULL }, { "save_path", ROW_SILENT, NULL },
     { "save_steps", ROW_SILENT, NULL }, { "ckpt_path", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
     { "eval_steps", ROW_SILENT, NULL }, { "load_checkpoint", ROW_SILENT, NULL }, { "max_epochs", ROW_SILENT, NULL },
     { "learning_rate", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "dataset_split", ROW_SILENT, NULL },
@@ -144,6 +143,20 @@ static int read_training(const struct form_file *f, struct plan *p)
     return training_apply(&p->model, &t, f->path);
 }
 
+/* What would change who holds what, and is not planned: -1 reported. */
+static int check_unplanned(const struct form_file *f)
+{
+    static const char *const shared[] = { "ds.tensor_parallel_size", "ds.ring_attn_size", "ring_attn_size" };
+    const char *optim = json_string_value(form_value(f->doc, "optim"));
+
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (json_number_value(form_value(f->doc, shared[i])) > 1)
+            return fail("%s: %s: ranks that share a sample are not planned of OpenRLHF", f->path, shared[i]);
+    if (optim && strcmp(optim, "adam") != 0)
+        return fail("%s: optim: \"%.40s\" is not modelled: adam", f->path, optim);
+    return 0;
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     bool pairs = runs(f, "train_dpo") || runs(f, "train_rm");
@@ -151,6 +164,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
     if (!runs(f, "train_sft") && !pairs)
         return fail("%s: openrlhf: training of several models on the same GPUs is not planned: train_sft, train_dpo and train_rm are", f->path);
+    if (check_unplanned(f) < 0)
+        return -1;
     if (global % (micro * ranks))
         return fail("%s: train.batch_size: %lld is not a multiple of micro_batch_size %lld x %lld GPUs", f->path, (long long)global, (long long)micro,
                     (long long)ranks);
@@ -171,6 +186,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     p->recompute_interval = 1;
     if (pairs)
         notes_add(notes, "each sample is a chosen and a rejected sequence, which run as one batch: micro-batch 2 x micro_batch_size");
+    if (runs(f, "train_rm"))
+        notes_add(notes, "a reward model has a head of one number: the plan's head over the vocabulary holds more than that");
     if (runs(f, "train_dpo"))
         notes_add(notes, "the reference model is not in the plan: %.3g GB in 16 bits over the ranks that share it, and a forward",
                   (double)p->model.params * 2 / 1e9);

@@ -122,6 +122,12 @@ void form_set(struct form_reading *r, const char *key, json_t *v)
     json_object_set_new(knob_object_at(r->plan, object), dot ? dot + 1 : key, v);
 }
 
+void form_narrow_adapters(struct form_reading *r, const char *whose)
+{
+    notes_add(r->notes, "adapters: %s keeps them in the model's 16 bits and computes without autocast; the plan keeps them in fp32 under autocast, as PEFT does",
+              whose);
+}
+
 /* ---- rows ---- */
 
 const struct form_row *form_row_of(const struct form_row *rows, int n, const char *path)

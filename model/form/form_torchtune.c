@@ -70,6 +70,7 @@ static const char *model(const struct form_file *f)
         { "mistral_7b", "mistral-7b" }, { "gemma_2b", "gemma-2b" }, { "gemma_7b", "gemma-7b" },
         { "gemma2_2b", "gemma-2-2b" }, { "gemma2_9b", "gemma-2-9b" }, { "gemma2_27b", "gemma-2-27b" },
         { "phi3_mini", "phi-3-mini" }, { "phi4_14b", "phi-4" },
+        { "qwen2_0_5b", "qwen2.5-0.5b" }, { "qwen2_1_5b", "qwen2.5-1.5b" }, { "qwen2_7b", "qwen2.5-7b" },      /* the same shapes */
         { "qwen2_5_0_5b", "qwen2.5-0.5b" }, { "qwen2_5_1_5b_base", "qwen2.5-1.5b" }, { "qwen2_5_1_5b_instruct", "qwen2.5-1.5b" },
         { "qwen2_5_3b", "qwen2.5-3b" }, { "qwen2_5_7b_base", "qwen2.5-7b" }, { "qwen2_5_7b_instruct", "qwen2.5-7b" },
         { "qwen2_5_14b_base", "qwen2.5-14b" }, { "qwen2_5_14b_instruct", "qwen2.5-14b" }, { "qwen2_5_32b_base", "qwen2.5-32b" },
@@ -113,6 +114,8 @@ static void read_adapters(struct form_reading *r)
     form_set(r, "lora.rank", json_integer(form_count(r, "model.lora_rank", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "model.lora_alpha", 16)));
     form_set(r, "lora.dropout", json_real(form_number(r, "model.lora_dropout", 0)));
+    if (!form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0)
+        form_narrow_adapters(r, "torchtune");
     if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
         form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
 }
@@ -151,7 +154,7 @@ static void read_memory(struct form_reading *r)
     if (mode == 1)
         form_set(r, "recompute_interval", json_integer(form_count(r, "ac_option", 1)));
     if (form_true(r, "enable_activation_offloading", false))
-        form_set(r, "activation_offload", json_string(form_true(r, "activation_offloading_use_streams", true) ? "streams" : "save_on_cpu_pinned"));
+        form_set(r, "activation_offload", json_string(form_true(r, "activation_offloading_use_streams", true) ? "streams" : "save_on_cpu-pinned"));
     if (loss < 3)
         form_set(r, "loss", json_string(ours[loss]));
     if (loss == 2)

@@ -2,6 +2,7 @@
  * wraps it (recipe.h), DeepSpeed's and accelerate's configs, torchtitan's and Megatron-LM's. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
@@ -20,7 +21,10 @@ static const char *no_model(const struct form_file *f)
 
 static bool is_recipe(const struct form_file *f, enum recipe_form form)
 {
-    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py");     /* whose options are TRL's, and some of its own */
+    const char *program = json_string_value(json_array_get(f->words, 0));
+
+    /* whose options are TRL's or LLaMA-Factory's, and some of their own */
+    return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py") && !(program && !strncmp(program, "openrlhf.", 9));
 }
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
 static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
@@ -145,10 +149,24 @@ static bool has_megatrons_fields(const json_t *doc)
         "ddp_config.use_distributed_optimizer", "optimizer.use_distributed_optimizer", "optim.config.use_distributed_optimizer",
     };
 
+    if (form_value(doc, "model._component_"))           /* a builder of torchtune's, with num_layers of its own */
+        return false;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (form_value(doc, fields[i]))
             return true;
     return false;
+}
+
+/* Other programs of its tree (multimodal/train.py, pretrain_t5.py, pretrain_mamba.py) take the same options for other models. */
+static int check_program(const struct form_file *f)
+{
+    const char *program = json_string_value(json_array_get(f->words, 0)), *base = program ? strrchr(program, '/') : NULL;
+    size_t n = program ? strlen(program) : 0;
+
+    base = base ? base + 1 : program;
+    if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0)
+        return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py is", f->path, base);
+    return 0;
 }
 
 static bool is_megatron(const struct form_file *f)
@@ -183,5 +201,5 @@ static int read_megatron(const struct form_file *f, struct plan *p, struct notes
 
 const struct form form_megatron = {
     .name = "Megatron-LM", .sign = "--num-layers, --tensor-model-parallel-size, MODEL_ARGS or NeMo's sections",
-    .claims = is_megatron, .model = no_model, .config = megatrons_config, .read = read_megatron,
+    .claims = is_megatron, .check = check_program, .model = no_model, .config = megatrons_config, .read = read_megatron,
 };

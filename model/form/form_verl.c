@@ -2,7 +2,8 @@
  * of hydra's words (actor_rollout_ref.actor.ppo_mini_batch_size=256), or the YAML that they change.
  *
  * The actor is FSDP1 (strategy fsdp) or FSDP2, a unit a block, weights in fsdp_config.model_dtype (fp32), compute in bf16, gradients
- * reduced in fp32 (verl/workers/fsdp_workers.py).  A step of the optimizer takes ppo_mini_batch_size prompts x rollout.n samples, over
+ * reduced in fp32 (verl/workers/fsdp_workers.py).  Log-probabilities are flash-attn's cross-entropy
+ * (utils/torch_functional.py).  A step of the optimizer takes ppo_mini_batch_size prompts x rollout.n samples, over
  * all ranks; a sample is a prompt and its response. */
 #include <string.h>
 
@@ -12,16 +13,20 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.model.path", ROW_READ, NULL }, { "actor_rollout_ref.model.enable_gradient_checkpointing", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_rank", ROW_READ, NULL }, { "actor_rollout_ref.model.lora_alpha", ROW_READ, NULL },
     { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
+    { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
+    { "actor_rollout_ref.model.lora.rank", ROW_REFUSED, "adapters of Megatron-LM's actor are not planned" },
     { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
     { "actor_rollout_ref.model.use_fused_kernels", ROW_MATTERS, "the head never holds the logits whole" },
     { "actor_rollout_ref.model.use_liger", ROW_MATTERS, "Liger-Kernel's layers keep less" },
     { "actor_rollout_ref.model.enable_activation_offload", ROW_MATTERS, "checkpoints wait in host memory" },
     { "actor_rollout_ref.model.trust_remote_code", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_shm", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.strategy", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_mini_batch_size", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "config_path", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL },
+    { "config_path", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
     { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
     { "actor_rollout_ref.actor.fsdp_config.fsdp_size", ROW_READ, NULL },
@@ -33,35 +38,63 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.fsdp_config.optimizer_offload", ROW_MATTERS, "between phases states wait in host memory: in the update they are on the device" },
     { "actor_rollout_ref.actor.use_kl_loss", ROW_MATTERS, "a reference model's log-probabilities come in a phase of their own" },
     { "actor_rollout_ref.actor.entropy_from_logits_with_chunking", ROW_MATTERS, "entropy comes chunk by chunk" },
+    { "actor_rollout_ref.actor.optim.optimizer", ROW_READ, NULL }, { "actor_rollout_ref.actor.optim.optimizer_impl", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.optim.clip_grad", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.betas", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.entropy_coeff", ROW_READ, NULL }, { "actor_rollout_ref.actor.calculate_entropy", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.use_orig_params", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.strategy", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.wrap_policy.min_num_params", ROW_REFUSED, "units of a size are not read: blocks are units" },
+    { "actor_rollout_ref.actor.fsdp_config.mixed_precision.*", ROW_REFUSED, "another mixed precision than bf16 with fp32 reductions is not read" },
+    { "actor_rollout_ref.actor.fsdp_config.dtype", ROW_READ, NULL },
+    { "trainer.n_gpus_per_node", ROW_READ, NULL }, { "trainer.nnodes", ROW_READ, NULL },
     { "actor_rollout_ref.actor.optim.lr", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.weight_decay", ROW_SILENT, NULL },
-    { "actor_rollout_ref.actor.optim.lr_warmup_steps", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.optim.lr_warmup_steps", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.clip_ratio", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.clip_ratio_low", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.clip_ratio_high", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.clip_ratio_c", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.kl_loss_coef", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.kl_loss_type", ROW_SILENT, NULL },
-    { "actor_rollout_ref.actor.entropy_coeff", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.loss_agg_mode", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.loss_agg_mode", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.ppo_epochs", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.use_torch_compile", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.shuffle", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.policy_loss.loss_mode", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.n", ROW_READ, NULL },
     { "actor_rollout_ref.rollout.gpu_memory_utilization", ROW_MATTERS, "the engine keeps this share of the memory, unless it sleeps in the update" },
     { "actor_rollout_ref.rollout.name", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.mode", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.temperature", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.log_prob_micro_batch_size", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.enforce_eager", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.free_cache_engine", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.max_num_batched_tokens", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.enable_chunked_prefill", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.max_model_len", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.temperature", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_micro_batch_size", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.enforce_eager", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.free_cache_engine", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.max_num_batched_tokens", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.enable_chunked_prefill", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.max_model_len", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.max_num_seqs", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.top_p", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.top_k", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.val_kwargs.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.hybrid_engine", ROW_SILENT, NULL },
     { "actor_rollout_ref.ref.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.checkpoint.*", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.profiler.*", ROW_SILENT, NULL },
-    { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL }, { "data.train_batch_size", ROW_SILENT, NULL },
+    { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL },
+    { "data.train_batch_size", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
     { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_SILENT, NULL },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
     { "critic", ROW_MATTERS, "the critic's update is a phase of its own" }, { "reward_model.*", ROW_SILENT, NULL },
-    { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL }, { "trainer.*", ROW_SILENT, NULL },
+    { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL },
+    { "trainer.critic_warmup", ROW_SILENT, NULL }, { "trainer.logger", ROW_SILENT, NULL },
+    { "trainer.project_name", ROW_SILENT, NULL }, { "trainer.experiment_name", ROW_SILENT, NULL },
+    { "trainer.save_freq", ROW_SILENT, NULL }, { "trainer.test_freq", ROW_SILENT, NULL }, { "trainer.total_epochs", ROW_SILENT, NULL },
+    { "trainer.val_before_train", ROW_SILENT, NULL }, { "trainer.resume_mode", ROW_SILENT, NULL },
+    { "trainer.balance_batch", ROW_SILENT, NULL }, { "trainer.log_val_generations", ROW_SILENT, NULL },
+    { "trainer.default_local_dir", ROW_SILENT, NULL }, { "trainer.default_hdfs_dir", ROW_SILENT, NULL },
+    { "trainer.total_training_steps", ROW_SILENT, NULL }, { "trainer.device", ROW_SILENT, NULL },
+    { "trainer.max_actor_ckpt_to_keep", ROW_SILENT, NULL }, { "trainer.max_critic_ckpt_to_keep", ROW_SILENT, NULL },
+    { "trainer.validation_data_dir", ROW_SILENT, NULL }, { "trainer.rollout_data_dir", ROW_SILENT, NULL },
+    { "trainer.val_only", ROW_SILENT, NULL }, { "trainer.ray_wait_register_center_timeout", ROW_SILENT, NULL },
+    { "trainer.use_legacy_worker_impl", ROW_SILENT, NULL },
     { "ray_kwargs.*", ROW_SILENT, NULL }, { "ray_init.*", ROW_SILENT, NULL }, { "global_profiler.*", ROW_SILENT, NULL },
 };
 
@@ -94,14 +127,36 @@ static void read_batch(struct form_reading *r, const struct plan *p)
     form_set(r, "accumulation", json_integer(micro > 0 && each >= micro ? each / micro : 1));
 }
 
-static void read_adapters(struct form_reading *r)
+/* get_fsdp_wrap_policy() makes each lora_A and lora_B a unit. */
+static void read_adapters(struct form_reading *r, bool two)
 {
     const json_t *targets = form_value(r->file->doc, "actor_rollout_ref.model.target_modules");
 
+    if (!two)
+        form_set(r, "fsdp.wrap_adapters", json_true());
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.rank", json_integer(form_count(r, "actor_rollout_ref.model.lora_rank", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "actor_rollout_ref.model.lora_alpha", 16)));
     form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
+}
+
+static void read_rest(struct form_reading *r, const struct plan *p)
+{
+    static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
+    int64_t gpus = form_count(r, "trainer.n_gpus_per_node", 8) * form_count(r, "trainer.nnodes", 1);
+    const char *config = form_text(r, "config_name", "ppo_trainer");
+
+    form_word(r, ACTOR "optim.optimizer", optimizers, 0);
+    form_word(r, ACTOR "optim.optimizer_impl", from, 0);
+    form_word(r, FSDP "dtype", dtypes, 0);
+    form_set(r, "loss", json_string("fused"));
+    if (form_number(r, ACTOR "entropy_coeff", 0) > 0 || form_true(r, ACTOR "calculate_entropy", false))
+        notes_add(r->notes, ACTOR "entropy_coeff matters, and is not followed: the entropy's own copies of the logits, in fp32, are not in the plan");
+    if (form_value(r->file->doc, "trainer.n_gpus_per_node") && gpus != p->cluster.world_size)
+        notes_add(r->notes, "trainer.n_gpus_per_node: the file runs on %lld GPUs, the plan on the cluster's %lld", (long long)gpus,
+                  (long long)p->cluster.world_size);
+    if (strncmp(config, "ppo_trainer", 11) != 0)
+        notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -121,10 +176,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));
     form_set(&r, "reduce_dtype", json_string("fp32"));
-    if (narrow)
-        form_set(&r, "fsdp.model_dtype", json_string("bf16"));
+    if (narrow || (json_is_integer(rank) && json_integer_value(rank) > 0))       /* beside adapters bf16 may be usual */
+        form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     if (!two) {
-        form_set(&r, "fsdp.use_orig_params", json_false());
+        form_set(&r, "fsdp.use_orig_params", json_boolean(form_true(&r, FSDP "use_orig_params", false)));
         form_set(&r, "fsdp.forward_prefetch", json_boolean(form_true(&r, FSDP "forward_prefetch", false)));
     } else if (form_true(&r, FSDP "offload_policy", false)) {
         form_set(&r, "fsdp.cpu_offload", json_true());
@@ -141,7 +196,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "recompute", json_string("full"));
     read_batch(&r, p);
     if (json_is_integer(rank) && json_integer_value(rank) > 0)
-        read_adapters(&r);
+        read_adapters(&r, two);
+    else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))
+        form_fail(&r, "actor_rollout_ref.model.lora_adapter_path: adapters train, and what they are is in that folder: give lora_rank and target_modules");
+    read_rest(&r, p);
     notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
     return form_end(&r, p);
 }

@@ -109,6 +109,18 @@ static void options_have_values_of_their_kind(void **state)
     shell_free(&s);
 }
 
+/* argparse's --name=VALUE takes that one value: what follows is no second one. */
+static void an_option_with_its_value_takes_no_more(void **state)
+{
+    json_t *words = json_pack("[s, s, s]", "--config-name=ppo_trainer", "rest", "--bf16"), *o = shell_options(words, 0);
+
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(o, "config_name")), "ppo_trainer");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(o, ""), 0)), "rest");
+    json_decref(o);
+    json_decref(words);
+}
+
 static void options_alone_are_words(void **state)
 {
     json_t *w = shell_words("--window-size (127,0) --layout t|t*2L\n--spec \"a b\" \\\n# no\n--bf16\n");
@@ -177,6 +189,7 @@ int main(void)
         cmocka_unit_test(conditions_on_what_the_script_sets_are_decided),
         cmocka_unit_test(what_a_condition_sets_is_said),
         cmocka_unit_test(options_have_values_of_their_kind),
+        cmocka_unit_test(an_option_with_its_value_takes_no_more),
         cmocka_unit_test(options_alone_are_words),
         cmocka_unit_test(what_does_not_end_is_refused),
         cmocka_unit_test(every_text_comes_to_an_end),

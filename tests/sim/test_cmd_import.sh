@@ -29,13 +29,26 @@ has() { grep -q "$1" "$tmp/p.json" || { echo "the plan has not $1"; grep -E '"(s
 printf 'colour: green\nsizes: [1, 2]\n' >"$tmp/nothing.yaml"
 printf 'output_dir: x\nlearning_rate: 1.0e-5\nseed: 1\n' >"$tmp/common.yaml"
 printf 'project = "x"\n' >"$tmp/nothing.toml"
+printf 'model: { name: x }\ndata: { batch_size: 64, seq_len: 8 }\ntraining: { lr: 1 }\n' >"$tmp/sections.yaml"
 printf 'ls -l\n' >"$tmp/nothing.sh"
 check 'a file that no form claims is refused with the list of forms, whatever it is written in' "$(
-    for f in nothing.yaml common.yaml nothing.toml nothing.sh; do
+    for f in nothing.yaml common.yaml sections.yaml nothing.toml nothing.sh; do
         refused 'none of the forms that are read' import "$tmp/$f" --cluster 8xh100 --model gpt2 --seq 128
         grep -q 'torchtune (model._component_' "$tmp/err" || cat "$tmp/err"
         refused 'none of the forms that are read' eval "$tmp/$f" --cluster 8xh100
     done)"
+
+cat >"$tmp/bridge.yaml" <<'END'
+model: { tensor_model_parallel_size: 2, seq_length: 4096, some_new_field: 7 }
+train: { micro_batch_size: 1, global_batch_size: 64 }
+ddp: { use_distributed_optimizer: true }
+mixed_precision: bf16_mixed
+END
+check "a field of Megatron-Bridge's sections that is not known is said; adapters beside them are refused" "$(
+    reads "$tmp/bridge.yaml" 8xh100 --model llama-3-8b
+    said 'some_new_field'
+    { cat "$tmp/bridge.yaml"; printf 'peft: { dim: 8 }\n'; } >"$tmp/peft.yaml"
+    refused 'peft: adapters' import "$tmp/peft.yaml" --cluster 8xh100 --model llama-3-8b)"
 
 cat >"$tmp/trl.yaml" <<'END'
 model_name_or_path: mistralai/Mistral-7B-v0.1

@@ -1,0 +1,248 @@
+/* form_primerl.c -- prime-rl's fine-tuning (`sft @ sft.toml`; prime_rl/configs/sft.py and trainer.py, November 2026): [model], [data],
+ * [optim].  Its runs of reinforcement learning are refused by name.
+ *
+ * What its trainer does (prime_rl/trainer/model.py, sft/train.py): FSDP2, a unit a block; weights in model.optimization_dtype
+ * (fp32), compute in bf16, gradients reduced in model.reduce_dtype (fp32).  Usual values decide much: every block is
+ * recomputed and compiled, what blocks keep waits in host memory, and so do optimizer states between steps.  A micro-step
+ * is one row of micro_batch_size x seq_len tokens. */
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "model.name", ROW_READ, NULL }, { "model.optimization_dtype", ROW_READ, NULL }, { "model.reduce_dtype", ROW_READ, NULL },
+    { "model.compile", ROW_READ, NULL }, { "model.compile.fullgraph", ROW_SILENT, NULL },
+    { "model.ac", ROW_READ, NULL }, { "model.ac.mode", ROW_READ, NULL }, { "model.ac.freq", ROW_READ, NULL },
+    { "model.ac.targets", ROW_READ, NULL },
+    { "model.ac_offloading", ROW_READ, NULL }, { "model.ac_offloading.pin_memory", ROW_SILENT, NULL },
+    { "model.ac_offloading.max_inflight_activations", ROW_SILENT, NULL },       /* of streams, which it does not use */
+    { "model.fsdp_cpu_offload", ROW_READ, NULL }, { "model.optim_cpu_offload", ROW_READ, NULL },
+    { "model.full_offload", ROW_REFUSED, "an optimizer on the host within backward is not planned" },
+    { "model.reshard_after_forward", ROW_READ, NULL }, { "model.dp_replicate", ROW_READ, NULL },
+    { "model.cp", ROW_READ, NULL }, { "model.cp_style", ROW_READ, NULL }, { "model.ep", ROW_READ, NULL },
+    { "model.ep_comm_backend", ROW_READ, NULL }, { "model.deepep_num_sms", ROW_SILENT, NULL },
+    { "model.deepep_token_chunk_size", ROW_SILENT, NULL },
+    { "model.fused_lm_head_token_chunk_size", ROW_READ, NULL },
+    { "model.lora", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
+    { "model.lora.*", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
+    { "model.vlm", ROW_REFUSED, "models with a vision encoder are not planned" },
+    { "model.vlm.*", ROW_REFUSED, "models with a vision encoder are not planned" },
+    { "model.quantization.*", ROW_REFUSED, "its float8 of blocks is not modelled" },
+    { "model.debug.num_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
+    { "model.debug.random_init", ROW_SILENT, NULL }, { "model.debug.force_balanced_routing", ROW_SILENT, NULL },
+    { "model.attn", ROW_MATTERS, "attention is planned with PyTorch's kernels" },
+    { "model.impl", ROW_SILENT, NULL }, { "model.seq_len", ROW_SILENT, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
+    { "model.conversion_dir", ROW_SILENT, NULL },
+    { "model.moe_use_grouped_mm", ROW_SILENT, NULL }, { "model.moe_router_dtype", ROW_MATTERS, "routers compute in the plan's precision" },
+    { "model.moe_fused_kernel", ROW_MATTERS, "experts' products are planned as grouped products" },
+    { "model.freeze_moe_router", ROW_REFUSED, "frozen routers are not planned" },
+    { "model.index_cache.*", ROW_REFUSED, "sparse attention is not modelled" },
+    { "data.type", ROW_SILENT, NULL }, { "data.seq_len", ROW_READ, NULL }, { "data.batch_size", ROW_READ, NULL },
+    { "data.micro_batch_size", ROW_READ, NULL }, { "data.name", ROW_SILENT, NULL }, { "data.subsets", ROW_SILENT, NULL },
+    { "data.splits", ROW_SILENT, NULL }, { "data.probabilities", ROW_SILENT, NULL }, { "data.stopping_strategy", ROW_SILENT, NULL },
+    { "data.shuffle", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL }, { "data.num_workers", ROW_SILENT, NULL },
+    { "data.length", ROW_SILENT, NULL }, { "data.input_ids", ROW_SILENT, NULL }, { "data.loss_mask.*", ROW_SILENT, NULL },
+    { "optim.type", ROW_READ, NULL }, { "optim.max_norm", ROW_READ, NULL }, { "optim.lr", ROW_SILENT, NULL },
+    { "optim.weight_decay", ROW_SILENT, NULL }, { "optim.betas1", ROW_SILENT, NULL }, { "optim.betas2", ROW_SILENT, NULL },
+    { "deployment.type", ROW_READ, NULL }, { "deployment.num_train_gpus", ROW_READ, NULL },
+    { "deployment.num_train_nodes", ROW_READ, NULL },
+    { "deployment.gpus_per_node", ROW_READ, NULL }, { "deployment.nodes_per_fsdp_group", ROW_READ, NULL },
+    { "deployment.num_infer_gpus", ROW_SILENT, NULL }, { "deployment.num_eval_gpus", ROW_SILENT, NULL },
+    { "deployment.num_infer_nodes", ROW_SILENT, NULL }, { "deployment.num_eval_nodes", ROW_SILENT, NULL },
+    { "max_steps", ROW_SILENT, NULL }, { "scheduler.*", ROW_SILENT, NULL }, { "ckpt.*", ROW_SILENT, NULL },
+    { "resume.*", ROW_SILENT, NULL },
+    { "val.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "inference.*", ROW_SILENT, NULL },
+    { "weight_broadcast.*", ROW_SILENT, NULL },
+    { "tokenizer.*", ROW_SILENT, NULL }, { "renderer.*", ROW_SILENT, NULL }, { "log.*", ROW_SILENT, NULL },
+    { "monitors.*", ROW_SILENT, NULL },
+    { "wandb.*", ROW_SILENT, NULL }, { "run.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "gc.*", ROW_SILENT, NULL },
+    { "heartbeat.*", ROW_SILENT, NULL }, { "env_vars.*", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL },
+    { "clean", ROW_SILENT, NULL },
+    { "matmul_precision", ROW_SILENT, NULL }, { "memory_profiler_path", ROW_SILENT, NULL }, { "trace_path", ROW_SILENT, NULL },
+    { "dist_timeout_seconds", ROW_SILENT, NULL }, { "dry_run", ROW_SILENT, NULL },
+};
+
+/* Runs of reinforcement learning have an orchestrator beside the trainer. */
+static bool is_rl(const struct form_file *f)
+{
+    return json_is_object(json_object_get(f->doc, "orchestrator")) && json_object_get(f->doc, "seq_len");
+}
+
+/* A [data] with a batch is many programs'. */
+static bool claims(const struct form_file *f)
+{
+    static const char *const own[] = { "data.loss_mask", "model.ac_offloading", "model.optimization_dtype", "model.optim_cpu_offload" };
+    bool has = is_rl(f) || (form_value(f->doc, "data.batch_size") && form_value(f->doc, "data.seq_len"));
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        has = has || form_value(f->doc, own[i]);
+    return f->kind == FORM_TOML && has;
+}
+
+static int check(const struct form_file *f)
+{
+    return is_rl(f) ? fail("%s: orchestrator: a run of reinforcement learning is not planned: rollouts decide how many micro-batches a step has",
+                           f->path) : 0;
+}
+
+static const char *model(const struct form_file *f)
+{
+    return json_string_value(form_value(f->doc, "model.name"));
+}
+
+/* Is the section, on unless it is told otherwise, left out?  TOML has no null: "None" stands for it. */
+static bool is_none(const struct form_reading *r, const char *path)
+{
+    const char *word = json_string_value(form_value(r->file->doc, path));
+
+    return word && (!strcmp(word, "None") || !strcmp(word, "null") || !strcmp(word, "none"));
+}
+
+/* GPUs and nodes that the file states must be the cluster's. */
+static void check_deployment(struct form_reading *r, const struct plan *p)
+{
+    static const char *const types[] = { "single_node", "multi_node", NULL };
+    bool several = form_word(r, "deployment.type", types, 0) == 1;
+    int64_t node = form_count(r, "deployment.gpus_per_node", 8), world = p->cluster.world_size;
+    int64_t stated = several ? node * form_count(r, "deployment.num_train_nodes", 2) : form_count(r, "deployment.num_train_gpus", world);
+
+    if (stated != world)
+        form_fail(r, "deployment: the file trains on %lld GPUs, the cluster has %lld: change one of them", (long long)stated, (long long)world);
+}
+
+static int64_t copies(struct form_reading *r)
+{
+    int64_t nodes = form_count(r, "deployment.num_train_nodes", 2), each = form_count(r, "deployment.nodes_per_fsdp_group", nodes);
+
+    return nodes > each && nodes % each == 0 ? nodes / each : form_count(r, "model.dp_replicate", 1);
+}
+
+static void read_sharding(struct form_reading *r, const struct plan *p)
+{
+    static const char *const styles[] = { "ring", "ulysses", NULL };
+    int64_t cp = form_count(r, "model.cp", 1), world = p->cluster.world_size, replicate = copies(r), expert = 1;
+    int style = form_word(r, "model.cp_style", styles, 0);
+
+    if (world % replicate || world / replicate % cp) {
+        form_fail(r, "model: dp_replicate %lld x cp %lld do not divide the cluster's %lld GPUs", (long long)replicate, (long long)cp, (long long)world);
+        return;
+    }
+    if (p->model.experts > 0 && !json_is_integer(form_value(r->file->doc, "model.ep")))
+        expert = world / replicate < 8 ? world / replicate : 8;             /* "auto": resolve_ep() */
+    else if (json_is_integer(form_value(r->file->doc, "model.ep")))
+        expert = form_count(r, "model.ep", 1);
+    if (expert > 1)
+        form_set(r, "parallel.expert", json_integer(expert));
+    if (cp > 1) {
+        form_set(r, "parallel.context", json_integer(cp));
+        form_set(r, "parallel.context_method", json_string(style ? "ulysses" : "all-gather"));
+        form_set(r, "parallel.context_balance", json_false());
+        if (!style)
+            notes_add(r->notes, "model.cp_style: its ring gathers keys and values one head at a time: planned as one gather of all");
+    }
+    if (replicate > 1)
+        form_set(r, "shard_group", json_integer(world / replicate));
+    if (form_word(r, "model.ep_comm_backend", (const char *const[]){ "torch", "deepep", NULL }, 0) == 1)
+        form_fail(r, "model.ep_comm_backend: DeepEP's exchange of tokens is not modelled");
+}
+
+static void read_batch(struct form_reading *r, const struct plan *p)
+{
+    int64_t each = form_count(r, "data.micro_batch_size", 1), global = form_count(r, "data.batch_size", 128);
+
+    form_set(r, "seq", json_integer(form_count(r, "data.seq_len", 128)));
+    form_set(r, "micro_batch", json_integer(each));
+    form_set(r, "accumulation", json_integer(form_micro_steps(r, p, "data.batch_size", global, each)));
+}
+
+static void read_recompute(struct form_reading *r)
+{
+    static const char *const modes[] = { "full", "selective", NULL };
+    bool away = !is_none(r, "model.ac_offloading"), on = !is_none(r, "model.ac") || away;   /* ac_offloading_requires_ac() */
+    int64_t every = form_count(r, "model.ac.freq", 1);
+
+    if (form_word(r, "model.ac.mode", modes, 0) == 1)
+        form_fail(r, "model.ac.mode: selective: recompute of parts by name (model.ac.targets) is not planned");
+    if (on)
+        form_set(r, "recompute", json_string(away ? "offload" : "full"));
+    if (on && every > 1)
+        form_set(r, "recompute_interval", json_integer(every));
+    if (away && every > 1)
+        form_fail(r, "model.ac.freq: blocks that keep all of their activations on the host (model.ac_offloading%s) are not planned",
+                  form_value(r->file->doc, "model.ac_offloading") ? "" : ", which is usual");
+    if (away && !form_value(r->file->doc, "model.ac_offloading"))
+        notes_add(r->notes, "model.ac_offloading is usual: inputs of recomputed blocks wait in host memory");
+}
+
+/* Blocks are compiled, but a plan's are not beside activations on the host or positions on several ranks. */
+static void read_compile(struct form_reading *r)
+{
+    bool on = !is_none(r, "model.compile"), away = !is_none(r, "model.ac_offloading"), cut = form_count(r, "model.cp", 1) > 1;
+
+    form_set(r, "kernels", json_string(on && !away && !cut ? "torch-compile" : "torch-sdpa"));
+    if (on && (away || cut))
+        notes_add(r->notes, "model.compile%s matters, and is not followed: compiled blocks beside %s are not planned",
+                  form_value(r->file->doc, "model.compile") ? "" : " (usual)", away ? "ac_offloading" : "cp");
+}
+
+static void read_optimizer(struct form_reading *r)
+{
+    static const char *const types[] = { "adamw", NULL };
+    bool away = form_true(r, "model.optim_cpu_offload", true), cpu = form_true(r, "model.fsdp_cpu_offload", false);
+
+    form_word(r, "optim.type", types, 0);
+    form_set(r, "optimizer_form", json_string(away || cpu ? "foreach" : "fused"));
+    form_set(r, "clip", is_none(r, "optim.max_norm") ? json_null() : json_real(form_number(r, "optim.max_norm", 1)));
+    if (away && cpu)
+        form_fail(r, "model.fsdp_cpu_offload: prime-rl refuses it beside optim_cpu_offload, which is usual: set that to false");
+    if (cpu) {
+        form_set(r, "fsdp.cpu_offload", json_true());
+        notes_add(r->notes, "optim: fused AdamW on the host is planned as a loop over tensors");
+    }
+    if (away && !cpu)
+        notes_add(r->notes, "model.optim_cpu_offload%s matters, and is not followed: optimizer states wait in host memory but in the optimizer's step: "
+                  "less memory in forward and backward, and two copies of them a step", form_value(r->file->doc, "model.optim_cpu_offload") ? "" : " (usual)");
+}
+
+/* The head's products come in chunks of tokens and of the vocabulary, forward and again in backward: no logits are kept. */
+static void read_head(struct form_reading *r)
+{
+    const char *chunk = json_string_value(form_value(r->file->doc, "model.fused_lm_head_token_chunk_size"));
+    bool vanilla = chunk && !strcmp(chunk, "disabled");
+
+    if (!vanilla)
+        form_count(r, "model.fused_lm_head_token_chunk_size", 8192);
+    form_set(r, "loss", json_string(vanilla ? "fp32" : "cut-cross-entropy"));
+    if (!vanilla)
+        notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as cut cross-entropy, which keeps no logits either");
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const dtypes[] = { "float32", "bfloat16", NULL };
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    form_set(&r, "strategy", json_string("fsdp"));
+    form_set(&r, "dialect", json_string("torch"));
+    form_set(&r, "precision", json_string("bf16"));
+    if (form_word(&r, "model.optimization_dtype", dtypes, 0) == 1)
+        form_set(&r, "fsdp.model_dtype", json_string("bf16"));
+    form_set(&r, "reduce_dtype", json_string(form_word(&r, "model.reduce_dtype", dtypes, 0) ? "bf16" : "fp32"));
+    if (form_value(f->doc, "model.reshard_after_forward"))
+        form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "model.reshard_after_forward", true)));
+    check_deployment(&r, p);
+    read_sharding(&r, p);
+    read_batch(&r, p);
+    read_recompute(&r);
+    read_compile(&r);
+    read_optimizer(&r);
+    read_head(&r);
+    return form_end(&r, p);
+}
+
+const struct form form_primerl = {
+    .name = "prime-rl", .sign = "TOML: [data] batch_size and seq_len, [model] optimization_dtype; [orchestrator] with seq_len",
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

@@ -1,0 +1,19 @@
+# after examples/scripts/train_sft.sh with --optim muon
+set -x
+read -r -d '' training_commands <<EOF
+openrlhf.cli.train_sft \
+   --ckpt.save_steps -1 \
+   --eval.steps -1 \
+   --ds.param_dtype bf16 \
+   --train.max_epochs 1 \
+   --ds.packing_samples \
+   --model.gradient_checkpointing_enable \
+   --train.batch_size 256 \
+   --train.micro_batch_size 2 \
+   --model.model_name_or_path meta-llama/Meta-Llama-3-8B \
+   --optim muon
+EOF
+
+if [[ ${1} != "slurm" ]]; then
+    deepspeed --module $training_commands
+fi
