@@ -214,6 +214,9 @@ static int read_batch(struct import *in)
     if (p->seq && p->seq != batch)
         return fail("%s: seq_length: %" PRId64 ", but --seq says %" PRId64, in->where, batch, p->seq);
     p->seq = batch;
+    if (plan_batch_ranks(p) == 0)
+        return fail("%s: tensor %" PRId64 " x context %" PRId64 " x pipeline %" PRId64 " ranks are more than the %" PRId64 " of the cluster", in->where,
+                    p->parallel.tensor, p->parallel.context, p->parallel.pipeline, p->cluster.world_size);
     each = p->micro_batch * plan_batch_ranks(p);
     if (import_integer(in, "global_batch_size", each, &batch) < 0)
         return -1;

@@ -67,11 +67,29 @@ static int64_t version_of(const struct recipe_fsdp *of, json_t *to)
     return version;
 }
 
+/* FSDPOption of transformers: "full_shard auto_wrap". */
+static int check_words(const struct recipe_fsdp *of)
+{
+    static const char *const known[] = { "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "offload", "auto_wrap", "true" };
+
+    for (const char *at = of->words; at += strspn(at, " ,"), *at; at += strcspn(at, " ,")) {
+        size_t n = strcspn(at, " ,"), i = 0;
+        while (i < COUNT(known) && (strlen(known[i]) != n || strncmp(at, known[i], n) != 0))
+            i++;
+        if (i == COUNT(known))
+            return fail("%s: fsdp: \"%.*s\" is none of transformers' words: full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2, "
+                        "offload, auto_wrap", of->where, (int)n, at);
+    }
+    return 0;
+}
+
 static int set_strategy(const struct recipe_fsdp *of, int64_t version, json_t *to)
 {
     static const char *const strategies[] = { "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2" };
     static const char *const accelerates[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" };
 
+    if (check_words(of) < 0)
+        return -1;
     for (size_t i = 0; i < COUNT(strategies); i++) {
         if (!has(of->words, strategies[i]))
             continue;

@@ -270,6 +270,8 @@ static int read_batch(const struct import *in)
 
     if (get_count(in, SAYS_BATCH, &batch) < 0 || get_count(in, SAYS_ACCUMULATION, &steps) < 0)
         return -1;
+    if (!value(in, SAYS_BATCH) && p->micro_batch == 0)
+        notes_add(in->notes, "%s is not given: %s's default is %" PRId64, recipe_key(in->config, in->form, SAYS_BATCH), recipe_form_name(in->form), batch);
     p->micro_batch = p->micro_batch > 0 ? p->micro_batch : batch * rows_of_a_sample(in);
     p->accumulation = p->accumulation > 0 ? p->accumulation : steps;
     if (seq > 0 && p->seq == 0 && get_count(in, SAYS_SEQ, &seq) < 0)
@@ -363,8 +365,15 @@ static int read_fsdp(const struct import *in, const char *words)
 static int read_launch(struct import *in, const json_t *launch, const char *by, bool narrow)
 {
     static const char *const words[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
-    const json_t *ds = json_object_get(launch, "deepspeed_config"), *clip = json_object_get(ds, "gradient_clipping");
+    const json_t *ds = json_object_get(launch, "deepspeed_config"), *clip = json_object_get(ds, "gradient_clipping"), *steps;
     json_t *doc = json_deep_copy(launch);
+
+    steps = json_object_get(ds, "gradient_accumulation_steps");
+    if (json_is_integer(steps) && json_integer_value(steps) != in->p->accumulation) {       /* trainer_config_process() */
+        json_decref(doc);
+        return fail("%s: gradient_accumulation_steps is %" JSON_INTEGER_FORMAT " there and %" PRId64 " in the recipe: the Trainer refuses what differs", by,
+                    json_integer_value(steps), in->p->accumulation);
+    }
 
     in->ds_clips = !json_object_get(ds, "deepspeed_config_file") && (!clip || json_is_string(clip));
     json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
@@ -536,6 +545,18 @@ static int refuse_unclaimed(const char *where)
     return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
 }
 
+static int check_dtype(const struct import *in)
+{
+    static const char *const known[] = { "auto", "bfloat16", "float16", "float32" };
+    const char *dtype = get_text(in, SAYS_DTYPE);
+
+    for (size_t i = 0; dtype && i < sizeof known / sizeof *known; i++)
+        if (!strcmp(dtype, known[i]))
+            return 0;
+    return dtype ? fail("%s: %s: \"%.40s\" is none of auto, bfloat16, float16 and float32", in->where,
+                        recipe_key(in->config, in->form, SAYS_DTYPE), dtype) : 0;
+}
+
 /* Are the weights that train loaded in 16 bits? */
 static bool loads_narrow(const struct import *in)
 {
@@ -607,6 +628,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return fail("%s: deepspeed and fsdp exclude each other", where);
     if (check_trains(&in) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
         || read_batch(&in) < 0)
+        return -1;
+    if (in.form == RECIPE_TRL && check_dtype(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);

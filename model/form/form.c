@@ -32,6 +32,10 @@ const struct form *form_of(const struct form_file *f)
 
     if (form)
         return form;
+    if (json_object_get(f->doc, "dpx_plan")) {
+        fail("%s: it is a plan already: dpxplan eval %s", f->path, f->path);
+        return NULL;
+    }
     for (int i = 0; form_at(i) && n < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s (%s)", i ? "; " : "", form_at(i)->name, form_at(i)->sign);
     fail("%s: none of the forms that are read, which are told by what only they have: %s", f->path, all);

@@ -36,7 +36,7 @@ static char *read_text(const char *path)
         text[n] = '\0';
         return text;
     }
-    fail(bad ? "%s: cannot be read" : "%s: expected text of less than 16 MiB", path);
+    fail(bad ? "%s: cannot be read" : n < LARGEST ? "%s: expected text: it has bytes of zero" : "%s: expected text of less than 16 MiB", path);
     free(text);
     return NULL;
 }
@@ -203,6 +203,8 @@ static json_t *read_command(struct form_file *f)
         return NULL;
     json_t *command = (json_t *)(uintptr_t)training_command(s.commands);
     int program = program_of(command);
+    for (size_t i = 0; i < json_array_size(s.commands); i++)
+        f->programs += program_of(json_array_get(s.commands, i)) >= 0;
     json_t *before = json_array();
     for (int i = 0; i < program; i++)
         json_array_append(before, json_array_get(command, (size_t)i));

@@ -7,6 +7,8 @@
 #include "base/notes.h"
 #include "base/opts.h"
 #include "base/output.h"
+#include "base/size.h"
+#include "model/memory/evaluate.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
@@ -26,6 +28,25 @@ int convert_write_plan(const struct plan *p, const char *path)
     return rc;
 }
 
+/* Whether it fits is what people import for; what cannot be evaluated `dpxplan eval` explains. */
+static void say_fits(const struct plan *p)
+{
+    struct evaluation e;
+    char ignored[512];
+
+    struct fail_sink before = fail_divert(ignored, sizeof ignored);
+    int rc = evaluate(p, &e);
+    fail_restore(before);
+    if (rc < 0)
+        return;
+    if (e.m.fits)
+        notes_say("    fits      yes%s: %s of %s on a GPU", e.verdict == VERDICT_TIGHT ? ", tightly" : "", size_text(e.m.needed).s,
+                  size_text(e.m.available).s);
+    else
+        notes_say("    fits      no: %s", e.why_not);
+    evaluation_free(&e);
+}
+
 int cmd_import(int argc, char **argv)
 {
     struct import_args a = { .precision = -1, .recompute = -1, .summary = true };
@@ -42,6 +63,7 @@ int cmd_import(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if ((rc = convert_import(&a, &p)) != EXIT_DONE)
         return rc;
+    say_fits(&p);
     rc = convert_write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (out && rc == EXIT_DONE)
         notes_say("dpx: wrote %s: dpxplan eval %s", out, out);

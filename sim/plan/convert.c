@@ -88,6 +88,8 @@ static void note_script(const struct form_file *f, const struct plan *p, struct 
     const json_t *each = json_object_get(f->launcher, "nproc_per_node"), *nodes = json_object_get(f->launcher, "nnodes");
     int64_t ranks = json_is_integer(each) ? json_integer_value(each) * (json_is_integer(nodes) ? json_integer_value(nodes) : 1) : 0;
 
+    if (f->programs > 1)
+        notes_add(notes, "%d commands of the script start a program: the last is read, %.120s", f->programs, json_string_value(json_array_get(f->words, 0)));
     for (size_t i = 0; i < json_array_size(f->uncertain); i++)
         notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
                   json_string_value(json_array_get(f->uncertain, i)));

@@ -171,7 +171,7 @@ static bool shard_more(struct plan *p)
     struct plan was = *p;
     enum strategy s = next[p->strategy];
 
-    if (p->dialect == DIALECT_TORCH && s > STRAT_ZERO1)
+    if (p->dialect == DIALECT_TORCH && s >= STRAT_ZERO1)        /* what people take instead of DDP, rather than ZeroRedundancyOptimizer */
         s = STRAT_FSDP;
     if (s == p->strategy || !dialect_has(p->dialect, s) || p->cluster.world_size == 1)
         return false;

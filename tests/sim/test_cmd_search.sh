@@ -128,7 +128,7 @@ for_accelerate() { "$B/dpxplan" search --model gpt2-xl --cluster 1x4xa100-40gb -
     --framework torch --no-offload "$@" >"$tmp/said" 2>&1; }
 check 'advice is a plan that can be exported where that was asked for' "$(
     for_accelerate
-    says 'too much: shard more with zero1'
+    says 'too much: shard more with fsdp'
     for_accelerate --export-to accelerate
     says 'the closest plan that does not fit'
     says_not 'zero1')"
