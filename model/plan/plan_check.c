@@ -170,8 +170,8 @@ static int check_optimizer_form(const struct plan *p, const char *where)
         return fail("%s: optimizer_form: with fsdp.cpu_offload only foreach is modelled, which on the CPU is a loop", where);
     if (p->kernels == KERNELS_DPX)
         return fail("%s: optimizer_form: kernels \"dpx\" have one AdamW", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params)
-        return fail("%s: optimizer_form: only foreach is modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
+    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params && p->optimizer_form == OPTIMIZER_LOOP)
+        return fail("%s: optimizer_form: foreach and fused are modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
                     where);
     return 0;
 }

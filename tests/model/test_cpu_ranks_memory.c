@@ -301,7 +301,7 @@ static void each_rank(void (*check)(const struct rank *))
     assert_true(each_rank_of(GOLDEN "cpu_ranks_0.19.8.jsonl", PEAK, check) >= 38);
     assert_true(each_rank_of(GOLDEN "cpu_ranks_tuned.jsonl", PEAK, check) >= 30);
     assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_kept.jsonl", PEAK, check), 2 * 16);
-    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_forms.jsonl", PEAK, check), 2 * 19);
+    assert_int_equal(each_rank_of(GOLDEN "cpu_ranks_forms.jsonl", PEAK, check), 2 * 23);
 }
 
 static void peaks_of_init_first_and_steady_agree(void **state)

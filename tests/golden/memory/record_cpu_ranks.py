@@ -298,6 +298,11 @@ FORMS.update({
     "ds3_llama_bf16_zero_init": ds("llama", 3, precision="bf16", zero_init=True, **SMALL),
     "ds3_gpt2odd_fp32_zero_init": ds("gpt2odd", 3, zero_init=True, **PARTED),
     "ds3_llama_bf16_zero_init_loop": dict(ds("llama", 3, precision="bf16", zero_init=True, **PARTED), optimizer_form="loop"),
+    # The Trainer's AdamW, with a counter of steps beside each tensor that it sees: with use_orig_params the pieces in a rank's shard.
+    "fsdp1_gpt2_fused": dict(fsdp1("gpt2"), optimizer_form="fused"),
+    "fsdp1_gpt2_orig_fused": dict(fsdp1("gpt2", **ORIG), optimizer_form="fused"),
+    "fsdp1_gpt2odd_orig_bf16_fused": dict(fsdp1("gpt2odd", precision="bf16", **ORIG), optimizer_form="fused"),
+    "fsdp1_llama_orig_bf16_fused_clip": dict(fsdp1("llama", precision="bf16", clip=1.0, **ORIG), optimizer_form="fused"),
 })
 
 DRAWN = drawn_cases(ds, ddp, plan_of)
@@ -570,7 +575,8 @@ def name_what_persists(model, optimizer, plan):
     for state in inner.state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                account.call_it(None if key == "step" else "optimizer", value)
+                counted = key != "step" or (plan["dialect"] != "deepspeed" and plan.get("optimizer_form") == "fused")   # else it is on the host
+                account.call_it("optimizer" if counted else None, value)
     for p in model.parameters():
         for name in ("grad", "_saved_grad_shard"):
             if getattr(p, name, None) is not None:
