@@ -45,7 +45,7 @@
 
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
-static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
+static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };

@@ -203,6 +203,10 @@ static int check_common(const struct plan *p, const char *where)
                     where);
     if (p->recompute == RECOMPUTE_OP && (p->kernels == KERNELS_DPX || !dialect_is_torch(p->dialect)))
         return fail("%s: recompute: \"op\" is torchtitan's, of PyTorch's kernels in dialects torch and torch-fsdp1", where);
+    if (p->recompute == RECOMPUTE_REENTRANT && (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH || p->recompute_interval != 1
+                                                || (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)))
+        return fail("%s: recompute: \"reentrant\" (use_reentrant=True) is modelled for ddp/torch, every block, kernels torch-sdpa and "
+                    "torch-eager: take full, which keeps as much but beside int8 layers", where);
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);

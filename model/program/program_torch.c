@@ -168,7 +168,7 @@ static void forward(struct run *r, bool autocast)
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
-    r->t.holds_beside = torch_holds_int8_inputs(r->local->model);
+    r->t.holds_beside = torch_holds_int8_inputs(r->local->model) && r->recompute != RECOMPUTE_REENTRANT;      /* nor does a node without a graph */
     r->t.away = program_saves_on_host(r->local->plan);
 
     int store0 = r->t.nstores;
@@ -206,11 +206,16 @@ static var run_again(struct run *r, const struct torch_region *g)
     return block(r, tape_hold(&r->t, g->args[0]));
 }
 
-/* Up to torch 2.0 the whole region ran again; Megatron's own checkpoint is reentrant (core/tensor_parallel/random.py): it runs all of it,
- * before anything else. */
-static bool stops_early(const struct plan *p)
+/* CheckpointFunction.backward() runs all of its region, before anything else: torch's with use_reentrant, and Megatron's own
+ * (core/tensor_parallel/random.py). */
+static bool is_reentrant(const struct run *r) { return r->megatron || r->recompute == RECOMPUTE_REENTRANT; }
+
+/* Up to torch 2.0 the whole region ran again. */
+static bool stops_early(const struct run *r)
 {
-    if (kernels_are_megatron(p->kernels))
+    const struct plan *p = r->b.p;
+
+    if (is_reentrant(r))
         return false;
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
 
@@ -227,7 +232,8 @@ static void backward_again(struct run *r, const struct torch_region *g)
     int k0 = t->compiled ? t->nout : tape_cut(t);       /* a compiled graph is open: what it takes first is counted with its begin */
 
     t->nsavers = 0;
-    t->stop_after = stops_early(r->b.p) ? g->savers : 0;
+    t->stop_after = stops_early(r) ? g->savers : 0;
+    t->holds_beside = torch_holds_int8_inputs(r->local->model);
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, g->cache0);
     r->b.again_node = node0;
@@ -241,17 +247,18 @@ static void backward_again(struct run *r, const struct torch_region *g)
     torch_leave_autocast(&r->b);
     tape_drop(t, r->b.weights);
     r->b.weights = 0;
-    tape_drop_beside(t, beside);        /* its graph is gone: the hooks have what is saved */
+    if (!is_reentrant(r))
+        tape_drop_beside(t, beside);    /* its graph is gone: the hooks have what is saved */
     t->stop_after = 0;
     t->stopped = t->stopping = false;
     tape_keep(t, store0);
     tape_graft(t, g->out, out);
-    int gradient = r->megatron ? tape_hold_gradient(t, out) : 0;        /* CheckpointFunction.backward() has names for both until it returns */
-    if (!r->megatron)
+    int gradient = is_reentrant(r) ? tape_hold_gradient(t, out) : 0;    /* CheckpointFunction.backward() has names for both until it returns */
+    if (!is_reentrant(r))
         tape_drop(t, out);
     int k1 = tape_cut(t);
-    t->unpacked = !r->megatron;         /* its second run saves as any forward does */
-    if (!t->compiled && !r->megatron)
+    t->unpacked = !is_reentrant(r);     /* else the second run saves as any forward does */
+    if (!t->compiled && !is_reentrant(r))
         tape_backward_unsaved(t, node0);
     int k2 = tape_cut(t);
     if (!t->bad)
@@ -261,8 +268,9 @@ static void backward_again(struct run *r, const struct torch_region *g)
         t->out[i].half = 1;
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;
-    if (r->megatron)
+    if (is_reentrant(r))
         tape_drop(t, out);
+    tape_drop_beside(t, beside);
     tape_drop_store(t, gradient);
     tape_drop_cache(t, g->cache0, g->cache1);
     for (int i = 0; i < TORCH_ARGS; i++)

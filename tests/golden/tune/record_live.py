@@ -88,26 +88,30 @@ steps.built, steps.tracked_step = built_live, live_step
 def cases():
     every = {"rank": 16, "target_modules": "all-linear"}
     for narrow in (False, True):
-        for recompute in ("none", "full"):
+        for recompute in ("none", "full", "reentrant"):
             for lora in ({"rank": 8}, every, {"rank": 8, "target_modules": ["q_proj", "v_proj"]}, {"rank": 8, "target_modules": ["down_proj"]}):
                 yield tune.packed("llama-10m", "int8", lora, narrow, world=4, batch=2, seq=256, recompute=recompute)
             yield tune.packed("llama-10m", "int8", dict(every, dropout=0.05), narrow, world=4, batch=2, seq=256, accumulation=2, recompute=recompute)
             for family in ("qwen2", "gemma"):
                 yield tune.packed(family, "int8", every, narrow, world=4, batch=2, seq=256, recompute=recompute)
-        yield tune.packed("llama-8b", "int8", dict(every, rank=64), narrow, world=2, batch=1, seq=1024, recompute="full")
-        yield tune.packed("llama-8b", "int8", {"rank": 8}, narrow, world=2, batch=4, seq=2048, recompute="full")
+        for recompute in ("full", "reentrant"):
+            yield tune.packed("llama-8b", "int8", dict(every, rank=64), narrow, world=2, batch=1, seq=1024, recompute=recompute)
+            yield tune.packed("llama-8b", "int8", {"rank": 8}, narrow, world=2, batch=4, seq=2048, recompute=recompute)
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("--only", default="")
+    a.add_argument("--more", action="store_true", help="only what the file lacks, appended")
     a.add_argument("-o", default="live.jsonl")
     a = a.parse_args()
     steps.without_gpu()
-    todo = [p for p in cases() if a.only in tune.name_of(p)]
-    with open(a.o, "w") as out:
-        print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
-                          "models": {p["model"]: steps.MODELS[p["model"]] for p in todo}}), file=out)
+    have = {json.loads(line).get("name") for line in open(a.o)} if a.more else set()
+    todo = [p for p in cases() if a.only in tune.name_of(p) and tune.name_of(p) not in have]
+    with open(a.o, "a" if a.more else "w") as out:
+        if not a.more:
+            print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
+                              "models": {p["model"]: steps.MODELS[p["model"]] for p in todo}}), file=out)
         for plan in todo:
             print(json.dumps({"name": tune.name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
 
