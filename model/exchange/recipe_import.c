@@ -423,11 +423,8 @@ static bool is_unfused(const struct plan *p)
     return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->precision != DT_FP32;
 }
 
-/* Shards on the host, and FSDP1's of unequal original parameters, are planned with foreach alone (plan_check.c). */
-static bool lacks_fused(const struct plan *p)
-{
-    return p->strategy == STRAT_FSDP && (p->fsdp.cpu_offload || (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params));
-}
+/* Shards on the host are planned with foreach alone (plan_check.c). */
+static bool lacks_fused(const struct plan *p) { return p->strategy == STRAT_FSDP && p->fsdp.cpu_offload; }
 
 static int read_optimizer(const struct import *in)
 {
@@ -464,11 +461,10 @@ static int read_optimizer(const struct import *in)
             break;
         }
     if (form && as == OPTIMIZER_FUSED && lacks_fused(in->p)) {
-        notes_add(in->notes, "adamw_torch_fused is planned as foreach %s", in->p->fsdp.cpu_offload ? "on the host" : "of FSDP1's original parameters, "
-                  "which takes memory beside the states: an upper bound");
+        notes_add(in->notes, "adamw_torch_fused is planned as foreach on the host");
         as = OPTIMIZER_FOREACH;
     }
-    if (form)
+    if (form && !strcmp(ours, "adamw"))        /* others have one form, their cell's own */
         knob_set(in->p, form, as);
     v = json_string(ours);
     rc = k->type == KNOB_FIXED && strcmp(ours, "adamw") ? -1 : knob_read(v, in->where, k, in->p);

@@ -489,6 +489,8 @@ static int check_deepspeed_muon(const struct plan *p, const char *where)
 {
     const struct deepspeed_options *ds = &p->ds;
 
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: optimizer: %s", where, knob_lacks("", "optimizer", "muon"));
     if (!plan_has_deepspeed_0_19_8(p))
         return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
     if (ds->offload_optimizer.device != OFFLOAD_NONE)
@@ -497,6 +499,24 @@ static int check_deepspeed_muon(const struct plan *p, const char *where)
         return fail("%s: optimizer: muon beside deepspeed.grad_accum_dtype fp32 is not modelled yet: leave it out", where);
     if (ds->reduce_scatter && !ds->use_multi_rank_bucket_allreduce)
         return fail("%s: optimizer: muon without deepspeed.use_multi_rank_bucket_allreduce is not modelled: leave it out", where);
+    return 0;
+}
+
+/* bitsandbytes' optimizers, which a Trainer hands to deepspeed.initialize() (zero_allow_untested_optimizer, which accelerate sets): they step the
+ * flat fp32 partitions, in one group where the Trainer has two, one without decay. */
+static int check_deepspeed_bnb(const struct plan *p, const char *where, const char *word)
+{
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: %s beside deepspeed.offload_optimizer or offload_param: DeepSpeed asks for its DeepSpeedCPUAdam "
+                    "(zero_force_ds_cpu_optimizer): take adamw", where, word);
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32)
+        return fail("%s: optimizer: %s in BF16_Optimizer (grad_accum_dtype fp32) is not modelled yet: leave grad_accum_dtype out", where, word);
+    if (p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: optimizer: kernels \"dpx\" have no %s of DeepSpeed's partitions: take torch-sdpa or torch-eager", where, word);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: optimizer: %s beside tensor, context or pipeline parallelism is not modelled yet", where, word);
     return 0;
 }
 
@@ -532,8 +552,10 @@ static int check_optimizer(const struct plan *p, const char *where)
     word = knob_words("optimizer")[p->optimizer];
     if (p->dialect == DIALECT_PAPER)
         return check_own_optimizer(p, where, word);
+    if (p->dialect == DIALECT_DEEPSPEED && bnb)
+        return check_deepspeed_bnb(p, where, word);
     if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
-        return fail("%s: optimizer: DeepSpeed is planned with adamw and muon so far, not with %s", where, word);
+        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);

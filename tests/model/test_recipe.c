@@ -256,6 +256,8 @@ static void deepspeed_steps_the_optimizer_that_the_trainer_makes(void **state)
         { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}", "", 2, OPTIMIZER_FOREACH, NULL },
         { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true, \"foreach\": false}}", "", 3, OPTIMIZER_LOOP, NULL },
         { "adamw_torch", "", ON_HOST, 2, OPTIMIZER_FUSED, NULL },
+        { "adamw_8bit", "", "", 2, OPTIMIZER_FUSED, NULL },
+        { "paged_adamw_32bit", "", "", 3, OPTIMIZER_FUSED, NULL },
         { "paged_adamw_32bit", "", ON_HOST, 3, OPTIMIZER_FUSED, "accelerate makes it DeepSpeedCPUAdam" },
         { "adamw_torch", "", "", 0, OPTIMIZER_FUSED, "FP16_UnfusedOptimizer" },
     };
