@@ -92,7 +92,7 @@ static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
 static const char *const titan_pipeline[]       = { "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
                                                     "ZBVZeroBubble", "DualPipeV", NULL };
-static const char *const titan_recompute[]      = { "none", "", "full", "", "", NULL };
+static const char *const titan_recompute[]      = { "none", "", "full", "", "", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
 #define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)
