@@ -26,6 +26,7 @@ import tempfile
 import time
 
 from drawn_ranks import drawn_cases
+from cpu_ranks_trainer import in_8_bits, trainer_cases
 from preload import preload
 
 # c10::alloc_cpu() and c10::free_cpu(), through which every storage of the CPU comes and goes.  Only what
@@ -298,15 +299,8 @@ FORMS.update({
     "ds3_llama_bf16_zero_init": ds("llama", 3, precision="bf16", zero_init=True, **SMALL),
     "ds3_gpt2odd_fp32_zero_init": ds("gpt2odd", 3, zero_init=True, **PARTED),
     "ds3_llama_bf16_zero_init_loop": dict(ds("llama", 3, precision="bf16", zero_init=True, **PARTED), optimizer_form="loop"),
-    # bitsandbytes' AdamW in 8 bits, of flat partitions.
-    **{"ds%d_%s_bf16_8bit" % (stage, model): dict(ds(model, stage, precision="bf16", **(LARGE if stage < 3 else NONE_KEPT)), optimizer="adamw_bnb_8bit")
-       for stage in (1, 2, 3) for model in ("gpt2odd", "llama")},
-    # The Trainer's AdamW, with a counter of steps beside each tensor that it sees: with use_orig_params the pieces in a rank's shard.
-    "fsdp1_gpt2_fused": dict(fsdp1("gpt2"), optimizer_form="fused"),
-    "fsdp1_gpt2_orig_fused": dict(fsdp1("gpt2", **ORIG), optimizer_form="fused"),
-    "fsdp1_gpt2odd_orig_bf16_fused": dict(fsdp1("gpt2odd", precision="bf16", **ORIG), optimizer_form="fused"),
-    "fsdp1_llama_orig_bf16_fused_clip": dict(fsdp1("llama", precision="bf16", clip=1.0, **ORIG), optimizer_form="fused"),
 })
+FORMS.update(trainer_cases(ds, fsdp1, LARGE, NONE_KEPT))
 
 DRAWN = drawn_cases(ds, ddp, plan_of)
 
@@ -490,11 +484,7 @@ def wrap(model, plan):
         # FusedAdam, which the configuration's "AdamW" means, has no temporaries either.
         form = plan.get("optimizer_form", "fused")
         if plan.get("optimizer"):       # as the Trainer hands it over, and accelerate's word for it
-            import bitsandbytes
-            for update in ("optimizer_update_8bit_blockwise", "optimizer_update_32bit"):      # a kernel on a GPU, loops of temporaries here
-                setattr(bitsandbytes.functional, update, lambda *args, **kwargs: None)
-            optimizer = bitsandbytes.optim.AdamW8bit(model.parameters(), lr=1e-4)
-            return deepspeed.initialize(model=model, optimizer=optimizer, config=dict(ds_config(plan), zero_allow_untested_optimizer=True))[:2]
+            return deepspeed.initialize(model=model, optimizer=in_8_bits(model), config=dict(ds_config(plan), zero_allow_untested_optimizer=True))[:2]
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=form == "fused", foreach=form == "foreach")
         return deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(plan))[:2]
     if plan["dialect"] == "torch-fsdp1":
