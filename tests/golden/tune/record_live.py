@@ -113,7 +113,7 @@ def main():
             print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
                               "models": {p["model"]: steps.MODELS[p["model"]] for p in todo}}), file=out)
         for plan in todo:
-            print(json.dumps({"name": tune.name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
+            print(json.dumps({"name": tune.name_of(plan), "plan": plan, "steady": steps.run(plan)[1]}), file=out, flush=True)
 
 
 if __name__ == "__main__":
