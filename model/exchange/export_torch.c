@@ -89,9 +89,11 @@ static const char *form_of(const struct plan *p)
 /* transformers recomputes whole blocks; set before wrapping. */
 static void print_recompute(const struct plan *p, FILE *to)
 {
-    if (p->recompute == RECOMPUTE_FULL)
+    bool reentrant = p->recompute == RECOMPUTE_REENTRANT;
+
+    if (reentrant || p->recompute == RECOMPUTE_FULL)
         fprintf(to, "model.gradient_checkpointing_enable("
-                "gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
+                "gradient_checkpointing_kwargs={\"use_reentrant\": %s})\n", reentrant ? "True" : "False");
 }
 
 /* The root has a value of its own: left at None it keeps its parameters, which a

@@ -432,11 +432,8 @@ static bool is_unfused(const struct plan *p)
     return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->precision != DT_FP32;
 }
 
-/* Shards on the host, and FSDP1's of unequal original parameters, are planned with foreach alone (plan_check.c). */
-static bool lacks_fused(const struct plan *p)
-{
-    return p->strategy == STRAT_FSDP && (p->fsdp.cpu_offload || (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params));
-}
+/* Shards on the host are planned with foreach alone (plan_check.c). */
+static bool lacks_fused(const struct plan *p) { return p->strategy == STRAT_FSDP && p->fsdp.cpu_offload; }
 
 static int read_optimizer(const struct import *in)
 {
@@ -473,11 +470,10 @@ static int read_optimizer(const struct import *in)
             break;
         }
     if (form && as == OPTIMIZER_FUSED && lacks_fused(in->p)) {
-        notes_add(in->notes, "adamw_torch_fused is planned as foreach %s", in->p->fsdp.cpu_offload ? "on the host" : "of FSDP1's original parameters, "
-                  "which takes memory beside the states: an upper bound");
+        notes_add(in->notes, "adamw_torch_fused is planned as foreach on the host");
         as = OPTIMIZER_FOREACH;
     }
-    if (form)
+    if (form && !strcmp(ours, "adamw"))        /* others have one form, their cell's own */
         knob_set(in->p, form, as);
     v = json_string(ours);
     rc = k->type == KNOB_FIXED && strcmp(ours, "adamw") ? -1 : knob_read(v, in->where, k, in->p);
@@ -532,6 +528,33 @@ static void find_unused(const struct import *in, bool adapts)
         usual = false;
     if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->cluster.world_size > 1 && !value(in, SAYS_UNUSED))
         p->ddp.find_unused_parameters = usual;
+}
+
+/* What says use_reentrant, or the trainer's default: axolotl's (utils/config, normalize_config()) is true unless preferences are trained, or
+ * parameters named; LLaMA-Factory's is true; transformers' is false since 5. */
+static bool checkpoints_reentrantly(const struct import *in)
+{
+    const json_t *kwargs = json_object_get(in->config, "gradient_checkpointing_kwargs"), *said = json_object_get(kwargs, "use_reentrant");
+    const json_t *factorys = json_object_get(in->config, "use_reentrant_gc");
+
+    if (in->form == RECIPE_FACTORY)
+        return !json_is_false(factorys);
+    if (in->form != RECIPE_AXOLOTL || json_is_object(kwargs))
+        return json_is_true(said);
+    return !json_is_string(json_object_get(in->config, "rl")) && !json_is_array(json_object_get(in->config, "unfrozen_parameters"));
+}
+
+/* The one base beside which it matters which checkpoint it is: int8 layers keep their input through those that hooks make. */
+static void choose_checkpoint(const struct import *in)
+{
+    struct plan *p = in->p;
+
+    if (p->train.base != BASE_INT8 || p->recompute != RECOMPUTE_FULL || p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
+        return;
+    if (checkpoints_reentrantly(in))
+        p->recompute = RECOMPUTE_REENTRANT;
+    notes_add(in->notes, "checkpoints with use_reentrant %s: int8 layers keep their inputs through those without it",
+              p->recompute == RECOMPUTE_REENTRANT ? "true" : "false");
 }
 
 static int refuse_unclaimed(const char *where)
@@ -652,6 +675,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return -1;
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
+    choose_checkpoint(&in);
     find_unused(&in, adapts);
     recipe_note(&(struct recipe_about){ config, in.form, adapts, pure, launch != NULL }, p, notes);
     recipe_list_rest(config, in.form, notes);

@@ -333,11 +333,11 @@ static void make_tensor(struct walk *w, const struct op *o, const struct move *m
     w->ngrads += m->mem == MEM_GRADS;
 }
 
-static void free_left(struct walk *w)
+static void free_left(struct walk *w, enum left which)
 {
     for (int i = w->all.newest, older; i != NONE; i = older) {
         older = w->tensors[i].in[ALL].older;
-        if (w->tensors[i].left)
+        if (w->tensors[i].left == which)
             free_tensor(w, i);
     }
 }
@@ -440,7 +440,10 @@ static void move(struct walk *w, const struct op *o, const struct move *m, int o
             free_tensor(w, find_other(w, m, owner));
         break;
     case MOVE_FREE_LEFT:
-        free_left(w);
+        free_left(w, LEFT_TO_HEAD);
+        break;
+    case MOVE_FREE_HELD:
+        free_left(w, LEFT_TO_END);
         break;
     case MOVE_GRAD:
         become_gradient(w, o, find_tensor(w, owner, m->tensor));

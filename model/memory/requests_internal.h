@@ -30,8 +30,8 @@ struct made {
     int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
     int32_t tensor;                 /* its name among those of its owner */
     struct link in[NCHAIN];         /* in[ALL].older also links unused ones */
-    uint8_t mem, pass;
-    bool    handed_on, left, kept;  /* kept: its gradients become .grad */
+    uint8_t mem, pass, left;        /* left: enum left */
+    bool    handed_on, kept;        /* kept: its gradients become .grad */
 };
 
 /* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */

@@ -45,7 +45,7 @@
 
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
-static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
+static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
@@ -92,7 +92,7 @@ static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
 static const char *const titan_pipeline[]       = { "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
                                                     "ZBVZeroBubble", "DualPipeV", NULL };
-static const char *const titan_recompute[]      = { "none", "", "full", "", "", NULL };
+static const char *const titan_recompute[]      = { "none", "", "full", "", "", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
 #define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)
@@ -156,10 +156,10 @@ static const struct knob rows[] = {
       USUAL(reduce_dtype, "what the framework reduces in"),
       TITAN("--training.mixed-precision-reduce", titan_reduce, "mixed_precision_reduce is float32 only"),
       .about = "number format of gradient reductions" },
-    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS12, .label = ", %s",
+    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS123, .label = ", %s",
       ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
-      .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits (of DDP), torchao's in 8 and 4; muon, also DeepSpeed's" },
-    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS12),
+      .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits or paged (of DDP, DeepSpeed), torchao's in 8 and 4; muon, also DeepSpeed's" },
+    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS123),
       .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
       TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .say = knob_say_form, TITAN("--optimizer.implementation", titan_form),

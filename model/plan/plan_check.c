@@ -170,8 +170,8 @@ static int check_optimizer_form(const struct plan *p, const char *where)
         return fail("%s: optimizer_form: with fsdp.cpu_offload only foreach is modelled, which on the CPU is a loop", where);
     if (p->kernels == KERNELS_DPX)
         return fail("%s: optimizer_form: kernels \"dpx\" have one AdamW", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params)
-        return fail("%s: optimizer_form: only foreach is modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
+    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params && p->optimizer_form == OPTIMIZER_LOOP)
+        return fail("%s: optimizer_form: foreach and fused are modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
                     where);
     return 0;
 }
@@ -203,6 +203,10 @@ static int check_common(const struct plan *p, const char *where)
                     where);
     if (p->recompute == RECOMPUTE_OP && (p->kernels == KERNELS_DPX || !dialect_is_torch(p->dialect)))
         return fail("%s: recompute: \"op\" is torchtitan's, of PyTorch's kernels in dialects torch and torch-fsdp1", where);
+    if (p->recompute == RECOMPUTE_REENTRANT && (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH || p->recompute_interval != 1
+                                                || (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)))
+        return fail("%s: recompute: \"reentrant\" (use_reentrant=True) is modelled for ddp/torch, every block, kernels torch-sdpa and "
+                    "torch-eager: take full, which keeps as much but beside int8 layers", where);
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);
@@ -485,6 +489,8 @@ static int check_deepspeed_muon(const struct plan *p, const char *where)
 {
     const struct deepspeed_options *ds = &p->ds;
 
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: optimizer: %s", where, knob_lacks("", "optimizer", "muon"));
     if (!plan_has_deepspeed_0_19_8(p))
         return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
     if (ds->offload_optimizer.device != OFFLOAD_NONE)
@@ -493,6 +499,24 @@ static int check_deepspeed_muon(const struct plan *p, const char *where)
         return fail("%s: optimizer: muon beside deepspeed.grad_accum_dtype fp32 is not modelled yet: leave it out", where);
     if (ds->reduce_scatter && !ds->use_multi_rank_bucket_allreduce)
         return fail("%s: optimizer: muon without deepspeed.use_multi_rank_bucket_allreduce is not modelled: leave it out", where);
+    return 0;
+}
+
+/* bitsandbytes' optimizers, which a Trainer hands to deepspeed.initialize() (zero_allow_untested_optimizer, which accelerate sets): they step the
+ * flat fp32 partitions, in one group where the Trainer has two, one without decay. */
+static int check_deepspeed_bnb(const struct plan *p, const char *where, const char *word)
+{
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: %s beside deepspeed.offload_optimizer or offload_param: DeepSpeed asks for its DeepSpeedCPUAdam "
+                    "(zero_force_ds_cpu_optimizer): take adamw", where, word);
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32)
+        return fail("%s: optimizer: %s in BF16_Optimizer (grad_accum_dtype fp32) is not modelled yet: leave grad_accum_dtype out", where, word);
+    if (p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: optimizer: kernels \"dpx\" have no %s of DeepSpeed's partitions: take torch-sdpa or torch-eager", where, word);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: optimizer: %s beside tensor, context or pipeline parallelism is not modelled yet", where, word);
     return 0;
 }
 
@@ -528,8 +552,10 @@ static int check_optimizer(const struct plan *p, const char *where)
     word = knob_words("optimizer")[p->optimizer];
     if (p->dialect == DIALECT_PAPER)
         return check_own_optimizer(p, where, word);
+    if (p->dialect == DIALECT_DEEPSPEED && bnb)
+        return check_deepspeed_bnb(p, where, word);
     if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
-        return fail("%s: optimizer: DeepSpeed is planned with adamw and muon so far, not with %s", where, word);
+        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);

@@ -95,9 +95,13 @@ static int check_base(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
-    if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE)
-        return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: not supported "
-                    "yet", where);
+    if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL
+        && p->recompute != RECOMPUTE_REENTRANT)
+        return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: beside "
+                    "recompute none, full and reentrant it is not supported yet", where);
+    if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE && p->model.norm_place != NORM_FIRST && p->model.norm_place != NORM_AROUND)
+        return fail("%s: recompute: an int8 layer keeps its input beside checkpoints, and without a norm before it that is the output of "
+                    "the block before: not supported yet", where);
     return 0;
 }
 

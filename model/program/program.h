@@ -109,11 +109,14 @@ enum move_kind {
     MOVE_ALLOC,
     MOVE_FREE,
     MOVE_FREE_OTHERS,               /* a tensor of another piece, made in pass `pass` */
-    MOVE_FREE_LEFT,                 /* all tensors marked `left` of all blocks */
+    MOVE_FREE_LEFT,                 /* all tensors marked LEFT_TO_HEAD of all blocks */
+    MOVE_FREE_HELD,                 /* the same, LEFT_TO_END */
     MOVE_GRAD,                      /* a temporary becomes a gradient of a parameter */
     MOVE_READY,                     /* a gradient is handed out */
 };
-struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass; bool handed_on, left; };
+/* A tensor that every block makes and none frees: the head's forward does, or the embedding's backward, the last of it all. */
+enum left { LEFT_NOT, LEFT_TO_HEAD, LEFT_TO_END };
+struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass, left; bool handed_on; };
 
 /* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
 enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };
@@ -200,6 +203,7 @@ struct piece {
     int            split;           /* where its backward is in two halves: the second's first kernel */
     int64_t        saved;           /* bytes of activations that forward leaves */
     int64_t        outlives;        /* of what a recomputed block saves again: stays until its next forward, whatever backward is done with */
+    int64_t        held;            /* of `saved`: bytes marked LEFT_TO_END */
     int64_t        copied[NPASS], pinned;   /* of its kernels; pinned: forward's */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */

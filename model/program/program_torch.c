@@ -168,6 +168,7 @@ static void forward(struct run *r, bool autocast)
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
+    r->t.holds_beside = torch_holds_int8_inputs(r->local->model) && r->recompute != RECOMPUTE_REENTRANT;      /* nor does a node without a graph */
     r->t.away = program_saves_on_host(r->local->plan);
 
     int store0 = r->t.nstores;
@@ -205,11 +206,16 @@ static var run_again(struct run *r, const struct torch_region *g)
     return block(r, tape_hold(&r->t, g->args[0]));
 }
 
-/* Up to torch 2.0 the whole region ran again; Megatron's own checkpoint is reentrant (core/tensor_parallel/random.py): it runs all of it,
- * before anything else. */
-static bool stops_early(const struct plan *p)
+/* CheckpointFunction.backward() runs all of its region, before anything else: torch's with use_reentrant, and Megatron's own
+ * (core/tensor_parallel/random.py). */
+static bool is_reentrant(const struct run *r) { return r->megatron || r->recompute == RECOMPUTE_REENTRANT; }
+
+/* Up to torch 2.0 the whole region ran again. */
+static bool stops_early(const struct run *r)
 {
-    if (kernels_are_megatron(p->kernels))
+    const struct plan *p = r->b.p;
+
+    if (is_reentrant(r))
         return false;
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
 
@@ -222,11 +228,12 @@ static bool stops_early(const struct plan *p)
 static void backward_again(struct run *r, const struct torch_region *g)
 {
     struct tape *t = &r->t;
-    int node0 = t->nnodes, store0 = t->nstores;
+    int node0 = t->nnodes, store0 = t->nstores, beside = t->nbeside;
     int k0 = t->compiled ? t->nout : tape_cut(t);       /* a compiled graph is open: what it takes first is counted with its begin */
 
     t->nsavers = 0;
-    t->stop_after = stops_early(r->b.p) ? g->savers : 0;
+    t->stop_after = stops_early(r) ? g->savers : 0;
+    t->holds_beside = torch_holds_int8_inputs(r->local->model);
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, g->cache0);
     r->b.again_node = node0;
@@ -240,16 +247,18 @@ static void backward_again(struct run *r, const struct torch_region *g)
     torch_leave_autocast(&r->b);
     tape_drop(t, r->b.weights);
     r->b.weights = 0;
+    if (!is_reentrant(r))
+        tape_drop_beside(t, beside);    /* its graph is gone: the hooks have what is saved */
     t->stop_after = 0;
     t->stopped = t->stopping = false;
     tape_keep(t, store0);
     tape_graft(t, g->out, out);
-    int gradient = r->megatron ? tape_hold_gradient(t, out) : 0;        /* CheckpointFunction.backward() has names for both until it returns */
-    if (!r->megatron)
+    int gradient = is_reentrant(r) ? tape_hold_gradient(t, out) : 0;    /* CheckpointFunction.backward() has names for both until it returns */
+    if (!is_reentrant(r))
         tape_drop(t, out);
     int k1 = tape_cut(t);
-    t->unpacked = !r->megatron;         /* its second run saves as any forward does */
-    if (!t->compiled && !r->megatron)
+    t->unpacked = !is_reentrant(r);     /* else the second run saves as any forward does */
+    if (!t->compiled && !is_reentrant(r))
         tape_backward_unsaved(t, node0);
     int k2 = tape_cut(t);
     if (!t->bad)
@@ -259,8 +268,9 @@ static void backward_again(struct run *r, const struct torch_region *g)
         t->out[i].half = 1;
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;
-    if (r->megatron)
+    if (is_reentrant(r))
         tape_drop(t, out);
+    tape_drop_beside(t, beside);
     tape_drop_store(t, gradient);
     tape_drop_cache(t, g->cache0, g->cache1);
     for (int i = 0; i < TORCH_ARGS; i++)
@@ -314,6 +324,7 @@ static void backward(struct run *r)
             for (int f = 0; f < TORCH_BUFFERS; f++)
                 tape_drop(t, r->b.lasting[f]);
             tape_drop(t, r->part[HEAD].out);
+            tape_drop_beside(t, 0);
             tape_finish(t);
         }
         p->kernel1[PASS_BACKWARD] = tape_cut(t);
@@ -344,11 +355,23 @@ static void settle(struct run *r, int pass)
         at->net[m] += first[m] - other[m];
 }
 
+/* Bytes that a block's forward leaves until backward is over. */
+static int64_t held_by(const struct run *r, int part)
+{
+    const struct tape *t = &r->t;
+    int64_t sum = 0;
+
+    for (int i = 1; i < t->nstores; i++)
+        sum += tape_is_held(t, i) && t->stores[i].part == section(part, PASS_FORWARD) ? t->stores[i].bytes : 0;
+    return sum;
+}
+
 static int take(const struct run *r, int part, struct piece *out)
 {
     const struct part *p = &r->part[part];
 
     out->outlives = p->outlives;
+    out->held = held_by(r, part);
     bool settles = part == EMBED && !program_first_differs(r->local->plan);
 
     for (int pass = 0; pass < NPASS; pass++)
@@ -398,8 +421,8 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
     return 0;
 }
 
-/* What one block leaves behind over both passes: autocast's copies of its weights,
- * which go when autocast is left, in the head's forward. */
+/* What one block leaves behind over both passes, but for what goes when backward is over: autocast's copies of its
+ * weights, which go when autocast is left, in the head's forward. */
 static void left_behind(const struct piece *b, int64_t net[NMEM])
 {
     memset(net, 0, NMEM * sizeof *net);
@@ -407,6 +430,7 @@ static void left_behind(const struct piece *b, int64_t net[NMEM])
         for (int i = 0; i < b->nkernels[pass]; i++)
             for (int m = 0; m < MEM_GRADS; m++)
                 net[m] += b->kernels[pass][i].net[m];
+    net[MEM_ACTIVATIONS] -= b->held;
 }
 
 /* The head's forward frees what blocks leave, were they of the kind that it was traced behind or not.  The list has
@@ -422,11 +446,12 @@ static void free_left(struct piece *head)
     moves[last->move0 + last->nmoves++] = (struct move){ .kind = MOVE_FREE_LEFT };
 }
 
-/* The head was traced behind BLOCKS blocks of one kind; the plan has others. */
-static void settle_head(const struct plan *p, struct program *g, enum piece_id traced)
+/* The ends were traced with BLOCKS blocks of one kind; the plan has others. */
+static void settle_ends(const struct plan *p, struct program *g, enum piece_id traced)
 {
-    struct piece *h = &g->piece[PIECE_HEAD];
+    struct piece *h = &g->piece[PIECE_HEAD], *e = &g->piece[PIECE_EMBED];
     struct kernel *last = &h->kernels[PASS_FORWARD][h->nkernels[PASS_FORWARD] - 1];
+    struct kernel *very_last = &e->kernels[PASS_BACKWARD][e->nkernels[PASS_BACKWARD] - 1];
     int64_t blocks[NPIECE] = { 0 };
 
     for (int64_t b = 0; b < p->model.layers; b++)
@@ -441,6 +466,7 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
         left_behind(&g->piece[id], net);
         if (blocks[id] > 0 && net[MEM_ACTIVATIONS] > 0)
             free_left(h);
+        very_last->net[MEM_ACTIVATIONS] -= blocks[id] * g->piece[id].held;
         for (int m = 0; m < MEM_GRADS; m++) {
             last->net[m] -= blocks[id] * net[m];
             h->saved -= m == MEM_ACTIVATIONS ? blocks[id] * net[m] : 0;
@@ -505,7 +531,7 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
         (!model_blocks_differ(&p->model) || build_kind(r, p, out, PIECE_DENSE, PIECE_DENSE_RECOMPUTED, false) == 0) &&
         (!(program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1)) ||
          build_kind(r, p, out, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED, false) == 0)) {
-        settle_head(p, out, all ? again : plain);
+        settle_ends(p, out, all ? again : plain);
         out->boundary = round_up(p->micro_batch * p->seq / (local->share.sequence ? local->share.tensor_ranks : 1)
                                  * p->model.hidden * dtype_bytes(r->b.dt), 512);
         rc = 0;

@@ -40,7 +40,7 @@ void tape_init(struct tape *t, int64_t rounding)
 void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
-    t->nout = t->nplaces = t->nmoves = t->ncache = t->ncolls = 0;
+    t->nout = t->nplaces = t->nmoves = t->ncache = t->ncolls = t->nbeside = 0;
     t->caches = t->cached = t->compiled = false;
     t->nfrom = 0;
     t->gathered = (struct tape_gathered){ 0 };
@@ -73,6 +73,7 @@ void tape_free(struct tape *t)
     free(t->colls);
     free(t->kept);
     free(t->cache);
+    free(t->beside);
     memset(t, 0, sizeof *t);
 }
 
@@ -429,6 +430,26 @@ int tape_hold_gradient(struct tape *t, var v)
 }
 
 void tape_drop_store(struct tape *t, int store) { tape_unref(t, store); }
+
+/* ---- what nodes keep as attributes of their own ---- */
+
+/* Of a block that runs again it goes with that run's graph. */
+void tape_hold_beside(struct tape *t, int store)
+{
+    if (!grow(t, &t->beside, t->nbeside, &t->cap_beside, sizeof *t->beside))
+        return;
+    t->beside[t->nbeside++] = store;
+    t->stores[store].refs++;
+    t->stores[store].held |= t->part % NPASS == PASS_FORWARD;
+}
+
+bool tape_is_held(const struct tape *t, int store) { return t->stores[store].held; }
+
+void tape_drop_beside(struct tape *t, int first)
+{
+    while (t->nbeside > first)
+        tape_unref(t, t->beside[--t->nbeside]);
+}
 
 /* ---- storages that are emptied ---- */
 

@@ -30,6 +30,7 @@ struct store {
     int     float8;                     /* compiled: it in 8-bit floats, as some products read it; a reference */
     bool    view;                       /* a gradient that is a view of another name's tensor: what is added to it is added out of place */
     bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
+    bool    held;                       /* a node's own attribute keeps it until backward is over (tape_hold_beside()) */
     int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
     int     leaf[TAPE_LEAVES];
@@ -160,6 +161,7 @@ struct tape {
     bool           away;                        /* save_on_cpu(): what is saved goes to the host */
     bool           caches, cached;              /* selective: its operators' results are kept; are taken from there */
     int           *cache; int ncache, cap_cache, at_cache;     /* stores, in order */
+    int           *beside; int nbeside, cap_beside;     /* stores that nodes keep as attributes of their own, a reference each */
     int            most_results;                /* so many of them are needed; < 0: not known */
     int            products;                    /* matrix products since the region began */
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
@@ -182,6 +184,7 @@ struct tape {
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
     bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */
+    bool           holds_beside;                /* int8 layers keep their input so; else it is saved */
     bool           bad;
 };
 
@@ -223,6 +226,13 @@ void tape_graft(struct tape *t, var from, var to);
 /* One more reference to the gradient that has come to v's node; its store, 0: none has. */
 int  tape_hold_gradient(struct tape *t, var v);
 void tape_drop_store(struct tape *t, int store);
+
+/* A node keeps a store as an attribute of its own (`ctx.tensors = ...`).  Autograd does not know of it: no hook of a checkpoint sees it,
+ * and it does not go when the node has run but with the graph, which the loss holds until backward() has returned. */
+void tape_hold_beside(struct tape *t, int store);
+bool tape_is_held(const struct tape *t, int store);
+/* The graphs go whose nodes hold those from `first` on. */
+void tape_drop_beside(struct tape *t, int first);
 
 /* untyped_storage().resize_(0): a store's memory goes, while names and nodes still have it. */
 void tape_empty(struct tape *t, int store);

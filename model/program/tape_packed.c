@@ -95,9 +95,11 @@ var tape_packed_linear(struct tape *t, const struct gemm_names *names, var x, in
     node->keys = weight->packed == BASE_INT8;
     node->flops = 2.0 * (double)node->m * (double)n * (double)k;
     tape_edge(t, node, x);
-    if (node->keys)
-        tape_save(t, node, t->vars[x].store);
     const struct node as = *node;
+    if (as.keys && as.wanted && t->holds_beside)
+        tape_hold_beside(t, t->vars[x].store);
+    else if (as.keys)
+        tape_save(t, &t->nodes[at], t->vars[x].store);
     y = as.keys ? int8_product(t, &as, dt) : nf4_product(t, &as, dt);
     return tape_var(t, y, as.m * n, dt, at, 0);
 }

@@ -119,6 +119,8 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     t->linear_saves = !t->linear_views;         /* ctx.save_for_backward(input, weight, bias) */
 }
 
+bool torch_holds_int8_inputs(const struct model *m) { return m->norm_place == NORM_FIRST || m->norm_place == NORM_AROUND; }
+
 bool torch_has_two_tables(const struct model *m)
 {
     int64_t windowed = model_windowed_layers(m);

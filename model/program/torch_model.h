@@ -54,6 +54,9 @@ struct torch_style {
     bool routes_fp32;           /* ... and their weights stay in fp32 */
 };
 const struct torch_style *torch_style_of(const char *family);
+/* Inputs of int8 layers outlive the layers' own backward (tape_hold_beside()), of blocks whose layers read what a norm or the block itself
+ * made.  Where they read the block's own input they would keep what the block before it made: not followed. */
+bool torch_holds_int8_inputs(const struct model *m);
 /* Layers with a window and layers without are rotated by tables of their own. */
 bool torch_has_two_tables(const struct model *m);
 

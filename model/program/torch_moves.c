@@ -27,17 +27,22 @@ static int first_store(const struct tape *t, int part)
 }
 
 /* Made by a block, freed where the head's forward leaves autocast: a cached cast.  The last block's output
- * goes there too, but not that of a block before it. */
-static bool is_left(const struct parts *p, int store)
+ * goes there too, but not that of a block before it.  Or freed where backward ends, with the loss: what a node keeps beside autograd.
+ * A first block that differs keeps less of it, and makes its stores in another order. */
+static enum left left_by(const struct parts *p, int store)
 {
     const struct tape *t = p->t;
-    int made = t->stores[store].part, twin = store;
+    int made = t->stores[store].part, by = t->stores[store].freed_by, twin = store;
 
-    if (t->stores[store].freed_by != p->head || (made != p->block0 && made != p->block1))
-        return false;
+    if (made != p->block0 && made != p->block1)
+        return LEFT_NOT;
+    if (tape_is_held(t, store))
+        return LEFT_TO_END;
+    if (by != p->head)
+        return LEFT_NOT;
     if (made == p->block1)
         twin = first_store(t, p->block0) + store - first_store(t, p->block1);
-    return t->stores[twin].freed_by == p->head && t->stores[twin].bytes == t->stores[store].bytes;
+    return t->stores[twin].freed_by == by && t->stores[twin].bytes == t->stores[store].bytes ? LEFT_TO_HEAD : LEFT_NOT;
 }
 
 static void add(struct move *to, struct kernel *k, struct move m)
@@ -51,11 +56,12 @@ static void copy(const struct parts *p, struct move *to, struct kernel *k, struc
 
     if (m.kind == MOVE_ALLOC) {
         m.handed_on = st->freed_by < 0 || st->freed_by / NPASS * NPASS != p->part;
-        m.left = is_left(p, m.tensor);
+        m.left = (uint8_t)left_by(p, m.tensor);
     } else if (m.kind == MOVE_FREE && part_of(p->t, m.tensor) != p->part) {
-        m.kind = is_left(p, m.tensor) ? MOVE_FREE_LEFT : MOVE_FREE_OTHERS;
+        static const uint8_t frees[] = { MOVE_FREE_OTHERS, MOVE_FREE_LEFT, MOVE_FREE_HELD };
+        m.kind = frees[left_by(p, m.tensor)];
         m.pass = (uint8_t)(st->part % NPASS);
-        if (m.kind == MOVE_FREE_LEFT && k->nmoves && to[k->move0 + k->nmoves - 1].kind == MOVE_FREE_LEFT)
+        if (m.kind != MOVE_FREE_OTHERS && k->nmoves && to[k->move0 + k->nmoves - 1].kind == m.kind)
             return;                     /* one stands for all */
     }
     add(to, k, m);

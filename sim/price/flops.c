@@ -146,6 +146,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 
     switch (p->recompute) {
     case RECOMPUTE_OFFLOAD:
+    case RECOMPUTE_REENTRANT:
     case RECOMPUTE_FULL:      return done + blocks * share;
     case RECOMPUTE_SELECTIVE: return done + by_modules(p, attention) * share;
     case RECOMPUTE_OP:        return done + products_again(m) * share;

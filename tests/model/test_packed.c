@@ -260,7 +260,7 @@ static void what_is_not_there_is_refused(void **state)
 {
     (void)state;
     refuses("precision", json_string("fp32"), "set precision bf16");
-    refuses("recompute", json_string("full"), "int8 layers keep their input");
+    refuses("recompute", json_string("op"), "int8 layers keep their input");
     refuses("train", json_string("all"), "everything trains");
     refuses("train", json_pack("[s]", "*.q_proj.weight"), "weights in int8 do not train");
     refuses("lora", json_pack("{s:[s]}", "modules_to_save", "o_proj"), "do not train");

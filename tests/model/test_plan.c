@@ -392,7 +392,7 @@ static void what_joins_two_options_is_checked(void **state)
     refuses("'strategy':'ddp','ddp':{'model_dtype':'bf16'}", "ddp.model_dtype");
     refuses("'strategy':'ddp','precision':'fp64'", "precision: expected \"fp32\"");
     refuses("'strategy':'ddp','optimizer':'lamb'", "optimizer: expected \"adamw\" or \"sgd\"");
-    refuses("'strategy':'zero2','optimizer':'sgd'", "planned with adamw and muon so far, not with sgd");
+    refuses("'strategy':'zero2','optimizer':'sgd'", "planned with adamw, muon and bitsandbytes' so far, not with sgd");
     refuses("'strategy':'ddp','deterministic':true", "deterministic: no framework sums in rank order");
     refuses("'strategy':'zero2','deepspeed':{'gradient_predivide_factor':2}", "reduce_scatter");
     refuses("'strategy':'zero1','precision':'fp16','deepspeed':{'check_grad_overflow':false}",

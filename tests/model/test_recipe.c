@@ -103,6 +103,38 @@ static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **stat
     plan_free(&p);
 }
 
+#define INT8_AXOLOTL \
+    "base_model: meta-llama/Llama-2-7b-hf\n" \
+    "load_in_8bit: true\n" \
+    "adapter: lora\n" \
+    "lora_r: 32\n" \
+    "lora_target_linear: true\n" \
+    "sequence_len: 2048\n" \
+    "micro_batch_size: 2\n" \
+    "gradient_checkpointing: true\n"
+
+static void checkpoints_as(const char *text, enum recompute want)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    assert_int_equal(read_recipe(text, NULL, "1xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.train.base, BASE_INT8);
+    assert_int_equal(p.recompute, want);
+    assert_true(noted(&notes, want == RECOMPUTE_REENTRANT ? "use_reentrant true" : "use_reentrant false"));
+    plan_free(&p);
+}
+
+/* axolotl's normalize_config(): gradient_checkpointing_kwargs is { use_reentrant: true } where neither it, rl nor unfrozen_parameters is given. */
+static void int8_layers_checkpoints_are_those_of_the_trainer(void **state)
+{
+    (void)state;
+    checkpoints_as(INT8_AXOLOTL, RECOMPUTE_REENTRANT);
+    checkpoints_as(INT8_AXOLOTL "rl: dpo\n", RECOMPUTE_FULL);
+    checkpoints_as(INT8_AXOLOTL "gradient_checkpointing_kwargs:\n  use_reentrant: false\n", RECOMPUTE_FULL);
+    checkpoints_as(INT8_AXOLOTL "rl: dpo\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", RECOMPUTE_REENTRANT);
+}
+
 static void llama_factorys_lora_has_its_own_defaults(void **state)
 {
     struct notes notes = { 0 };
@@ -224,6 +256,8 @@ static void deepspeed_steps_the_optimizer_that_the_trainer_makes(void **state)
         { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}", "", 2, OPTIMIZER_FOREACH, NULL },
         { NULL, ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true, \"foreach\": false}}", "", 3, OPTIMIZER_LOOP, NULL },
         { "adamw_torch", "", ON_HOST, 2, OPTIMIZER_FUSED, NULL },
+        { "adamw_8bit", "", "", 2, OPTIMIZER_FUSED, NULL },
+        { "paged_adamw_32bit", "", "", 3, OPTIMIZER_FUSED, NULL },
         { "paged_adamw_32bit", "", ON_HOST, 3, OPTIMIZER_FUSED, "accelerate makes it DeepSpeedCPUAdam" },
         { "adamw_torch", "", "", 0, OPTIMIZER_FUSED, "FP16_UnfusedOptimizer" },
     };
@@ -569,6 +603,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation),
+        cmocka_unit_test(int8_layers_checkpoints_are_those_of_the_trainer),
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
         cmocka_unit_test(deepspeed_steps_the_optimizer_that_the_trainer_makes),

@@ -163,7 +163,7 @@ static void old_version(struct plan *p)      { p->framework_version[0] = '\0'; }
 static void on_the_host(struct plan *p)      { p->ds.offload_optimizer.device = OFFLOAD_CPU; }
 static void wide_sums(struct plan *p)        { p->ds.grad_accum_fp32 = true; }
 static void by_owner(struct plan *p)         { p->ds.use_multi_rank_bucket_allreduce = false; }
-static void in_8_bits(struct plan *p)        { p->optimizer = OPTIMIZER_BNB_ADAMW8; }
+static void by_rows(struct plan *p)          { p->optimizer = OPTIMIZER_ADAFACTOR; }
 static void beside_others(struct plan *p)    { p->parallel.tensor = 2; }
 
 static void what_is_not_modelled_is_refused_by_name(void **state)
@@ -174,7 +174,7 @@ static void what_is_not_modelled_is_refused_by_name(void **state)
         { STRAT_ZERO2, on_the_host, "offload_optimizer" },
         { STRAT_ZERO2, wide_sums, "grad_accum_dtype" },
         { STRAT_ZERO1, by_owner, "use_multi_rank_bucket_allreduce" },
-        { STRAT_ZERO1, in_8_bits, "adamw and muon so far, not with adamw_bnb_8bit" },
+        { STRAT_ZERO1, by_rows, "adamw, muon and bitsandbytes' so far, not with adafactor" },
     };
     char why[512];
 

@@ -157,6 +157,10 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
         o->u.optimizer.bytes = (uint8_t)w.bytes;
         o->u.optimizer.passes = (uint8_t)w.passes;
         o->u.optimizer.each = w.each;
+        if (master && form == ADAMW_THEN_CAST) {
+            o->u.optimizer.bytes += 6;
+            o->u.optimizer.passes++;
+        }
         o->u.optimizer.flops = w.flops;
         return;
     }

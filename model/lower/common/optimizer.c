@@ -42,10 +42,9 @@ bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n
     return is_bnb_in_8_bits(p->optimizer) && n >= BNB_LEAST && !is_embedding(t);
 }
 
-static int bnb_states(const struct plan *p, const struct tensor *t, int64_t n, int64_t *bytes)
+static int bnb_states(const struct plan *p, bool narrow, int64_t n, int64_t *bytes)
 {
     int kinds = optimizer_traits(p->optimizer)->states, at = 0;
-    bool narrow = optimizer_in_8_bits(p, t, n);
 
     for (int i = 0; i < kinds && !is_paged(p, n); i++)
         bytes[at++] = narrow ? n : 4 * n;
@@ -59,6 +58,19 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t)
     if (t->frozen || !is_paged(p, t->numel))
         return 0;
     return optimizer_traits(p->optimizer)->states * (optimizer_in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
+}
+
+int optimizer_flat_states(const struct plan *p, int64_t n, int64_t bytes[OPTIMIZER_PARTS])
+{
+    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
+        return bnb_states(p, is_bnb_in_8_bits(p->optimizer) && n >= BNB_LEAST, n, bytes);
+    bytes[0] = bytes[1] = 4 * n;
+    return 2;
+}
+
+int64_t optimizer_flat_paged(const struct plan *p, int64_t n)
+{
+    return is_paged(p, n) ? optimizer_traits(p->optimizer)->states * (is_bnb_in_8_bits(p->optimizer) ? n : 4 * n) : 0;
 }
 
 static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64_t *bytes)
@@ -114,7 +126,7 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
     case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
-        return bnb_states(p, t, n, bytes);
+        return bnb_states(p, optimizer_in_8_bits(p, t, n), n, bytes);
     case OPTIMIZER_AO_ADAMW8:  return ao_states(n, e, AO_BLOCK_8, 8, AO_CODES_8, bytes);
     case OPTIMIZER_AO_ADAMW4:  return ao_states(n, e, AO_BLOCK_4, 4, AO_CODES_4, bytes);
     case NOPTIMIZER:           break;
@@ -269,7 +281,7 @@ static struct optimizer_work own_work(const struct plan *p)
 struct optimizer_work optimizer_work(const struct plan *p)
 {
     bool fused = p->optimizer_form == OPTIMIZER_FUSED, loop = p->optimizer_form == OPTIMIZER_LOOP;
-    int e = (int)dtype_bytes(plan_recipe(p).kept);
+    int e = p->dialect == DIALECT_DEEPSPEED ? 4 : (int)dtype_bytes(plan_recipe(p).kept);        /* its partitions are in fp32 */
 
     if (p->kernels == KERNELS_DPX || p->dialect == DIALECT_PAPER)
         return own_work(p);

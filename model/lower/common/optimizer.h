@@ -21,6 +21,11 @@ enum { OPTIMIZER_PARTS = 6 };
  * Returns how many there are; those of AdamW's counter of steps not among them (lower_adamw_step_bytes()). */
 int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows, int64_t bytes[OPTIMIZER_PARTS]);
 
+/* The same of a tensor of n elements in fp32 that DeepSpeed's partitions make of many: AdamW's and bitsandbytes' alone, which then know no
+ * embedding. */
+int optimizer_flat_states(const struct plan *p, int64_t n, int64_t bytes[OPTIMIZER_PARTS]);
+int64_t optimizer_flat_paged(const struct plan *p, int64_t n);
+
 /* Bytes of states that are in managed memory (bitsandbytes' paged optimizers; get_state_buffer(): 1e5 elements and more),
  * which the driver moves to the host where the device is full, and the step back. */
 int64_t optimizer_paged(const struct plan *p, const struct tensor *t);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/lower/common/optimizer.h"
+#include "model/plan/optimizer_traits.h"
 
 /* ---- what the program says about gradients ---- */
 
@@ -456,9 +458,35 @@ struct op *ds_adamw(struct ds *d, const struct plan *p, int64_t elems)
     };
     struct op *o = lower_adamw(d->s, p, forms[p->optimizer_form], elems);
 
-    if (p->optimizer_form != OPTIMIZER_FUSED)
+    if (p->optimizer_form != OPTIMIZER_FUSED || p->optimizer != OPTIMIZER_ADAMW)
         o->u.optimizer.tensors = 1;
     return o;
+}
+
+int ds_states(struct ds *d, int64_t n, int *managed)
+{
+    int64_t bytes[OPTIMIZER_PARTS], paged = optimizer_flat_paged(d->p, n), tables = d->has_tables ? 0 : round512(optimizer_tables(d->p)), sum = tables;
+    int count = optimizer_flat_states(d->p, n, bytes), of;
+    bool bnb = optimizer_traits(d->p->optimizer)->by == BY_BITSANDBYTES;
+
+    d->has_tables = true;
+    for (int i = 0; i < count; i++)
+        sum += round512(bytes[i]);
+    of = sched_buf(d->s, CAT_OPTIMIZER, bnb ? optimizer_states_title(d->p) : "exp_avg, exp_avg_sq", NULL, 0, 1, sum);
+    for (int i = 0; i < count && bnb; i++)
+        sched_part(d->s, of, round512(bytes[i]));
+    if (tables > 0)
+        sched_part(d->s, of, tables);
+    *managed = paged > 0 ? sched_buf_in(d->s, SPACE_HOST, CAT_OPTIMIZER, "paged states", NULL, 0, 1, paged) : -1;
+    return of;
+}
+
+void ds_manage_states(struct ds *d, int managed)
+{
+    if (managed < 0)
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "managed memory");       /* then the driver's: its pages are where kernels need them */
+    sched_act(d->s, ACT_ALLOC, managed, 0, 0);
 }
 
 void ds_adamw_temporaries(struct ds *d, const struct plan *p, int64_t bytes)

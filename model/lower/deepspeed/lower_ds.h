@@ -30,6 +30,7 @@ struct ds {
     int        tied_kernel;         /* of the head's backward: leaves the tied weight's gradient, not
                                      * complete before the embedding's; -1: none does */
     int        tied;                /* that tensor, or -1 */
+    bool       has_tables;          /* the optimizer's are with the first of its states */
     int        frozen;              /* buffer of the parameters that do not train, each as it is; its bytes: */
     int64_t    frozen_bytes;
     struct { const char *what; int64_t bytes; int family; } *scratch;
@@ -154,6 +155,10 @@ int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *wh
  * torch.optim.AdamW that deepspeed.initialize() was given. */
 struct op *ds_adamw(struct ds *d, const struct plan *p, int64_t elems);
 /* What torch's makes beside the states, as the last actions of that entry: square roots (foreach), of a loop their quotient, too. */
+/* The family of the states that the optimizer makes of a flat tensor of n elements in fp32, by its first step; `managed`: that of those in
+ * managed memory (bitsandbytes' paged optimizers), which the first step allocates with ds_manage_states(), or -1. */
+int  ds_states(struct ds *d, int64_t n, int *managed);
+void ds_manage_states(struct ds *d, int managed);
 void ds_adamw_temporaries(struct ds *d, const struct plan *p, int64_t bytes);
 
 /* Rank 0's values of a parameter, at construction; its buffer's action follows. */

@@ -442,7 +442,7 @@ static void step_group(struct z12 *z, bool first)
     struct schedules *s = d->s;
     struct plan adamw = *d->p;          /* of what is not Muon's */
 
-    adamw.optimizer = OPTIMIZER_ADAMW;
+    adamw.optimizer = adamw.optimizer == OPTIMIZER_MUON ? OPTIMIZER_ADAMW : adamw.optimizer;
     drop_grads(z, PHASE_OPTIMIZER, false);
     if (last_group(z))
         release_bucket(z, PHASE_OPTIMIZER, true);
@@ -463,6 +463,8 @@ static void step_group(struct z12 *z, bool first)
         sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
     if (!z->of->orthogonal)
         ds_adamw_temporaries(d, &adamw, round512(z->of->part * 4));
+    if (first && !z->of->orthogonal)
+        ds_manage_states(d, z->of->managed);
     if (grad >= 0)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
     else

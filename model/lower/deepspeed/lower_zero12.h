@@ -35,7 +35,7 @@ struct z12_group {
     bool       orthogonal;          /* Muon's; whole: elements of whole matrices that touch the partition */
     int64_t    whole;
     int        momentum, staged;
-    int        master, adam, pad, flat_grad, wide_grad;
+    int        master, adam, managed, pad, flat_grad, wide_grad;
     /* Layouts: this rank's partition where it lies in `flat`; all of the group there; the partition alone, as parameters in the
      * model's dtype and in fp32; and in `own`. */
     int        flat_part, flat_all, lone_part, master_part, own_part;

@@ -7,6 +7,7 @@
  *                        accumulated in fp32 by 0.19.8, the partition (_build_compact_grad_partition_buffer)
  *     bucket             gradients end to end in the order in which they were added */
 #include "model/lower/deepspeed/lower_zero12.h"
+#include "model/plan/optimizer_traits.h"
 
 static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
@@ -53,7 +54,7 @@ static void describe_group(struct z12 *z)
     g->lone_part = z12_partition(z, HOLDS_PARAM, dt);
     g->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
     sched_holds(s, g->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
-    if (!z->host && !g->orthogonal) {
+    if (!z->host && !g->orthogonal && optimizer_traits(z->d.p->optimizer)->by != BY_BITSANDBYTES) {
         sched_holds(s, g->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
         ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, g->part, round512(g->part * 4));
     }
@@ -110,10 +111,11 @@ static void declare_group(struct z12 *z, int64_t e)
     struct schedules *s = z->d.s;
     struct z12_group *g = z->of;
 
+    g->managed = -1;
     if (!z->host) {
         g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(g->part * 4));
         if (!g->orthogonal)
-            g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(g->part * 4));
+            g->adam = ds_states(&z->d, g->part, &g->managed);
     }
     g->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(g->own_pad * e));
     g->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1, round512(g->part * e));

@@ -45,10 +45,10 @@ static void make_groups(struct z3 *z)
         if (!ends_group(z, i) && sum < limit)
             continue;
         struct z3_group *g = &z->groups[z->ngroups++];
-        *g = (struct z3_group){ .first = first, .last = i + 1, .elems = sum };
+        *g = (struct z3_group){ .first = first, .last = i + 1, .elems = sum, .managed = -1 };
         if (!z->away.states) {
             g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
-            g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
+            g->adam = ds_states(&z->d, sum, &g->managed);
             g->p.buf = g->master;
         }
         first = i + 1;

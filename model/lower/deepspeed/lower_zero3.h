@@ -195,6 +195,7 @@ struct z3 {
     struct z3_group {
         int     first, last;
         int64_t elems;
+        int     managed;            /* family of states in managed memory, or -1 */
         int     master, adam;       /* families; adam: the second moments are the next one where `host` */
         bool    host;               /* they are in host memory, and so is: */
         int     grad;               /* the gradient, in fp32 */

@@ -4,6 +4,7 @@
  * tensor's end is padding, which may be all of a small tensor's last parts.  Parts without an
  * element are named all the same: they say where their buffer begins. */
 #include "model/lower/deepspeed/lower_zero3.h"
+#include "model/plan/optimizer_traits.h"
 
 static const struct tensor *tensor(const struct z3 *z, int t) { return &z->d.m->tensors[t]; }
 
@@ -202,6 +203,8 @@ static void describe_group(struct z3 *z, struct z3_group *g)
         sched_holds(z->d.s, g->master, g->as_p);
     else
         describe_files(z, g);
+    if (optimizer_traits(z->d.p->optimizer)->by == BY_BITSANDBYTES)     /* codes: no kernel of dpx's reads them */
+        return;
     sched_holds(z->d.s, g->adam, g->as_m);
     if (g->host) {
         sched_holds(z->d.s, g->adam + 1, g->as_v);

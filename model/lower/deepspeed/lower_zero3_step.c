@@ -97,6 +97,8 @@ static void update_group(struct z3 *z, const struct z3_group *g, bool first, uin
     sched_act(s, ACT_RW, g->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
     ds_adamw_temporaries(&z->d, z->d.p, round512(g->elems * 4));
+    if (first)
+        ds_manage_states(&z->d, g->managed);
     z3_away_values(z, g, guard);
     if (r.passing) {
         sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;

@@ -9,7 +9,7 @@ struct walk {
     int64_t end;                /* of what was laid out so far */
     int64_t from, to;           /* this rank's part of the flat parameter */
     int64_t each;               /* bytes of an element */
-    int64_t bytes;              /* of its pieces, each a storage of its own */
+    int64_t bytes, pieces;      /* of its pieces, each a storage of its own */
     bool    exact;              /* not in blocks of 512 */
 };
 
@@ -33,6 +33,7 @@ static int64_t lay_out_piece(const struct tensor *t, const void *arg)
     int64_t hi = w->end < w->to ? w->end : w->to;
     if (hi <= lo || t->frozen)
         return 0;
+    w->pieces++;
     w->bytes += w->exact ? (hi - lo) * w->each : round512((hi - lo) * w->each);
     return hi - lo;
 }
@@ -61,12 +62,14 @@ struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const 
     f.shard = r->sharded ? ceil_div(f.flat, r->nranks) : f.flat;
     f.padded = r->sharded ? f.shard * r->nranks : f.flat;
     f.optim_numel = f.shard;
+    f.optim_tensors = 1;
     f.optim_bytes = r->host ? f.shard * each : round512(f.shard * each);
     if (r->orig_params) {
         int64_t first = r->sharded ? r->rank * f.shard : 0;
         w = (struct walk){ .align = w.align, .from = first, .to = first + f.shard, .each = each, .exact = r->host };
         f.optim_numel = unit_sum(m, c, lay_out_piece, &walk);
         f.optim_bytes = w.bytes;
+        f.optim_tensors = w.pieces;
     }
     return f;
 }

@@ -30,7 +30,7 @@ struct flat_param {
     int64_t original_bytes;     /* of the parameters as tensors of their own */
     /* What the optimizer of this rank sees: the shard as one tensor, or the pieces
      * of the original parameters that lie in it. */
-    int64_t optim_numel, optim_bytes;
+    int64_t optim_numel, optim_bytes, optim_tensors;
 };
 
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r);

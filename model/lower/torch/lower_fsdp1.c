@@ -388,7 +388,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     } else {
         m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
         m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n,
-                                 2 * z->optim_bytes + lower_adamw_step_bytes(f->p));
+                                 2 * z->optim_bytes + z->optim_tensors * lower_adamw_step_bytes(f->p));
     }
     for (int i = 0; i < 2; i++) {
         bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : fsdp1_casts(f, c));
@@ -408,7 +408,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
     for (int i = 0; i < 2 && !f->offload; i++)
         sched_part(s, m->optimizer, z->optim_bytes);
-    if (!f->offload)
+    for (int64_t i = 0; i < z->optim_tensors && !f->offload; i++)
         sched_part(s, m->optimizer, lower_adamw_step_bytes(f->p));
     if (unit_is_adapter(c))
         m->handed = sched_buf(s, CAT_UNSHARDED_GRADS, "gradient of an adapter", of, 0, n, round512(z->numel * used));
@@ -497,7 +497,7 @@ static void setup(struct fsdp1 *f)
             f->kept[c] = rule.kept = f->trains[c] ? f->r.kept : f->r.frozen;
             f->size[c] = flat_param(&f->map, (enum unit_class)c, &rule);
             if (!f->trains[c])      /* what is frozen is no parameter of the optimizer's */
-                f->size[c].optim_numel = f->size[c].optim_bytes = 0;
+                f->size[c].optim_numel = f->size[c].optim_bytes = f->size[c].optim_tensors = 0;
             declare(f, (enum unit_class)c);
             if (s->detailed)
                 fsdp1_describe(f, (enum unit_class)c);

@@ -26,6 +26,7 @@ import tempfile
 import time
 
 from drawn_ranks import drawn_cases
+from cpu_ranks_trainer import in_8_bits, trainer_cases
 from preload import preload
 
 # c10::alloc_cpu() and c10::free_cpu(), through which every storage of the CPU comes and goes.  Only what
@@ -299,6 +300,7 @@ FORMS.update({
     "ds3_gpt2odd_fp32_zero_init": ds("gpt2odd", 3, zero_init=True, **PARTED),
     "ds3_llama_bf16_zero_init_loop": dict(ds("llama", 3, precision="bf16", zero_init=True, **PARTED), optimizer_form="loop"),
 })
+FORMS.update(trainer_cases(ds, fsdp1, LARGE, NONE_KEPT))
 
 DRAWN = drawn_cases(ds, ddp, plan_of)
 
@@ -481,6 +483,8 @@ def wrap(model, plan):
     if plan["dialect"] == "deepspeed":
         # FusedAdam, which the configuration's "AdamW" means, has no temporaries either.
         form = plan.get("optimizer_form", "fused")
+        if plan.get("optimizer"):       # as the Trainer hands it over, and accelerate's word for it
+            return deepspeed.initialize(model=model, optimizer=in_8_bits(model), config=dict(ds_config(plan), zero_allow_untested_optimizer=True))[:2]
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=form == "fused", foreach=form == "foreach")
         return deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(plan))[:2]
     if plan["dialect"] == "torch-fsdp1":
@@ -570,7 +574,8 @@ def name_what_persists(model, optimizer, plan):
     for state in inner.state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                account.call_it(None if key == "step" else "optimizer", value)
+                counted = key != "step" or (plan["dialect"] != "deepspeed" and plan.get("optimizer_form") == "fused")   # else it is on the host
+                account.call_it("optimizer" if counted else None, value)
     for p in model.parameters():
         for name in ("grad", "_saved_grad_shard"):
             if getattr(p, name, None) is not None:

@@ -416,8 +416,8 @@ def built(plan, dtype=torch.float32):
     cfg.use_cache = False
     model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
     model.train()
-    if plan["recompute"] == "full":
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if plan["recompute"] in ("full", "reentrant"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": plan["recompute"] == "reentrant"})
     if plan["recompute"] == "op":
         recompute_by_operator(blocks_of(model))
     recompute_attention(model, plan["recompute"] == "selective")
