@@ -96,7 +96,9 @@ json_t *ds_config_export(const struct plan *p)
     doc = json_object();
     put(doc, "", "train_batch_size", json_integer(plan_global_batch(p)));
     export_rows(p, true, doc);
-    json_object_set_new(doc, "optimizer", ds_optimizer_write(p));
+    json_t *optimizer = ds_optimizer_write(p);
+    if (optimizer)
+        json_object_set_new(doc, "optimizer", optimizer);
     put(doc, "bf16", "enabled", json_boolean(p->precision == DT_BF16));
     put(doc, "fp16", "enabled", json_boolean(p->precision == DT_FP16));
     put(doc, "zero_optimization", "stage", json_integer(stage_of[p->strategy]));

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_traits.h"
 
 /* MuonWithAuxAdam; a file that names no version is taken for the first that is known to have it. */
 static int read_muon(const json_t *params, const char *where, struct plan *p)
@@ -38,6 +39,9 @@ static int read_form(const json_t *params, const char *where, struct plan *p)
 
 json_t *ds_optimizer_write(const struct plan *p)
 {
+
+    if (optimizer_traits(p->optimizer)->by != BY_TORCH)
+        return NULL;
     bool torch = p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form != OPTIMIZER_FUSED;
     json_t *params = json_pack("{s:s, s:s}", "lr", "auto", "weight_decay", "auto");
 

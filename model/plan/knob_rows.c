@@ -156,7 +156,7 @@ static const struct knob rows[] = {
       USUAL(reduce_dtype, "what the framework reduces in"),
       TITAN("--training.mixed-precision-reduce", titan_reduce, "mixed_precision_reduce is float32 only"),
       .about = "number format of gradient reductions" },
-    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS123, .label = ", %s",
+    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS123, .label = ", %s", .ds = { .cells = DS123, "dpx" },
       ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
       .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits or paged (of DDP, DeepSpeed), torchao's in 8 and 4; muon, also DeepSpeed's" },
     { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS123),
