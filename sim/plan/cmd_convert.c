@@ -40,8 +40,8 @@ static void say_fits(const struct plan *p)
     if (rc < 0)
         return;
     if (e.m.fits)
-        notes_say("    fits      yes%s: %s of %s on a GPU", e.verdict == VERDICT_TIGHT ? ", tightly" : "", size_text(e.m.needed).s,
-                  size_text(e.m.available).s);
+        notes_say("    fits      yes: %s of %s on a GPU%s", size_text(e.m.needed).s, size_text(e.m.available).s,
+                  e.verdict == VERDICT_TIGHT ? ", tightly: the headroom is needed" : "");
     else
         notes_say("    fits      no: %s", e.why_not);
     evaluation_free(&e);
