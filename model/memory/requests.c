@@ -173,7 +173,9 @@ static void move_kept(struct walk *w, const struct op *o, int what, int block)
     for (int of = 0; of < 2; of++)
         for (int i = requests_of_owner(w, from[of])->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
             struct made *t = &w->tensors[i];
-            if (!requests_is_of_pass(w, t) || t->mem != MEM_ACTIVATIONS || t->left || (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary))
+            if (!requests_is_of_pass(w, t) || t->mem != MEM_ACTIVATIONS || t->left)
+                continue;
+            if (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary)
                 continue;
             if (what == ACT_FREE && t->block != NONE) {
                 give_back(w, t->block);
