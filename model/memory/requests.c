@@ -163,41 +163,19 @@ static bool is_granted(const struct op *o, const struct buf *b)
     return o->kind == OP_COMPUTE && o->u.compute.fate == GRADS_KEEP && b->category == (enum category)o->u.compute.grads;
 }
 
-/* ---- tensors by age ---- */
-
-static struct ends *chain_of(struct walk *w, enum chain c, int owner) { return c == ALL ? &w->all : &w->own[owner - EMBEDDING]; }
-
-static int newest_of(const struct walk *w, int owner) { return w->own[owner - EMBEDDING].newest; }
-
-static void chain_in(struct walk *w, enum chain c, int i)
-{
-    struct ends *e = chain_of(w, c, w->tensors[i].owner);
-
-    w->tensors[i].in[c] = (struct link){ .older = e->newest, .newer = NONE };
-    *(e->newest == NONE ? &e->oldest : &w->tensors[e->newest].in[c].newer) = i;
-    e->newest = i;
-}
-
-static void chain_out(struct walk *w, enum chain c, int i)
-{
-    struct ends *e = chain_of(w, c, w->tensors[i].owner);
-    struct link l = w->tensors[i].in[c];
-
-    *(l.older == NONE ? &e->oldest : &w->tensors[l.older].in[c].newer) = l.newer;
-    *(l.newer == NONE ? &e->newest : &w->tensors[l.newer].in[c].older) = l.older;
-}
-
 /* ---- moves to and from other memories ---- */
 
 /* What a block keeps leaves the device, or comes back: its own tensors, and its input, which the piece before made. */
 static void move_kept(struct walk *w, const struct op *o, int what, int block)
 {
-    int before = block > 0 ? block - 1 : EMBEDDING, next[2] = { w->own[before - EMBEDDING].oldest, w->own[block - EMBEDDING].oldest };
+    int from[2] = { block > 0 ? block - 1 : EMBEDDING, block };
 
     for (int of = 0; of < 2; of++)
-        for (int i = next[of]; i != NONE; i = w->tensors[i].in[OWN].newer) {
+        for (int i = requests_of_owner(w, from[of])->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
             struct made *t = &w->tensors[i];
-            if (t->mem != MEM_ACTIVATIONS || t->left || (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary))
+            if (!requests_is_of_pass(w, t) || t->mem != MEM_ACTIVATIONS || t->left)
+                continue;
+            if (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary)
                 continue;
             if (what == ACT_FREE && t->block != NONE) {
                 give_back(w, t->block);
@@ -246,57 +224,6 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
 
 /* ---- what kernels allocate ---- */
 
-/* The newest of that name. */
-static int find_tensor(const struct walk *w, int owner, int32_t tensor)
-{
-    int i = newest_of(w, owner);
-
-    while (i != NONE && w->tensors[i].tensor != tensor)
-        i = w->tensors[i].in[OWN].older;
-    return i;
-}
-
-/* A tensor that another piece handed on: of these bytes and that pass, the newest.  The embedding and the head know
- * each other's by name. */
-static int find_other(const struct walk *w, const struct move *m, int owner)
-{
-    int any = owner == HEAD ? find_tensor(w, EMBEDDING, m->tensor) : owner == EMBEDDING ? find_tensor(w, HEAD, m->tensor) : NONE;
-
-    if (any != NONE)
-        return any;
-    for (int i = w->all.newest; i != NONE; i = w->tensors[i].in[ALL].older) {
-        const struct made *t = &w->tensors[i];
-        if (!t->handed_on || t->left || t->owner == owner || t->bytes != m->bytes)
-            continue;
-        if (t->pass == m->pass && t->mem == m->mem)
-            return i;
-        if (any == NONE)
-            any = i;
-    }
-    return any;
-}
-
-static void forget(struct walk *w, int i)
-{
-    w->ngrads -= w->tensors[i].mem == MEM_GRADS;
-    chain_out(w, ALL, i);
-    chain_out(w, OWN, i);
-    w->tensors[i].in[ALL].older = w->unused;
-    w->unused = i;
-}
-
-static int new_tensor(struct walk *w)
-{
-    int i = w->unused;
-
-    if (i != NONE) {
-        w->unused = w->tensors[i].in[ALL].older;
-        return i;
-    }
-    w->tensors = room_for(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
-    return w->ntensors++;
-}
-
 static void free_tensor(struct walk *w, int i)
 {
     if (i == NONE) {
@@ -304,7 +231,7 @@ static void free_tensor(struct walk *w, int i)
         return;
     }
     give_back(w, w->tensors[i].block);
-    forget(w, i);
+    requests_tensor_forget(w, i);
 }
 
 static void free_waiting(struct walk *w, int64_t bytes)
@@ -321,16 +248,13 @@ static void free_waiting(struct walk *w, int64_t bytes)
 static void make_tensor(struct walk *w, const struct op *o, const struct move *m, int owner)
 {
     bool none = m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE;
-    int i = new_tensor(w);
-
-    w->tensors[i] = (struct made){
+    struct made t = {
         .tensor = m->tensor, .bytes = m->bytes, .owner = owner, .mem = m->mem,
         .block = none ? NONE : request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE), .pass = o->u.compute.pass,
-        .handed_on = m->handed_on, .left = m->left,
+        .handed_on = m->handed_on, .left = m->left, .chunk = o->chunk, .step = w->step,
         .kept = o->u.compute.fate == GRADS_KEEP };
-    chain_in(w, ALL, i);
-    chain_in(w, OWN, i);
-    w->ngrads += m->mem == MEM_GRADS;
+
+    requests_tensor_add(w, &t);
 }
 
 static void free_left(struct walk *w, enum left which)
@@ -399,7 +323,7 @@ static void hand_out(struct walk *w, const struct op *o, int i)
         w->dropped = room_for(w->dropped, w->ndropped, &w->cap_dropped, sizeof *w->dropped);
         w->dropped[w->ndropped++] = w->tensors[i].block;
     }
-    forget(w, i);
+    requests_tensor_forget(w, i);
 }
 
 static void become_gradient(struct walk *w, const struct op *o, int i)
@@ -432,12 +356,12 @@ static void move(struct walk *w, const struct op *o, const struct move *m, int o
         make_tensor(w, o, m, owner);
         break;
     case MOVE_FREE:
-        at = find_tensor(w, owner, m->tensor);
-        free_tensor(w, at == NONE ? find_other(w, m, NOBODY) : at);
+        at = requests_find(w, owner, m->tensor);
+        free_tensor(w, at == NONE ? requests_find_other(w, m, NOBODY) : at);
         break;
     case MOVE_FREE_OTHERS:
         if (!stands_apart(w, o, m->mem))
-            free_tensor(w, find_other(w, m, owner));
+            free_tensor(w, requests_find_other(w, m, owner));
         break;
     case MOVE_FREE_LEFT:
         free_left(w, LEFT_TO_HEAD);
@@ -446,10 +370,10 @@ static void move(struct walk *w, const struct op *o, const struct move *m, int o
         free_left(w, LEFT_TO_END);
         break;
     case MOVE_GRAD:
-        become_gradient(w, o, find_tensor(w, owner, m->tensor));
+        become_gradient(w, o, requests_find(w, owner, m->tensor));
         break;
     case MOVE_READY:
-        hand_out(w, o, find_tensor(w, owner, m->tensor));
+        hand_out(w, o, requests_find(w, owner, m->tensor));
         break;
     }
 }
@@ -511,9 +435,9 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 
     for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
         run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
-    for (int i = newest_of(w, owner), older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
+    for (int i = requests_of_owner(w, owner)->newest, older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
         older = w->tensors[i].in[OWN].older;
-        if (!w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem) &&
+        if (requests_is_of_pass(w, &w->tensors[i]) && !w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem) &&
             !is_ready_later(p, pass, o->u.compute.k1, w->tensors[i].tensor))
             free_tensor(w, i);
     }
@@ -524,6 +448,8 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 static void step(struct walk *w, const struct op *o, int64_t iteration)
 {
     w->iteration = w->out->iteration = iteration;
+    w->step = (int32_t)(o->step + o->step_by * iteration);
+    w->chunk = o->chunk;
     if (w->records)
         requests_wait_for(w, o);
     act_on(w, o, ACT_ALLOC, iteration);
@@ -601,11 +527,7 @@ static void begin(struct walk *w)
     w->instances = room_new((size_t)n, sizeof *w->instances);
     w->at_event = room_new((size_t)w->s->nevents + 1, sizeof *w->at_event);
     w->issued = room_new((size_t)w->s->nevents + 1, sizeof *w->issued);
-    w->own = room_new((size_t)(w->p->model.layers - EMBEDDING), sizeof *w->own);
-    for (int64_t i = 0; i < w->p->model.layers - EMBEDDING; i++)
-        w->own[i] = (struct ends){ NONE, NONE };
-    w->all = (struct ends){ NONE, NONE };
-    w->unused = NONE;
+    requests_tensors_begin(w);
     for (int i = 0; i < NPOOL; i++)
         w->workspace[i][PASS_FORWARD] = w->workspace[i][PASS_BACKWARD] = NONE;
 }
@@ -616,8 +538,7 @@ static void end(struct walk *w)
         free(w->instances[i].block);
     free(w->instances);
     free(w->first);
-    free(w->tensors);
-    free(w->own);
+    requests_tensors_end(w);
     free(w->pending);
     free(w->dropped);
     free(w->at_event);

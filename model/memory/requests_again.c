@@ -23,6 +23,7 @@ struct state {
 
 struct past {
     int64_t *shift;             /* of each family: instances by which an iteration is further on */
+    int64_t steps;              /* micro-steps by which it is */
     int64_t iterations;
     int64_t requested;          /* when the iteration before ended; -1: none has */
     struct state state[STATES];
@@ -33,15 +34,20 @@ struct past {
 
 /* ---- which instances move ---- */
 
-/* False where the acts on a family move differently, or an entry is another block's in each iteration. */
-static bool find_shifts(const struct schedules *s, int open, int64_t *shift)
+/* False where the acts on a family, or micro-steps, move differently, or an entry is another block's in each iteration. */
+static bool find_shifts(const struct schedules *s, int open, int64_t *shift, int64_t *steps)
 {
-    bool *seen = room_new((size_t)s->nbufs, sizeof *seen), even = true;
+    bool *seen = room_new((size_t)s->nbufs, sizeof *seen), even = true, passes = false;
 
     for (int i = open + 1, depth = 0; even && i < s->ops[open].u.repeat.other; i++) {
         const struct op *o = &s->ops[i];
         depth += o->kind == OP_REPEAT ? 1 : o->kind == OP_END ? -1 : 0;
         even = o->kind != OP_COMPUTE || depth || !o->unit_by || !piece_is_block(o->u.compute.piece);
+        even &= o->kind != OP_COMPUTE || !passes || *steps == o->step_by;
+        if (o->kind == OP_COMPUTE) {
+            passes = true;
+            *steps = o->step_by;
+        }
         for (uint32_t k = o->act0; even && k < o->act0 + o->nacts; k++) {
             const struct act *a = &s->acts[k];
             int by = depth ? 0 : a->by;
@@ -67,7 +73,7 @@ struct past *requests_past_new(const struct walk *w, int open)
     p->iterations = w->s->ops[open].u.repeat.n;
     p->requested = -1;
     p->shift = room_new((size_t)w->s->nbufs, sizeof *p->shift);
-    if (find_shifts(w->s, open, p->shift))
+    if (find_shifts(w->s, open, p->shift, &p->steps))
         return p;
     requests_past_free(p);
     return NULL;
@@ -105,13 +111,14 @@ static bool put_target(struct past *p, const struct walk *w)
     return true;
 }
 
-static void put_tensors(struct past *p, const struct walk *w)
+static void put_tensors(struct past *p, const struct walk *w, int64_t iterations)
 {
     for (int i = w->all.oldest; i != NONE; i = w->tensors[i].in[ALL].newer) {
         const struct made *t = &w->tensors[i];
         put(p, (int64_t)t->tensor << 32 | (int64_t)(uint32_t)t->owner);
+        put(p, (int64_t)t->chunk << 32 | (int64_t)(uint32_t)(t->step - p->steps * iterations));
         put(p, t->bytes);
-        put(p, (int64_t)t->mem | (int64_t)t->pass << 8 | (int64_t)t->handed_on << 16 | (int64_t)t->left << 17 | (int64_t)t->kept << 18);
+        put(p, (int64_t)t->mem | (int64_t)t->pass << 8 | (int64_t)t->handed_on << 16 | (int64_t)t->left << 17 | (int64_t)t->kept << 19);
         put_block(p, w, t->block);
     }
     put(p, NONE);
@@ -166,7 +173,7 @@ static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
 {
     if (!put_target(p, w))
         return false;
-    put_tensors(p, w);
+    put_tensors(p, w, iterations);
     put_instances(p, w, iterations);
     for (int i = 0; i < w->npending; i++) {
         int f = family_of(w, w->pending[i]);
@@ -227,6 +234,7 @@ static void jump(const struct past *p, struct walk *w, const struct state *then,
     for (int f = 0; f < w->s->nbufs; f++)
         if (p->shift[f] && requests_walks(&w->s->bufs[f]))
             renumber(p, w, f, iterations);
+    requests_tensors_shift(w, p->steps * iterations);
     w->skipped_retries += times * (p->now.retries - then->retries);
     w->skipped_calls += times * (p->now.calls - then->calls);
     w->out->requests += times * (p->now.requests - then->requests);

@@ -20,8 +20,8 @@ struct instance {
     uint16_t uses;                  /* AFTER() bits of other streams that used it */
 };
 
-/* All tensors that are there by age, and those of each owner. */
-enum chain { ALL, OWN, NCHAIN };
+/* Tensors that are there by age: all, those of a micro-step, those of an owner in a micro-step. */
+enum chain { ALL, STEP, OWN, NCHAIN };
 struct link { int older, newer; };
 struct ends { int oldest, newest; };
 
@@ -29,8 +29,10 @@ struct made {
     int64_t bytes;
     int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
     int32_t tensor;                 /* its name among those of its owner */
+    int32_t step;                   /* of a pipeline: which micro-step made it, ... */
     struct link in[NCHAIN];         /* in[ALL].older also links unused ones */
     uint8_t mem, pass, left;        /* left: enum left */
+    uint8_t chunk;                  /* ... in which of the rank's stages */
     bool    handed_on, kept;        /* kept: its gradients become .grad */
 };
 
@@ -45,7 +47,8 @@ struct walk {
     struct request_report *out;
     struct instance *instances; int *first;     /* of each family */
     struct made *tensors; int ntensors; int64_t cap_tensors;
-    struct ends all, *own;                      /* of these; own[owner - EMBEDDING] */
+    struct ends all, *of_step, *own;            /* of these, by requests_tensors.c */
+    int     nsteps;                             /* micro-steps that have chains of their own: others share them, modulo this */
     int     unused;
     int     ngrads;                             /* of these, there and MEM_GRADS */
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
@@ -59,6 +62,7 @@ struct walk {
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
     int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
+    int32_t step; uint8_t chunk;        /* its micro-step in a pipeline, and its stage of the rank's */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
     int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
     int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
@@ -68,6 +72,23 @@ struct walk {
 /* A family whose instances are requests: what a block keeps is its kernels' own, and other memories are not the allocator's. */
 static inline bool requests_walks(const struct buf *b) { return b->space == SPACE_DEVICE && b->category != CAT_ACTIVATIONS; }
 static inline int64_t requests_device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
+
+/* ---- requests_tensors.c ---- */
+
+void requests_tensors_begin(struct walk *w);
+void requests_tensors_end(struct walk *w);
+/* The tensor is there, the newest; or no longer. */
+void requests_tensor_add(struct walk *w, const struct made *t);
+void requests_tensor_forget(struct walk *w, int i);
+/* What the owner made in the micro-step of the entry that runs, and in those that share its chain: look at requests_is_of_pass(). */
+const struct ends *requests_of_owner(const struct walk *w, int owner);
+/* Made in the micro-step and the stage of the entry that runs. */
+static inline bool requests_is_of_pass(const struct walk *w, const struct made *t) { return t->step == w->step && t->chunk == w->chunk; }
+/* Of these the newest of that name; a tensor that another piece handed on.  NONE: there is none. */
+int  requests_find(const struct walk *w, int owner, int32_t tensor);
+int  requests_find_other(const struct walk *w, const struct move *m, int owner);
+/* All tensors get the micro-steps of so many later ones. */
+void requests_tensors_shift(struct walk *w, int64_t steps);
 
 /* ---- requests_again.c ---- */
 

@@ -68,8 +68,8 @@ static int all_moves(const struct piece *p)
 
 static void one_move(struct kernel *k, struct edge_moves *to, enum move_kind kind, enum mem mem, enum pass pass, int64_t bytes)
 {
-    to->at[to->n++] = (struct move){ .bytes = bytes, .tensor = EDGE_TENSOR, .kind = (uint8_t)kind, .mem = (uint8_t)mem,
-                                     .pass = (uint8_t)pass, .handed_on = true };
+    to->at[to->n++] = (struct move){ .bytes = bytes, .tensor = kind == MOVE_ALLOC ? EDGE_RECEIVED : EDGE_SENT,
+                                     .kind = (uint8_t)kind, .mem = (uint8_t)mem, .pass = (uint8_t)pass, .handed_on = true };
     k->nmoves++;
 }
 

@@ -26,8 +26,8 @@ int program_add_edges(const struct plan *p, struct program *out);
 int program_add_split(const struct plan *p, struct program *out);
 int program_add_split_dpx(const struct local_model *local, struct program *out);
 
-/* The name of the tensor that a stage receives, or of the gradient. */
-enum { EDGE_TENSOR = 1 << 30 };
+/* The names of what a stage receives, a tensor or its gradient, and of what it sends: another tensor. */
+enum { EDGE_RECEIVED = 1 << 30, EDGE_SENT };
 
 /* The spans of whole passes, once the kernels are all there. */
 void program_measure(struct program *g);

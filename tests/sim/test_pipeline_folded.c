@@ -179,7 +179,35 @@ static void same_peak(const struct schedules *a, const struct peak *x, const str
     assert_string_equal(at[0], at[1]);
 }
 
-static void same_memory(const struct plan *p, const struct memory_verdict *m, const struct schedules *folded, const struct schedules *whole)
+/* The edges of a micro-step that is under way stand for the embedding and the head up to what these make and free at other kernels: a
+ * few KiB, and each tensor that is passed on is of megabytes. */
+enum { EDGES = 4 << 10 };
+
+/* The requests to an allocator without a limit: each tensor that is freed was there, what two steps leave is what the ledger counts
+ * between steps, and the peak is the ledger's. */
+static void adds_up(const struct plan *p, const struct schedules *s, const struct ledger *l, const char *text)
+{
+    struct caching_options o = caching_allocator_defaults();
+    struct request_report r;
+    int64_t persistent = 0, edges = EDGES * p->accumulation * (p->parallel.virtual_stages > 1 ? p->parallel.virtual_stages : 1);
+
+    o.expandable_segments = true;
+    struct caching_allocator *a = caching_allocator_new((int64_t)1 << 48, &o);
+    const struct caching_meter *c = &caching_allocator_stats(a)->requested;
+    struct request_target t = reserved_target(a);
+    t.watch = NULL;                     /* to the end of the last step */
+    requests_walk(p, s, (struct request_options){ 0 }, &t, &r);
+    for (int i = 0; i < NCAT; i++)
+        persistent += l->persistent[i];
+    if (r.unmatched || c->now != persistent || c->peak < l->peak.bytes - edges || c->peak > l->peak.bytes + edges)
+        fail_msg("%s\nrank %lld%s: %lld frees of nothing; peak %lld, ledger %+lld; then %lld, ledger %+lld", text, (long long)s->rank,
+                 s->folds ? "" : " unfolded", (long long)r.unmatched, (long long)c->peak, (long long)(l->peak.bytes - c->peak),
+                 (long long)c->now, (long long)(persistent - c->now));
+    caching_allocator_delete(a);
+}
+
+static void same_memory(const struct plan *p, const struct memory_verdict *m, const struct schedules *folded, const struct schedules *whole,
+                        const char *text)
 {
     struct ledger l;
     struct comm_table t[2];
@@ -199,6 +227,8 @@ static void same_memory(const struct plan *p, const struct memory_verdict *m, co
         for (int i = 0; i < t[0].n; i++)
             assert_true(t[0].line[i].count == t[1].line[i].count && t[0].line[i].bytes == t[1].line[i].bytes);
     }
+    adds_up(p, folded, &l, text);
+    adds_up(p, whole, &l, text);
     reserved_of(p, folded, &m->overhead, NULL, &r[0]);
     reserved_of(p, whole, &m->overhead, NULL, &r[1]);
     const int64_t x[] = { r[0].out_of_memory, r[0].refused, r[0].allocated_peak, r[0].active_peak, r[0].reserved_peak, r[0].idle,
@@ -275,7 +305,7 @@ static void compare(const struct plan *p, const char *text, struct seen *seen)
         if (!schedules_check(&folded[i], why, sizeof why))
             fail_msg("%s\n%s", text, why);
         same_entries(&folded[i], &whole[i], text);
-        same_memory(p, &m, &folded[i], &whole[i]);
+        same_memory(p, &m, &folded[i], &whole[i], text);
         folds |= has_repeat(&folded[i]);
         seen->shorter += folded[i].nops < whole[i].nops / 2;
         of[0][i] = &folded[i];

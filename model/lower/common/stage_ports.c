@@ -354,11 +354,13 @@ bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a
     return a->verb == PIPE_BACKWARD || (a->verb == PIPE_WEIGHT && stage_ports_embeds(o, a->chunk));
 }
 
-/* What this rank's other stage left is this one's: it goes there and comes here. */
+/* What this rank's other stage left is this one's: it goes there, of the stage before or behind, and comes here. */
 static void hand_over(struct stage_ports *o, enum piece_id from, enum piece_id to, enum pass pass, const struct pipeline_act *a)
 {
+    sched_in_flight(o->s, a->chunk + (pass == PASS_FORWARD ? -1 : 1), a->step);
     edge(o, from, pass, 0, -1, a);
     o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
+    sched_in_flight(o->s, a->chunk, a->step);
     edge(o, to, pass, EDGE_TENSORS, EDGE_REST, a);
     o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
 }
