@@ -105,6 +105,8 @@ static void options_of_mixtures_that_do_not_go_together(void **state)
 #undef GRAPHS
 }
 
+#define AWARE "--use-distributed-optimizer --use-precision-aware-optimizer "
+
 static void words_and_options_that_are_not_planned(void **state)
 {
     static const struct line lines[] = {
@@ -118,12 +120,23 @@ static void words_and_options_that_are_not_planned(void **state)
         { "--moe-layer-recompute", NULL },
         { "--fine-grained-activation-offloading --offload-modules core_attn", "fine_grained_activation_offloading:" },
         { "--offload-modules core_attn", "offload_modules:" },
-        { "--main-grads-dtype bf16", "main_grads_dtype: expected fp32" },
-        { "--main-params-dtype fp16", "main_params_dtype: expected fp32" },
-        { "--exp-avg-dtype fp8", "exp_avg_dtype: expected fp32" },
-        { "--exp-avg-sq-dtype bf16", "exp_avg_sq_dtype: expected fp32" },
+        { "--main-grads-dtype bf16", "main_grads_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--main-params-dtype fp16", "main_params_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--exp-avg-dtype fp8", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--exp-avg-sq-dtype bf16", "exp_avg_sq_dtype: can only be fp32 when not using precision-aware optimizer" },
         { "--main-grads-dtype fp32 --exp-avg-dtype fp32", NULL },
-        { "--use-precision-aware-optimizer", "use_precision_aware_optimizer:" },
+        { "--use-precision-aware-optimizer", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { AWARE, NULL },
+        { AWARE "--main-grads-dtype bf16 --main-params-dtype fp16 --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16", NULL },
+        { AWARE "--main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32",
+          "main_grads_dtype: can only be fp32 when --accumulate-allreduce-grads-in-fp32 is set" },
+        { AWARE "--accumulate-allreduce-grads-in-fp32", NULL },
+        { AWARE "--main-grads-dtype fp16", "main_grads_dtype: expected fp32 or bf16" },
+        { AWARE "--main-params-dtype bf16", "main_params_dtype: expected fp32 or fp16" },
+        { AWARE "--exp-avg-dtype int8", "exp_avg_dtype: expected fp32, bf16, fp16 or fp8" },
+        { AWARE "--no-store-param-remainders", "no_store_param_remainders: Megatron-LM's command line has no such option" },
+        { AWARE "--optimizer sgd", "optimizer:" },
+        { AWARE "--fp8-format hybrid --fp8-param-gather", "use_precision_aware_optimizer: beside fp8_param_gather it is not modelled yet" },
         { "--overlap-param-gather-with-optimizer-step", "overlap_param_gather_with_optimizer_step:" },
         { "--use-nccl-ub", "use_nccl_ub:" },
         { "--fp4-param", "fp4_param:" },
