@@ -146,6 +146,47 @@ static void bytes_of_a_precision_aware_parameter(void **state)
     schedules_free(&s);
 }
 
+/* An fp8 recipe that scales at once, beside fp32 parameters, leaves these to Megatron (use_precision_aware_optimizer_no_fp8_or_ds_fp8): 4
+ * bytes, and bf16 gradients are copied to fp32.  Of experts that ranks share out the optimizer is another: its states are in fp32 at another time. */
+static void who_keeps_the_main_parameters(void **state)
+{
+    static const struct { enum fp8_format format; enum fp8_recipe recipe; enum adam_main main; double own, copied; } cases[] = {
+        { FP8_OFF, FP8_DELAYED, MAIN_FP32, 2 + 2 + 4, 0 }, { FP8_HYBRID, FP8_DELAYED, MAIN_FP32, 2 + 2 + 4, 0 },
+        { FP8_HYBRID, FP8_TENSORWISE, MAIN_FP32, 4 + 2 + 4, 4 }, { FP8_HYBRID, FP8_TENSORWISE, MAIN_FP16, 2 + 2 + 4, 0 },
+    };
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        of(&p, "llama-3.1-8b", 4, 8, STRAT_ZERO1);
+        p.reduce_dtype = DT_BF16;
+        p.megatron.use_precision_aware_optimizer = true;
+        p.megatron.fp8_format = cases[i].format;
+        p.megatron.fp8_recipe = cases[i].recipe;
+        p.megatron.main_params_dtype = cases[i].main;
+        p.megatron.exp_avg_dtype = ADAM_BF16;
+        lowered(&p, 0, &s);
+        int64_t sum = 0;
+        for (int b = 0; b < s.nbufs; b++)
+            sum += s.bufs[b].category == CAT_OPTIMIZER ? s.bufs[b].bytes : 0;
+        assert_close((double)sum * 8 / (double)p.model.params, cases[i].own, 1e-3 * 10);
+        assert_close((double)buffer(&s, "fp32 gradients") * 8 / (double)p.model.params, cases[i].copied, 1e-3 * 4);
+        plan_free(&p);
+    }
+    of(&p, "qwen3-30b-a3b", 2, 8, STRAT_ZERO1);
+    p.parallel.expert = 8;
+    p.megatron.use_precision_aware_optimizer = true;
+    p.megatron.exp_avg_sq_dtype = ADAM_FP16;
+    plan_resolve(&p);
+    lowered(&p, 0, &s);
+    int64_t experts = 2 * 128 * 3 * (int64_t)2048 * 768;
+    assert_close((double)buffer(&s, "experts' states in fp32") / (double)(4 * experts / 8), 1, 1e-3);
+    assert_close((double)buffer(&s, "states in fp32") / (double)(4 * (p.model.params - experts) / 8), 1, 1e-2);
+    plan_free(&p);
+    schedules_free(&s);
+}
+
 /* max(40,000,000, 1,000,000 d) elements: vector 33. */
 static void buckets_grow_with_the_ranks(void **state)
 {
@@ -667,7 +708,7 @@ int main(void)
         cmocka_unit_test(sections_with_8_bit_floats_are_read),
         cmocka_unit_test(vocabularies_are_filled_up),
         cmocka_unit_test(a_rank_has_its_part),
-        cmocka_unit_test(bytes_of_a_parameter), cmocka_unit_test(bytes_of_a_precision_aware_parameter),
+        cmocka_unit_test(bytes_of_a_parameter), cmocka_unit_test(bytes_of_a_precision_aware_parameter), cmocka_unit_test(who_keeps_the_main_parameters),
         cmocka_unit_test(buckets_grow_with_the_ranks),
         cmocka_unit_test(one_bucket_off_the_critical_path),
         cmocka_unit_test(a_tensor_group_sends_ten_times_a_block),

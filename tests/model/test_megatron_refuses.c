@@ -156,10 +156,17 @@ static void words_and_options_that_are_not_planned(void **state)
  * rank, and TransformerConfig has a field tp_only_amax_red. */
 static void recipes_are_held_to_the_core_alone(void **state)
 {
+#define SHARDED "mixed_precision:\n  bf16: true\noptimizer:\n  use_distributed_optimizer: true\n  use_precision_aware_optimizer: true\n"
 #define RECIPE "train:\n  micro_batch_size: 1\n  global_batch_size: 64\nmodel:\n  seq_length: 512\n"
     static const struct line lines[] = {
         { "comm_overlap:\n  tp_comm_overlap: true\n", NULL },
         { "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  tp_only_amax_red: true\n", NULL },
+        { "optimizer:\n  exp_avg_dtype: torch.bfloat16\n", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "optimizer:\n  exp_avg_dtype: torch.float32\n", NULL },
+        { "optimizer:\n  use_precision_aware_optimizer: true\n", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { SHARDED "  exp_avg_dtype: 16\n", "exp_avg_dtype: expected a number format" },
+        { SHARDED "  main_params_dtype: torch.bfloat16\n", "main_params_dtype: expected fp32 or fp16" },
+        { SHARDED "  exp_avg_dtype: bfloat16\n  exp_avg_sq_dtype: torch.uint8\n  store_param_remainders: false\n", NULL },
         { "ddp:\n  nccl_ub: true\n", "nccl_ub:" },
         { "ddp:\n  nccl_ub: false\n", NULL },
     };
@@ -168,6 +175,7 @@ static void recipes_are_held_to_the_core_alone(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         check_lines("llama-3.1-8b", 8, RECIPE, &lines[i], 1);
 #undef RECIPE
+#undef SHARDED
 }
 
 /* The command line of a plan, and what is said beside it; to be freed. */
@@ -238,6 +246,42 @@ static void keys_without_an_option_are_told(void **state)
     plan_free(&p);
 }
 
+/* --main-grads-dtype bf16 leaves accumulate_allreduce_grads_in_fp32 off (training/arguments.py): the buffer and the reduce-scatter are in bf16. */
+static void states_are_read_and_written(void **state)
+{
+    static const struct { const char *options; enum dtype grads; enum adam_main main; enum adam_state avg, sq; } of[] = {
+        { AWARE, DT_FP32, MAIN_FP32, ADAM_FP32, ADAM_FP32 },
+        { AWARE "--main-grads-dtype bf16", DT_BF16, MAIN_FP32, ADAM_FP32, ADAM_FP32 },
+        { AWARE "--grad-reduce-in-bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8", DT_BF16, MAIN_FP32, ADAM_BF16, ADAM_FP8 },
+        { AWARE "--main-grads-dtype fp32 --main-params-dtype fp16 --exp-avg-dtype fp16", DT_FP32, MAIN_FP16, ADAM_FP16, ADAM_FP32 },
+    };
+    struct plan like, p;
+
+    (void)state;
+    plan_of(&like, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (size_t i = 0; i < 2 * sizeof of / sizeof *of; i++) {
+        char text[768];
+        snprintf(text, sizeof text, "%s%s", USUAL, of[i / 2].options);
+        assert_int_equal(imported(text, "txt", &like, &p), 0);
+        if (i % 2) {                    /* written, and read again */
+            json_t *said = json_array();
+            char *lines = exported(&p, said);
+            plan_free(&p);
+            assert_int_equal(json_array_size(said), 0);
+            assert_int_equal(imported(lines, "txt", &like, &p), 0);
+            free(lines);
+            json_decref(said);
+        }
+        assert_true(p.megatron.use_precision_aware_optimizer && p.megatron.store_param_remainders);
+        assert_int_equal(p.reduce_dtype, of[i / 2].grads);
+        assert_int_equal(p.megatron.main_params_dtype, of[i / 2].main);
+        assert_int_equal(p.megatron.exp_avg_dtype, of[i / 2].avg);
+        assert_int_equal(p.megatron.exp_avg_sq_dtype, of[i / 2].sq);
+        plan_free(&p);
+    }
+    plan_free(&like);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,7 +290,7 @@ int main(void)
         cmocka_unit_test(words_and_options_that_are_not_planned),
         cmocka_unit_test(recipes_are_held_to_the_core_alone),
         cmocka_unit_test(local_graphs_of_experts_are_written_as_they_are_read),
-        cmocka_unit_test(keys_without_an_option_are_told),
+        cmocka_unit_test(states_are_read_and_written), cmocka_unit_test(keys_without_an_option_are_told),
     };
     return cmocka_run_group_tests_name("model/megatron_refuses", tests, NULL, NULL);
 }
