@@ -258,7 +258,7 @@ static int read_precision(struct sections *s)
     return 0;
 }
 
-/* The optimizer's number formats: torch.bfloat16, bfloat16, bf16; fp8 is torch.uint8. */
+/* The optimizer's number formats: torch.bfloat16, bfloat16, bf16, or {_target_: torch.bfloat16}; fp8 is torch.uint8. */
 static int read_states(struct sections *s)
 {
     static const char *const keys[] = { "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype" };
@@ -271,6 +271,7 @@ static int read_states(struct sections *s)
             return -1;
         if (!v)
             continue;
+        v = json_is_object(v) ? json_object_get(v, "_target_") : v;
         text = json_is_string(v) ? json_string_value(v) : "";
         text += strncmp(text, "torch.", 6) ? 0 : 6;
         for (size_t k = 0; k < sizeof of / sizeof *of; k++)

@@ -164,6 +164,8 @@ static void recipes_are_held_to_the_core_alone(void **state)
         { "optimizer:\n  exp_avg_dtype: torch.bfloat16\n", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
         { "optimizer:\n  exp_avg_dtype: torch.float32\n", NULL },
         { "optimizer:\n  use_precision_aware_optimizer: true\n", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { SHARDED "  exp_avg_dtype:\n    _call_: false\n    _target_: torch.bfloat16\n", NULL },
+        { SHARDED "  exp_avg_dtype:\n    _target_: torch.int32\n", "exp_avg_dtype: expected a number format" },
         { SHARDED "  exp_avg_dtype: 16\n", "exp_avg_dtype: expected a number format" },
         { SHARDED "  main_params_dtype: torch.bfloat16\n", "main_params_dtype: expected fp32 or fp16" },
         { SHARDED "  exp_avg_dtype: bfloat16\n  exp_avg_sq_dtype: torch.uint8\n  store_param_remainders: false\n", NULL },
