@@ -341,7 +341,8 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     struct sections s = { doc, where, json_object() };
     const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
 
-    if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0 || read_states(&s) < 0) {
+    if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0 ||
+        read_states(&s) < 0) {
         json_decref(s.out);
         return NULL;
     }

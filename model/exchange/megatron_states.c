@@ -32,10 +32,8 @@ static int read_format(const struct import *in, const char *name)
 /* Without it all are fp32. */
 static int check_plain(const struct import *in)
 {
-    static const char *const grads[] = { "main_grads_dtype" };
-
     for (int i = 0; i <= NFORMATS; i++) {
-        const char *name = i == 0 ? grads[0] : formats[i - 1];
+        const char *name = i == NFORMATS ? "main_grads_dtype" : formats[i];
         if (import_has(in, name) && !import_says(in, name, "fp32"))
             return fail("%s: %s: can only be fp32 when not using precision-aware optimizer: use_precision_aware_optimizer", in->where, name);
     }
