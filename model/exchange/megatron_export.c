@@ -153,6 +153,7 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, o->calculate_per_token_loss, "--calculate-per-token-loss");
     if (o->mtp_num_layers > 0)
         number(to, "--mtp-num-layers", o->mtp_num_layers);
+    megatron_write_states(p, to);
     number(to, "--ddp-bucket-size", o->ddp_bucket_size);
     number(to, "--make-vocab-size-divisible-by", o->make_vocab_size_divisible_by);
 }

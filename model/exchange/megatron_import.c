@@ -395,7 +395,7 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
     p->seq = seq ? seq : 1;
     plan_defaults(p, import_has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, import_has(&in, "bf16") ? DT_BF16 : DT_FP32);
     p->seq = seq;
-    if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0 || read_scaled(&in) < 0 ||
+    if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0 || read_scaled(&in) < 0 || megatron_read_states(&in) < 0 ||
         megatron_read_graphs(&in) < 0)
         return -1;
     if (megatron_check_kind(&in) < 0 || megatron_check_said(&in) < 0)

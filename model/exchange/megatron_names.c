@@ -43,7 +43,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "overlap_param_gather_with_optimizer_step", "it is not modelled yet", 0 },
     { "nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
     { "use_nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
-    { "use_precision_aware_optimizer", "states in other formats are not modelled yet", 0 },
     { "optimizer_cpu_offload", "it is not modelled yet", 0 },
     { "use_torch_fsdp2", "that is dialect torch", 0 },
     { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
@@ -93,7 +92,7 @@ static const char *const beside[] = {
     "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
     "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
-    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "accumulate_allreduce_grads_in_fp32", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_bias_update_rate",
+    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_bias_update_rate",
     "mtp_loss_scaling_factor", "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
     "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
 };
@@ -119,7 +118,7 @@ static const char *const known[] = {
     "moe_router_padding_for_quantization", "moe_router_padding_for_fp8", "moe_aux_loss_coeff", "moe_router_load_balancing_type",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
     "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
-    "exp_avg_sq_dtype", NULL
+    "exp_avg_sq_dtype", "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders", NULL
 };
 
 /* Those of them without a value. */
@@ -130,6 +129,7 @@ static const char *const flags[] = {
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization",
     "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
+    "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders",
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
 };
 

@@ -3,11 +3,13 @@
  *     megatron_import.c       the plan
  *     megatron_names.c        which options are known
  *     megatron_describes.c    what describes the model is the plan's
+ *     megatron_states.c       what the optimizer keeps
  *     megatron_refuses.c      which options are not beside each other */
 #ifndef DPX_MEGATRON_READ_H
 #define DPX_MEGATRON_READ_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include <jansson.h>
 
@@ -21,6 +23,10 @@ bool import_has(const struct import *in, const char *name);
 int  import_integer(const struct import *in, const char *name, int64_t usual, int64_t *out);
 /* Is this the option's value? */
 bool import_says(const struct import *in, const char *name, const char *word);
+
+/* The precision-aware optimizer, in a plan whose reduce_dtype is read; as options.  0, or -1 reported. */
+int  megatron_read_states(const struct import *in);
+void megatron_write_states(const struct plan *p, FILE *to);
 
 /* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.
  * 0, or -1 reported. */

@@ -17,20 +17,15 @@ static int first_refusal(const struct import *in, const struct refusal *of, size
     return 0;
 }
 
-/* Options with few words.  Those of the optimizer are read with --use-precision-aware-optimizer alone, which is not modelled
- * (core/optimizer/optimizer_config.py: "main_grads_dtype can only be fp32 when not using precision-aware optimizer"). */
+/* Options with few words. */
 static int check_words(const struct import *in)
 {
-    static const char states[] = "fp32: states in other formats are not modelled yet";
     static const struct { const char *option, *words[2], *expected; } of[] = {
         { "recompute_granularity", { "full", "selective" }, "full or selective" },
         { "recompute_method", { "uniform", "block" }, "uniform or block" },
         { "transformer_impl", { "transformer_engine", "local" }, "transformer_engine or local, which train" },
         { "cross_entropy_fusion_impl", { "native", "te" }, "native or te" },
-        { "main_grads_dtype", { "fp32", "fp32" }, states },
-        { "main_params_dtype", { "fp32", "fp32" }, states },
-        { "exp_avg_dtype", { "fp32", "fp32" }, states },
-        { "exp_avg_sq_dtype", { "fp32", "fp32" }, states },
+        { "main_grads_dtype", { "fp32", "bf16" }, "fp32 or bf16" },
     };
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)

@@ -123,7 +123,7 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "bias_dropout_fusion", "no_bias_dropout_fusion", false, false },
     { "fp32_residual_connection", NULL, false, true }, { "moe_layer_recompute", NULL, false, true }, { "nccl_ub", NULL, false, true },
     { "fine_grained_activation_offloading", NULL, false, true }, { "overlap_param_gather_with_optimizer_step", NULL, false, true },
-    { "use_custom_fsdp", NULL, false, true },
+    { "use_custom_fsdp", NULL, false, true }, { "store_param_remainders", "no_store_param_remainders", true, false },
 };
 
 /* Of the model: all of these are stated, or it is not told whether it is the plan's. */
@@ -258,6 +258,31 @@ static int read_precision(struct sections *s)
     return 0;
 }
 
+/* The optimizer's number formats: torch.bfloat16, bfloat16, bf16, or {_target_: torch.bfloat16}; fp8 is torch.uint8. */
+static int read_states(struct sections *s)
+{
+    static const char *const keys[] = { "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype" };
+    static const struct { const char *torch, *word; } of[] = { { "float32", "fp32" }, { "bfloat16", "bf16" }, { "float16", "fp16" }, { "uint8", "fp8" } };
+    const json_t *v;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *word = NULL, *text;
+        if (said(s, keys[i], 0, &v) < 0)
+            return -1;
+        if (!v)
+            continue;
+        v = json_is_object(v) ? json_object_get(v, "_target_") : v;
+        text = json_is_string(v) ? json_string_value(v) : "";
+        text += strncmp(text, "torch.", 6) ? 0 : 6;
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+            word = !strcmp(text, of[k].torch) || !strcmp(text, of[k].word) ? of[k].word : word;
+        if (!word)
+            return fail("%s: %s: expected a number format: torch.float32, torch.bfloat16, torch.float16, torch.uint8", s->where, keys[i]);
+        json_object_set_new(s->out, keys[i], json_string(word));
+    }
+    return 0;
+}
+
 static bool is_read(const char *key)
 {
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
@@ -316,7 +341,8 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     struct sections s = { doc, where, json_object() };
     const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
 
-    if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0) {
+    if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0 ||
+        read_states(&s) < 0) {
         json_decref(s.out);
         return NULL;
     }

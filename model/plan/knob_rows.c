@@ -80,6 +80,8 @@ static const char *const filter_words[]    = { "parts of names of modules", "", 
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
 static const char *const a_layout[]        = { "a layout", NULL };
+static const char *const adam_words[]      = { "fp32", "bf16", "fp16", "fp8", NULL };
+static const char *const main_words[]      = { "fp32", "fp16", NULL };
 static const char *const balance_words[]   = { "aux_loss", "seq_aux_loss", NULL };
 static const char *const again_words[]     = { "names of modules", "core_attn", "mlp", "moe", "shared_experts", NULL };
 
@@ -433,6 +435,16 @@ static const struct knob rows[] = {
       .about = "forward and backward of layers are captured once and replayed: by Megatron-core (local) or by Transformer Engine" },
     { "megatron", "cuda_graph_scope", LIST(megatron.cuda_graph_scope, scope_words), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, IDLE(graphs),
       .about = "what of a layer: attn, mlp, moe, moe_router, moe_preprocess; null: all of it; full_iteration: a step's passes as one graph" },
+    { "megatron", "use_precision_aware_optimizer", BOOL(megatron.use_precision_aware_optimizer, false), .cells = M_ZERO1,
+      .label = ", precision-aware", .about = "FusedAdam keeps the fp32 parameters, reads gradients as they are, and its states have the formats that follow" },
+    { "megatron", "main_params_dtype", WORD(megatron.main_params_dtype, main_words, MAIN_FP32), .cells = M_ZERO1, IDLE(whole_states),
+      .label = ", %s parameters", .about = "with use_precision_aware_optimizer: what parameters are updated in" },
+    { "megatron", "exp_avg_dtype", WORD(megatron.exp_avg_dtype, adam_words, ADAM_FP32), .cells = M_ZERO1, IDLE(whole_states),
+      .label = ", exp_avg %s", .about = "with use_precision_aware_optimizer: Adam's mean of gradients" },
+    { "megatron", "exp_avg_sq_dtype", WORD(megatron.exp_avg_sq_dtype, adam_words, ADAM_FP32), .cells = M_ZERO1, IDLE(whole_states),
+      .label = ", exp_avg_sq %s", .about = "with use_precision_aware_optimizer: Adam's mean of their squares" },
+    { "megatron", "store_param_remainders", BOOL(megatron.store_param_remainders, true), .cells = M_ZERO1, IDLE(whole_states),
+      .about = "with use_precision_aware_optimizer: of fp32 parameters the 16 bits are kept that the bf16 ones lack" },
     { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline), .say = knob_say_layout,
       .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 

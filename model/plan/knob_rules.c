@@ -304,6 +304,8 @@ bool knob_idle_form(const struct plan *p)
 
 bool knob_idle_graphs(const struct plan *p) { return p->megatron.cuda_graph_impl == GRAPHS_NONE; }
 
+bool knob_idle_whole_states(const struct plan *p) { return !p->megatron.use_precision_aware_optimizer; }
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     static const struct { bool (*idle)(const struct plan *p); const char *since; } because[] = {
@@ -331,6 +333,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },
         { knob_idle_graphs, "megatron.cuda_graph_impl is none" },
+        { knob_idle_whole_states, "megatron.use_precision_aware_optimizer is false" },
         { knob_idle_full, "recompute is not \"full\"" },
         { knob_idle_selective, "recompute is not \"selective\"" },
         { knob_idle_form, "the optimizer has one form" },

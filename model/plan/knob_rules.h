@@ -77,6 +77,7 @@ bool knob_idle_float8_gather(const struct plan *p);
 /* No torch.compile(); dialect megatron: no CUDA graphs. */
 bool knob_idle_eager(const struct plan *p);
 bool knob_idle_graphs(const struct plan *p);
+bool knob_idle_whole_states(const struct plan *p);  /* dialect megatron: no precision-aware optimizer */
 
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));

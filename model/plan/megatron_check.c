@@ -20,6 +20,21 @@ static int check_dtypes(const struct plan *p, const char *where)
     return 0;
 }
 
+/* --use-precision-aware-optimizer; without it its keys are not in the plan. */
+static int check_states(const struct plan *p, const char *where)
+{
+    if (!p->megatron.use_precision_aware_optimizer)
+        return 0;
+    if (p->strategy != STRAT_ZERO1)
+        return fail("%s: megatron.use_precision_aware_optimizer: Megatron-LM: \"--use-precision-aware-optimizer only supported with distributed "
+                    "optimizer\": strategy zero1", where);
+    if (p->precision != DT_BF16)
+        return fail("%s: megatron.use_precision_aware_optimizer: with precision %s it is not modelled yet: bf16", where, dtype_name(p->precision));
+    if (p->megatron.fp8_param_gather && p->megatron.fp8_format)
+        return fail("%s: megatron.use_precision_aware_optimizer: beside fp8_param_gather it is not modelled yet", where);
+    return 0;
+}
+
 /* A module of --recompute-modules that this model, or these kernels, do not have. */
 static int check_module(const struct plan *p, const char *module, const char *where)
 {
@@ -200,7 +215,7 @@ int megatron_check(const struct plan *p, const char *where)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
     if (check_kernels(p, where) < 0)
         return -1;
-    if (check_dtypes(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0)
+    if (check_dtypes(p, where) < 0 || check_states(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);

@@ -8,6 +8,7 @@
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob_rules.h"
+#include "model/plan/megatron_states.h"
 
 static const char *const strategies[NSTRATEGY + 1] = {
     [STRAT_DP] = "dp", [STRAT_DDP] = "ddp", [STRAT_ZERO1] = "zero1",
@@ -261,6 +262,9 @@ static struct recipe recipe_of(const struct plan *p)
         return r;
     if (p->dialect == DIALECT_MEGATRON) {       /* main_grad */
         r.grad = p->reduce_dtype;
+        if (p->megatron.use_precision_aware_optimizer)
+            r.optimizer = megatron_main_bytes(p) + megatron_moment_bytes(p, p->megatron.exp_avg_dtype) +
+                          megatron_moment_bytes(p, p->megatron.exp_avg_sq_dtype);
         return r;
     }
     r.kept = r.grad = DT_FP32;

@@ -179,6 +179,10 @@ enum { PLAN_MAX_MODULES = 64, PLAN_MAX_LAYOUT = 128 };
 /* --cuda-graph-impl: no CUDA graphs; Megatron-core's own (CudaGraphManager); Transformer Engine's make_graphed_callables(). */
 enum graph_impl { GRAPHS_NONE, GRAPHS_LOCAL, GRAPHS_TE };
 
+/* What FusedAdam keeps a state in (--exp-avg-dtype), and the fp32 parameters (--main-params-dtype): in the order of the knobs' words. */
+enum adam_state { ADAM_FP32, ADAM_BF16, ADAM_FP16, ADAM_FP8 };
+enum adam_main { MAIN_FP32, MAIN_FP16 };
+
 /* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
 enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
 
@@ -219,6 +223,10 @@ struct megatron_options {
     char    recompute_modules[PLAN_MAX_MODULES];    /* RECOMPUTE_SELECTIVE: names between commas; "": core_attn */
     enum graph_impl cuda_graph_impl;
     char    cuda_graph_scope[PLAN_MAX_MODULES];     /* with that: names between commas; "": whole layers */
+    bool    use_precision_aware_optimizer;  /* zero1: megatron_states.h; with that: */
+    enum adam_main  main_params_dtype;
+    enum adam_state exp_avg_dtype, exp_avg_sq_dtype;
+    bool    store_param_remainders;         /* of fp32 parameters the 16 bits that bf16 parameters lack */
     char    pipeline_layout[PLAN_MAX_LAYOUT];       /* pipeline_layout.h; "": stages as even as parallel.* says */
 };
 
@@ -316,7 +324,7 @@ struct recipe {
     enum dtype grad;        /* the gradient as it is kept (FSDP: the shard; autograd gives `used`) */
     enum dtype wire_gather; /* all-gather */
     enum dtype wire_reduce; /* gradient reduction */
-    int        optimizer;   /* bytes per parameter of optimizer state: 8, or 12 with an fp32 master
+    int        optimizer;   /* bytes per parameter of optimizer state: 8, or 12 with an fp32 master; fewer with narrow ones (megatron_states.h)
                              * (DeepSpeed fp32: 8, its clone of the partition not among them) */
     bool       autocast;    /* torch DDP in bf16: fp32 parameters, casts cached while in use */
 };

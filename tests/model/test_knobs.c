@@ -213,6 +213,8 @@ static void in_few_bits(struct plan *p, const struct knob *k)
     const size_t at = k->offset;
     struct megatron_options *o = &p->megatron;
 
+    o->use_precision_aware_optimizer |= at > offsetof(struct plan, megatron.use_precision_aware_optimizer) &&
+                                        at <= offsetof(struct plan, megatron.store_param_remainders);
     if (at <= offsetof(struct plan, megatron.fp8_format) || at > offsetof(struct plan, megatron.num_layers_at_end_in_bf16))
         return;
     p->cluster.gpu = *gpu_find("b200");

@@ -105,6 +105,8 @@ static void options_of_mixtures_that_do_not_go_together(void **state)
 #undef GRAPHS
 }
 
+#define AWARE "--use-distributed-optimizer --use-precision-aware-optimizer "
+
 static void words_and_options_that_are_not_planned(void **state)
 {
     static const struct line lines[] = {
@@ -118,12 +120,23 @@ static void words_and_options_that_are_not_planned(void **state)
         { "--moe-layer-recompute", NULL },
         { "--fine-grained-activation-offloading --offload-modules core_attn", "fine_grained_activation_offloading:" },
         { "--offload-modules core_attn", "offload_modules:" },
-        { "--main-grads-dtype bf16", "main_grads_dtype: expected fp32" },
-        { "--main-params-dtype fp16", "main_params_dtype: expected fp32" },
-        { "--exp-avg-dtype fp8", "exp_avg_dtype: expected fp32" },
-        { "--exp-avg-sq-dtype bf16", "exp_avg_sq_dtype: expected fp32" },
+        { "--main-grads-dtype bf16", "main_grads_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--main-params-dtype fp16", "main_params_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--exp-avg-dtype fp8", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "--exp-avg-sq-dtype bf16", "exp_avg_sq_dtype: can only be fp32 when not using precision-aware optimizer" },
         { "--main-grads-dtype fp32 --exp-avg-dtype fp32", NULL },
-        { "--use-precision-aware-optimizer", "use_precision_aware_optimizer:" },
+        { "--use-precision-aware-optimizer", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { AWARE, NULL },
+        { AWARE "--main-grads-dtype bf16 --main-params-dtype fp16 --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16", NULL },
+        { AWARE "--main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32",
+          "main_grads_dtype: can only be fp32 when --accumulate-allreduce-grads-in-fp32 is set" },
+        { AWARE "--accumulate-allreduce-grads-in-fp32", NULL },
+        { AWARE "--main-grads-dtype fp16", "main_grads_dtype: expected fp32 or bf16" },
+        { AWARE "--main-params-dtype bf16", "main_params_dtype: expected fp32 or fp16" },
+        { AWARE "--exp-avg-dtype int8", "exp_avg_dtype: expected fp32, bf16, fp16 or fp8" },
+        { AWARE "--no-store-param-remainders", "no_store_param_remainders: Megatron-LM's command line has no such option" },
+        { AWARE "--optimizer sgd", "optimizer:" },
+        { AWARE "--fp8-format hybrid --fp8-param-gather", "use_precision_aware_optimizer: beside fp8_param_gather it is not modelled yet" },
         { "--overlap-param-gather-with-optimizer-step", "overlap_param_gather_with_optimizer_step:" },
         { "--use-nccl-ub", "use_nccl_ub:" },
         { "--fp4-param", "fp4_param:" },
@@ -143,10 +156,19 @@ static void words_and_options_that_are_not_planned(void **state)
  * rank, and TransformerConfig has a field tp_only_amax_red. */
 static void recipes_are_held_to_the_core_alone(void **state)
 {
+#define SHARDED "mixed_precision:\n  bf16: true\noptimizer:\n  use_distributed_optimizer: true\n  use_precision_aware_optimizer: true\n"
 #define RECIPE "train:\n  micro_batch_size: 1\n  global_batch_size: 64\nmodel:\n  seq_length: 512\n"
     static const struct line lines[] = {
         { "comm_overlap:\n  tp_comm_overlap: true\n", NULL },
         { "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  tp_only_amax_red: true\n", NULL },
+        { "optimizer:\n  exp_avg_dtype: torch.bfloat16\n", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { "optimizer:\n  exp_avg_dtype: torch.float32\n", NULL },
+        { "optimizer:\n  use_precision_aware_optimizer: true\n", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { SHARDED "  exp_avg_dtype:\n    _call_: false\n    _target_: torch.bfloat16\n", NULL },
+        { SHARDED "  exp_avg_dtype:\n    _target_: torch.int32\n", "exp_avg_dtype: expected a number format" },
+        { SHARDED "  exp_avg_dtype: 16\n", "exp_avg_dtype: expected a number format" },
+        { SHARDED "  main_params_dtype: torch.bfloat16\n", "main_params_dtype: expected fp32 or fp16" },
+        { SHARDED "  exp_avg_dtype: bfloat16\n  exp_avg_sq_dtype: torch.uint8\n  store_param_remainders: false\n", NULL },
         { "ddp:\n  nccl_ub: true\n", "nccl_ub:" },
         { "ddp:\n  nccl_ub: false\n", NULL },
     };
@@ -155,6 +177,7 @@ static void recipes_are_held_to_the_core_alone(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         check_lines("llama-3.1-8b", 8, RECIPE, &lines[i], 1);
 #undef RECIPE
+#undef SHARDED
 }
 
 /* The command line of a plan, and what is said beside it; to be freed. */
@@ -225,6 +248,42 @@ static void keys_without_an_option_are_told(void **state)
     plan_free(&p);
 }
 
+/* --main-grads-dtype bf16 leaves accumulate_allreduce_grads_in_fp32 off (training/arguments.py): the buffer and the reduce-scatter are in bf16. */
+static void states_are_read_and_written(void **state)
+{
+    static const struct { const char *options; enum dtype grads; enum adam_main main; enum adam_state avg, sq; } of[] = {
+        { AWARE, DT_FP32, MAIN_FP32, ADAM_FP32, ADAM_FP32 },
+        { AWARE "--main-grads-dtype bf16", DT_BF16, MAIN_FP32, ADAM_FP32, ADAM_FP32 },
+        { AWARE "--grad-reduce-in-bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8", DT_BF16, MAIN_FP32, ADAM_BF16, ADAM_FP8 },
+        { AWARE "--main-grads-dtype fp32 --main-params-dtype fp16 --exp-avg-dtype fp16", DT_FP32, MAIN_FP16, ADAM_FP16, ADAM_FP32 },
+    };
+    struct plan like, p;
+
+    (void)state;
+    plan_of(&like, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (size_t i = 0; i < 2 * sizeof of / sizeof *of; i++) {
+        char text[768];
+        snprintf(text, sizeof text, "%s%s", USUAL, of[i / 2].options);
+        assert_int_equal(imported(text, "txt", &like, &p), 0);
+        if (i % 2) {                    /* written, and read again */
+            json_t *said = json_array();
+            char *lines = exported(&p, said);
+            plan_free(&p);
+            assert_int_equal(json_array_size(said), 0);
+            assert_int_equal(imported(lines, "txt", &like, &p), 0);
+            free(lines);
+            json_decref(said);
+        }
+        assert_true(p.megatron.use_precision_aware_optimizer && p.megatron.store_param_remainders);
+        assert_int_equal(p.reduce_dtype, of[i / 2].grads);
+        assert_int_equal(p.megatron.main_params_dtype, of[i / 2].main);
+        assert_int_equal(p.megatron.exp_avg_dtype, of[i / 2].avg);
+        assert_int_equal(p.megatron.exp_avg_sq_dtype, of[i / 2].sq);
+        plan_free(&p);
+    }
+    plan_free(&like);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,7 +292,7 @@ int main(void)
         cmocka_unit_test(words_and_options_that_are_not_planned),
         cmocka_unit_test(recipes_are_held_to_the_core_alone),
         cmocka_unit_test(local_graphs_of_experts_are_written_as_they_are_read),
-        cmocka_unit_test(keys_without_an_option_are_told),
+        cmocka_unit_test(states_are_read_and_written), cmocka_unit_test(keys_without_an_option_are_told),
     };
     return cmocka_run_group_tests_name("model/megatron_refuses", tests, NULL, NULL);
 }

@@ -8,7 +8,6 @@
  *     ddp      params 2, grads 4 (2), fp32 params and moments 12: 18 (16) bytes a parameter
  *     zero1    the same of parameters and gradients, 12/ranks of the rest: 6 + 12/ranks */
 #include "model/lower/common/micro_steps.h"
-#include "model/lower/common/optimizer.h"
 #include "model/lower/megatron/lower_megatron.h"
 #include "model/program/te_model.h"
 
@@ -244,7 +243,7 @@ static void zero_gradients(struct mega *z, bool first_step)
         sched_act(z->s, ACT_FREE, z->wide, 0, 0);
 }
 
-/* prepare_grads(): the optimizer's parameters are in fp32, and so are their gradients. */
+/* prepare_grads(): the optimizer's parameters are in fp32, and so are their gradients, but for those that FusedAdam reads as they are. */
 static void widen_gradients(struct mega *z)
 {
     if (z->wide < 0)
@@ -259,8 +258,9 @@ static void widen_gradients(struct mega *z)
 static void norm(struct mega *z)
 {
     enum group over = sched_group_ranks(z->s, GROUP_WORLD) > 0 ? GROUP_WORLD : z->sharded ? GROUP_DATA : GROUP_MODEL;
+    int64_t bytes = z->own_elems * (z->wide >= 0 ? 4 : dtype_bytes(z->r.grad));
 
-    sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", z->own_elems * 4, 0);
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(z->s, COPY_NORM, 1);
     if (sched_group_ranks(z->s, over) > 1) {
         sched_coll(z->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, over, DT_FP32, RED_SUM, 1)->after = AFTER(STREAM_COMPUTE);
@@ -268,7 +268,7 @@ static void norm(struct mega *z)
     }
     sched_op(z->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the norm")->after = AFTER(STREAM_COMPUTE) | AFTER(STREAM_GROUP);
     if (z->p->clip > 0) {
-        sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "clip gradients", z->own_elems * 4, z->own_elems * 4);
+        sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "clip gradients", bytes, bytes);
         sched_does(z->s, COPY_CLIP, 1);
     }
 }
@@ -287,16 +287,7 @@ static void turn_params(struct mega *z)
 /* FusedAdam, then _copy_main_params_to_model_params(); without overlap_param_gather parameters are gathered at once. */
 static void update(struct mega *z, bool first_step)
 {
-    lower_adamw(z->s, z->p, z->master >= 0 ? ADAMW_THEN_CAST : ADAMW_ONE_KERNEL, z->own_elems);
-    sched_act(z->s, first_step ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->moments, 0, 0);
-    if (z->master >= 0)
-        sched_act(z->s, ACT_RW, z->master, 0, 0);
-    if (z->wide >= 0)
-        sched_act(z->s, ACT_R, z->wide, 0, 0);
-    else
-        act_grads(z, ACT_R);
-    for (int c = 0; c < z->nchunks; c++)
-        sched_act(z->s, ACT_RW, z->chunk[c].params, 0, 0);
+    megatron_adam(z, first_step);
     megatron_cast_params(z);
     if (z->local->data_ranks == 1)
         turn_params(z);
@@ -376,10 +367,7 @@ static void init(struct mega *z)
         sched_act(z->s, ACT_R | ACT_FREE, made[c], 0, 0);
         sched_act(z->s, ACT_W, z->chunk[c].params, 0, 0);
     }
-    if (z->master >= 0) {
-        sched_copy(z->s, STREAM_COMPUTE, PHASE_INIT, "fp32 parameters", z->own_elems * dtype_bytes(z->r.kept), z->own_elems * 4);
-        sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->master, 0, 0);
-    }
+    megatron_copy_params(z);
     const int codes[] = { z->weights, z->scales };
     for (int i = 0; i < 2; i++)
         if (codes[i] >= 0) {            /* likewise */

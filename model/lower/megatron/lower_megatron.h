@@ -1,7 +1,8 @@
 /* lower_megatron.h -- what the files of Megatron-LM's lowering share.
  *
  *     lower_megatron.c           passes, the end of a step, whole steps
- *     lower_megatron_layout.c    buffers of parameters and gradients, buckets, shards, states
+ *     lower_megatron_layout.c    buffers of parameters and gradients, buckets, shards
+ *     lower_megatron_states.c    what the optimizer keeps, and its kernels
  *     lower_megatron_sync.c      gradients reduced, parameters gathered
  *     lower_megatron_codes.c     weights and scales of 8 and 4 bits
  *     lower_megatron_pipeline.c  micro-steps of a pipeline's stage */
@@ -50,6 +51,7 @@ struct mega {
     int      nchunks;
     int      weights, scales;       /* buffers: Transformer Engine's codes of weights, its scales; -1: none */
     int      master, moments, wide;         /* buffers: fp32 parameters, Adam's moments, fp32 copies of gradients; -1: not here */
+    int      unscaled[2], narrowed;         /* states in fp32 for a step, of what all ranks have, of experts that are shared out; one in 16 bits */
     int      sums;                  /* gradients that are parts of sums over the tensor-parallel ranks */
     int64_t  own_elems, partial;    /* elements that this rank updates; and of those sums */
     int64_t  own_codes;             /* elements of parameters in 8 bits that it updates */
@@ -66,6 +68,17 @@ bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
 bool megatron_shares_out(const struct mega *z, int tensor);
 /* The ranks that share a bucket's gradients and states. */
 int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b);
+
+/* Elements of a parameter that this rank's optimizer has: its run of the bucket. */
+int64_t megatron_own(const struct mega *z, const struct mega_chunk *c, const struct mega_param *p);
+
+/* ---- lower_megatron_states.c ---- */
+
+void megatron_declare_states(struct mega *z);
+/* Before a step, where FusedAdam does not keep them: fp32 parameters. */
+void megatron_copy_params(struct mega *z);
+/* FusedAdam's step, and what copies its parameters to the model's. */
+void megatron_adam(struct mega *z, bool first_step);
 
 /* ---- lower_megatron_sync.c ---- */
 

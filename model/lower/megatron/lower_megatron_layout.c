@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "base/room.h"
-#include "model/lower/common/optimizer.h"
 #include "model/program/te_model.h"
 
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t)
@@ -159,7 +158,7 @@ static int64_t params_of(const struct mega *z)
 }
 
 /* Elements of a parameter that this rank's optimizer has: its run of the bucket. */
-static int64_t own(const struct mega *z, const struct mega_chunk *c, const struct mega_param *p)
+int64_t megatron_own(const struct mega *z, const struct mega_chunk *c, const struct mega_param *p)
 {
     const struct mega_bucket *b = &c->bucket[p->bucket];
     int64_t shard = (b->to - b->from) / megatron_ranks(z, b), from = b->from + rank_of(z, b) * shard;
@@ -170,28 +169,6 @@ static int64_t own(const struct mega *z, const struct mega_chunk *c, const struc
     begin = begin > from ? begin : from;
     end = end < from + shard ? end : from + shard;
     return end > begin ? end - begin : 0;
-}
-
-/* A family of allocations, `each` times `bytes` of an element for every parameter of which the rank has some; -1 where there are none. */
-static int declare_own(struct mega *z, enum category cat, const char *what, int each, int64_t bytes)
-{
-    int64_t all = 0;
-    int buf = -1;
-
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1)
-            buf = sched_buf(z->s, cat, what, NULL, 0, 1, all);
-        for (int i = 0; i < z->nchunks; i++)
-            for (int q = 0; q < z->chunk[i].nparams; q++) {
-                int64_t n = round512(own(z, &z->chunk[i], &z->chunk[i].param[q]) * bytes);
-                for (int k = 0; k < each; k++)
-                    if (pass == 0)
-                        all += n;
-                    else
-                        sched_part(z->s, buf, n);
-            }
-    }
-    return buf;
 }
 
 static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
@@ -262,14 +239,12 @@ void megatron_open(struct mega *z)
         open_chunk(z, of, c);
         declare_chunk(z, of, c);
         for (int q = 0; q < of->nparams; q++) {
-            int64_t n = own(z, of, &of->param[q]);
+            int64_t n = megatron_own(z, of, &of->param[q]);
             z->own_elems += n;
             z->own_codes += has_codes(z, of->param[q].tensor) ? n : 0;
         }
     }
-    z->master = z->r.optimizer > 8 ? declare_own(z, CAT_OPTIMIZER, "fp32 parameters", 1, 4) : -1;
-    z->moments = declare_own(z, CAT_OPTIMIZER, optimizer_states_title(z->p), 2, 4);
-    z->wide = z->r.grad == DT_FP32 ? -1 : declare_own(z, CAT_TEMPORARIES, "fp32 gradients", 1, 4);
+    megatron_declare_states(z);
     z->weights = te_weight_bytes(z->local) > 0 ? sched_buf(z->s, CAT_PARAMS, "weights in 8 or 4 bits", NULL, 0, 1, te_weight_bytes(z->local)) : -1;
     z->scales = te_scale_bytes(z->local) > 0 ? sched_buf(z->s, CAT_BUCKET, "scales and their histories", NULL, 0, 1, round512(te_scale_bytes(z->local))) : -1;
     declare_partial(z);
