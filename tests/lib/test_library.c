@@ -159,7 +159,7 @@ static void what_is_wrong_with_a_request_is_said_in_one_line(void **state)
           "did you mean ddp" },
         { dpx_explain, "{\"plan\": " PLAN ", \"other\": " FSDP ", \"oom_text\": \"x\"}", "--oom goes with one plan" },
         { dpx_explain, "{\"plan\": " PLAN ", \"oom_text\": \"all is well\"}", "no out-of-memory message" },
-        { dpx_import, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512}", "give one of" },
+        { dpx_import, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512}", "give one file" },
         { dpx_export, "{\"plan\": " PLAN ", \"to\": \"megatron\"}", "megatron" },
     };
 

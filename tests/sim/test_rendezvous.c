@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "model/lower/lower.h"
 #include "sim/clock/step.h"
 
 enum { STAGES = 4, TAGS = 64, MESSAGES = 512 };
@@ -100,6 +101,7 @@ static void without_messages(struct step *st)
 
 static void check(const char *schedule, int steps)
 {
+    struct schedules whole[STAGES] = { { 0 } };         /* entry by entry, as ranks run them */
     const struct schedules *of[EVALUATION_STAGES];
     struct timeline lines[STAGES];
     struct coll_memo memo = { 0 };
@@ -112,12 +114,19 @@ static void check(const char *schedule, int steps)
              " 'recompute': 'none', 'parallel': { 'tensor': 2, 'pipeline': %d, 'pipeline_schedule': '%s' } }", steps, STAGES, schedule);
     assert_int_equal(evaluate_allocated(&plan, &e), 0);
     struct cost_cache *cache = cost_cache_new(&plan);
-    assert_int_equal(step_open(&plan, of, evaluation_roles(&e, of), cache, &memo, &st), 0);
+    int n = evaluation_roles(&e, of);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(lower(&plan, of[i]->rank, &whole[i]), 0);
+        of[i] = &whole[i];
+    }
+    assert_int_equal(step_open(&plan, of, n, cache, &memo, &st), 0);
     without_messages(&st);
     assert_int_equal(step_run(&st, &(struct step_view){ .slow = 0, .issue = 0 }, lines, NULL, &makespan), 0);
     assert_close(makespan, by_data_alone(&st), 1e-12);
     step_close(&st);
     cost_cache_free(cache);
+    for (int i = 0; i < n; i++)
+        schedules_free(&whole[i]);
     evaluation_free(&e);
 }
 
