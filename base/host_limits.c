@@ -143,7 +143,7 @@ static int count_cpus(void)
 
 int host_cores(void)
 {
-    static int at_first;            /* before ranks kept to some of them (cores.h) */
+    static _Thread_local int at_first;      /* before ranks kept to some of them (cores.h) */
     double quota = host_quota("");
     int    cores = at_first ? at_first : (at_first = count_cpus());
 

@@ -489,11 +489,11 @@ static void own_buffers_are_on_top_of_what_the_uncut_schedule_has(void **state)
 
 /* ---- at random: is the order what the program says? ---- */
 
-struct left { int64_t number; int stream, piece, pass, kernel, needed, unit; };
+struct rest { int64_t number; int stream, piece, pass, kernel, needed, unit; };
 
 struct watch {
     struct hb h;
-    struct left left[32];
+    struct rest left[32];
     int nleft, seen;
     const struct op *compute;           /* the last compute entry */
     bool wrong;
@@ -520,7 +520,7 @@ static int order_of(const struct schedules *of, const struct op *o, int64_t iter
     if (o->kind == OP_COMPUTE) {
         int kept = 0;
         for (int i = 0; i < w->nleft; i++) {
-            struct left l = w->left[i];
+            struct rest l = w->left[i];
             bool on = l.piece == o->u.compute.piece && l.pass == o->u.compute.pass && l.unit == unit &&
                       o->u.compute.k0 > l.kernel;
             if (on && l.needed >= o->u.compute.k1) {
@@ -543,7 +543,7 @@ static int order_of(const struct schedules *of, const struct op *o, int64_t iter
         int kept = 0;
         w->wrong |= !c || now->done[STREAM_COMPUTE] < w->h.issued[STREAM_COMPUTE];
         for (int i = 0; i < w->nleft; i++) {
-            struct left l = w->left[i];
+            struct rest l = w->left[i];
             if (c && l.needed == c->kernel)
                 w->wrong |= now->done[l.stream] < l.number;
             else
@@ -552,7 +552,7 @@ static int order_of(const struct schedules *of, const struct op *o, int64_t iter
         w->nleft = kept;
         assert_true(w->nleft < 32);
         if (c)
-            w->left[w->nleft++] = (struct left){ w->h.issued[o->stream], o->stream, before->u.compute.piece,
+            w->left[w->nleft++] = (struct rest){ w->h.issued[o->stream], o->stream, before->u.compute.piece,
                                                  before->u.compute.pass, c->kernel, c->needed, unit };
         w->seen++;
     }

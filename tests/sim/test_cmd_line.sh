@@ -92,7 +92,7 @@ check 'names of the Hugging Face hub in any case, and near misses' "$(
         [ -f "$tmp/first" ] || cp "$tmp/out" "$tmp/first"
         diff "$tmp/out" "$tmp/first"
     done
-    says 'did you mean llama-3.1-8b?' search --model llama-3-8b --cluster 8xh100 --seq 8k --global-batch 8
+    says 'did you mean llama-3-8b?' search --model llama-3-8bb --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean llama-3.1-8b' search --model lama-3.1-8b --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean mistralai/Mistral-7B-v0.1' search --model mistralai/Mistral-7B-v0.11 --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean dgx-h100' search --model gpt2 --cluster dgx-h10 --seq 1k --global-batch 8
