@@ -40,7 +40,7 @@ done
 for t in fp32 bf16 fp16; do
     cat >"$dir/plan.json" <<END
 { "dpx_plan": 1, "model": "$dir/tiny.json", "kernels": "dpx", "seq": 32, "micro_batch": 1, "strategy": "ddp", "dialect": "paper", "precision": "$t",
-  "cluster": { "name": "one", "nodes": 1, "gpus_per_node": 1, "gpu": { "name": "emulated", "memory_bytes": 2000000000,
+  "cluster": { "name": "$(hostname)", "nodes": 1, "gpus_per_node": 1, "gpu": { "name": "emulated", "memory_bytes": 2000000000,
     "hbm_gb_per_s": 1000, "fp32_tflops": 30, "bf16_tflops": 200 } } }
 END
     "$B/dpxplan" eval "$dir/plan.json" --db "$dir/cal.db" --json >"$dir/eval.json" 2>"$dir/said"
