@@ -127,7 +127,7 @@ static void draw_stage3(struct plan *p, uint64_t *rng)
         p->accumulation = 1 + draw(rng, 5);
         p->clip = draw(rng, 2) ? 10 : 0;
         p->dropout = draw(rng, 2) ? 0.1 : 0;
-        p->recompute = (enum recompute)draw(rng, NRECOMPUTE);
+        p->recompute = (enum recompute)draw(rng, RECOMPUTE_REENTRANT);       /* those that stage 3 has */
         draw_options(p, rng);
         plan_resolve(p);
         char why[512];
