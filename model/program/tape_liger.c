@@ -43,7 +43,7 @@ var op_liger_norm(struct tape *t, const char *name, var x, int64_t rows, var w, 
     return y;
 }
 
-/* What it returns as x's gradient is a view(): whoever adds to it has to add out of place. */
+/* What it returns as x's gradient is a view(): a sum with it is made out of place. */
 static void run_norm(struct tape *t, const struct node *n, int out[])
 {
     const struct edge *x = &n->edges[0], *w = &n->edges[1];

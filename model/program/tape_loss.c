@@ -215,7 +215,7 @@ static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 
 
 /* The gradients are there: they are multiplied by the loss's in place (element_mul_kernel; transformers' Trainer divides the loss by the
  * number of labels, so that it is not 1) and handed on. */
-/* What forward kept is from here on a gradient like any other: whoever frees it counts it as a temporary. */
+/* What forward kept is from here on a gradient like any other, and is freed as a temporary. */
 static void count_as_gradient(struct tape *t, struct store *st)
 {
     t->live[st->cat] -= st->bytes;
