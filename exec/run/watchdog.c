@@ -295,12 +295,12 @@ static void judge_stuck(struct watchdog *w)
 
 /* ---- the others ---- */
 
-/* One after the other, so that one speaks. */
+/* One after the other, so that one speaks; after rank 0, which may be well and judge those whom it does not hear. */
 static void judge_first(struct watchdog *w)
 {
     char why[1200];
 
-    if (w->now - w->peer[0].heard <= w->timeout + 3 * (w->rank - 1))
+    if (w->now - w->peer[0].heard <= w->timeout + 3 * w->rank)
         return;
     const struct local *stopped = stopped_here(w);
     if (stopped && stopped->rank > 0) {

@@ -65,7 +65,7 @@ export DPX_TIMEOUT=3
 for r in 0 1; do
     start_long
     kill_rank STOP $r
-    check "rank $r stopped in the middle of the steps is found and named" "$(judge 9 1 "rank $r .*stopped")"
+    check "rank $r stopped in the middle of the steps is found and named" "$(judge 12 1 "rank $r .*stopped")"
 done
 start "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --no-db
 await 30 is_there 1
