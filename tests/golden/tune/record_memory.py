@@ -324,7 +324,7 @@ def main():
             print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
                               "models": models}), file=out)
         for plan in (p for p in todo if name_of(p) not in have):
-            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
+            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)[1]}), file=out, flush=True)
 
 
 if __name__ == "__main__":
