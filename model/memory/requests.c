@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/room.h"
 #include "model/memory/micro_step.h"
 #include "model/plan/graphs.h"
@@ -21,6 +22,8 @@ static int request(struct walk *w, int64_t bytes, int stream)
     w->out->requests++;
     w->over = block < 0;
     w->out->refused = w->over ? bytes : 0;
+    if (w->pasts && !w->over)
+        w->trail = hash_mix(w->trail, (uint64_t)w->t->address(w->t->of, block));
     return block;
 }
 
@@ -475,7 +478,6 @@ static void run_repeat(struct walk *w, int open)
     bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
     struct past *past = micro ? NULL : requests_past_new(w, open);
 
-    w->uneven |= past != NULL;          /* the other time others may be left out */
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
         struct caching_stats before = *w->t->stats;
         w->uneven |= micro && i > 1;
@@ -488,7 +490,7 @@ static void run_repeat(struct walk *w, int open)
         if (past && !w->over)
             i += requests_past_skip(past, w, i);
     }
-    requests_past_free(past);
+    requests_past_free(past, w);
 }
 
 static void run(struct walk *w, int from, int to, int64_t iteration)

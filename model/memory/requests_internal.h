@@ -59,7 +59,10 @@ struct walk {
     bool    records, over;
     bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
     struct walk_state before;           /* of the step that is walked twice */
+    bool    watched;                    /* the first time: the target wrote down what it did */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
+    int     pasts;                              /* repeats under way that ask for trails: */
+    uint64_t trail;                             /* a number for the addresses of an iteration's requests */
     int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
     int32_t step; uint8_t chunk;        /* its micro-step in a pipeline, and its stage of the rank's */
@@ -94,11 +97,13 @@ void requests_tensors_shift(struct walk *w, int64_t steps);
 
 /* What the walk and its target were when iterations of a repeat ended. */
 struct past;
-/* NULL: iterations of the repeat at `open` do not come back to a state that is known. */
-struct past *requests_past_new(const struct walk *w, int open);
+/* May iterations of the repeat at `open` come back to a state that is known? */
+bool requests_come_again(const struct walk *w, int open);
+/* NULL: they may not. */
+struct past *requests_past_new(struct walk *w, int open);
 /* Iteration i has ended: those that follow and need not be walked, since they begin in states of before and end in the one that is. */
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
-void requests_past_free(struct past *p);
+void requests_past_free(struct past *p, struct walk *w);
 
 /* ---- requests_streams.c ---- */
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
