@@ -36,6 +36,10 @@ struct made {
     bool    handed_on, kept;        /* kept: its gradients become .grad */
 };
 
+/* Of a piece's pass, of each move: the one that frees what it makes, or makes what it frees, where nothing else is done with that in
+ * between, else NONE; the block of what it makes.  Of each kernel: how many of its moves there are up to the last that makes something. */
+struct lives { int *mate, *block, *outputs; };
+
 /* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
 struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
 
@@ -51,6 +55,7 @@ struct walk {
     int     nsteps;                             /* micro-steps that have chains of their own: others share them, modulo this */
     int     unused;
     int     ngrads;                             /* of these, there and MEM_GRADS */
+    struct lives lives[NPIECE][NPASS];
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
@@ -92,6 +97,11 @@ int  requests_find(const struct walk *w, int owner, int32_t tensor);
 int  requests_find_other(const struct walk *w, const struct move *m, int owner);
 /* All tensors get the micro-steps of so many later ones. */
 void requests_tensors_shift(struct walk *w, int64_t steps);
+
+/* ---- requests_lives.c ---- */
+
+struct lives *requests_lives(struct walk *w, int piece, enum pass pass);
+void requests_lives_end(struct walk *w);
 
 /* ---- requests_again.c ---- */
 
