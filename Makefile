@@ -24,7 +24,7 @@
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
-# make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
+# make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run

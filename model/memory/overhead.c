@@ -117,12 +117,7 @@ int64_t overhead_workspace(const struct gpu *g)
 
 /* TORCH_CUBLAS_WORKSPACE_CACHE, off by default, is a name that 2.14.1 does not know.  Other dialects run on the
  * newest PyTorch. */
-bool overhead_keeps_workspaces(const struct plan *p)
-{
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return torch && plan_version(p) < 2015;
-}
+bool overhead_keeps_workspaces(const struct plan *p) { return plan_torch_before(p, 2015); }
 
 /* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
 static void communicator(struct overhead *o, const struct gpu *g, const char *group,

@@ -400,6 +400,8 @@ bool plan_orthogonalises(const struct plan *p, const struct tensor *t);
 /* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
  * 0.19.6: 19): what a lowering compares to follow a framework's changes. */
 int plan_version(const struct plan *p);
+/* Is it PyTorch before that version (2009: 2.9)?  Other dialects run on the newest that is known. */
+bool plan_torch_before(const struct plan *p, int version);
 
 /* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
 bool plan_has_deepspeed_0_19_8(const struct plan *p);
@@ -435,8 +437,8 @@ static inline bool recompute_whole(enum recompute r) { return r >= RECOMPUTE_FUL
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);
 
-/* PyTorch's own. */
-static inline bool dialect_is_torch(enum dialect d) { return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1; }
+/* PyTorch's own: framework_version is PyTorch's. */
+bool dialect_is_torch(enum dialect d);
 
 /* Are they those of Megatron-core's layers? */
 static inline bool kernels_are_megatron(enum kernel_set k) { return k == KERNELS_TE || k == KERNELS_MEGATRON_LOCAL; }

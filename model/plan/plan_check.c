@@ -15,6 +15,7 @@
 #include "model/plan/ddp_check.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/float8.h"
+#include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
@@ -232,35 +233,6 @@ static int check_common(const struct plan *p, const char *where)
 
 /* ---- units and groups ---- */
 
-/* Which units a cell can have. */
-static bool unit_exists(const struct plan *p)
-{
-    bool fsdp = p->strategy == STRAT_FSDP;
-
-    switch (p->unit) {
-    case UNIT_MODEL:      return p->dialect != DIALECT_DEEPSPEED;
-    case UNIT_BLOCKS:     return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
-    case UNIT_BLOCK:      return p->dialect != DIALECT_DEEPSPEED;
-    case UNIT_HALF_BLOCK: return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
-    case UNIT_TENSOR:     return false;     /* no lowering gathers tensor by tensor yet */
-    case UNIT_MODULE:     return p->dialect == DIALECT_DEEPSPEED;
-    }
-    return false;
-}
-
-static const char *units_of(enum dialect d)
-{
-    switch (d) {
-    case DIALECT_PAPER:       return "model, <n> blocks, block, half-block";
-    case DIALECT_TORCH:       return "model, <n> blocks, block, half-block";
-    case DIALECT_TORCH_FSDP1: return "model, block (it wraps one module, so not several blocks)";
-    case DIALECT_DEEPSPEED:   return "module";
-    case DIALECT_MEGATRON:    break;
-    case NDIALECT:            break;
-    }
-    return "";
-}
-
 static int check_unit(const struct plan *p, const char *where)
 {
     char unit[32];
@@ -268,9 +240,9 @@ static int check_unit(const struct plan *p, const char *where)
     if (!knob_has(p, "", "unit"))
         return 0;
     plan_unit_text(p, unit, sizeof unit);
-    if (!unit_exists(p))
+    if (!(framework_of(p)->units & OF_UNIT(p->unit)))      /* no lowering gathers tensor by tensor yet */
         return fail("%s: unit: %s has no unit \"%s\"; it has: %s", where,
-                    dialect_name(p->dialect), unit, units_of(p->dialect));
+                    dialect_name(p->dialect), unit, framework_of(p)->units_text);
     if (p->unit == UNIT_HALF_BLOCK && p->model.parallel)
         return fail("%s: unit: the blocks of %s compute attention and MLP from one input: "
                     "they have no halves", where, p->model.family);

@@ -211,16 +211,7 @@ static var run_again(struct run *r, const struct torch_region *g)
 static bool is_reentrant(const struct run *r) { return r->megatron || r->recompute == RECOMPUTE_REENTRANT; }
 
 /* Up to torch 2.0 the whole region ran again. */
-static bool stops_early(const struct run *r)
-{
-    const struct plan *p = r->b.p;
-
-    if (is_reentrant(r))
-        return false;
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return !torch || plan_version(p) >= 2001;
-}
+static bool stops_early(const struct run *r) { return !is_reentrant(r) && !plan_torch_before(r->b.p, 2001); }
 
 /* torch.utils.checkpoint, not reentrant: the first node that needs a saved tensor
  * runs the region again, up to the last tensor that is saved; nodes before it that

@@ -1,0 +1,86 @@
+/* framework.h -- what dpx knows of a framework beside its options: a row for each, whose functions are in a file of its own.
+ *
+ *     if (framework_of(p)->resolve)
+ *         framework_of(p)->resolve(p);
+ *
+ * A framework is one or several cells of the table of strategies and dialects that the same code runs.  What a column cannot say with
+ * a number is a function of its file: framework_paper.c, framework_torch.c (DataParallel, DDP, ZeroRedundancyOptimizer),
+ * framework_fsdp.c (FSDP2, FSDP1), framework_deepspeed.c (stages 0 to 2, stage 3), framework_megatron.c.  A column that is left out
+ * says the usual: no, none, or what the comment of its caller says.  Its schedules are model/lower/lower.c's. */
+#ifndef DPX_FRAMEWORK_H
+#define DPX_FRAMEWORK_H
+
+#include "model/plan/plan.h"
+
+/* What each step of framework_version changes, by the packages' own sources at these versions. */
+struct framework_version { const char *version, *about; };
+
+/* What a dialect is called, and its versions, the newest first. */
+struct framework_tool {
+    const char *name;
+    const struct framework_version *versions;
+    int  nversions;                 /* 0: it has none */
+    int  usual;                     /* which of them a plan takes that names none */
+    bool torch;                     /* they are PyTorch's; else the newest PyTorch is under it */
+};
+
+/* Sets of strategies and of units: a bit each. */
+#define OF_STRATEGY(s) (1u << (s))
+#define OF_UNIT(u)     (1u << (u))
+enum { EVERY_STRATEGY = (1 << NSTRATEGY) - 1 };
+
+/* Units that a search tries, in this order. */
+struct unit_tried { enum unit_kind kind; int64_t blocks; };
+
+struct framework {
+    const struct framework_tool *tool;
+
+    /* ---- when gradients are reduced, over whom ---- */
+    unsigned syncs;                 /* strategies that reduce after every micro-step by default, outside of a pipeline */
+    unsigned sync_is_choice;        /* where sync_every_micro_step is a choice, */
+    unsigned group_is_choice;       /* where shard_group is, */
+    bool     tries_groups;          /* and a search varies it */
+
+    /* ---- units ---- */
+    enum unit_kind unit;            /* the default where gradients or parameters are sharded; else it is the model */
+    unsigned       units;           /* which exist, */
+    const char    *units_text;      /* and in words */
+    const struct unit_tried *unit_tries;
+    int            nunit_tries;
+
+    /* ---- defaults; NULL: knob_rules.c's own ---- */
+    double (*kernels)(const struct plan *p);
+    double (*reduce_dtype)(const struct plan *p);
+    double (*model_dtype)(const struct plan *p);
+    double (*check_overflow)(const struct plan *p);
+    bool   sequence;                /* of norms, with tensor-parallel ranks */
+    enum context_method context_method;
+    bool   balances_heads;          /* positions are dealt out in balance where ranks exchange heads, too */
+    bool   ends_count;              /* a pipeline's split counts the embedding and the head as a block each */
+    bool   cuts_experts;            /* experts may be cut over tensor-parallel ranks */
+
+    /* ---- what a plan's options make of each other ---- */
+    void (*resolve)(struct plan *p);
+    /* What the number formats are, beside *r that has the plan's precision everywhere and an fp32 master. */
+    void (*recipe)(const struct plan *p, struct recipe *r);
+    bool (*wide_adapters)(const struct plan *p);            /* of adapters: plan_has_wide_adapters() */
+    bool flat_units;                /* parameters are views of their unit's one tensor */
+    bool autocasts_adapters;        /* PEFT's autocast_adapter_dtype is a choice beside packed weights */
+    bool (*orthogonalises)(const struct tensor *t);         /* Muon's matrices; NULL: those of blocks */
+};
+
+/* The row of a plan's cell, and of any; NULL: there is no such cell. */
+const struct framework *framework_of(const struct plan *p);
+const struct framework *framework_at(enum strategy s, enum dialect d);
+
+/* The row of framework_version that says what a dialect is called. */
+const struct framework_tool *framework_tool(enum dialect d);
+
+/* ---- rows, each in its file ---- */
+
+extern const struct framework_tool framework_paper_tool, framework_torch_tool, framework_fsdp1_tool, framework_deepspeed_tool,
+                                   framework_megatron_tool;
+extern const struct framework framework_paper, framework_torch_dp, framework_torch_ddp, framework_torch_zro, framework_fsdp2, framework_fsdp1,
+                              framework_deepspeed_012, framework_deepspeed_3, framework_megatron;
+
+#endif

@@ -1,0 +1,90 @@
+/* framework_fsdp.c -- PyTorch's fully_shard() (FSDP2), as torchtitan wraps it, and FullyShardedDataParallel (FSDP1). */
+#include "model/plan/framework.h"
+
+#include "model/arch/training.h"
+
+static const struct framework_version fsdp1_versions[] = {
+    { "2.15", "as 2.2" },
+    { "2.2",  "scaled_dot_product_attention runs FlashAttention-2" },
+    { "2.1",  "hybrid sharding all-reduces on a stream of its own" },
+    { "2.0",  "hybrid sharding all-reduces on the reduce-scatter's stream; checkpoints run whole blocks again" },
+};
+
+const struct framework_tool framework_fsdp1_tool = {
+    .name = "torch-fsdp1", .versions = fsdp1_versions, .nversions = sizeof fsdp1_versions / sizeof *fsdp1_versions, .torch = true,
+};
+
+/* ---- number formats ---- */
+
+static bool is_packed(const struct plan *p) { return p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE; }
+
+static double in_16_bits(const struct plan *p)
+{
+    bool loaded = training_is_lora(&p->train) && p->kernels != KERNELS_DPX;
+
+    return (is_packed(p) || loaded) && p->precision == DT_BF16 ? DT_BF16 : -1;
+}
+
+/* FSDP1 flattens what trains with what does not only as tensors of their own. */
+static double fsdp1_model_dtype(const struct plan *p)
+{
+    return is_packed(p) || p->fsdp.wrap_adapters ? in_16_bits(p) : -1;
+}
+
+/* FSDP2 filled reduce_dtype from param_dtype up to 2.14, and since then reduces in the parameters' own dtype, which is fp32. */
+static double fsdp2_reduce_dtype(const struct plan *p)
+{
+    if (p->train.base != BASE_PLAIN && in_16_bits(p) >= 0)
+        return in_16_bits(p);
+    return plan_torch_before(p, 2015) ? p->precision : DT_FP32;
+}
+
+/* MixedPrecision.reduce_dtype is filled from param_dtype. */
+static double fsdp1_reduce_dtype(const struct plan *p)
+{
+    return p->train.base != BASE_PLAIN && fsdp1_model_dtype(p) >= 0 ? fsdp1_model_dtype(p) : p->precision;
+}
+
+static void recipe(const struct plan *p, struct recipe *r)
+{
+    r->kept = r->grad = DT_FP32;
+    r->optimizer = 8;
+    if (p->fsdp.model_dtype < 0 || plan_has_wide_adapters(p))
+        return;
+    r->kept = r->used = r->grad = r->wire_gather = (enum dtype)p->fsdp.model_dtype;
+    r->optimizer = 2 * (int)dtype_bytes(r->kept);
+}
+
+/* accelerate leaves what FSDP2 has beside packed weights as PEFT made it (fsdp2_prepare_model()). */
+static bool fsdp2_wide_adapters(const struct plan *p)
+{
+    return p->fsdp.model_dtype >= 0 && (p->train.base == BASE_PLAIN || p->fsdp.autocast_adapter_dtype);
+}
+
+static bool fsdp1_wide_adapters(const struct plan *p) { return p->fsdp.model_dtype >= 0; }
+
+/* ---- rows ---- */
+
+static const struct unit_tried fsdp2_units[] = {
+    { UNIT_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_BLOCKS, 4 }, { UNIT_BLOCKS, 8 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 },
+};
+static const struct unit_tried fsdp1_units[] = { { UNIT_BLOCK, 1 }, { UNIT_MODEL, 1 } };
+
+const struct framework framework_fsdp2 = {
+    .tool = &framework_torch_tool,
+    .syncs = EVERY_STRATEGY, .sync_is_choice = EVERY_STRATEGY, .group_is_choice = EVERY_STRATEGY, .tries_groups = true,
+    .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
+    .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
+    .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
+    .recipe = recipe, .wide_adapters = fsdp2_wide_adapters, .autocasts_adapters = true,
+};
+
+const struct framework framework_fsdp1 = {
+    .tool = &framework_fsdp1_tool,
+    .syncs = EVERY_STRATEGY, .sync_is_choice = EVERY_STRATEGY, .group_is_choice = EVERY_STRATEGY, .tries_groups = true,
+    .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK),
+    .units_text = "model, block (it wraps one module, so not several blocks)",
+    .unit_tries = fsdp1_units, .nunit_tries = sizeof fsdp1_units / sizeof *fsdp1_units,
+    .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ALL_GATHER,
+    .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true,
+};
