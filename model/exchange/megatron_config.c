@@ -42,7 +42,7 @@ static int64_t vocabulary(const json_t *o)
 
     if (stated > 0)
         return stated;
-    if (says(o, "tokenizer_type", "GPT2BPETokenizer"))
+    if (says(o, "tokenizer_type", "GPT2BPETokenizer") || (!json_object_get(o, "tokenizer_type") && has(o, "merge_file")))    /* pretrain_gpt.py's own */
         return 50257;
     if (!says(o, "tokenizer_type", "HuggingFaceTokenizer") || !tokenizer || !hf_ids_find(tokenizer) || model_load(tokenizer, &m) < 0)
         return 0;

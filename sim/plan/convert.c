@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
 
 static int load_cluster(const struct import_args *a, struct cluster *out)
@@ -93,8 +94,7 @@ static void note_script(const struct form_file *f, const struct plan *p, struct 
     for (size_t i = 0; i < json_array_size(f->uncertain); i++)
         notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
                   json_string_value(json_array_get(f->uncertain, i)));
-    if (ranks > 0 && ranks != p->cluster.world_size)
-        notes_add(notes, "the script starts %lld ranks, the plan has %lld, those of --cluster", (long long)ranks, (long long)p->cluster.world_size);
+    unread_ranks(notes, "nproc_per_node", ranks, p->cluster.world_size);
 }
 
 static int read_plan(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *p)

@@ -263,9 +263,53 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
         }
 }
 
+/* ---- rules that every form has ---- */
+
+/* The text as a file of its form, on the cluster; 0, or -1 with the reason. */
+static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
+{
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "512" } };
+    struct form_file f;
+
+    assert_int_equal(form_parse(strdup(text), name, &f), 0);
+    const struct form *form = form_of(&f);
+    assert_non_null(form);
+    int rc = read_as(form, &f, &row, p, notes, why);
+    form_close(&f);
+    return rc;
+}
+
+/* The ranks are those of --cluster, whatever number the file starts, and the plan is that of a file which says nothing of it. */
+static void another_number_of_ranks_is_a_note(void **state)
+{
+    static const struct { const char *name, *text; } files[] = {
+        { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n" },
+        { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 4\n" },
+        { "litgpt.yaml", "checkpoint_dir: c\ndevices: 4\ntrain:\n  micro_batch_size: 1\n  global_batch_size: 8\n" },
+        { "prime.toml", "[model]\noptimization_dtype = \"bfloat16\"\n[data]\nbatch_size = 8\nseq_len = 512\nmicro_batch_size = 1\n"
+                        "[deployment]\nnum_train_gpus = 4\n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i].name, files[i].text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        bool said = false;
+        for (int k = 0; k < notes.n; k++)
+            said = said || strstr(notes.text[k], "those of --cluster");
+        if (!said || p.cluster.world_size != 2)
+            fail_msg("%s: another number of ranks is not said", files[i].text);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_number_of_ranks_is_a_note),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
