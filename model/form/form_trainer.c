@@ -32,6 +32,8 @@ static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_A
 static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
 static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
 
+static int check_text(const struct form_file *f) { return recipe_check_text(f->doc, (enum recipe_form)recipe_form(f->doc), f->path); }
+
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     return recipe_read_launched(f->doc, f->path, f->launch, f->launch_path, p, notes);
@@ -43,11 +45,11 @@ const struct form form_transformers = {
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .model = recipes_model, .read = read_recipe,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .model = recipes_model, .read = read_recipe,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",

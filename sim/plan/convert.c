@@ -68,7 +68,7 @@ static bool says_steps(const struct form_file *f)
 
 static int check_args(const struct import_args *a, const struct form *form, const struct form_file *f)
 {
-    if (form->check && form->check(f) < 0)
+    if (form_check(form, f) < 0)
         return -1;
     if (leaves_open(form)) {
         if (!(a->model || a->model_doc) || a->seq == 0)

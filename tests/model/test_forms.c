@@ -71,7 +71,7 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     *p = (struct plan){ .seq = strcmp(r->seq, "-") ? strtoll(r->seq, NULL, 10) : 0 };
     why[0] = '\0';
     fail_capture(why, 1024);
-    if (form->check && form->check(f) < 0)
+    if (form_check(form, f) < 0)
         rc = -1;
     else if (!model)
         fail("%s: names no model", f->path);
@@ -306,9 +306,36 @@ static void another_number_of_ranks_is_a_note(void **state)
     }
 }
 
+/* Whatever the model: the reason is the recipe's, not that a model is not known. */
+static void recipes_of_pictures_and_diffusion_are_refused(void **state)
+{
+    static const struct { const char *name, *text, *key; } files[] = {
+        { "axolotl.yaml", "base_model: a/b-VL\nsequence_len: 512\nprocessor_type: AutoProcessor\n", "processor_type" },
+        { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nimage_max_pixels: 262144\n", "image_max_pixels" },
+        { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nfreeze_vision_tower: true\n", "freeze_vision_tower" },
+        { "automodel.yaml", "recipe: FinetuneRecipeForVLM\nstep_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\n",
+          "FinetuneRecipeForVLM" },
+        { "automodel.yaml", "step_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\nflow_matching:\n  adapter_type: flux\n",
+          "diffusion" },
+        { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b data.image_key=images\n",
+          "data.image_key" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i].name, files[i].text, "1xh100", &p, &notes, why) == 0 || !strstr(why, files[i].key))
+            fail_msg("%s: %s", files[i].text, why);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
