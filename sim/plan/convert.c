@@ -119,12 +119,23 @@ static int read_plan(const struct import_args *a, const struct form *form, const
     return 0;
 }
 
+/* A path of a machine, not "org/name" of the hub. */
+static bool is_path(const char *named, const char *last)
+{
+    static const char *const folders[] = { "models/", "model/", "checkpoints/", "weights/" };
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (!strncmp(named, folders[i], strlen(folders[i])))
+            return true;
+    return strchr("$~/.", *named) || strchr(named, '/') < last;
+}
+
 /* A model that the file names by a path of its author's machine is taken by the name of its folder, where that is known. */
 static const char *model_named(const struct form *form, const struct form_file *f)
 {
     const char *named = form->model(f), *last = strrchr(named, '/');
 
-    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !(strchr("$~/.", *named) || strchr(named, '/') < last))
+    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !is_path(named, last))
         return named;
     notes_say("dpx: %s: note: %.200s is not here: taken as %.100s, by its name", f->path, named, last + 1);
     return last + 1;
