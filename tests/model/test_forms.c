@@ -62,6 +62,16 @@ static void open_row(const struct row *r, struct form_file *f)
     assert_int_equal(form_open(path, f), 0);
 }
 
+/* The model that the file describes without a name. */
+static int load_described(const struct form *form, const struct form_file *f, struct model *out)
+{
+    json_t *config = form->config(f);
+    int rc = config ? model_from_config(config, f->path, out) : -1;
+
+    json_decref(config);
+    return rc;
+}
+
 /* The plan of the open file on the row's cluster; 0, or -1 with the reason captured in `why`. */
 static int read_as(const struct form *form, const struct form_file *f, const struct row *r, struct plan *p, struct notes *notes, char why[1024])
 {
@@ -73,9 +83,9 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     fail_capture(why, 1024);
     if (form_check(form, f) < 0)
         rc = -1;
-    else if (!model)
+    else if (!model && !form->config)
         fail("%s: names no model", f->path);
-    else if (model_load(model, &p->model) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
+    else if ((model ? model_load(model, &p->model) : load_described(form, f, &p->model)) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
         rc = form->read(f, p, notes);
     fail_capture(NULL, 0);
     return rc;
