@@ -159,6 +159,18 @@ static bool has_megatrons_fields(const json_t *doc)
     return false;
 }
 
+/* Its files of options for programs that generate. */
+static int check_trains(const struct form_file *f)
+{
+    static const char *const generates[] = { "--num-tokens-to-generate", "--prompts", "--prompt-file", "num_tokens_to_generate", "prompts", "prompt_file" };
+    const json_t *args = json_object_get(f->doc, "MODEL_ARGS") ? json_object_get(f->doc, "MODEL_ARGS") : f->doc;
+
+    for (size_t i = 0; i < sizeof generates / sizeof *generates; i++)
+        if (json_object_get(args, generates[i]))
+            return fail("%s: %s: inference is not planned", f->path, generates[i]);
+    return 0;
+}
+
 /* Other programs of its tree (multimodal/train.py, pretrain_t5.py, pretrain_mamba.py) take the same options for other models. */
 static int check_program(const struct form_file *f)
 {
@@ -168,7 +180,7 @@ static int check_program(const struct form_file *f)
     base = base ? base + 1 : program;
     if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0)
         return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py is", f->path, base);
-    return 0;
+    return check_trains(f);
 }
 
 static bool is_megatron(const struct form_file *f)
