@@ -324,6 +324,7 @@ static int read_data(struct import *in)
     o->calculate_per_token_loss = import_has(in, "calculate_per_token_loss");
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
+    o->gradient_accumulation_fusion = !import_has(in, "no_gradient_accumulation_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
     o->check_for_nan_in_loss_and_grad = !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
