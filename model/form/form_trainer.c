@@ -114,6 +114,17 @@ static const char *titans_model(const struct form_file *f)
     return model;
 }
 
+/* Without a model that is known the file describes none. */
+static json_t *titans_config(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f);
+
+    if (doc)
+        titan_refuse_model(doc, f->path);
+    json_decref(doc);
+    return NULL;
+}
+
 /* A config by its name must be known. */
 static int check_titan(const struct form_file *f)
 {
@@ -136,7 +147,7 @@ static int read_titan(const struct form_file *f, struct plan *p, struct notes *n
 
 const struct form form_titan = {
     .name = "torchtitan", .sign = "[parallelism] or [training] with [model], run_train.sh, --training.KEY",
-    .claims = is_titan, .check = check_titan, .model = titans_model, .read = read_titan,
+    .claims = is_titan, .check = check_titan, .model = titans_model, .config = titans_config, .read = read_titan,
 };
 
 /* ---- Megatron-LM ---- */
