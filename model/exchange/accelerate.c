@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/yaml.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/unread.h"
 #include "model/plan/knob.h"
 
 struct import {
@@ -135,12 +136,9 @@ static int check_cluster(const struct import *in, const json_t *config)
     if (get_count(in, config, "num_processes", &processes) < 0
         || get_count(in, config, "num_machines", &machines) < 0)
         return -1;
-    if (processes && processes != c->world_size)
-        return fail("%s: num_processes: %" PRId64 ", but the cluster has %" PRId64 " ranks",
-                    in->where, processes, c->world_size);
-    if (machines && machines != c->nodes)
-        return fail("%s: num_machines: %" PRId64 ", but the cluster has %" PRId64 " nodes",
-                    in->where, machines, c->nodes);
+    unread_ranks(in->notes, "num_processes", processes, c->world_size);
+    if (!processes && machines && machines != c->nodes)
+        notes_add(in->notes, "num_machines: the file starts %" PRId64 " nodes, the plan has %" PRId64 ", those of --cluster", machines, (int64_t)c->nodes);
     return 0;
 }
 

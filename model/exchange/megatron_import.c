@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/unread.h"
 #include "model/exchange/megatron_graphs.h"
 #include "model/exchange/megatron_read.h"
 #include "model/exchange/megatron_stages.h"
@@ -323,6 +324,7 @@ static int read_data(struct import *in)
     o->calculate_per_token_loss = import_has(in, "calculate_per_token_loss");
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
+    o->gradient_accumulation_fusion = !import_has(in, "no_gradient_accumulation_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
     o->check_for_nan_in_loss_and_grad = !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
@@ -383,14 +385,15 @@ static int read_scaled(struct import *in)
 int megatron_import(const json_t *options, const char *where, struct plan *p)
 {
     struct import in = { options, where, p };
+    struct notes said = { 0 };
     int64_t seq = p->seq, world;
 
     if (json_object_size(options) == 0)
         return fail("%s: expected options of Megatron-LM, such as --tensor-model-parallel-size 8", where);
     if (megatron_check_names(&in) < 0 || megatron_check_sizes(&in) < 0 || import_integer(&in, "world_size", p->cluster.world_size, &world) < 0)
         return -1;
-    if (world != p->cluster.world_size)
-        return fail("%s: trainer: devices x num_nodes are %" PRId64 " GPUs, but the cluster has %" PRId64, where, world, (int64_t)p->cluster.world_size);
+    unread_ranks(&said, "trainer.devices x num_nodes", world, p->cluster.world_size);
+    notes_print(&said, where);
     p->framework_version[0] = '\0';
     p->seq = seq ? seq : 1;
     plan_defaults(p, import_has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, import_has(&in, "bf16") ? DT_BF16 : DT_FP32);

@@ -557,17 +557,6 @@ static void choose_checkpoint(const struct import *in)
               p->recompute == RECOMPUTE_REENTRANT ? "true" : "false");
 }
 
-static int refuse_unclaimed(const char *where)
-{
-    char forms[400] = "";
-    size_t n = 0;
-
-    for (int f = 0; f < NRECIPE && n < sizeof forms; f++)
-        n += (size_t)snprintf(forms + n, sizeof forms - n, "%s%s (%s)", n ? "; " : "", recipe_form_name((enum recipe_form)f),
-                              recipe_form_sign((enum recipe_form)f));
-    return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
-}
-
 static int check_dtype(const struct import *in)
 {
     static const char *const known[] = { "auto", "bfloat16", "float16", "float32" };
@@ -640,12 +629,14 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (!json_is_object(config))
         return fail("%s: a recipe is a mapping", where);
     if (form < 0)
-        return refuse_unclaimed(where);
+        return recipe_refuse_unclaimed(where);
     if (in.form == RECIPE_TITAN)
         return titan_read(config, where, p, notes);
     if (recipe_is_factorys_second(config))
         return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
                     where);
+    if (recipe_check_text(config, in.form, where) < 0)
+        return -1;
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);

@@ -2,6 +2,7 @@
 #include "model/exchange/titan_import.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -256,27 +257,32 @@ static int read_recompute(const struct import *in)
     return 0;
 }
 
-static bool compiles_loss(const struct import *in)
+/* Is the part, "model" or "loss", among compile.components?  Left out: all are. */
+static bool compiles(const struct import *in, const char *part)
 {
     const json_t *parts = value(in, "compile", "components");
+    const char *one = json_string_value(parts);
 
-    for (size_t i = 0; i < json_array_size(parts); i++)
-        if (!strcmp(json_string_value(json_array_get(parts, i)) ? json_string_value(json_array_get(parts, i)) : "", "loss"))
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const char *name = json_string_value(json_array_get(parts, i));
+        if (name && !strcmp(name, part))
             return true;
-    return !json_is_array(parts) && !(json_is_string(parts) && strcmp(json_string_value(parts), "loss"));
+    }
+    return !json_is_array(parts) && !(one && strcmp(one, part));
 }
 
 static int read_compute(const struct import *in)
 {
     static const char *const adamw[] = { "AdamW", NULL };
-    bool compiles, old;
+    bool on, old;
     int name;
 
     if (titan_float8_read(in->config, in->where, in->p) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
-        boolean(in, "compile", "enable", false, &compiles) < 0 || boolean(in, "training", "compile", false, &old) < 0)
+        boolean(in, "compile", "enable", false, &on) < 0 || boolean(in, "training", "compile", false, &old) < 0)
         return -1;
-    in->p->kernels = compiles || old ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
-    if (!(compiles || old) || !compiles_loss(in))
+    on = on || old;
+    in->p->kernels = on && compiles(in, "model") ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
+    if (!on || !compiles(in, "loss"))
         return 0;
     if (in->p->parallel.tensor > 1 || in->p->parallel.context > 1)
         notes_add(in->notes, "compile.components: the loss of logits that lie on several ranks is planned uncompiled");
@@ -298,6 +304,23 @@ static const struct { const char *name, *flavor, *config, *model; } models[] = {
     { "deepseek_v3", "671B", "deepseek_v3_671b", "deepseek-v3" },
     { "gpt_oss", "20b", "gpt_oss_20b", "gpt-oss-20b" }, { "gpt_oss", "120b", "gpt_oss_120b", "gpt-oss-120b" },
 };
+
+int titan_refuse_model(const json_t *config, const char *where)
+{
+    const json_t *model = json_object_get(config, "model");
+    const char *name = json_string_value(json_object_get(model, "name")), *flavor = json_string_value(json_object_get(model, "flavor"));
+    char known[200] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; name && i < sizeof models / sizeof *models && n < sizeof known; i++)
+        if (!strcmp(name, models[i].name))
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", models[i].flavor);
+    if (name && flavor && n)
+        return fail("%s: model.flavor: of %.40s \"%.40s\" is not known (%s are): give --model", where, name, flavor, known);
+    if (name && flavor)
+        return fail("%s: model.name: \"%.40s\" is not known: give --model", where, name);
+    return fail("%s: torchtitan's file names no model: give --model", where);
+}
 
 const char *titan_model(const json_t *config)
 {

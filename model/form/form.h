@@ -75,6 +75,10 @@ void form_close(struct form_file *f);
 const struct form *form_of(const struct form_file *f);
 const struct form *form_of_quietly(const struct form_file *f);
 
+/* What the file cannot be planned for whatever the model: the form's own check(), and rows that are refused.  Before the model is looked for, so that
+ * a recipe of pictures says that, not that its model is not known.  0, or -1 reported. */
+int form_check(const struct form *form, const struct form_file *f);
+
 /* All of them; NULL after the last. */
 const struct form *form_at(int i);
 

@@ -376,6 +376,8 @@ static const struct knob rows[] = {
       .about = "the collective averages, not a pass over gradients before it" },
     { "megatron", "ddp_pad_buckets_for_high_nccl_busbw", BOOL(megatron.ddp_pad_buckets_for_high_nccl_busbw, false), .cells = M_ZERO1,
       .about = "buckets are filled up to a multiple of 65536 elements" },
+    { "megatron", "gradient_accumulation_fusion", BOOL(megatron.gradient_accumulation_fusion, true), .cells = MEGATRON,
+      .about = "products add weights' gradients to main_grad; false: each is a tensor first" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
     { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",

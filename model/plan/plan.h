@@ -196,6 +196,7 @@ struct megatron_options {
     bool    overlap_param_gather;   /* zero1: buckets are gathered beside the next forward */
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
+    bool    gradient_accumulation_fusion;   /* products add weights' gradients to main_grad; else each is a tensor, which a kernel adds */
     bool    check_for_nan_in_loss_and_grad;
     enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */

@@ -105,6 +105,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->place = local->rank / (p->parallel.tensor > 1 ? p->parallel.tensor : 1) % b->context;    /* plan_mesh() */
     b->sequence = local->share.sequence;
     t->main_grad = kernels_are_megatron(p->kernels) ? (int)dtype_bytes(r.grad) : 0;
+    t->grads_apart = t->main_grad && !p->megatron.gradient_accumulation_fusion;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->frozen_dt = r.autocast ? r.frozen : r.used;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
 
 static int load_cluster(const struct import_args *a, struct cluster *out)
@@ -67,7 +68,7 @@ static bool says_steps(const struct form_file *f)
 
 static int check_args(const struct import_args *a, const struct form *form, const struct form_file *f)
 {
-    if (form->check && form->check(f) < 0)
+    if (form_check(form, f) < 0)
         return -1;
     if (leaves_open(form)) {
         if (!(a->model || a->model_doc) || a->seq == 0)
@@ -93,8 +94,7 @@ static void note_script(const struct form_file *f, const struct plan *p, struct 
     for (size_t i = 0; i < json_array_size(f->uncertain); i++)
         notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
                   json_string_value(json_array_get(f->uncertain, i)));
-    if (ranks > 0 && ranks != p->cluster.world_size)
-        notes_add(notes, "the script starts %lld ranks, the plan has %lld, those of --cluster", (long long)ranks, (long long)p->cluster.world_size);
+    unread_ranks(notes, "nproc_per_node", ranks, p->cluster.world_size);
 }
 
 static int read_plan(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *p)
@@ -119,12 +119,23 @@ static int read_plan(const struct import_args *a, const struct form *form, const
     return 0;
 }
 
+/* A path of a machine, not "org/name" of the hub. */
+static bool is_path(const char *named, const char *last)
+{
+    static const char *const folders[] = { "models/", "model/", "checkpoints/", "weights/" };
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (!strncmp(named, folders[i], strlen(folders[i])))
+            return true;
+    return strchr("$~/.", *named) || strchr(named, '/') < last;
+}
+
 /* A model that the file names by a path of its author's machine is taken by the name of its folder, where that is known. */
 static const char *model_named(const struct form *form, const struct form_file *f)
 {
     const char *named = form->model(f), *last = strrchr(named, '/');
 
-    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !(strchr("$~/.", *named) || strchr(named, '/') < last))
+    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !is_path(named, last))
         return named;
     notes_say("dpx: %s: note: %.200s is not here: taken as %.100s, by its name", f->path, named, last + 1);
     return last + 1;
