@@ -290,6 +290,47 @@ static void kernels_of_dpx_have_an_arena(void **state)
     plan_free(&p);
 }
 
+/* A block's kernels make a tensor by another name than they free it by: the plan's figures would be those of a leak. */
+static void a_free_of_what_was_never_made_is_an_internal_error(void **state)
+{
+    struct plan p;
+    struct evaluation e;
+    struct reserved r;
+    char why[512];
+    int i = 0;
+
+    (void)state;
+    request_plan(10, &p);
+    assert_int_equal(evaluate_allocated(&p, &e), 0);
+    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), 0);
+    assert_true(r.known);
+    struct move *m = e.schedules.program.piece[PIECE_BLOCK].moves[PASS_FORWARD];
+    while (m[i].kind != MOVE_ALLOC)
+        i++;
+    m[i].tensor += 1 << 20;
+    fail_capture(why, sizeof why);
+    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), -1);
+    assert_false(r.known);
+    assert_int_equal(evaluation_reserve(&p, &e, NULL), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "internal error: the replay of PyTorch's allocator on rank 0 frees "));
+    m[i].tensor -= 1 << 20;
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
+static void what_a_papers_pipeline_reserves_is_not_known(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    request_plan(NREQUEST_PLANS - 4, &p);
+    assert_true(p.dialect == DIALECT_PAPER && reserved_is_known(&p));
+    p.parallel.pipeline = 2;
+    assert_false(reserved_is_known(&p));
+    plan_free(&p);
+}
+
 /* ---- the same requests through PyTorch's allocator ---- */
 
 /* Takes requests for a replay, as lines too: a hash of them, and a file if one is wanted. */
@@ -639,6 +680,8 @@ int main(void)
         cmocka_unit_test(a_gradient_outlives_the_entry_that_made_it),
         cmocka_unit_test(verdicts_go_by_what_is_reserved),
         cmocka_unit_test(kernels_of_dpx_have_an_arena),
+        cmocka_unit_test(a_free_of_what_was_never_made_is_an_internal_error),
+        cmocka_unit_test(what_a_papers_pipeline_reserves_is_not_known),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
     };
     return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);

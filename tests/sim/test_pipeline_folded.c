@@ -233,8 +233,8 @@ static void same_memory(const struct plan *p, const struct memory_verdict *m, co
     }
     adds_up(p, folded, &l, text);
     adds_up(p, whole, &l, text);
-    reserved_of(p, folded, &m->overhead, NULL, &r[0]);
-    reserved_of(p, whole, &m->overhead, NULL, &r[1]);
+    assert_int_equal(reserved_of(p, folded, &m->overhead, NULL, &r[0]), 0);
+    assert_int_equal(reserved_of(p, whole, &m->overhead, NULL, &r[1]), 0);
     const int64_t x[] = { r[0].out_of_memory, r[0].refused, r[0].allocated_peak, r[0].active_peak, r[0].reserved_peak, r[0].idle,
                           r[0].inactive_split, r[0].retries, r[0].steady_retries, r[0].steady_calls, r[0].requests };
     const int64_t y[] = { r[1].out_of_memory, r[1].refused, r[1].allocated_peak, r[1].active_peak, r[1].reserved_peak, r[1].idle,
