@@ -353,7 +353,7 @@ static int64_t growable(const struct caching_allocator *a, int block)
 }
 
 /* The smallest free block that fits, and where it is in its list; or NO_BLOCK. */
-static int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
+static inline int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
 {
     struct spot at;
     const struct entry *e = caching_list_least(l, size, &at), *next;
