@@ -24,13 +24,16 @@ struct framework_tool {
     bool torch;                     /* they are PyTorch's; else the newest PyTorch is under it */
 };
 
-/* Sets of strategies and of units: a bit each. */
+/* Sets of strategies, units and pipelines: a bit each. */
 #define OF_STRATEGY(s) (1u << (s))
 #define OF_UNIT(u)     (1u << (u))
+#define OF_PIPELINE(k) (1u << (k))
 enum { EVERY_STRATEGY = (1 << NSTRATEGY) - 1 };
 
 /* Units that a search tries, in this order. */
 struct unit_tried { enum unit_kind kind; int64_t blocks; };
+
+typedef int framework_check(const struct plan *p, const char *where);
 
 struct framework {
     const struct framework_tool *tool;
@@ -58,6 +61,17 @@ struct framework {
     bool   balances_heads;          /* positions are dealt out in balance where ranks exchange heads, too */
     bool   ends_count;              /* a pipeline's split counts the embedding and the head as a block each */
     bool   cuts_experts;            /* experts may be cut over tensor-parallel ranks */
+
+    /* ---- what is refused, by name: 0, or -1 reported; NULL: nothing ---- */
+    framework_check *check_first;   /* before anything else looks at the plan but ranges of its keys */
+    framework_check *check;         /* the framework's options, beside each other and the model */
+    framework_check *check_group;   /* shard_group, where it is a choice */
+    framework_check *check_tensor, *check_context;  /* with ranks of that axis */
+    framework_check *check_pipeline;        /* NULL: it has none */
+    bool     runs_pipelines;        /* by schedules of its own, not PyTorch's torch.distributed.pipelining */
+    bool     ends_alone;            /* its first and last stage may have the embedding or the head alone */
+    bool     fills_partly;          /* with fewer micro-steps than stages, too */
+    unsigned pipelines_fold;        /* those whose micro-steps are alike: many cost no more to plan than few */
 
     /* ---- what a plan's options make of each other ---- */
     void (*resolve)(struct plan *p);

@@ -1,7 +1,11 @@
 /* framework_fsdp.c -- PyTorch's fully_shard() (FSDP2), as torchtitan wraps it, and FullyShardedDataParallel (FSDP1). */
 #include "model/plan/framework.h"
 
+#include <inttypes.h>
+
+#include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/plan/titan_check.h"
 
 static const struct framework_version fsdp1_versions[] = {
     { "2.15", "as 2.2" },
@@ -63,6 +67,76 @@ static bool fsdp2_wide_adapters(const struct plan *p)
 
 static bool fsdp1_wide_adapters(const struct plan *p) { return p->fsdp.model_dtype >= 0; }
 
+/* ---- what is refused ---- */
+
+/* Pure bf16: parameters, gradients and states. */
+static int check_dtype(const struct plan *p, const char *where)
+{
+    if (p->fsdp.model_dtype < 0)
+        return 0;
+    if (p->fsdp.model_dtype != DT_BF16 || p->precision != DT_BF16)
+        return fail("%s: fsdp.model_dtype: bf16 with precision bf16, or null", where);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: fsdp.model_dtype: kernels \"dpx\" update weights in fp32 only", where);
+    return 0;
+}
+
+static int check_reshard_key(const struct plan *p, const char *where, const char *key, int64_t k)
+{
+    if (k < -1)
+        return fail("%s: fsdp.%s: expected null, true, false or ranks", where, key);
+    if (k < 2)
+        return 0;
+    if (k == p->shard_group)
+        return fail("%s: fsdp.%s: %" PRId64 " is the whole shard group: write true", where, key, k);
+    if (p->shard_group % k)
+        return fail("%s: fsdp.%s: %" PRId64 " does not divide the shard group of %" PRId64 " ranks",
+                    where, key, k, p->shard_group);
+    return 0;
+}
+
+static int check_reshard(const struct plan *p, const char *where)
+{
+    if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
+        return -1;
+    return check_reshard_key(p, where, "root_reshard_after_forward",
+                             p->fsdp.root_reshard_after_forward);
+}
+
+static int check_fsdp1_group(const struct plan *p, const char *where)
+{
+    bool hybrid = p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD
+               || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
+
+    if (!hybrid && p->shard_group != plan_data_ranks(p))
+        return fail("%s: shard_group: %" PRId64 " of %" PRId64 " ranks needs "
+                    "fsdp.sharding_strategy HYBRID_SHARD or _HYBRID_SHARD_ZERO2", where,
+                    p->shard_group, plan_data_ranks(p));
+    return 0;
+}
+
+/* fully_sharded_data_parallel.py: "Gradient accumulation outside no_sync() does not work with CPU offloading".  Without shards
+ * what forward saves keeps each unit's copy on the device until backward, beside a second one. */
+static int check_offload(const struct plan *p, const char *where)
+{
+    bool hybrid = p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD;
+
+    if (!p->fsdp.cpu_offload)
+        return 0;
+    if (p->accumulation > 1 && p->sync_every_micro_step)
+        return fail("%s: sync_every_micro_step: with fsdp.cpu_offload FSDP1 accumulates gradients only within no_sync(): set it to "
+                    "false", where);
+    if (p->fsdp.sharding_strategy == FSDP1_NO_SHARD || (hybrid ? p->shard_group : p->cluster.world_size) == 1)
+        return fail("%s: fsdp.cpu_offload: FSDP1's NO_SHARD, which one rank alone means too, keeps two copies of each unit on the "
+                    "device: not modelled; take dialect torch", where);
+    return 0;
+}
+
+static int check_fsdp1(const struct plan *p, const char *where)
+{
+    return check_dtype(p, where) < 0 ? -1 : check_offload(p, where);
+}
+
 /* ---- rows ---- */
 
 static const struct unit_tried fsdp2_units[] = {
@@ -76,6 +150,8 @@ const struct framework framework_fsdp2 = {
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
     .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
     .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
+    .check = check_dtype, .check_group = check_reshard, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
+    .check_pipeline = titan_check_pipeline, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp2_wide_adapters, .autocasts_adapters = true,
 };
 
@@ -86,5 +162,7 @@ const struct framework framework_fsdp1 = {
     .units_text = "model, block (it wraps one module, so not several blocks)",
     .unit_tries = fsdp1_units, .nunit_tries = sizeof fsdp1_units / sizeof *fsdp1_units,
     .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ALL_GATHER,
+    .check = check_fsdp1, .check_group = check_fsdp1_group, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
+    .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true,
 };

@@ -1,6 +1,7 @@
 /* framework_megatron.c -- megatron-core's DistributedDataParallel and distributed optimizer, in Megatron-LM's training loop. */
 #include "model/plan/framework.h"
 
+#include "model/plan/megatron_check.h"
 #include "model/plan/megatron_states.h"
 
 static const struct framework_version versions[] = {
@@ -33,5 +34,7 @@ static void recipe(const struct plan *p, struct recipe *r)
 const struct framework framework_megatron = {
     .tool = &framework_megatron_tool, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK), .units_text = "",
     .kernels = kernels, .reduce_dtype = reduce_dtype, .context_method = CONTEXT_RING, .balances_heads = true, .cuts_experts = true,
+    .check_first = megatron_check, .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,
+    .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B) | OF_PIPELINE(PIPELINE_INTERLEAVED),
     .recipe = recipe,
 };

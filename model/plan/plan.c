@@ -113,6 +113,8 @@ bool plan_keeps_whole(enum strategy s)
     return s != STRAT_ZERO3 && s != STRAT_FSDP;
 }
 
+bool plan_shards_grads(enum strategy s) { return s == STRAT_ZERO2 || s == STRAT_ZERO3 || s == STRAT_FSDP; }
+
 void plan_resolve(struct plan *p)
 {
     if (framework_of(p)->resolve)
