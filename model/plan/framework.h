@@ -11,6 +11,7 @@
 #define DPX_FRAMEWORK_H
 
 #include "model/plan/plan.h"
+#include "model/plan/plan_groups.h"
 
 /* What each step of framework_version changes, by the packages' own sources at these versions. */
 struct framework_version { const char *version, *about; };
@@ -34,6 +35,7 @@ enum { EVERY_STRATEGY = (1 << NSTRATEGY) - 1 };
 struct unit_tried { enum unit_kind kind; int64_t blocks; };
 
 typedef int framework_check(const struct plan *p, const char *where);
+typedef void framework_groups(const struct plan *p, const struct mesh *m, struct plan_groups *out);
 
 struct framework {
     const struct framework_tool *tool;
@@ -43,6 +45,13 @@ struct framework {
     unsigned sync_is_choice;        /* where sync_every_micro_step is a choice, */
     unsigned group_is_choice;       /* where shard_group is, */
     bool     tries_groups;          /* and a search varies it */
+
+    /* ---- process groups, appended ---- */
+    framework_groups *state_groups; /* of those that share states; NULL: shards and replicas, where there is more than one copy */
+    framework_groups *copy_groups;  /* more of those that compute one copy together; NULL: none */
+    bool     experts_span_replicas; /* experts are shared out over replicas, too */
+    bool     lone_expert_data;      /* ranks that have the same experts are a group also where that is one rank */
+    bool     biases_routers;        /* tokens of routers with a bias are counted over a stage */
 
     /* ---- units ---- */
     enum unit_kind unit;            /* the default where gradients or parameters are sharded; else it is the model */

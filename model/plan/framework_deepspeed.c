@@ -182,14 +182,47 @@ static int check_context(const struct plan *p, const char *where)
     return check_ulysses_sp(p, where);
 }
 
+/* ---- groups of stage 3 ---- */
+
+/* groups._create_zero_param_parallel_group(): runs of at most so many ranks, a communicator of their own also where that is all. */
+static void secondary(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
+
+    if (n > 1)
+        plan_groups_add(out, m, GROUP_SECONDARY, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | PLAN_SHARDED,
+                                                                      .run = n < ranks ? n : ranks });
+    if (m->size[AXIS_TENSOR] > 1)       /* beside AutoTP barriers, and the comparison of traces, are of all ranks */
+        plan_groups_add(out, m, GROUP_WORLD, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | PLAN_SHARDED | MESH_AXIS(AXIS_TENSOR) });
+}
+
+/* groups._get_local_all_to_all_group(): the two levels of quantised reductions; on one node they are not used. */
+static void levels(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t node = plan_quantised_node(p);
+    unsigned all = MESH_AXIS(AXIS_REPLICA) | PLAN_SHARDED;
+
+    if (node == 0)
+        return;
+    plan_groups_add(out, m, GROUP_NODE, (struct group_rule){ .axes = all, .run = node });
+    plan_groups_add(out, m, GROUP_ACROSS, (struct group_rule){ .axes = all, .over = node });
+}
+
+static void stage3_groups(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    plan_groups_hybrid(m, m->size[AXIS_REPLICA] > 1, m->size[AXIS_REPLICA] > 1, out);
+    secondary(p, m, out);
+    levels(p, m, out);
+}
+
 /* ---- rows ---- */
 
 /* engine.allreduce_gradients: stages 2 and 3 reduce each micro-step, 0 and 1 the last. */
 #define DEEPSPEED .tool = &framework_deepspeed_tool, .syncs = OF_STRATEGY(STRAT_ZERO2) | OF_STRATEGY(STRAT_ZERO3), \
-                  .units = OF_UNIT(UNIT_MODULE), .units_text = "module", .check_overflow = check_overflow, .sequence = true, \
+                  .lone_expert_data = true, .units = OF_UNIT(UNIT_MODULE), .units_text = "module", .check_overflow = check_overflow, .sequence = true, \
                   .context_method = CONTEXT_ULYSSES, .check = check, .check_tensor = check_autotp, .check_context = check_context, \
                   .check_pipeline = deepspeed_check_pipeline, .runs_pipelines = true, .ends_alone = true, \
                   .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B), .resolve = resolve, .orthogonalises = orthogonalises
 
 const struct framework framework_deepspeed_012 = { DEEPSPEED, .unit = UNIT_MODEL };
-const struct framework framework_deepspeed_3   = { DEEPSPEED, .unit = UNIT_MODULE };
+const struct framework framework_deepspeed_3   = { DEEPSPEED, .unit = UNIT_MODULE, .state_groups = stage3_groups };

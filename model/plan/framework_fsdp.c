@@ -137,6 +137,33 @@ static int check_fsdp1(const struct plan *p, const char *where)
     return check_dtype(p, where) < 0 ? -1 : check_offload(p, where);
 }
 
+/* ---- groups ---- */
+
+/* FSDP2's reshard_after_forward k, of the units or, where they have none, of the root: a run of k inside
+ * the shard group; and the root's own where it is another. */
+static void fsdp2_groups(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t units = p->fsdp.reshard_after_forward, root = p->fsdp.root_reshard_after_forward;
+    int64_t shard_ranks = m->size[AXIS_SHARD] * m->size[AXIS_CONTEXT];
+    int64_t k[2] = { units > 1 ? units : root, units > 1 && root != units ? root : 0 };
+
+    plan_groups_hybrid(m, m->size[AXIS_REPLICA] > 1, m->size[AXIS_REPLICA] > 1, out);
+    for (int i = 0; i < 2; i++)
+        if (k[i] > 1 && shard_ranks % k[i] == 0)
+            plan_groups_add(out, m, i ? GROUP_ROOT_RESHARD : GROUP_RESHARD,
+                            (struct group_rule){ .axes = PLAN_SHARDED, .run = k[i] });
+}
+
+/* There are two where the strategy is a hybrid one, whatever their sizes; a shard group of one rank falls back to NO_SHARD, without
+ * replicas. */
+static void fsdp1_groups(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    enum fsdp1_sharding how = p->fsdp.sharding_strategy;
+    bool two = how == FSDP1_HYBRID_SHARD || how == FSDP1_HYBRID_SHARD_ZERO2;
+
+    plan_groups_hybrid(m, two, two && m->size[AXIS_SHARD] * m->size[AXIS_CONTEXT] > 1, out);
+}
+
 /* ---- rows ---- */
 
 static const struct unit_tried fsdp2_units[] = {
@@ -147,6 +174,7 @@ static const struct unit_tried fsdp1_units[] = { { UNIT_BLOCK, 1 }, { UNIT_MODEL
 const struct framework framework_fsdp2 = {
     .tool = &framework_torch_tool,
     .syncs = EVERY_STRATEGY, .sync_is_choice = EVERY_STRATEGY, .group_is_choice = EVERY_STRATEGY, .tries_groups = true,
+    .state_groups = fsdp2_groups,
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
     .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
     .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
@@ -158,6 +186,7 @@ const struct framework framework_fsdp2 = {
 const struct framework framework_fsdp1 = {
     .tool = &framework_fsdp1_tool,
     .syncs = EVERY_STRATEGY, .sync_is_choice = EVERY_STRATEGY, .group_is_choice = EVERY_STRATEGY, .tries_groups = true,
+    .state_groups = fsdp1_groups,
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK),
     .units_text = "model, block (it wraps one module, so not several blocks)",
     .unit_tries = fsdp1_units, .nunit_tries = sizeof fsdp1_units / sizeof *fsdp1_units,
