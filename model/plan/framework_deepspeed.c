@@ -182,6 +182,13 @@ static int check_context(const struct plan *p, const char *where)
     return check_ulysses_sp(p, where);
 }
 
+static int check_run(const struct plan *p)
+{
+    if (p->ds.aio.block_size % 4096)
+        return fail("deepspeed.aio.block_size: dpxrun moves files in multiples of 4096 bytes");
+    return 0;
+}
+
 /* ---- groups of stage 3 ---- */
 
 /* groups._create_zero_param_parallel_group(): runs of at most so many ranks, a communicator of their own also where that is all. */
@@ -222,7 +229,10 @@ static void stage3_groups(const struct plan *p, const struct mesh *m, struct pla
                   .lone_expert_data = true, .units = OF_UNIT(UNIT_MODULE), .units_text = "module", .check_overflow = check_overflow, .sequence = true, \
                   .context_method = CONTEXT_ULYSSES, .check = check, .check_tensor = check_autotp, .check_context = check_context, \
                   .check_pipeline = deepspeed_check_pipeline, .runs_pipelines = true, .ends_alone = true, \
-                  .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B), .resolve = resolve, .orthogonalises = orthogonalises
+                  .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B), .resolve = resolve, .orthogonalises = orthogonalises, \
+                  .meets_tied_grads = true, .runs_context = true, .check_run = check_run
 
-const struct framework framework_deepspeed_012 = { DEEPSPEED, .unit = UNIT_MODEL };
-const struct framework framework_deepspeed_3   = { DEEPSPEED, .unit = UNIT_MODULE, .state_groups = stage3_groups };
+const struct framework framework_deepspeed_0  = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED_0 };
+const struct framework framework_deepspeed_12 = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED };
+const struct framework framework_deepspeed_3  = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED, .unit = UNIT_MODULE,
+                                                  .state_groups = stage3_groups, .gathers_modules = true, .records_streams = true };

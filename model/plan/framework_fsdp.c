@@ -137,6 +137,17 @@ static int check_fsdp1(const struct plan *p, const char *where)
     return check_dtype(p, where) < 0 ? -1 : check_offload(p, where);
 }
 
+static int fsdp1_check_run(const struct plan *p)
+{
+    if (p->shard_group == 1 && p->cluster.world_size > 1 && p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
+        return fail("a shard group of one rank: FSDP1 never averages gradients between replicas then, so they would "
+                    "train apart");
+    if (!training_is_all(&p->train) && !p->fsdp.wrap_adapters)
+        return fail("train: under torch-fsdp1 dpxrun trains adapters that are units of their own (fsdp.wrap_adapters), and no other part of a "
+                    "model; under fsdp of dialect torch it does");
+    return 0;
+}
+
 /* ---- groups ---- */
 
 /* FSDP2's reshard_after_forward k, of the units or, where they have none, of the root: a run of k inside
@@ -193,5 +204,5 @@ const struct framework framework_fsdp1 = {
     .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ALL_GATHER,
     .check = check_fsdp1, .check_group = check_fsdp1_group, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
-    .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true,
+    .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true, .records_streams = true, .check_run = fsdp1_check_run,
 };

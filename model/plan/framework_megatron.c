@@ -2,6 +2,7 @@
 #include "model/plan/framework.h"
 
 #include "model/plan/megatron_check.h"
+#include "model/plan/megatron_model.h"
 #include "model/plan/megatron_states.h"
 
 static const struct framework_version versions[] = {
@@ -72,5 +73,6 @@ const struct framework framework_megatron = {
     .kernels = kernels, .reduce_dtype = reduce_dtype, .context_method = CONTEXT_RING, .balances_heads = true, .cuts_experts = true,
     .check_first = megatron_check, .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B) | OF_PIPELINE(PIPELINE_INTERLEAVED),
-    .recipe = recipe,
+    .recipe = recipe, .megatron_layers = true, .registered = megatron_model,
+    .not_run = "dpxrun does not run it: its plans are for dpxplan",
 };

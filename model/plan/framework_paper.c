@@ -78,14 +78,18 @@ static int check_pipeline(const struct plan *p, const char *where)
 
 static const struct unit_tried units[] = { { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 } };
 
-/* A parameter server reduces each micro-step, and so do those that shard gradients. */
+/* Parameters and gradients that ranks hold whole, or shares of: the latter are reduced after each micro-step. */
+#define PAPER .tool = &framework_paper_tool, .unit = UNIT_BLOCK, \
+              .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK), \
+              .units_text = "model, <n> blocks, block, half-block", .unit_tries = units, .nunit_tries = sizeof units / sizeof *units, \
+              .check = check_offload, .check_tensor = check_tensor, .check_context = check_context, .fills_partly = true, .plain_host = true, \
+              .runs_tensor = true, .runs_context = true, .context_method = CONTEXT_RING     /* Liu et al. 2023 */
+
 const struct framework framework_paper = {
-    .tool = &framework_paper_tool,
-    .syncs = OF_STRATEGY(STRAT_DP) | OF_STRATEGY(STRAT_ZERO2) | OF_STRATEGY(STRAT_ZERO3) | OF_STRATEGY(STRAT_FSDP),
+    PAPER, .syncs = OF_STRATEGY(STRAT_ZERO2) | OF_STRATEGY(STRAT_ZERO3) | OF_STRATEGY(STRAT_FSDP),
     .sync_is_choice = OF_STRATEGY(STRAT_DDP) | OF_STRATEGY(STRAT_ZERO1), .group_is_choice = OF_STRATEGY(STRAT_FSDP),
-    .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
-    .units_text = "model, <n> blocks, block, half-block", .unit_tries = units, .nunit_tries = sizeof units / sizeof *units,
-    .check = check_offload, .check_tensor = check_tensor, .check_context = check_context, .check_pipeline = check_pipeline,
-    .fills_partly = true,
-    .context_method = CONTEXT_RING,     /* Liu et al. 2023; norms are run on all positions: Shoeybi et al. 2019 */
+    .check_pipeline = check_pipeline,
 };
+
+/* A parameter server reduces each micro-step. */
+const struct framework framework_paper_dp = { PAPER, .syncs = EVERY_STRATEGY, .meets_tied_grads = true };

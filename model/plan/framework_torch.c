@@ -75,14 +75,21 @@ static int check_ddp(const struct plan *p, const char *where)
     return ddp_check_hook(p, where) < 0 ? -1 : check_dtype(p, where);
 }
 
+static int check_run(const struct plan *p)
+{
+    if (p->ddp.model_dtype == DT_BF16 && plan_recipe(p).kept == DT_BF16)
+        return fail("model_dtype bf16: dpxrun updates weights in fp32 only");
+    return 0;
+}
+
 /* ---- rows ---- */
 
 #define PYTORCH .tool = &framework_torch_tool, .syncs = EVERY_STRATEGY, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK), \
                 .units_text = "model, block", .reduce_dtype = reduce_dtype, .resolve = resolve, .recipe = recipe, .sequence = true, \
                 .context_method = CONTEXT_ALL_GATHER, .ends_count = true, \
-                .check_tensor = titan_check_tensor, .check_context = titan_check_context, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B)
+                .check_tensor = titan_check_tensor, .check_context = titan_check_context, .check_run = check_run, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B)
 
-const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp };
+const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp, .meets_tied_grads = true };
 const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp,
                                                .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters };
 const struct framework framework_torch_zro = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp };

@@ -149,7 +149,7 @@ static int check_pipeline(const struct plan *p, const char *where)
         return f->check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);
     if (check_schedule(p, where) < 0 || check_stages(p, where) < 0 || check_stage(p, where) < 0)
         return -1;
-    if (f->check_pipeline && p->strategy != STRAT_DP)
+    if (f->check_pipeline)
         return f->check_pipeline(p, where);
     return fail("%s: parallel.pipeline: pipeline parallelism is not modelled yet for %s/%s", where, strategy_name(p->strategy),
                 dialect_name(p->dialect));
