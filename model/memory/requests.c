@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/room.h"
 #include "model/memory/micro_step.h"
+#include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 
 /* ---- requests ---- */
@@ -532,7 +533,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
 /* torch.distributed.fsdp, and DeepSpeed's coordinator and its reduction stream: tensor.record_stream(). */
 static bool records_streams(const struct plan *p)
 {
-    return p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3);
+    return framework_of(p)->records_streams;
 }
 
 static void begin(struct walk *w)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/framework.h"
 
 struct habits {
     const char *family;
@@ -228,7 +229,7 @@ int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
 
-    if (kernels_are_megatron(p->kernels) && p->dialect != DIALECT_MEGATRON)
+    if (kernels_are_megatron(p->kernels) && !framework_of(p)->megatron_layers)
         return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));
     if (!kernels_take_sdpa(p->kernels))
         return 0;

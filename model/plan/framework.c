@@ -9,12 +9,12 @@ static const struct framework_tool *const tools[NDIALECT] = {
 };
 
 static const struct framework *const table[NSTRATEGY][NDIALECT] = {
-    [STRAT_DP]    = { [DIALECT_PAPER] = &framework_paper, [DIALECT_TORCH] = &framework_torch_dp },
+    [STRAT_DP]    = { [DIALECT_PAPER] = &framework_paper_dp, [DIALECT_TORCH] = &framework_torch_dp },
     [STRAT_DDP]   = { [DIALECT_PAPER] = &framework_paper, [DIALECT_TORCH] = &framework_torch_ddp,
-                      [DIALECT_DEEPSPEED] = &framework_deepspeed_012, [DIALECT_MEGATRON] = &framework_megatron },
+                      [DIALECT_DEEPSPEED] = &framework_deepspeed_0, [DIALECT_MEGATRON] = &framework_megatron },
     [STRAT_ZERO1] = { [DIALECT_PAPER] = &framework_paper, [DIALECT_TORCH] = &framework_torch_zro,
-                      [DIALECT_DEEPSPEED] = &framework_deepspeed_012, [DIALECT_MEGATRON] = &framework_megatron },
-    [STRAT_ZERO2] = { [DIALECT_PAPER] = &framework_paper, [DIALECT_DEEPSPEED] = &framework_deepspeed_012 },
+                      [DIALECT_DEEPSPEED] = &framework_deepspeed_12, [DIALECT_MEGATRON] = &framework_megatron },
+    [STRAT_ZERO2] = { [DIALECT_PAPER] = &framework_paper, [DIALECT_DEEPSPEED] = &framework_deepspeed_12 },
     [STRAT_ZERO3] = { [DIALECT_PAPER] = &framework_paper, [DIALECT_DEEPSPEED] = &framework_deepspeed_3 },
     [STRAT_FSDP]  = { [DIALECT_PAPER] = &framework_paper, [DIALECT_TORCH] = &framework_fsdp2, [DIALECT_TORCH_FSDP1] = &framework_fsdp1 },
 };

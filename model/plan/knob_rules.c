@@ -52,9 +52,7 @@ double knob_usual_dropout(const struct plan *p)
 
 double knob_usual_unit(const struct plan *p)
 {
-    enum strategy s = p->strategy;
-
-    return s == STRAT_FSDP || s == STRAT_ZERO3 || s == STRAT_ZERO2 ? framework_of(p)->unit : UNIT_MODEL;
+    return plan_shards_grads(p->strategy) ? framework_of(p)->unit : UNIT_MODEL;
 }
 
 double knob_usual_shard_group(const struct plan *p)

@@ -50,16 +50,12 @@ bool plan_has_deepspeed_0_19_8(const struct plan *p)
 int64_t plan_quantised_node(const struct plan *p)
 {
     int64_t node = p->cluster.gpus_per_node;
-    bool asks = p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.zero_quantized_gradients;
-
-    return asks && node < plan_data_ranks(p) ? node : 0;
+    return p->ds.zero_quantized_gradients && node < plan_data_ranks(p) ? node : 0;
 }
 
 bool plan_quantises(const struct plan *p)
 {
-    bool weights = p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.zero_quantized_weights;
-
-    return (weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
+    return (p->ds.zero_quantized_weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
 }
 
 int plan_version(const struct plan *p)
@@ -112,6 +108,8 @@ bool plan_keeps_whole(enum strategy s)
 {
     return s != STRAT_ZERO3 && s != STRAT_FSDP;
 }
+
+bool plan_shards_grads(enum strategy s) { return s == STRAT_ZERO2 || s == STRAT_ZERO3 || s == STRAT_FSDP; }
 
 void plan_resolve(struct plan *p)
 {
@@ -209,8 +207,6 @@ enum scaled plan_scaled(const struct plan *p)
     static const enum scaled of[] = { [FP8_DELAYED] = SCALED_FP8_TENSOR, [FP8_TENSORWISE] = SCALED_FP8_TENSOR, [FP8_BLOCKWISE] = SCALED_FP8_BLOCK,
                                       [FP8_MXFP8] = SCALED_MXFP8 };
 
-    if (p->dialect != DIALECT_MEGATRON)
-        return SCALED_NONE;
     return p->megatron.fp4_format ? SCALED_NVFP4 : p->megatron.fp8_format ? of[p->megatron.fp8_recipe] : SCALED_NONE;
 }
 

@@ -455,6 +455,8 @@ bool plan_group_is_choice(enum strategy s, enum dialect d);
 /* Does every rank keep whole parameters, so that all plans of a cell have the same parameters and optimizer
  * states on a rank? */
 bool plan_keeps_whole(enum strategy s);
+/* Does a rank keep the gradients of its shard alone? */
+bool plan_shards_grads(enum strategy s);
 
 /* Does this cell of the table of strategies and dialects exist? */
 bool dialect_has(enum dialect d, enum strategy s);
