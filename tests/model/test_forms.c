@@ -349,9 +349,10 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
 /* The text as a file of its form, on the cluster; 0, or -1 with the reason. */
 static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
 {
-    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "512" } };
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" } };
     struct form_file f;
 
+    row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
     assert_int_equal(form_parse(strdup(text), name, &f), 0);
     const struct form *form = form_of(&f);
     assert_non_null(form);
@@ -413,9 +414,54 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
     }
 }
 
+static bool notes_say_that(const struct notes *notes, const char *words)
+{
+    for (int i = 0; i < notes->n && i < 32; i++)
+        if (strstr(notes->text[i], words))
+            return true;
+    return false;
+}
+
+/* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
+static void notes_give_this_files_reasons(void **state)
+{
+    static const struct { const char *name, *text, *said, *not_said; } files[] = {
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
+          "attention by flash_attention_2 is planned with", "zzz" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss_type", "attention by" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile matters", "adapters" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
+          "not known" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nbeta: 0.04\n", "GRPO's reference model is not in the plan", "not known" },
+        { "arguments.yaml", "per_device_train_batch_size: 1\nmodel_max_length: 512\n", "model_max_length 512 is taken as the samples' length", "not known" },
+        { "fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 1\n  fsdp_limit_all_gathers: true\n"
+                       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "batch size is in the training script", "fsdp_limit_all_gathers" },
+    };
+    struct notes notes = { 0 };
+    struct plan p;
+    char why[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        notes = (struct notes){ 0 };
+        if (read_text(files[i].name, files[i].text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        if (!notes_say_that(&notes, files[i].said) || notes_say_that(&notes, files[i].not_said))
+            fail_msg("%s: not said: %s, or said: %s", files[i].text, files[i].said, files[i].not_said);
+        plan_free(&p);
+    }
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_atention\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "is no attention that TRL has"));
+    plan_free(&p);
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 100000000\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "from 1 to 1048576"));
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notes_give_this_files_reasons),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
         cmocka_unit_test(each_file_is_of_one_form),
