@@ -27,7 +27,7 @@ static bool is_recipe(const struct form_file *f, enum recipe_form form)
     return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py") && !(program && !strncmp(program, "openrlhf.", 9));
 }
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
-static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
+static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY) && !recipe_is_factorys_second(f->doc); }
 static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
 static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
 static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
