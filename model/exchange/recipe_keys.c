@@ -106,7 +106,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "reward_model", "a head of one logit (axolotl), or a model beside the one that trains" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
-    { "qat", "weights are rounded to a few bits and back in each product" }, { "quantize_moe_experts", "experts' weights packed, too" },
+    { "quantize_moe_experts", "experts' weights packed, too" },
     { "lora_target_parameters", "adapters of parameters that are no linear layer" }, { "use_muon", "another optimizer" },
     { "use_adam_mini", "smaller states" }, { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
     { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
