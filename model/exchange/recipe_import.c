@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -294,35 +293,20 @@ static int read_batch(const struct import *in)
 
 /* ---- who shares what ---- */
 
-/* Where the file is that a recipe names: beside it, or in a folder above it (projects name files from their root, where their users
- * start them); as it is named where it is in none. */
-static void find_file(const char *recipe, const char *name, size_t folder, char path[512])
-{
-    while (folder > 0) {
-        snprintf(path, 512, "%.*s%s", (int)folder, recipe, name);
-        if (access(path, R_OK) == 0)
-            return;
-        for (folder--; folder > 0 && recipe[folder - 1] != '/'; folder--)
-            ;
-    }
-    snprintf(path, 512, "%s", name);
-}
-
 /* A document itself, or the file that is named. */
 static json_t *section(const struct import *in, enum recipe_word word)
 {
     const json_t *v = value(in, word);
-    const char *name = json_string_value(v), *slash = strrchr(in->where, '/');
-    size_t folder = name && name[0] != '/' && slash ? (size_t)(slash - in->where) + 1 : 0;
+    const char *name = json_string_value(v);
     char path[512];
 
     if (json_is_object(v))
         return json_deep_copy(v);
-    if (!name || folder + strlen(name) >= sizeof path) {
+    if (!name || strlen(name) >= sizeof path) {
         expected(in, word, "a mapping or the path of a file");
         return NULL;
     }
-    find_file(in->where, name, folder, path);
+    files_find_above(in->where, name, path, sizeof path);
     return files_read_json_file(path);
 }
 

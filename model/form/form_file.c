@@ -3,15 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/input.h"
 #include "base/shell.h"
 #include "base/toml.h"
 #include "base/yaml.h"
 #include "model/exchange/recipe.h"
 #include "model/form/form.h"
+#include "model/form/form_config.h"
 
 enum { LARGEST = 16 << 20 };
 
@@ -229,16 +230,6 @@ int form_launch(struct form_file *f, const char *path)
     return f->launch ? 0 : -1;
 }
 
-/* A file that a command names: from here, or beside the command's. */
-static void beside(const char *path, const char *name, char out[512])
-{
-    const char *slash = strrchr(path, '/');
-
-    snprintf(out, 512, "%s", name);
-    if (access(out, R_OK) != 0 && slash && name[0] != '/')
-        snprintf(out, 512, "%.*s/%s", (int)(slash - path), path, name);
-}
-
 /* Options of `accelerate launch` go over the config that it names, and are named as its keys. */
 static void take_option(json_t *launch, const char *key, json_t *v)
 {
@@ -275,7 +266,7 @@ static int read_launch(struct form_file *f)
         return 0;
     const char *config = json_string_value(json_object_get(f->launcher, "config_file"));
     if (config) {
-        beside(f->path, config, path);
+        files_find_above(f->path, config, path, sizeof path);
         if (form_launch(f, path) < 0)
             return -1;
     } else {
@@ -350,9 +341,11 @@ int form_parse(char *text, const char *name, struct form_file *f)
     *f = (struct form_file){ .path = name, .text = text };
     f->kind = kind_of(f->path, f->text);
     f->doc = document(f);
-    if (f->kind == FORM_COMMAND && json_is_object(f->doc))
+    bool command = f->kind == FORM_COMMAND && json_is_object(f->doc);
+    int rc = command ? form_follow(f) : 0;
+    if (command && rc == 0)
         name_trls_program(f);
-    if (json_is_object(f->doc) && (f->kind != FORM_COMMAND || read_launch(f) == 0))
+    if (rc == 0 && json_is_object(f->doc) && (!command || read_launch(f) == 0))
         return 0;
     if (f->doc && !json_is_object(f->doc))
         fail("%s: expected keys with values: a config, a recipe or a command", f->path);

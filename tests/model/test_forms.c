@@ -180,6 +180,51 @@ static void files_become_the_plans_that_people_read(void **state)
     }
 }
 
+/* ---- a command that names its config ---- */
+
+/* The config is read, the command's options go over it, and one that is not there is refused. */
+static void a_commands_config_is_read(void **state)
+{
+    static const struct { const char *command, *key; int64_t micro; } of[] = {
+        { "llamafactory-cli train %s/deep/own.yaml\n", "own.yaml", 3 }, { "llamafactory-cli train deep/own.yaml --per_device_train_batch_size 5\n", "own.yaml", 5 },
+        { "torchrun --nproc_per_node 8 train.py --config deep/own.yaml\n", "own.yaml", 3 }, { "accelerate launch train.py deep/none.yaml\n", "none.yaml", 0 },
+        { "trl sft --config deep/none.yaml --max_length 512\n", "none.yaml", 0 },
+    };
+    char folder[] = "/tmp/dpx-forms-XXXXXX", path[128], script[160], text[256], why[512], command[200];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "mkdir %s/deep", folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/deep/own.yaml", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("model_name_or_path: qwen3-0.6b\nfinetuning_type: full\ncutoff_len: 512\nper_device_train_batch_size: 3\n", file);
+    fclose(file);
+    snprintf(script, sizeof script, "%s/deep/scripts/run.sh", folder);              /* names it from the folder above */
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct form_file f;
+        snprintf(text, sizeof text, of[i].command, folder);
+        json_t *said = json_array(), *before = notes_divert(said);
+        fail_capture(why, sizeof why);
+        int rc = form_parse(strdup(text), script, &f);
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        if (of[i].micro == 0) {
+            assert_int_equal(rc, -1);
+            assert_non_null(strstr(why, of[i].key));
+        } else {
+            assert_int_equal(rc, 0);
+            assert_int_equal(json_integer_value(json_object_get(f.doc, "per_device_train_batch_size")), of[i].micro);
+            assert_string_equal(form_of(&f)->name, "LLaMA-Factory");
+            form_close(&f);
+        }
+        json_decref(said);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- one key renamed to nonsense ---- */
 
 static bool is_told(const struct notes *notes, const char *why, const char *name)
@@ -465,6 +510,7 @@ int main(void)
         cmocka_unit_test(notes_give_this_files_reasons),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
+        cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
