@@ -11,7 +11,6 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/notes.h"
-#include "base/shell.h"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -42,19 +41,6 @@ static const char *named(const json_t *words)
     return NULL;
 }
 
-/* KEY=VALUE of tune run, which has no dot that would make it a path. */
-static void take_words(const json_t *words, json_t *doc)
-{
-    for (size_t i = 1; i < json_array_size(words); i++) {
-        const char *s = word(words, i), *equal = strchr(s, '=');
-        char key[96];
-        if (!equal || *s == '-' || memchr(s, '.', (size_t)(equal - s)) || memchr(s, '/', (size_t)(equal - s)))
-            continue;
-        snprintf(key, sizeof key, "%.*s", (int)(equal - s), s);
-        json_object_set_new(doc, key, shell_value(equal + 1));
-    }
-}
-
 int form_follow(struct form_file *f)
 {
     const char *name = named(f->words);
@@ -70,7 +56,6 @@ int form_follow(struct form_file *f)
         return -1;
     json_t *doc = json_incref(own.doc);
     form_close(&own);
-    take_words(f->words, doc);
     json_object_del(f->doc, "config");
     json_object_update_recursive(doc, f->doc);
     json_decref(f->doc);

@@ -1,4 +1,5 @@
 /* form_file.c -- see form.h: a file is JSON, YAML, TOML or a command, by its name or else by its text. */
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,12 +156,15 @@ static json_t *nested(json_t *doc, const char *path, const char **last)
     return doc;
 }
 
-/* a.b=VALUE, +a.b=VALUE: hydra's words.  The path's length, 0: it is none. */
-static size_t hydra_path(const char *word)
+/* a.b=VALUE, +a.b=VALUE, a=VALUE: hydra's words, unless an option waits for its value.  The path's length, 0: it is none. */
+static size_t hydra_path(const char *word, bool waits)
 {
     size_t n = strcspn(word, "=");
+    bool good = word[n] && n > 0 && n < 256 && (memchr(word, '.', n) || !waits);
 
-    return word[n] && *word != '-' && n < 256 && memchr(word, '.', n) && !memchr(word, '/', n) ? n : 0;
+    for (size_t i = 0; good && i < n; i++)
+        good = isalnum((unsigned char)word[i]) || strchr("._@-", word[i]);
+    return good && *word != '-' ? n : 0;
 }
 
 /* Options --a.b VALUE and hydra's words lie at their paths. */
@@ -171,8 +175,8 @@ static json_t *options_at_paths(const json_t *words, size_t from)
 
     for (size_t i = from; i < json_array_size(words); i++) {
         const char *word = json_string_value(json_array_get(words, i));
-        const char *path = word + strspn(word, "+");
-        size_t n = hydra_path(path);
+        const char *path = word + strspn(word, "+"), *before = i > from ? json_string_value(json_array_get(words, i - 1)) : "";
+        size_t n = hydra_path(path, !strncmp(before, "--", 2) && !strchr(before, '='));
         char copy[256];
         if (n == 0) {
             json_array_append(plain, json_array_get(words, i));
