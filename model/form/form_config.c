@@ -34,7 +34,7 @@ static const char *named(const json_t *words)
             return s + 9;
         if ((!strcmp(s, "--config") || !strcmp(s, "-c")) && *word(words, i + 1))
             return word(words, i + 1);
-        if (!option && *s != '-' && is_config(s))
+        if (!option && *s != '-' && !strchr(s, '=') && is_config(s))        /* a hydra word, x=y.yaml, is a key's value */
             return s;
         option = !strncmp(s, "--", 2) && !strchr(s, '=');
     }

@@ -189,6 +189,8 @@ static void a_commands_config_is_read(void **state)
         { "llamafactory-cli train %s/deep/own.yaml\n", "own.yaml", 3 }, { "llamafactory-cli train deep/own.yaml --per_device_train_batch_size 5\n", "own.yaml", 5 },
         { "torchrun --nproc_per_node 8 train.py --config deep/own.yaml\n", "own.yaml", 3 }, { "accelerate launch train.py deep/none.yaml\n", "none.yaml", 0 },
         { "trl sft --config deep/none.yaml --max_length 512\n", "none.yaml", 0 },
+        { "torchrun --nproc_per_node 8 train.py deep/own.yaml rollout.tool_config_path=deep/none.yaml\n", "own.yaml", 3 },
+        { "torchrun --nproc_per_node 8 train.py rollout.tool_config_path=deep/none.yaml deep/own.yaml\n", "own.yaml", 3 },
     };
     char folder[] = "/tmp/dpx-forms-XXXXXX", path[128], script[160], text[256], why[512], command[200];
 
