@@ -182,7 +182,7 @@ static const char *const policies[]   = { "TRANSFORMER_BASED_WRAP", "SIZE_BASED_
 static const char *const fsdp_known[] = {
     "fsdp_version", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
     "fsdp_backward_prefetch_policy", "fsdp_state_dict_type", "fsdp_cpu_ram_efficient_loading",
-    "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", NULL
+    "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", "fsdp_limit_all_gathers", NULL
 };
 
 static const char *const nothing[] = { NULL };
@@ -241,7 +241,7 @@ static int read_fsdp1(const struct import *in, const json_t *fsdp)
         && !json_object_get(fsdp, "fsdp_backward_prefetch"))
         notes_add(in->notes, "fsdp_backward_prefetch_policy is not read by accelerate launch; "
                   "fsdp_backward_prefetch is");
-    if (read_fsdp_knobs(in, fsdp) < 0)
+    if (read_fsdp_knobs(in, fsdp) < 0 || get_bool(in, fsdp, "fsdp_limit_all_gathers", &p->fsdp.limit_all_gathers) < 0)
         return -1;
     if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
         p->shard_group = p->cluster.gpus_per_node;

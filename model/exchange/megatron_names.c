@@ -81,7 +81,7 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
-    { "no_rope_fusion", "rotary positions are planned as one kernel" }, { "rotary_interleaved", "rotary positions are planned as one kernel" },
+    { "no_rope_fusion", "rotary positions are planned as one kernel" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
     { "no_bias_swiglu_fusion", "the gated activation is planned as one kernel" },
 };

@@ -74,6 +74,7 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         "video_resolution", "audio_sampling_rate", "media_dir", "freeze_vision_tower", "freeze_multi_modal_projector", "visual_inputs",
     }, *const processors[] = { "processor_type", "image_size", "image_resize_algorithm", "is_multimodal" };
     const char *const *keys = form == RECIPE_AXOLOTL ? processors : towers;
+    const json_t *qat = form == RECIPE_AXOLOTL ? json_object_get(config, "qat") : NULL;
     size_t n = form == RECIPE_AXOLOTL ? COUNT(processors) : form == RECIPE_FACTORY ? COUNT(towers) : 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -81,6 +82,8 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         if (v && !json_is_null(v) && !json_is_false(v))
             return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is", where, keys[i]);
     }
+    if (qat && !json_is_null(qat) && !json_is_false(qat))
+        return fail("%s: qat: quantisation-aware training is not planned", where);
     return 0;
 }
 

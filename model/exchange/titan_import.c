@@ -15,7 +15,8 @@
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
 
-struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; };
+/* micro, steps: what goes before the config's samples of a micro-step and micro-steps; 0: nothing. */
+struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; int64_t micro, steps; };
 
 /* ---- values ---- */
 
@@ -216,11 +217,12 @@ static int read_batch(const struct import *in, const struct degrees *d)
         integer(in, "parallelism", "pipeline_parallel_microbatch_size", 1, 1, &each) < 0 ||
         integer(in, "parallelism", "num_pp_microbatches", local / each, 1, &parts) < 0)
         return -1;
-    if (global > 0 && global % (local * data))
+    local = in->micro > 0 && d->pipeline == 1 ? in->micro : local;
+    if (global > 0 && in->steps == 0 && global % (local * data))
         return fail("%s: training.global_batch_size: %" PRId64 " is not a multiple of %" PRId64 " samples on %" PRId64 " ranks",
                     in->where, global, local, data);
     in->p->micro_batch = local;
-    in->p->accumulation = global > 0 ? global / (local * data) : 1;
+    in->p->accumulation = in->steps > 0 ? in->steps : global > 0 ? global / (local * data) : 1;
     if (d->pipeline == 1)
         return 0;
     if (in->p->accumulation > 1)
@@ -347,7 +349,7 @@ static int check_keys(const struct import *in)
 static int read_whole(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     static const char *const precisions[] = { "float32", "bfloat16", NULL }, *const held[] = { "float32", NULL };
-    struct import in = { config, where, p, notes };
+    struct import in = { config, where, p, notes, p->micro_batch, p->accumulation };
     struct degrees d;
     int precision, dtype;
     int64_t seq;
@@ -357,9 +359,7 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
     if (check_keys(&in) < 0 || read_degrees(&in, &d) < 0 || chosen(&in, "training", "mixed_precision_param", precisions, 1, &precision) < 0 ||
         chosen(&in, "training", "dtype", held, 0, &dtype) < 0 || integer(&in, "training", "seq_len", p->seq ? p->seq : 2048, 1, &seq) < 0)
         return -1;
-    if (p->seq && p->seq != seq)
-        return fail("%s: training.seq_len: %" PRId64 ", but --seq says %" PRId64, where, seq, p->seq);
-    p->seq = seq;
+    p->seq = p->seq > 0 ? p->seq : seq;
     if (d.replicate > 1 && d.shard * d.context == 1 && d.tensor > 1)
         return fail("%s: parallelism.data_parallel_replicate_degree: torchtitan refuses DDP beside tensor parallelism (\"DDP has not supported > 1D "
                     "parallelism\")", where);

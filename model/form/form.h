@@ -89,6 +89,6 @@ void form_summary(const struct form *form, const struct form_file *f, const stru
 /* ---- the forms, a page each ---- */
 
 extern const struct form form_deepspeed, form_accelerate, form_transformers, form_factory, form_axolotl, form_trl, form_titan, form_megatron,
-    form_torchtune, form_litgpt, form_automodel, form_openrlhf, form_verl, form_primerl, form_peft, form_unsloth;
+    form_torchtune, form_litgpt, form_automodel, form_openrlhf, form_verl, form_primerl, form_peft, form_unsloth, form_factory1, form_verl_sft;
 
 #endif

@@ -27,7 +27,7 @@ static bool is_recipe(const struct form_file *f, enum recipe_form form)
     return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py") && !(program && !strncmp(program, "openrlhf.", 9));
 }
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
-static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
+static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY) && !recipe_is_factorys_second(f->doc); }
 static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
 static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
 static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
@@ -170,15 +170,33 @@ static bool has_megatrons_fields(const json_t *doc)
     return false;
 }
 
-/* Its files of options for programs that generate. */
+/* An option as a command or a file of options has it: "--num-tokens-to-generate" is num_tokens_to_generate. */
+static bool is_option(const char *key, const char *name)
+{
+    for (key += strncmp(key, "--", 2) ? 0 : 2; *key && (*key == *name || (*key == '-' && *name == '_')); key++)
+        name++;
+    return !*key && !*name;
+}
+
+/* Its files of options are also those of programs that generate, and of models with an encoder. */
 static int check_trains(const struct form_file *f)
 {
-    static const char *const generates[] = { "--num-tokens-to-generate", "--prompts", "--prompt-file", "num_tokens_to_generate", "prompts", "prompt_file" };
-    const json_t *args = json_object_get(f->doc, "MODEL_ARGS") ? json_object_get(f->doc, "MODEL_ARGS") : f->doc;
+    static const struct { const char *option, *why; } others[] = {
+        { "num_tokens_to_generate", "inference is not planned" }, { "prompts", "inference is not planned" }, { "prompt_file", "inference is not planned" },
+        { "encoder_num_layers", "an encoder beside the decoder is not planned" }, { "decoder_num_layers", "an encoder beside the decoder is not planned" },
+        { "bert_no_binary_head", "BERT is not planned" },
+    };
+    json_t *args = json_object_get(f->doc, "MODEL_ARGS") ? json_object_get(f->doc, "MODEL_ARGS") : f->doc, *v;
+    const char *key;
 
-    for (size_t i = 0; i < sizeof generates / sizeof *generates; i++)
-        if (json_object_get(args, generates[i]))
-            return fail("%s: %s: inference is not planned", f->path, generates[i]);
+    json_object_foreach(args, key, v) {
+        const char *word = json_string_value(v);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (is_option(key, others[i].option))
+                return fail("%s: %s: %s", f->path, key, others[i].why);
+        if (is_option(key, "tokenizer_type") && word && !strncmp(word, "Bert", 4))
+            return fail("%s: %s: %.40s: BERT is not planned", f->path, key, word);
+    }
     return 0;
 }
 

@@ -180,6 +180,53 @@ static void files_become_the_plans_that_people_read(void **state)
     }
 }
 
+/* ---- a command that names its config ---- */
+
+/* The config is read, the command's options go over it, and one that is not there is refused. */
+static void a_commands_config_is_read(void **state)
+{
+    static const struct { const char *command, *key; int64_t micro; } of[] = {
+        { "llamafactory-cli train %s/deep/own.yaml\n", "own.yaml", 3 }, { "llamafactory-cli train deep/own.yaml --per_device_train_batch_size 5\n", "own.yaml", 5 },
+        { "torchrun --nproc_per_node 8 train.py --config deep/own.yaml\n", "own.yaml", 3 }, { "accelerate launch train.py deep/none.yaml\n", "none.yaml", 0 },
+        { "trl sft --config deep/none.yaml --max_length 512\n", "none.yaml", 0 },
+        { "torchrun --nproc_per_node 8 train.py deep/own.yaml rollout.tool_config_path=deep/none.yaml\n", "own.yaml", 3 },
+        { "torchrun --nproc_per_node 8 train.py rollout.tool_config_path=deep/none.yaml deep/own.yaml\n", "own.yaml", 3 },
+    };
+    char folder[] = "/tmp/dpx-forms-XXXXXX", path[128], script[160], text[256], why[512], command[200];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "mkdir %s/deep", folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/deep/own.yaml", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("model_name_or_path: qwen3-0.6b\nfinetuning_type: full\ncutoff_len: 512\nper_device_train_batch_size: 3\n", file);
+    fclose(file);
+    snprintf(script, sizeof script, "%s/deep/scripts/run.sh", folder);              /* names it from the folder above */
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct form_file f;
+        snprintf(text, sizeof text, of[i].command, folder);
+        json_t *said = json_array(), *before = notes_divert(said);
+        fail_capture(why, sizeof why);
+        int rc = form_parse(strdup(text), script, &f);
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        if (of[i].micro == 0) {
+            assert_int_equal(rc, -1);
+            assert_non_null(strstr(why, of[i].key));
+        } else {
+            assert_int_equal(rc, 0);
+            assert_int_equal(json_integer_value(json_object_get(f.doc, "per_device_train_batch_size")), of[i].micro);
+            assert_string_equal(form_of(&f)->name, "LLaMA-Factory");
+            form_close(&f);
+        }
+        json_decref(said);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- one key renamed to nonsense ---- */
 
 static bool is_told(const struct notes *notes, const char *why, const char *name)
@@ -349,9 +396,10 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
 /* The text as a file of its form, on the cluster; 0, or -1 with the reason. */
 static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
 {
-    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "512" } };
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" } };
     struct form_file f;
 
+    row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
     assert_int_equal(form_parse(strdup(text), name, &f), 0);
     const struct form *form = form_of(&f);
     assert_non_null(form);
@@ -394,6 +442,7 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
         { "axolotl.yaml", "base_model: a/b-VL\nsequence_len: 512\nprocessor_type: AutoProcessor\n", "processor_type" },
         { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nimage_max_pixels: 262144\n", "image_max_pixels" },
         { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nfreeze_vision_tower: true\n", "freeze_vision_tower" },
+        { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nqat:\n  activation_dtype: int8\n", "qat" },
         { "automodel.yaml", "recipe: FinetuneRecipeForVLM\nstep_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\n",
           "FinetuneRecipeForVLM" },
         { "automodel.yaml", "step_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\nflow_matching:\n  adapter_type: flux\n",
@@ -413,11 +462,57 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
     }
 }
 
+static bool notes_say_that(const struct notes *notes, const char *words)
+{
+    for (int i = 0; i < notes->n && i < 32; i++)
+        if (strstr(notes->text[i], words))
+            return true;
+    return false;
+}
+
+/* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
+static void notes_give_this_files_reasons(void **state)
+{
+    static const struct { const char *name, *text, *said, *not_said; } files[] = {
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
+          "attention by flash_attention_2 is planned with", "zzz" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss_type", "attention by" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile matters", "adapters" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
+          "not known" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nbeta: 0.04\n", "GRPO's reference model is not in the plan", "not known" },
+        { "arguments.yaml", "per_device_train_batch_size: 1\nmodel_max_length: 512\n", "model_max_length 512 is taken as the samples' length", "not known" },
+        { "fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 1\n  fsdp_limit_all_gathers: true\n"
+                       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "batch size is in the training script", "fsdp_limit_all_gathers" },
+    };
+    struct notes notes = { 0 };
+    struct plan p;
+    char why[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        notes = (struct notes){ 0 };
+        if (read_text(files[i].name, files[i].text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        if (!notes_say_that(&notes, files[i].said) || notes_say_that(&notes, files[i].not_said))
+            fail_msg("%s: not said: %s, or said: %s", files[i].text, files[i].said, files[i].not_said);
+        plan_free(&p);
+    }
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_atention\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "is no attention that TRL has"));
+    plan_free(&p);
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 100000000\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "from 1 to 1048576"));
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notes_give_this_files_reasons),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
+        cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
