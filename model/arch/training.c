@@ -138,15 +138,37 @@ static bool matches(const struct training *t, const struct tensor *x)
 
 enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED };
 
+/* Llama4Router is nn.Linear's child; other routers are modules of their own (modeling_llama4.py, modeling_mixtral.py). */
+static bool is_linear_router(const struct model *m, const struct tensor *t) { return t->role == ROLE_ROUTER && !strcmp(m->family, "llama4_text"); }
+
 static bool is_linear(const struct tensor *t)
 {
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP:
     case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_HEAD:
+    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
         return t->ndim == 2 || t->is_bias;
     default:
         return false;
     }
+}
+
+int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST])
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < m->nmodules; i++) {
+        const struct tensor *first = &m->tensors[m->modules[i].first];
+        const char *last = strrchr(m->modules[i].name, '.'), *name = last ? last + 1 : m->modules[i].name;
+        bool linear = first->block >= 0 && (is_linear(first) || (children && is_linear_router(m, first)));
+        if (!linear || listed(out, name, false))
+            continue;
+        if (n + strlen(name) + 2 > TRAINING_LIST)
+            return -1;
+        n += (size_t)snprintf(out + n, TRAINING_LIST - n, "%s%s", n ? "," : "", name);
+    }
+    return 0;
 }
 
 static enum fate fate_of(const struct model *m, const struct training *t, const char *targets, const struct module *of)
@@ -156,7 +178,7 @@ static enum fate fate_of(const struct model *m, const struct training *t, const 
     if (listed(t->modules_to_save, of->name, true))
         return FATE_COPIED;
     if (!strcmp(targets, "all-linear"))
-        return is_linear(first) && first->role != ROLE_HEAD ? FATE_ADAPTED : FATE_STAYS;
+        return (is_linear(first) && first->role != ROLE_HEAD) || is_linear_router(m, first) ? FATE_ADAPTED : FATE_STAYS;
     return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
 }
 
@@ -193,6 +215,11 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
 {
     const struct tensor *first = &m->tensors[of->first];
 
+    if (fate == FATE_ADAPTED && is_linear_router(m, first))
+        return fail("%s: lora.target_modules: \"%s\": PEFT's layer fails with Llama 4's router, which returns two tensors (\"'tuple' object has no "
+                    "attribute 'dtype'\"): name q_proj, k_proj, v_proj, o_proj and shared_expert's layers", where, of->name);
+    if (fate == FATE_ADAPTED && (first->role == ROLE_ROUTER || role_is_of_experts(first->role)))
+        return fail("%s: lora.target_modules: \"%s\" holds parameters, no linear layer: adapters of experts are not planned yet", where, of->name);
     if (fate == FATE_ADAPTED && !is_linear(first))
         return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of embeddings are not supported yet", where,
                     of->name);
@@ -203,12 +230,12 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
     return 0;
 }
 
-/* The same becomes of a module in every block. */
+/* The same becomes of a module in every block of a kind. */
 static int check_alike(const struct model *m, const struct training *t, const char *targets, const struct module *of, const char *where)
 {
     if (of->block < 0)
         return 0;
-    const struct tensor *first = &m->tensors[m->block0 + (of->first - m->block0) % m->per_block];
+    const struct tensor *first = &m->tensors[model_block_first(m, model_first_alike(m, of->block)) + of->first - model_block_first(m, of->block)];
 
     return fate_of(m, t, targets, of) == fate_of(m, t, targets, &m->modules[first->module]) ? 0
          : fail("%s: lora: %s: blocks that differ in what trains are not supported yet", where, of->name);
@@ -287,6 +314,17 @@ static bool add_as(struct model *to, const struct model *from, const struct modu
         && add_own(to, from, of, "modules_to_save.default", ADAPTER_NONE, false);
 }
 
+/* `added` tensors of a module: of the first block with experts, or without. */
+static void count_of_block(struct model *to, const struct model *from, const struct module *of, int added)
+{
+    if (of->block < 0 || of->block != model_first_alike(from, of->block))
+        return;
+    if (model_blocks_differ(from) && !model_has_experts(from, of->block))
+        to->per_dense += added;
+    else
+        to->per_block += added;
+}
+
 static int adapt(struct model *m, const struct training *t, const char *where)
 {
     const char *targets = t->target_modules[0] ? t->target_modules : training_usual_targets(m->family);
@@ -302,19 +340,19 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0
             || check_alike(m, t, targets, &m->modules[i], where) < 0)
             return -1;
-    to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = 0;
+    to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = to.per_dense = 0;
     to.params = to.trainable = 0;
     to.tensors = calloc(3 * (size_t)m->ntensors, sizeof *to.tensors);
     to.modules = calloc(3 * (size_t)m->nmodules, sizeof *to.modules);
     for (int i = 0; i < m->nmodules && to.tensors && to.modules; i++) {
         const struct module *of = &m->modules[i];
         enum fate fate = fate_of(m, t, targets, of);
+        int before = to.ntensors;
         if (of->first == m->block0)
             to.block0 = to.ntensors;
         fits = add_as(&to, m, of, fate, t->rank) && fits;
         any |= fate == FATE_ADAPTED;
-        if (of->first + of->ntensors == m->block0 + m->per_block)
-            to.per_block = to.ntensors - to.block0;
+        count_of_block(&to, m, of, to.ntensors - before);
     }
     if (!to.tensors || !to.modules || !fits || !any) {
         free(to.tensors);
@@ -411,18 +449,50 @@ int training_adapters(const struct model *m)
     return n;
 }
 
-/* Of a mixture of experts adapters of attention are planned, where all blocks are alike.  PEFT 0.21's "all-linear" adapts the router too, and each
- * tensor of experts by one of (rank x experts) rows, whose product it makes whole. */
+/* ---- mixtures of experts ---- */
+
+/* PEFT 0.21 takes names that a mixture's layers had before transformers 5 for the parameters of all experts, and the router for a parameter
+ * (peft/utils/transformers_weight_conversion.py, _MOE_TARGET_MODULE_MAPPING), also where other layers still have that name. */
+static bool names_experts(const struct model *m, const char *list, const char *name, const struct module *of)
+{
+    char path[TRAINING_LIST];
+    bool router = m->tensors[of->first].role == ROLE_ROUTER;
+
+    if (!router && !role_is_of_experts(m->tensors[of->first].role))
+        return false;
+    snprintf(path, sizeof path, router ? "%s" : "%s.%s", of->name, name);
+    return (!router || !strcmp(name, "gate")) && listed(list, path, false);
+}
+
+static bool peft_means_experts(const struct model *m, const char *list)
+{
+    static const char *const mixtral[] = { "gate", "w1", "w2", "w3", NULL }, *const others[] = { "gate", "gate_proj", "up_proj", "down_proj", NULL };
+    bool converted = strcmp(m->family, "gpt_oss") && strcmp(m->family, "llama4_text") && strcmp(m->family, "granitemoe");
+    const char *const *names = !strcmp(m->family, "mixtral") ? mixtral : others;
+
+    if (converted && !strcmp(list, "all-linear"))
+        return true;
+    for (; converted && *names; names++)
+        for (int i = 0; i < m->nmodules; i++)
+            if (names_experts(m, list, *names, &m->modules[i]))
+                return true;
+    return false;
+}
+
+/* Adapters of nn.Linear layers are planned, which no experts are since transformers 5. */
 static int check_mixture(const struct model *m, const struct training *t, const char *where)
 {
-    bool alike = !strcmp(m->family, "mixtral") || (!strcmp(m->family, "qwen3_moe") && !model_blocks_differ(m));
+    static const char *const planned[] = { "mixtral", "qwen3_moe", "gpt_oss", "llama4_text" };
+    bool known = false;
 
-    if (!training_is_lora(t) || t->base != BASE_PLAIN || t->modules_to_save[0] || !alike)
-        return fail("%s: train: of a mixture of experts (%s) LoRA of attention is planned, for mixtral and qwen3_moe with experts in every block, "
-                    "beside weights that are not packed", where, m->family);
-    if (!strcmp(t->target_modules, "all-linear"))
-        return fail("%s: lora.target_modules: of a mixture PEFT's \"all-linear\" adapts router and experts too, which is not planned: name "
-                    "q_proj, k_proj, v_proj and o_proj", where);
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        known |= !strcmp(planned[i], m->family);
+    if (!training_is_lora(t) || t->modules_to_save[0] || !known)
+        return fail("%s: train: of a mixture of experts (%s) LoRA of linear layers is planned, for mixtral, qwen3_moe, gpt_oss and llama4_text", where,
+                    m->family);
+    if (peft_means_experts(m, t->target_modules))
+        return fail("%s: lora.target_modules: \"%s\": of %s PEFT adapts the experts' parameters or the router by it, which is not planned yet: name "
+                    "q_proj, k_proj, v_proj and o_proj", where, t->target_modules, m->family);
     return 0;
 }
 

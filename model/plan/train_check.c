@@ -150,8 +150,6 @@ int train_check(const struct plan *p, const char *where)
     }
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
-    if (p->model.experts && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
-        return fail("%s: train: adapters of a mixture of experts are planned for ddp/torch and fsdp/torch, with PyTorch's kernels", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));

@@ -188,12 +188,17 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
         event(b, Z3_GRAD, id, block)->tensor = order[i];
 }
 
+/* Does a block call this module?  llama4's layers have a window where they have rotary positions. */
+static bool is_called(const struct builder *b, int block, const struct z3_node *x) { return !x->rotary || model_windowed(b->d->m, block); }
+
 /* One node's opening (k > 0) or closing in a block's forward. */
 static void forward_node(struct builder *b, int block, int k)
 {
     int node = abs(k) - 1;
     const struct z3_node *x = &b->block.node[node];
 
+    if (!is_called(b, block, x))
+        return;
     if (!x->function)
         event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, node), block);
     if (x->asks >= 0 && (k > 0) == (x->module < 0))
@@ -267,6 +272,8 @@ static void backward_block(struct builder *b, int block)
     backward_fetch(b, block_id(b, block, -1), NULL, block, false);
     for (int i = b->block.norder - 1; i >= 0; i--) {
         int k = b->block.order[i], node = abs(k) - 1, id = block_id(b, block, node);
+        if (!is_called(b, block, &b->block.node[node]))
+            continue;
         if (k < 0) {
             backward_fetch(b, id, &b->block.node[node], block, node == until);
             if (node == until)

@@ -1,0 +1,37 @@
+/* recipe_targets.c -- see recipe_targets.h. */
+#include "model/exchange/recipe_targets.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/training.h"
+
+/* LLaMA-Factory (model_utils/misc.py, find_all_linear_modules()) goes by the class's name, axolotl (loaders/adapter.py, find_all_linear_names()) by
+ * the class: Llama4Router is nn.Linear's child. */
+static int all_linear(const struct recipe_asks *asks, const struct model *m, struct training *t)
+{
+    char all[TRAINING_LIST], *names = t->target_modules;
+
+    if (m->experts == 0) {
+        strcpy(names, "all-linear");
+        return 0;
+    }
+    if (training_linear_names(m, asks->form == RECIPE_AXOLOTL, all) < 0)
+        return fail("%s: names of all linear layers of %s are longer than %d letters", asks->where, m->family, TRAINING_LIST - 1);
+    strcpy(names, all);
+    if (asks->all && asks->targets[0] && strlen(all) + strlen(asks->targets) + 2 > TRAINING_LIST)
+        return fail("%s: lora_target_modules: with all linear layers longer than %d letters", asks->where, TRAINING_LIST - 1);
+    if (asks->all && asks->targets[0])
+        strcat(strcat(names, ","), asks->targets);
+    return 0;
+}
+
+int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct training *t)
+{
+    if (asks->form == RECIPE_AXOLOTL && m->experts > 0 && json_is_true(json_object_get(asks->config, "quantize_moe_experts")))
+        return fail("%s: quantize_moe_experts: experts' weights in 4 or 8 bits are not modelled: without it transformers keeps them in 16", asks->where);
+    if (asks->all || !strcmp(asks->targets, "all"))
+        return all_linear(asks, m, t);
+    strcpy(t->target_modules, asks->targets);
+    return 0;
+}
