@@ -136,7 +136,7 @@ static bool matches(const struct training *t, const struct tensor *x)
 
 /* ---- what becomes of a module ---- */
 
-enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED };
+enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED, FATE_WRAPPED };      /* WRAPPED: adapters of parameters, not of a layer */
 
 /* Llama4Router is nn.Linear's child; other routers are modules of their own (modeling_llama4.py, modeling_mixtral.py). */
 static bool is_linear_router(const struct model *m, const struct tensor *t) { return t->role == ROLE_ROUTER && !strcmp(m->family, "llama4_text"); }
@@ -151,6 +151,27 @@ static bool is_linear(const struct tensor *t)
     default:
         return false;
     }
+}
+
+/* PEFT matches a parameter's whole name, or what is behind a point in it (tuners_utils.py, _inject_parameters()).  A module's parameters have the
+ * module's name and their own in the tensor's. */
+static bool is_target_parameter(const struct training *t, const struct tensor *x)
+{
+    char name[TRAINING_LIST];
+
+    for (int i = 0; name_at(t->target_parameters, i, name); i++)
+        if (ends_with(x->name, name, false) && strlen(name) > 0)
+            return true;
+    return false;
+}
+
+static int count_targets(const struct model *m, const struct training *t, const struct module *of)
+{
+    int n = 0;
+
+    for (int i = of->first; i < of->first + of->ntensors; i++)
+        n += is_target_parameter(t, &m->tensors[i]);
+    return n;
 }
 
 int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST])
@@ -177,6 +198,8 @@ static enum fate fate_of(const struct model *m, const struct training *t, const 
 
     if (listed(t->modules_to_save, of->name, true))
         return FATE_COPIED;
+    if (count_targets(m, t, of) > 0)
+        return FATE_WRAPPED;
     if (!strcmp(targets, "all-linear"))
         return (is_linear(first) && first->role != ROLE_HEAD) || is_linear_router(m, first) ? FATE_ADAPTED : FATE_STAYS;
     return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
@@ -219,7 +242,7 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
         return fail("%s: lora.target_modules: \"%s\": PEFT's layer fails with Llama 4's router, which returns two tensors (\"'tuple' object has no "
                     "attribute 'dtype'\"): name q_proj, k_proj, v_proj, o_proj and shared_expert's layers", where, of->name);
     if (fate == FATE_ADAPTED && (first->role == ROLE_ROUTER || role_is_of_experts(first->role)))
-        return fail("%s: lora.target_modules: \"%s\" holds parameters, no linear layer: adapters of experts are not planned yet", where, of->name);
+        return fail("%s: lora.target_modules: \"%s\" holds parameters, no linear layer: lora.target_parameters names those of experts", where, of->name);
     if (fate == FATE_ADAPTED && !is_linear(first))
         return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of embeddings are not supported yet", where,
                     of->name);
@@ -236,8 +259,9 @@ static int check_alike(const struct model *m, const struct training *t, const ch
     if (of->block < 0)
         return 0;
     const struct tensor *first = &m->tensors[model_block_first(m, model_first_alike(m, of->block)) + of->first - model_block_first(m, of->block)];
+    const struct module *like = &m->modules[first->module];
 
-    return fate_of(m, t, targets, of) == fate_of(m, t, targets, &m->modules[first->module]) ? 0
+    return fate_of(m, t, targets, of) == fate_of(m, t, targets, like) && count_targets(m, t, of) == count_targets(m, t, like) ? 0
          : fail("%s: lora: %s: blocks that differ in what trains are not supported yet", where, of->name);
 }
 
@@ -260,7 +284,7 @@ static void add_module(struct model *to, const struct module *like, const char *
     struct module *mine = &to->modules[to->nmodules++];
 
     *mine = (struct module){ .first = to->ntensors, .block = like->block };
-    snprintf(mine->name, sizeof mine->name, "%.70s%s%s", like->name, child[0] ? "." : "", child);
+    snprintf(mine->name, sizeof mine->name, "%.69s%s%s", like->name, child[0] ? "." : "", child);
 }
 
 /* The tensors of a module as they are, but frozen, or a copy of them that trains. */
@@ -300,9 +324,49 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
     return fits;
 }
 
-static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, int64_t rank)
+/* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts).  But for gpt_oss, whose class says that it
+ * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
+static bool add_expert_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
 {
+    bool turned = !strcmp(from->family, "gpt_oss"), fits = true;
+
+    for (int i = 0; i < 2; i++) {
+        struct tensor t = *base;
+        t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        t.in_out = t.frozen = false;
+        t.ndim = 2;
+        t.shape[0] = i ? base->shape[turned ? 2 : 1] : rank * base->shape[0];
+        t.shape[1] = i ? rank * base->shape[0] : base->shape[turned ? 1 : 2];
+        t.shape[2] = 1;
+        snprintf(t.name, sizeof t.name, "base_model.model.%.50s%s.lora_%c.weight", of->name, at, i ? 'B' : 'A');
+        add_module(to, of, at[0] ? (i ? "base_layer.lora_B.default" : "base_layer.lora_A.default") : i ? "lora_B.default" : "lora_A.default");
+        fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
+    }
+    return fits;
+}
+
+/* ParamWrapper holds one parameter, and those of a module lie in each other: the first one's is the innermost. */
+static bool add_wrapped(struct model *to, const struct model *from, const struct module *of, const struct training *t)
+{
+    const struct tensor *wrapped[2] = { NULL };
+    int n = 0;
+
+    for (int i = of->first; i < of->first + of->ntensors; i++)
+        if (is_target_parameter(t, &from->tensors[i]) && n < 2)
+            wrapped[n++] = &from->tensors[i];
+    bool fits = add_own(to, from, of, n == 2 ? "base_layer.base_layer" : "base_layer", ADAPTER_NONE, true);
+    for (int i = 0; i < n; i++)
+        fits = add_expert_lora(to, from, of, wrapped[i], t->rank, i < n - 1 ? ".base_layer" : "") && fits;
+    return fits;
+}
+
+static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, const struct training *t)
+{
+    int64_t rank = t->rank;
+
     switch (fate) {
+    case FATE_WRAPPED:
+        return add_wrapped(to, from, of, t);
     case FATE_STAYS:
         return add_own(to, from, of, "", ADAPTER_NONE, true);
     case FATE_ADAPTED:
@@ -325,15 +389,38 @@ static void count_of_block(struct model *to, const struct model *from, const str
         to->per_block += added;
 }
 
+/* Names of parameters that are some experts' weights. */
+static int check_parameters(const struct model *m, const struct training *t, const char *where)
+{
+    char name[TRAINING_LIST];
+
+    for (int i = 0; name_at(t->target_parameters, i, name); i++) {
+        bool found = false;
+        for (int k = 0; k < m->ntensors; k++) {
+            const struct tensor *x = &m->tensors[k];
+            if (!ends_with(x->name, name, false))
+                continue;
+            found = true;
+            if (!role_is_of_experts(x->role) || x->is_bias)
+                return fail("%s: lora.target_parameters: \"%s\": adapters of experts' weights are planned, not of %s", where, name, x->name);
+        }
+        if (!found)
+            return fail("%s: lora.target_parameters: \"%s\" is no parameter of %s", where, name, m->family);
+    }
+    if (t->target_parameters[0] && t->dropout > 0)
+        return fail("%s: lora.dropout: PEFT: \"lora.ParamWrapper does not work with lora_dropout != 0.\": 0 with target_parameters", where);
+    return 0;
+}
+
 static int adapt(struct model *m, const struct training *t, const char *where)
 {
-    const char *targets = t->target_modules[0] ? t->target_modules : training_usual_targets(m->family);
+    const char *targets = t->target_modules[0] || t->target_parameters[0] ? t->target_modules : training_usual_targets(m->family);
     struct model to = *m;
     bool fits = true, any = false;
 
     if (!targets)
         return fail("%s: lora.target_modules: PEFT has no default for %s: name the modules, or \"all-linear\"", where, m->family);
-    if ((strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
+    if (check_parameters(m, t, where) < 0 || (strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
         || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
         return -1;
     for (int i = 0; i < m->nmodules; i++)
@@ -350,8 +437,8 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         int before = to.ntensors;
         if (of->first == m->block0)
             to.block0 = to.ntensors;
-        fits = add_as(&to, m, of, fate, t->rank) && fits;
-        any |= fate == FATE_ADAPTED;
+        fits = add_as(&to, m, of, fate, t) && fits;
+        any |= fate == FATE_ADAPTED || fate == FATE_WRAPPED;
         count_of_block(&to, m, of, to.ntensors - before);
     }
     if (!to.tensors || !to.modules || !fits || !any) {
@@ -492,7 +579,7 @@ static int check_mixture(const struct model *m, const struct training *t, const 
                     m->family);
     if (peft_means_experts(m, t->target_modules))
         return fail("%s: lora.target_modules: \"%s\": of %s PEFT adapts the experts' parameters or the router by it, which is not planned yet: name "
-                    "q_proj, k_proj, v_proj and o_proj", where, t->target_modules, m->family);
+                    "q_proj, k_proj, v_proj and o_proj, and experts by lora.target_parameters", where, t->target_modules, m->family);
     return 0;
 }
 

@@ -107,7 +107,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
     { "qat", "weights are rounded to a few bits and back in each product" }, { "quantize_moe_experts", "experts' weights packed, too" },
-    { "lora_target_parameters", "adapters of parameters that are no linear layer" }, { "use_muon", "another optimizer" },
+    { "use_muon", "another optimizer" },
     { "use_adam_mini", "smaller states" }, { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
     { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
     { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
@@ -143,7 +143,7 @@ static const char *const silent[] = {
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
     "eos_token", RECIPE_TRL_PROGRAM,
-    "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
+    "lora_target_parameters", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */
 };
 

@@ -1,6 +1,7 @@
 /* recipe_targets.c -- see recipe_targets.h. */
 #include "model/exchange/recipe_targets.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -26,10 +27,32 @@ static int all_linear(const struct recipe_asks *asks, const struct model *m, str
     return 0;
 }
 
+/* axolotl's and TRL's; a text, or a list. */
+static int parameters(const struct recipe_asks *asks, struct training *t)
+{
+    const json_t *v = json_object_get(asks->config, "lora_target_parameters");
+    char *names = t->target_parameters;
+    size_t n = 0;
+
+    if (asks->form != RECIPE_AXOLOTL && asks->form != RECIPE_TRL)
+        return 0;
+    for (size_t i = 0; v && !json_is_null(v) && i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
+        const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+        if (!name || !*name || n + strlen(name) + 2 > TRAINING_LIST)
+            return fail("%s: lora_target_parameters: expected names of parameters, %d letters together", asks->where, TRAINING_LIST - 1);
+        n += (size_t)snprintf(names + n, TRAINING_LIST - n, "%s%s", n ? "," : "", name);
+    }
+    return 0;
+}
+
 int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct training *t)
 {
+    if (m->experts > 0 && json_is_true(json_object_get(asks->config, "use_kt")))
+        return fail("%s: use_kt: ktransformers computes experts on the host: not modelled", asks->where);
     if (asks->form == RECIPE_AXOLOTL && m->experts > 0 && json_is_true(json_object_get(asks->config, "quantize_moe_experts")))
         return fail("%s: quantize_moe_experts: experts' weights in 4 or 8 bits are not modelled: without it transformers keeps them in 16", asks->where);
+    if (parameters(asks, t) < 0)
+        return -1;
     if (asks->all || !strcmp(asks->targets, "all"))
         return all_linear(asks, m, t);
     strcpy(t->target_modules, asks->targets);

@@ -13,7 +13,8 @@ struct recipe_asks {
 };
 
 /* Fills t->target_modules.  "all" is PEFT's all-linear, but of a mixture of experts: LLaMA-Factory and axolotl name the model's nn.Linear layers,
- * which no experts are.  0, or -1 with the key reported: more names than fit, or experts' weights in 4 bits. */
+ * which no experts are.  0, or -1 with the key reported: more names than fit, experts' weights in 4 bits or
+ * computed on the host.  t->target_parameters too. */
 int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct training *t);
 
 #endif

@@ -17,6 +17,7 @@ static bool same_training(const struct training *a, const struct training *b)
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
     return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
+        && !strcmp(a->target_parameters, b->target_parameters)
         && !strcmp(a->modules_to_save, b->modules_to_save);
 }
 

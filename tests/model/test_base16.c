@@ -66,6 +66,7 @@ static void the_devices_memory_agrees(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(DEVICE, check_device) >= 43);
+    assert_true(each_line("tests/golden/tune/base16_mixtures.jsonl", check_device) >= 16);      /* FSDP1 beside whole experts */
     assert_int_equal(wrong, 0);
 }
 
@@ -96,6 +97,7 @@ static void the_host_and_what_is_copied_agree_to_the_byte(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(HOST, check_host) >= 21);
+    assert_true(each_line("tests/golden/tune/base16_mixtures_host.jsonl", check_host) >= 8);
     assert_int_equal(wrong, 0);
 }
 

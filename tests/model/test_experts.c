@@ -394,6 +394,61 @@ static void adapters_of_mixtures_count_as_by_hand(void **state)
     }
 }
 
+/* Of E experts' weights of in x out each, A has 16 E rows of in, B out rows of 16 E; in and out of llama4's are taken for each other. */
+static void adapters_of_experts_count_as_by_hand(void **state)
+{
+    static const struct { const char *model, *parameters; int64_t blocks, experts, in_and_out, a_in; } list[] = {
+        { "mixtral-8x7b", "mlp.experts.gate_up_proj,mlp.experts.down_proj", 32, 8, 4096 + 2 * 14336 + 14336 + 4096, 4096 },
+        { "qwen3-30b-a3b", "experts.down_proj", 48, 128, 768 + 2048, 768 },
+        { "gpt-oss-20b", "gate_up_proj", 24, 32, 2880 + 5760, 2880 },
+        { "llama-4-scout", "feed_forward.experts.gate_up_proj", 48, 16, 5120 + 2 * 8192, 2 * 8192 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct training t = training_default();
+        struct model m;
+        int first = -1;
+        load(list[i].model, &m);
+        strcpy(t.what, "lora");
+        strcpy(t.target_parameters, list[i].parameters);
+        t.rank = 16;
+        assert_int_equal(training_apply(&m, &t, "plan"), 0);
+        assert_int_equal(m.trainable, list[i].blocks * list[i].experts * 16 * list[i].in_and_out);
+        for (int k = 0; k < m.ntensors && first < 0; k++)
+            first = m.tensors[k].adapter == ADAPTER_LORA_A ? k : -1;
+        assert_int_equal(m.tensors[first].shape[0], 16 * list[i].experts);
+        assert_int_equal(m.tensors[first].shape[1], list[i].a_in);
+        model_free(&m);
+    }
+}
+
+static void adapters_of_other_parameters_are_refused(void **state)
+{
+    static const struct { const char *model, *parameters; double dropout; const char *why; } list[] = {
+        { "mixtral-8x7b", "mlp.gate.weight", 0, "not of model.layers.0.mlp.gate.weight" }, { "mixtral-8x7b", "experts.gate_proj", 0, "is no parameter" },
+        { "gpt-oss-20b", "down_proj_bias", 0, "adapters of experts' weights are planned" }, { "mixtral-8x7b", "down_proj", 0.1, "lora_dropout != 0" },
+        { "mixtral-8x7b", "layers.3.mlp.experts.down_proj", 0, "blocks that differ" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct training t = training_default();
+        char why[512] = "";
+        struct model m;
+        load(list[i].model, &m);
+        strcpy(t.what, "lora");
+        strcpy(t.target_parameters, list[i].parameters);
+        t.dropout = list[i].dropout;
+        fail_capture(why, sizeof why);
+        assert_int_equal(training_apply(&m, &t, "plan"), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, list[i].why))
+            fail_msg("%s: \"%s\" does not say \"%s\"", list[i].parameters, why, list[i].why);
+        model_free(&m);
+    }
+}
+
 /* What PEFT 0.21 makes parameters of experts of, and what fails in it. */
 static void adapters_of_experts_are_refused(void **state)
 {
@@ -401,7 +456,7 @@ static void adapters_of_experts_are_refused(void **state)
         { "olmoe-1b-7b", "q_proj", "mixture of experts" }, { "mixtral-8x7b", "all-linear", "experts' parameters" },
         { "mixtral-8x7b", "q_proj,w2", "experts' parameters" }, { "qwen3-30b-a3b", "q_proj,down_proj", "experts' parameters" },
         { "qwen3-30b-a3b", "gate", "or the router" }, { "qwen3-30b-a3b", ".*\\.experts\\.(gate|up)_proj", "experts' parameters" },
-        { "mixtral-8x7b", "experts", "experts are not planned" }, { "llama-4-scout", "all-linear", "returns two tensors" },
+        { "mixtral-8x7b", "experts", "lora.target_parameters" }, { "llama-4-scout", "all-linear", "returns two tensors" },
         { "llama-4-scout", "router", "returns two tensors" },
     };
 
@@ -484,6 +539,8 @@ int main(void)
         cmocka_unit_test(blocks_of_two_kinds_follow_each_other),
         cmocka_unit_test(latent_attention_has_its_flops),
         cmocka_unit_test(adapters_of_mixtures_count_as_by_hand),
+        cmocka_unit_test(adapters_of_experts_count_as_by_hand),
+        cmocka_unit_test(adapters_of_other_parameters_are_refused),
         cmocka_unit_test(adapters_of_experts_are_refused),
         cmocka_unit_test(grouped_products_have_their_flops),
         cmocka_unit_test(a_token_costs_its_active_parameters),

@@ -26,6 +26,8 @@ WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
 
 
 def tune(model, how):
+    if how.get("train", "all") == "all":
+        return model
     if how["train"] == "lora":
         from peft import LoraConfig, get_peft_model
         arguments = {WORDS.get(k, k): v for k, v in how.get("lora", {}).items()}
@@ -97,6 +99,10 @@ def torch_mixtures(r, add):
         add("ddp-%s-w2" % family, dict(TWO, narrow=True), "ddp", config, 2, ddp={"bucket_cap_mb": 0.01, "model_dtype": "bf16"}, precision="bf16", autocast=True)
         add("fsdp2-%s-w4" % family, ATTENTION, "fsdp2", config, 4, **half)
         add("fsdp2-%s-recompute-w3" % family, TWO, "fsdp2", config, 3, recompute="full", clip=1.0, **half)
+        if not family.startswith("llama4-"):
+            add("fsdp1-%s-all-w3" % family, {"train": "all"}, "fsdp1", config, 3, fsdp=dict(full, use_orig_params=False), **half)
+            add("fsdp1-%s-all-recompute-gradop-w2" % family, {"train": "all"}, "fsdp1", config, 2, recompute="full", clip=1.0,
+                fsdp=dict(full, sharding_strategy="SHARD_GRAD_OP"), **half)
         if family == "llama4-second":               # FSDP1's units of two kinds of blocks are not planned
             continue
         add("fsdp1-%s-w4" % family, ATTENTION, "fsdp1", config, 4, fsdp=full, **half)
@@ -184,6 +190,11 @@ def deepspeed_mixtures(add):
     for family in MIXTURES:
         if family == "llama4-second":               # blocks of two kinds are not planned
             continue
+        if family in ("gpt_oss", "llama4-four"):    # the others are among ../collectives
+            for stage, how in ((1, dict(world=3)), (2, dict(recompute="full")), (2, {}), (3, apart), (3, dict(short, accumulation=2)),
+                               (3, dict(short, recompute="full", world=3))):
+                how = dict(some, **how)
+                add("s%d_%s_all_%d" % (stage, family, len(how)), {"train": "all"}, family, stage, "bf16", **how)
         add("s0_%s" % family, ATTENTION, family, 0, "bf16", **some)
         add("s1_%s_gas2_w3" % family, TWO, family, 1, "bf16", 2, world=3, clip=1.0, **some)
         add("s2_%s" % family, ATTENTION, family, 2, "bf16", **some)

@@ -6,7 +6,7 @@
 As record_memory.py records dense models, with the models of ../memory/torch_mixtures.py.  bitsandbytes packs nn.Linear layers alone, which
 neither experts nor routers are.  PEFT's "all-linear" is attention in gpt_oss; in llama4 it takes the router, too, whose adapter fails in its
 forward: "AttributeError: 'tuple' object has no attribute 'dtype'" (peft/tuners/lora/layer.py, Linear.forward); in mixtral and qwen3_moe it
-takes the experts' parameters: not recorded.
+takes the experts' parameters and the router: not recorded; "target_parameters" names the former alone.
 """
 import record_memory as tuned           # replaces this process by one with its shim
 import torch_mixtures as mixtures
@@ -47,6 +47,15 @@ def cases():
     yield tuned.packed_fsdp("llama4", "nf4", shared, world=4, batch=2, seq=256)
     yield tuned.packed("llama4", None, shared, narrow=True, world=2, batch=2, seq=256)
     yield tuned.plan_of("gpt_oss", {"rank": 16, "target_modules": "all-linear"}, model_dtype="bf16", **half, kernels="torch-eager")
+    for model in ("mixtral", "qwen3_moe", "gpt_oss", "llama4"):
+        kernels = {"kernels": "torch-eager"} if model == "gpt_oss" else {}
+        experts = ["%s.experts.%s" % ("feed_forward" if model == "llama4" else "mlp", name) for name in ("gate_up_proj", "down_proj")]
+        both = {"rank": 8, "target_modules": ["q_proj"], "target_parameters": experts}
+        yield tuned.plan_of(model, both, model_dtype="bf16", **half, **kernels)
+        yield tuned.plan_of(model, dict(both, target_parameters=experts[1:]), model_dtype="bf16", recompute="full", **half, **kernels)
+        yield tuned.plan_of(model, both, **dict(half, batch=1, seq=64), accumulation=2, **kernels)
+        yield tuned.packed(model, None, both, narrow=True, world=2, batch=2, seq=256, **kernels)
+        yield tuned.plan_of(model, both, model_dtype="bf16", recompute="full", **half, **kernels)
 
 
 if __name__ == "__main__":
