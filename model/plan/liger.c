@@ -83,7 +83,8 @@ static int check_family(const struct plan *p, const char *where)
         if (parts[i].asked && parts[i].has != HAS)
             return fail("%s: liger.%s: %s", where, parts[i].key, parts[i].has == NONE ? "Liger-Kernel has no such kernel for this family" :
                         "Liger-Kernel's kernel for this family is not modelled yet");
-    if (of->glu_activation && p->model.act != ACT_SILU && strncmp(p->model.family, "gemma", 5))
+    if (of->glu_activation && p->model.act != ACT_SILU && strcmp(p->model.family, "gemma") && strcmp(p->model.family, "gemma2") &&
+        strcmp(p->model.family, "gemma3_text"))
         return fail("%s: liger.glu_activation: Liger-Kernel refuses it (\"Activation function %s not supported.\")", where,
                     p->model.act == ACT_RELU ? "relu" : "gelu");
     return 0;

@@ -9,6 +9,16 @@
 /* Does it read the head's weight itself, so that there are no logits? */
 static bool reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
 
+static bool scales_logits(const struct model *m)
+{
+    static const char *const families[] = { "granite", "granitemoe", "cohere", "cohere2" };
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (!strcmp(m->family, families[i]))
+            return true;
+    return false;
+}
+
 /* Scaled or capped behind the product, which a loss that computes it has to know of. */
 static int check_scaled(const struct plan *p, const char *where)
 {
@@ -16,7 +26,7 @@ static int check_scaled(const struct plan *p, const char *where)
 
     if (!strcmp(m->family, "granite") && p->loss == LOSS_FUSED_LINEAR)
         return fail("%s: loss: fused-linear: Liger-Kernel refuses granite, which scales its logits: take liger-cross-entropy", where);
-    if (!strncmp(m->family, "granite", 7) || !strncmp(m->family, "cohere", 6))
+    if (scales_logits(m))
         return fail("%s: loss: %s scales its logits by a number, which is not modelled beside a loss without logits", where, m->family);
     return 0;
 }
