@@ -234,6 +234,17 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
     return 0;
 }
 
+/* PEFT's layer of an embedding (lora/layer.py, Embedding). */
+static int check_embedding(const struct model *m, const struct module *of, const char *where)
+{
+    static const char *const scaled[] = { "gemma", "gemma2", "gemma3_text" };        /* by the embedding itself, and its adapters likewise */
+
+    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++)
+        if (!strcmp(m->family, scaled[i]))
+            return fail("%s: lora.target_modules: \"%s\": adapters of %s's embedding are not supported yet", where, of->name, m->family);
+    return m->tied ? fail("%s: lora.target_modules: \"%s\" is tied to the head: not supported yet", where, of->name) : 0;
+}
+
 static int check_fate(const struct model *m, const struct module *of, enum fate fate, const char *where)
 {
     const struct tensor *first = &m->tensors[of->first];
@@ -243,11 +254,12 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
                     "attribute 'dtype'\"): name q_proj, k_proj, v_proj, o_proj and shared_expert's layers", where, of->name);
     if (fate == FATE_ADAPTED && (first->role == ROLE_ROUTER || role_is_of_experts(first->role)))
         return fail("%s: lora.target_modules: \"%s\" holds parameters, no linear layer: lora.target_parameters names those of experts", where, of->name);
+    if (fate == FATE_ADAPTED && first->role == ROLE_TOKENS)
+        return check_embedding(m, of, where);
     if (fate == FATE_ADAPTED && !is_linear(first))
-        return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of embeddings are not supported yet", where,
-                    of->name);
-    if (fate == FATE_ADAPTED && first->block < 0)
-        return fail("%s: lora.target_modules: \"%s\": adapters outside of blocks are not supported yet", where, of->name);
+        return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of it are not supported yet", where, of->name);
+    if (fate == FATE_ADAPTED && first->block < 0 && first->role != ROLE_HEAD)
+        return fail("%s: lora.target_modules: \"%s\": adapters of linear layers between embedding and blocks are not supported yet", where, of->name);
     if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS)
         return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet", where, of->name);
     return 0;
@@ -305,10 +317,12 @@ static bool add_own(struct model *to, const struct model *from, const struct mod
     return fits;
 }
 
+/* Of an embedding A has a column for each token. */
 static bool add_lora(struct model *to, const struct model *from, const struct module *of, int64_t rank)
 {
     const struct tensor *base = &from->tensors[of->first];
-    int64_t out = base->shape[base->in_out], in = base->shape[!base->in_out];
+    bool table = base->role == ROLE_TOKENS;
+    int64_t out = base->shape[base->in_out != table], in = base->shape[base->in_out == table];
     bool fits = add_own(to, from, of, "base_layer", ADAPTER_NONE, true);
 
     for (int i = 0; i < 2; i++) {
@@ -317,8 +331,8 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
         t.in_out = t.frozen = false;
         t.shape[0] = i ? out : rank;
         t.shape[1] = i ? rank : in;
-        snprintf(t.name, sizeof t.name, "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
-        add_module(to, of, i ? "lora_B.default" : "lora_A.default");
+        snprintf(t.name, sizeof t.name, table ? "base_model.model.%.60s.lora_embedding_%c" : "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
+        add_module(to, of, table ? (i ? "lora_embedding_B" : "lora_embedding_A") : i ? "lora_B.default" : "lora_A.default");
         fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
     }
     return fits;
@@ -438,14 +452,14 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         if (of->first == m->block0)
             to.block0 = to.ntensors;
         fits = add_as(&to, m, of, fate, t) && fits;
-        any |= fate == FATE_ADAPTED || fate == FATE_WRAPPED;
+        any |= (fate == FATE_ADAPTED && of->block >= 0) || fate == FATE_WRAPPED;
         count_of_block(&to, m, of, to.ntensors - before);
     }
     if (!to.tensors || !to.modules || !fits || !any) {
         free(to.tensors);
         free(to.modules);
         return fail(!fits ? "%s: lora.rank: %lld makes more than 2^60 parameters" : any ? "%s: out of memory for adapters (%lld)"
-                    : "%s: lora.target_modules: nothing is left of them (rank %lld)", where, (long long)t->rank);
+                    : "%s: lora.target_modules: none of them is in the blocks: not supported yet (rank %lld)", where, (long long)t->rank);
     }
     free(m->tensors);
     free(m->modules);

@@ -505,7 +505,7 @@ static int read_rest(const struct import *in)
     if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
-        p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
+        p->recompute = offloads && training_is_all(&p->train) ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
         p->recompute_interval = 1;
     }
     if (p->dialect != DIALECT_DEEPSPEED || (value(in, SAYS_CLIP) && in->ds_clips))

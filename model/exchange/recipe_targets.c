@@ -1,4 +1,5 @@
 /* recipe_targets.c -- see recipe_targets.h. */
+#define _GNU_SOURCE                             /* strcasestr() */
 #include "model/exchange/recipe_targets.h"
 
 #include <stdio.h>
@@ -27,6 +28,15 @@ static int all_linear(const struct recipe_asks *asks, const struct model *m, str
     return 0;
 }
 
+/* Checkpoints of Llama 4 whose experts were made nn.Linear, for bitsandbytes to pack: said by a key, and in their names. */
+static bool is_linearized(const struct recipe_asks *asks)
+{
+    const char *model = json_string_value(json_object_get(asks->config, "base_model"));
+
+    return asks->form == RECIPE_AXOLOTL && (json_is_true(json_object_get(asks->config, "llama4_linearized_experts")) ||
+                                            (model && strcasestr(model, "linearized")));
+}
+
 /* axolotl's and TRL's; a text, or a list. */
 static int parameters(const struct recipe_asks *asks, struct training *t)
 {
@@ -47,6 +57,9 @@ static int parameters(const struct recipe_asks *asks, struct training *t)
 
 int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct training *t)
 {
+    if (m->experts > 0 && is_linearized(asks))
+        return fail("%s: base_model: experts that are linear layers, packed as these are (axolotl's linearized checkpoints), are not modelled: "
+                    "transformers' own are parameters that stay in 16 bits", asks->where);
     if (m->experts > 0 && json_is_true(json_object_get(asks->config, "use_kt")))
         return fail("%s: use_kt: ktransformers computes experts on the host: not modelled", asks->where);
     if (asks->form == RECIPE_AXOLOTL && m->experts > 0 && json_is_true(json_object_get(asks->config, "quantize_moe_experts")))

@@ -331,6 +331,12 @@ const char *experts_note(const struct plan *p)
            "get the mean and each expert's product has that mean's rows, rounded up";
 }
 
+const char *experts_base_note(const struct plan *p)
+{
+    return p->model.experts == 0 || p->train.base == BASE_PLAIN ? NULL
+         : "base_dtype: bitsandbytes packs nn.Linear layers alone, which experts are not since transformers 5: they stay in 16 bits";
+}
+
 int experts_check(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
@@ -351,7 +357,8 @@ int experts_check(const struct plan *p, const char *where)
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: not planned for a mixture of experts yet", where);
-    if (p->dialect == DIALECT_DEEPSPEED && (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE))
+    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE && training_is_all(&p->train);      /* those of adapters are none of experts */
+    if (p->dialect == DIALECT_DEEPSPEED && (states || p->ds.offload_param.device != OFFLOAD_NONE))
         return fail("%s: deepspeed.offload_%s: not planned for a mixture of experts yet", where,
                     p->ds.offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
     return 0;

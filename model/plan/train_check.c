@@ -136,6 +136,25 @@ static int check_wrapped(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Adapters of the embedding and the head: the units outside of blocks train in part. */
+static int check_ends(const struct plan *p, const char *where)
+{
+    bool ends = false, head = false;
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        ends |= t->block < 0 && tensor_is_adapter(t);
+        head |= t->role == ROLE_HEAD && tensor_is_adapter(t);
+    }
+    if (ends && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
+        return fail("%s: lora.target_modules: adapters of the embedding and the head are planned for ddp/torch and fsdp/torch, with PyTorch's kernels",
+                    where);
+    if (head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
+        return fail("%s: loss: one that multiplies by the head's weight itself leaves out the head's adapters: fp32, bf16, fused or "
+                    "liger-cross-entropy", where);
+    return 0;
+}
+
 int train_check(const struct plan *p, const char *where)
 {
     char cells[400];
@@ -156,7 +175,7 @@ int train_check(const struct plan *p, const char *where)
                     kernels_name(p->kernels));
     if (!plan_is_data_parallel(p))
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if (check_offload(p, where) < 0)
+    if (check_offload(p, where) < 0 || check_ends(p, where) < 0)
         return -1;
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
