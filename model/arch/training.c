@@ -2,13 +2,14 @@
 #include "model/arch/training.h"
 
 #include <fnmatch.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "model/arch/training_experts.h"
+#include "model/arch/training_names.h"
 
 struct training training_default(void) { return (struct training){ .rank = 8, .alpha = 8 }; }
 
@@ -36,99 +37,12 @@ const char *training_base_name(enum base_dtype base)
     return names[base];
 }
 
-/* ---- names in a list ---- */
-
-/* The i-th name of a list; false after the last. */
-static bool name_at(const char *list, int i, char out[TRAINING_LIST])
-{
-    size_t n;
-
-    for (; i > 0 && *list; i--) {
-        list += strcspn(list, ",");
-        list += *list == ',';
-    }
-    n = strcspn(list, ",");
-    memcpy(out, list, n);
-    out[n] = '\0';
-    return n > 0;
-}
-
-/* Is `name` all of a module's name, or what is behind a point in it?  `anywhere`: behind any letter
- * (PEFT matches modules to save by str.endswith()). */
-static bool ends_with(const char *module, const char *name, bool anywhere)
-{
-    size_t n = strlen(name), all = strlen(module);
-
-    if (n > all || strcmp(module + all - n, name) != 0)
-        return false;
-    return anywhere || n == all || module[all - n - 1] == '.';
-}
-
-/* ---- PEFT's target_modules as one text: a regular expression of a module's whole name (re.fullmatch()) ---- */
-
-/* Names of modules have none of these. */
-static bool is_expression(const char *name) { return strpbrk(name, "\\[](){}*+?|^$") != NULL; }
-
-/* Python's \d and (?: in POSIX words; false: another of its own, or too long. */
-static bool posix_of(const char *s, char *out, size_t size)
-{
-    bool in_set = false;
-    size_t n = (size_t)snprintf(out, size, "^(");
-
-    for (; *s && n + 8 < size; s++) {
-        if (*s == '\\' && s[1] == 'd')
-            n += (size_t)snprintf(out + n, size - n, in_set ? "0-9" : "[0-9]"), s++;
-        else if (*s == '\\' && s[1] == 'w')
-            n += (size_t)snprintf(out + n, size - n, in_set ? "A-Za-z0-9_" : "[A-Za-z0-9_]"), s++;
-        else if (*s == '\\' && (!s[1] || in_set || strchr("abcefghijklmnopqrstuvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", s[1])))
-            return false;
-        else if (*s == '\\')
-            out[n++] = *s++, out[n++] = *s;
-        else if (*s == '(' && s[1] == '?' && s[2] == ':')
-            out[n++] = '(', s += 2;
-        else if ((*s == '(' || *s == '*' || *s == '+' || *s == '?') && s[1] == '?')
-            return false;                               /* lookahead, non-greedy */
-        else {
-            in_set = *s == '[' || (in_set && *s != ']');
-            out[n++] = *s;
-        }
-    }
-    snprintf(out + n, size - n, ")$");
-    return !*s;
-}
-
-/* < 0: the expression is not understood. */
-static int whole_name_matches(const char *expression, const char *module)
-{
-    char text[4 * TRAINING_LIST];
-    regex_t as;
-    int found;
-
-    if (!posix_of(expression, text, sizeof text) || regcomp(&as, text, REG_EXTENDED | REG_NOSUB) != 0)
-        return -1;
-    found = regexec(&as, module, 0, NULL, 0) == 0;
-    regfree(&as);
-    return found;
-}
-
-static bool listed(const char *list, const char *module, bool anywhere)
-{
-    char name[TRAINING_LIST];
-
-    if (!anywhere && is_expression(list))
-        return whole_name_matches(list, module) > 0;
-    for (int i = 0; name_at(list, i, name); i++)
-        if (ends_with(module, name, anywhere))
-            return true;
-    return false;
-}
-
 /* Is a tensor's name one of the patterns? */
 static bool matches(const struct training *t, const struct tensor *x)
 {
     char pattern[TRAINING_LIST];
 
-    for (int i = 0; name_at(t->what, i, pattern); i++)
+    for (int i = 0; training_name_at(t->what, i, pattern); i++)
         if (fnmatch(pattern, x->name, 0) == 0)
             return true;
     return false;
@@ -153,27 +67,6 @@ static bool is_linear(const struct tensor *t)
     }
 }
 
-/* PEFT matches a parameter's whole name, or what is behind a point in it (tuners_utils.py, _inject_parameters()).  A module's parameters have the
- * module's name and their own in the tensor's. */
-static bool is_target_parameter(const struct training *t, const struct tensor *x)
-{
-    char name[TRAINING_LIST];
-
-    for (int i = 0; name_at(t->target_parameters, i, name); i++)
-        if (ends_with(x->name, name, false) && strlen(name) > 0)
-            return true;
-    return false;
-}
-
-static int count_targets(const struct model *m, const struct training *t, const struct module *of)
-{
-    int n = 0;
-
-    for (int i = of->first; i < of->first + of->ntensors; i++)
-        n += is_target_parameter(t, &m->tensors[i]);
-    return n;
-}
-
 int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST])
 {
     size_t n = 0;
@@ -183,7 +76,7 @@ int training_linear_names(const struct model *m, bool children, char out[TRAININ
         const struct tensor *first = &m->tensors[m->modules[i].first];
         const char *last = strrchr(m->modules[i].name, '.'), *name = last ? last + 1 : m->modules[i].name;
         bool linear = first->block >= 0 && (is_linear(first) || (children && is_linear_router(m, first)));
-        if (!linear || listed(out, name, false))
+        if (!linear || training_listed(out, name, false))
             continue;
         if (n + strlen(name) + 2 > TRAINING_LIST)
             return -1;
@@ -192,25 +85,35 @@ int training_linear_names(const struct model *m, bool children, char out[TRAININ
     return 0;
 }
 
+static int count_wrapped(const struct model *m, const struct training *t, const struct module *of)
+{
+    int n = 0;
+
+    for (int i = of->first; i < of->first + of->ntensors; i++)
+        n += training_wrapped_rank(m, t, &m->tensors[i]) > 0;
+    return n;
+}
+
+/* `targets`: names of modules (training_modules()). */
 static enum fate fate_of(const struct model *m, const struct training *t, const char *targets, const struct module *of)
 {
     const struct tensor *first = &m->tensors[of->first];
 
-    if (listed(t->modules_to_save, of->name, true))
+    if (training_listed(t->modules_to_save, of->name, true))
         return FATE_COPIED;
-    if (count_targets(m, t, of) > 0)
+    if (count_wrapped(m, t, of) > 0)
         return FATE_WRAPPED;
     if (!strcmp(targets, "all-linear"))
         return (is_linear(first) && first->role != ROLE_HEAD) || is_linear_router(m, first) ? FATE_ADAPTED : FATE_STAYS;
-    return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
+    return training_listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
 }
 
 static int check_expression(const struct model *m, const char *expression, const char *where)
 {
-    if (whole_name_matches(expression, "") < 0)
+    if (training_whole_name_matches(expression, "") < 0)
         return fail("%s: lora.target_modules: \"%s\" is no regular expression that dpx reads: name the modules, or \"all-linear\"", where, expression);
     for (int k = 0; k < m->nmodules; k++)
-        if (whole_name_matches(expression, m->modules[k].name) > 0)
+        if (training_whole_name_matches(expression, m->modules[k].name) > 0)
             return 0;
     return fail("%s: lora.target_modules: \"%s\" matches no module with weights of %s, such as %s", where, expression, m->family,
                 m->modules[m->tensors[m->block0].module].name);
@@ -221,12 +124,12 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
 {
     char name[TRAINING_LIST];
 
-    if (!anywhere && is_expression(list))
+    if (!anywhere && training_is_expression(list))
         return check_expression(m, list, where);
-    for (int i = 0; name_at(list, i, name); i++) {
+    for (int i = 0; training_name_at(list, i, name); i++) {
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
-            found |= ends_with(m->modules[k].name, name, anywhere);
+            found |= training_ends_with(m->modules[k].name, name, anywhere);
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -273,7 +176,7 @@ static int check_alike(const struct model *m, const struct training *t, const ch
     const struct tensor *first = &m->tensors[model_block_first(m, model_first_alike(m, of->block)) + of->first - model_block_first(m, of->block)];
     const struct module *like = &m->modules[first->module];
 
-    return fate_of(m, t, targets, of) == fate_of(m, t, targets, like) && count_targets(m, t, of) == count_targets(m, t, like) ? 0
+    return fate_of(m, t, targets, of) == fate_of(m, t, targets, like) && count_wrapped(m, t, of) == count_wrapped(m, t, like) ? 0
          : fail("%s: lora: %s: blocks that differ in what trains are not supported yet", where, of->name);
 }
 
@@ -338,19 +241,21 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
     return fits;
 }
 
-/* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts).  But for gpt_oss, whose class says that it
+/* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts); of a router's as a layer has it.  But for gpt_oss, whose class says that it
  * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
-static bool add_expert_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
+static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
 {
     bool turned = !strcmp(from->family, "gpt_oss"), fits = true;
+    int64_t experts = base->ndim == 3 ? base->shape[0] : 1;
+    const int64_t *shape = base->ndim == 3 ? base->shape + 1 : base->shape;
 
     for (int i = 0; i < 2; i++) {
         struct tensor t = *base;
         t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
         t.in_out = t.frozen = false;
         t.ndim = 2;
-        t.shape[0] = i ? base->shape[turned ? 2 : 1] : rank * base->shape[0];
-        t.shape[1] = i ? rank * base->shape[0] : base->shape[turned ? 1 : 2];
+        t.shape[0] = i ? shape[turned] : rank * experts;
+        t.shape[1] = i ? rank * experts : shape[!turned];
         t.shape[2] = 1;
         snprintf(t.name, sizeof t.name, "base_model.model.%.50s%s.lora_%c.weight", of->name, at, i ? 'B' : 'A');
         add_module(to, of, at[0] ? (i ? "base_layer.lora_B.default" : "base_layer.lora_A.default") : i ? "lora_B.default" : "lora_A.default");
@@ -366,11 +271,11 @@ static bool add_wrapped(struct model *to, const struct model *from, const struct
     int n = 0;
 
     for (int i = of->first; i < of->first + of->ntensors; i++)
-        if (is_target_parameter(t, &from->tensors[i]) && n < 2)
+        if (training_wrapped_rank(from, t, &from->tensors[i]) > 0 && n < 2)
             wrapped[n++] = &from->tensors[i];
     bool fits = add_own(to, from, of, n == 2 ? "base_layer.base_layer" : "base_layer", ADAPTER_NONE, true);
     for (int i = 0; i < n; i++)
-        fits = add_expert_lora(to, from, of, wrapped[i], t->rank, i < n - 1 ? ".base_layer" : "") && fits;
+        fits = add_parameter_lora(to, from, of, wrapped[i], training_wrapped_rank(from, t, wrapped[i]), i < n - 1 ? ".base_layer" : "") && fits;
     return fits;
 }
 
@@ -403,38 +308,18 @@ static void count_of_block(struct model *to, const struct model *from, const str
         to->per_block += added;
 }
 
-/* Names of parameters that are some experts' weights. */
-static int check_parameters(const struct model *m, const struct training *t, const char *where)
-{
-    char name[TRAINING_LIST];
-
-    for (int i = 0; name_at(t->target_parameters, i, name); i++) {
-        bool found = false;
-        for (int k = 0; k < m->ntensors; k++) {
-            const struct tensor *x = &m->tensors[k];
-            if (!ends_with(x->name, name, false))
-                continue;
-            found = true;
-            if (!role_is_of_experts(x->role) || x->is_bias)
-                return fail("%s: lora.target_parameters: \"%s\": adapters of experts' weights are planned, not of %s", where, name, x->name);
-        }
-        if (!found)
-            return fail("%s: lora.target_parameters: \"%s\" is no parameter of %s", where, name, m->family);
-    }
-    if (t->target_parameters[0] && t->dropout > 0)
-        return fail("%s: lora.dropout: PEFT: \"lora.ParamWrapper does not work with lora_dropout != 0.\": 0 with target_parameters", where);
-    return 0;
-}
-
 static int adapt(struct model *m, const struct training *t, const char *where)
 {
-    const char *targets = t->target_modules[0] || t->target_parameters[0] ? t->target_modules : training_usual_targets(m->family);
+    const char *said = t->target_modules[0] || t->target_parameters[0] ? t->target_modules : training_usual_targets(m->family);
+    char targets[TRAINING_LIST];
     struct model to = *m;
     bool fits = true, any = false;
 
-    if (!targets)
+    if (!said)
         return fail("%s: lora.target_modules: PEFT has no default for %s: name the modules, or \"all-linear\"", where, m->family);
-    if (check_parameters(m, t, where) < 0 || (strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
+    if (training_modules(m, said, targets, where) < 0 || training_check_parameters(m, t, where) < 0)
+        return -1;
+    if ((strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
         || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
         return -1;
     for (int i = 0; i < m->nmodules; i++)
@@ -482,7 +367,7 @@ static int check_packed(const struct model *m, const struct training *t, const c
 {
     for (int i = 0; i < m->ntensors && t->base != BASE_PLAIN; i++) {
         const struct tensor *x = &m->tensors[i];
-        bool copied = training_is_lora(t) && listed(t->modules_to_save, m->modules[x->module].name, true);
+        bool copied = training_is_lora(t) && training_listed(t->modules_to_save, m->modules[x->module].name, true);
         if (x->role == ROLE_PROJECT_IN || x->role == ROLE_PROJECT_OUT)
             return fail("%s: base_dtype: %s, a linear layer outside of blocks, is not supported yet", where, x->name);
         if (is_packed(x) && (copied || (!training_is_lora(t) && matches(t, x))))
@@ -504,7 +389,7 @@ static int check_patterns(const struct model *m, const struct training *t, const
 {
     char pattern[TRAINING_LIST];
 
-    for (int i = 0; name_at(t->what, i, pattern); i++) {
+    for (int i = 0; training_name_at(t->what, i, pattern); i++) {
         bool found = false;
         for (int k = 0; k < m->ntensors; k++)
             found |= fnmatch(pattern, m->tensors[k].name, 0) == 0;
@@ -550,60 +435,13 @@ int training_adapters(const struct model *m)
     return n;
 }
 
-/* ---- mixtures of experts ---- */
-
-/* PEFT 0.21 takes names that a mixture's layers had before transformers 5 for the parameters of all experts, and the router for a parameter
- * (peft/utils/transformers_weight_conversion.py, _MOE_TARGET_MODULE_MAPPING), also where other layers still have that name. */
-static bool names_experts(const struct model *m, const char *list, const char *name, const struct module *of)
-{
-    char path[TRAINING_LIST];
-    bool router = m->tensors[of->first].role == ROLE_ROUTER;
-
-    if (!router && !role_is_of_experts(m->tensors[of->first].role))
-        return false;
-    snprintf(path, sizeof path, router ? "%s" : "%s.%s", of->name, name);
-    return (!router || !strcmp(name, "gate")) && listed(list, path, false);
-}
-
-static bool peft_means_experts(const struct model *m, const char *list)
-{
-    static const char *const mixtral[] = { "gate", "w1", "w2", "w3", NULL }, *const others[] = { "gate", "gate_proj", "up_proj", "down_proj", NULL };
-    bool converted = strcmp(m->family, "gpt_oss") && strcmp(m->family, "llama4_text") && strcmp(m->family, "granitemoe");
-    const char *const *names = !strcmp(m->family, "mixtral") ? mixtral : others;
-
-    if (converted && !strcmp(list, "all-linear"))
-        return true;
-    for (; converted && *names; names++)
-        for (int i = 0; i < m->nmodules; i++)
-            if (names_experts(m, list, *names, &m->modules[i]))
-                return true;
-    return false;
-}
-
-/* Adapters of nn.Linear layers are planned, which no experts are since transformers 5. */
-static int check_mixture(const struct model *m, const struct training *t, const char *where)
-{
-    static const char *const planned[] = { "mixtral", "qwen3_moe", "gpt_oss", "llama4_text" };
-    bool known = false;
-
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        known |= !strcmp(planned[i], m->family);
-    if (!training_is_lora(t) || t->modules_to_save[0] || !known)
-        return fail("%s: train: of a mixture of experts (%s) LoRA of linear layers is planned, for mixtral, qwen3_moe, gpt_oss and llama4_text", where,
-                    m->family);
-    if (peft_means_experts(m, t->target_modules))
-        return fail("%s: lora.target_modules: \"%s\": of %s PEFT adapts the experts' parameters or the router by it, which is not planned yet: name "
-                    "q_proj, k_proj, v_proj and o_proj, and experts by lora.target_parameters", where, t->target_modules, m->family);
-    return 0;
-}
-
 int training_apply(struct model *m, const struct training *t, const char *where)
 {
     if (training_is_all(t)) {
         m->training = *t;
         return 0;
     }
-    if (m->experts && check_mixture(m, t, where) < 0)
+    if (m->experts && training_check_mixture(m, t, where) < 0)
         return -1;
     if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)
         return -1;

@@ -136,16 +136,19 @@ static int check_wrapped(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Adapters of the embedding and the head: the units outside of blocks train in part. */
+/* Adapters of parameters that are no layer's, and of the embedding and the head: units outside of blocks train in part. */
 static int check_ends(const struct plan *p, const char *where)
 {
-    bool ends = false, head = false;
+    bool ends = false, head = false, wrapped = false;
 
     for (int i = 0; i < p->model.ntensors; i++) {
         const struct tensor *t = &p->model.tensors[i];
         ends |= t->block < 0 && tensor_is_adapter(t);
         head |= t->role == ROLE_HEAD && tensor_is_adapter(t);
+        wrapped |= (role_is_of_experts(t->role) || t->role == ROLE_ROUTER) && tensor_is_adapter(t);
     }
+    if (wrapped && p->dialect != DIALECT_TORCH)
+        return fail("%s: lora: adapters of experts' weights and routers (PEFT's ParamWrapper) are planned for ddp/torch and fsdp/torch", where);
     if (ends && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
         return fail("%s: lora.target_modules: adapters of the embedding and the head are planned for ddp/torch and fsdp/torch, with PyTorch's kernels",
                     where);

@@ -11,6 +11,27 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
+/* The router's weight beside an adapter (ParamWrapper of one matrix): their product, scaled, is added once to see that it fits and once to be read. */
+static var router_weight(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    int64_t n = b->m->experts, h = b->m->hidden;
+    int a = torch_piece_part(b->m, b->block, ROLE_ROUTER, false, ADAPTER_LORA_A);
+    var w = torch_param(b, torch_gradient_of(b, ROLE_ROUTER, false), n * h);
+
+    if (a < 0)
+        return w;
+    int64_t rank = b->m->tensors[model_next_tensor(b->m, b->block, -1) + a].shape[0];
+    var delta = torch_adapter_product(b, ROLE_ROUTER, n, h, rank), sum;
+    delta = tmp(t, delta, op_mul_const(t, "adapter scale", delta, 0));
+    delta = tmp(t, delta, op_cast(t, delta, b->frozen_dt));
+    tape_drop(t, op_new(t, "adapter add", KC_ELEMENTWISE, n * h, b->frozen_dt));
+    sum = op_add(t, "adapter add", w, delta);
+    tape_drop(t, w);
+    tape_drop(t, delta);
+    return sum;
+}
+
 /* What the block's forward has names for until it returns. */
 struct routes { var logits, weights, index; };
 
@@ -20,7 +41,11 @@ static struct routes route(struct torch_model *b, var x)
     struct tape *t = b->t;
     int64_t rows = b->tokens, used = b->m->experts_used;
     enum dtype dt = tape_var_dtype(t, x);
-    var logits = torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER), index, values;
+    bool wrapped = torch_piece_part(b->m, b->block, ROLE_ROUTER, false, ADAPTER_LORA_A) >= 0;
+    var w = wrapped ? router_weight(b) : 0, index, values;
+    var logits = wrapped ? torch_linear_with(b, GEMM("router"), x, b->m->experts, b->m->hidden, w, ROLE_ROUTER)
+                         : torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER);
+    tape_drop(t, w);
 
     t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
     if (b->style->routes_first) {

@@ -268,7 +268,9 @@ static void what_is_not_planned_is_refused_by_name(void **state)
 static void mixtures_have_adapters_of_linear_layers(void **state)
 {
     static const struct { bool fsdp1; const char *base, *targets; int64_t expert; const char *words; } cases[] = {
-        { false, "plain", "all-linear", 1, "experts' parameters or the router" },
+        { false, "plain", "w1", 1, "without also targeting w3" },
+        { true, "plain", "all-linear", 1, "experts' weights" },
+        { false, "plain", "all-linear", 1, NULL },
         { false, "plain", "q_proj", 2, "parallel.expert" },
         { false, "nf4", "q_proj", 1, NULL },
         { true, "plain", "q_proj", 1, NULL },

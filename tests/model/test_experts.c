@@ -379,6 +379,9 @@ static void adapters_of_mixtures_count_as_by_hand(void **state)
         { "gpt-oss-20b", "all-linear", 24, 2 * (2880 + 4096) + 2 * (2880 + 512) },
         { "llama-4-scout", "q_proj,k_proj,v_proj,o_proj,shared_expert.gate_proj,shared_expert.up_proj,shared_expert.down_proj", 48,
           2 * (5120 + 5120) + 2 * (5120 + 1024) + 3 * (5120 + 8192) },
+        /* Gate and up, in one parameter, twice the rank; the router. */
+        { "mixtral-8x7b", "all-linear", 32, 2 * (4096 + 4096) + 2 * (4096 + 1024) + (4096 + 8) + 8 * (2 * (4096 + 28672) + 14336 + 4096) },
+        { "qwen3-30b-a3b", "v_proj,gate,down_proj", 48, (2048 + 512) + (2048 + 128) + 128 * (768 + 2048) },
         /* Every second layer has a shared expert of 8192, the others an MLP of 16384: two and two make 6 matrices of two blocks. */
         { "llama-4-maverick", "gate_proj,up_proj,down_proj", 24, 3 * (5120 + 8192) + 3 * (5120 + 16384) },
     };
@@ -450,12 +453,12 @@ static void adapters_of_other_parameters_are_refused(void **state)
 }
 
 /* What PEFT 0.21 makes parameters of experts of, and what fails in it. */
-static void adapters_of_experts_are_refused(void **state)
+static void adapters_of_other_layers_are_refused(void **state)
 {
     static const struct { const char *model, *targets, *why; } list[] = {
-        { "olmoe-1b-7b", "q_proj", "mixture of experts" }, { "mixtral-8x7b", "all-linear", "experts' parameters" },
-        { "mixtral-8x7b", "q_proj,w2", "experts' parameters" }, { "qwen3-30b-a3b", "q_proj,down_proj", "experts' parameters" },
-        { "qwen3-30b-a3b", "gate", "or the router" }, { "qwen3-30b-a3b", ".*\\.experts\\.(gate|up)_proj", "experts' parameters" },
+        { "olmoe-1b-7b", "q_proj", "mixture of experts" }, { "mixtral-8x7b", "q_proj,w1", "w1 without also targeting w3" },
+        { "qwen3-30b-a3b", "up_proj", "up_proj without also targeting gate_proj" },
+        { "qwen3-30b-a3b", ".*\\.experts\\.(gate|up)_proj", "parameters of experts" },
         { "mixtral-8x7b", "experts", "lora.target_parameters" }, { "llama-4-scout", "all-linear", "returns two tensors" },
         { "llama-4-scout", "router", "returns two tensors" },
     };
@@ -541,7 +544,7 @@ int main(void)
         cmocka_unit_test(adapters_of_mixtures_count_as_by_hand),
         cmocka_unit_test(adapters_of_experts_count_as_by_hand),
         cmocka_unit_test(adapters_of_other_parameters_are_refused),
-        cmocka_unit_test(adapters_of_experts_are_refused),
+        cmocka_unit_test(adapters_of_other_layers_are_refused),
         cmocka_unit_test(grouped_products_have_their_flops),
         cmocka_unit_test(a_token_costs_its_active_parameters),
     };

@@ -62,7 +62,7 @@ static void what_is_not_planned_is_refused(void **state)
         { "base_model: meta-llama/Llama-4-Scout-17B-16E\nlora_target_linear: true\n" AXOLOTL, "returns two tensors" },
         { "base_model: Qwen/Qwen3-30B-A3B\nquantize_moe_experts: true\nlora_target_modules: [q_proj]\n" AXOLOTL, "quantize_moe_experts" },
         { "model_name_or_path: Qwen/Qwen3-30B-A3B\nlora_target: all\nuse_kt: true\n" FACTORY, "use_kt" },
-        { "model_name_or_path: Qwen/Qwen3-30B-A3B\nlora_target_modules: all-linear\n" TRL, "experts' parameters or the router" },
+        { "model_name_or_path: Qwen/Qwen3-30B-A3B\nlora_target_modules: all-linear\n" TRL, "lora_dropout != 0" },
         { "model_name_or_path: openai/gpt-oss-20b\nlora_target_parameters: [down_proj]\n" TRL, "lora_dropout != 0" },    /* TRL's is 0.05 */
         { "base_model: mistralai/Mixtral-8x7B-v0.1\nlora_target_linear: true\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n"
           "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_transformer_layer_cls_to_wrap: MixtralSparseMoeBlock\n" AXOLOTL,

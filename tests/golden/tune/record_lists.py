@@ -191,10 +191,13 @@ def deepspeed_mixtures(add):
         if family == "llama4-second":               # blocks of two kinds are not planned
             continue
         if family in ("gpt_oss", "llama4-four"):    # the others are among ../collectives
-            for stage, how in ((1, dict(world=3)), (2, dict(recompute="full")), (2, {}), (3, apart), (3, dict(short, accumulation=2)),
-                               (3, dict(short, recompute="full", world=3))):
-                how = dict(some, **how)
-                add("s%d_%s_all_%d" % (stage, family, len(how)), {"train": "all"}, family, stage, "bf16", **how)
+            everything = {"train": "all"}
+            add("s1_%s_all_w3" % family, everything, family, 1, "bf16", world=3, **some)
+            add("s2_%s_all" % family, everything, family, 2, "bf16", **some)
+            add("s2_%s_all_recompute" % family, everything, family, 2, "bf16", recompute="full", **some)
+            add("s3_%s_all_apart" % family, everything, family, 3, "bf16", **apart)
+            add("s3_%s_all_short_gas2" % family, everything, family, 3, "bf16", 2, **short)
+            add("s3_%s_all_recompute_short_w3" % family, everything, family, 3, "bf16", world=3, recompute="full", **short)
         add("s0_%s" % family, ATTENTION, family, 0, "bf16", **some)
         add("s1_%s_gas2_w3" % family, TWO, family, 1, "bf16", 2, world=3, clip=1.0, **some)
         add("s2_%s" % family, ATTENTION, family, 2, "bf16", **some)
