@@ -19,6 +19,8 @@ LORA = {"train": "lora", "lora": EVERY}
 USUAL = {"train": "lora", "lora": {"rank": 8}}
 SAVED = {"train": "lora", "lora": dict(EVERY, modules_to_save=["embed_tokens", "lm_head"])}
 NORM = {"train": "lora", "lora": {"rank": 4, "target_modules": ["down_proj", "o_proj"], "modules_to_save": ["model.norm"]}}
+HEAD = {"train": "lora", "lora": {"rank": 4, "target_modules": ["q_proj", "v_proj", "lm_head"]}}
+ENDS = {"train": "lora", "lora": {"rank": 4, "target_modules": ["q_proj", "embed_tokens", "lm_head"]}}
 BIASES = {"train": ["*.bias"]}
 NORMS = {"train": ["*norm.weight"]}
 MLPS = {"train": ["*.mlp.*", "model.embed_tokens.weight"]}
@@ -116,6 +118,8 @@ def torch_cases(r, add):
     add("ddp-llama-usual-w3", USUAL, "ddp", r.LLAMA_TINY, 3, ddp=few)
     add("ddp-llama-saved-w2", SAVED, "ddp", r.LLAMA_TINY, 2, ddp=few)
     add("ddp-llama-norm-acc3-w2", NORM, "ddp", r.LLAMA_TINY, 2, ddp=few, accumulation=3)
+    add("ddp-llama-head-w2", HEAD, "ddp", r.LLAMA_TINY, 2, ddp=few)
+    add("ddp-llama-ends-acc2-w3", ENDS, "ddp", r.LLAMA_TINY, 3, ddp=few, accumulation=2)
     add("ddp-llama-norms-w2", NORMS, "ddp", r.LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.0005})
     add("ddp-gpt2-biases-w2", BIASES, "ddp", r.GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.001})
     add("ddp-gpt2-usual-static-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, static_graph=True))
@@ -134,6 +138,8 @@ def torch_cases(r, add):
     add("fsdp2-llama-lora-root-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": True})
     add("fsdp2-llama-lora-unit-2-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="2 blocks")
     add("fsdp2-llama-lora-unit-model-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="model")
+    add("fsdp2-llama-head-w4", HEAD, "fsdp2", r.LLAMA_TINY, 4)
+    add("fsdp2-llama-ends-recompute-w3", ENDS, "fsdp2", r.LLAMA_TINY, 3, clip=1.0, recompute="full")
     add("fsdp2-llama-norms-w4", NORMS, "fsdp2", r.LLAMA_TINY, 4, clip=1.0)
     add("fsdp2-llama-mlps-w2", MLPS, "fsdp2", r.LLAMA_TINY, 2)
     add("fsdp2-gpt2-usual-w4", USUAL, "fsdp2", r.GPT2_TINY, 4)
@@ -149,6 +155,8 @@ def torch_cases(r, add):
     add("fsdp1-llama-lora-acc3-nosync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3)
     add("fsdp1-llama-lora-acc3-sync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3, sync=True)
     add("fsdp1-llama-lora-unit-model-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, unit="model")
+    add("fsdp1-llama-head-w4", HEAD, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig)
+    add("fsdp1-llama-ends-w2", ENDS, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig)
     add("fsdp1-llama-norms-w4", NORMS, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig, clip=1.0)
     add("fsdp1-llama-mlps-w2", MLPS, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig)
     add("fsdp1-gpt2-usual-forward-w4", USUAL, "fsdp1", r.GPT2_TINY, 4, fsdp=dict(orig, forward_prefetch=True))
@@ -216,6 +224,11 @@ def deepspeed_cases(add):
         add("s%d_llama_usual_bf16_gas3_w3" % stage, USUAL, "llama", stage, "bf16", 3, world=3, clip=1.0, **some)
         add("s%d_llama_saved_bf16" % stage, SAVED, "llama", stage, "bf16", **some)
         add("s%d_gpt2_biases_bf16" % stage, BIASES, "gpt2", stage, "bf16", reduce_bucket_size=500)
+    add("s1_llama_ends_gas2_w3", ENDS, "llama", 1, "bf16", 2, world=3, **some)
+    add("s2_llama_head", HEAD, "llama", 2, "bf16", **some)
+    add("s3_llama_head_apart", HEAD, "llama", 3, "bf16", stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0,
+        stage3_prefetch_bucket_size=0, **some)
+    add("s3_llama_head_usual_gas2", HEAD, "llama", 3, "bf16", 2, **some)
     add("s1_llama_lora_accum_fp32", LORA, "llama", 1, "bf16", grad_accum_dtype="fp32", **some)
     add("s2_llama_norm_overlap", NORM, "llama", 2, "bf16", overlap_comm=True, **some)
     add("s2_llama_lora_noncontiguous", LORA, "llama", 2, "bf16", contiguous_gradients=False, **some)

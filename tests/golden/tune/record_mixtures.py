@@ -6,7 +6,8 @@
 As record_memory.py records dense models, with the models of ../memory/torch_mixtures.py.  bitsandbytes packs nn.Linear layers alone, which
 neither experts nor routers are.  PEFT's "all-linear" is attention in gpt_oss; in llama4 it takes the router, too, whose adapter fails in its
 forward: "AttributeError: 'tuple' object has no attribute 'dtype'" (peft/tuners/lora/layer.py, Linear.forward); in mixtral and qwen3_moe it
-takes the experts' parameters and the router: not recorded; "target_parameters" names the former alone.
+takes the experts' parameters and the router; "target_parameters" names the former alone.  Beside a router's adapter checkpoints fail under fake
+tensors alone: FSDP2 on two gloo ranks, and one CPU, train so.
 """
 import record_memory as tuned           # replaces this process by one with its shim
 import torch_mixtures as mixtures
@@ -56,6 +57,13 @@ def cases():
         yield tuned.plan_of(model, both, **dict(half, batch=1, seq=64), accumulation=2, **kernels)
         yield tuned.packed(model, None, both, narrow=True, world=2, batch=2, seq=256, **kernels)
         yield tuned.plan_of(model, both, model_dtype="bf16", recompute="full", **half, **kernels)
+    for model, names in (("mixtral", ["q_proj", "w1", "w3"]), ("qwen3_moe", ["v_proj", "gate", "down_proj"])):
+        every = {"rank": 8, "target_modules": "all-linear"}
+        yield tuned.plan_of(model, every, model_dtype="bf16", **half)
+        yield tuned.plan_of(model, every, **dict(half, batch=1, seq=64), accumulation=2)
+        yield tuned.packed(model, None, every, narrow=True, world=2, batch=2, seq=256)
+        yield tuned.plan_of(model, {"rank": 8, "target_modules": names}, model_dtype="bf16", **half)
+    yield tuned.packed_fsdp("mixtral", "nf4", {"rank": 8, "target_modules": "all-linear"}, world=4, batch=2, seq=256)
 
 
 if __name__ == "__main__":
