@@ -99,6 +99,7 @@ check 'a room includes headers only of rooms that its row names' "$(includes)"
 check 'a room uses functions only of rooms that its row names' "$(symbols)"
 check 'rooms of model are open to no other library' \
     "$(rooms | awk '$1 ~ /^(base|model)/' | grep -E ' (sim|exec|calib|reports)/')"
+check 'a family is told by its whole name' "$(grep -nE 'strncmp\([^,]*family,' $(below base model sim exec reports) /dev/null)"
 check 'planning uses nothing that runs' "$(rooms | awk '$1 ~ /^sim/' | grep -E ' (exec|reports)/')"
 
 check 'model knows no clock, MPI, CUDA or SQL, and threads only through parallel_each()' \

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/yaml.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/export.h"
 #include "model/exchange/unread.h"
 #include "model/plan/knob.h"
 
@@ -203,6 +204,33 @@ static int read_checkpointing(const struct import *in, const json_t *fsdp, bool 
     return 0;
 }
 
+/* Is `name` among the classes that a text lists?  With n letters of it: does one of them begin so? */
+static bool lists_class(const char *text, const char *name, size_t n)
+{
+    for (const char *at = text; at && (at += strspn(at, ", "), *at); at += strcspn(at, ", "))
+        if (n ? !strncmp(at, name, n) : strcspn(at, ", ") == strlen(name) && !strncmp(at, name, strlen(name)))
+            return true;
+    return false;
+}
+
+/* A part of a block, such as MixtralSparseMoeBlock, makes other units than the block's class does.  (A class of another model accelerate does not
+ * find, and stops.) */
+static int check_wrapped_class(const struct import *in, const json_t *fsdp)
+{
+    const json_t *said = json_object_get(fsdp, "fsdp_transformer_layer_cls_to_wrap");
+    const char *block = export_block_class(in->p), *end = block ? strstr(block, "DecoderLayer") : NULL, *other = NULL;
+    bool found = false;
+
+    for (size_t i = 0; end && i < (json_is_array(said) ? json_array_size(said) : 1); i++) {
+        const char *text = json_string_value(json_is_array(said) ? json_array_get(said, i) : said);
+        found |= lists_class(text, block, 0);
+        found |= text && strstr(text, "DecoderLayer");      /* of the model around this one, as Qwen3VLTextDecoderLayer */
+        other = lists_class(text, block, (size_t)(end - block)) ? text : other;
+    }
+    return found || !other ? 0 : fail("%s: fsdp_transformer_layer_cls_to_wrap: %s: units that are not whole blocks (%s) are not supported yet", in->where,
+                                      other, block);
+}
+
 static int read_wrap(const struct import *in, const json_t *fsdp)
 {
     int policy = 2;         /* the plugin's own default is NO_WRAP */
@@ -213,6 +241,8 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
         return fail("%s: fsdp_auto_wrap_policy: SIZE_BASED_WRAP is not supported; "
                     "TRANSFORMER_BASED_WRAP and NO_WRAP are", in->where);
     in->p->unit = policy == 0 ? UNIT_BLOCK : UNIT_MODEL;
+    if (policy == 0 && check_wrapped_class(in, fsdp) < 0)
+        return -1;
     if (json_object_get(fsdp, "fsdp_ignored_modules")
         && !json_is_null(json_object_get(fsdp, "fsdp_ignored_modules")))
         return fail("%s: fsdp_ignored_modules: modules left out of FSDP are not supported",

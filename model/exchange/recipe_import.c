@@ -16,6 +16,7 @@
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_notes.h"
+#include "model/exchange/recipe_targets.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 
@@ -170,8 +171,7 @@ static int read_lora(const struct import *in, struct training *t)
     t->alpha = alpha > 0 ? alpha : in->form == RECIPE_FACTORY ? 2 * (double)t->rank : t->alpha;
     if (in->form == RECIPE_FACTORY && !targets[0])
         strcpy(targets, "all");
-    strcpy(t->target_modules, all || !strcmp(targets, "all") ? "all-linear" : targets);
-    return read_base(in, t);
+    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, all }, &in->p->model, t);
 }
 
 /* Nobody trains packed weights themselves.  (`base` is plain where its keys could not be read, and were reported.) */
@@ -491,7 +491,7 @@ static int read_rest(const struct import *in)
     if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
-        p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
+        p->recompute = offloads && training_is_all(&p->train) ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
         p->recompute_interval = 1;
     }
     if (p->dialect != DIALECT_DEEPSPEED || (value(in, SAYS_CLIP) && in->ds_clips))

@@ -148,6 +148,16 @@ static void note_attention(const struct recipe_about *of, const struct plan *p, 
                   p->model.family);
 }
 
+/* A hidden state in 16 bits for each block. */
+static void note_offload(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *word = json_string_value(json_object_get(of->config, "gradient_checkpointing"));
+
+    if (of->adapts && word && !strcmp(word, "offload"))
+        notes_add(notes, "gradient_checkpointing: offload: checkpoints wait in host memory, which is not planned beside adapters: planned on the GPU, "
+                  "up to %.3g GB more", (double)p->model.layers * (double)(p->micro_batch * p->seq * p->model.hidden) * 2e-9);
+}
+
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     if (of->form == RECIPE_TRANSFORMERS)
@@ -160,6 +170,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
+        note_offload(of, p, notes);
         note_embedding(of, p, notes);
     }
     if (of->form == RECIPE_FACTORY)

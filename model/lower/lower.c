@@ -121,6 +121,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, attention_note(p));
     if (experts_note(p))
         sched_note(s, experts_note(p));
+    if (experts_base_note(p))
+        sched_note(s, experts_base_note(p));
     if (megatron_note(p))
         sched_note(s, megatron_note(p));
     if (graphs_note(p))

@@ -75,6 +75,7 @@ static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
+static const char *const parameter_words[] = { "names of parameters", NULL };
 static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
@@ -236,6 +237,8 @@ static const struct knob rows[] = {
       .about = "get_peft_model()'s: adapters beside weights in 4 bits are in fp32; TRL gives false, PEFT's own default is true" },
     { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "layers that get adapters; null: PEFT's of the family" },
+    { "lora", "target_parameters", LIST(train.target_parameters, parameter_words), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+      .about = "parameters of experts that get adapters (mlp.experts.down_proj); null: none" },
     { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "modules of which a copy trains; null: none" },
 

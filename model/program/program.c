@@ -232,8 +232,11 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
     bool recomputed = p->recompute != RECOMPUTE_NONE &&
                       (first_of_chunks(p) ? in_chunk < p->megatron.recompute_num_layers : b % p->recompute_interval == 0);
 
-    if (b == 0 && program_first_differs(p))
-        return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
+    return b == 0 && program_first_differs(p) ? (recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST) : program_kind_of_block(p, b, recomputed);
+}
+
+enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed)
+{
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
     if (program_unscaled(p, b))

@@ -217,11 +217,13 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
 
 static void run_matmul(struct tape *t, const struct node *n, int out[])
 {
+    bool merges = n->kc == KC_GEMM;             /* tape_merge() */
+
     if (wants(n, 1))
-        gemm(back(t, n, "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
+        gemm(back(t, n, merges ? "experts merge dB" : "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
     out[1] = grad(t, n, 1, dt_of(n, 1));
     if (wants(n, 0))
-        gemm(back(t, n, "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
+        gemm(back(t, n, merges ? "experts merge dA" : "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
