@@ -23,7 +23,7 @@
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
-# make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
+# make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
 # make deps           install what building and testing need (Debian, Ubuntu)
@@ -43,7 +43,7 @@
 # products are then slow), URING=0 without io_uring (by itself where liburing is not there: files are then
 # read and written by threads), CARRY=carry with the libraries of `make carry`.
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
 # Where rooms come from that know no device: the emulator's build has those of the build without it.
 H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B))
@@ -486,8 +486,9 @@ fits:
 
 pages:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $B/dpxplan
-	@B=$B tools/pages.sh README.md docs/*.md
+	@$(MAKE) --no-print-directory $(PROGRAMS)
+	@B=$B tools/pages.sh
+	@B=$B tools/reference.sh
 
 # Nothing is installed for it: the machine may have no network.
 gpu-check:
