@@ -21,7 +21,7 @@ cell() { sed 's/|/\\|/g'; }
 
 head_of() {     # TITLE WHAT: how a page of this folder begins
     printf '# %s\n\n' "$1"
-    printf '%s\n\n' "$2" | fold -s -w 99 | sed 's/ *$//'
+    printf '%s\n\n' "$2"
     printf 'Written by `tools/reference.sh`; `make pages` brings it up to date.\n\n'
 }
 
@@ -264,6 +264,14 @@ list keys
 list refused
 END
 } | sed '$d' >"$out/json.md"
+
+# Prose at the pages' width.
+find "$out" -name '*.md' | while read -r page; do
+    awk '/^(\||    |#|$)/ || length($0) <= 100 { print; next }
+         { n = split($0, word, " "); line = word[1]
+           for (i = 2; i <= n; i++) if (length(line " " word[i]) > 100) { print line; line = word[i] } else line = line " " word[i]
+           print line }' "$page" >"$tmp/page" && mv "$tmp/page" "$page"
+done
 
 if [ "$check" ]; then
     diff -r docs/reference "$out"
