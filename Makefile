@@ -25,7 +25,8 @@
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
-# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
+# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
+#                     without debug information (STRIP= keeps it)
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -50,6 +51,7 @@ H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B)
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
+STRIP   ?= strip
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
@@ -512,16 +514,18 @@ $B/share/bash-completion/completions/%: $B/%
 $B/share/zsh/site-functions/_%: $B/%
 	$(call print_as,zsh)
 
+stripped = $(if $(STRIP),-s --strip-program='$(STRIP)')
 install: all $(SHARE)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	install -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
+	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
 	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdpx.so
+	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/dpx/LICENSE
 	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
 	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
-	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install $(stripped) $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
