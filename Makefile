@@ -21,6 +21,7 @@
 #                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
 #                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP, and with offload
 # make accuracy-public    predictions beside published training throughput
+# make accuracy-pages     the same as the tables of docs/evidence/ (minutes)
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
@@ -475,6 +476,11 @@ accuracy-public:
 	@$B/tests/accuracy/accuracy_memory
 	@$B/tests/accuracy/accuracy_offload
 
+accuracy-pages:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
+	@B=$B tools/accuracy.sh
+
 compare:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
@@ -539,7 +545,7 @@ clean:
 
 .PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public compare fits pages fuzz install deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)
