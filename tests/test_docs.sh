@@ -12,7 +12,7 @@ check 'README.md is at most 120 lines and 10 kB' "$(
     [ "$(wc -l <README.md)" -le 120 ] || wc -l README.md
     [ "$(wc -c <README.md)" -le 10240 ] || wc -c README.md)"
 check 'no page is longer than 250 lines' "$(
-    for page in $pages; do n=$(wc -l <"$page"); [ "$n" -le 250 ] || echo "$page: $n lines"; done)"
+    for page in $pages $(find model -name '*.md'); do n=$(wc -l <"$page"); [ "$n" -le 250 ] || echo "$page: $n lines"; done)"
 check 'model/README.md, the guide to the sources, is at most 150 lines' "$(
     [ "$(wc -l <model/README.md)" -le 150 ] || wc -l model/README.md)"
 
