@@ -180,7 +180,7 @@ source_tests() {
         $2 != "room" && $2 !~ /^-/ && NF == 5 { n = split($3, f, " "); for (i = 1; i <= n; i++) print $2 "/" f[i], $4 }'
 }
 check 'a make target that a page names is there' "$(
-    grep -rhoE '(`|^    (\$ )?)make ([A-Z0-9]+=[^ `]+ )*[a-z][a-z0-9-]+' README.md docs/*.md ./*/README.md tests/*/README.md |
+    grep -rhoE '(`|^    (\$ )?)make ([A-Z0-9]+=[^ `]+ )*[a-z][a-z0-9-]+' README.md $(find docs -name "*.md") ./*/README.md tests/*/README.md |
         grep -oE '[a-z][a-z0-9-]+$' | sort -u | while read -r target; do grep -qE "^([a-z0-9 -]+ )?$target( [a-z0-9 -]*)?:" Makefile || echo "make $target"; done)"
 
 check 'tests/README.md names the tests of every source' \

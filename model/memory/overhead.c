@@ -215,7 +215,7 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     graphs(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
-        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",
+        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/memory/README.md",
             "context and loaded kernels");
     } else {
         add(out, OVERHEAD_CONTEXT, c->context, "the cluster's context_bytes", "context");

@@ -168,7 +168,7 @@ struct tape {
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
     struct tape_gathered gathered;
-    bool           leaves;                      /* compiled: a selective checkpoint keeps not its result, but what becomes of it */
+    bool           leaves;                      /* compiled: a selective checkpoint saves the consumer's output instead of this one */
     int64_t        scatters;                    /* the linear layer that follows is scattered part by part to so many ranks; 0: not */
     bool           scattered;                   /* it was */
     int            pulled[2];                   /* the last two copies of its parts */
