@@ -74,7 +74,7 @@ static json_t *nearest_json(const struct search_options *o, const struct search_
     json_object_set_new(nearest, "lacks", json_string(space_name(l.space)));
     json_object_set_new(nearest, "why_not", json_string(text));
     json_object_set_new(nearest, "over_bytes", json_integer(l.needed - l.available));
-    search_to_fit_words(o, &r->found[r->nfit], &l, text, sizeof text);
+    search_to_fit_words(o, &r->found[r->nfit], &l, knob_label, text, sizeof text);
     json_object_set_new(nearest, "to_fit", json_string(text));
     json_object_set_new(nearest, "step_s", json_null());
     return nearest;
@@ -166,6 +166,7 @@ int search_answer_find(const struct search_asked *a, struct search_answer *s)
     search_args_grid(&a->ask, &s->q.options);
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
+    s->q.options.keeps = a->keeps;
     if (search(&s->q.options, &s->r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < s->r.nfit ? a->top : s->r.nfit;

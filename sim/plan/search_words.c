@@ -14,6 +14,8 @@
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/answer_words.h"
+#include "sim/plan/plan_words.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
 
@@ -207,16 +209,17 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
 
 /* ---- what would make the nearest one fit ---- */
 
-void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size)
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l,
+                         void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size)
 {
-    char change[200], more[64], enough[160];
+    char change[200], more[64], enough[SEARCH_SENTENCE];
 
     lack_more_words(l, more, sizeof more);
     if (advice_accepted(&f->plan, o->accept, o->accept_what, change, sizeof change)) {
         snprintf(to, size, "%s, or %s", change, more);
         return;
     }
-    lack_more_gpus(&f->plan, o, enough, sizeof enough);
+    lack_more_gpus(&f->plan, o, name, enough, sizeof enough);
     snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
 }
 
@@ -297,6 +300,29 @@ void search_elsewhere_words(const struct search_result *r, const struct found *f
         snprintf(to + at, size - at, ".");
 }
 
+void search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to)
+{
+    static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
+                                             "writing files" };
+    const struct found *other = best_in_place(r);
+    struct elsewhere c;
+    int n = 0;
+
+    if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
+        return;
+    if (other)
+        fprintf(to, "Without offload the fastest takes %s%s.", answer_seconds(other->step_s).s,
+                other->step_s > f->step_s ? "" : search_waits(other) ? " and its allocator's stalls" : ", a tie");
+    else
+        fprintf(to, "Nothing fits without offload.");
+    fprintf(to, " Offload costs %s a step: in device memory this plan would take %s%s.", answer_seconds(c.step_s - c.in_place_s).s,
+            answer_seconds(c.in_place_s).s, c.why[0] ? ", where it does not fit with room" : "");
+    for (int i = 0; i < NAWAY; i++)
+        if (f->away_s[i] > 0)
+            fprintf(to, "%s%s %s", n++ ? ", " : " Beside compute: ", answer_seconds(f->away_s[i]).s, what[i]);
+    fprintf(to, n ? ".\n" : "\n");
+}
+
 json_t *search_elsewhere_json(const struct search_result *r, const struct found *f)
 {
     char text[SEARCH_SENTENCE];
@@ -333,7 +359,7 @@ char *search_left_out_words(const struct search_options *o)
             said |= !strcmp(of[k].why, of[i].why);
         for (int k = i; k < n && !said; k++)
             if (!strcmp(of[k].why, of[i].why))
-                fprintf(to, "%s%s %s", k == i ? "left out: " : ", ", strategy_name(of[k].strategy), dialect_name(of[k].dialect));
+                fprintf(to, "%s%s", k == i ? "Left out: " : ", ", plan_words_name(of[k].strategy, of[k].dialect));
         if (!said)
             fprintf(to, ": %s\n", of[i].why);
     }

@@ -3,6 +3,8 @@
 #ifndef DPX_SEARCH_WORDS_H
 #define DPX_SEARCH_WORDS_H
 
+#include <stdio.h>
+
 #include <jansson.h>
 
 #include "sim/search/lack.h"
@@ -29,8 +31,9 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
 
 /* What the nearest that does not fit lacks; false with the reason reported, or where it fits after all. */
 bool search_nearest_lacks(const struct found *f, struct lack *l);
-/* What would make it fit. */
-void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size);
+/* What would make it fit; `name` says another plan (knob_label(), or plan_words()). */
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l,
+                         void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size);
 
 /* Where an optimizer or its form was chosen: which strategies fall away, and why, a line for each reason; NULL: none does (allocated).
  * The same as a list of objects (new reference), empty where none does or nothing was chosen. */
@@ -38,7 +41,8 @@ char   *search_left_out_words(const struct search_options *o);
 json_t *search_left_out_json(const struct search_options *o);
 
 /* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
- * all in device memory.  The same as the object "offload" (new reference). */
+ * all in device memory.  For people, as text, and as the object "offload" (new reference). */
+void    search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to);
 void    search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size);
 json_t *search_elsewhere_json(const struct search_result *r, const struct found *f);
 
