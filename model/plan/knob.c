@@ -112,7 +112,7 @@ enum knob_tried knob_try(struct plan *p, const struct knob *k, int i)
     return KNOB_TRIED;
 }
 
-static int say(const struct plan *p, const struct knob *k, char *to, size_t size)
+int knob_label_part(const struct plan *p, const struct knob *k, char *to, size_t size)
 {
     double v = knob_get(p, k);
     char unit[32];
@@ -135,7 +135,7 @@ void knob_label(const struct plan *p, char *to, size_t size)
 
     for (int i = 0; (k = knob_at(i)) && n < size; i++)
         if (k->cells & knob_cell(p))
-            n += (size_t)say(p, k, to + n, size - n);
+            n += (size_t)knob_label_part(p, k, to + n, size - n);
 }
 
 /* ---- for people ---- */

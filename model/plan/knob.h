@@ -186,6 +186,8 @@ enum knob_tried knob_try(struct plan *p, const struct knob *k, int i);
 enum { KNOB_LABEL = 320 };      /* characters of a label that are shown */
 /* "zero3 deepspeed b1x4, recompute full, reuse 0": a plan's label among others of a search. */
 void knob_label(const struct plan *p, char *to, size_t size);
+/* What one row adds to it (", recompute full"), as snprintf(); 0: nothing. */
+int  knob_label_part(const struct plan *p, const struct knob *k, char *to, size_t size);
 
 /* ---- for people ---- */
 
