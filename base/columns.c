@@ -11,7 +11,8 @@
 #include "base/page.h"
 #include "base/room.h"
 
-enum { MOST = 16, GAP = 2, INDENT = 2 };
+/* A last column that is wider than ROOMY goes below its row where the page has not that much room beside it. */
+enum { MOST = 16, GAP = 2, INDENT = 2, BELOW = 4, ROOMY = 30 };
 
 struct columns {
     const struct column *column;
@@ -54,27 +55,38 @@ static int widest(const struct columns *t, int i)
     return most > 0 && width_of(t->column[i].title) > most ? width_of(t->column[i].title) : most;
 }
 
-/* Sets the widths of columns that fall away to 0. */
-static void fit(const struct columns *t, int wide[MOST], int width)
+/* Of the first n columns. */
+static int sum_of(const int wide[MOST], int n)
 {
+    int sum = INDENT - GAP;
+
+    for (int i = 0; i < n; i++)
+        sum += wide[i] > 0 ? wide[i] + GAP : 0;
+    return sum;
+}
+
+/* Sets the widths of columns that fall away to 0; true: the last column goes below. */
+static bool fit(const struct columns *t, int wide[MOST], int width)
+{
+    bool wraps = !t->column[t->n - 1].right && wide[t->n - 1] > ROOMY;
+    bool below = wraps && sum_of(wide, t->n - 1) + GAP + ROOMY > width;
+
     for (;;) {
-        int sum = INDENT - GAP, last = -1;
-        for (int i = 0; i < t->n; i++) {
-            sum += wide[i] > 0 ? wide[i] + GAP : 0;
-            if (wide[i] > 0 && t->column[i].rank > 0 && (last < 0 || t->column[i].rank >= t->column[last].rank))
-                last = i;
-        }
-        if (sum <= width || last < 0)
-            return;
-        wide[last] = 0;
+        int away = -1, sum = sum_of(wide, wraps ? t->n - 1 : t->n);
+        for (int i = 0; i < t->n; i++)
+            if (wide[i] > 0 && t->column[i].rank > 0 && (away < 0 || t->column[i].rank >= t->column[away].rank))
+                away = i;
+        if (sum <= width || away < 0)
+            return below;
+        wide[away] = 0;
     }
 }
 
-static void put(const struct column *c, const char *text, int wide, bool last, FILE *to)
+static void put(const struct column *c, const char *text, int wide, bool ends, FILE *to)
 {
     int blanks = wide - width_of(text);
 
-    if (last && !c->right)
+    if (ends && !c->right)
         fprintf(to, PAGE_HANG "%s", text);
     else if (c->right)
         fprintf(to, "%*s%s", blanks, "", text);
@@ -82,20 +94,29 @@ static void put(const struct column *c, const char *text, int wide, bool last, F
         fprintf(to, "%s%*s", text, blanks, "");
 }
 
-static void put_row(const struct columns *t, const int wide[MOST], char *const *cell, FILE *to)
+/* Of a row, or (NULL) of the titles. */
+static const char *shown(const struct columns *t, char *const *cell, int i)
 {
-    int last = t->n - 1, blanks = INDENT;
+    const char *text = cell ? cell[i] : t->column[i].title;
 
-    while (last > 0 && (wide[last] == 0 || (cell && (!cell[last] || !cell[last][0]))))
+    return text ? text : "";
+}
+
+static void put_row(const struct columns *t, const int wide[MOST], bool below, char *const *cell, FILE *to)
+{
+    int last = t->n - 1 - below, blanks = INDENT;
+
+    while (last > 0 && (wide[last] == 0 || !shown(t, cell, last)[0]))
         last--;
     for (int i = 0; i <= last; i++) {
-        const char *text = cell ? cell[i] : t->column[i].title;
         if (wide[i] == 0)
             continue;
         fprintf(to, "%*s", blanks, "");
-        put(&t->column[i], text ? text : "", wide[i], i == last, to);
+        put(&t->column[i], shown(t, cell, i), wide[i], i == last, to);
         blanks = GAP;
     }
+    if (below && cell && shown(t, cell, t->n - 1)[0])
+        fprintf(to, "\n%*s" PAGE_HANG "%s", BELOW, "", shown(t, cell, t->n - 1));
     fputc('\n', to);
 }
 
@@ -107,11 +128,11 @@ void columns_print(struct columns *t, FILE *to, int width)
         wide[i] = widest(t, i);
         titles += t->column[i].title && t->column[i].title[0];
     }
-    fit(t, wide, width);
+    bool below = fit(t, wide, width);
     if (titles && t->cells)
-        put_row(t, wide, NULL, to);
+        put_row(t, wide, below, NULL, to);
     for (int64_t at = 0; at + t->n <= t->cells; at += t->n)
-        put_row(t, wide, t->cell + at, to);
+        put_row(t, wide, below, t->cell + at, to);
     for (int64_t i = 0; i < t->cells; i++)
         free(t->cell[i]);
     free(t->cell);

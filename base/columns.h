@@ -7,8 +7,8 @@
  *     columns_cell(t, "%.3g to %.3g", low, high);
  *     columns_print(t, page, page_width(stdout));
  *
- * The highest rank falls away first; rank 0 stays.  A last column to the left may be longer than the line: a page (page.h)
- * wraps it below itself. */
+ * The highest rank falls away first; rank 0 stays.  A long last column to the left is no reason: a page (page.h) wraps it
+ * below itself, and where there is little room beside the others it goes below its row. */
 #ifndef DPX_COLUMNS_H
 #define DPX_COLUMNS_H
 

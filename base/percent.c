@@ -45,3 +45,12 @@ struct percent_text percent_faster(double ratio)
     snprintf(out.s, sizeof out.s, "%.16s faster", much.s);
     return out;
 }
+
+struct percent_text percent_slower(double ratio)
+{
+    struct percent_text much = ratio - 1 > MOST ? times(ratio) : percent_share(fabs(ratio - 1)), out = { "-" };
+
+    if (isfinite(ratio))
+        snprintf(out.s, sizeof out.s, "%.16s %s", much.s, ratio < 1 ? "faster" : "slower");
+    return out;
+}

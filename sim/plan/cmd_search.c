@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/columns.h"
 #include "base/opts.h"
 #include "base/output.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
@@ -14,9 +15,11 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
 #include "sim/plan/progress.h"
 #include "sim/plan/search_answer.h"
 #include "sim/plan/search_beyond.h"
+#include "sim/plan/search_brief.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
@@ -27,23 +30,36 @@
 
 /* ---- output ---- */
 
-static void print_found(const struct search_result *r, int64_t i, const char *label, FILE *to)
+static const struct column row_columns[] = {
+    { "", false, 0 }, { "step", true, 0 }, { "90 % interval", true, 2 }, { "from the first", false, 1 }, { "memory", true, 0 }, { "", true, 3 }, { "plan", false, 0 },
+};
+enum { ROW_COLUMNS = sizeof row_columns / sizeof *row_columns };
+
+static void cells(struct columns *t, const struct found *f, const char *name, const char *interval, const char *from)
 {
-    const struct found *f = &r->found[i];
+    columns_cell(t, "%s", name);
+    columns_cell(t, "%.4g s", f->step_s);
+    columns_cell(t, "%s", interval);
+    columns_cell(t, "%s", from);
+    columns_cell(t, "%s", size_text(f->needed).s);
+    columns_cell(t, "%.1f %% exposed", 100 * f->exposed_s / f->step_s);
+}
+
+static void add_found(struct columns *t, const struct found *f, const char *name)
+{
     char words[KNOB_LABEL];
 
     knob_label(&f->plan, words, sizeof words);
-    fprintf(to, "%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : "",
-           search_waits(f) ? ", allocator stalls not included" : "");
+    cells(t, f, name, "", "");
+    columns_cell(t, "%s%s%s", words, f->tight ? ", tight" : "", search_waits(f) ? ", allocator stalls not included" : "");
 }
 
-/* A line of the answer: the difference from the first, and how sure it is. */
-static void print_ranked(const struct ranked *first, const struct ranked *k, const struct money_question *money, FILE *to)
+/* The difference from the first, and how sure it is. */
+static void add_ranked(struct columns *t, const struct ranked *first, const struct ranked *k, const struct money_question *money)
 {
     const struct found *f = k->found;
     const char *old = ranking_deprecated(&f->plan);
-    char words[KNOB_LABEL], interval[48], slower[48] = "", training[96];
+    char words[KNOB_LABEL], interval[48], slower[48] = "", training[96], variants[40] = "";
 
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
@@ -52,67 +68,46 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
                  100 * k->unsure_s / first->found->step_s);
     else if (k != first)
         snprintf(slower, sizeof slower, "%s", percent_change(f->step_s / first->found->step_s).s);
-    fprintf(to, "%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words);
     if (k->variants > 0)
-        fprintf(to, " and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
-    if (old)
-        fprintf(to, "; %s", old);
+        snprintf(variants, sizeof variants, " and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
     money_short(money, &f->plan, f->step_s, training, sizeof training);
-    fprintf(to, "%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; allocator stalls not included" : "", training);
+    cells(t, f, "", interval, slower);
+    columns_cell(t, "%s%s%s%s%s%s%s", words, variants, old ? "; " : "", old ? old : "", k->tight ? "; tight" : "",
+                 k->waits ? "; allocator stalls not included" : "", training);
 }
 
+/* Ties, the others, and those that wait for memory: a table each. */
 static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money, FILE *to)
 {
-    int64_t tied = 0;
+    int64_t tied = 0, i = 0;
     bool by_room = false;
 
     for (; tied < n && of[tied].tied; tied++)
         by_room |= of[tied].by_room;
-    if (tied > 1)
-        fprintf(to, "tied with the fastest%s, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last%s\n",
-                by_room ? ", or with the fastest that has room" : "",
-                search_second_is_plain(of, n) ? ", but for the second, which is plainer than the first" : "");
-    fprintf(to, "%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
-    for (int64_t i = 0; i < n; i++) {
-        if (i > 0 && of[i].waits && !of[i - 1].waits)
+    while (i < n) {
+        struct columns *t = columns_new(row_columns, ROW_COLUMNS);
+        if (of[i].waits)
             fprintf(to, "with allocator stalls, which these times do not include\n");
+        else if (i == 0 && tied > 1)
+            fprintf(to, "equally fast within the prediction's error%s\n  those closest to the framework's defaults first, deprecated and tight ones last%s\n",
+                    by_room ? " (or as the fastest that is not tight)" : "",
+                    search_second_is_plain(of, n) ? "; the second is simpler than the first, but tight" : "");
         else if (i == tied && tied > 1)
             fprintf(to, "slower\n");
-        print_ranked(&of[0], &of[i], money, to);
+        do
+            add_ranked(t, &of[0], &of[i++], money);
+        while (i < n && of[i].waits == of[i - 1].waits && (i != tied || tied < 2));
+        columns_print(t, to, page_width(stdout));
     }
-    fprintf(to, "times are %s\n", basis_name(of[0].basis));
-    if (gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision))
-        fprintf(to, "%s\n", gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
-/* The whole training by the first plan. */
-static int print_training(const struct money_question *money, const struct plan *p, FILE *to)
+static void print_lines(const struct search_result *r, const int64_t *lines, int64_t n, bool named, FILE *to)
 {
-    struct evaluation e;
-    struct timing t;
-    int rc;
+    struct columns *t = columns_new(row_columns, ROW_COLUMNS);
 
-    if (!money->tokens)
-        return 0;
-    if (evaluate(p, &e) < 0)
-        return -1;
-    rc = simulate_plan(p, &e, &t, NULL) < 0 ? -1 : money_print(money, p, &t, to);
-    evaluation_free(&e);
-    return rc;
-}
-
-static void print_nearest(const struct search_options *o, const struct found *f, FILE *to)
-{
-    char label[KNOB_LABEL], what[300], text[SEARCH_SENTENCE];
-    struct lack l;
-
-    if (!search_nearest_lacks(f, &l))
-        return;
-    knob_label(&f->plan, label, sizeof label);
-    lack_words(&l, what, sizeof what);
-    search_to_fit_words(o, f, &l, text, sizeof text);
-    fprintf(to, "\nthe closest plan that does not fit: %s %s: %s\n", label, what, text);
+    for (int64_t i = 0; i < n; i++)
+        add_found(t, &r->found[lines[i]], named ? strategy_name(r->found[lines[i]].plan.strategy) : "");
+    columns_print(t, to, page_width(stdout));
 }
 
 /* Plans on the front of memory against time that are worth a line, the fastest SEARCH_FRONT of them; how many there are. */
@@ -133,49 +128,51 @@ static int64_t front_of(const struct search_result *r, int64_t out[SEARCH_FRONT]
     return n;
 }
 
-/* What was asked, and what was looked at, in how many seconds. */
-static void print_heading(const struct search_answer *s)
+/* How many plans were looked at, and why not the others. */
+static void print_counts(const struct search_answer *s, FILE *to)
 {
     const struct search_result *r = &s->r;
 
-    search_question_print(&s->q, stdout);
-    if (r->alone[0])
-        printf("data parallelism alone: %s; so tensor, context and pipeline parallelism are searched as well\n", r->alone);
-    printf("%" PRId64 " plans considered", r->considered);
+    fprintf(to, "\n%" PRId64 " plans considered", r->considered);
     if (r->grid > 0 && !r->alone[0] && s->q.options.grid == GRID_BESIDE)
-        printf(", %" PRId64 " of them with tensor, context%s pipeline%s parallelism", r->grid, s->q.options.model->experts > 0 ? "," : " or",
-               s->q.options.model->experts > 0 ? " or expert" : "");
+        fprintf(to, ", %" PRId64 " of them with tensor, context%s pipeline%s parallelism", r->grid, s->q.options.model->experts > 0 ? "," : " or",
+                s->q.options.model->experts > 0 ? " or expert" : "");
     if (r->cut > 0)
-        printf(", %" PRId64 " cut by a memory bound", r->cut);
+        fprintf(to, ", %" PRId64 " cut by a memory bound", r->cut);
     if (r->cut_by_time > 0)
-        printf(", %" PRId64 " by a time bound", r->cut_by_time);
+        fprintf(to, ", %" PRId64 " by a time bound", r->cut_by_time);
     if (r->nrefused > 0)
-        printf(", %" PRId64 " with offload not tried", r->nrefused);
-    printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n", r->lowered, r->nfit, search_answer_seconds(s));
+        fprintf(to, ", %" PRId64 " with offload not tried", r->nrefused);
+    fprintf(to, ", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n", r->lowered, r->nfit, search_answer_seconds(s));
     if (r->too_long > 0)
-        printf("%" PRId64 " pipelines and tensor cuts whose steps are long (more than %d passes over blocks) were not looked at: --grid does\n", r->too_long, GRID_PASSES);
-    char *left_out = search_left_out_words(&s->q.options);
-    if (left_out)
-        fputs(left_out, stdout);
-    free(left_out);
-    puts("");
+        fprintf(to, "%" PRId64 " pipelines and tensor cuts whose steps are long (more than %d passes over blocks) were not looked at: --grid does\n",
+                r->too_long, GRID_PASSES);
 }
 
-static void print_offload(const struct search_answer *s, FILE *to)
+/* What the codes of all plans shown mean. */
+static void print_legend(const struct search_answer *s, const int64_t *lines, int64_t n, FILE *to)
 {
-    const struct search_result *r = &s->r;
-    char text[SEARCH_SENTENCE];
+    const struct plan **of = room_new((size_t)(s->n + n) + 1, sizeof *of);
+    bool variants = false;
 
-    search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
-    if (text[0])
-        fprintf(to, "%s\n", text);
-    if (r->nrefused > 0 && r->nrefused == r->elsewhere)
-        fprintf(to, "offload was not tried: %s\n", r->refused);
-    else if (r->nrefused > 0)
-        fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not tried: %s\n", r->nrefused, r->elsewhere, r->refused);
+    for (int64_t i = 0; i < s->n; i++) {
+        of[i] = &s->ranked[i].found->plan;
+        variants |= s->ranked[i].variants > 0;
+    }
+    for (int64_t i = 0; i < n; i++)
+        of[s->n + i] = &s->r.found[lines[i]].plan;
+    if (s->n + n > 0)
+        fprintf(to, "\nwhat the labels mean\n");
+    plan_words_legend(of, s->n + n, to);
+    if (variants)
+        fprintf(to, "  and 2 variants: two more plans differ only in buckets, units, prefetch and such.\n");
+    if (s->n + n > 0)
+        fprintf(to, "  exposed: the share of the step in which compute waits for communication.\n");
+    free(of);
 }
 
-static void print_result(const struct search_asked *a, struct search_answer *s, FILE *to)
+/* All plans of the answer by their labels. */
+static void print_rows(const struct search_asked *a, struct search_answer *s, FILE *to)
 {
     const struct search_result *r = &s->r;
     const struct ranked *of = s->ranked;
@@ -185,26 +182,22 @@ static void print_result(const struct search_asked *a, struct search_answer *s, 
 
     search_learn_waits(&s->r, lines, n);
     if (s->n > 0) {
+        fputs("\n", to);
         print_answer(of, s->n, &a->money, to);
         fprintf(to, "\nthe best of each strategy\n");
     }
-    for (int64_t i = 0; i < nbest; i++)
-        print_found(r, lines[i], strategy_name(r->found[lines[i]].plan.strategy), to);
+    print_lines(r, lines, nbest, true, to);
     if (r->nfit > 0)
         fprintf(to, "\nmemory against time: no plan that was evaluated is both smaller and faster than these\n");
-    for (int64_t i = nbest; i < n; i++)
-        print_found(r, lines[i], "", to);
+    print_lines(r, lines + nbest, n - nbest, false, to);
     if (front > SEARCH_FRONT)
         fprintf(to, "%" PRId64 " more plan%s smaller and slower; --json lists %s\n", front - SEARCH_FRONT,
                 front == SEARCH_FRONT + 1 ? " is" : "s are", front == SEARCH_FRONT + 1 ? "it" : "them");
-    if (r->nfit < r->n)
-        print_nearest(&s->q.options, &r->found[r->nfit], to);
     search_why_words(r, of, s->n, s->tied, text, sizeof text);
-    fprintf(to, "\n%s\n", r->nfit ? text : "nothing fits");
-    print_offload(s, to);
-    search_codes_words(&s->q.options, r, text, sizeof text);
-    if (text[0])
-        fprintf(to, "%s\n", text);
+    if (r->nfit)
+        fprintf(to, "\n%s\n", text);
+    print_legend(s, lines, n, to);
+    print_counts(s, to);
 }
 
 /* ---- the command ---- */
@@ -232,31 +225,18 @@ static int find(struct search_asked *a, struct search_answer *s)
     return progress_stopped() ? EXIT_FAILED : rc;
 }
 
-static void print_beyond(const struct search_asked *a, const struct search_answer *s, FILE *to)
+static int say(const struct search_asked *a, struct search_answer *s, bool all)
 {
-    char text[SEARCH_BEYOND];
+    FILE *page = page_open(stdout);
 
-    search_beyond_words(&a->ask, &s->q.options, &s->r, text);
-    if (text[0])
-        fprintf(to, "%s\n", text);
-}
-
-/* The heading says the seconds of all that follows it, so it is printed when that is known. */
-static int say(const struct search_asked *a, struct search_answer *s)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&text, &size);
-
-    if (!to)
-        return fail("no memory for the answer");
-    print_result(a, s, to);
-    int rc = s->n > 0 ? print_training(&a->money, &s->ranked[0].found->plan, to) : 0;
-    print_beyond(a, s, to);
-    fclose(to);
-    print_heading(s);
-    fputs(text, stdout);
-    free(text);
+    if (!page)
+        return -1;
+    int rc = search_brief(a, s, page, page_width(stdout));
+    if (rc == 0 && all)
+        print_rows(a, s, page);
+    else if (rc == 0)
+        fprintf(page, "\nAll plans, their labels and the reasons: --all. To keep the plan: -o plan.json.\n");
+    page_close(page);
     return rc;
 }
 
@@ -265,9 +245,10 @@ int cmd_search(int argc, char **argv)
     struct search_asked a = SEARCH_ASKED;
     struct search_answer s;
     const char *output = NULL;
-    bool json = false;
+    bool json = false, all = false;
     const struct opt opts[] = {
         SEARCH_ASKED_OPTS(a),
+        { "all", "print every plan of the answer by its label, and all reasons", .flag = &all },
         { "json", "print one JSON document", .flag = &json },
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
@@ -287,7 +268,7 @@ int cmd_search(int argc, char **argv)
         rc = EXIT_FAILED;
     if (answered && json)
         rc = dpxplan_print_json(search_answer_json(&a, &s), rc);
-    else if (answered && say(&a, &s) < 0)
+    else if (answered && say(&a, &s, all) < 0)
         rc = EXIT_FAILED;
     search_answer_free(&s);
     return rc;

@@ -6,8 +6,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/columns.h"
+#include "base/page.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "model/arch/training.h"
 
@@ -257,8 +261,8 @@ static const struct part parts[] = {
     { "parallel", "expert_tensor", false, .format = "each expert cut over %g" },
     { "ddp", "bucket_cap_mb", false, .format = "buckets of %g MiB" },
     { "ddp", "gradient_as_bucket_view", false, .format = "gradients are views of buckets" },
-    { "ddp", "comm_hook", false, .of = hooks },
-    { "ddp.PowerSGDState", "matrix_approximation_rank", false, .format = "PowerSGD's rank %g" },
+    { "ddp", "comm_hook", true, .of = hooks },
+    { "ddp.PowerSGDState", "matrix_approximation_rank", true, .format = "PowerSGD's rank %g" },
     { "fsdp", "reshard_after_forward", false, .say = say_reshard },
     { "fsdp", "wrap_adapters", false, .format = "each adapter a unit" },
     { "fsdp", "enable_fsdp_float8_all_gather", false, .format = "weights gathered in 8 bits" },
@@ -284,13 +288,13 @@ static const struct part parts[] = {
     { "megatron", "main_params_dtype", false, .of = mains },
     { "megatron", "exp_avg_dtype", false, .of = adam_mean },
     { "megatron", "exp_avg_sq_dtype", false, .of = adam_square },
-    { "megatron", "pipeline_model_parallel_layout", false, .format = "stages laid out by hand" },
+    { "megatron", "pipeline_model_parallel_layout", false, .format = "uneven stages" },
     { "deepspeed", "reduce_bucket_size", false, .say = say_deepspeed_bucket },
     { "deepspeed", "overlap_comm", false, .format = "gradients reduced during backward" },
     { "deepspeed", "stage3_max_reuse_distance", false, .say = say_reuse },
     { "deepspeed", "zero_hpz_partition_size", false, .format = "a second copy of the parameters in every %g (hpZ)" },
-    { "deepspeed", "zero_quantized_weights", false, .format = "parameters gathered in int8 (ZeRO++)" },
-    { "deepspeed", "zero_quantized_gradients", false, .format = "gradients reduced in int4 (ZeRO++)" },
+    { "deepspeed", "zero_quantized_weights", true, .format = "parameters gathered in int8 (ZeRO++)" },
+    { "deepspeed", "zero_quantized_gradients", true, .format = "gradients reduced in int4 (ZeRO++)" },
     { "deepspeed", "zero_quantized_nontrainable_weights", false, .format = "frozen weights in int8" },
     { "deepspeed", "partition_method", false, .of = partitions },
     { "deepspeed", "moe_layer", false, .format = "DeepSpeed's MoE layers" },
@@ -352,4 +356,62 @@ void plan_words_settings(const struct plan *p, char *to, size_t size)
 {
     to[0] = '\0';
     list(p, false, to, size);
+}
+
+/* ---- the legend ---- */
+
+/* The label's code of a part, those of the parts behind it that it says among them; without the comma. */
+static void code_of(const struct plan *p, size_t i, char *to, size_t size)
+{
+    char text[KNOB_LABEL] = "";
+    size_t at = 0, more = i;
+
+    if (!parts[i].name)
+        at = (size_t)snprintf(text, sizeof text, "b%" PRId64 "x%" PRId64, p->micro_batch, p->accumulation);
+    do {
+        const struct knob *k = parts[more].name ? knob_find(parts[more].object, parts[more].name, knob_cell(p)) : NULL;
+        at += k && at < sizeof text ? (size_t)knob_label_part(p, k, text + at, sizeof text - at) : 0;
+        more++;
+    } while (more < sizeof parts / sizeof *parts && parts[more].format && !parts[more].format[0]);
+    snprintf(to, size, "%s", text + (text[0] == ',' ? 2 : strspn(text, " ")));
+}
+
+void plan_words_legend(const struct plan *const *plans, int64_t n, FILE *to)
+{
+    static const struct column columns[] = { { "", false, 0 }, { "", false, 0 } };
+    struct columns *t = columns_new(columns, 2);
+    struct kept { char code[KNOB_LABEL]; } *said = NULL;
+    int64_t nsaid = 0, room = 0;
+
+    for (size_t i = 0; i <= sizeof parts / sizeof *parts; i++)
+        for (int64_t k = 0; k < n; k++) {
+            char code[KNOB_LABEL], words[200] = "";
+            bool known = false;
+            if (i == 0) {
+                snprintf(code, sizeof code, "%s %s", strategy_name(plans[k]->strategy), dialect_name(plans[k]->dialect));
+                snprintf(words, sizeof words, "%s", plan_words_name(plans[k]->strategy, plans[k]->dialect));
+            } else {
+                if (say(plans[k], &parts[i - 1], words, sizeof words) <= 0 || !words[0])
+                    continue;
+                code_of(plans[k], i - 1, code, sizeof code);
+                if (!parts[i - 1].name)
+                    snprintf(words, sizeof words, "micro-batches of %" PRId64 " sample%s, %" PRId64 " of them a step", plans[k]->micro_batch,
+                             plans[k]->micro_batch == 1 ? "" : "s", plans[k]->accumulation);
+            }
+            for (int64_t s = 0; s < nsaid && !known; s++)
+                known = !strcmp(said[s].code, code);
+            if (known)
+                continue;
+            said = room_for(said, nsaid, &room, sizeof *said);
+            snprintf(said[nsaid++].code, sizeof said->code, "%s", code);
+            columns_cell(t, "%s", code);
+            columns_cell(t, "%s", words);
+        }
+    free(said);
+    columns_print(t, to, page_width(stdout));
+    for (int64_t k = 0; k < n; k++)
+        if (plans[k]->megatron.pipeline_layout[0] && plans[k]->parallel.pipeline > 1) {
+            fprintf(to, "  In a layout E is the embedding, t a block, m a prediction layer, L the head; | ends a stage, *3 is three times.\n");
+            break;
+        }
 }

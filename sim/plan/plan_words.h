@@ -8,6 +8,7 @@
 #define DPX_PLAN_WORDS_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "model/plan/knob.h"
 
@@ -21,6 +22,9 @@ void plan_words(const struct plan *p, char *to, size_t size);
 
 /* The other settings that are not the framework's defaults: "gradients reduced during backward, buckets of 50 MiB"; "" where there are none. */
 void plan_words_settings(const struct plan *p, char *to, size_t size);
+
+/* What each code in the labels of n plans means, a line each: "b1x8  1 sample a GPU, 8 accumulation steps". */
+void plan_words_legend(const struct plan *const *plans, int64_t n, FILE *to);
 
 /* "GPU" of 1, "GPUs" of more; on a host "rank", "ranks". */
 const char *plan_words_gpu(const struct plan *p, int64_t n);

@@ -74,7 +74,7 @@ static json_t *nearest_json(const struct search_options *o, const struct search_
     json_object_set_new(nearest, "lacks", json_string(space_name(l.space)));
     json_object_set_new(nearest, "why_not", json_string(text));
     json_object_set_new(nearest, "over_bytes", json_integer(l.needed - l.available));
-    search_to_fit_words(o, &r->found[r->nfit], &l, text, sizeof text);
+    search_to_fit_words(o, &r->found[r->nfit], &l, knob_label, text, sizeof text);
     json_object_set_new(nearest, "to_fit", json_string(text));
     json_object_set_new(nearest, "step_s", json_null());
     return nearest;

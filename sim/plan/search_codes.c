@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "model/plan/knob.h"
+#include "sim/plan/plan_words.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/crossover.h"
 
@@ -263,6 +264,33 @@ void search_codes_words(const struct search_options *o, const struct search_resu
     if (n > 0)
         to[n++] = ' ';
     words(r, &of, to + n, size - n);
+}
+
+static void say(const struct search_result *r, const struct offer *of, FILE *to)
+{
+    char words[PLAN_WORDS];
+    bool float8 = of->plan.float8.recipe != FLOAT8_NONE || plan_scaled(&of->plan);
+    double ratio = of->step_s / r->found[0].step_s;
+
+    plan_words(&of->plan, words, sizeof words);
+    fprintf(to, "\n%s: %s.\n", float8 ? "With 8-bit floats" : of->now ? "With less on the network" : "On a slower network", words);
+    if (of->now)
+        fprintf(to, "  Its step takes %.3g s, %.1f %% less than the fastest. It changes the numbers: %s.\n", of->step_s, 100 * (1 - ratio),
+                search_codes_changes(&of->plan));
+    else
+        fprintf(to, "  Here its step takes %.3g s, %s. It changes the numbers: %s.\n", of->step_s, percent_slower(ratio).s, search_codes_changes(&of->plan));
+    if (of->cross > 0)
+        fprintf(to, "  Both take as long at %.3g GB/s between nodes (here %.3g).\n", of->cross / 1e9, of->plan.cluster.inter / 1e9);
+}
+
+void search_codes_say(const struct search_options *o, const struct search_result *r, FILE *to)
+{
+    struct offer of;
+
+    if (find(o, r, &of))
+        say(r, &of, to);
+    if (find_float8(o, r, &of))
+        say(r, &of, to);
 }
 
 static json_t *offer_json(const struct search_result *r, const struct offer *of)

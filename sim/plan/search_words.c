@@ -14,6 +14,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/plan_words.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
 
@@ -207,16 +208,17 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
 
 /* ---- what would make the nearest one fit ---- */
 
-void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size)
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l,
+                         void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size)
 {
-    char change[200], more[64], enough[160];
+    char change[200], more[64], enough[SEARCH_SENTENCE];
 
     lack_more_words(l, more, sizeof more);
     if (advice_accepted(&f->plan, o->accept, o->accept_what, change, sizeof change)) {
         snprintf(to, size, "%s, or %s", change, more);
         return;
     }
-    lack_more_gpus(&f->plan, o, enough, sizeof enough);
+    lack_more_gpus(&f->plan, o, name, enough, sizeof enough);
     snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
 }
 
@@ -333,7 +335,7 @@ char *search_left_out_words(const struct search_options *o)
             said |= !strcmp(of[k].why, of[i].why);
         for (int k = i; k < n && !said; k++)
             if (!strcmp(of[k].why, of[i].why))
-                fprintf(to, "%s%s %s", k == i ? "left out: " : ", ", strategy_name(of[k].strategy), dialect_name(of[k].dialect));
+                fprintf(to, "%s%s", k == i ? "Left out: " : ", ", plan_words_name(of[k].strategy, of[k].dialect));
         if (!said)
             fprintf(to, ": %s\n", of[i].why);
     }

@@ -29,8 +29,9 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
 
 /* What the nearest that does not fit lacks; false with the reason reported, or where it fits after all. */
 bool search_nearest_lacks(const struct found *f, struct lack *l);
-/* What would make it fit. */
-void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size);
+/* What would make it fit; `name` says another plan (knob_label(), or plan_words()). */
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l,
+                         void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size);
 
 /* Where an optimizer or its form was chosen: which strategies fall away, and why, a line for each reason; NULL: none does (allocated).
  * The same as a list of objects (new reference), empty where none does or nothing was chosen. */

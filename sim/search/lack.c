@@ -65,7 +65,7 @@ void lack_more_words(const struct lack *l, char *to, size_t size)
 
 /* ---- more GPUs ---- */
 
-enum { WAYS = 6 };
+enum { WAYS = 6, LABEL = 1000 };
 
 static bool may(const struct search_options *o, const struct plan *p)
 {
@@ -125,11 +125,11 @@ static bool fits_on(const struct plan *p, int64_t nodes)
 
 static bool is_whole(const struct plan *p) { return p->strategy == STRAT_DP || p->strategy == STRAT_DDP; }
 
-void lack_more_gpus(const struct plan *p, const struct search_options *o, char *to, size_t size)
+void lack_more_gpus(const struct plan *p, const struct search_options *o, void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size)
 {
     int64_t per = p->cluster.gpus_per_node, nodes = 0;
     struct plan way[WAYS];
-    char ignored[256], label[KNOB_LABEL];
+    char ignored[256], label[LABEL];
     int n = ways_of(p, o, way), shards = 0, found = 0;
 
     for (int i = 0; i < n; i++)
@@ -142,7 +142,7 @@ void lack_more_gpus(const struct plan *p, const struct search_options *o, char *
                 found = i;
             }
     fail_restore(before);
-    knob_label(&way[found], label, sizeof label);
+    name(&way[found], label, sizeof label);
     if (nodes)
         snprintf(to, size, "more GPUs: %" PRId64 " hold it%s%s", nodes * per, found ? " as " : "", found ? label : "");
     else if (shards == 0)

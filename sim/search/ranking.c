@@ -399,3 +399,21 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     free(all.of);
     return n;
 }
+
+int ranking_beside(const struct ranked *first, const struct found *const *f, int64_t n, struct ranked *out)
+{
+    struct desk d = { 0 };
+    struct look mine, its;
+    int rc = look_at(&d, first->found, NULL, &mine);
+
+    for (int64_t i = 0; rc == 0 && i < n; i++) {
+        out[i] = (struct ranked){ 0 };
+        rc = look_at(&d, f[i], NULL, &its);
+        if (rc < 0 || !its.fits)
+            continue;
+        fill(&out[i], f[i], &its, ranking_departures(&f[i]->plan));
+        out[i].unsure_s = ties_unsure_s(mine.step_s, its.step_s);
+    }
+    cost_cache_free(d.cache);
+    return rc;
+}

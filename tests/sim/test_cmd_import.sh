@@ -2,6 +2,8 @@
 # tests/sim/test_cmd_import.sh -- files that people bring, seen from outside: whose they are, what is said, what is refused.
 . tests/check.sh
 B=${B:-build}
+COLUMNS=1000                    # no line wraps
+export COLUMNS
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none HF_HUB_CACHE=$tmp/none

@@ -2,6 +2,8 @@
 # tests/sim/test_cmd_line.sh -- what dpxplan reads, prints and refuses, seen from outside.
 . tests/check.sh
 B=${B:-build}
+COLUMNS=1000                    # no line wraps
+export COLUMNS
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

@@ -3,6 +3,8 @@
 # listed; what is not run or read is refused in one line.
 . tests/check.sh
 B=${B:-build}
+COLUMNS=1000                    # no line wraps
+export COLUMNS
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

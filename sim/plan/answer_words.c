@@ -1,0 +1,129 @@
+/* answer_words.c -- see answer_words.h. */
+#include "sim/plan/answer_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/size.h"
+#include "base/terminal.h"
+
+/* Three digits, and never an exponent. */
+static struct answer_text number(double x, const char *unit)
+{
+    struct answer_text out;
+
+    snprintf(out.s, sizeof out.s, fabs(x) < 999.5 ? "%.3g%s" : "%.0f%s", x, unit);
+    return out;
+}
+
+/* How many seconds a unit has in which the time is best said. */
+static double unit_of(double s, const char **name)
+{
+    *name = s < 1 ? " ms" : s < 7200 ? " s" : " hours";
+    return s < 1 ? 1e-3 : s < 7200 ? 1 : 3600;
+}
+
+struct answer_text answer_seconds(double s)
+{
+    const char *name;
+    double unit = unit_of(s, &name);
+
+    return number(s / unit, name);
+}
+
+struct answer_text answer_interval(double low_s, double s, double high_s)
+{
+    const char *name;
+    double unit = unit_of(s, &name);
+    struct answer_text out;
+
+    snprintf(out.s, sizeof out.s, "%.20s to %.20s", number(low_s / unit, "").s, number(high_s / unit, "").s);
+    return out;
+}
+
+struct answer_text answer_rate(double x)
+{
+    return x < 1e4 ? number(x, " tokens/s") : x < 1e6 ? number(x / 1e3, "k tokens/s") : number(x / 1e6, "M tokens/s");
+}
+
+struct answer_text answer_days(double days) { return days < 3 ? number(24 * days, " hours") : number(days, " days"); }
+
+void answer_cluster(const struct cluster *c, FILE *to)
+{
+    if (c->is_host)
+        fprintf(to, "%" PRId64 " rank%s on CPU cores (%s each)", c->world_size, c->world_size == 1 ? "" : "s", size_text(cluster_available(c)).s);
+    else
+        fprintf(to, "%" PRId64 " %s (%s on the card, %s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
+}
+
+void answer_question(const struct question *q, FILE *to)
+{
+    const struct cluster *c = &q->cluster;
+    const struct search_options *o = &q->options;
+    char optimizer[96];
+
+    optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
+    fprintf(to, "%s (%s parameters%s) on ", q->model.name, count_text(q->model.params).s, q->model.experts ? ", a mixture of experts" : "");
+    answer_cluster(c, to);
+    fprintf(to, ".\n%" PRId64 " sample%s of %" PRId64 " tokens a step, %s%s%s", o->global_batch, o->global_batch == 1 ? "" : "s", o->seq,
+            dtype_name(o->precision), q->chosen && o->precision != DT_BF16 ? " (the GPU has no bf16)" : "", optimizer);
+    if (c->gpus_per_node > 1 && !c->is_host)
+        fprintf(to, ", %.4g GB/s between the GPUs of a node", c->intra / 1e9);
+    if (c->nodes > 1)
+        fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
+    fputs(o->accept_what ? "; only plans for " : "", to);
+    fprintf(to, "%s.\n", o->accept_what ? (const char *)o->accept_what : "");
+}
+
+/* ---- of one plan ---- */
+
+static void ink(enum terminal_ink colour, const char *word, FILE *to)
+{
+    fprintf(to, "  %s%s%s: ", terminal_ink(stdout, colour), word, terminal_ink(stdout, TERMINAL_PLAIN));
+}
+
+/* What is tight about it: reserved memory in the headroom, or a cache that is given back. */
+static void print_tight(const struct plan *p, const struct evaluation *e, FILE *to)
+{
+    const struct reserved *r = &e->reserved;
+    int64_t outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
+
+    ink(TERMINAL_YELLOW, "Tight", to);
+    if (r->reserved_peak > r->without_headroom)
+        fprintf(to, "reserved memory %s of %s usable; it takes part of the headroom.\n", size_text(r->reserved_peak + outside).s,
+                size_text(cluster_available(&p->cluster)).s);
+    else
+        fprintf(to, "PyTorch's allocator runs full and gives its cache back %" PRId64 " times in init and three steps.\n", r->retries);
+}
+
+void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to)
+{
+    if (e->verdict == VERDICT_DOES_NOT_FIT) {
+        ink(TERMINAL_RED, "Does not fit", to);
+        fprintf(to, "%s.\n", e->why_not);
+        return;
+    }
+    if (e->verdict == VERDICT_TIGHT)
+        print_tight(p, e, to);
+    else {
+        ink(TERMINAL_GREEN, "Fits", to);
+        fprintf(to, "%s of %s usable.\n", size_text(e->m.needed).s, size_text(e->m.available).s);
+    }
+    if (simulate_waits_for_memory(e, t))
+        fputs("  Streams that run ahead would need more memory than there is: the allocator makes them wait. The step time leaves that out.\n", to);
+}
+
+static const char *rests_on(enum basis b)
+{
+    switch (b) {
+    case BASIS_PUBLISHED: return "published measurements";
+    case BASIS_DATASHEET: return "datasheets";
+    default:              return "measurements of this machine";
+    }
+}
+
+void answer_step(const struct timing *t, FILE *to)
+{
+    fprintf(to, "  Step %s (90 %%: %s), %s, MFU %.1f %%; times rest on %s.\n", answer_seconds(t->line.step_s).s,
+            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(t->tokens_per_s).s, 100 * t->mfu, rests_on(t->basis));
+}

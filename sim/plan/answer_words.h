@@ -1,0 +1,30 @@
+/* answer_words.h -- sentences that answers share: what was asked, whether a plan fits and why it is tight, how long its step takes. */
+#ifndef DPX_ANSWER_WORDS_H
+#define DPX_ANSWER_WORDS_H
+
+#include <stdio.h>
+
+#include "sim/clock/simulate.h"
+#include "sim/plan/search_args.h"
+
+struct answer_text { char s[48]; };
+
+/* "8.93 s", "12.3 ms", "2.4 hours"; and an interval, "8.29 to 9.77 s" without its unit: "(8.29 to 9.77)". */
+struct answer_text answer_seconds(double s);
+struct answer_text answer_interval(double low_s, double s, double high_s);
+/* "58.7k tokens/s" */
+struct answer_text answer_rate(double tokens_per_s);
+/* "70.9 hours" below three days, else "12.3 days". */
+struct answer_text answer_days(double days);
+
+/* Model, GPUs with their one capacity, batch and precision of a question. */
+void answer_question(const struct question *q, FILE *to);
+/* "8 H100 SXM5 80GB (79.65 GiB on the card, 74.31 GiB usable)". */
+void answer_cluster(const struct cluster *c, FILE *to);
+
+/* "  Fits: ...", "  Tight: ..." with the reason, or "  Does not fit: ...". */
+void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to);
+/* "  Step 8.93 s (8.29 to 9.77), 58.7k tokens/s, MFU 39.0 %." and what times rest on. */
+void answer_step(const struct timing *t, FILE *to);
+
+#endif

@@ -1,0 +1,283 @@
+/* search_brief.c -- the answer of a search in sentences and one table.
+ *
+ * Alternatives are few: the fastest, the one that needs least memory (and not twice the time), the one that changes fewest settings, the
+ * one whose time is most certain, and the best of each other framework. */
+#include "sim/plan/search_brief.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/columns.h"
+#include "base/percent.h"
+#include "base/room.h"
+#include "base/size.h"
+#include "sim/plan/answer_words.h"
+#include "sim/plan/plan_words.h"
+#include "sim/plan/search_beyond.h"
+#include "sim/plan/search_codes.h"
+#include "sim/plan/search_words.h"
+#include "sim/price/gpu_rates.h"
+#include "sim/search/lack.h"
+
+/* ---- the alternatives ---- */
+
+/* How much smaller, and how much more certain, an alternative is to be worth a row; how many times the step it may take. */
+#define SMALLER .95
+#define SURER .8
+#define SLOWEST 2
+
+enum { MOST = 10 };
+
+struct alternative { const struct found *f; char better[96]; };
+struct alternatives { int n; struct alternative of[MOST]; };
+
+/* A plan twice is one row with both words. */
+static void add(struct alternatives *all, const struct ranked *first, const struct found *f, const char *better)
+{
+    if (!f || f == first->found)
+        return;
+    for (int i = 0; i < all->n; i++)
+        if (all->of[i].f == f) {
+            size_t at = strlen(all->of[i].better);
+            snprintf(all->of[i].better + at, sizeof all->of[i].better - at, ", %s", better);
+            return;
+        }
+    if (all->n == MOST)
+        return;
+    all->of[all->n].f = f;
+    snprintf(all->of[all->n++].better, sizeof all->of[0].better, "%s", better);
+}
+
+static const struct found *smallest(const struct search_answer *s)
+{
+    const struct found *first = s->ranked[0].found, *best = NULL;
+
+    for (int64_t i = 0; i < s->r.nfit; i++) {
+        const struct found *f = &s->r.found[i];
+        if (f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
+            best = f;
+    }
+    return best;
+}
+
+static const struct found *simplest(const struct search_answer *s)
+{
+    const struct ranked *best = &s->ranked[0];
+
+    for (int64_t i = 1; i < s->n; i++)
+        if (s->ranked[i].departures < best->departures && !ranking_deprecated(&s->ranked[i].found->plan))
+            best = &s->ranked[i];
+    return best->found;
+}
+
+static double doubt(const struct ranked *k) { return (k->high_s - k->low_s) / k->found->step_s; }
+
+static const struct found *surest(const struct search_answer *s)
+{
+    const struct ranked *best = &s->ranked[0];
+
+    for (int64_t i = 1; i < s->n; i++)
+        if (doubt(&s->ranked[i]) < doubt(best) && !s->ranked[i].waits)
+            best = &s->ranked[i];
+    return doubt(best) < SURER * doubt(&s->ranked[0]) ? best->found : NULL;
+}
+
+static const char *framework(enum dialect d)
+{
+    return d == DIALECT_DEEPSPEED ? "DeepSpeed" : d == DIALECT_MEGATRON ? "Megatron-LM" : d == DIALECT_PAPER ? NULL : "PyTorch";
+}
+
+/* Of the answer's plans the first of a framework, else the fastest that was found. */
+static const struct found *best_of(const struct search_answer *s, const char *name)
+{
+    for (int64_t i = 0; i < s->n; i++)
+        if (framework(s->ranked[i].found->plan.dialect) == name && !s->ranked[i].waits && !ranking_deprecated(&s->ranked[i].found->plan))
+            return s->ranked[i].found;
+    for (int64_t i = 0; i < s->r.nfit; i++)
+        if (framework(s->r.found[i].plan.dialect) == name && !ranking_deprecated(&s->r.found[i].plan))
+            return &s->r.found[i];
+    return NULL;
+}
+
+static void choose(const struct search_answer *s, struct alternatives *all)
+{
+    static const enum dialect frameworks[] = { DIALECT_TORCH, DIALECT_DEEPSPEED, DIALECT_MEGATRON };
+    const struct ranked *first = &s->ranked[0];
+
+    if (s->r.found[0].step_s < first->found->step_s && !ranking_same_idea(&s->r.found[0].plan, &first->found->plan))
+        add(all, first, &s->r.found[0], "fastest");
+    add(all, first, smallest(s), "smallest");
+    add(all, first, simplest(s), "simplest");
+    add(all, first, surest(s), "most certain");
+    for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++) {
+        char text[64];
+        const char *name = framework(frameworks[i]);
+        snprintf(text, sizeof text, "best with %s", name);
+        if (name != framework(first->found->plan.dialect))
+            add(all, first, best_of(s, name), text);
+    }
+}
+
+static void row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better)
+{
+    const struct found *f = k->found;
+    char words[PLAN_WORDS], slower[64];
+    double ratio = f->step_s / first->found->step_s;
+
+    plan_words(&f->plan, words, sizeof words);
+    snprintf(slower, sizeof slower, ratio < 2 ? "%s (+- %.1f)" : "%s", percent_slower(ratio).s, 100 * k->unsure_s / first->found->step_s);
+    columns_cell(t, "%s", better);
+    columns_cell(t, "%s", answer_seconds(f->step_s).s);
+    columns_cell(t, "%s", slower);
+    columns_cell(t, "%s", size_text(f->needed).s);
+    columns_cell(t, "%s%s%s", words, k->tight ? "; tight" : "", k->waits ? "; its allocator stalls come on top" : "");
+}
+
+static int print_alternatives(const struct search_answer *s, FILE *to, int width)
+{
+    static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "against it", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
+    struct alternatives all = { .n = 0 };
+    const struct found *of[MOST];
+    struct ranked beside[MOST];
+
+    choose(s, &all);
+    for (int i = 0; i < all.n; i++)
+        of[i] = all.of[i].f;
+    if (ranking_beside(&s->ranked[0], of, all.n, beside) < 0)
+        return -1;
+    struct columns *t = columns_new(columns, 5);
+    int rows = 0;
+    for (int i = 0; i < all.n; i++)
+        if (beside[i].found) {
+            row(t, &s->ranked[0], &beside[i], all.of[i].better);
+            rows++;
+        }
+    if (rows)
+        fprintf(to, "\nAlternatives\n");
+    columns_print(t, to, width);
+    return 0;
+}
+
+/* ---- the plan to take ---- */
+
+/* Why this one: at most two sentences. */
+static void print_why(const struct search_answer *s, FILE *to)
+{
+    const struct ranked *first = &s->ranked[0];
+    const char *settings = first->departures == 1 ? "setting" : "settings";
+    const char *old = ranking_deprecated(&first->found->plan);
+
+    if (s->tied > 1) {
+        fprintf(to, "Why: %" PRId64 " plans are equally fast within the prediction's error. ", s->tied);
+        fprintf(to, "This one changes the fewest settings of its framework (%d)%s.\n", first->departures, first->tight ? "" : old ? "" : " and is not tight");
+        if (search_second_is_plain(s->ranked, s->n))
+            fprintf(to, "The next changes %d, but is tight.\n", s->ranked[1].departures);
+    } else if (first->found->step_s <= s->r.found[0].step_s)
+        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit; it changes %d %s of its framework.\n", s->r.nfit, first->departures, settings);
+    else if (search_waits(&s->r.found[0]))
+        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit, but for plans whose allocator stalls; it changes %d %s.\n", s->r.nfit,
+                first->departures, settings);
+    else
+        fprintf(to, "Why: of %" PRId64 " plans that fit only its own variants are as fast within the prediction's error.\n", s->r.nfit);
+    if (old)
+        fprintf(to, "It is %s.\n", old);
+}
+
+static int print_first(const struct search_asked *a, const struct search_answer *s, FILE *to)
+{
+    const struct plan *p = &s->ranked[0].found->plan;
+    char words[PLAN_WORDS];
+    struct evaluation e;
+    struct timing t;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    int rc = simulate_plan(p, &e, &t, NULL);
+    if (rc == 0) {
+        plan_words(p, words, sizeof words);
+        fprintf(to, "\nRecommended: %s.\n", words);
+        plan_words_settings(p, words, sizeof words);
+        if (words[0])
+            fprintf(to, "  Settings: %s.\n", words);
+        answer_memory(p, &e, &t, to);
+        answer_step(&t, to);
+        rc = money_print(&a->money, p, &t, to);
+    }
+    evaluation_free(&e);
+    return rc;
+}
+
+/* ---- the rest ---- */
+
+static void print_nearest(const struct search_answer *s, FILE *to)
+{
+    const struct search_result *r = &s->r;
+    char words[PLAN_WORDS], text[SEARCH_SENTENCE];
+    struct lack l;
+
+    if (r->nfit == r->n || !search_nearest_lacks(&r->found[r->nfit], &l))
+        return;
+    plan_words(&r->found[r->nfit].plan, words, sizeof words);
+    fprintf(to, "\nThe nearest plan that does not fit: %s.\n", words);
+    lack_words(&l, text, sizeof text);
+    if (l.space == SPACE_DEVICE && !l.nodes[0])
+        fprintf(to, "  It lacks %s of device memory.\n", size_text(l.needed - l.available).s);
+    else
+        fprintf(to, "  It %s.\n", text);
+    search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);
+    fprintf(to, "  To make it fit: %s.\n", text);
+}
+
+static void print_offload(const struct search_answer *s, FILE *to)
+{
+    const struct search_result *r = &s->r;
+    char text[SEARCH_SENTENCE];
+
+    search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
+    if (text[0])
+        fprintf(to, "\n%s\n", text);
+    if (r->nrefused > 0)
+        fprintf(to, "\n%s offload were not tried:\n  %s\n", r->nrefused == r->elsewhere ? "Plans with" : "Some plans with", r->refused);
+}
+
+static void print_asked(const struct search_answer *s, FILE *to)
+{
+    const struct search_result *r = &s->r;
+    char *left_out;
+
+    answer_question(&s->q, to);
+    if (r->alone[0])
+        fprintf(to, "Data parallelism alone: %s. So tensor, context and pipeline parallelism were searched too.\n", r->alone);
+    fprintf(to, "%" PRId64 " of %" PRId64 " plans fit.\n", r->nfit, r->considered);
+    if ((left_out = search_left_out_words(&s->q.options)))
+        fputs(left_out, to);
+    free(left_out);
+}
+
+int search_brief(const struct search_asked *a, struct search_answer *s, FILE *to, int width)
+{
+    const struct cluster *c = &s->q.cluster;
+    char text[SEARCH_BEYOND];
+
+    print_asked(s, to);
+    if (s->n == 0)
+        fprintf(to, "\nNothing fits.\n");
+    else {
+        if (print_first(a, s, to) < 0)
+            return -1;
+        print_why(s, to);
+        if (gpu_lacks(&c->gpu, s->q.options.precision))
+            fprintf(to, "Note: %s.\n", gpu_lacks(&c->gpu, s->q.options.precision));
+        if (print_alternatives(s, to, width) < 0)
+            return -1;
+    }
+    print_nearest(s, to);
+    print_offload(s, to);
+    search_codes_say(&s->q.options, &s->r, to);
+    search_beyond_words(&a->ask, &s->q.options, &s->r, text);
+    if (text[0])
+        fprintf(to, "\n%c%s\n", toupper((unsigned char)text[0]), text + 1);
+    return 0;
+}
