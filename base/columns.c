@@ -11,7 +11,7 @@
 #include "base/page.h"
 #include "base/room.h"
 
-/* A last column that is wider than ROOMY goes below its row where the page has not that much room beside it. */
+/* A last column that is wider than ROOMY goes below its row where there is less room, or less than a third of the page. */
 enum { MOST = 16, GAP = 2, INDENT = 2, BELOW = 4, ROOMY = 30 };
 
 struct columns {
@@ -69,7 +69,8 @@ static int sum_of(const int wide[MOST], int n)
 static bool fit(const struct columns *t, int wide[MOST], int width)
 {
     bool wraps = !t->column[t->n - 1].right && wide[t->n - 1] > ROOMY;
-    bool below = wraps && sum_of(wide, t->n - 1) + GAP + ROOMY > width;
+    int before = sum_of(wide, t->n - 1) + GAP;
+    bool below = wraps && (before + ROOMY > width || 3 * before > 2 * width);
 
     for (;;) {
         int away = -1, sum = sum_of(wide, wraps ? t->n - 1 : t->n);

@@ -40,6 +40,7 @@ struct opt {
     int64_t     *bytes;         /* 25MiB, 80GB; at least `min` */
     int64_t     *length;        /* tokens of a sequence: 8192, 8k; at least `min` */
     double      *num;           /* finite, not negative */
+    char       (*sign)[8];      /* of a number that is money: what stood before or behind it, "$" or "EUR"; "" where nothing did */
     const char **str;
     int         *word;          /* index into `words`; start it with -1 for no default */
     uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */

@@ -114,6 +114,21 @@ static int parse_set(const char *what, const char *value, const struct opt *o)
     return 0;
 }
 
+/* The digits of "$2.10", "2.10 EUR" into `digits`, and the currency. */
+static void split_money(const char *value, char digits[32], char (*sign)[8])
+{
+    size_t before = strcspn(value, "0123456789.-"), n = strspn(value + before, "0123456789.eE+-"), behind;
+    const char *end = value + before + n;
+    const char *from = before ? value : end + strspn(end, " ");
+
+    behind = before ? before : strlen(from);
+    while (behind > 0 && from[behind - 1] == ' ')
+        behind--;
+    bool both = before && *end, fits = n > 0 && n < 32 && behind < sizeof *sign && !both;
+    snprintf(digits, 32, "%.*s", fits ? (int)n : 31, fits ? value + before : value);
+    snprintf(*sign, sizeof *sign, "%.*s", fits ? (int)behind : 0, from);
+}
+
 static int parse_num(const char *what, const char *value, double *out)
 {
     char *end;
@@ -166,6 +181,11 @@ int opts_set_value(const struct opt *o, const char *what, const char *value)
         return add_pair(what, value, o->pairs);
     if (o->i || o->bytes || o->length)
         return parse_whole(what, value, o);
+    if (o->sign) {
+        char digits[32];
+        split_money(value, digits, o->sign);
+        return parse_num(what, digits, o->num);
+    }
     if (o->num)
         return parse_num(what, value, o->num);
     if (o->set)

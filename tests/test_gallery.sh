@@ -11,8 +11,8 @@ check 'there are five questions, each with a picture' "$(
     rm -f /tmp/gallery.$$
     for f in docs/gallery/*; do grep -qF "gallery/${f##*/}" $page || echo "$f is not on the page"; done)"
 check 'what is said to be usable is' "$(
-    said=$("${B:-build}/dpxplan" eval demo/8b-fsdp.json |
-        sed -n 's/.*h100, \([0-9.]*\) GiB each, \([0-9.]*\) GiB of it usable/Of \1 GiB an H100 has \2 usable/p')
+    said=$(COLUMNS=200 "${B:-build}/dpxplan" eval demo/8b-fsdp.json |
+        sed -n "s/.*(\([0-9.]*\) GiB on the card, \([0-9.]*\) GiB usable).*/Of \1 GiB an H100 has \2 usable/p")
     [ -n "$said" ] && grep -qF "$said" $page || echo "the page does not say: $said")"
 check 'pictures are small' "$(find docs/gallery -size +64k)"
 if command -v gnuplot >/dev/null; then

@@ -6,6 +6,7 @@
 
 #include "base/size.h"
 #include "base/terminal.h"
+#include "sim/search/lack.h"
 
 /* Three digits, and never an exponent. */
 static struct answer_text number(double x, const char *unit)
@@ -90,17 +91,30 @@ static void print_tight(const struct plan *p, const struct evaluation *e, FILE *
 
     ink(TERMINAL_YELLOW, "Tight", to);
     if (r->reserved_peak > r->without_headroom)
-        fprintf(to, "reserved memory %s of %s usable; it takes part of the headroom.\n", size_text(r->reserved_peak + outside).s,
-                size_text(cluster_available(&p->cluster)).s);
+        fprintf(to, "needs %s; reserved memory %s of %s usable takes part of the headroom.\n", size_text(e->m.needed).s,
+                size_text(r->reserved_peak + outside).s, size_text(cluster_available(&p->cluster)).s);
     else
         fprintf(to, "PyTorch's allocator runs full and gives its cache back %" PRId64 " times in init and three steps.\n", r->retries);
 }
 
+static void print_lack(const struct plan *p, const struct evaluation *e, FILE *to)
+{
+    struct lack l;
+
+    ink(TERMINAL_RED, "Does not fit", to);
+    if (!lack_of(p, e, &l) || l.space != SPACE_DEVICE || l.nodes[0]) {
+        fprintf(to, "%s.\n", e->why_not);
+        return;
+    }
+    fprintf(to, "needs %s%s, %s more than there is.\n", size_text(l.needed).s, l.reserved ? " reserved" : "", size_text(l.needed - l.available).s);
+    if (e->first_over.op >= 0)
+        fprintf(to, "  Memory runs out at %s of the %s step, on %s.\n", e->over_at, sched_name(e->first_over.sched), evaluation_where(e).s);
+}
+
 void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to)
 {
-    if (e->verdict == VERDICT_DOES_NOT_FIT) {
-        ink(TERMINAL_RED, "Does not fit", to);
-        fprintf(to, "%s.\n", e->why_not);
+    if (e->verdict == VERDICT_DOES_NOT_FIT || !e->m.fits) {
+        print_lack(p, e, to);
         return;
     }
     if (e->verdict == VERDICT_TIGHT)
@@ -124,6 +138,6 @@ static const char *rests_on(enum basis b)
 
 void answer_step(const struct timing *t, FILE *to)
 {
-    fprintf(to, "  Step %s (90 %%: %s), %s, MFU %.1f %%; times rest on %s.\n", answer_seconds(t->line.step_s).s,
+    fprintf(to, "  Step %s (90 %%: %s), %s, MFU %.1f %%.\n  Times rest on %s.\n", answer_seconds(t->line.step_s).s,
             answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(t->tokens_per_s).s, 100 * t->mfu, rests_on(t->basis));
 }

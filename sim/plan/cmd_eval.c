@@ -2,231 +2,275 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/columns.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
-#include "base/terminal.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/eval.h"
+#include "sim/plan/plan_words.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
 
-/* How many experts a rank has, and how many of the rows. */
-static void print_expert_ranks(const struct plan *p)
-{
-    char line[256];
+/* ---- what it is ---- */
 
-    experts_ranks_words(p, line, sizeof line);
-    printf("%s\n", line);
-}
-
-static void print_model(const struct plan *p)
+static void print_experts(const struct plan *p, FILE *to)
 {
     const struct model *m = &p->model;
-    const struct cluster *c = &p->cluster;
+    char line[256];
 
-    printf("%s: %s parameters, ", m->name, count_text(m->params).s);
-    if (m->trainable < m->params)
-        printf("%s of them train (%.3g %%), ", count_text(m->trainable).s, 100.0 * (double)m->trainable / (double)m->params);
-    if (m->experts)
-        printf("%s of them used by a token, ", count_text(m->active).s);
-    printf("%" PRId64 " blocks of %" PRId64 "\n", m->layers, m->hidden);
-    if (m->experts)
-        printf("%" PRId64 " experts a block, %" PRId64 " for each token: %s\n", m->experts, m->experts_used, experts_routing_of(p));
-    if (p->parallel.expert > 1)
-        print_expert_ranks(p);
-    else if (m->experts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)
-        printf("FSDP2 cuts their weights by expert: %" PRId64 " of the %" PRId64 " ranks that share them have none, the others a whole one, "
-               "and a gather moves %.3g times their bytes\n", p->shard_group - m->experts, p->shard_group,
-               (double)p->shard_group / (double)m->experts);
-    printf("%" PRId64 " x %" PRId64 " x %s, %s each, %s of it usable\n", c->nodes, c->gpus_per_node,
-           c->gpu.name, size_text(c->memory).s, size_text(cluster_available(c)).s);
-    printf("%s (%s, %s kernels), %s, micro-batch %" PRId64 " x %" PRId64 " tokens, accumulation %" PRId64
-           ", global batch %" PRId64 "\n\n", strategy_name(p->strategy), dialect_name(p->dialect),
-           kernels_name(p->kernels), dtype_name(p->precision), p->micro_batch, p->seq,
-           p->accumulation, plan_global_batch(p));
+    fprintf(to, "%" PRId64 " experts a block, %" PRId64 " for each token: %s.\n", m->experts, m->experts_used, experts_routing_of(p));
+    if (p->parallel.expert > 1) {
+        experts_ranks_words(p, line, sizeof line);
+        fprintf(to, "%s\n", line);
+    } else if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && m->experts < p->shard_group)
+        fprintf(to, "FSDP2 cuts their weights by expert: %" PRId64 " of the %" PRId64 " ranks that share them have none, the others a whole one. "
+                "A gather moves %.3g times their bytes.\n", p->shard_group - m->experts, p->shard_group,
+                (double)p->shard_group / (double)m->experts);
 }
 
-static void row(const char *what, int64_t bytes)
+static void print_plan(const struct plan *p, FILE *to)
 {
-    if (bytes)
-        printf("  %-28s %12s\n", what, size_text(bytes).s);
+    const struct model *m = &p->model;
+    char words[PLAN_WORDS];
+
+    fprintf(to, "%s (%s parameters", m->name, count_text(m->params).s);
+    if (m->trainable < m->params)
+        fprintf(to, ", %s of them train: %.3g %%", count_text(m->trainable).s, 100.0 * (double)m->trainable / (double)m->params);
+    if (m->experts)
+        fprintf(to, ", %s of them used by a token", count_text(m->active).s);
+    fprintf(to, ") on ");
+    answer_cluster(&p->cluster, to);
+    plan_words(p, words, sizeof words);
+    fprintf(to, ".\n%s.\n", words);
+    plan_words_settings(p, words, sizeof words);
+    if (words[0])
+        fprintf(to, "  Settings: %s.\n", words);
+    fprintf(to, "  A step has %" PRId64 " sample%s of %" PRId64 " tokens, in %s.\n", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
+            p->seq, dtype_name(p->precision));
+    if (m->experts)
+        print_experts(p, to);
+}
+
+/* What only who knows the codes asks for. */
+static void print_names(const struct plan *p, FILE *to)
+{
+    char label[KNOB_LABEL];
+
+    knob_label(p, label, sizeof label);
+    fprintf(to, "\nlabel: %s\n", label);
+    plan_words_legend(&p, 1, to);
+    fprintf(to, "kernels %s, %" PRId64 " blocks of %" PRId64 "\n", kernels_name(p->kernels), p->model.layers, p->model.hidden);
+}
+
+/* ---- what it holds ---- */
+
+static const struct column memory_columns[] = { { "", false, 0 }, { "", true, 0 }, { "", false, 0 } };
+
+static void row(struct columns *t, const char *what, int64_t bytes)
+{
+    if (!bytes)
+        return;
+    columns_cell(t, "%s", what);
+    columns_cell(t, "%s", size_text(bytes).s);
+    columns_cell(t, "%s", "");
 }
 
 /* One line for each memory beyond the device's. */
-static void print_spaces(const struct space_accounts *a)
+static void add_spaces(struct columns *t, const struct space_accounts *a)
 {
     for (int m = SPACE_PINNED; m < NSPACE; m++)
-        if (a->of[m].used)
-            printf("  %-28s %12s of %s\n", eval_space_name((enum space)m), size_text(a->of[m].peak).s,
-                   size_text(a->of[m].available).s);
+        if (a->of[m].used) {
+            columns_cell(t, "%s", eval_space_name((enum space)m));
+            columns_cell(t, "%s", size_text(a->of[m].peak).s);
+            columns_cell(t, "of %s", size_text(a->of[m].available).s);
+        }
 }
 
-/* What PyTorch's allocator makes of it. */
-static void print_reserved(const struct reserved *r)
-{
-    row("active (PyTorch's allocator)", r->active_peak);
-    row("reserved", r->reserved_peak);
-    row("nvidia-smi will show", r->driver);
-}
-
-static void print_verdict(const struct evaluation *e, const struct timing *t)
-{
-    if (!e->m.fits) {
-        printf("%s%s%s\n", terminal_ink(stdout, TERMINAL_RED), e->why_not, terminal_ink(stdout, TERMINAL_PLAIN));
-        return;
-    }
-    printf("%s%s%s", terminal_ink(stdout, e->verdict == VERDICT_TIGHT ? TERMINAL_YELLOW : TERMINAL_GREEN),
-           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN));
-    if (e->reserved.known && e->reserved.reserved_peak > e->reserved.without_headroom)
-        printf(": PyTorch's allocator reserves %s, and %s are left when the headroom stays free",
-               size_text(e->reserved.reserved_peak).s, size_text(e->reserved.without_headroom).s);
-    puts(simulate_waits_for_memory(e, t) ? ", but streams that run ahead would need more memory than there is: the allocator makes them wait,"
-             " which the step time leaves out" : "");
-    if (e->reserved.retries)
-        printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps; %" PRId64
-               " times in a steady step, %.3g s of it\n", e->reserved.retries, e->reserved.steady_retries, t->retry_s);
-}
-
-static void print_memory(const struct evaluation *e, const struct timing *t)
+static void print_memory(const struct evaluation *e, const struct timing *t, bool all, FILE *to)
 {
     const struct peak *p = &e->m.ledger.peak;
+    const struct reserved *r = &e->reserved;
+    struct columns *rows = columns_new(memory_columns, 3);
     int64_t extra = e->m.overhead.by[OVERHEAD_ALLOCATED] + e->m.overhead.by[OVERHEAD_OUTSIDE];
 
-    printf("memory at the peak: %s, %s step, %s\n", evaluation_where(e).s, sched_name(p->sched), e->peak_at);
+    fprintf(to, "\nmemory at the peak: %s, %s step, %s\n", evaluation_where(e).s, sched_name(p->sched), e->peak_at);
     for (int c = 0; c < NCAT; c++)
-        row(category_name((enum category)c), p->by[c]);
+        row(rows, category_name((enum category)c), p->by[c]);
     for (int i = 0; i < e->m.overhead.n; i++)
         if (e->m.overhead.item[i].kind != OVERHEAD_CONTEXT)
-            row(e->m.overhead.item[i].name, e->m.overhead.item[i].bytes);
-    row("together", p->bytes + extra);
-    row("available", e->m.available);
-    row("held at most, by the clock", t->held_bytes);
+            row(rows, e->m.overhead.item[i].name, e->m.overhead.item[i].bytes);
+    row(rows, "together", p->bytes + extra);
+    if (all) {
+        row(rows, "available", e->m.available);
+        row(rows, "held at most, by the clock", t->held_bytes);
+    }
     if (e->m.elsewhere)
-        print_spaces(&e->m.spaces);
-    for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
-        printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
-               size_text(e->m.kind[i].peak + extra).s);
-    print_reserved(&e->reserved);
-    print_verdict(e, t);
-    if (!e->m.fits && e->first_over.op >= 0)
-        printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
+        add_spaces(rows, &e->m.spaces);
+    for (int i = 0; all && e->m.nkinds > 1 && i < e->m.nkinds; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "together on rank %" PRId64, e->m.kind[i].rank);
+        row(rows, name, e->m.kind[i].peak + extra);
+    }
+    if (all)
+        row(rows, "active (PyTorch's allocator)", r->active_peak);
+    row(rows, "reserved", r->reserved_peak);
+    row(rows, "nvidia-smi will show", r->driver);
+    columns_print(rows, to, page_width(stdout));
 }
 
-static void print_comm(const struct plan *p, const struct schedules *s, const struct comm_table *t)
+static void print_comm(const struct plan *p, const struct schedules *s, const struct comm_table *t, FILE *to)
 {
-    printf("\ncollectives of one optimizer step (%s sent by each rank)\n", size_text(t->sent_bytes).s);
+    fprintf(to, "\ncollectives of one optimizer step (%s sent by each rank)\n", size_text(t->sent_bytes).s);
     for (int i = 0; i < t->n; i++)
-        printf("  %-15s %-8s %-5s %8" PRId64 " calls %12s\n", coll_name(t->line[i].op),
+        fprintf(to, "  %-15s %-8s %-5s %8" PRId64 " calls %12s\n", coll_name(t->line[i].op),
                s->groups.group[t->line[i].group].name, dtype_name(t->line[i].dtype), t->line[i].count,
                size_text(t->line[i].bytes).s);
     if (t->n == 0)
-        printf("  none\n");
+        fprintf(to, "  none\n");
     if (p->ddp.comm_hook == HOOK_POWERSGD)
-        printf("  from reduction %" PRId64 " on (start_powerSGD_iter); before, whole gradients are all-reduced\n", p->ddp.powersgd.start);
+        fprintf(to, "  from reduction %" PRId64 " on (start_powerSGD_iter); before, whole gradients are all-reduced\n", p->ddp.powersgd.start);
+}
+
+static const struct column time_columns[] = { { "", false, 0 }, { "", true, 0 }, { "", true, 1 }, { "", false, 0 } };
+
+static void share(struct columns *t, const char *what, double s, double step, const char *note)
+{
+    columns_cell(t, "%s", what);
+    columns_cell(t, "%.4f s", s);
+    columns_cell(t, note[0] ? "" : "%.1f %%", 100 * s / step);
+    columns_cell(t, "%s", note);
 }
 
 /* What runs outside of device memory, beside the step or within its idle time. */
-static void print_away(const struct timeline *l)
+static void add_away(struct columns *t, const struct timeline *l)
 {
     static const char *const what[NAWAY] = { "copies to host memory", "copies from host memory", "the host's threads",
                                              "files read", "files written" };
 
     for (int i = 0; i < NAWAY; i++)
         if (l->away_s[i] > 0)
-            printf("  %-28s %10.4f s, beside that or while it waits\n", what[i], l->away_s[i]);
+            share(t, what[i], l->away_s[i], l->step_s, "beside that or while it waits");
 }
 
-static void share(const char *what, double s, double step)
-{
-    printf("  %-28s %10.4f s %5.1f %%\n", what, s, 100 * s / step);
-}
+static const struct column stage_columns[] = {
+    { "", false, 0 }, { "needed", true, 0 }, { "reserved", true, 2 }, { "work", true, 0 }, { "messages", true, 1 }, { "bubble", true, 0 }, { "", false, 0 },
+};
+enum { STAGE_COLUMNS = sizeof stage_columns / sizeof *stage_columns };
 
 /* What each stage of a pipeline holds, and how it spends the step. */
-static void print_stages(const struct evaluation *e, const struct timing *t)
+static void print_stages(const struct evaluation *e, const struct timing *t, FILE *to)
 {
     if (!e->nstages)
         return;
-    printf("\nstages of the pipeline; work, sends and receives, bubble: seconds of the step\n"
-           "  %-18s %12s %12s %10s %10s %10s\n", "", "needed", "reserved", "work", "messages", "bubble");
+    fprintf(to, "\nstages of the pipeline; work, messages and bubble are seconds of the step\n");
+    struct columns *rows = columns_new(stage_columns, STAGE_COLUMNS);
     for (int i = 0; i < e->nstages; i++) {
         const struct evaluation_stage *of = &e->stage[i];
         const struct stage_part *part = &t->stages.stage[i];
-        char name[48];
-        snprintf(name, sizeof name, "stage %d, rank %" PRId64, i, of->m.rank);
-        printf("  %-18s %12s %12s %10.4g %10.4g %10.4g%s%s\n", name, size_text(of->m.needed).s,
-               of->reserved.known ? size_text(of->reserved.reserved_peak).s : "-", part->work_s, part->messages_s,
-               part->bubble_s, i == e->fullest ? "  fullest" : "", i == t->stages.busiest ? "  busiest" : "");
+        columns_cell(rows, "stage %d, rank %" PRId64, i, of->m.rank);
+        columns_cell(rows, "%s", size_text(of->m.needed).s);
+        columns_cell(rows, "%s", of->reserved.known ? size_text(of->reserved.reserved_peak).s : "-");
+        columns_cell(rows, "%.4g", part->work_s);
+        columns_cell(rows, "%.4g", part->messages_s);
+        columns_cell(rows, "%.4g", part->bubble_s);
+        columns_cell(rows, "%s%s%s", i == e->fullest ? "fullest" : "", i == e->fullest && i == t->stages.busiest ? ", " : "",
+                     i == t->stages.busiest ? "busiest" : "");
     }
+    columns_print(rows, to, page_width(stdout));
 }
 
-static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t)
+static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t, bool all, FILE *to)
 {
     const struct timeline *l = &t->line;
     double step = l->step_s;
     char peak[96];
 
-    flops_peak_text(p, peak, sizeof peak);
-    printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %%%s (%s)\n", step, t->low_s,
-           t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu, peak,
-           flop_convention_of(&p->model, FLOPS_PALM));
+    fprintf(to, "\ntime of a step (exposed: compute waits for communication)\n");
     if (t->stages.n > 1)
-        printf("  of stage %d, the busiest:\n", t->stages.busiest);
-    share("compute", l->compute_s, step);
+        fprintf(to, "  of stage %d, the busiest:\n", t->stages.busiest);
+    struct columns *rows = columns_new(time_columns, 4);
+    share(rows, "compute", l->compute_s, step, "");
     for (int op = 0; op < NCOLL; op++)
         for (int g = 0; g < s->groups.n; g++)
-            if (l->exposed_by[op][g] > 0.0005 * step)
-                printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
-                       s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
-    share("optimizer", l->optimizer_s, step);
-    share(eval_idle_name(s->spaces != 0), l->idle_s, step);
+            if (l->exposed_by[op][g] > 0.0005 * step) {
+                char name[80];
+                snprintf(name, sizeof name, "exposed %s %s", coll_name((enum coll_op)op), s->groups.group[g].name);
+                share(rows, name, l->exposed_by[op][g], step, "");
+            }
+    share(rows, "optimizer", l->optimizer_s, step, "");
+    share(rows, eval_idle_name(s->spaces != 0), l->idle_s, step, "");
     if (t->stages.n > 1)
-        share("bubble (other stages' turn)", l->bubble_s, step);
+        share(rows, "bubble (other stages' turn)", l->bubble_s, step, "");
     if (l->slowest_s > 0)
-        share("waiting for the slowest rank", l->slowest_s, step);
+        share(rows, "waiting for the slowest rank", l->slowest_s, step, "");
+    add_away(rows, l);
+    columns_print(rows, to, page_width(stdout));
     if (t->stages.n > 1)
-        printf("  its work exceeds the stages' mean by %.4f s (%.1f %%), the imbalance\n", t->stages.imbalance_s,
+        fprintf(to, "  its work exceeds the stages' mean by %.4f s (%.1f %%), the imbalance\n", t->stages.imbalance_s,
                100 * t->stages.imbalance_s / step);
-    print_away(l);
-    printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
+    if (all) {
+        flops_peak_text(p, peak, sizeof peak);
+        fprintf(to, "  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
+        fprintf(to, "  step %.6g s, HFU %.1f %%, MFU %.1f %%%s\n  FLOPs are %s\n", step, 100 * t->hfu, 100 * t->mfu, peak,
+                flop_convention_of(&p->model, FLOPS_PALM));
+    }
     if (gpu_lacks(&p->cluster.gpu, p->precision))
-        printf("  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
+        fprintf(to, "  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
     if (p->cluster.power_limit_w > 0 && !p->cluster.measured)
-        printf("  %g of %g W a GPU: products at %.2f of the rate that the whole power leaves them at most\n", p->cluster.power_limit_w,
+        fprintf(to, "  %g of %g W a GPU: products at %.2f of the rate that the whole power leaves them at most\n", p->cluster.power_limit_w,
                power_gpu_watts(p->cluster.gpu.name), gpu_power_share(&p->cluster.gpu, p->cluster.power_limit_w));
-    measured_print(p, s, stdout);
+    measured_print(p, s, to);
 }
 
-static void print_jitter(const struct jitter_added *a, double step)
+static void print_jitter(const struct jitter_added *a, double step, FILE *to)
 {
-    printf("  noise would add %.4g s: %.4g waiting for the slowest rank, %.4g for late ones, %.4g for rare events; "
+    fprintf(to, "  noise would add %.4g s: %.4g waiting for the slowest rank, %.4g for late ones, %.4g for rare events; "
            "%.4g s with it\n", a->persistent_s + a->transient_s + a->events_s, a->persistent_s, a->transient_s,
            a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
 }
 
-static int print_answer(const struct eval_args *a, const struct eval_answer *e)
+static int print_answer(const struct eval_args *a, const struct eval_answer *e, bool all, FILE *to)
 {
-    print_model(&e->plan);
-    print_memory(&e->e, &e->t);
+    print_plan(&e->plan, to);
+    answer_memory(&e->plan, &e->e, &e->t, to);
+    answer_step(&e->t, to);
+    print_memory(&e->e, &e->t, all, to);
     if (elsewhere_note(&e->plan))
-        puts(elsewhere_note(&e->plan));
-    print_comm(&e->plan, &e->e.schedules, &e->e.comm);
-    print_time(&e->plan, &e->e.schedules, &e->t);
-    print_stages(&e->e, &e->t);
+        fprintf(to, "%s\n", elsewhere_note(&e->plan));
+    print_comm(&e->plan, &e->e.schedules, &e->e.comm, to);
+    print_time(&e->plan, &e->e.schedules, &e->t, all, to);
+    print_stages(&e->e, &e->t, to);
     if (e->noisy)
-        print_jitter(&e->added, e->t.line.step_s - e->t.line.slowest_s);
-    return money_print(&a->money, &e->plan, &e->t, stdout);
+        print_jitter(&e->added, e->t.line.step_s - e->t.line.slowest_s, to);
+    if (all)
+        print_names(&e->plan, to);
+    return money_print(&a->money, &e->plan, &e->t, to);
+}
+
+static int say(const struct eval_args *a, const struct eval_answer *e, bool all)
+{
+    FILE *page = page_open(stdout);
+
+    if (!page)
+        return -1;
+    int rc = print_answer(a, e, all, page);
+    page_close(page);
+    return rc;
 }
 
 int cmd_eval(int argc, char **argv)
 {
     struct eval_args a = EVAL_ARGS;
     struct eval_answer e;
-    bool json = false;
+    bool json = false, all = false;
     const struct opt opts[] = {
         EVAL_OPTS(a),
+        { "all", "print every figure, and the plan's label with what its codes mean", .flag = &all },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -239,7 +283,7 @@ int cmd_eval(int argc, char **argv)
         return rc;
     if (json)
         rc = dpxplan_print_json(eval_json(&a, &e), rc);
-    else if (print_answer(&a, &e) < 0)
+    else if (say(&a, &e, all) < 0)
         rc = EXIT_FAILED;
     eval_free(&e);
     return rc;

@@ -1,6 +1,7 @@
 /* money.c -- days, GPU-hours, cost and energy of a training; the fewest GPUs for a deadline. */
 #include "sim/plan/money.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -165,13 +166,25 @@ static const char *grouped(double x, char *to, size_t size)
     return to;
 }
 
-/* Cents matter in small sums. */
-static const char *cost_text(double x, char *to, size_t size)
+/* "$2,381,400", "2,381,400 EUR", "12.50".  Cents matter in small sums. */
+static const char *cost_text(const struct money_question *q, double x, char *to, size_t size)
 {
+    bool word = isalpha((unsigned char)q->currency[0]);
+    char sum[40];
+
     if (x >= 1000)
-        return grouped(x, to, size);
-    snprintf(to, size, "%.2f", x);
+        grouped(x, sum, sizeof sum);
+    else
+        snprintf(sum, sizeof sum, "%.2f", x);
+    snprintf(to, size, "%s%s%s%s", word ? "" : q->currency, sum, word ? " " : "", word ? q->currency : "");
     return to;
+}
+
+/* Hours below three days. */
+static double time_unit(double days, const char **name)
+{
+    *name = days < 3 ? "hours" : "days";
+    return days < 3 ? 24 : 1;
 }
 
 static void print_energy(const struct money *m, FILE *to)
@@ -186,14 +199,14 @@ static void print_energy(const struct money *m, FILE *to)
 
 static void print_deadline(const struct money_question *q, const struct plan *p, const struct money_fewest *f, FILE *to)
 {
-    char a[40], b[40];
+    char a[64], b[64];
 
     if (!f->meets) {
         fprintf(to, "in %g days: not with up to %s GPUs, among which the global batch of %" PRId64 " can be divided", q->days,
                 grouped((double)f->most, a, sizeof a), plan_global_batch(p));
         if (f->gpus)
             fprintf(to, "; the fastest looked at, %s, take %.4g days", grouped((double)f->gpus, a, sizeof a), f->m.days);
-        fputs(": a larger global batch lets more of them work\n", to);
+        fputs(". A larger global batch lets more of them work.\n", to);
         return;
     }
     fprintf(to, "in %g days: %s GPU%s (%s node%s; micro-batch %" PRId64 ", accumulation %" PRId64
@@ -201,27 +214,29 @@ static void print_deadline(const struct money_question *q, const struct plan *p,
             grouped((double)f->gpus, a, sizeof a), f->gpus > 1 ? "s" : "", grouped((double)f->nodes, b, sizeof b),
             f->nodes > 1 ? "s" : "", f->micro_batch, f->accumulation, f->m.days);
     if (f->m.cost >= 0)
-        fprintf(to, ", %s", cost_text(f->m.cost, a, sizeof a));
+        fprintf(to, ", %s", cost_text(q, f->m.cost, a, sizeof a));
     fputc('\n', to);
 }
 
 int money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to)
 {
     struct money m;
-    char a[40], b[40], c[40];
-    const char *source = NULL;
+    char a[64], b[64], c[64], d[64];
+    const char *source = NULL, *name;
+    double unit;
 
     if (!q->tokens)
         return 0;
     money_of(q, p, t, &m);
-    fprintf(to, "\n%s token%s: %s step%s of %s tokens, %.4g days (90 %%: %.4g to %.4g), %s GPU-hours\n",
+    unit = time_unit(m.days, &name);
+    fprintf(to, "\n%s token%s: %s step%s of %s tokens, %.4g %s (90 %%: %.4g to %.4g), %s GPU-hours\n",
             count_text(q->tokens).s, q->tokens == 1 ? "" : "s", grouped((double)m.steps, a, sizeof a), m.steps == 1 ? "" : "s",
-            grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), m.days, m.low_days, m.high_days,
+            grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), unit * m.days, name, unit * m.low_days, unit * m.high_days,
             grouped(m.gpu_hours, c, sizeof c));
     if (m.cost >= 0)
-        fprintf(to, "cost %s (90 %%: %s to %s) at %.4g a GPU-hour\n", cost_text(m.cost, a, sizeof a),
-                cost_text(m.cost * m.low_days / m.days, b, sizeof b),
-                cost_text(m.cost * m.high_days / m.days, c, sizeof c), q->price);
+        fprintf(to, "cost %s (90 %%: %s to %s) at %s a GPU-hour\n", cost_text(q, m.cost, a, sizeof a),
+                cost_text(q, m.cost * m.low_days / m.days, b, sizeof b),
+                cost_text(q, m.cost * m.high_days / m.days, c, sizeof c), cost_text(q, q->price, d, sizeof d));
     if (m.kwh > 0) {
         fputs("energy at most ", to);
         print_energy(&m, to);
@@ -245,16 +260,18 @@ int money_print(const struct money_question *q, const struct plan *p, const stru
 void money_short(const struct money_question *q, const struct plan *p, double step_s, char *to, size_t size)
 {
     struct money m;
-    char cost[40];
+    char cost[64];
+    const char *name;
 
     to[0] = '\0';
     if (!q->tokens)
         return;
     of_step(q, p, step_s, step_s, step_s, &m);
+    double unit = time_unit(m.days, &name);
     if (m.cost >= 0)
-        snprintf(to, size, "; %.4g days, %s", m.days, cost_text(m.cost, cost, sizeof cost));
+        snprintf(to, size, "; %.4g %s, %s", unit * m.days, name, cost_text(q, m.cost, cost, sizeof cost));
     else
-        snprintf(to, size, "; %.4g days", m.days);
+        snprintf(to, size, "; %.4g %s", unit * m.days, name);
 }
 
 /* ---- JSON ---- */

@@ -10,7 +10,7 @@
  *
  * A step takes the predicted time every time: restarts, evaluation, checkpoints and failures are left out.  The
  * interval is that of the step.  Energy is the boards' limit (cluster.h, power_watts()) times GPU-hours: at most that,
- * without hosts, network and cooling.  Cost has the unit of the price. */
+ * without hosts, network and cooling.  Cost has the unit of the price, and its currency where one is given. */
 #ifndef DPX_MONEY_H
 #define DPX_MONEY_H
 
@@ -20,12 +20,12 @@
 #include "sim/clock/simulate.h"
 
 /* 0 tokens: nothing is asked; a price or number of days below 0: not given; watts 0: the table's. */
-struct money_question { int64_t tokens; double price, days, watts; };
+struct money_question { int64_t tokens; double price, days, watts; char currency[8]; };
 
 #define MONEY_NONE { .tokens = 0, .price = -1, .days = -1, .watts = 0 }
 #define MONEY_OPTS(q) \
     { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1 }, \
-    { "price", "price of a GPU-hour: what it costs", .num = &(q).price }, \
+    { "price", "price of a GPU-hour, with its currency or without: 2.10, $2.10", .num = &(q).price, .sign = &(q).currency }, \
     { "days", "a deadline: the fewest GPUs for it", .num = &(q).days }, \
     { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts }
 
@@ -61,7 +61,7 @@ int money_fewest_gpus(const struct money_question *q, const struct plan *p, cons
 int     money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to);
 json_t *money_json(const struct money_question *q, const struct plan *p, const struct timing *t);
 
-/* "; 92.3 days, 2381400" for the end of a row; "" without a question. */
+/* "; 92.3 days, $2,381,400" for the end of a row; "" without a question. */
 void money_short(const struct money_question *q, const struct plan *p, double step_s, char *to, size_t size);
 
 #endif

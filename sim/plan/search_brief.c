@@ -120,13 +120,28 @@ static void choose(const struct search_answer *s, struct alternatives *all)
     }
 }
 
-static void row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better)
+/* In words; with its other settings where another plan of the answer has the same words. */
+static void name(const struct found *f, const struct found *const *others, int n, char *to, size_t size)
+{
+    char other[PLAN_WORDS], settings[PLAN_WORDS];
+
+    plan_words(&f->plan, to, size);
+    for (int i = 0; i < n; i++) {
+        plan_words(&others[i]->plan, other, sizeof other);
+        if (others[i] == f || strcmp(other, to))
+            continue;
+        plan_words_settings(&f->plan, settings, sizeof settings);
+        snprintf(to + strlen(to), size - strlen(to), "%s%s", settings[0] ? ", " : "", settings);
+        return;
+    }
+}
+
+static void row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better, const char *words)
 {
     const struct found *f = k->found;
-    char words[PLAN_WORDS], slower[64];
+    char slower[64];
     double ratio = f->step_s / first->found->step_s;
 
-    plan_words(&f->plan, words, sizeof words);
     snprintf(slower, sizeof slower, ratio < 2 ? "%s (+- %.1f)" : "%s", percent_slower(ratio).s, 100 * k->unsure_s / first->found->step_s);
     columns_cell(t, "%s", better);
     columns_cell(t, "%s", answer_seconds(f->step_s).s);
@@ -139,19 +154,22 @@ static int print_alternatives(const struct search_answer *s, FILE *to, int width
 {
     static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "against it", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
     struct alternatives all = { .n = 0 };
-    const struct found *of[MOST];
+    const struct found *of[MOST + 1];
     struct ranked beside[MOST];
+    char words[2 * PLAN_WORDS];
 
     choose(s, &all);
     for (int i = 0; i < all.n; i++)
         of[i] = all.of[i].f;
+    of[all.n] = s->ranked[0].found;
     if (ranking_beside(&s->ranked[0], of, all.n, beside) < 0)
         return -1;
     struct columns *t = columns_new(columns, 5);
     int rows = 0;
     for (int i = 0; i < all.n; i++)
         if (beside[i].found) {
-            row(t, &s->ranked[0], &beside[i], all.of[i].better);
+            name(of[i], of, all.n + 1, words, sizeof words);
+            row(t, &s->ranked[0], &beside[i], all.of[i].better, words);
             rows++;
         }
     if (rows)
@@ -170,7 +188,7 @@ static void print_why(const struct search_answer *s, FILE *to)
     const char *old = ranking_deprecated(&first->found->plan);
 
     if (s->tied > 1) {
-        fprintf(to, "Why: %" PRId64 " plans are equally fast within the prediction's error. ", s->tied);
+        fprintf(to, "Why: %" PRId64 " plans are %s within the prediction's error. ", s->tied, first->by_room ? "as fast as the fastest that is not tight," : "equally fast");
         fprintf(to, "This one changes the fewest settings of its framework (%d)%s.\n", first->departures, first->tight ? "" : old ? "" : " and is not tight");
         if (search_second_is_plain(s->ranked, s->n))
             fprintf(to, "The next changes %d, but is tight.\n", s->ranked[1].departures);
@@ -223,7 +241,7 @@ static void print_nearest(const struct search_answer *s, FILE *to)
     fprintf(to, "\nThe nearest plan that does not fit: %s.\n", words);
     lack_words(&l, text, sizeof text);
     if (l.space == SPACE_DEVICE && !l.nodes[0])
-        fprintf(to, "  It lacks %s of device memory.\n", size_text(l.needed - l.available).s);
+        fprintf(to, "  It needs %s, %s more than there is.\n", size_text(l.needed).s, size_text(l.needed - l.available).s);
     else
         fprintf(to, "  It %s.\n", text);
     search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);
@@ -233,11 +251,12 @@ static void print_nearest(const struct search_answer *s, FILE *to)
 static void print_offload(const struct search_answer *s, FILE *to)
 {
     const struct search_result *r = &s->r;
-    char text[SEARCH_SENTENCE];
+    const struct found *first = s->n > 0 ? s->ranked[0].found : NULL;
 
-    search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
-    if (text[0])
-        fprintf(to, "\n%s\n", text);
+    if (first && first->elsewhere) {
+        fputs("\n", to);
+        search_elsewhere_say(r, first, to);
+    }
     if (r->nrefused > 0)
         fprintf(to, "\n%s offload were not tried:\n  %s\n", r->nrefused == r->elsewhere ? "Plans with" : "Some plans with", r->refused);
 }

@@ -14,6 +14,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/plan_words.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
@@ -297,6 +298,29 @@ void search_elsewhere_words(const struct search_result *r, const struct found *f
             at += (size_t)snprintf(to + at, size - at, "%s%.3g s %s", n++ ? ", " : "; ", f->away_s[i], what[i]);
     if (at < size)
         snprintf(to + at, size - at, ".");
+}
+
+void search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to)
+{
+    static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
+                                             "writing files" };
+    const struct found *other = best_in_place(r);
+    struct elsewhere c;
+    int n = 0;
+
+    if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
+        return;
+    if (other)
+        fprintf(to, "Without offload the fastest takes %s%s.", answer_seconds(other->step_s).s,
+                other->step_s > f->step_s ? "" : search_waits(other) ? " and its allocator's stalls" : ", a tie");
+    else
+        fprintf(to, "Nothing fits without offload.");
+    fprintf(to, " Offload costs %s a step: in device memory this plan would take %s%s.", answer_seconds(c.step_s - c.in_place_s).s,
+            answer_seconds(c.in_place_s).s, c.why[0] ? ", where it does not fit with room" : "");
+    for (int i = 0; i < NAWAY; i++)
+        if (f->away_s[i] > 0)
+            fprintf(to, "%s%s %s", n++ ? ", " : " Beside compute: ", answer_seconds(f->away_s[i]).s, what[i]);
+    fprintf(to, n ? ".\n" : "\n");
 }
 
 json_t *search_elsewhere_json(const struct search_result *r, const struct found *f)

@@ -3,6 +3,8 @@
 #ifndef DPX_SEARCH_WORDS_H
 #define DPX_SEARCH_WORDS_H
 
+#include <stdio.h>
+
 #include <jansson.h>
 
 #include "sim/search/lack.h"
@@ -39,7 +41,8 @@ char   *search_left_out_words(const struct search_options *o);
 json_t *search_left_out_json(const struct search_options *o);
 
 /* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
- * all in device memory.  The same as the object "offload" (new reference). */
+ * all in device memory.  For people, as text, and as the object "offload" (new reference). */
+void    search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to);
 void    search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size);
 json_t *search_elsewhere_json(const struct search_result *r, const struct found *f);
 
