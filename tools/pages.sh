@@ -24,7 +24,7 @@ ln -s "$root/demo" "$root/docs" "$work/run/"
 
 # What counts of an output: blank lines at either end and blanks at the end of a line do not show.
 seen() {
-    sed -e 's/[[:space:]]*$//' -e '/^[0-9]* of [0-9]* points, /d' "$1" |
+    sed -e 's/[[:space:]]*$//' -e '/, [0-9]* s\(, about [0-9]* s to go\)*$/{/ of [0-9]* \| looked at\|^points/d}' "$1" |
         awk 'NF { for (; blank > 0; blank--) if (some) print ""; print; some = 1; blank = 0; next } { blank++ }'
 }
 

@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/columns.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/limits_answer.h"
+#include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 
 static int add_deadline(const struct limits_row *r, char *to, size_t size)
 {
@@ -21,40 +24,64 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
     if (money_fewest_gpus(money, &r->plan, &r->t, &f) < 0)
         return -1;
     if (f.meets)
-        snprintf(to + n, size - n, "; in %g days with %" PRId64 " GPUs", money->days, f.gpus);
+        snprintf(to + n, size - n, "; in %g days with %" PRId64 " GPU%s", money->days, f.gpus, f.gpus == 1 ? "" : "s");
     else
         snprintf(to + n, size - n, "; not in %g days", money->days);
     return 0;
 }
 
-static void print_reach(const struct limits_asked *a, const struct limit *l)
+/* ---- a row ---- */
+
+static const struct column columns[] = {
+    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "GPUs from", true, 0 },
+    { "bytes a parameter", true, 3 }, { "", false, 0 },
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void add_gpus(struct columns *t, const struct limits_asked *a, const struct limit *l)
 {
-    printf(" (%" PRId64 " block%s", l->max_layers, l->max_layers == 1 ? "" : "s");
-    if (a->elsewhere == ELSEWHERE_NOTHING)
-        fputs(")", stdout);
-    else if (l->then_short[0])
-        printf("; then %s %s short)", l->then_short, strstr(l->then_short, " and ") ? "are" : "is");
-    else
-        fputs("; more were not tried)", stdout);
-    if (l->max_micro_batch)
-        printf("  micro-batch up to %-5" PRId64, l->max_micro_batch);
-    else
-        printf("  does not fit here    ");
     if (l->min_gpus && !l->max_micro_batch && l->min_gpus < a->world)
-        printf("  but on %" PRId64 " GPU%s it does", l->min_gpus, l->min_gpus > 1 ? "s" : "");
+        columns_cell(t, "fits on %" PRId64, l->min_gpus);
     else if (l->min_gpus)
-        printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
+        columns_cell(t, "%" PRId64, l->min_gpus);
     else if (l->min_gpus_recompute)
-        printf("  from %" PRId64 " GPU%s with full recompute", l->min_gpus_recompute, l->min_gpus_recompute > 1 ? "s" : "");
+        columns_cell(t, "%" PRId64 " if recomputed", l->min_gpus_recompute);
     else
-        printf("  nor on more GPUs");
+        columns_cell(t, "none");
+}
+
+/* What ends the growth where data wait elsewhere, what is assumed, and what was asked of a training. */
+static int add_note(struct columns *t, const struct limits_row *r)
+{
+    const struct limit *l = &r->limit;
+    char text[400] = "", training[200] = "";
+
+    if (r->asked->elsewhere != ELSEWHERE_NOTHING && l->then_short[0])
+        snprintf(text, sizeof text, "then %s %s short", l->then_short, strstr(l->then_short, " and ") ? "are" : "is");
+    else if (r->asked->elsewhere != ELSEWHERE_NOTHING)
+        snprintf(text, sizeof text, "more were not tried");
+    if (r->narrow)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%sweights and states in bf16 (ddp.model_dtype)", text[0] ? "; " : "");
+    if (r->timed) {
+        money_short(&r->asked->money, &r->plan, r->t.line.step_s, training, sizeof training);
+        size_t n = strlen(training);
+        snprintf(training + n, sizeof training - n, " with a global batch of %" PRId64, plan_global_batch(&r->plan));
+        if (add_deadline(r, training, sizeof training) < 0)
+            return -1;
+    }
+    columns_cell(t, "%s%s", text, training + (text[0] ? 0 : strspn(training, "; ")));
+    return 0;
 }
 
 /* Cells that have no answer for the same reason are one line. */
 struct printing {
-    bool begun;
+    struct columns *rows;
+    bool states_only;
+    int64_t memory, world;
+    struct progress progress;
+    int64_t done;
     int  nrefused;
-    struct { char cells[320], why[sizeof ((struct limits_row *)0)->refused]; } refused[NSTRATEGY * NDIALECT];
+    struct { char cells[600], why[sizeof ((struct limits_row *)0)->refused]; } refused[NSTRATEGY * NDIALECT];
 };
 
 static void keep_refused(struct printing *p, const struct limits_row *r)
@@ -64,57 +91,64 @@ static void keep_refused(struct printing *p, const struct limits_row *r)
     while (i < p->nrefused && strcmp(p->refused[i].why, r->refused))
         i++;
     size_t n = strlen(p->refused[i].cells);
-    snprintf(p->refused[i].cells + n, sizeof p->refused[i].cells - n, "%s%s %s", n ? ", " : "", strategy_name(r->strategy), dialect_name(r->dialect));
+    snprintf(p->refused[i].cells + n, sizeof p->refused[i].cells - n, "%s%s", n ? ", " : "", plan_words_name(r->strategy, r->dialect));
     memcpy(p->refused[i].why, r->refused, sizeof r->refused);
     p->nrefused += i == p->nrefused;
 }
 
-static void print_refused(const struct printing *p)
-{
-    for (int i = 0; i < p->nrefused; i++)
-        if (strchr(p->refused[i].cells, ','))
-            printf("no answer of %s: %s\n", p->refused[i].cells, p->refused[i].why);
-        else
-            printf("%-21s no answer: %s\n", p->refused[i].cells, p->refused[i].why);
-}
-
-/* The first row is preceded by what holds for all. */
-static int print_row(void *of, const struct limits_row *r)
+static int take_row(void *of, const struct limits_row *r)
 {
     const struct limits_asked *a = r->asked;
-    char training[160] = "";
     struct printing *p = of;
 
-    if (!p->begun && a->states_only)
-        printf("model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(a->memory).s,
-               a->world, a->world > 1 ? "s" : "");
-    p->begun = true;
+    progress_at(&p->progress, ++p->done, 0);
+    p->states_only = a->states_only;
+    p->memory = a->memory;
+    p->world = a->world;
     if (r->refused[0]) {
         keep_refused(p, r);
         return 0;
     }
-    if (r->timed) {
-        money_short(&a->money, &r->plan, r->t.line.step_s, training, sizeof training);
-        size_t n = strlen(training);
-        snprintf(training + n, sizeof training - n, " with a global batch of %" PRId64, plan_global_batch(&r->plan));
-        if (add_deadline(r, training, sizeof training) < 0)
-            return -1;
+    columns_cell(p->rows, "%s", plan_words_name(r->strategy, r->dialect));
+    columns_cell(p->rows, "%s", count_text(r->limit.max_params).s);
+    if (a->states_only) {
+        columns_cell(p->rows, "%s", "");
+        columns_cell(p->rows, "%s", "");
+        columns_cell(p->rows, "%s", "");
+    } else {
+        columns_cell(p->rows, "%" PRId64, r->limit.max_layers);
+        columns_cell(p->rows, r->limit.max_micro_batch ? "up to %" PRId64 : "does not fit", r->limit.max_micro_batch);
+        add_gpus(p->rows, a, &r->limit);
     }
-    printf("%-8s %-12s %9.4g B/param  largest model %9s", strategy_name(r->strategy), dialect_name(r->dialect),
-           r->limit.bytes_per_param, count_text(r->limit.max_params).s);
-    if (!a->states_only)
-        print_reach(a, &r->limit);
-    if (r->narrow)
-        fputs("; weights and states in bf16 (ddp.model_dtype)", stdout);
-    puts(training);
-    fflush(stdout);
-    return 0;
+    columns_cell(p->rows, "%.4g", r->limit.bytes_per_param);
+    return add_note(p->rows, r);
+}
+
+static int say(const struct limits_asked *a)
+{
+    struct printing p = { .rows = columns_new(columns, COLUMNS) };
+    FILE *page = page_open(stdout);
+
+    if (!page)
+        return EXIT_FAILED;
+    progress_watch(&p.progress, "strategies looked at");
+    int rc = limits_answer(a, take_row, &p);
+    progress_end(&p.progress);
+    if (rc == EXIT_DONE || rc == EXIT_NO) {
+        if (p.states_only)
+            fprintf(page, "model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(p.memory).s, p.world,
+                    p.world > 1 ? "s" : "");
+        columns_print(p.rows, page, page_width(stdout));
+        for (int i = 0; i < p.nrefused; i++)
+            fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why);
+    }
+    page_close(page);
+    return rc;
 }
 
 int cmd_limits(int argc, char **argv)
 {
     struct limits_asked a = LIMITS_ASKED;
-    struct printing printing = { 0 };
     bool json = false;
     const struct opt opts[] = {
         LIMITS_OPTS(a),
@@ -127,11 +161,8 @@ int cmd_limits(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (!json) {
-        rc = limits_answer(&a, print_row, &printing);
-        print_refused(&printing);
-        return rc;
-    }
+    if (!json)
+        return say(&a);
     rc = limits_json(&a, &doc);
     return doc ? dpxplan_print_json(doc, rc) : rc;
 }

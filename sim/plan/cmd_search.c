@@ -6,6 +6,7 @@
 
 #include "base/columns.h"
 #include "base/opts.h"
+#include "base/notes.h"
 #include "base/output.h"
 #include "base/page.h"
 #include "base/percent.h"
@@ -207,9 +208,8 @@ static bool go_on(void *of, int64_t done, int64_t total)
 {
     struct progress *p = of;
 
-    p->of = total > 0 ? total : p->of;
-    if (p->terminal && total > 0)
-        progress_at(p, done);
+    if (total > 0)
+        progress_at(p, done, total);
     return !progress_stopped();
 }
 
@@ -217,12 +217,13 @@ static int find(struct search_asked *a, struct search_answer *s)
 {
     struct progress p;
 
-    progress_start(&p, 0, "plans");
+    progress_start(&p, 0, "plans looked at");
+    a->keeps = true;
     a->go_on = go_on;
     a->go_on_of = &p;
     int rc = search_answer_find(a, s);
     progress_end(&p);
-    return progress_stopped() ? EXIT_FAILED : rc;
+    return rc;
 }
 
 static int say(const struct search_asked *a, struct search_answer *s, bool all)
@@ -264,11 +265,15 @@ int cmd_search(int argc, char **argv)
         return rc;
     rc = find(&a, &s);
     bool answered = rc == EXIT_DONE || rc == EXIT_NO;
+    if (answered && s.r.partial)
+        notes_say("stopped before all plans were looked at: the answer is of %" PRId64 " of them", s.r.lowered);
     if (answered && output && s.n > 0 && convert_write_plan(&s.ranked[0].found->plan, output) < 0)
         rc = EXIT_FAILED;
     if (answered && json)
         rc = dpxplan_print_json(search_answer_json(&a, &s), rc);
     else if (answered && say(&a, &s, all) < 0)
+        rc = EXIT_FAILED;
+    if (answered && s.r.partial)
         rc = EXIT_FAILED;
     search_answer_free(&s);
     return rc;

@@ -43,11 +43,10 @@ static void run_points(struct sweep *s, struct outputs *o, struct sweep_count *c
 
     progress_start(&p, s->points, "points");
     (o->json ? sweep_json_head : sweep_table_head)(s, stdout);
-    for (int64_t i = 0; i < s->points && !progress_stopped(); progress_at(&p, i)) {
+    for (int64_t i = 0; i < s->points && !progress_stopped(); progress_at(&p, i, s->points)) {
         struct sweep_row r;
         sweep_point(s, i, &r);
-        if (p.shown && p.terminal)
-            progress_end(&p);
+        progress_clear(&p);
         write_row(s, i++, &r, o);
         sweep_count_row(count, &r);
     }

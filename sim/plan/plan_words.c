@@ -21,7 +21,7 @@ const char *plan_words_name(enum strategy s, enum dialect d)
         [STRAT_DP]    = { [DIALECT_PAPER] = "a textbook parameter server", [DIALECT_TORCH] = "PyTorch DataParallel" },
         [STRAT_DDP]   = { [DIALECT_PAPER] = "textbook DDP", [DIALECT_TORCH] = "PyTorch DDP", [DIALECT_DEEPSPEED] = "DeepSpeed without ZeRO",
                           [DIALECT_MEGATRON] = "Megatron-LM DDP" },
-        [STRAT_ZERO1] = { [DIALECT_PAPER] = "textbook ZeRO-1", [DIALECT_TORCH] = "PyTorch DDP with ZeroRedundancyOptimizer",
+        [STRAT_ZERO1] = { [DIALECT_PAPER] = "textbook ZeRO-1", [DIALECT_TORCH] = "PyTorch ZeroRedundancyOptimizer",
                           [DIALECT_DEEPSPEED] = "DeepSpeed ZeRO-1", [DIALECT_MEGATRON] = "Megatron-LM with its distributed optimizer" },
         [STRAT_ZERO2] = { [DIALECT_PAPER] = "textbook ZeRO-2", [DIALECT_DEEPSPEED] = "DeepSpeed ZeRO-2" },
         [STRAT_ZERO3] = { [DIALECT_PAPER] = "textbook ZeRO-3", [DIALECT_DEEPSPEED] = "DeepSpeed ZeRO-3" },

@@ -7,6 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FIRST .8                /* seconds to the first line on a terminal, between two, and between two in a file */
+#define AGAIN .25
+#define IN_FILE 10
+
 static volatile sig_atomic_t stopped;
 
 static void stop(int sig)
@@ -21,8 +25,50 @@ static double now(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_REALTIME, &t);          /* what pthread_cond_timedwait() goes by */
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void say(struct progress *p)
+{
+    int64_t done = p->done, of = p->of;
+    double spent = now() - p->start;
+    char line[160];
+
+    if (of > 0 && done > 0 && done < of)
+        snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go", done, of, p->what, spent,
+                 spent / (double)done * (double)(of - done));
+    else if (done > 0)
+        snprintf(line, sizeof line, "%" PRId64 " %s, %.0f s", done, p->what, spent);
+    else
+        snprintf(line, sizeof line, "%s, %.0f s", p->what, spent);
+    fprintf(stderr, p->terminal ? "\r%-70.70s" : "%s\n", line);
+    p->shown = true;
+}
+
+static void *tick(void *arg)
+{
+    struct progress *p = arg;
+    double next = p->start + (p->terminal ? FIRST : IN_FILE);
+
+    pthread_mutex_lock(&p->lock);
+    while (!p->over) {
+        struct timespec until = { (time_t)next, (long)(1e9 * (next - (double)(time_t)next)) };
+        if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 || p->over)
+            continue;
+        say(p);
+        next += p->terminal ? AGAIN : IN_FILE;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+void progress_watch(struct progress *p, const char *what)
+{
+    *p = (struct progress){ .what = what, .start = now(), .terminal = isatty(STDERR_FILENO) };
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    p->ticks = pthread_create(&p->ticker, NULL, tick, p) == 0;
 }
 
 void progress_start(struct progress *p, int64_t of, const char *what)
@@ -31,24 +77,34 @@ void progress_start(struct progress *p, int64_t of, const char *what)
 
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    *p = (struct progress){ .of = of, .what = what, .start = now(), .terminal = isatty(STDERR_FILENO) };
-    p->next = p->start + 1;
+    progress_watch(p, what);
+    p->of = of;
 }
 
-void progress_at(struct progress *p, int64_t done)
+void progress_at(struct progress *p, int64_t done, int64_t of)
 {
-    double t = now(), spent = t - p->start;
+    p->of = of;
+    p->done = done;
+}
 
-    if (t < p->next || done <= 0 || done >= p->of)
-        return;
-    fprintf(stderr, "%s%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go%s", p->terminal ? "\r" : "", done,
-            p->of, p->what, spent, spent / (double)done * (double)(p->of - done), p->terminal ? "    " : "\n");
-    p->shown = true;
-    p->next = p->terminal ? t + .25 : p->start + 2 * spent;
+void progress_clear(struct progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->shown && p->terminal)
+        fprintf(stderr, "\r%70s\r", "");
+    p->shown = false;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void progress_end(struct progress *p)
 {
-    if (p->shown && p->terminal)
-        fputs("\r                                                            \r", stderr);
+    pthread_mutex_lock(&p->lock);
+    p->over = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    if (p->ticks)
+        pthread_join(p->ticker, NULL);
+    progress_clear(p);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
 }

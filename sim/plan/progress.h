@@ -1,22 +1,37 @@
 /* progress.h -- how far a long command is, on standard error; and Ctrl-C as a question.
  *
  *     progress_start(&p, points, "points");
- *     for (i = 0; i < points && !progress_stopped(); i++, progress_at(&p, i))
+ *     for (i = 0; i < points && !progress_stopped(); i++, progress_at(&p, i, points))
  *         ...
  *     progress_end(&p);
  *
- * Nothing is said in the first second.  A terminal gets one line that changes, a file a line after 1, 2, 4, 8 ... s. */
+ * A terminal gets one line that changes, from the first second on; a file a line every ten seconds.  Another thread writes
+ * them, so that they come while the work takes long, too. */
 #ifndef DPX_PROGRESS_H
 #define DPX_PROGRESS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct progress { int64_t of; const char *what; double start, next; bool terminal, shown; };
+struct progress {
+    _Atomic int64_t done, of;       /* of 0: how many is not known */
+    const char *what;
+    double start;
+    bool terminal, shown, ticks, over;
+    pthread_t ticker;
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+};
 
 /* From now on the first SIGINT or SIGTERM only sets progress_stopped(); the second ends the process. */
 void progress_start(struct progress *p, int64_t of, const char *what);
-void progress_at(struct progress *p, int64_t done);
+/* The same for work that cannot be stopped half-way: signals end the process, as they did. */
+void progress_watch(struct progress *p, const char *what);
+void progress_at(struct progress *p, int64_t done, int64_t of);
+/* Before something is printed beside it. */
+void progress_clear(struct progress *p);
 void progress_end(struct progress *p);
 bool progress_stopped(void);
 

@@ -166,6 +166,7 @@ int search_answer_find(const struct search_asked *a, struct search_answer *s)
     search_args_grid(&a->ask, &s->q.options);
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
+    s->q.options.keeps = a->keeps;
     if (search(&s->q.options, &s->r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < s->r.nfit ? a->top : s->r.nfit;

@@ -25,6 +25,7 @@ struct search_asked {
     struct money_question money;
     bool   (*go_on)(void *of, int64_t done, int64_t total);     /* as search_options has it */
     void    *go_on_of;
+    bool     keeps;
 };
 
 #define SEARCH_ASKED { .ask = SEARCH_ARGS, .top = 10, .money = MONEY_NONE }

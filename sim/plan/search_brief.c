@@ -269,7 +269,7 @@ static void print_asked(const struct search_answer *s, FILE *to)
     answer_question(&s->q, to);
     if (r->alone[0])
         fprintf(to, "Data parallelism alone: %s. So tensor, context and pipeline parallelism were searched too.\n", r->alone);
-    fprintf(to, "%" PRId64 " of %" PRId64 " plans fit.\n", r->nfit, r->considered);
+    fprintf(to, "%" PRId64 " of %" PRId64 " plans%s fit.\n", r->nfit, r->partial ? r->lowered : r->considered, r->partial ? " looked at" : "");
     if ((left_out = search_left_out_words(&s->q.options)))
         fputs(left_out, to);
     free(left_out);

@@ -454,12 +454,12 @@ static int64_t run_all(struct grid *g)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
                 break;
         if (!may_go_on(g, g->from, g->n))
-            return stopped();
+            return g->o->keeps ? g->from : stopped();
         struct fail_sink before = fail_divert(why, sizeof why);
         int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
         fail_restore(before);
         if (g->stopped)
-            return stopped();
+            return g->o->keeps ? g->from : stopped();
         if (rc < 0)
             return fail("a candidate that passed the checks could not be planned: %s", why);
         for (; g->from < g->end; g->from++) {
@@ -527,6 +527,9 @@ static int answer(struct grid *g, struct search_result *out)
     g->n = evaluated;
     for (int64_t i = 0; i < g->n; i++)
         out->nfit += g->found[i].fits;
+    out->partial = g->stopped;
+    if (!out->nfit && g->stopped)
+        return stopped();
     if (!out->nfit) {
         if (find_nearest(g) < 0)
             return -1;
@@ -663,6 +666,9 @@ int grid_search_beside(const struct search_options *o, struct search_result *out
         rc = take_cells(&g);
     if (rc == 0 && g.n > 0)
         rc = (evaluated = run_all(&g)) < 0 ? -1 : 0;
+    out->partial = g.stopped && o->keeps;
+    if (out->partial)
+        rc = 0;
     if (rc == 0) {
         join(&g, evaluated, out);
         out->considered += g.considered;

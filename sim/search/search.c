@@ -324,6 +324,7 @@ static void *worker(void *arg)
         for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++) {
             if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0)
                 cannot(w, i, why);
+            w->found[i].assessed = true;
             ask_on(w);
         }
     }
@@ -475,6 +476,20 @@ static void drop_refused(struct work *w)
     w->n = kept;
 }
 
+/* Once stopped: only those that were looked at; how many of them fit. */
+static int64_t keep_assessed(struct work *w)
+{
+    int64_t kept = 0, fit = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        if (w->found[i].assessed || w->found[i].at_least) {
+            fit += w->found[i].fits;
+            w->found[kept++] = w->found[i];
+        }
+    w->n = kept;
+    return fit;
+}
+
 /* ---- order ---- */
 
 int search_by_rank(const void *a, const void *b)
@@ -597,7 +612,8 @@ static int search_data(const struct search_options *o, struct search_result *out
     run_all(&w);
     if (!w.failed && look_later(&w) < 0)
         goto out;
-    if (w.stopped) {
+    out->partial = w.stopped && o->keeps && !w.failed && keep_assessed(&w) > 0;
+    if (w.stopped && !out->partial) {
         out->stopped = true;
         fail("search: stopped before all plans were looked at");
         goto out;
@@ -610,7 +626,7 @@ static int search_data(const struct search_options *o, struct search_result *out
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     drop_refused(&w);
-    if (find_nearest(&w) < 0)
+    if (!out->partial && find_nearest(&w) < 0)
         goto failed;
     drop_refused(&w);
     out->considered = w.seen - w.twice;
@@ -627,7 +643,7 @@ static int search_data(const struct search_options *o, struct search_result *out
     w.found = NULL;
     while (out->nfit < out->n && out->found[out->nfit].fits)
         out->nfit++;
-    if ((rc = out->nfit > 0 ? 0 : nearest_first(o, out->found, out->n)) < 0) {
+    if ((rc = out->nfit > 0 || out->partial ? 0 : nearest_first(o, out->found, out->n)) < 0) {
         search_free(out);
         out->stopped = true;
     }
@@ -655,6 +671,8 @@ int search(const struct search_options *o, struct search_result *out)
     fail_restore(before);
     if (out->stopped)
         return fail("%s", why);
+    if (out->partial)
+        return 0;
     if (rc < 0 || out->nfit == 0)
         return grid_search_next(o, rc, why, out);
     return o->grid == GRID_BESIDE ? grid_search_beside(o, out) : 0;

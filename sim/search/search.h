@@ -56,6 +56,7 @@ struct search_options {
      * looked at; a grid beside data parallelism begins at 0 again; total 0: nothing new is told.  NULL: it goes on. */
     bool       (*go_on)(void *of, int64_t done, int64_t total);
     void        *go_on_of;
+    bool         keeps;                     /* once it says no: what was found until then is the answer (`partial`) */
 };
 
 struct found {
@@ -67,6 +68,7 @@ struct found {
     bool    looked_at;          /* PyTorch's allocator was replayed, or does not decide */
     bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
     bool    elsewhere;          /* a variant that keeps data elsewhere than in device memory */
+    bool    assessed;           /* it was lowered, or left out by a bound */
     bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
     bool    at_least;           /* left out by a bound, which `needed` is (bounds.h): it stands for all such plans that differ
                                  * only in buckets, units, prefetch and such */
@@ -93,6 +95,7 @@ enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 
 struct search_result {
     bool    stopped;                /* by go_on(): nothing else is set */
+    bool    partial;                /* by go_on(), where the options keep what was found: plans that were not looked at are in no number */
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels

@@ -178,7 +178,7 @@ check 'enough GPUs are named where recompute and sharding do it' "$(
     on_l4 llama-3.1-70b 1x1xl4 8
     says 'more GPUs: [0-9]* hold it as .*every block recomputed'
     "$B/dpxplan" limits --model llama-3.1-70b --cluster 1x1xl4 --seq 4096 --dialect deepspeed >"$tmp/said" 2>&1
-    says 'zero3 .* from [0-9]* GPUs with full recompute')"
+    says '^  DeepSpeed ZeRO-3  .* [0-9]* if recomputed')"
 
 check 'offload that was not tried is said beside a grid as well' "$(
     on_l4 llama-3.1-70b 12x8xl4 96
@@ -216,9 +216,9 @@ check 'limits refuses more ranks than a cluster may have' "$(
 
 check 'limits names the batch of its training' "$(
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1024 --dialect torch --tokens 10B --days 30 >"$tmp/said" 2>&1
-    says 'fsdp .* days with a global batch of [0-9]*; in 30 days with'
-    batch=$(sed -n 's/^fsdp .*micro-batch up to \([0-9]*\) .*/\1/p' "$tmp/said")
-    says "^fsdp .*global batch of $((8 * batch));")"
+    says '^  FSDP2 .* hours with a global batch of [0-9]*; in 30 days with'
+    batch=$(sed -n 's/^  FSDP2 .* up to \([0-9]*\) .*/\1/p' "$tmp/said")
+    says "^  FSDP2 .*global batch of $((8 * batch));")"
 
 # A strategy whose lowering has no adapters must not answer with a plan in which everything trains.
 check 'what is asked to train trains, or is refused' "$(
@@ -328,7 +328,7 @@ check 'limits: a larger model with sgd than with adamw, and reasons that are equ
     done >"$tmp/most"
     [ "$(sort -n -u "$tmp/most" | wc -l)" = 2 ] && sort -n "$tmp/most" | cmp -s - "$tmp/most" || cat "$tmp/most" "$tmp/said"
     "$B/dpxplan" limits --cluster 2xl40s --model gpt2-xl --seq 512 --framework any --optimizer adafactor >"$tmp/said" 2>&1
-    says '^no answer of .*zero1 deepspeed, zero2 deepspeed'
+    says '^No answer for .*DeepSpeed ZeRO-1, DeepSpeed ZeRO-2'
     cut -d: -f 2- "$tmp/said" | grep 'optimizer' | sort | uniq -d)"
 
 check 'sweep lists optimizers' "$(
@@ -340,6 +340,17 @@ check 'sweep lists optimizers' "$(
         >"$tmp/said" 2>&1 || cat "$tmp/said"
     says '^ *adamw .*LoRA rank 8'
     says '^ *sgd .*sgd.*LoRA rank 8')"
+
+# A search of half a minute, stopped after some seconds.
+check 'Ctrl-C gives what was found so far' "$(
+    "$B/dpxplan" search --model gpt3-175b --cluster 16x8xh100 --seq 2048 --global-batch 1536 --framework megatron >"$tmp/out" 2>"$tmp/said" &
+    pid=$!
+    sleep 6
+    kill -INT $pid
+    wait $pid
+    [ $? = 1 ] || echo "exit $?"
+    says 'stopped before all plans were looked at'
+    [ ! -s "$tmp/out" ] || grep -q '^Recommended: ' "$tmp/out" || cat "$tmp/out")"
 
 # The calibrations that come with dpx are of its own kernels; their disks were another machine's.
 check 'what was measured with dpx is for plans of its kernels, on GPUs that have a calibration, too' "$(
