@@ -89,7 +89,12 @@ static void put_line(struct page *p)
 {
     int indent = hang(p);
     const char *s = p->line;
-    size_t left = p->n, n = fitting(s, left, p->width);
+    size_t left, n;
+
+    while (p->n > 0 && (p->line[p->n - 1] == ' ' || p->line[p->n - 1] == PAGE_HANG[0]))
+        p->n--;
+    left = p->n;
+    n = fitting(s, left, p->width);
 
     put(s, n, p->to);
     for (s += n, left -= n; left > 0; s += n, left -= n) {

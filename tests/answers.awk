@@ -32,7 +32,7 @@ function take(line,    parts, i, m) {           # numbers of a line
 /^    / {
     take($0)
     value = plain($1)
-    if (value ~ /^[0-9]+$/) { rows[value]++; if (/does not fit/) no[value]++ }
+    if (value ~ /^[0-9]+$/) { rows[value]++; if (/does not fit/ || / no( |$)/) no[value]++ }
     next
 }
 {

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/output.h"
+#include "base/page.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/figure.h"
 #include "sim/plan/progress.h"
@@ -19,10 +20,12 @@ struct args {
     struct sweep_asked asked;
     const char *csv, *figure;
     int  metric;
-    bool json;
+    bool json, all;
 };
 
 struct outputs {
+    FILE *page;             /* what people read; NULL with --json */
+    bool all;
     FILE *rows;             /* every row, for the charts */
     struct output csv;
     bool has_csv, json;
@@ -32,7 +35,10 @@ static void write_row(const struct sweep *s, int64_t i, const struct sweep_row *
 {
     if (o->has_csv)
         sweep_csv_row(s, i, r, o->csv.f);
-    (o->json ? sweep_json_row : sweep_table_row)(s, i, r, stdout);
+    if (o->json)
+        sweep_json_row(s, i, r, stdout);
+    else
+        sweep_table_row(s, i, r, o->all, o->page);
     fwrite(r, sizeof *r, 1, o->rows);
 }
 
@@ -42,7 +48,10 @@ static void run_points(struct sweep *s, struct outputs *o, struct sweep_count *c
     struct progress p;
 
     progress_start(&p, s->points, "points");
-    (o->json ? sweep_json_head : sweep_table_head)(s, stdout);
+    if (o->json)
+        sweep_json_head(s, stdout);
+    else
+        sweep_table_head(s, o->all, o->page);
     for (int64_t i = 0; i < s->points && !progress_stopped(); progress_at(&p, i, s->points)) {
         struct sweep_row r;
         sweep_point(s, i, &r);
@@ -53,6 +62,8 @@ static void run_points(struct sweep *s, struct outputs *o, struct sweep_count *c
     progress_end(&p);
     if (o->json)
         sweep_json_end(s, count->done, stdout);
+    else
+        sweep_table_end(s, o->rows, count->done, o->all, o->page);
 }
 
 static int status(const struct sweep *s, const struct sweep_count *count)
@@ -65,7 +76,7 @@ static int status(const struct sweep *s, const struct sweep_count *count)
 
 static int run(const struct args *a, struct sweep *s)
 {
-    struct outputs o = { .json = a->json };
+    struct outputs o = { .json = a->json, .all = a->all };
     struct sweep_count count = { 0 };
     int rc;
 
@@ -78,9 +89,15 @@ static int run(const struct args *a, struct sweep *s)
             output_discard(&o.csv);
         return EXIT_FAILED;
     }
+    if (!a->json && !(o.page = page_open(stdout))) {
+        fclose(o.rows);
+        return EXIT_FAILED;
+    }
     if (o.has_csv)
         sweep_csv_head(s, o.csv.f);
     run_points(s, &o, &count);
+    if (o.page)
+        page_close(o.page);
     rc = status(s, &count);
     if (o.has_csv && output_close(&o.csv) < 0)
         rc = EXIT_FAILED;
@@ -110,6 +127,7 @@ int cmd_sweep(int argc, char **argv)
     const struct opt opts[] = {
         SWEEP_OPTS(a.asked),
         { "metric", "what the chart and the figure show", .word = &a.metric, .words = sweep_metrics },
+        { "all", "print each plan by its label", .flag = &a.all },
         { "csv", "write the rows here, too", .str = &a.csv, .value = "FILE" },
         { "json", "print one JSON document", .flag = &a.json },
         { "output", "draw a figure with gnuplot: .svg or .png", .str = &a.figure, .letter = 'o', .value = "FILE" },

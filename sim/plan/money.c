@@ -180,6 +180,14 @@ static const char *cost_text(const struct money_question *q, double x, char *to,
     return to;
 }
 
+void money_sum(const struct money_question *q, double x, char *to, size_t size)
+{
+    if (x >= 0)
+        cost_text(q, x, to, size);
+    else
+        snprintf(to, size, "-");
+}
+
 /* Hours below three days. */
 static double time_unit(double days, const char **name)
 {

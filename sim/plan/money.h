@@ -61,6 +61,9 @@ int money_fewest_gpus(const struct money_question *q, const struct plan *p, cons
 int     money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to);
 json_t *money_json(const struct money_question *q, const struct plan *p, const struct timing *t);
 
+/* "$2,381,400", "2,381,400 EUR", "12.50"; "-" of a sum below 0. */
+void money_sum(const struct money_question *q, double x, char *to, size_t size);
+
 /* "; 92.3 days, $2,381,400" for the end of a row; "" without a question. */
 void money_short(const struct money_question *q, const struct plan *p, double step_s, char *to, size_t size);
 

@@ -386,6 +386,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     if (evaluate(p, &e) < 0)
         return -1;
     knob_label(p, out->what, sizeof out->what);
+    plan_words(p, out->words, sizeof out->words);
     out->gpus = p->cluster.world_size;
     out->bytes = e.m.needed;
     out->available = e.m.available;

@@ -25,6 +25,7 @@
 
 #include "base/chart/unit.h"
 #include "sim/plan/money.h"
+#include "sim/plan/plan_words.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_args.h"
 
@@ -81,6 +82,7 @@ struct sweep_row {
     double  days, cost;                 /* below 0: not asked */
     char    decides[64];                /* what does not fit though `bytes` are available: "reserves 80.50 GiB of 77.77 GiB"; "": nothing */
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
+    char    words[PLAN_WORDS];          /* the plan in words; "" where there is none */
 };
 
 /* The question, which has to outlive it.  0, or -1 with the reason reported and nothing to free.  Keys are checked, values

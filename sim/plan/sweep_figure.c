@@ -9,6 +9,7 @@
 #include "base/chart/chart_sweep.h"
 #include "base/percent.h"
 #include "base/size.h"
+#include "base/page.h"
 #include "base/terminal.h"
 #include "sim/plan/figure.h"
 
@@ -54,7 +55,7 @@ void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FIL
 {
     int64_t n = done < BARS ? done : BARS;
     double value[BARS], most = 0;
-    int names = 0, width = terminal_width(to, 100);
+    int names = 0, width = page_width(to);
     bool blocks = terminal_utf8();
     struct chart_sweep of = axes_of(s, done);
     struct sweep_row r;

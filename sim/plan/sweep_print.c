@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/columns.h"
+#include "base/page.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "base/terminal.h"
 
@@ -19,60 +22,157 @@ static int width_of(const struct sweep_axis *a)
     return (int)(w < 40 ? w : 40);
 }
 
-void sweep_table_head(const struct sweep *s, FILE *to)
-{
-    fputs(terminal_ink(to, TERMINAL_BOLD), to);
-    for (int a = 0; a < s->naxes; a++)
-        fprintf(to, "%*s  ", width_of(&s->axis[a]), s->axis[a].key);
-    fprintf(to, "%7s %10s %10s %9s %6s %11s", "GPUs", "step", "tokens/s", "a GPU", "MFU", "memory");
-    if (s->scales)
-        fprintf(to, " %10s", "efficiency");
-    if (s->money->tokens)
-        fprintf(to, " %9s", "days");
-    if (s->money->tokens && s->money->price >= 0)
-        fprintf(to, " %12s", "cost");
-    fprintf(to, "  plan%s\n", terminal_ink(to, TERMINAL_PLAIN));
-}
+/* Of the title and of every row; the highest rank falls away first where the page is narrow, rank 0 stays. */
+struct field { const char *title; int width, rank; char text[48]; };
+enum { FIELDS = SWEEP_AXES + 10 };
 
 /* "-" for what there is not. */
-struct number { char s[24]; };
-static struct number number_text(double x, const char *format)
+static void number_into(struct field *f, double x, const char *format)
 {
-    struct number n = { "-" };
+    snprintf(f->text, sizeof f->text, x >= 0 ? format : "-", x);
+}
 
-    if (x >= 0)
-        snprintf(n.s, sizeof n.s, format, x);
+static void put_into(struct field *f, bool there, const char *text)
+{
+    snprintf(f->text, sizeof f->text, "%.40s", there ? text : "-");
+}
+
+/* The columns of a sweep, with what point i (r NULL: only titles) has in them; how many. */
+static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r, struct field f[FIELDS])
+{
+    static const char *const fits[] = { [SWEEP_FITS] = "yes", [SWEEP_TIGHT] = "tight", [SWEEP_NO] = "no", [SWEEP_REFUSED] = "-" };
+    static const struct sweep_row none;
+    bool timed = r && r->step_s > 0 && (r->state == SWEEP_FITS || r->state == SWEEP_TIGHT), there = r && r->state != SWEEP_REFUSED;
+    char step[24];
+    int n = 0;
+
+    for (int a = 0; a < s->naxes; a++) {
+        f[n] = (struct field){ s->axis[a].key, width_of(&s->axis[a]), 0, "" };
+        put_into(&f[n++], true, r ? sweep_value(s, i, a) : "");
+    }
+    r = r ? r : &none;
+    snprintf(step, sizeof step, "%.4g s", r->step_s);
+    f[n] = (struct field){ "GPUs", 7, 2, "" };
+    number_into(&f[n++], there ? (double)r->gpus : -1, "%.0f");
+    f[n] = (struct field){ "step", 10, 0, "" };
+    put_into(&f[n++], timed, step);
+    f[n] = (struct field){ "tokens/s", 9, 1, "" };
+    put_into(&f[n++], timed, count_text((int64_t)r->tokens_per_s).s);
+    f[n] = (struct field){ "a GPU", 8, 4, "" };
+    put_into(&f[n++], timed, count_text((int64_t)r->each).s);
+    f[n] = (struct field){ "MFU", 6, 3, "" };
+    number_into(&f[n++], timed ? 100 * r->mfu : -1, "%.1f%%");
+    f[n] = (struct field){ "memory", 11, 0, "" };
+    put_into(&f[n++], there && r->bytes, size_text(r->bytes).s);
+    f[n] = (struct field){ "fits", 5, 0, "" };
+    put_into(&f[n++], there, fits[r->state]);
+    if (s->scales) {
+        f[n] = (struct field){ "efficiency", 10, 5, "" };
+        number_into(&f[n++], 100 * r->efficiency, "%.1f%%");
+    }
+    if (s->money->tokens) {
+        f[n] = (struct field){ "days", 9, 0, "" };
+        number_into(&f[n++], r->days, "%.4g");
+    }
+    if (s->money->tokens && s->money->price >= 0) {
+        f[n] = (struct field){ "cost", 12, 0, "" };
+        money_sum(s->money, r->cost, f[n].text, sizeof f[n].text);
+        n++;
+    }
     return n;
 }
 
-void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to)
+/* Gives columns that there is no room for no width. */
+static void fit(struct field *f, int n, int width)
+{
+    for (;;) {
+        int sum = 0, last = -1;
+        for (int k = 0; k < n; k++) {
+            sum += f[k].width ? f[k].width + 2 : 0;
+            if (f[k].width && f[k].rank && (last < 0 || f[k].rank > f[last].rank))
+                last = k;
+        }
+        if (sum <= width || last < 0)
+            return;
+        f[last].width = 0;
+    }
+}
+
+void sweep_table_head(const struct sweep *s, bool all, FILE *to)
+{
+    struct field f[FIELDS];
+    int n = fields_of(s, 0, NULL, f);
+
+    fit(f, n, page_width(stdout));
+    fputs(terminal_ink(stdout, TERMINAL_BOLD), to);
+    for (int k = 0; k < n; k++)
+        if (f[k].width)
+            fprintf(to, "%*s  ", f[k].width, f[k].title);
+    fprintf(to, "%s%s\n", all ? "plan" : "", terminal_ink(stdout, TERMINAL_PLAIN));
+}
+
+void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, bool all, FILE *to)
 {
     enum terminal_ink ink = r->state == SWEEP_FITS ? TERMINAL_PLAIN : r->state == SWEEP_TIGHT ? TERMINAL_YELLOW : TERMINAL_RED;
+    bool noted = r->state == SWEEP_TIGHT || r->state == SWEEP_NO;
+    char note[2 * SWEEP_WHAT];
+    struct field f[FIELDS];
+    int n = fields_of(s, i, r, f);
 
-    for (int a = 0; a < s->naxes; a++)
-        fprintf(to, "%*.40s  ", width_of(&s->axis[a]), sweep_value(s, i, a));
-    if (r->state == SWEEP_REFUSED)
-        fprintf(to, "%7s %10s %10s %9s %6s %11s", "-", "-", "-", "-", "-", "-");
-    else if (r->state == SWEEP_NO)
-        fprintf(to, "%7" PRId64 " %10s %10s %9s %6s %11s", r->gpus, "-", "-", "-", "-",
-                r->bytes ? size_text(r->bytes).s : "-");
+    fit(f, n, page_width(stdout));
+    int used = 0;
+    for (int k = 0; k < n; k++)
+        if (f[k].width)
+            used += fprintf(to, "%*s  ", f[k].width, f[k].text);
+    if (!r->words[0])
+        snprintf(note, sizeof note, "%s", r->what);
     else
-        fprintf(to, "%7" PRId64 " %8.4g s %10s %9s %5.1f%% %11s", r->gpus, r->step_s,
-                count_text((int64_t)r->tokens_per_s).s, count_text((int64_t)r->each).s, 100 * r->mfu,
-                size_text(r->bytes).s);
-    if (s->scales)
-        fprintf(to, " %10s", number_text(100 * r->efficiency, "%.1f%%").s);
-    if (s->money->tokens)
-        fprintf(to, " %9s", number_text(r->days, "%.4g").s);
-    if (s->money->tokens && s->money->price >= 0)
-        fprintf(to, " %12s", number_text(r->cost, "%.0f").s);
-    fprintf(to, "  %s", r->what);
-    if (r->state == SWEEP_TIGHT || r->state == SWEEP_NO)
-        fprintf(to, "%s, %s%s%s%s", terminal_ink(to, ink), sweep_state_name(r->state), r->decides[0] ? ": " : "", r->decides,
-                terminal_ink(to, TERMINAL_PLAIN));
+        snprintf(note, sizeof note, "%s%s%s%s%s", all ? r->what : "", all && noted ? ", " : "", all && noted ? sweep_state_name(r->state) : "",
+                 all && noted && r->decides[0] ? ": " : "", noted ? r->decides : "");
+    bool below = used + (int)strlen(note) > page_width(stdout) && 3 * used > 2 * page_width(stdout);
+    fprintf(to, "%s" PAGE_HANG "%s%s%s", below ? "\n    " : "", terminal_ink(stdout, ink), note, terminal_ink(stdout, TERMINAL_PLAIN));
+    if (!s->has_plan && !all && r->words[0])
+        fprintf(to, "\n    " PAGE_HANG "%s", r->words);
     fputc('\n', to);
-    if (terminal_colour(to))
-        fflush(to);
+    fflush(to);
+}
+
+/* Each label once, in words. */
+static void print_labels(FILE *rows, int64_t n, FILE *to)
+{
+    static const struct column columns[] = { { "", false, 0 }, { "", false, 0 } };
+    struct columns *t = columns_new(columns, 2);
+    char (*said)[SWEEP_WHAT] = NULL;
+    int64_t nsaid = 0, room = 0;
+    struct sweep_row r;
+
+    rewind(rows);
+    for (int64_t i = 0; i < n && fread(&r, sizeof r, 1, rows) == 1; i++) {
+        bool known = !r.words[0];
+        for (int64_t k = 0; k < nsaid && !known; k++)
+            known = !strcmp(said[k], r.what);
+        if (known)
+            continue;
+        said = room_for(said, nsaid, &room, sizeof *said);
+        memcpy(said[nsaid++], r.what, sizeof *said);
+        columns_cell(t, "%s", r.what);
+        columns_cell(t, "%s", r.words);
+    }
+    free(said);
+    if (nsaid)
+        fprintf(to, "\nwhat the labels mean\n");
+    columns_print(t, to, page_width(stdout));
+}
+
+void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to)
+{
+    struct sweep_row r = { .words = "" };
+
+    rewind(rows);
+    if (all)
+        print_labels(rows, n, to);
+    else if (s->has_plan && n > 0 && fread(&r, sizeof r, 1, rows) == 1 && r.words[0])
+        fprintf(to, "\nThe first row is %s.\n", r.words);
 }
 
 /* ---- CSV (RFC 4180) ---- */

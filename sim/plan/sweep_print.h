@@ -6,8 +6,12 @@
 
 #include "sim/plan/sweep.h"
 
-void sweep_table_head(const struct sweep *s, FILE *to);
-void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);
+/* Into a page (base/page.h).  `all`: each plan by its label.  Else a search's plans are in words below their rows, and the plan of a
+ * sweep of one, as its first row has it, at the end. */
+void sweep_table_head(const struct sweep *s, bool all, FILE *to);
+void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, bool all, FILE *to);
+/* `rows`: as many as were printed. */
+void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to);
 
 void sweep_csv_head(const struct sweep *s, FILE *to);
 void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);

@@ -332,11 +332,11 @@ check 'limits: a larger model with sgd than with adamw, and reasons that are equ
     cut -d: -f 2- "$tmp/said" | grep 'optimizer' | sort | uniq -d)"
 
 check 'sweep lists optimizers' "$(
-    "$B/dpxplan" sweep --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --over optimizer=adamw,muon,lion_8bit \
+    "$B/dpxplan" sweep --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --over optimizer=adamw,muon,lion_8bit \
         --csv "$tmp/rows.csv" >"$tmp/said" 2>&1 || cat "$tmp/said"
     says '^ *muon .*ddp torch b4x1, muon'
     says '^ *lion_8bit .*ddp torch b4x1, lion_8bit'
-    "$B/dpxplan" sweep --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --lora 8 --over optimizer=adamw,sgd \
+    "$B/dpxplan" sweep --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy ddp --framework torch --micro-batch 4 --lora 8 --over optimizer=adamw,sgd \
         >"$tmp/said" 2>&1 || cat "$tmp/said"
     says '^ *adamw .*LoRA rank 8'
     says '^ *sgd .*sgd.*LoRA rank 8')"

@@ -17,7 +17,7 @@ PLAN
 number() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" "$2" | head -1; }
 
 check 'a point is what eval says of the plan with these keys' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..4*2 seq=512,1k --json >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..4*2 seq=512,1k --json >"$tmp/out" 2>&1
     [ "$(grep -c '"at"' "$tmp/out")" = 6 ] || cat "$tmp/out"
     for nodes in 1 2 4; do
         "$B/dpxplan" eval --json "$tmp/plan.json" --set nodes=$nodes seq=1k >"$tmp/eval" 2>&1
@@ -27,28 +27,28 @@ check 'a point is what eval says of the plan with these keys' "$(
     done)"
 check 'a plan that is refused is swept over what mends it, also from standard input, and not over another key' "$(
     sed 's/"micro_batch": 4/"micro_batch": 0/' "$tmp/plan.json" >"$tmp/none.json"
-    "$B/dpxplan" sweep "$tmp/plan.json" --over micro_batch=1,2 --json 2>/dev/null | grep '"at"' >"$tmp/want"
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over micro_batch=1,2 --json 2>/dev/null | grep '"at"' >"$tmp/want"
     for from in "$tmp/none.json" -; do
-        "$B/dpxplan" sweep "$from" --over micro_batch=1,2 --json 2>/dev/null <"$tmp/none.json" | grep '"at"' | diff - "$tmp/want"
+        "$B/dpxplan" sweep --all "$from" --over micro_batch=1,2 --json 2>/dev/null <"$tmp/none.json" | grep '"at"' | diff - "$tmp/want"
     done
-    "$B/dpxplan" sweep "$tmp/none.json" --over seq=512 >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/none.json" --over seq=512 >"$tmp/out" 2>&1
     [ $? = 2 ] && grep -q "none.json: .*micro_batch" "$tmp/out" || cat "$tmp/out")"
 # 2.15 reduces in fp32, 2.11 in bf16 unless the plan says in what: another step there, the same under 2.15.
 check 'a version is swept with what the plan says' "$(
     for says in '"reduce_dtype": "fp32",' ''; do
         echo '{ "dpx_plan": 1, "model": "gpt2", "cluster": "2x8xl40s", "seq": 64, "micro_batch": 1,' "$says" \
              '"strategy": "fsdp", "dialect": "torch", "precision": "bf16" }' >"$tmp/fsdp.json"
-        "$B/dpxplan" sweep "$tmp/fsdp.json" --over framework_version=2.11,2.15 --json 2>/dev/null | sed -n 's/.*"step_s":\([0-9.e+-]*\),.*/\1/p'
+        "$B/dpxplan" sweep --all "$tmp/fsdp.json" --over framework_version=2.11,2.15 --json 2>/dev/null | sed -n 's/.*"step_s":\([0-9.e+-]*\),.*/\1/p'
     done | tr '\n' ' ' | awk '{ if (NF != 4 || $1 == $3 || $2 != $4) print "steps (2.11 and 2.15 with fp32 said, and not): " $0 }')"
 check 'efficiency is tokens/s of a GPU against the first point of the series' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
     awk -F, 'NR > 1 { if ($2 == 1) base = $6 + 0 == 0 ? 0 : $9; e = $9 / base; if (e - $13 > 1e-6 || $13 - e > 1e-6) print $0 }
              END { if (NR != 7) print NR " lines" }' "$tmp/csv")"
 check 'efficiency is of numbers of GPUs alone, and no memory is a number without its unit' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over network=100,3200 --csv "$tmp/csv" >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over network=100,3200 --csv "$tmp/csv" >"$tmp/out" 2>&1
     grep -q efficiency "$tmp/out" && cat "$tmp/out"
     awk -F, 'NR > 1 && $12 != "" { print "efficiency over networks: " $0 }' "$tmp/csv"
-    "$B/dpxplan" sweep "$tmp/plan.json" --over cluster=8xh100,2x8xh100,8xa100 >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over cluster=8xh100,2x8xh100,8xa100 >"$tmp/out" 2>&1
     [ "$(grep -c '%$\|% .*%' "$tmp/out")" = 2 ] || cat "$tmp/out"
     for of in 'sweep --over network=100,400 --metric efficiency' 'eval --set memory=80' 'eval --set host_memory=128' 'eval --host-memory 80' 'sweep --over memory=40,80'; do
         set -- $of
@@ -58,16 +58,16 @@ check 'efficiency is of numbers of GPUs alone, and no memory is a number without
         [ $? = 2 ] && grep -q 'did you mean\|number of GPUs' "$tmp/out" || { echo "$of"; cat "$tmp/out"; }
     done)"
 check 'a search at each point is the search of that question' "$(
-    "$B/dpxplan" sweep --model gpt2 --seq 1k --over cluster=8xh100,8xa100 --global-batch 64 --framework torch --json >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all --model gpt2 --seq 1k --over cluster=8xh100,8xa100 --global-batch 64 --framework torch --json >"$tmp/out" 2>&1
     "$B/dpxplan" search --model gpt2 --seq 1k --cluster 8xa100 --global-batch 64 --framework torch --json >"$tmp/eval" 2>&1
     [ "$(grep '8xa100' "$tmp/out" | sed 's/.*"step_s":\([0-9.e-]*\).*/\1/')" = "$(number step_s "$tmp/eval")" ] || cat "$tmp/out")"
 check 'a point that cannot be is a row with its reason, and the others stay' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over strategy=ddp,nonsense,fsdp >"$tmp/out" 2>&1 || echo "exit $?"
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over strategy=ddp,nonsense,fsdp >"$tmp/out" 2>&1 || echo "exit $?"
     grep -q 'nonsense .*expected one of' "$tmp/out" && [ "$(grep -c ' s .*% ' "$tmp/out")" = 2 ] || cat "$tmp/out")"
 refused() {
     words=$1
     shift
-    "$B/dpxplan" sweep "$@" >"$tmp/out" 2>"$tmp/err"
+    "$B/dpxplan" sweep --all "$@" >"$tmp/out" 2>"$tmp/err"
     [ $? = 2 ] && grep -q -- "$words" "$tmp/err" || { echo "not refused with '$words': $*"; cat "$tmp/out" "$tmp/err"; }
 }
 check 'axes that are none are refused' "$(
@@ -94,30 +94,30 @@ check 'an option that would be ignored is refused' "$(
     refused '--optimizer beside --over optimizer' --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --optimizer sgd --over optimizer=adamw,sgd
     refused '--cluster beside --over cluster' --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --over cluster=8xh100,8xa100)"
 check 'a value twice is one point, the first; many values are no quadratic work' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out"
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=2,1,2..3 --json >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out"
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=2,1,2..3 --json >"$tmp/out" 2>&1
     [ "$(grep -o '"nodes":[0-9]*' "$tmp/out" | tr -d '\n')" = '"nodes":2"nodes":1"nodes":3' ] || cat "$tmp/out"
     refused 'more than 1000000' "$tmp/plan.json" --over nodes=1..500000,1..500001)"
 check 'a strategy that has no such offload names its key, not one that was not written' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
     grep -q 'true *zero3 .*fsdp.cpu_offload=true: zero3 of deepspeed has no such key' "$tmp/out" && ! grep -q host_threads "$tmp/out" &&
         [ "$(grep -c ' GiB ' "$tmp/out")" = 3 ] || cat "$tmp/out")"
 check 'nothing fits: exit 3' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over memory=1GiB,2GiB >"$tmp/out" 2>&1; [ $? = 3 ] || cat "$tmp/out")"
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over memory=1GiB,2GiB >"$tmp/out" 2>&1; [ $? = 3 ] || cat "$tmp/out")"
 if command -v gnuplot >/dev/null; then
     check 'figures are drawn, of numbers and of words' "$(
-        "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..4*2 -o "$tmp/a.svg" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..4*2 -o "$tmp/a.svg" >"$tmp/out" 2>&1 || cat "$tmp/out"
         grep -q '<svg' "$tmp/a.svg" || echo 'no svg'
-        "$B/dpxplan" sweep "$tmp/plan.json" --over gpu=h100,b200 --metric step_s -o "$tmp/a.png" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        "$B/dpxplan" sweep --all "$tmp/plan.json" --over gpu=h100,b200 --metric step_s -o "$tmp/a.png" >"$tmp/out" 2>&1 || cat "$tmp/out"
         head -c 4 "$tmp/a.png" | grep -q PNG || echo 'no png')"
 else
     skip 'figures are drawn, of numbers and of words' 'there is no gnuplot'
 fi
 check 'ASCII where the locale is C, blocks where it is UTF-8, no colour in a file' "$(
-    LC_ALL=C "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
+    LC_ALL=C "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
     LC_ALL=C grep -n '[^ -~]' "$tmp/out"
     grep -q '####' "$tmp/out" || cat "$tmp/out"
-    LC_ALL=C.UTF-8 "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
+    LC_ALL=C.UTF-8 "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
     grep -q '█' "$tmp/out" || cat "$tmp/out")"
 # script(1) is a terminal.
 if command -v script >/dev/null; then
@@ -132,7 +132,7 @@ else
 fi
 # Long enough to be stopped on any machine: 500,000 points.
 check 'Ctrl-C keeps what is done; progress is said; memory does not grow' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &
     pid=$!
     for _ in $(seq 100); do
         [ "$(grep -c points "$tmp/err")" -ge 1 ] && break
