@@ -7,63 +7,69 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/trace.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/explain.h"
 #include "sim/plan/figure.h"
 #include "sim/plan/memory_plot.h"
 #include "sim/plan/pipeline_plot.h"
+#include "sim/plan/plan_words.h"
 #include "sim/search/advice.h"
 
-static void print_families(const struct schedules *s, const struct peak *at)
+/* Beside a row of the clock: the stream's name, the seconds that it is busy. */
+enum { CLOCK_SCALE = 26 };
+
+static void print_families(const struct schedules *s, const struct peak *at, FILE *to)
 {
     struct explain_live live[12];
     int n = explain_live(s, at, live, 12);
 
     for (int i = 0; i < n; i++)
-        printf("  %12s  %s%s%s  (%" PRId64 " x %" PRId64 " B, %s)\n", size_text(live[i].bytes).s, live[i].what,
-               live[i].of ? ", each " : "", live[i].of ? live[i].of : "", live[i].count, live[i].each,
+        fprintf(to, "  %12s  %s%s%s  (%" PRId64 " x %s, %s)\n", size_text(live[i].bytes).s, live[i].what,
+               live[i].of ? ", each " : "", live[i].of ? live[i].of : "", live[i].count, size_text(live[i].each).s,
                category_name(live[i].category));
 }
 
-static void print_live(const struct evaluation *e)
+static void print_live(const struct evaluation *e, FILE *to)
 {
     const struct schedules *s = &e->schedules;
     struct ledger l;
     char where[96];
 
-    printf("\nlive at the peak (%s step, %s), largest first:\n", sched_name(e->m.ledger.peak.sched), e->peak_at);
-    print_families(s, &e->m.ledger.peak);
+    fprintf(to, "\nlive at the peak (%s step, %s), largest first:\n", sched_name(e->m.ledger.peak.sched), e->peak_at);
+    print_families(s, &e->m.ledger.peak, to);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         if (!(s->spaces & IN(in)))
             continue;
         ledger_run_in(s, IN(in), &l);
         evaluation_op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
-        printf("live in %s memory at its peak, %s (%s step, %s):\n", space_name(in), size_text(l.peak.bytes).s,
+        fprintf(to, "live in %s memory at its peak, %s (%s step, %s):\n", space_name(in), size_text(l.peak.bytes).s,
                sched_name(l.peak.sched), where);
-        print_families(s, &l.peak);
+        print_families(s, &l.peak, to);
     }
 }
 
 struct outputs { const char *trace, *figure; };
 
 /* The step of all ranks, or of every stage, as it ran. */
-static int show_runs(const struct explained *p, const struct run *runs, const struct outputs *o)
+static int show_runs(const struct explained *p, const struct run *runs, const struct outputs *o, FILE *to)
 {
     struct trace_role *roles = explain_roles(&p->e, runs);
     int n = explain_runs(p), rc = 0;
 
     if (!roles)
-        printf("(too many entries to draw or trace them one by one)\n");
+        fprintf(to, "(too many entries to draw or trace them one by one)\n");
     else if (o->trace)
         rc = trace_write(roles, n, o->trace);
     else if (n == 1)
-        trace_gantt_print(roles->s, roles->r, 84, stdout);
+        trace_gantt_print(roles->s, roles->r, page_width(stdout) - CLOCK_SCALE, to);
     if (p->e.nstages)
-        explain_pipeline(&p->plan, &p->e, &p->t, runs, stdout);
+        explain_pipeline(&p->plan, &p->e, &p->t, runs, to);
     if (roles && o->figure && rc == 0)
         rc = pipeline_plot_figure(roles, n, p->t.line.step_s - p->t.line.slowest_s, o->figure);
     free(roles);
@@ -71,28 +77,40 @@ static int show_runs(const struct explained *p, const struct run *runs, const st
 }
 
 /* The steady step on the clock: a chart, or a trace file. */
-static int print_time(const struct explained *p, const struct run *runs, const struct outputs *o)
+static int print_time(const struct explained *p, const struct run *runs, const struct outputs *o, FILE *to)
 {
     const struct timing *t = &p->t;
 
-    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t->line.step_s, t->low_s, t->high_s, basis_name(t->basis));
+    fprintf(to, "\none steady step: %.4g s (90 %%: %.4g to %.4g)", t->line.step_s, t->low_s, t->high_s);
     if (t->line.slowest_s > 0)
-        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t->line.slowest_s);
-    putchar('\n');
-    int rc = show_runs(p, runs, o);
-    printf("held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
+        fprintf(to, "; %.2g s of it waits for the slowest rank", t->line.slowest_s);
+    fputc('\n', to);
+    int rc = show_runs(p, runs, o, to);
+    fprintf(to, "held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
     return rc;
 }
 
+/* Which plan it is, and whether it fits. */
+static void print_plan(const struct explained *p, FILE *to)
+{
+    char words[PLAN_WORDS];
+
+    plan_words(&p->plan, words, sizeof words);
+    fprintf(to, "%s on ", p->plan.model.name);
+    answer_cluster(&p->plan.cluster, to);
+    fprintf(to, ".\n%s.\n", words);
+    answer_memory(&p->plan, &p->e, &p->t, to);
+}
+
 /* The entries of the fullest rank, or of the one that was asked for. */
-static int print_schedule(const struct explained *p, const struct explain_args *a)
+static int print_schedule(const struct explained *p, const struct explain_args *a, FILE *to)
 {
     struct schedules other;
     const struct schedules *which = explain_schedules(p, a, &other);
 
     for (int turn = 0; which && turn < NSCHED; turn++)
         if (sched_has(which, sched_in_turn(turn)))
-            sched_print(which, sched_in_turn(turn), stdout);
+            sched_print(which, sched_in_turn(turn), to);
     schedules_free(&other);
     return which ? 0 : -1;
 }
@@ -109,7 +127,7 @@ static int prepare(struct explained *p, const struct explain_args *a, const stru
     return explain_time(p, a->db, runs);
 }
 
-static int explain_one(const struct explain_args *a, const struct outputs *o)
+static int explain_one(const struct explain_args *a, const struct outputs *o, FILE *to)
 {
     struct explained p;
 
@@ -117,15 +135,16 @@ static int explain_one(const struct explain_args *a, const struct outputs *o)
         return EXIT_MISUSE;
     struct run *runs = room_new((size_t)explain_runs(&p), sizeof *runs);
     int rc = prepare(&p, a, o, runs);
-    if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a) < 0)
+    if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a, to) < 0)
         rc = EXIT_MISUSE;
     if (rc == EXIT_DONE) {
-        printf("\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
-        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
-        print_live(&p.e);
-        rc = print_time(&p, runs, o) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
-        putchar('\n');
-        advice_print(&p.plan, &p.e, stdout);
+        print_plan(&p, to);
+        fprintf(to, "\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
+        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, page_width(stdout), to);
+        print_live(&p.e, to);
+        rc = print_time(&p, runs, o, to) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
+        fputc('\n', to);
+        advice_print(&p.plan, &p.e, to);
     }
     for (int i = 0; i < explain_runs(&p); i++)
         run_free(&runs[i]);
@@ -134,29 +153,41 @@ static int explain_one(const struct explain_args *a, const struct outputs *o)
     return rc;
 }
 
-static int print_two(const struct explain_args *a)
+static int print_two(const struct explain_args *a, FILE *to)
 {
     struct explained p, q;
     int rc = explain_load_two(a, &p, &q);
 
     if (rc != EXIT_DONE)
         return rc;
-    explain_two(&p, &q, a->schedule, stdout);
+    explain_two(&p, &q, a->schedule, to);
     explain_unload(&p);
     explain_unload(&q);
     return rc;
 }
 
-static int print_oom(const struct explain_args *a)
+static int print_oom(const struct explain_args *a, FILE *to)
 {
     struct oom_message m;
     struct explained p;
 
     if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
-    explain_oom(&p, &m, stdout);
+    explain_oom(&p, &m, to);
     explain_unload(&p);
     return EXIT_DONE;
+}
+
+/* What was asked for, on a page. */
+static int say(const struct explain_args *a, const struct outputs *o)
+{
+    FILE *page = page_open(stdout);
+
+    if (!page)
+        return EXIT_FAILED;
+    int rc = a->oom.path || a->oom.text ? print_oom(a, page) : a->other.path ? print_two(a, page) : explain_one(a, o, page);
+    page_close(page);
+    return rc;
 }
 
 int cmd_explain(int argc, char **argv)
@@ -190,5 +221,5 @@ int cmd_explain(int argc, char **argv)
     }
     if (json)
         return (rc = explain_json(&a, &doc)) == EXIT_DONE || rc == EXIT_NO ? dpxplan_print_json(doc, rc) : rc;
-    return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, &o);
+    return say(&a, &o);
 }

@@ -6,11 +6,15 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/page.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/plan/local_share.h"
 #include "sim/clock/step.h"
 #include "sim/plan/pipeline_plot.h"
+
+/* Beside a stage's row: its name and the bars. */
+enum { STAGE_SCALE = 14 };
 
 /* "8 blocks, the embedding". */
 static void say_share(const struct plan *p, int64_t rank, FILE *to)
@@ -125,7 +129,7 @@ void explain_pipeline(const struct plan *p, const struct evaluation *e, const st
 
     fputc('\n', to);
     if (roles)
-        pipeline_plot_print(roles, e->nstages, t->line.step_s - t->line.slowest_s, 84, to);
+        pipeline_plot_print(roles, e->nstages, t->line.step_s - t->line.slowest_s, page_width(stdout) - STAGE_SCALE, to);
     free(roles);
     print_parts(p, e, t, to);
     fprintf(to, "Stage %d is the bottleneck: it works %.4g s of %.4g s, %.2g s more than the stages' mean (imbalance), and waits"

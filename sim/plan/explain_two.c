@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
@@ -16,6 +17,7 @@
 #include "sim/clock/simulate.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
+#include "sim/plan/plan_words.h"
 #include "sim/plan/search_codes.h"
 #include "sim/search/crossover.h"
 
@@ -422,11 +424,11 @@ static void print_crossing(const struct explained *p, const struct explained *q,
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
 {
     json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *rows;
-    char first[KNOB_LABEL], second[KNOB_LABEL];
+    char first[PLAN_WORDS], second[PLAN_WORDS];
 
-    knob_label(&p->plan, first, sizeof first);
-    knob_label(&q->plan, second, sizeof second);
-    fprintf(to, "first column:  %s\nsecond column: %s\n\noptions that differ\n", first, second);
+    plan_words(&p->plan, first, sizeof first);
+    plan_words(&q->plan, second, sizeof second);
+    fprintf(to, "first column:  " PAGE_HANG "%s\nsecond column: " PAGE_HANG "%s\n\noptions that differ\n", first, second);
     different_keys(a, b, "", keys);
     print_keys(keys, to);
     print_numerics("the first", &p->plan, &q->plan, to);

@@ -7,9 +7,9 @@
 #include <sys/types.h>
 
 #include "base/chart/chart_sweep.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/size.h"
-#include "base/page.h"
 #include "base/terminal.h"
 #include "sim/plan/figure.h"
 
