@@ -5,11 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/hash.h"
+#include "base/page.h"
 #include "base/printable.h"
 
 enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0], LINE = 1024 };
@@ -58,10 +61,15 @@ static void say(const char *text)
     char line[4 * LINE];                        /* an escape has at most four bytes for one */
 
     printable_copy(line, sizeof line, text);
-    if (diverted)
+    if (diverted) {
         keep(line);
-    else
-        fprintf(stderr, "%s\n", line);
+        return;
+    }
+    /* Who reads them where no width is known, a log or a script, has them a line each. */
+    FILE *page = isatty(STDERR_FILENO) || getenv("COLUMNS") ? page_open(stderr) : NULL;
+    fprintf(page ? page : stderr, "%s\n", line);
+    if (page)
+        page_close(page);
 }
 
 void notes_say(const char *fmt, ...)

@@ -21,7 +21,7 @@ struct notes {
 void notes_add(struct notes *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void notes_print(const struct notes *n, const char *where);
 
-/* One line on stderr, what is not printable escaped; or where this thread's notes go otherwise. */
+/* One line on stderr, wrapped where its width is known, what is not printable escaped; or where this thread's notes go otherwise. */
 void notes_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same, unless the line is among the last 16 that notes_say_once() said in this thread: many plans of one command meet it. */
 void notes_say_once(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -74,11 +74,24 @@ static void add_parallel(struct lines *l, const struct plan *p)
     add(l, "\n");
 }
 
+static void add_recompute(struct lines *l, const struct plan *p)
+{
+    static const char *const what[NRECOMPUTE] = { [RECOMPUTE_SELECTIVE] = "attention of ", [RECOMPUTE_FULL] = "", [RECOMPUTE_OP] = "most operators of ",
+                                                  [RECOMPUTE_OFFLOAD] = "", [RECOMPUTE_REENTRANT] = "" };
+    int64_t k = p->recompute_interval;
+
+    if (p->recompute == RECOMPUTE_NONE)
+        add(l, "nothing recomputed");
+    else if (k == 1)
+        add(l, "%severy block recomputed", what[p->recompute]);
+    else
+        add(l, "%severy %" PRId64 "%s block recomputed", what[p->recompute], k, k == 2 ? "nd" : k == 3 ? "rd" : "th");
+}
+
 static void add_memory(struct lines *l, const struct plan *p)
 {
-    add(l, "memory    %s, recompute %s", dtype_name(p->precision), knob_words("recompute")[p->recompute]);
-    if (p->recompute_interval > 1)
-        add(l, " of every %" PRId64 "th block", p->recompute_interval);
+    add(l, "memory    %s, ", dtype_name(p->precision));
+    add_recompute(l, p);
     add(l, ", %s", knob_words("optimizer")[p->optimizer]);
     if (knob_find("", "optimizer_form", knob_cell(p)))
         add(l, " (%s)", knob_words("optimizer_form")[p->optimizer_form]);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/size.h"
 #include "base/terminal.h"
@@ -97,17 +98,24 @@ static void print_tight(const struct plan *p, const struct evaluation *e, FILE *
         fprintf(to, "PyTorch's allocator runs full and gives its cache back %" PRId64 " times in init and three steps.\n", r->retries);
 }
 
-static void print_lack(const struct plan *p, const struct evaluation *e, FILE *to)
+void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size)
 {
     struct lack l;
 
+    if (!lack_of(p, e, &l) || l.space != SPACE_DEVICE || l.nodes[0])
+        snprintf(to, size, "%s", e->why_not);
+    else
+        snprintf(to, size, "needs %s%s, %s more than there is", size_text(l.needed).s, l.reserved ? " reserved" : "", size_text(l.needed - l.available).s);
+}
+
+static void print_lack(const struct plan *p, const struct evaluation *e, FILE *to)
+{
+    char why[sizeof e->why_not];
+
+    answer_lack(p, e, why, sizeof why);
     ink(TERMINAL_RED, "Does not fit", to);
-    if (!lack_of(p, e, &l) || l.space != SPACE_DEVICE || l.nodes[0]) {
-        fprintf(to, "%s.\n", e->why_not);
-        return;
-    }
-    fprintf(to, "needs %s%s, %s more than there is.\n", size_text(l.needed).s, l.reserved ? " reserved" : "", size_text(l.needed - l.available).s);
-    if (e->first_over.op >= 0)
+    fprintf(to, "%s.\n", why);
+    if (e->first_over.op >= 0 && strcmp(why, e->why_not))
         fprintf(to, "  Memory runs out at %s of the %s step, on %s.\n", e->over_at, sched_name(e->first_over.sched), evaluation_where(e).s);
 }
 

@@ -22,6 +22,8 @@ void answer_question(const struct question *q, FILE *to);
 /* "8 H100 SXM5 80GB (79.65 GiB on the card, 74.31 GiB usable)". */
 void answer_cluster(const struct cluster *c, FILE *to);
 
+/* Why a plan does not fit: "needs 54.88 GiB, 23.55 GiB more than there is", or what a node lacks. */
+void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size);
 /* "  Fits: ...", "  Tight: ..." with the reason, or "  Does not fit: ...". */
 void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to);
 /* "  Step 8.93 s (8.29 to 9.77), 58.7k tokens/s, MFU 39.0 %." and what times rest on. */

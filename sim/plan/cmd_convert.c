@@ -9,6 +9,7 @@
 #include "base/output.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
@@ -39,11 +40,12 @@ static void say_fits(const struct plan *p)
     fail_restore(before);
     if (rc < 0)
         return;
+    answer_lack(p, &e, ignored, sizeof ignored);
     if (e.m.fits)
         notes_say("    fits      yes: %s of %s on a GPU%s", size_text(e.m.needed).s, size_text(e.m.available).s,
                   e.verdict == VERDICT_TIGHT ? ", tightly: the headroom is needed" : "");
     else
-        notes_say("    fits      no: %s", e.why_not);
+        notes_say("    fits      no: %s", ignored);
     evaluation_free(&e);
 }
 

@@ -29,10 +29,13 @@ static void print_families(const struct schedules *s, const struct peak *at, FIL
     struct explain_live live[12];
     int n = explain_live(s, at, live, 12);
 
-    for (int i = 0; i < n; i++)
-        fprintf(to, "  %12s  %s%s%s  (%" PRId64 " x %s, %s)\n", size_text(live[i].bytes).s, live[i].what,
-               live[i].of ? ", each " : "", live[i].of ? live[i].of : "", live[i].count, size_text(live[i].each).s,
-               category_name(live[i].category));
+    for (int i = 0; i < n; i++) {
+        char each[48] = "";
+        if (live[i].count > 1)
+            snprintf(each, sizeof each, "%" PRId64 " x %s, ", live[i].count, size_text(live[i].each).s);
+        fprintf(to, "  %12s  " PAGE_HANG "%s%s%s (%s%s)\n", size_text(live[i].bytes).s, live[i].what, live[i].of ? ", each " : "",
+                live[i].of ? live[i].of : "", each, category_name(live[i].category));
+    }
 }
 
 static void print_live(const struct evaluation *e, FILE *to)

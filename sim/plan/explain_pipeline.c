@@ -14,7 +14,7 @@
 #include "sim/plan/pipeline_plot.h"
 
 /* Beside a stage's row: its name and the bars. */
-enum { STAGE_SCALE = 14 };
+enum { STAGE_SCALE = 18 };
 
 /* "8 blocks, the embedding". */
 static void say_share(const struct plan *p, int64_t rank, FILE *to)
@@ -34,7 +34,7 @@ static void print_parts(const struct plan *p, const struct evaluation *e, const 
 
     for (int i = 0; i < e->nstages; i++) {
         const struct stage_part *of = &t->stages.stage[i];
-        fprintf(to, "%8s %2d  works %3.0f %% of the time, sends and receives %3.0f %%, waits %3.0f %%; needs %s; ", "stage", i,
+        fprintf(to, "%8s %2d  works %3.0f %%, messages %3.0f %%, waits %3.0f %%; needs %s; ", "stage", i,
                 100 * of->work_s / makespan, 100 * of->messages_s / makespan, 100 * of->bubble_s / makespan,
                 size_text(e->stage[i].m.needed).s);
         say_share(p, e->stage[i].m.rank, to);

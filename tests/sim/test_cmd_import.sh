@@ -71,7 +71,7 @@ check "import finds TRL's form, says in five lines what it understood, then what
     said '^    trains    everything$'
     said '^    batch     4 x accumulation 2 x 8 data-parallel ranks = 64 samples of 4096 tokens$'
     said '^    sharing   DDP on 8 x a100-80gb$'
-    said '^    memory    bf16, recompute full, '
+    said '^    memory    bf16, every block recomputed, '
     said 'may matter to memory or time: some_new_key$'
     tail -1 "$tmp/err" | grep -q "wrote $tmp/p.json" || cat "$tmp/err"
     ! grep -q learning_rate "$tmp/err" || cat "$tmp/err")"
