@@ -8,6 +8,7 @@
 #include "model/cluster/cluster.h"
 #include "model/schedule/schedule.h"
 
+int cmd_fit(int argc, char **argv);
 int cmd_search(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_init(int argc, char **argv);

@@ -53,6 +53,9 @@ struct export_args { struct plan_given plan; const char *to; };
 int convert_import(const struct import_args *a, struct plan *out);
 /* The same of a file that is open. */
 int convert_form(const struct import_args *a, const struct form_file *f, struct plan *out);
+/* The model that a file names, which it does.  One that is a path of its author's machine is taken by the name of its folder, where that
+ * is known; a note says so. */
+const char *convert_model_named(const struct form *form, const struct form_file *f);
 /* The target's text into *text, which is to be free()d. */
 int convert_export(const struct export_args *a, char **text);
 

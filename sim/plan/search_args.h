@@ -25,7 +25,8 @@
  * and what steps it. */
 struct search_tuned {
     int64_t     lora;
-    const char *targets;
+    const char *targets, *saves;    /* saves: modules that train whole beside them; NULL: none */
+    double      dropout;
     int         base;
     struct optimizer_choice optimizer;
 };
@@ -59,6 +60,8 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
 #define SEARCH_TUNED_OPTS(a) \
     { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
     { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES" }, \
+    { "lora-dropout", "dropout of what the adapters read", .num = &(a).dropout }, \
+    { "lora-save", "modules that train whole beside them, such as lm_head", .str = &(a).saves, .value = "NAMES" }, \
     { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao (with torchao's int4 nothing trains)", .word = &(a).base, .words = knob_words("base_dtype") }, \
     { "optimizer", "only plans with this optimizer, as plan.json names it (adamw)", .word = &(a).optimizer.optimizer, .words = knob_words("optimizer") }, \
     { "optimizer-form", "only plans that can have this form of it (foreach; search takes fused where memory is short)", .word = &(a).optimizer.form, .words = knob_words("optimizer_form") }
