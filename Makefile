@@ -43,7 +43,7 @@
 # products are then slow), URING=0 without io_uring (by itself where liburing is not there: files are then
 # read and written by threads), CARRY=carry with the libraries of `make carry`.
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
 # Where rooms come from that know no device: the emulator's build has those of the build without it.
 H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B))

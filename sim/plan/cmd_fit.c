@@ -35,7 +35,7 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
     else if (m->batch)
         fprintf(to, "%" PRId64 " a GPU in a step", m->batch);
     else
-        fprintf(to, "%d in a step (--batch; one a GPU where there are more)", FIT_BATCH);
+        fprintf(to, "%d in a step (--batch; one a GPU where there are more)", SEARCH_BATCH);
     if (f->tokens)
         fprintf(to, "; %s tokens in all", count_text(f->tokens).s);
     fputs(".\n\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
@@ -107,11 +107,11 @@ static char *figures(const struct fit_answer *f, int width)
 
 static void print_why_not(const struct fit_row *r, FILE *to)
 {
-    if (r->refused)
-        fprintf(to, "      " PAGE_HANG "%" PRId64 " GPUs: %s\n", r->tried, r->why);
-    else
-        fprintf(to, "      " PAGE_HANG "even %" PRId64 " do not hold it: a plan needs at least %.1f GB of each, which has %.1f\n", r->tried,
+    fputs("      " PAGE_HANG, to);
+    if (r->tried)
+        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
                 gb(r->needed), gb(r->available));
+    fprintf(to, "%s%s\n", r->tried && r->why[0] ? "; more: " : "", r->why);
 }
 
 static void print_plan(const struct fit_row *r, FILE *to)

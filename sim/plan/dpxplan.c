@@ -6,10 +6,13 @@
 #include "base/document.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/version.h"
 #include "sim/plan/commands.h"
 
 int dpxplan_print_json(json_t *doc, int status)
 {
+    if (!json_object_get(doc, "dpx_plan"))      /* an answer; a plan is a file of the user's */
+        json_object_set_new(doc, "version", json_string(version_text()));
     char *text = document_text(doc, 2);
     bool written = text && puts(text) != EOF && fflush(stdout) == 0;
 
@@ -75,7 +78,8 @@ static const char about[] =
     "\n"
     "  dpxplan fit llama-3.1-8b\n"
     "      does it fit, and what is the least I need?\n"
-    "  dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k --global-batch 64\n"
+    "  dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k \\\n"
+    "      --global-batch 64\n"
     "      which plan is fastest on these GPUs?\n"
     "  dpxplan eval llama-3.1-8b --cluster 8xh100\n"
     "      what does it hold, send and take?\n";

@@ -11,6 +11,7 @@
 #include "base/notes.h"
 #include "base/parallel.h"
 #include "sim/plan/commands.h"
+#include "sim/search/found.h"
 #include "sim/search/limits.h"
 #include "sim/search/ranking.h"
 
@@ -138,8 +139,7 @@ static int open_question(const struct fit_asked *a, struct fit_answer *f)
     choose_training(a, &f->of);
     if (name_gpus(a, f) < 0 || named_model(ask->model, ask->model_doc, &f->model) < 0)
         return -1;
-    int64_t usual = f->model.context > 0 && f->model.context < FIT_SEQ ? f->model.context : FIT_SEQ;
-    ask->seq = a->seq ? a->seq : ask->seq ? ask->seq : usual;
+    ask->seq = a->seq ? a->seq : ask->seq ? ask->seq : search_usual_seq(&f->model);
     if (search_tune(&ask->tuned, &f->model) == 0 && read_prices(a, f) == 0 && count_tokens(a, f) == 0)
         return 0;
     model_free(&f->model);
@@ -152,7 +152,7 @@ static int64_t batch_on(const struct fit_asked *a, const struct fit_model *m, in
         return a->batch;
     if (m->batch)
         return m->batch_a_gpu ? m->batch * gpus : m->batch;
-    return gpus > FIT_BATCH ? gpus : FIT_BATCH;
+    return search_usual_batch(gpus);
 }
 
 /* ---- one number of one type ---- */
@@ -168,7 +168,7 @@ static void keep(const struct ranked *best, struct fit_row *r)
     r->plan.cluster.measured = NULL;            /* it goes with the question */
     r->gpus = r->plan.cluster.world_size;
     r->needed = f->needed;
-    r->usable = cluster_available(&r->plan.cluster);
+    r->usable = f->needed > cluster_available(&r->plan.cluster) ? found_limit(&r->plan) : cluster_available(&r->plan.cluster);
     r->tight = best->tight;
     r->waits = best->waits;
     r->step_s = f->step_s;
@@ -185,7 +185,8 @@ static int look(const struct search_result *s, struct fit_row *r)
     struct ranked best;
     int64_t tied, n = s->nfit ? ranking(s, &best, 1, &tied) : 0;
 
-    r->refused = false;
+    r->why[0] = '\0';
+    r->tried = s->n > 0 ? s->found[0].plan.cluster.world_size : r->tried;
     if (n > 0)
         keep(&best, r);
     else if (n == 0 && s->n > 0) {
@@ -208,22 +209,23 @@ static int ask_number(const struct asking *q, struct fit_row *r, int64_t gpus)
         snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%s", gpus, r->gpu->name);
     else
         snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%" PRId64 "x%s", gpus / per, per, r->gpu->name);
-    r->tried = gpus;
     ask.global_batch = batch_on(q->a, &q->f->of, gpus);
     ask.threads = q->threads;
     if (cluster_load(r->cluster, &c) < 0 || search_args_options(&ask, &q->f->model, &c, &one) != EXIT_DONE)
         return -1;
     one.options.answer_only = true;
     search_args_grid(&ask, &one.options);
-    struct fail_sink before = fail_divert(r->why, sizeof r->why);
+    char why[sizeof r->why] = "";
+    struct fail_sink before = fail_divert(why, sizeof why);
     int rc = search(&one.options, &s);
     fail_restore(before);
-    r->refused = rc < 0;
     if (rc == 0)
         rc = look(&s, r);
+    else if (!r->why[0])
+        memcpy(r->why, why, sizeof r->why);
     search_free(&s);
     measured_unload(&one.cluster);
-    return r->refused ? 0 : rc;
+    return why[0] ? 0 : rc;
 }
 
 static int ask_row(void *of, int64_t i)
@@ -250,25 +252,28 @@ static int ask_rows(const struct fit_asked *a, struct fit_answer *f)
 
 /* ---- the answer ---- */
 
+static bool has_cost(const struct fit_row *r) { return r->money.tokens && r->training.cost >= 0; }
+
+/* The cheaper of two with prices, which come before those without; of those that with fewer GPUs. */
 static bool is_better(const struct fit_row *r, const struct fit_row *best)
 {
-    if (r->training.cost >= 0 && best->training.cost >= 0 && r->money.tokens)
-        return r->training.cost < best->training.cost;
-    return r->gpus < best->gpus;
+    if (has_cost(r) != has_cost(best))
+        return has_cost(r);
+    return has_cost(r) ? r->training.cost < best->training.cost : r->gpus < best->gpus;
 }
 
 static int choose_best(struct fit_answer *f)
 {
-    int nrefused = 0;
+    int nasked = 0;
 
     f->best = -1;
     for (int i = 0; i < f->n; i++) {
         const struct fit_row *r = &f->row[i];
-        nrefused += r->gpus == 0 && r->refused;
+        nasked += r->tried > 0;
         if (r->gpus > 0 && (f->best < 0 || is_better(r, &f->row[f->best])))
             f->best = i;
     }
-    if (f->n == nrefused) {                     /* no number was a question */
+    if (nasked == 0) {                          /* no number was a question */
         fail("%s", f->row[0].why);
         return EXIT_MISUSE;
     }

@@ -21,7 +21,7 @@
 #include "sim/plan/fit_model.h"
 #include "sim/plan/money.h"
 
-enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_SEQ = 4096, FIT_BATCH = 64, FIT_RANK = 16 };
+enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_RANK = 16 };
 
 struct fit_asked {
     const char *model, *price, *db;
@@ -59,12 +59,11 @@ extern const char *const fit_trains[];
 struct fit_row {
     const struct gpu *gpu;
     int64_t gpus;                   /* that many hold it; 0: no number up to FIT_MOST does, */
-    int64_t tried;                  /* the largest that was tried, */
-    bool    refused;                /* and was no question: `why`; else what the nearest plan on it needs at least, bytes of a GPU */
-    char    why[512];
+    int64_t tried;                  /* the largest that was searched (0: none), and what a plan needs there at least, bytes of a GPU; */
     int64_t needed, available;
+    char    why[512];               /* why larger ones are no question: a batch that they cannot share; "": they were not tried */
     struct plan plan;               /* shares the model of the answer */
-    int64_t usable;                 /* memory of a GPU, its reserve and headroom aside */
+    int64_t usable;                 /* memory of a GPU, its reserve and headroom aside; with the headroom where the plan needs it */
     bool    tight, waits;           /* as ranking.h */
     double  step_s, low_s, high_s, tokens_per_s;
     struct money_question money;    /* tokens 0: not asked */

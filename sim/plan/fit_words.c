@@ -112,12 +112,13 @@ void fit_search_command(const struct fit_answer *f, const struct fit_asked *a, c
 static json_t *row_json(const struct fit_row *r)
 {
     char words[PLAN_WORDS], label[KNOB_LABEL];
-    json_t *j = json_pack("{s:s, s:s, s:o, s:s, s:I}", "gpu", r->gpu->name, "title", r->gpu->title, "gpus",
-                          r->gpus ? json_integer(r->gpus) : json_null(), "cluster", r->cluster, "tried", (json_int_t)r->tried);
+    json_t *j = json_pack("{s:s, s:s, s:o, s:o, s:I}", "gpu", r->gpu->name, "title", r->gpu->title, "gpus",
+                          r->gpus ? json_integer(r->gpus) : json_null(), "cluster", r->gpus ? json_string(r->cluster) : json_null(), "tried",
+                          (json_int_t)r->tried);
 
     if (!r->gpus) {
-        json_object_set_new(j, "why_not", r->refused ? json_string(r->why) : json_null());
-        if (!r->refused)
+        json_object_set_new(j, "more_refused", r->why[0] ? json_string(r->why) : json_null());
+        if (r->tried)
             json_object_update_new(j, json_pack("{s:{s:I, s:I}}", "memory", "needed_at_least_bytes", (json_int_t)r->needed,
                                                 "available_bytes", (json_int_t)r->available));
         return j;

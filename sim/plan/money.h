@@ -23,11 +23,12 @@
 struct money_question { int64_t tokens; double price, days, watts; };
 
 #define MONEY_NONE { .tokens = 0, .price = -1, .days = -1, .watts = 0 }
+#define MONEY_GROUP "Hours and money"
 #define MONEY_OPTS(q) \
-    { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1 }, \
-    { "price", "price of a GPU-hour: what it costs", .num = &(q).price }, \
-    { "days", "a deadline: the fewest GPUs for it", .num = &(q).days }, \
-    { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts }
+    { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1, .group = MONEY_GROUP }, \
+    { "price", "price of a GPU-hour: what it costs", .num = &(q).price, .group = MONEY_GROUP }, \
+    { "days", "a deadline: the fewest GPUs for it", .num = &(q).days, .group = MONEY_GROUP }, \
+    { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts, .group = MONEY_GROUP }
 
 struct money {
     int64_t steps;                      /* optimizer steps */

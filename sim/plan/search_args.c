@@ -145,6 +145,9 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     return EXIT_DONE;
 }
 
+int64_t search_usual_seq(const struct model *m) { return m->context > 0 && m->context < SEARCH_SEQ ? m->context : SEARCH_SEQ; }
+int64_t search_usual_batch(int64_t ranks) { return ceil_div(SEARCH_BATCH, ranks) * ranks; }
+
 void search_args_grid(const struct search_args *a, struct search_options *o)
 {
     if (!a->grid && !a->no_grid)
