@@ -1,6 +1,7 @@
 /* cmd_fit.c -- dpxplan fit: does it fit, and what is the least that holds it; one table. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,32 +14,40 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/fit_answer.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 
 enum { TABLE = 80 };
 
 /* ---- what was asked ---- */
 
+static void print_batch(const struct fit_asked *a, const struct fit_model *m, FILE *to)
+{
+    if (a->batch || (m->batch && !m->batch_a_gpu))
+        fprintf(to, "%" PRId64 " of them a step", a->batch ? a->batch : m->batch);
+    else if (m->batch)
+        fprintf(to, "%" PRId64 " of them a step on each GPU", m->batch);
+    else
+        fprintf(to, "%d of them a step (on more GPUs as many as GPUs)", SEARCH_BATCH);
+}
+
 static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
 {
     const struct search_tuned *t = &f->of.ask.tuned;
-    const struct fit_model *m = &f->of;
 
-    fprintf(to, "%s, %s parameters: ", f->model.name, count_text(f->model.params).s);
+    fprintf(to, "%s (%s parameters), ", f->model.name, count_text(f->model.params).s);
     if (t->lora)
-        fprintf(to, "LoRA adapters of rank %" PRId64 "%s%s%s", t->lora, t->base == BASE_PLAIN ? "" : " on weights in ",
-                t->base == BASE_PLAIN ? "" : training_base_name(t->base), t->base == BASE_PLAIN ? " train" : " train");
+        fprintf(to, "LoRA adapters of rank %" PRId64 "%s%s, ", t->lora, t->base == BASE_PLAIN ? "" : " on weights in ",
+                t->base == BASE_PLAIN ? "" : training_base_name(t->base));
     else
-        fputs("all train", to);
-    fprintf(to, "; samples of %" PRId64 " tokens, ", m->ask.seq);
-    if (a->batch || (m->batch && !m->batch_a_gpu))
-        fprintf(to, "%" PRId64 " in a step", a->batch ? a->batch : m->batch);
-    else if (m->batch)
-        fprintf(to, "%" PRId64 " a GPU in a step", m->batch);
-    else
-        fprintf(to, "%d in a step (--batch; one a GPU where there are more)", SEARCH_BATCH);
+        fputs("all weights trained, ", to);
+    fprintf(to, "samples of %" PRId64 " tokens, ", f->of.ask.seq);
+    print_batch(a, &f->of, to);
     if (f->tokens)
-        fprintf(to, "; %s tokens in all", count_text(f->tokens).s);
-    fputs(".\n\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
+        fprintf(to, ", %s tokens in all", count_text(f->tokens).s);
+    fputs(".\n", to);
+    if (a->train < 0 && !a->seq && !a->batch && !f->of.recipe)
+        fputs("Another question: --train lora, --seq 8k, --batch 16.\n", to);
+    fputs("\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
 }
 
 /* ---- the table ---- */
@@ -89,7 +98,7 @@ static char *figures(const struct fit_answer *f, int width)
     for (int i = 0; i < f->n; i++) {
         const struct fit_row *r = &f->row[i];
         columns_cell(t, "%s", r->gpu->name);
-        columns_cell(t, r->gpus ? "%" PRId64 : "none", r->gpus);
+        columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : "none", r->gpus);
         if (r->gpus)
             columns_cell(t, "%.1f of %.1f GB", gb(r->needed), gb(r->usable));
         else
@@ -105,9 +114,11 @@ static char *figures(const struct fit_answer *f, int width)
     return text;
 }
 
-static void print_why_not(const struct fit_row *r, FILE *to)
+static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
 {
     fputs("      " PAGE_HANG, to);
+    if (stopped && !r->why[0])
+        fputs("stopped before it was known; ", to);
     if (r->tried)
         fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
                 gb(r->needed), gb(r->available));
@@ -132,7 +143,7 @@ static void print_table(const struct fit_answer *f, FILE *to)
         if (i >= 0 && f->row[i].gpus)
             print_plan(&f->row[i], to);
         else if (i >= 0)
-            print_why_not(&f->row[i], to);
+            print_why_not(&f->row[i], f->stopped, to);
     }
     free(text);
 }
@@ -186,6 +197,33 @@ static int print_answer(const struct fit_asked *a, const struct fit_answer *f)
     return 0;
 }
 
+/* How far it is, said by one thread at a time; Ctrl-C ends it. */
+struct telling { struct progress p; atomic_flag busy; };
+
+static bool go_on(void *of, int64_t done, int64_t total)
+{
+    struct telling *t = of;
+
+    if (!atomic_flag_test_and_set(&t->busy)) {
+        t->p.of = total;
+        progress_at(&t->p, done);
+        atomic_flag_clear(&t->busy);
+    }
+    return !progress_stopped();
+}
+
+static int find(struct fit_asked *a, struct fit_answer *f)
+{
+    struct telling t = { .busy = ATOMIC_FLAG_INIT };
+
+    progress_start(&t.p, 0, "numbers of GPUs");
+    a->go_on = go_on;
+    a->go_on_of = &t;
+    int rc = fit_answer(a, f);
+    progress_end(&t.p);
+    return rc;
+}
+
 int cmd_fit(int argc, char **argv)
 {
     struct fit_asked a = FIT_ASKED;
@@ -201,12 +239,15 @@ int cmd_fit(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if ((rc = fit_answer(&a, &f)) != EXIT_DONE && rc != EXIT_NO)
+    if ((rc = find(&a, &f)) != EXIT_DONE && rc != EXIT_NO)
         return rc;
-    if (json)
+    if (json && f.stopped)
+        rc = fail("fit: stopped before all was known") < 0 ? EXIT_FAILED : rc;
+    else if (json)
         rc = dpxplan_print_json(fit_json(&a, &f), rc);
     else if (print_answer(&a, &f) < 0)
         rc = EXIT_FAILED;
+    rc = f.stopped ? EXIT_FAILED : rc;
     fit_free(&f);
     return rc;
 }

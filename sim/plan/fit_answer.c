@@ -1,8 +1,8 @@
 /* fit_answer.c -- a search for each number of GPUs, until one has a plan that fits. */
 #include "sim/plan/fit_answer.h"
 
-#include <ctype.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,7 +157,33 @@ static int64_t batch_on(const struct fit_asked *a, const struct fit_model *m, in
 
 /* ---- one number of one type ---- */
 
-struct asking { const struct fit_asked *a; struct fit_answer *f; int threads; };
+struct asking {
+    const struct fit_asked *a;
+    struct fit_answer *f;
+    int threads;
+    int64_t total;                  /* numbers of GPUs, of all rows */
+    atomic_llong done;
+    atomic_bool stopped;
+};
+
+static int64_t numbers(const struct gpu *g)
+{
+    int64_t n = 0;
+
+    for (int64_t gpus = 1; gpus <= FIT_MOST; gpus = limit_next_gpus(gpus, g->node_gpus))
+        n++;
+    return n;
+}
+
+static bool go_on(void *of, int64_t done, int64_t total)
+{
+    struct asking *q = of;
+
+    (void)done, (void)total;
+    if (q->a->go_on && !q->a->go_on(q->a->go_on_of, q->done, q->total))
+        q->stopped = true;
+    return !q->stopped;
+}
 
 static void keep(const struct ranked *best, struct fit_row *r)
 {
@@ -196,8 +222,31 @@ static int look(const struct search_result *s, struct fit_row *r)
     return n < 0 ? -1 : 0;
 }
 
+/* Bytes of a GPU that weights alone take where all GPUs share them evenly, 16 bits each, of a packed base 4: no plan that keeps them in GPU
+ * memory takes less. */
+static int64_t least_bytes(const struct asking *q, int64_t gpus)
+{
+    const struct model *m = &q->f->model;
+    double frozen = q->f->of.ask.tuned.base == BASE_PLAIN ? 2 : .5;
+
+    return (int64_t)((2.0 * (double)m->trainable + frozen * (double)(m->params - m->trainable)) / (double)gpus);
+}
+
+/* Too few, without a search. */
+static bool is_hopeless(const struct asking *q, struct fit_row *r, int64_t gpus)
+{
+    int64_t least = least_bytes(q, gpus);
+
+    if (q->a->offload || least <= r->gpu->memory)
+        return false;
+    r->tried = gpus;
+    r->needed = least;
+    r->available = r->gpu->memory;
+    return true;
+}
+
 /* What the search refuses (a batch that these ranks cannot share, say) is no answer: r->why.  0, or -1 reported. */
-static int ask_number(const struct asking *q, struct fit_row *r, int64_t gpus)
+static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus)
 {
     struct search_args ask = q->f->of.ask;
     struct question one;
@@ -214,6 +263,8 @@ static int ask_number(const struct asking *q, struct fit_row *r, int64_t gpus)
     if (cluster_load(r->cluster, &c) < 0 || search_args_options(&ask, &q->f->model, &c, &one) != EXIT_DONE)
         return -1;
     one.options.answer_only = true;
+    one.options.go_on = go_on;
+    one.options.go_on_of = q;
     search_args_grid(&ask, &one.options);
     char why[sizeof r->why] = "";
     struct fail_sink before = fail_divert(why, sizeof why);
@@ -221,7 +272,7 @@ static int ask_number(const struct asking *q, struct fit_row *r, int64_t gpus)
     fail_restore(before);
     if (rc == 0)
         rc = look(&s, r);
-    else if (!r->why[0])
+    else if (!r->why[0] && !q->stopped)
         memcpy(r->why, why, sizeof r->why);
     search_free(&s);
     measured_unload(&one.cluster);
@@ -230,13 +281,18 @@ static int ask_number(const struct asking *q, struct fit_row *r, int64_t gpus)
 
 static int ask_row(void *of, int64_t i)
 {
-    const struct asking *q = of;
+    struct asking *q = of;
     struct fit_row *r = &q->f->row[i];
     json_t *notes = json_array(), *before = notes_divert(notes);
+    int64_t left = numbers(r->gpu);
     int rc = 0;
 
-    for (int64_t n = 1; rc == 0 && r->gpus == 0 && n <= FIT_MOST; n = limit_next_gpus(n, r->gpu->node_gpus))
-        rc = ask_number(q, r, n);
+    for (int64_t n = 1; rc == 0 && r->gpus == 0 && n <= FIT_MOST && !q->stopped; n = limit_next_gpus(n, r->gpu->node_gpus)) {
+        rc = is_hopeless(q, r, n) ? 0 : ask_number(q, r, n);
+        q->done++;
+        left--;
+    }
+    q->done += left;
     notes_divert(before);
     json_decref(notes);
     return rc;
@@ -245,9 +301,13 @@ static int ask_row(void *of, int64_t i)
 static int ask_rows(const struct fit_asked *a, struct fit_answer *f)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct asking q = { a, f, f->n >= cores ? 1 : 0 };
+    struct asking q = { .a = a, .f = f, .threads = f->n >= cores ? 1 : 0 };
 
-    return f->n == 1 ? ask_row(&q, 0) : parallel_each(f->n, 0, ask_row, &q);
+    for (int i = 0; i < f->n; i++)
+        q.total += numbers(f->row[i].gpu);
+    int rc = f->n == 1 ? ask_row(&q, 0) : parallel_each(f->n, 0, ask_row, &q);
+    f->stopped = q.stopped;
+    return rc;
 }
 
 /* ---- the answer ---- */
@@ -272,6 +332,10 @@ static int choose_best(struct fit_answer *f)
         nasked += r->tried > 0;
         if (r->gpus > 0 && (f->best < 0 || is_better(r, &f->row[f->best])))
             f->best = i;
+    }
+    if (nasked == 0 && f->stopped) {
+        fail("fit: stopped before anything was known");
+        return EXIT_FAILED;
     }
     if (nasked == 0) {                          /* no number was a question */
         fail("%s", f->row[0].why);

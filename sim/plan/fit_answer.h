@@ -31,6 +31,9 @@ struct fit_asked {
     double  epochs;
     int     train, framework;                       /* -1: not given */
     bool    offload;
+    /* Asked now and then, by any thread: may it go on?  `done` of `total` numbers of GPUs are known.  NULL: it goes on. */
+    bool  (*go_on)(void *of, int64_t done, int64_t total);
+    void   *go_on_of;
 };
 
 #define FIT_ASKED { .train = -1, .framework = FRAMEWORK_ANY, .lora = FIT_RANK }
@@ -55,7 +58,7 @@ extern const char *const fit_trains[];
     { "offload", "also plans that keep states, parameters or activations in host memory", .flag = &(a).offload, .group = "What may be tried" }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
-/* The least number of one type. */
+/* The least number of one type.  Too few for the weights alone are not searched. */
 struct fit_row {
     const struct gpu *gpu;
     int64_t gpus;                   /* that many hold it; 0: no number up to FIT_MOST does, */
@@ -76,6 +79,7 @@ struct fit_answer {
     struct model model;
     int64_t tokens;                 /* of the training; 0: not asked */
     char    sign[8];                /* before prices: "$", or "" */
+    bool    stopped;                /* by go_on(): rows without a number are not known */
     int     n, best;                /* best: the row of the next commands, the cheapest or that with the fewest GPUs; -1: none fits */
     struct fit_row row[FIT_ROWS];
 };

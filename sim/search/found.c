@@ -38,7 +38,7 @@ int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_onl
         const struct found *f = &ranked[i];
         bool *cell = &seen[f->plan.strategy][f->plan.dialect];
         bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
-        if ((top < SEARCH_LOOKS || (!fastest_only && (!*cell || saves))) && !f->looked_at)
+        if ((top < (fastest_only ? 1 : SEARCH_LOOKS) || (!fastest_only && (!*cell || saves))) && !f->looked_at)
             out[found++] = i;
         top++;
         *cell = true;

@@ -119,4 +119,19 @@ check 'answers in JSON carry the version of the program, and plans do not' "$(
     done
     "$B/dpxplan" init --model gpt2 --cluster 2xa100 --seq 1k --global-batch 4 2>/dev/null | grep '"version"'
     "$B/dpxplan" import demo/qwen3-sft.yaml --cluster 8xh100 2>/dev/null | grep '"version"')"
+
+# asks_first TOOL: what init says of it on a terminal, and what export makes of the plan.
+asks_first() {
+    python3 tests/sim/init_terminal.py "$B/dpxplan" "$tmp/init.json" "$1" llama-3.2-1b 8xh100 2k 16 >"$tmp/out" || { echo "init: exit $?"; cat "$tmp/out"; }
+    head -1 "$tmp/out" | grep -q '^What runs it: .*deepspeed' || head -1 "$tmp/out"
+    "$B/dpxplan" export "$tmp/init.json" --to "$1" >"$tmp/config" 2>"$tmp/err" || { echo "export: exit $?"; cat "$tmp/err"; }
+    [ -s "$tmp/config" ] || echo 'an empty config'
+}
+for tool in accelerate torchtitan fsdp deepspeed megatron; do
+    if command -v python3 >/dev/null; then
+        check "init asks what runs it first, and its plan is one that $tool takes" "$(asks_first $tool)"
+    else
+        skip "init asks what runs it first, and its plan is one that $tool takes" 'no python3, which makes the terminal'
+    fi
+done
 finish
