@@ -8,7 +8,6 @@
 #include "sim/plan/commands.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/lack.h"
-#include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
 /* dpxplan.c's main program joins the database; here there is none. */
@@ -55,43 +54,6 @@ static struct search_result searched(struct search_space *s)
 }
 
 /* ---- the same answer however it is computed ---- */
-
-/* From memory that holds all plans down to one that holds none. */
-static void the_answer_alone_is_that_of_the_whole_search(void **state)
-{
-    static const enum grid_use uses[] = { GRID_NONE, GRID_NEXT, GRID_BESIDE };
-    struct search_space s;
-    int fitted = 0, none = 0;
-
-    (void)state;
-    space_init(&s);
-    for (int64_t gib = 32; gib >= 1; gib /= 2)
-        for (size_t u = 0; u < sizeof uses / sizeof *uses; u++) {
-            struct ranked a = { 0 }, b = { 0 };
-            int64_t tied;
-            s.c.memory = (gib << 30) + (gib == 1 ? 0 : (int64_t)1 << 29);
-            s.o.grid = uses[u];
-            s.o.answer_only = false;
-            struct search_result whole = searched(&s);
-            s.o.answer_only = true;
-            struct search_result alone = searched(&s);
-            assert_true((whole.nfit > 0) == (alone.nfit > 0));
-            if (whole.nfit > 0) {
-                assert_int_equal(ranking(&whole, &a, 1, &tied), 1);
-                assert_int_equal(ranking(&alone, &b, 1, &tied), 1);
-                assert_int_equal(a.found->order, b.found->order);
-                assert_memory_equal(&a.found->step_s, &b.found->step_s, sizeof a.found->step_s);
-                assert_memory_equal(&a.low_s, &b.low_s, sizeof a.low_s);
-                assert_true(a.tight == b.tight && a.waits == b.waits && a.found->needed == b.found->needed);
-            }
-            fitted += whole.nfit > 0;
-            none += whole.nfit == 0;
-            search_free(&whole);
-            search_free(&alone);
-        }
-    assert_true(fitted > 0 && none > 0);
-    space_free(&s);
-}
 
 static void threads_change_nothing(void **state)
 {
@@ -691,7 +653,6 @@ static void divisors_are_left_out_by_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_answer_alone_is_that_of_the_whole_search),
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(the_winner_is_the_minimum_over_everything),
         cmocka_unit_test(only_equal_schedules_count_once),
