@@ -21,11 +21,13 @@
 #                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
 #                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP, and with offload
 # make accuracy-public    predictions beside published training throughput
+# make accuracy-pages     the same as the tables of docs/evidence/ (minutes)
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
-# make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
-# make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
-# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
+# make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
+# make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
+# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
+#                     without debug information (STRIP= keeps it)
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -50,6 +52,7 @@ H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B)
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
+STRIP   ?= strip
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
@@ -473,6 +476,11 @@ accuracy-public:
 	@$B/tests/accuracy/accuracy_memory
 	@$B/tests/accuracy/accuracy_offload
 
+accuracy-pages:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
+	@B=$B tools/accuracy.sh
+
 compare:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
@@ -486,8 +494,9 @@ fits:
 
 pages:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $B/dpxplan
-	@B=$B tools/pages.sh README.md docs/*.md
+	@$(MAKE) --no-print-directory $(PROGRAMS)
+	@B=$B tools/pages.sh
+	@B=$B tools/reference.sh
 
 # Nothing is installed for it: the machine may have no network.
 gpu-check:
@@ -511,16 +520,18 @@ $B/share/bash-completion/completions/%: $B/%
 $B/share/zsh/site-functions/_%: $B/%
 	$(call print_as,zsh)
 
+stripped = $(if $(STRIP),-s --strip-program='$(STRIP)')
 install: all $(SHARE)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	install -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
+	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
 	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdpx.so
+	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/dpx/LICENSE
 	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
 	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
-	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install $(stripped) $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
@@ -534,7 +545,7 @@ clean:
 
 .PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public compare fits pages fuzz install deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -2,9 +2,11 @@
 #include "base/files.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/input.h"
@@ -135,4 +137,20 @@ json_t *files_read_json_python(const char *path)
 json_t *files_read_json_data(const char *path)
 {
     return read_up_to(path, LARGEST_DATA, "a file of measurements", false);
+}
+
+void files_find_above(const char *from, const char *name, char *out, size_t size)
+{
+    char full[2048] = "", here[1024];
+
+    if (from[0] == '/')
+        snprintf(full, sizeof full, "%s", from);
+    else if (getcwd(here, sizeof here))
+        snprintf(full, sizeof full, "%s/%s", here, from);
+    for (char *slash; name[0] != '/' && (slash = strrchr(full, '/')); ) {
+        *slash = '\0';
+        if ((size_t)snprintf(out, size, "%s/%s", full, name) < size && access(out, R_OK) == 0)
+            return;
+    }
+    snprintf(out, size, "%s", name);
 }

@@ -1,6 +1,8 @@
-/* files.h -- JSON documents from files. */
+/* files.h -- JSON documents from files, and where files are. */
 #ifndef DPX_FILES_H
 #define DPX_FILES_H
+
+#include <stddef.h>
 
 #include <jansson.h>
 
@@ -12,5 +14,9 @@ json_t *files_read_json_file(const char *path);
 json_t *files_read_json_python(const char *path);
 /* The same as files_read_json_file() of a file that may be larger than any configuration: measurements, up to 1 GiB. */
 json_t *files_read_json_data(const char *path);
+
+/* Where a file is that another one, `from`, names: beside that, in a folder above it (projects name files from their root, where their users start
+ * them), or from here; as it is named where it is in none of these. */
+void files_find_above(const char *from, const char *name, char *out, size_t size);
 
 #endif

@@ -22,34 +22,65 @@ size_t shell_name_length(const char *s)
     return n > 0 && !isdigit((unsigned char)s[0]) ? n : 0;
 }
 
-bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out)
+/* Names of variables, and how deep parentheses lie. */
+struct sums { const char *(*text_of)(void *of, const char *name); void *of; int depth; };
+
+enum { DEEPEST = 16 };
+
+static bool sum_of(struct sums *c, const char *s, const char *end, long long *out);
+
+/* Up to the parenthesis that closes the one at s; NULL: none does. */
+static const char *closing(const char *s, const char *end)
 {
-    long long sum = 0, product = 1;
+    int open = 0;
+
+    for (; s < end; s++) {
+        open += *s == '(' ? 1 : *s == ')' ? -1 : 0;
+        if (open == 0)
+            return s;
+    }
+    return NULL;
+}
+
+/* A number, a variable that is one, or a sum in parentheses.  What follows it; NULL: none of these. */
+static const char *operand(struct sums *c, const char *s, const char *end, long long *x)
+{
+    char name[NAME], *to = NULL;
+    size_t len;
+
+    if (*s == '(') {
+        const char *close = c->depth < DEEPEST ? closing(s, end) : NULL;
+        if (!close)
+            return NULL;
+        c->depth++;
+        bool good = sum_of(c, s + 1, close, x);
+        c->depth--;
+        return good ? close + 1 : NULL;
+    }
+    if (isdigit((unsigned char)*s)) {
+        *x = strtoll(s, &to, 10);
+        return to;
+    }
+    if ((len = shell_name_length(s)) == 0 || len >= NAME)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)len, s);
+    const char *v = c->text_of(c->of, name);
+    *x = v ? strtoll(v, &to, 10) : 0;
+    return v && to != v && !*to ? s + len : NULL;
+}
+
+static bool sum_of(struct sums *c, const char *s, const char *end, long long *out)
+{
+    long long sum = 0, product = 1, x;
     char op = '*', sign = '+';
     bool some = false;
 
-    for (const char *end = s + n; s < end;) {
-        char name[NAME];
-        long long x;
-        size_t len;
+    while (s < end) {
         s += strspn(s, " \t${}\"");
         if (s >= end)
             break;
-        if (isdigit((unsigned char)*s)) {
-            char *to;
-            x = strtoll(s, &to, 10);
-            s = to;
-        } else if ((len = shell_name_length(s)) > 0 && len < NAME) {
-            snprintf(name, sizeof name, "%.*s", (int)len, s);
-            const char *v = text_of(of, name);
-            char *to = NULL;
-            x = v ? strtoll(v, &to, 10) : 0;
-            if (!v || to == v || *to)
-                return false;
-            s += len;
-        } else {
+        if (!(s = operand(c, s, end, &x)))
             return false;
-        }
         if ((op == '/' && x == 0) || x > INT32_MAX || x < -(long long)INT32_MAX || product > INT32_MAX || product < -(long long)INT32_MAX)
             return false;
         product = op == '*' ? product * x : op == '/' ? product / x : op == '%' && x ? product % x : product;
@@ -69,6 +100,13 @@ bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, 
     }
     *out = sum + (sign == '-' ? -product : product);
     return some;
+}
+
+bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out)
+{
+    struct sums c = { text_of, of, 0 };
+
+    return sum_of(&c, s, s + n, out);
 }
 
 /* ---- options ---- */

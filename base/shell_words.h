@@ -8,7 +8,7 @@
 /* The letters of a variable's name that the text begins with; 0: none. */
 size_t shell_name_length(const char *s);
 
-/* A sum or product of whole numbers and variables ("$A * 2 + B"), products first; false: it is none, or too large.  `text_of`
+/* A sum or product of whole numbers, variables and sums in parentheses ("$A * 2 + (B - 1)"), products first; false: it is none, or too large.  `text_of`
  * gives a variable's value, NULL: it has none. */
 bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out);
 

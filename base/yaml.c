@@ -157,6 +157,22 @@ static json_t *sequence(struct reader *r, int depth)
     return NULL;
 }
 
+/* Takes the value.  A key may stand twice where it says the same: PyYAML takes the last. */
+static int set(struct reader *r, json_t *object, const char *name, json_t *value, const yaml_event_t *key)
+{
+    const json_t *before = json_object_get(object, name);
+
+    if (before && !json_equal(before, value)) {
+        json_decref(value);
+        refuse_at(r, &key->start_mark, "this key was given before, with another value");
+        return -1;
+    }
+    if (json_object_set_new(object, name, value) == 0)
+        return 0;
+    refuse_at(r, &key->start_mark, "a key that is not UTF-8");
+    return -1;
+}
+
 /* The key of a pair into the object; takes the event. */
 static int pair(struct reader *r, json_t *object, yaml_event_t *key, int depth)
 {
@@ -171,11 +187,8 @@ static int pair(struct reader *r, json_t *object, yaml_event_t *key, int depth)
         refuse_at(r, &key->start_mark, "merge keys are not supported");
     else if (strlen(name) != key->data.scalar.length)
         refuse_at(r, &key->start_mark, "a key with a zero byte");
-    else if (json_object_get(object, name))
-        refuse_at(r, &key->start_mark, "this key was given before");
     else if (next(r, &e) && (value = node(r, &e, depth)))
-        rc = json_object_set_new(object, name, value) == 0
-           ? 0 : (refuse_at(r, &key->start_mark, "a key that is not UTF-8"), -1);
+        rc = set(r, object, name, value, key);
     yaml_event_delete(key);
     return rc;
 }

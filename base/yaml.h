@@ -5,7 +5,8 @@
  * Mappings with string keys, sequences and scalars.  Plain scalars are typed as
  * PyYAML types them (YAML 1.1: yes, no, on, off are booleans), and 5e8, which
  * PyYAML leaves a string, is a number too.  Anchors, aliases, merge keys, tags,
- * duplicate keys and several documents are refused with line and column. */
+ * keys given twice with different values and several documents are refused with
+ * line and column. */
 #ifndef DPX_YAML_H
 #define DPX_YAML_H
 

@@ -15,7 +15,7 @@
  * the dpxplan command of the same name, with _ for - (--global-batch is "global_batch"), and their values what a command
  * line takes: a text ("8k", "80GB"), a number, true or false; of a list an array or words with commas; of "set" an
  * object.  "plan", "other", "model", "cluster", "ds_config", "accelerate" and "oom" are the name of a file or the
- * document itself; docs/library.md lists all keys.  The answer is the document that the command prints with --json, the
+ * document itself; docs/howto/library.md lists all keys.  The answer is the document that the command prints with --json, the
  * library's "version" in it, and "notes": what the command says on standard error beside it.
  *
  * Nothing is printed, no signal handler is set, no state is kept between calls: any number of threads may call at once.
@@ -66,7 +66,7 @@ int dpx_explain(const char *request, char **answer);
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer);
 /* Per strategy the largest model, the largest micro-batch, the fewest GPUs. */
 int dpx_limits(const char *request, char **answer);
-/* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel or keys. */
+/* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel, keys or refused. */
 int dpx_list(const char *request, char **answer);
 /* A plan from a DeepSpeed or accelerate config: {"dpx", "plan", "label"}. */
 int dpx_import(const char *request, char **answer);

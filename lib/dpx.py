@@ -226,7 +226,7 @@ def limits(cluster: Optional[Named] = None, model: Optional[Named] = None, seq: 
 
 
 def known(what: str) -> list:
-    """What dpx knows by name: "models", "clusters", "gpus", "strategies", "parallel" or "keys", a dict each."""
+    """What dpx knows by name: "models", "clusters", "gpus", "strategies", "parallel", "keys" or "refused", a dict each."""
     return _call(_library.dpx_list, {"what": what})[what]
 
 

@@ -1,4 +1,4 @@
-# answers.awk -- one question of docs/questions.md or docs/gallery.md: what its answer says that the output beside it does not.
+# answers.awk -- one question of docs/questions or docs/gallery.md: what its answer says that the output beside it does not.
 #
 # - A figure with a unit (131 GiB, 55 days, 12.6 %) is in the output, the command or the question, as far as it is written out:
 #   55 days of 55.71, and 12.8 % more of 112.8 %.  "By hand" arithmetic is test_questions.sh's; a sentence that names another

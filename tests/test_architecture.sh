@@ -99,6 +99,7 @@ check 'a room includes headers only of rooms that its row names' "$(includes)"
 check 'a room uses functions only of rooms that its row names' "$(symbols)"
 check 'rooms of model are open to no other library' \
     "$(rooms | awk '$1 ~ /^(base|model)/' | grep -E ' (sim|exec|calib|reports)/')"
+check 'a family is told by its whole name' "$(grep -nE 'strncmp\([^,]*family,' $(below base model sim exec reports) /dev/null)"
 check 'planning uses nothing that runs' "$(rooms | awk '$1 ~ /^sim/' | grep -E ' (exec|reports)/')"
 
 check 'model knows no clock, MPI, CUDA or SQL, and threads only through parallel_each()' \
@@ -179,7 +180,7 @@ source_tests() {
         $2 != "room" && $2 !~ /^-/ && NF == 5 { n = split($3, f, " "); for (i = 1; i <= n; i++) print $2 "/" f[i], $4 }'
 }
 check 'a make target that a page names is there' "$(
-    grep -rhoE '(`|^    (\$ )?)make ([A-Z0-9]+=[^ `]+ )*[a-z][a-z0-9-]+' README.md docs/*.md ./*/README.md tests/*/README.md |
+    grep -rhoE '(`|^    (\$ )?)make ([A-Z0-9]+=[^ `]+ )*[a-z][a-z0-9-]+' README.md $(find docs -name "*.md") ./*/README.md tests/*/README.md |
         grep -oE '[a-z][a-z0-9-]+$' | sort -u | while read -r target; do grep -qE "^([a-z0-9 -]+ )?$target( [a-z0-9 -]*)?:" Makefile || echo "make $target"; done)"
 
 check 'tests/README.md names the tests of every source' \

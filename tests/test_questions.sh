@@ -1,16 +1,31 @@
 #!/bin/sh
-# tests/test_questions.sh -- docs/questions.md: every question has a source, a command that prints what the page
-# shows, and an answer; figures "by hand" are evaluated and must occur in the output.
+# tests/test_questions.sh -- the pages that docs/questions.md lists: every question has a source, a command that prints
+# what the page shows, and an answer; figures "by hand" are evaluated and must occur in the output.
 . tests/check.sh
-page=docs/questions.md
+index=docs/questions.md
+pages=$(sed -n 's/^## .*](\(questions\/[a-z-]*\.md\))$/docs\/\1/p' $index)
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-questions=$(grep -c '^### ' $page)
+# shellcheck disable=SC2086 # a list of pages
+cat $pages >"$tmp/all"
+questions=$(grep -c '^### ' "$tmp/all")
+check 'docs/questions.md lists every page of docs/questions, and their questions in order' "$(
+    for f in docs/questions/*.md; do case " $(echo $pages) " in *" $f "*) ;; *) echo "$f is not listed" ;; esac; done
+    grep -E '^[0-9]+\. ' $index >"$tmp/listed"
+    sed -n 's/^### \([0-9]\)/\1/p' "$tmp/all" | diff "$tmp/listed" -)"
 check 'there are at least 40 questions' "$([ "$questions" -ge 40 ] || echo "$questions")"
 
-# One file a question.
-awk -v tmp="$tmp" '/^### / { n++; f = sprintf("%s/%03d", tmp, n) } /^## / { f = "" } f { print >f }' $page
+# One file a question; a paragraph, which a page breaks into lines, is one line.
+awk -v tmp="$tmp" '
+function flush() { if (text != "") print text >f; text = "" }
+/^#/      { if (f) flush(); f = "" }
+/^### /   { n++; f = sprintf("%s/%03d", tmp, n); print >f; next }
+!f        { next }
+/^    /   { flush(); print >f; next }
+/^$/      { flush(); print >f; next }
+          { text = text == "" ? $0 : text " " $0 }
+END       { if (f) flush() }' "$tmp/all"
 wrong=
 for q in "$tmp"/[0-9]*; do
     title=$(sed -n 1p "$q")
@@ -47,7 +62,7 @@ for q in "$tmp"/[0-9]*; do
 "
 done
 check 'each has its source, command, output and answer, and answer and arithmetic agree with the output' "$wrong"
-figures=$(grep -o '`[^`]*[=<] [0-9.]*`' $page | grep -c .)
+figures=$(cat "$tmp"/[0-9]* | grep -o '`[^`]*[=<] [0-9.]*`' | grep -c .)
 check 'arithmetic repeats a figure of at least 30' "$([ "$figures" -ge 30 ] || echo "$figures")"
 
 # The gate sees a sentence that its own table refutes, and a figure that nothing shows.
@@ -61,7 +76,8 @@ END
 check 'a wrong sentence is found, and a wrong figure' "$(
     [ "$(awk -f tests/answers.awk "$tmp/wrong" | wc -l)" = 2 ] || awk -f tests/answers.awk "$tmp/wrong"
     sed 's/^32k.*/16k on these GPUs, in 42.1 GiB; 32k does not fit./' "$tmp/wrong" | awk -f tests/answers.awk)"
-check 'every command prints what the page shows' "$(tools/pages.sh --check $page)"
+# shellcheck disable=SC2086
+check 'every command prints what the page shows' "$(tools/pages.sh --check $pages)"
 # Processor seconds, which do not depend on what else runs: "times" prints the shell's, then its children's.
 seconds=$(times | awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "m"); s += 60 * t[1] + t[2] } print int(s) }')
 check 'all of them take less than 30 s of one core' "$([ "$seconds" -lt 30 ] || echo "$seconds s")"

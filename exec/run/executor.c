@@ -98,7 +98,7 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
 
 /* ---- one entry ---- */
 
-/* An entry that only frees does nothing with the memory: it goes with what the entry waits for, not when the lane's thread has its turn. */
+/* An entry that only frees uses no memory: its buffers go as soon as its dependencies are done, not when its lane gets to run. */
 static bool only_frees(const struct op *o, const struct act *a)
 {
     return o->kind == OP_MEMORY && !(o->flags & OPF_LOAD) && a->what == ACT_FREE;

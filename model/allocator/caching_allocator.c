@@ -56,6 +56,7 @@ void caching_allocator_delete(struct caching_allocator *a)
     }
     free(a->blocks);
     free(a->ranges);
+    free(a->segments);
     caching_follow_free(a->follow);
     free(a);
 }
@@ -352,7 +353,7 @@ static int64_t growable(const struct caching_allocator *a, int block)
 }
 
 /* The smallest free block that fits, and where it is in its list; or NO_BLOCK. */
-static int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
+static inline int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
 {
     struct spot at;
     const struct entry *e = caching_list_least(l, size, &at), *next;
@@ -370,6 +371,9 @@ static int find_free(struct caching_allocator *a, struct block_list *l, bool sma
         e->size >= size + a->o.max_non_split_rounding)
         return NO_BLOCK;
     *where = at;
+    if (a->follow)
+        for (struct spot later = at; (next = caching_list_at(l, later = caching_list_next(l, later))) && next->size == e->size;)
+            caching_follow_tie(a, e->block, next->block);
     return e->block;
 }
 
@@ -396,7 +400,11 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
     if (mapped > a->last_addr - a->next_addr || !caching_take(a, bytes))
         return NO_BLOCK;
     a->stats.segments++;
-    return caching_block_new(a, stream, small, address_of(a, mapped), bytes);
+    int b = caching_block_new(a, stream, small, address_of(a, mapped), bytes);
+    a->segments = caching_grown(a->segments, a->nsegments, &a->cap_segments, sizeof *a->segments);
+    a->segments[a->nsegments] = (struct segment){ a->blocks[b].addr, bytes };
+    a->blocks[b].segment = a->nsegments++;
+    return b;
 }
 
 static int new_block_or_retry(struct caching_allocator *a, int stream, bool small, int64_t size)
@@ -428,6 +436,7 @@ static int take_of(struct caching_allocator *a, int i, int64_t size, struct bloc
     int first = caching_block_new(a, a->blocks[i].stream, a->blocks[i].small, a->blocks[i].addr, size);
     struct block *rest = &a->blocks[i];
     a->blocks[first].range = rest->range;
+    a->blocks[first].segment = rest->segment;
     caching_block_link(a, first, rest->prev, i);
     rest->addr += size;
     rest->size -= size;

@@ -7,7 +7,7 @@
 
 #include "model/allocator/caching_allocator.h"
 
-enum { NO_BLOCK = -1, NO_RANGE = -1 };
+enum { NO_BLOCK = -1, NO_RANGE = -1, NO_SEGMENT = -1 };
 
 /* No address is used twice; none lies above it, so that none wraps on a device of up to 2^60 bytes. */
 #define CACHING_LAST_ADDR ((int64_t)1 << 62)
@@ -21,7 +21,8 @@ struct block {
     uint32_t uses;                      /* bit s: record_stream() named stream s */
     uint8_t  stream;
     bool     small, allocated, mapped;
-    bool     moved;                     /* caching_follow.c */
+    bool     moved;                     /* caching_follow.c, and so is twin */
+    int32_t  segment, twin;             /* segment: NO_SEGMENT in an expandable one */
 };
 
 /* Sorted by size, then address (free blocks), or by address alone (unmapped ones). */
@@ -34,6 +35,9 @@ struct block_pool { struct block_list free[2], unmapped[2]; };      /* of a stre
 
 /* Address space of an expandable segment. */
 struct range { int64_t addr, size, page; };
+
+/* From cudaMalloc, whether it is still there or not. */
+struct segment { int64_t addr, size; };
 
 struct pending { int64_t event; int32_t block; };
 struct pending_queue { struct pending *at; int first, n, cap; int64_t recorded, completed; };
@@ -53,6 +57,7 @@ struct caching_allocator {
     uint32_t kept;                      /* bit s: nothing of stream s is given back */
     struct block *blocks; int nblocks, cap_blocks; int32_t unused;
     struct range *ranges; int nranges, cap_ranges;
+    struct segment *segments; int nsegments, cap_segments;
     struct block_pool    pool[CACHING_STREAMS];
     struct pending_queue queue[CACHING_STREAMS];
     struct caching_follow *follow;      /* NULL: nobody asked */
@@ -110,7 +115,7 @@ static inline int caching_block_new(struct caching_allocator *a, int stream, boo
         i = a->nblocks++;
     }
     a->blocks[i] = (struct block){ .addr = addr, .size = size, .prev = NO_BLOCK, .next = NO_BLOCK,
-                                   .range = NO_RANGE, .stream = (uint8_t)stream, .small = small, .mapped = true };
+                                   .range = NO_RANGE, .segment = NO_SEGMENT, .stream = (uint8_t)stream, .small = small, .mapped = true };
     return i;
 }
 
@@ -162,7 +167,9 @@ static inline void caching_block_remove(struct caching_allocator *a, int block)
 
 /* ---- caching_follow.c ---- */
 
-/* A request got this block; NO_BLOCK: one that it gave back at once.  A block is freed. */
+/* The request that is served takes the first of two blocks of one size.  It got this block; NO_BLOCK: one that it gave back at once.  A
+ * block is freed. */
+void caching_follow_tie(struct caching_allocator *a, int taken, int other);
 void caching_follow_request(struct caching_allocator *a, int block);
 void caching_follow_release(struct caching_allocator *a, int block);
 void caching_follow_free(struct caching_follow *f);         /* accepts NULL */

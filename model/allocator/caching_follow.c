@@ -1,33 +1,56 @@
 /* caching_follow.c -- when requests are made once more: from which of them on do they meet the state that they met before?
  *
  * Free blocks that touch are always one, so the state follows from the segments (or mapped pages) and the blocks that are handed out.
- * The first time the address of each request's block is written down, and after which request the device was asked last.  The second time
- * each block is compared with the one of the same request: `moved` counts those that are handed out now and lie elsewhere.  Behind the last
- * request that the device was asked for, with no block moved and no more segments asked for, the states are the same, and so is all that
- * follows.
+ * The first time it is written down where each request's block was, and after which request the device was asked last.  The second time
+ * each block is compared with the one of the same request.  One segment may play the part of another one of its size: its twin, which is
+ * chosen while nothing of either is handed out.  `moved` counts the blocks that are handed out now and lie elsewhere in their segment, or
+ * in one that is not the twin.
+ *
+ * Behind the last request that the device was asked for, with no block moved and no more segments asked for, the states are the same but
+ * for the addresses of twins.  These decide one thing, which of equally large blocks is taken: the first.  So ties are written down as
+ * well, and those that are yet to come are gone through: the first of the twins must be that of the segment that gave the block, or both
+ * these segments were free as a whole, and change twins.  Then all that follows is the same.
  *
  * Ages of free blocks (garbage collection) and events are more state than that: with them the answer is no. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
 
+/* Ties that are kept at most. */
+enum { MOST_TIES = 1 << 20 };
+
+struct place { int64_t addr, size; int32_t segment; };
+/* Segments; were both free as a whole? */
+struct tie { int64_t request; int32_t taken, other; bool whole; };
+
 struct caching_follow {
     bool unknown;                       /* no answer is to be expected any more */
     bool second;                        /* the requests are compared */
-    int64_t *addr; int64_t n, room;     /* of each request's block */
+    struct place *of; int64_t n, room;  /* each request's block */
+    struct tie *ties; int64_t nties, cap_ties;
     int64_t at, last;                   /* requests so far the second time; those up to the last that asked the device */
     int64_t moved;
-    int64_t *held; int nheld;           /* addresses of the caller's blocks before the first time */
+    struct place *held; int nheld;      /* the caller's blocks before the first time */
     int64_t allocated, device_allocs, device_frees;
+    /* The second time: of each segment its twin of the first time, and the other way round; blocks of it that are handed out, and of the
+     * twin's then. */
+    int32_t *twin, *twin_of, *live, *lived;
+    int64_t patience;                   /* the ties are not gone through before this request */
 };
 
 void caching_follow_free(struct caching_follow *f)
 {
     if (!f)
         return;
-    free(f->addr);
+    free(f->of);
+    free(f->ties);
     free(f->held);
+    free(f->twin);
+    free(f->twin_of);
+    free(f->live);
+    free(f->lived);
     free(f);
 }
 
@@ -38,6 +61,15 @@ static bool has_events(const struct caching_allocator *a)
             return true;
     return false;
 }
+
+static struct place place_of(const struct caching_allocator *a, int block)
+{
+    const struct block *b = &a->blocks[block];
+
+    return (struct place){ b->addr, b->size, b->segment };
+}
+
+/* ---- the first time ---- */
 
 void caching_allocator_watch(struct caching_allocator *a, const int *held, int n)
 {
@@ -52,60 +84,168 @@ void caching_allocator_watch(struct caching_allocator *a, const int *held, int n
     f->nheld = n;
     f->held = room_new((size_t)n + 1, sizeof *f->held);
     for (int i = 0; i < n; i++)
-        f->held[i] = a->blocks[held[i]].addr;
+        f->held[i] = place_of(a, held[i]);
+}
+
+void caching_follow_tie(struct caching_allocator *a, int taken, int other)
+{
+    struct caching_follow *f = a->follow;
+    int32_t x = a->blocks[taken].segment, y = a->blocks[other].segment;
+
+    if (f->second || f->unknown || x == y)
+        return;
+    f->unknown = f->nties == MOST_TIES;
+    f->ties = room_for(f->ties, f->nties, &f->cap_ties, sizeof *f->ties);
+    f->ties[f->nties++] = (struct tie){ f->n, x, y, !caching_block_split(&a->blocks[taken]) && !caching_block_split(&a->blocks[other]) };
+}
+
+static void write_down(struct caching_allocator *a, struct caching_follow *f, int block)
+{
+    f->of = room_for(f->of, f->n, &f->room, sizeof *f->of);
+    f->of[f->n++] = block == NO_BLOCK ? (struct place){ 0, 0, NO_SEGMENT } : place_of(a, block);
+    if (a->stats.device_allocs != f->device_allocs)
+        f->last = f->n;
+    f->device_allocs = a->stats.device_allocs;
+}
+
+/* ---- the second time ---- */
+
+/* s becomes the twin of t; the one of t before is that of the twin of s before.  All are of one size. */
+static void make_twins(struct caching_follow *f, int32_t s, int32_t t)
+{
+    int32_t before = f->twin[s], other = f->twin_of[t];
+
+    f->twin[other] = before;
+    f->twin_of[before] = other;
+    f->twin[s] = t;
+    f->twin_of[t] = s;
+}
+
+static void hand_out(struct caching_allocator *a, struct caching_follow *f, int block, struct place was)
+{
+    struct block *b = &a->blocks[block];
+    int32_t s = b->segment, t = was.segment;
+
+    b->twin = s == NO_SEGMENT ? NO_SEGMENT : t;
+    if (b->twin == NO_SEGMENT) {        /* of an expandable segment, which is its own twin */
+        b->moved = b->addr != was.addr || b->size != was.size;
+    } else {
+        if (f->live[s] == 0 && f->lived[t] == 0 && a->segments[s].size == a->segments[t].size)
+            make_twins(f, s, t);
+        f->live[s]++;
+        f->lived[t]++;
+        b->moved = f->twin[s] != t || b->size != was.size || b->addr - a->segments[s].addr != was.addr - a->segments[t].addr;
+    }
+    f->moved += b->moved;
+}
+
+static int handed_out(const struct caching_allocator *a)
+{
+    int n = 0;
+
+    for (int i = 0; i < a->nblocks; i++)
+        n += a->blocks[i].size > 0 && a->blocks[i].allocated;
+    return n;
 }
 
 bool caching_allocator_follow(struct caching_allocator *a, const int *held, int n)
 {
     struct caching_follow *f = a->follow;
+    size_t segments = (size_t)a->nsegments + 1;
 
-    if (!f || f->unknown || has_events(a) || n != f->nheld || a->stats.allocated.now != f->allocated ||
+    if (!f || f->unknown || has_events(a) || n != f->nheld || n != handed_out(a) || a->stats.allocated.now != f->allocated ||
         a->stats.device_frees != f->device_frees)
         return false;
-    for (int i = 0; i < n; i++) {
-        a->blocks[held[i]].moved = a->blocks[held[i]].addr != f->held[i];
-        f->moved += a->blocks[held[i]].moved;
-    }
+    f->twin = room_new(segments, sizeof *f->twin);
+    f->twin_of = room_new(segments, sizeof *f->twin_of);
+    f->live = room_new(segments, sizeof *f->live);
+    f->lived = room_new(segments, sizeof *f->lived);
+    for (int32_t s = 0; s < a->nsegments; s++)
+        f->twin[s] = f->twin_of[s] = s;
+    for (int i = 0; i < n; i++)
+        hand_out(a, f, held[i], f->held[i]);
     f->second = true;
     f->device_allocs = a->stats.device_allocs;
     return true;
 }
 
+/* The ties of one request, n of them: does it take the same block, given the twins?  These change where it is as good as the same. */
+static bool takes_same(const struct caching_allocator *a, const struct tie *t, int64_t n, int32_t *twin_of)
+{
+    const struct tie *first = NULL;
+    int32_t taken = t->taken;
+    int64_t addr = a->segments[twin_of[taken]].addr;
+
+    for (int64_t i = 0; i < n; i++)
+        if (a->segments[twin_of[t[i].other]].addr < addr) {
+            first = &t[i];
+            addr = a->segments[twin_of[first->other]].addr;
+        }
+    if (!first)
+        return true;
+    int32_t twin = twin_of[taken];
+    twin_of[taken] = twin_of[first->other];
+    twin_of[first->other] = twin;
+    return first->whole;
+}
+
+/* Do all requests from here on take the same block? */
+static bool take_same(const struct caching_allocator *a, struct caching_follow *f)
+{
+    int32_t *twin_of = room_new((size_t)a->nsegments + 1, sizeof *twin_of);
+    int64_t i = f->nties;
+    bool same = true;
+
+    memcpy(twin_of, f->twin_of, (size_t)a->nsegments * sizeof *twin_of);
+    while (i > 0 && f->ties[i - 1].request >= f->at)
+        i--;
+    for (int64_t n; same && i < f->nties; i += n) {
+        for (n = 1; i + n < f->nties && f->ties[i + n].request == f->ties[i].request; n++)
+            ;
+        same = takes_same(a, &f->ties[i], n, twin_of);
+        if (!same)                      /* and twice as far, so that they are not gone through at each request */
+            f->patience = 2 * (f->ties[i].request + 1) - f->at;
+    }
+    free(twin_of);
+    return same;
+}
+
 bool caching_allocator_met(const struct caching_allocator *a)
 {
-    const struct caching_follow *f = a->follow;
+    struct caching_follow *f = a->follow;
 
-    return f && f->second && f->moved == 0 && f->at >= f->last && a->stats.device_allocs == f->device_allocs &&
-           a->stats.device_frees == f->device_frees;
+    return f && f->second && !f->unknown && f->moved == 0 && f->at >= f->last && f->at >= f->patience && take_same(a, f);
 }
+
+/* ---- both times ---- */
 
 void caching_follow_request(struct caching_allocator *a, int block)
 {
     struct caching_follow *f = a->follow;
-    int64_t addr = block == NO_BLOCK ? 0 : a->blocks[block].addr;
 
+    if (f->second)
+        f->unknown |= f->at >= f->n || a->stats.device_allocs != f->device_allocs || a->stats.device_frees != f->device_frees;
+    if (f->unknown)
+        return;
     if (!f->second) {
-        if (f->n == f->room)
-            f->addr = room_for(f->addr, f->n, &f->room, sizeof *f->addr);
-        f->addr[f->n++] = addr;
-        if (a->stats.device_allocs != f->device_allocs)
-            f->last = f->n;
-        f->device_allocs = a->stats.device_allocs;
+        write_down(a, f, block);
         return;
     }
-    bool moved = f->at >= f->n || f->addr[f->at] != addr;
-    f->at++;
-    if (block != NO_BLOCK) {
-        a->blocks[block].moved = moved;
-        f->moved += moved;
-    }
+    struct place was = f->of[f->at++];
+    if (block != NO_BLOCK)
+        hand_out(a, f, block, was);
 }
 
 void caching_follow_release(struct caching_allocator *a, int block)
 {
     struct caching_follow *f = a->follow;
+    const struct block *b = &a->blocks[block];
 
-    if (f->second && a->blocks[block].moved)
-        f->moved--;
-    a->blocks[block].moved = false;
+    if (!f->second || f->unknown)
+        return;
+    f->moved -= b->moved;
+    if (b->twin != NO_SEGMENT) {
+        f->live[b->segment]--;
+        f->lived[b->twin]--;
+    }
 }

@@ -370,6 +370,44 @@ static const struct builtin builtins[] = {
       LLAMA("granite", 40, 2048, 32, 8, 8192, 49155, 131072,
             ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':5e6,'embedding_multiplier':12.0,'residual_multiplier':0.22,"
             "'logits_scaling':8.0,'attention_multiplier':0.015625") },
+
+    /* Of litgpt/config.py again. */
+    { "stablelm-alpha-3b", "StableLM Base Alpha 3B",
+      "{'model_type':'gpt_neox','num_hidden_layers':16,'hidden_size':4096,'num_attention_heads':32,'intermediate_size':16384,"
+      "'vocab_size':50688,'max_position_embeddings':4096}" },
+    { "redpajama-3b", "RedPajama-INCITE 3B",
+      "{'model_type':'gpt_neox','num_hidden_layers':32,'hidden_size':2560,'num_attention_heads':32,'intermediate_size':10240,"
+      "'vocab_size':50432,'max_position_embeddings':2048,'rotary_pct':1.0,'use_parallel_residual':false}" },
+    { "microllama-300m", "MicroLlama 300M", LLAMA("llama", 12, 1024, 16, 4, 5632, 32000, 2048, ",'rms_norm_eps':1e-5") },
+    { "phi-3.5-mini", "Phi-3.5 mini: 131,072 tokens",
+      "{'model_type':'phi3','sliding_window':262144,'max_position_embeddings':131072}" },
+    /* Of the models' own config.json, as their cards show it and others quote it (Granite 3.3, Seed-Coder, Orpheus, Ministral 3); with the vocabulary
+     * that the card names (OpenHermes, XGen), and the totals that tests/model/test_builtin.c has. */
+    { "granite-3.3-2b", "Granite 3.3 2B, tied",
+      LLAMA("granite", 40, 2048, 32, 8, 8192, 49159, 131072,
+            ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':1e7,'embedding_multiplier':12.0,'residual_multiplier':0.22,"
+            "'logits_scaling':8.0,'attention_multiplier':0.015625") },
+    { "granite-3.3-8b", "Granite 3.3 8B, tied",
+      LLAMA("granite", 40, 4096, 32, 8, 12800, 49159, 131072,
+            ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':1e7,'embedding_multiplier':12.0,'residual_multiplier':0.22,"
+            "'logits_scaling':16.0,'attention_multiplier':0.0078125") },
+    { "seed-coder-8b", "Seed-Coder 8B", LLAMA("llama", 32, 4096, 32, 8, 14336, 155136, 32768, ",'rms_norm_eps':1e-6,'rope_theta':5e5") },
+    { "orpheus-3b", "Orpheus 3B, tied: Llama 3.2 3B with tokens of sound",
+      LLAMA("llama", 28, 3072, 24, 8, 8192, 156940, 131072,
+            ",'rms_norm_eps':1e-5,'rope_theta':500000.0,'rope_scaling':{'rope_type':'llama3','factor':32.0,'low_freq_factor':1.0,"
+            "'high_freq_factor':4.0,'original_max_position_embeddings':8192},'tie_word_embeddings':true") },
+    { "ministral-3-3b", "Ministral 3 3B, its text model, tied",
+      "{'model_type':'ministral3','num_hidden_layers':26,'hidden_size':3072,'num_attention_heads':32,'num_key_value_heads':8,"
+      "'intermediate_size':9216,'head_dim':128,'vocab_size':131072,'tie_word_embeddings':true}" },
+    { "mixtral-8x22b-v0.1", "Mixtral 8x22B of April 2024: 32,000 tokens in the vocabulary", MIXTRAL(56, 6144, 48, 16384, 32000, 65536) },
+    { "mosaicml-mpt-7b", "MosaicML's MPT 7B",
+      "{'model_type':'mpt','n_layers':32,'d_model':4096,'n_heads':32,'max_seq_len':2048,'vocab_size':50432}" },
+    { "xgen-7b", "XGen 7B", LLAMA("llama", 32, 4096, 32, 32, 11008, 51200, 8192, "") },
+    { "cerebras-gpt-1.3b", "Cerebras-GPT 1.3B",
+      "{'model_type':'gpt2','n_layer':24,'n_embd':2048,'n_head':16,'n_inner':8192,'n_positions':2048,'activation_function':'gelu',"
+      "'resid_pdrop':0,'embd_pdrop':0,'attn_pdrop':0}" },
+    { "openhermes-2.5-mistral-7b", "OpenHermes 2.5: Mistral 7B with 32,002 tokens in the vocabulary",
+      LLAMA("mistral", 32, 4096, 32, 8, 14336, 32002, 32768, ",'rms_norm_eps':1e-5") },
 };
 
 #define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))

@@ -19,6 +19,9 @@ const char *hf_ids_find(const char *name);
 /* Where the hub's client keeps the config.json of "org/name" on this machine (hf_cache.c); false: it does not. */
 bool hf_cache_find(const char *id, char *path, size_t size);
 
+/* Why a model of this id of the hub is not planned, where its name alone says so; NULL: it says nothing. */
+const char *hf_unplanned(const char *id);
+
 /* The built-in's name or the id that is nearest to what was typed, or NULL when none is near. */
 const char *hf_ids_nearest(const char *name);
 

@@ -433,11 +433,11 @@ static const struct family families[] = {
     { .name = "phi", .blocks = "model.layers", .before = llama_before, .block = phi_block,
       .after = phi_after, .norm = NORM_LAYER, .mlp = MLP_PLAIN, .position = POS_ROPE, .parallel = true,
       .one_norm = true, .qk_norm_bias = true, .norm_bias = true, .head_bias = true },
-    { LLAMA_LIKE("granite", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("granite", llama_block, NORM_RMS, MLP_GATED), .scaled_logits = true },
     { LLAMA_LIKE("smollm3", llama_block, NORM_RMS, MLP_GATED) },
     { LLAMA_LIKE("stablelm", stablelm_block, NORM_LAYER, MLP_GATED), .norm_bias = true },
-    { LLAMA_LIKE("cohere", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true },
-    { LLAMA_LIKE("cohere2", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true },
+    { LLAMA_LIKE("cohere", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true, .scaled_logits = true },
+    { LLAMA_LIKE("cohere2", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true, .scaled_logits = true },
     { LLAMA_LIKE("glm", glm_block, NORM_RMS, MLP_GATED), .fused_gate_up = true },
     { LLAMA_LIKE("glm4", glm4_block, NORM_RMS, MLP_GATED), .fused_gate_up = true,
       .norm_place = NORM_AROUND },
@@ -453,7 +453,7 @@ static const struct family families[] = {
     { LLAMA_LIKE("deepseek_v3", deepseek_v3_block, NORM_RMS, MLP_GATED), .dense = deepseek_v3_dense },
     { LLAMA_LIKE("gpt_oss", gpt_oss_block, NORM_RMS, MLP_GATED), .router_bias = true, .experts_in_out = true },
     { LLAMA_LIKE("llama4_text", llama4_block, NORM_RMS, MLP_GATED), .dense = llama4_dense, .experts_in_out = true },
-    { LLAMA_LIKE("granitemoe", granitemoe_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("granitemoe", granitemoe_block, NORM_RMS, MLP_GATED), .scaled_logits = true },
     { LLAMA_LIKE("olmoe", olmoe_block, NORM_RMS, MLP_GATED), .qk_norm = true },
 };
 

@@ -68,6 +68,7 @@ struct family {
     bool               qk_norm, qk_norm_bias;
     enum norm_place    norm_place;
     bool               norm_bias, head_bias, router_bias;
+    bool               scaled_logits;   /* logits are multiplied by a number of the config */
     bool               experts_in_out;  /* experts' weights are [expert, in, out] */
 };
 

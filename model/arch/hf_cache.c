@@ -4,6 +4,7 @@
  * ~/.cache/huggingface/hub; refs/main names the newest snapshot. */
 #include "model/arch/builtin.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,9 +42,28 @@ static bool is_id(const char *id)
     return slash && slash > id && slash[1] && !strchr(slash + 1, '/') && !strstr(id, "..") && strlen(id) < 128;
 }
 
+/* The one snapshot that is there, of a model fetched by its revision, which leaves no refs/main. */
+static bool only_snapshot(const char *folder_of, char *path, size_t size)
+{
+    char name[1400];
+    int n = 0;
+
+    snprintf(name, sizeof name, "%s/snapshots", folder_of);
+    DIR *d = opendir(name);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, size, "%.1150s/snapshots/%.200s/config.json", folder_of, e->d_name);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n == 1 && access(path, R_OK) == 0;
+}
+
 bool hf_cache_find(const char *id, char *path, size_t size)
 {
-    char base[1024], model[160], file[1400], revision[64];
+    char base[1024], model[160], of[1200], file[1400], revision[64];
     size_t n = 0;
 
     if (!is_id(id))
@@ -51,9 +71,10 @@ bool hf_cache_find(const char *id, char *path, size_t size)
     for (const char *c = id; *c; c++)
         n += (size_t)snprintf(model + n, sizeof model - n, "%s", *c == '/' ? "--" : (char[]){ *c, '\0' });
     folder(base, sizeof base);
-    snprintf(file, sizeof file, "%.900s/models--%s/refs/main", base, model);
+    snprintf(of, sizeof of, "%.900s/models--%s", base, model);
+    snprintf(file, sizeof file, "%s/refs/main", of);
     if (!read_revision(file, revision))
-        return false;
-    snprintf(path, size, "%.900s/models--%s/snapshots/%s/config.json", base, model, revision);
+        return only_snapshot(of, path, size);
+    snprintf(path, size, "%s/snapshots/%s/config.json", of, revision);
     return access(path, R_OK) == 0;
 }

@@ -101,6 +101,18 @@ static int load_cached(const char *id, const char *path, struct model *out)
     return rc;
 }
 
+/* A built-in by an id of the hub.  Of a multimodal model it is the text model. */
+static int load_known(const char *id, const char *name, struct model *out)
+{
+    const char *known, *about = "";
+
+    for (int i = 0; (known = model_builtin(i, &about)) && strcmp(known, name); i++)
+        ;
+    if (known && strstr(about, "its text model"))
+        notes_say("dpx: %s: note: of this multimodal model the text model is taken: its towers for pictures, whose weights take memory too, are not planned", id);
+    return builtin_load(name, out);
+}
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
@@ -112,9 +124,11 @@ int model_load(const char *spec, struct model *out)
         const char *known = hf_ids_find(spec), *near;
         char path[1500];
         if (known)
-            return builtin_load(known, out);
+            return load_known(spec, known, out);
         if (hf_cache_find(spec, path, sizeof path))
             return load_cached(spec, path, out);
+        if (hf_unplanned(spec))
+            return fail("%s: %s", spec, hf_unplanned(spec));
         near = hf_ids_nearest(spec);
         return fail("%s: no built-in model of this name (%s%s%s), not in the Hugging Face cache, and as a config.json or a folder with one: %s%s",
                     spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", strerror(error),

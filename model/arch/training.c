@@ -2,13 +2,14 @@
 #include "model/arch/training.h"
 
 #include <fnmatch.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "model/arch/training_experts.h"
+#include "model/arch/training_names.h"
 
 struct training training_default(void) { return (struct training){ .rank = 8, .alpha = 8 }; }
 
@@ -36,99 +37,12 @@ const char *training_base_name(enum base_dtype base)
     return names[base];
 }
 
-/* ---- names in a list ---- */
-
-/* The i-th name of a list; false after the last. */
-static bool name_at(const char *list, int i, char out[TRAINING_LIST])
-{
-    size_t n;
-
-    for (; i > 0 && *list; i--) {
-        list += strcspn(list, ",");
-        list += *list == ',';
-    }
-    n = strcspn(list, ",");
-    memcpy(out, list, n);
-    out[n] = '\0';
-    return n > 0;
-}
-
-/* Is `name` all of a module's name, or what is behind a point in it?  `anywhere`: behind any letter
- * (PEFT matches modules to save by str.endswith()). */
-static bool ends_with(const char *module, const char *name, bool anywhere)
-{
-    size_t n = strlen(name), all = strlen(module);
-
-    if (n > all || strcmp(module + all - n, name) != 0)
-        return false;
-    return anywhere || n == all || module[all - n - 1] == '.';
-}
-
-/* ---- PEFT's target_modules as one text: a regular expression of a module's whole name (re.fullmatch()) ---- */
-
-/* Names of modules have none of these. */
-static bool is_expression(const char *name) { return strpbrk(name, "\\[](){}*+?|^$") != NULL; }
-
-/* Python's \d and (?: in POSIX words; false: another of its own, or too long. */
-static bool posix_of(const char *s, char *out, size_t size)
-{
-    bool in_set = false;
-    size_t n = (size_t)snprintf(out, size, "^(");
-
-    for (; *s && n + 8 < size; s++) {
-        if (*s == '\\' && s[1] == 'd')
-            n += (size_t)snprintf(out + n, size - n, in_set ? "0-9" : "[0-9]"), s++;
-        else if (*s == '\\' && s[1] == 'w')
-            n += (size_t)snprintf(out + n, size - n, in_set ? "A-Za-z0-9_" : "[A-Za-z0-9_]"), s++;
-        else if (*s == '\\' && (!s[1] || in_set || strchr("abcefghijklmnopqrstuvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", s[1])))
-            return false;
-        else if (*s == '\\')
-            out[n++] = *s++, out[n++] = *s;
-        else if (*s == '(' && s[1] == '?' && s[2] == ':')
-            out[n++] = '(', s += 2;
-        else if ((*s == '(' || *s == '*' || *s == '+' || *s == '?') && s[1] == '?')
-            return false;                               /* lookahead, non-greedy */
-        else {
-            in_set = *s == '[' || (in_set && *s != ']');
-            out[n++] = *s;
-        }
-    }
-    snprintf(out + n, size - n, ")$");
-    return !*s;
-}
-
-/* < 0: the expression is not understood. */
-static int whole_name_matches(const char *expression, const char *module)
-{
-    char text[4 * TRAINING_LIST];
-    regex_t as;
-    int found;
-
-    if (!posix_of(expression, text, sizeof text) || regcomp(&as, text, REG_EXTENDED | REG_NOSUB) != 0)
-        return -1;
-    found = regexec(&as, module, 0, NULL, 0) == 0;
-    regfree(&as);
-    return found;
-}
-
-static bool listed(const char *list, const char *module, bool anywhere)
-{
-    char name[TRAINING_LIST];
-
-    if (!anywhere && is_expression(list))
-        return whole_name_matches(list, module) > 0;
-    for (int i = 0; name_at(list, i, name); i++)
-        if (ends_with(module, name, anywhere))
-            return true;
-    return false;
-}
-
 /* Is a tensor's name one of the patterns? */
 static bool matches(const struct training *t, const struct tensor *x)
 {
     char pattern[TRAINING_LIST];
 
-    for (int i = 0; name_at(t->what, i, pattern); i++)
+    for (int i = 0; training_name_at(t->what, i, pattern); i++)
         if (fnmatch(pattern, x->name, 0) == 0)
             return true;
     return false;
@@ -136,36 +50,70 @@ static bool matches(const struct training *t, const struct tensor *x)
 
 /* ---- what becomes of a module ---- */
 
-enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED };
+enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED, FATE_WRAPPED };      /* WRAPPED: adapters of parameters, not of a layer */
+
+/* Llama4Router is nn.Linear's child; other routers are modules of their own (modeling_llama4.py, modeling_mixtral.py). */
+static bool is_linear_router(const struct model *m, const struct tensor *t) { return t->role == ROLE_ROUTER && !strcmp(m->family, "llama4_text"); }
 
 static bool is_linear(const struct tensor *t)
 {
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP:
     case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_HEAD:
+    case ROLE_SHARED_GATE: case ROLE_SHARED_UP: case ROLE_SHARED_DOWN:
         return t->ndim == 2 || t->is_bias;
     default:
         return false;
     }
 }
 
+int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST])
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < m->nmodules; i++) {
+        const struct tensor *first = &m->tensors[m->modules[i].first];
+        const char *last = strrchr(m->modules[i].name, '.'), *name = last ? last + 1 : m->modules[i].name;
+        bool linear = first->block >= 0 && (is_linear(first) || (children && is_linear_router(m, first)));
+        if (!linear || training_listed(out, name, false))
+            continue;
+        if (n + strlen(name) + 2 > TRAINING_LIST)
+            return -1;
+        n += (size_t)snprintf(out + n, TRAINING_LIST - n, "%s%s", n ? "," : "", name);
+    }
+    return 0;
+}
+
+static int count_wrapped(const struct model *m, const struct training *t, const struct module *of)
+{
+    int n = 0;
+
+    for (int i = of->first; i < of->first + of->ntensors; i++)
+        n += training_wrapped_rank(m, t, &m->tensors[i]) > 0;
+    return n;
+}
+
+/* `targets`: names of modules (training_modules()). */
 static enum fate fate_of(const struct model *m, const struct training *t, const char *targets, const struct module *of)
 {
     const struct tensor *first = &m->tensors[of->first];
 
-    if (listed(t->modules_to_save, of->name, true))
+    if (training_listed(t->modules_to_save, of->name, true))
         return FATE_COPIED;
+    if (count_wrapped(m, t, of) > 0)
+        return FATE_WRAPPED;
     if (!strcmp(targets, "all-linear"))
-        return is_linear(first) && first->role != ROLE_HEAD ? FATE_ADAPTED : FATE_STAYS;
-    return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
+        return (is_linear(first) && first->role != ROLE_HEAD) || is_linear_router(m, first) ? FATE_ADAPTED : FATE_STAYS;
+    return training_listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
 }
 
 static int check_expression(const struct model *m, const char *expression, const char *where)
 {
-    if (whole_name_matches(expression, "") < 0)
+    if (training_whole_name_matches(expression, "") < 0)
         return fail("%s: lora.target_modules: \"%s\" is no regular expression that dpx reads: name the modules, or \"all-linear\"", where, expression);
     for (int k = 0; k < m->nmodules; k++)
-        if (whole_name_matches(expression, m->modules[k].name) > 0)
+        if (training_whole_name_matches(expression, m->modules[k].name) > 0)
             return 0;
     return fail("%s: lora.target_modules: \"%s\" matches no module with weights of %s, such as %s", where, expression, m->family,
                 m->modules[m->tensors[m->block0].module].name);
@@ -176,12 +124,12 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
 {
     char name[TRAINING_LIST];
 
-    if (!anywhere && is_expression(list))
+    if (!anywhere && training_is_expression(list))
         return check_expression(m, list, where);
-    for (int i = 0; name_at(list, i, name); i++) {
+    for (int i = 0; training_name_at(list, i, name); i++) {
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
-            found |= ends_with(m->modules[k].name, name, anywhere);
+            found |= training_ends_with(m->modules[k].name, name, anywhere);
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -189,28 +137,46 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
     return 0;
 }
 
+/* PEFT's layer of an embedding (lora/layer.py, Embedding). */
+static int check_embedding(const struct model *m, const struct module *of, const char *where)
+{
+    static const char *const scaled[] = { "gemma", "gemma2", "gemma3_text" };        /* by the embedding itself, and its adapters likewise */
+
+    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++)
+        if (!strcmp(m->family, scaled[i]))
+            return fail("%s: lora.target_modules: \"%s\": adapters of %s's embedding are not supported yet", where, of->name, m->family);
+    return m->tied ? fail("%s: lora.target_modules: \"%s\" is tied to the head: not supported yet", where, of->name) : 0;
+}
+
 static int check_fate(const struct model *m, const struct module *of, enum fate fate, const char *where)
 {
     const struct tensor *first = &m->tensors[of->first];
 
+    if (fate == FATE_ADAPTED && is_linear_router(m, first))
+        return fail("%s: lora.target_modules: \"%s\": PEFT's layer fails with Llama 4's router, which returns two tensors (\"'tuple' object has no "
+                    "attribute 'dtype'\"): name q_proj, k_proj, v_proj, o_proj and shared_expert's layers", where, of->name);
+    if (fate == FATE_ADAPTED && (first->role == ROLE_ROUTER || role_is_of_experts(first->role)))
+        return fail("%s: lora.target_modules: \"%s\" holds parameters, no linear layer: lora.target_parameters names those of experts", where, of->name);
+    if (fate == FATE_ADAPTED && first->role == ROLE_TOKENS)
+        return check_embedding(m, of, where);
     if (fate == FATE_ADAPTED && !is_linear(first))
-        return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of embeddings are not supported yet", where,
-                    of->name);
-    if (fate == FATE_ADAPTED && first->block < 0)
-        return fail("%s: lora.target_modules: \"%s\": adapters outside of blocks are not supported yet", where, of->name);
+        return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of it are not supported yet", where, of->name);
+    if (fate == FATE_ADAPTED && first->block < 0 && first->role != ROLE_HEAD)
+        return fail("%s: lora.target_modules: \"%s\": adapters of linear layers between embedding and blocks are not supported yet", where, of->name);
     if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS)
         return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet", where, of->name);
     return 0;
 }
 
-/* The same becomes of a module in every block. */
+/* The same becomes of a module in every block of a kind. */
 static int check_alike(const struct model *m, const struct training *t, const char *targets, const struct module *of, const char *where)
 {
     if (of->block < 0)
         return 0;
-    const struct tensor *first = &m->tensors[m->block0 + (of->first - m->block0) % m->per_block];
+    const struct tensor *first = &m->tensors[model_block_first(m, model_first_alike(m, of->block)) + of->first - model_block_first(m, of->block)];
+    const struct module *like = &m->modules[first->module];
 
-    return fate_of(m, t, targets, of) == fate_of(m, t, targets, &m->modules[first->module]) ? 0
+    return fate_of(m, t, targets, of) == fate_of(m, t, targets, like) && count_wrapped(m, t, of) == count_wrapped(m, t, like) ? 0
          : fail("%s: lora: %s: blocks that differ in what trains are not supported yet", where, of->name);
 }
 
@@ -233,7 +199,7 @@ static void add_module(struct model *to, const struct module *like, const char *
     struct module *mine = &to->modules[to->nmodules++];
 
     *mine = (struct module){ .first = to->ntensors, .block = like->block };
-    snprintf(mine->name, sizeof mine->name, "%.70s%s%s", like->name, child[0] ? "." : "", child);
+    snprintf(mine->name, sizeof mine->name, "%.69s%s%s", like->name, child[0] ? "." : "", child);
 }
 
 /* The tensors of a module as they are, but frozen, or a copy of them that trains. */
@@ -254,10 +220,12 @@ static bool add_own(struct model *to, const struct model *from, const struct mod
     return fits;
 }
 
+/* Of an embedding A has a column for each token. */
 static bool add_lora(struct model *to, const struct model *from, const struct module *of, int64_t rank)
 {
     const struct tensor *base = &from->tensors[of->first];
-    int64_t out = base->shape[base->in_out], in = base->shape[!base->in_out];
+    bool table = base->role == ROLE_TOKENS;
+    int64_t out = base->shape[base->in_out != table], in = base->shape[base->in_out == table];
     bool fits = add_own(to, from, of, "base_layer", ADAPTER_NONE, true);
 
     for (int i = 0; i < 2; i++) {
@@ -266,16 +234,58 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
         t.in_out = t.frozen = false;
         t.shape[0] = i ? out : rank;
         t.shape[1] = i ? rank : in;
-        snprintf(t.name, sizeof t.name, "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
-        add_module(to, of, i ? "lora_B.default" : "lora_A.default");
+        snprintf(t.name, sizeof t.name, table ? "base_model.model.%.60s.lora_embedding_%c" : "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
+        add_module(to, of, table ? (i ? "lora_embedding_B" : "lora_embedding_A") : i ? "lora_B.default" : "lora_A.default");
         fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
     }
     return fits;
 }
 
-static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, int64_t rank)
+/* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts); of a router's as a layer has it.  But for gpt_oss, whose class says that it
+ * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
+static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
 {
+    bool turned = !strcmp(from->family, "gpt_oss"), fits = true;
+    int64_t experts = base->ndim == 3 ? base->shape[0] : 1;
+    const int64_t *shape = base->ndim == 3 ? base->shape + 1 : base->shape;
+
+    for (int i = 0; i < 2; i++) {
+        struct tensor t = *base;
+        t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        t.in_out = t.frozen = false;
+        t.ndim = 2;
+        t.shape[0] = i ? shape[turned] : rank * experts;
+        t.shape[1] = i ? rank * experts : shape[!turned];
+        t.shape[2] = 1;
+        snprintf(t.name, sizeof t.name, "base_model.model.%.50s%s.lora_%c.weight", of->name, at, i ? 'B' : 'A');
+        add_module(to, of, at[0] ? (i ? "base_layer.lora_B.default" : "base_layer.lora_A.default") : i ? "lora_B.default" : "lora_A.default");
+        fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
+    }
+    return fits;
+}
+
+/* ParamWrapper holds one parameter, and those of a module lie in each other: the first one's is the innermost. */
+static bool add_wrapped(struct model *to, const struct model *from, const struct module *of, const struct training *t)
+{
+    const struct tensor *wrapped[2] = { NULL };
+    int n = 0;
+
+    for (int i = of->first; i < of->first + of->ntensors; i++)
+        if (training_wrapped_rank(from, t, &from->tensors[i]) > 0 && n < 2)
+            wrapped[n++] = &from->tensors[i];
+    bool fits = add_own(to, from, of, n == 2 ? "base_layer.base_layer" : "base_layer", ADAPTER_NONE, true);
+    for (int i = 0; i < n; i++)
+        fits = add_parameter_lora(to, from, of, wrapped[i], training_wrapped_rank(from, t, wrapped[i]), i < n - 1 ? ".base_layer" : "") && fits;
+    return fits;
+}
+
+static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, const struct training *t)
+{
+    int64_t rank = t->rank;
+
     switch (fate) {
+    case FATE_WRAPPED:
+        return add_wrapped(to, from, of, t);
     case FATE_STAYS:
         return add_own(to, from, of, "", ADAPTER_NONE, true);
     case FATE_ADAPTED:
@@ -287,14 +297,28 @@ static bool add_as(struct model *to, const struct model *from, const struct modu
         && add_own(to, from, of, "modules_to_save.default", ADAPTER_NONE, false);
 }
 
+/* `added` tensors of a module: of the first block with experts, or without. */
+static void count_of_block(struct model *to, const struct model *from, const struct module *of, int added)
+{
+    if (of->block < 0 || of->block != model_first_alike(from, of->block))
+        return;
+    if (model_blocks_differ(from) && !model_has_experts(from, of->block))
+        to->per_dense += added;
+    else
+        to->per_block += added;
+}
+
 static int adapt(struct model *m, const struct training *t, const char *where)
 {
-    const char *targets = t->target_modules[0] ? t->target_modules : training_usual_targets(m->family);
+    const char *said = t->target_modules[0] || t->target_parameters[0] ? t->target_modules : training_usual_targets(m->family);
+    char targets[TRAINING_LIST];
     struct model to = *m;
     bool fits = true, any = false;
 
-    if (!targets)
+    if (!said)
         return fail("%s: lora.target_modules: PEFT has no default for %s: name the modules, or \"all-linear\"", where, m->family);
+    if (training_modules(m, said, targets, where) < 0 || training_check_parameters(m, t, where) < 0)
+        return -1;
     if ((strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
         || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
         return -1;
@@ -302,25 +326,25 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0
             || check_alike(m, t, targets, &m->modules[i], where) < 0)
             return -1;
-    to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = 0;
+    to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = to.per_dense = 0;
     to.params = to.trainable = 0;
     to.tensors = calloc(3 * (size_t)m->ntensors, sizeof *to.tensors);
     to.modules = calloc(3 * (size_t)m->nmodules, sizeof *to.modules);
     for (int i = 0; i < m->nmodules && to.tensors && to.modules; i++) {
         const struct module *of = &m->modules[i];
         enum fate fate = fate_of(m, t, targets, of);
+        int before = to.ntensors;
         if (of->first == m->block0)
             to.block0 = to.ntensors;
-        fits = add_as(&to, m, of, fate, t->rank) && fits;
-        any |= fate == FATE_ADAPTED;
-        if (of->first + of->ntensors == m->block0 + m->per_block)
-            to.per_block = to.ntensors - to.block0;
+        fits = add_as(&to, m, of, fate, t) && fits;
+        any |= (fate == FATE_ADAPTED && of->block >= 0) || fate == FATE_WRAPPED;
+        count_of_block(&to, m, of, to.ntensors - before);
     }
     if (!to.tensors || !to.modules || !fits || !any) {
         free(to.tensors);
         free(to.modules);
         return fail(!fits ? "%s: lora.rank: %lld makes more than 2^60 parameters" : any ? "%s: out of memory for adapters (%lld)"
-                    : "%s: lora.target_modules: nothing is left of them (rank %lld)", where, (long long)t->rank);
+                    : "%s: lora.target_modules: none of them is in the blocks: not supported yet (rank %lld)", where, (long long)t->rank);
     }
     free(m->tensors);
     free(m->modules);
@@ -343,7 +367,7 @@ static int check_packed(const struct model *m, const struct training *t, const c
 {
     for (int i = 0; i < m->ntensors && t->base != BASE_PLAIN; i++) {
         const struct tensor *x = &m->tensors[i];
-        bool copied = training_is_lora(t) && listed(t->modules_to_save, m->modules[x->module].name, true);
+        bool copied = training_is_lora(t) && training_listed(t->modules_to_save, m->modules[x->module].name, true);
         if (x->role == ROLE_PROJECT_IN || x->role == ROLE_PROJECT_OUT)
             return fail("%s: base_dtype: %s, a linear layer outside of blocks, is not supported yet", where, x->name);
         if (is_packed(x) && (copied || (!training_is_lora(t) && matches(t, x))))
@@ -365,7 +389,7 @@ static int check_patterns(const struct model *m, const struct training *t, const
 {
     char pattern[TRAINING_LIST];
 
-    for (int i = 0; name_at(t->what, i, pattern); i++) {
+    for (int i = 0; training_name_at(t->what, i, pattern); i++) {
         bool found = false;
         for (int k = 0; k < m->ntensors; k++)
             found |= fnmatch(pattern, m->tensors[k].name, 0) == 0;
@@ -411,28 +435,13 @@ int training_adapters(const struct model *m)
     return n;
 }
 
-/* Of a mixture of experts adapters of attention are planned, where all blocks are alike.  PEFT 0.21's "all-linear" adapts the router too, and each
- * tensor of experts by one of (rank x experts) rows, whose product it makes whole. */
-static int check_mixture(const struct model *m, const struct training *t, const char *where)
-{
-    bool alike = !strcmp(m->family, "mixtral") || (!strcmp(m->family, "qwen3_moe") && !model_blocks_differ(m));
-
-    if (!training_is_lora(t) || t->base != BASE_PLAIN || t->modules_to_save[0] || !alike)
-        return fail("%s: train: of a mixture of experts (%s) LoRA of attention is planned, for mixtral and qwen3_moe with experts in every block, "
-                    "beside weights that are not packed", where, m->family);
-    if (!strcmp(t->target_modules, "all-linear"))
-        return fail("%s: lora.target_modules: of a mixture PEFT's \"all-linear\" adapts router and experts too, which is not planned: name "
-                    "q_proj, k_proj, v_proj and o_proj", where);
-    return 0;
-}
-
 int training_apply(struct model *m, const struct training *t, const char *where)
 {
     if (training_is_all(t)) {
         m->training = *t;
         return 0;
     }
-    if (m->experts && check_mixture(m, t, where) < 0)
+    if (m->experts && training_check_mixture(m, t, where) < 0)
         return -1;
     if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)
         return -1;

@@ -35,6 +35,10 @@ enum { ADAPTERS_MOST = 16 };
  * (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, peft/utils/constants.py). */
 const char *training_usual_targets(const char *family);
 
+/* The last parts of the names of all linear layers in blocks, each once, separated by commas: of nn.Linear, and (`children`) of classes made of it.
+ * 0, or -1 where they do not fit; nothing is reported. */
+int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST]);
+
 /* "NF4", "int8". */
 const char *training_base_name(enum base_dtype base);
 

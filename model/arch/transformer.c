@@ -176,6 +176,30 @@ static int too_large(const struct model *m, const char *where, const char *tenso
                 (long long)m->vocab);
 }
 
+/* A name that grows, cut at its room.  Each tensor and module of a model has one: too many for snprintf(). */
+struct name { char *to; size_t size, n; };
+
+static void add_text(struct name *x, const char *text, size_t n)
+{
+    size_t room = x->size - 1 - x->n;
+
+    n = n < room ? n : room;
+    memcpy(x->to + x->n, text, n);
+    x->n += n;
+    x->to[x->n] = '\0';
+}
+
+static void add_number(struct name *x, int number)
+{
+    char digits[12];
+    size_t at = sizeof digits;
+
+    do
+        digits[--at] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    add_text(x, digits + at, sizeof digits - at);
+}
+
 /* Appends a tensor to the module being filled, the last of m->modules. */
 static bool add_tensor(struct model *m, const struct family *f, const struct part *p, bool bias)
 {
@@ -187,7 +211,11 @@ static bool add_tensor(struct model *m, const struct family *f, const struct par
     int at = of_experts;
 
     owner->ntensors++;
-    snprintf(t->name, sizeof t->name, "%s.%s", owner->name, own ? own : bias ? "bias" : "weight");
+    own = own ? own : bias ? "bias" : "weight";
+    struct name name = { t->name, sizeof t->name, 0 };
+    add_text(&name, owner->name, strlen(owner->name));
+    add_text(&name, ".", 1);
+    add_text(&name, own, strlen(own));
     if (!extent(m, p->out, &out) || !extent(m, p->in, &in))
         return false;
     bias |= of_experts && p->in == EXT_NONE;
@@ -216,15 +244,19 @@ static bool add_tensor(struct model *m, const struct family *f, const struct par
 static void add_module(struct model *m, const struct family *f, const struct part *p, int block, int copy)
 {
     struct module *owner = &m->modules[m->nmodules++];
-    size_t n;
+    struct name name = { owner->name, sizeof owner->name, 0 };
 
-    if (block >= 0)
-        snprintf(owner->name, sizeof owner->name, "%s.%d.%.*s", f->blocks, block, module_length(p), p->module);
-    else
-        snprintf(owner->name, sizeof owner->name, "%.*s", module_length(p), p->module);
-    n = strlen(owner->name);
-    if (p->when == IF_QK_NORM_EACH)
-        snprintf(owner->name + n, sizeof owner->name - n, ".%d", copy);
+    if (block >= 0) {
+        add_text(&name, f->blocks, strlen(f->blocks));
+        add_text(&name, ".", 1);
+        add_number(&name, block);
+        add_text(&name, ".", 1);
+    }
+    add_text(&name, p->module, (size_t)module_length(p));
+    if (p->when == IF_QK_NORM_EACH) {
+        add_text(&name, ".", 1);
+        add_number(&name, copy);
+    }
     owner->block    = block;
     owner->first    = m->ntensors;
     owner->ntensors = 0;

@@ -58,7 +58,7 @@ enum tensor_role {
     ROLE_MTP_EMBED_NORM, ROLE_MTP_HIDDEN_NORM, ROLE_MTP_PROJECT,
 };
 
-/* All experts' weights of one kind. */
+/* All experts' weights of one kind, or adapters beside them. */
 static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXPERTS_IN || r == ROLE_EXPERTS_UP || r == ROLE_EXPERTS_OUT; }
 
 /* Parts of a model with adapters (training.h).  REPLACED: a copy of it, of the same role, trains in its place; it is
@@ -102,6 +102,7 @@ struct training {
     int64_t rank;
     double  alpha, dropout;
     char    target_modules[TRAINING_LIST];  /* "": PEFT's of the family; "all-linear"; or names */
+    char    target_parameters[TRAINING_LIST];   /* "": none; or names of parameters of experts */
     char    modules_to_save[TRAINING_LIST];
     enum base_dtype base;                   /* "base_dtype" */
 };

@@ -359,10 +359,10 @@ static const char *trailing_count(char *word)
     return is_known(word) ? word + n - digits : NULL;
 }
 
-/* What `8 x H100`, `8*h100`, `8 h100`, `h100x8` and `2 8 a100 80gb` mean: "8xh100"; false: none of these. */
+/* What `8 x H100`, `8*h100`, `8 h100`, `h100x8` and `2 8 a100 80gb` mean: "8xh100"; a count behind 8xh100 is one of nodes.  false: none of these. */
 static bool respell(const char *spec, char *out, size_t size)
 {
-    char text[128], counts[64] = "", name[64] = "", *rest = text;
+    char text[128], counts[64] = "", before[44], more[16], name[64] = "", *rest = text;
     int ncounts = 0;
 
     if (snprintf(text, sizeof text, "%s", spec) >= (int)sizeof text)
@@ -380,7 +380,9 @@ static bool respell(const char *spec, char *out, size_t size)
         behind = trailing_count(word);
         if (behind || (is_number(word) && !is_known(word))) {
             ncounts++;
-            snprintf(counts + strlen(counts), sizeof counts - strlen(counts), "%.12sx", behind ? behind : word);
+            snprintf(more, sizeof more, "%.12sx", behind ? behind : word);
+            snprintf(before, sizeof before, "%s", counts);
+            snprintf(counts, sizeof counts, "%s%s", behind ? more : before, behind ? before : more);
         }
         if (behind || !is_number(word) || is_known(word))
             snprintf(name + strlen(name), sizeof name - strlen(name), "%s%.30s", name[0] ? "-" : "", word);
@@ -400,7 +402,7 @@ static int unknown(const char *spec)
         struct fail_sink before = fail_divert(why, sizeof why);     /* 64 x h100: what it says of 64xh100 is said at once */
         int rc = cluster_load(better, &ignored);
         fail_restore(before);
-        return rc < 0 ? fail("%s", why) : fail("cluster '%s': write %s", shown(spec).s, better);
+        return rc < 0 ? fail("%s", why) : fail("cluster '%s': write %s%s", shown(spec).s, better, ignored.nodes > 1 ? ": nodes x GPUs of a node x type" : "");
     }
 
     const char *name = spec;

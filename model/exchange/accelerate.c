@@ -13,6 +13,8 @@
 #include "base/fail.h"
 #include "base/yaml.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/export.h"
+#include "model/exchange/unread.h"
 #include "model/plan/knob.h"
 
 struct import {
@@ -135,12 +137,9 @@ static int check_cluster(const struct import *in, const json_t *config)
     if (get_count(in, config, "num_processes", &processes) < 0
         || get_count(in, config, "num_machines", &machines) < 0)
         return -1;
-    if (processes && processes != c->world_size)
-        return fail("%s: num_processes: %" PRId64 ", but the cluster has %" PRId64 " ranks",
-                    in->where, processes, c->world_size);
-    if (machines && machines != c->nodes)
-        return fail("%s: num_machines: %" PRId64 ", but the cluster has %" PRId64 " nodes",
-                    in->where, machines, c->nodes);
+    unread_ranks(in->notes, "num_processes", processes, c->world_size);
+    if (!processes && machines && machines != c->nodes)
+        notes_add(in->notes, "num_machines: the file starts %" PRId64 " nodes, the plan has %" PRId64 ", those of --cluster", machines, (int64_t)c->nodes);
     return 0;
 }
 
@@ -184,7 +183,7 @@ static const char *const policies[]   = { "TRANSFORMER_BASED_WRAP", "SIZE_BASED_
 static const char *const fsdp_known[] = {
     "fsdp_version", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
     "fsdp_backward_prefetch_policy", "fsdp_state_dict_type", "fsdp_cpu_ram_efficient_loading",
-    "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", NULL
+    "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", "fsdp_limit_all_gathers", NULL
 };
 
 static const char *const nothing[] = { NULL };
@@ -205,6 +204,33 @@ static int read_checkpointing(const struct import *in, const json_t *fsdp, bool 
     return 0;
 }
 
+/* Is `name` among the classes that a text lists?  With n letters of it: does one of them begin so? */
+static bool lists_class(const char *text, const char *name, size_t n)
+{
+    for (const char *at = text; at && (at += strspn(at, ", "), *at); at += strcspn(at, ", "))
+        if (n ? !strncmp(at, name, n) : strcspn(at, ", ") == strlen(name) && !strncmp(at, name, strlen(name)))
+            return true;
+    return false;
+}
+
+/* A part of a block, such as MixtralSparseMoeBlock, makes other units than the block's class does.  (A class of another model accelerate does not
+ * find, and stops.) */
+static int check_wrapped_class(const struct import *in, const json_t *fsdp)
+{
+    const json_t *said = json_object_get(fsdp, "fsdp_transformer_layer_cls_to_wrap");
+    const char *block = export_block_class(in->p), *end = block ? strstr(block, "DecoderLayer") : NULL, *other = NULL;
+    bool found = false;
+
+    for (size_t i = 0; end && i < (json_is_array(said) ? json_array_size(said) : 1); i++) {
+        const char *text = json_string_value(json_is_array(said) ? json_array_get(said, i) : said);
+        found |= lists_class(text, block, 0);
+        found |= text && strstr(text, "DecoderLayer");      /* of the model around this one, as Qwen3VLTextDecoderLayer */
+        other = lists_class(text, block, (size_t)(end - block)) ? text : other;
+    }
+    return found || !other ? 0 : fail("%s: fsdp_transformer_layer_cls_to_wrap: %s: units that are not whole blocks (%s) are not supported yet", in->where,
+                                      other, block);
+}
+
 static int read_wrap(const struct import *in, const json_t *fsdp)
 {
     int policy = 2;         /* the plugin's own default is NO_WRAP */
@@ -215,6 +241,8 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
         return fail("%s: fsdp_auto_wrap_policy: SIZE_BASED_WRAP is not supported; "
                     "TRANSFORMER_BASED_WRAP and NO_WRAP are", in->where);
     in->p->unit = policy == 0 ? UNIT_BLOCK : UNIT_MODEL;
+    if (policy == 0 && check_wrapped_class(in, fsdp) < 0)
+        return -1;
     if (json_object_get(fsdp, "fsdp_ignored_modules")
         && !json_is_null(json_object_get(fsdp, "fsdp_ignored_modules")))
         return fail("%s: fsdp_ignored_modules: modules left out of FSDP are not supported",
@@ -243,7 +271,7 @@ static int read_fsdp1(const struct import *in, const json_t *fsdp)
         && !json_object_get(fsdp, "fsdp_backward_prefetch"))
         notes_add(in->notes, "fsdp_backward_prefetch_policy is not read by accelerate launch; "
                   "fsdp_backward_prefetch is");
-    if (read_fsdp_knobs(in, fsdp) < 0)
+    if (read_fsdp_knobs(in, fsdp) < 0 || get_bool(in, fsdp, "fsdp_limit_all_gathers", &p->fsdp.limit_all_gathers) < 0)
         return -1;
     if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
         p->shard_group = p->cluster.gpus_per_node;

@@ -31,7 +31,10 @@ const char *export_block_class(const struct plan *p)
         { "glm4", "Glm4DecoderLayer" },     { "nemotron", "NemotronDecoderLayer" },
         { "arcee", "ArceeDecoderLayer" },   { "seed_oss", "SeedOssDecoderLayer" },
         { "exaone4", "Exaone4DecoderLayer" }, { "ernie4_5", "Ernie4_5DecoderLayer" },
-        { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" },
+        { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" }, { "mixtral", "MixtralDecoderLayer" },
+        { "qwen3_moe", "Qwen3MoeDecoderLayer" }, { "olmoe", "OlmoeDecoderLayer" },
+        { "granitemoe", "GraniteMoeDecoderLayer" }, { "deepseek_v3", "DeepseekV3DecoderLayer" },
+        { "gpt_oss", "GptOssDecoderLayer" }, { "llama4_text", "Llama4TextDecoderLayer" },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

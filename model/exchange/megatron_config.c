@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/exchange/megatron_import.h"
 
@@ -33,22 +34,40 @@ static bool says(const json_t *o, const char *name, const char *word)
     return s && !strcmp(s, word);
 }
 
-/* The vocabulary: stated, or that of a tokenizer whose size is known.  0: neither. */
-static int64_t vocabulary(const json_t *o)
+/* Of a tokenizer that HuggingFaceTokenizer takes by its id of the hub; 0: not known. */
+static int64_t vocabulary_of_id(const char *id)
 {
-    const char *tokenizer = json_string_value(json_object_get(o, "tokenizer_model"));
-    int64_t stated = number(o, "vocab_size", number(o, "padded_vocab_size", 0));
     struct model m;
 
-    if (stated > 0)
-        return stated;
-    if (says(o, "tokenizer_type", "GPT2BPETokenizer"))
-        return 50257;
-    if (!says(o, "tokenizer_type", "HuggingFaceTokenizer") || !tokenizer || !hf_ids_find(tokenizer) || model_load(tokenizer, &m) < 0)
+    if (!id || !hf_ids_find(id) || model_load(id, &m) < 0)
         return 0;
     int64_t vocab = m.vocab;
     model_free(&m);
     return vocab;
+}
+
+/* The vocabulary: stated, or that of a tokenizer whose size is known.  pretrain_gpt.py's own tokenizer is GPT2BPETokenizer (args_defaults), which its
+ * merge_file shows; TikTokenizer has 2^17 tokens (DEFAULT_TIKTOKEN_MAX_VOCAB).  0: neither. */
+static int64_t vocabulary(const json_t *o, const char *where)
+{
+    const char *type = json_string_value(json_object_get(o, "tokenizer_type"));
+    int64_t stated = number(o, "vocab_size", number(o, "padded_vocab_size", 0));
+
+    if (stated > 0)
+        return stated;
+    if (!type && has(o, "merge_file")) {
+        notes_say("%s: tokenizer_type is left out: pretrain_gpt.py's is GPT2BPETokenizer, of 50257 tokens", where);
+        return 50257;
+    }
+    if (type && !strcmp(type, "GPT2BPETokenizer"))
+        return 50257;
+    if (type && !strcmp(type, "TikTokenizer"))
+        return 1 << 17;
+    if (type && !strcmp(type, "Llama2Tokenizer")) {
+        notes_say("%s: tokenizer_type Llama2Tokenizer: Llama 2's tokenizer.model has 32000 tokens", where);
+        return 32000;
+    }
+    return type && !strcmp(type, "HuggingFaceTokenizer") ? vocabulary_of_id(json_string_value(json_object_get(o, "tokenizer_model"))) : 0;
 }
 
 /* transformer_config.py: four times the width, of a gated MLP two thirds of that in multiples of 64. */
@@ -116,12 +135,34 @@ static json_t *gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t
     return c;
 }
 
+/* GPT-2's blocks with rotary positions: StarCoder2's. */
+static json_t *rotary_gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+{
+    double dropout = real(o, "hidden_dropout", 0.1);
+    json_t *c = json_pack("{s:s, s:s, s:n}", "model_type", "starcoder2", "hidden_act", "gelu", "sliding_window");
+
+    set(c, "num_hidden_layers", layers);
+    set(c, "hidden_size", hidden);
+    set(c, "num_attention_heads", heads);
+    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
+    set(c, "intermediate_size", ffn(o, hidden));
+    set(c, "vocab_size", vocab);
+    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
+    set_true(c, "use_bias", !has(o, "disable_bias_linear"));
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
+    json_object_set_new(c, "residual_dropout", json_real(dropout));
+    json_object_set_new(c, "embedding_dropout", json_real(dropout));
+    json_object_set_new(c, "attention_dropout", json_real(real(o, "attention_dropout", 0.1)));
+    return c;
+}
+
 json_t *megatron_config(const json_t *options, const char *where)
 {
     int64_t layers = number(options, "num_layers", 0), hidden = number(options, "hidden_size", 0), heads = number(options, "num_attention_heads", 0);
     bool rope = says(options, "position_embedding_type", "rope") || has(options, "use_rotary_position_embeddings");
     bool rms = says(options, "normalization", "RMSNorm");
-    int64_t vocab = vocabulary(options);
+    int64_t vocab = vocabulary(options, where);
 
     if (layers < 1 || hidden < 1 || heads < 1) {
         fail("%s: the options do not describe a model (--num-layers, --hidden-size, --num-attention-heads): give --model", where);
@@ -138,8 +179,8 @@ json_t *megatron_config(const json_t *options, const char *where)
     }
     if (rope && rms && has(options, "swiglu"))
         return llama_like(options, layers, hidden, heads, vocab);
-    if (!rope && !rms && !has(options, "swiglu") && !has(options, "squared_relu") && !has(options, "num_experts"))
-        return gpt_like(options, layers, hidden, heads, vocab);
+    if (!rms && !has(options, "swiglu") && !has(options, "squared_relu") && !has(options, "num_experts"))
+        return rope ? rotary_gpt_like(options, layers, hidden, heads, vocab) : gpt_like(options, layers, hidden, heads, vocab);
     fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu) nor one as GPT-2 (LayerNorm, learned positions, GELU): give --model", where);
     return NULL;
 }

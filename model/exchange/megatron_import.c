@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/unread.h"
 #include "model/exchange/megatron_graphs.h"
 #include "model/exchange/megatron_read.h"
 #include "model/exchange/megatron_stages.h"
@@ -203,23 +204,26 @@ static int read_parallel(struct import *in)
 static int read_batch(struct import *in)
 {
     struct plan *p = in->p;
-    int64_t batch, each;
+    int64_t micro = p->micro_batch, steps = p->accumulation, batch, each;
 
-    if (import_integer(in, "micro_batch_size", 0, &p->micro_batch) < 0 || import_integer(in, "seq_length", p->seq, &batch) < 0)
+    if (import_integer(in, "micro_batch_size", micro, &p->micro_batch) < 0 || import_integer(in, "seq_length", p->seq, &batch) < 0)
         return -1;
+    p->micro_batch = micro > 0 ? micro : p->micro_batch;
     if (p->micro_batch == 0)
         return fail("%s: micro_batch_size: missing: --micro-batch-size N", in->where);
     if (batch == 0)
         return fail("%s: seq_length: missing: --seq-length N, or --seq N beside import", in->where);
-    if (p->seq && p->seq != batch)
-        return fail("%s: seq_length: %" PRId64 ", but --seq says %" PRId64, in->where, batch, p->seq);
-    p->seq = batch;
+    p->seq = p->seq > 0 ? p->seq : batch;
     if (plan_batch_ranks(p) == 0)
         return fail("%s: tensor %" PRId64 " x context %" PRId64 " x pipeline %" PRId64 " ranks are more than the %" PRId64 " of the cluster", in->where,
                     p->parallel.tensor, p->parallel.context, p->parallel.pipeline, p->cluster.world_size);
     each = p->micro_batch * plan_batch_ranks(p);
     if (import_integer(in, "global_batch_size", each, &batch) < 0)
         return -1;
+    if (steps > 0) {
+        p->accumulation = steps;
+        return 0;
+    }
     if (each == 0 || batch % each)
         return fail("%s: global_batch_size: %" PRId64 " is not a multiple of micro_batch_size x data-parallel ranks, %" PRId64, in->where, batch, each);
     p->accumulation = batch / each;
@@ -323,6 +327,7 @@ static int read_data(struct import *in)
     o->calculate_per_token_loss = import_has(in, "calculate_per_token_loss");
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
+    o->gradient_accumulation_fusion = !import_has(in, "no_gradient_accumulation_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
     o->check_for_nan_in_loss_and_grad = !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
@@ -383,18 +388,21 @@ static int read_scaled(struct import *in)
 int megatron_import(const json_t *options, const char *where, struct plan *p)
 {
     struct import in = { options, where, p };
-    int64_t seq = p->seq, world;
+    struct notes said = { 0 };
+    int64_t seq = p->seq, micro = p->micro_batch, steps = p->accumulation, world;
 
     if (json_object_size(options) == 0)
         return fail("%s: expected options of Megatron-LM, such as --tensor-model-parallel-size 8", where);
     if (megatron_check_names(&in) < 0 || megatron_check_sizes(&in) < 0 || import_integer(&in, "world_size", p->cluster.world_size, &world) < 0)
         return -1;
-    if (world != p->cluster.world_size)
-        return fail("%s: trainer: devices x num_nodes are %" PRId64 " GPUs, but the cluster has %" PRId64, where, world, (int64_t)p->cluster.world_size);
+    unread_ranks(&said, "trainer.devices x num_nodes", world, p->cluster.world_size);
+    notes_print(&said, where);
     p->framework_version[0] = '\0';
     p->seq = seq ? seq : 1;
     plan_defaults(p, import_has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, import_has(&in, "bf16") ? DT_BF16 : DT_FP32);
     p->seq = seq;
+    p->micro_batch = micro;
+    p->accumulation = steps;
     if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0 || read_scaled(&in) < 0 || megatron_read_states(&in) < 0 ||
         megatron_read_graphs(&in) < 0)
         return -1;

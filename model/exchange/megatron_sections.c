@@ -2,6 +2,7 @@
 #include "model/exchange/megatron_sections.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -315,6 +316,49 @@ static void pass_rest(struct sections *s)
     }
 }
 
+/* Is `path` a place, or does one lie below it?  A section may be named with "_config" behind. */
+static bool is_place(const char *path)
+{
+    size_t n = strlen(path);
+    size_t m = n > 7 && !strcmp(path + n - 7, "_config") ? n - 7 : n;
+
+    for (int i = 0; i < PLACES; i++)
+        if ((!strncmp(places[i], path, n) && strchr(".", places[i][n])) || (!strncmp(places[i], path, m) && strchr(".", places[i][m])))
+            return true;
+    return false;
+}
+
+/* Sections, and fields of a model that are sections, in which nothing says anything of a step (Megatron-Bridge's ConfigContainer, NeMo 2's Run). */
+static const char *const beside[] = {
+    "_*", "peft", "scheduler", "optimizer_config_override_provider", "logger", "log", "tokenizer", "checkpoint", "dist", "rng", "ft", "straggler",
+    "nvrx_straggler", "profiling", "rerun_state_machine", "validation", "inprocess_restart", "experimental", "tensor_inspect", "resume", "recipe", "seed", "exp_manager",
+    "optim", "name", "run", "ci", "validate", "env", "cluster", "trainer.logger", "trainer.accelerator", "trainer.callbacks", "trainer.plugins", "trainer.limit_*",
+    "trainer.max_*", "trainer.val_*", "trainer.log_*", "trainer.num_*", "trainer.use_*", "trainer.enable_*", "trainer.accumulate_grad_batches",
+    "trainer.devices", "trainer.strategy.*", "model.activation_func", "model.transformer_layer_spec", "model.generation_config", "model.tokenizer",
+    "model.*_init_method", "model.init_method", "model.*_dtype", "model.params_dtype", "model.vocab_size", "model.optim", "dataset.*", "data.*", "train.*",
+    "mixed_precision.*", "comm_overlap.*", "ddp.*", "optimizer.*",
+};
+
+/* What is a section of its own, and none that is read. */
+static void list_sections(const struct sections *s)
+{
+    static const char *const within[] = { "", "model.", "trainer." };
+    struct notes notes = { 0 };
+    struct unread u = { .notes = &notes };
+    const char *key;
+    char path[160];
+    json_t *v;
+
+    for (int i = 0; i < 3; i++)
+        json_object_foreach((json_t *)(uintptr_t)(i == 0 ? s->doc : i == 1 ? at(s->doc, "model") : at(s->doc, "trainer")), key, v) {
+            snprintf(path, sizeof path, "%s%.100s", within[i], key);
+            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key) && !unread_asks_nothing(v))
+                unread_add(&u, path, NULL, unread_is_among(path, beside, sizeof beside / sizeof *beside));
+        }
+    unread_end(&u);
+    notes_print(&notes, s->where);
+}
+
 /* Adapters, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
 static int check_kind(const json_t *doc, const char *where)
 {
@@ -350,6 +394,7 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     if (json_is_integer(devices))       /* 0: refused by its name */
         json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
     pass_rest(&s);
+    list_sections(&s);
     json_object_set_new(s.out, "in_sections", json_true());
     notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;

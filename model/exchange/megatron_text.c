@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/exchange/megatron_sections.h"
+#include "model/exchange/unread.h"
 
 /* "--micro-batch-size" is micro_batch_size. */
 static void name_of(const char *word, size_t n, char out[96])
@@ -88,6 +91,29 @@ static json_t *without_fields(json_t *options, const char *where)
     return NULL;
 }
 
+/* What stands beside MODEL_ARGS in the files of Megatron-LM's own tests, but for how they are started and judged. */
+static void list_beside(const json_t *doc, const char *where)
+{
+    static const char *const known[] = { "MODEL_ARGS", "TEST_TYPE", "LAUNCHER", "METRICS", "BEFORE_SCRIPT", "AFTER_SCRIPT", "MODE", "ENV_VARS" };
+    static const char *const variables[] = { "CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG", "NCCL_*", "N_REPEAT",
+                                             "SKIP_PYTEST", "GPUS_PER_NODE", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_*", "WANDB_*", "HF_*", "OMP_*" };
+    struct notes notes = { 0 };
+    struct unread u = { .notes = &notes };
+    char path[120];
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)doc, key, v)
+        if (!unread_asks_nothing(v))
+            unread_add(&u, key, NULL, unread_is_among(key, known, sizeof known / sizeof *known));
+    json_object_foreach(json_object_get(doc, "ENV_VARS"), key, v) {
+        snprintf(path, sizeof path, "ENV_VARS.%.100s", key);
+        unread_add(&u, path, NULL, unread_is_among(key, variables, sizeof variables / sizeof *variables));
+    }
+    unread_end(&u);
+    notes_print(&notes, where);
+}
+
 /* Below MODEL_ARGS, or at the top. */
 static json_t *from_doc(const json_t *j, const char *where)
 {
@@ -102,6 +128,8 @@ static json_t *from_doc(const json_t *j, const char *where)
         fail("%s: expected options and their values", where);
         return NULL;
     }
+    if (args != j)
+        list_beside(j, where);
     out = json_object();
     json_object_foreach((json_t *)(uintptr_t)args, key, v) {
         name_of(key, strlen(key), name);

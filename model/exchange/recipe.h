@@ -35,6 +35,12 @@ int recipe_form(const json_t *config);
 const char *recipe_form_name(enum recipe_form form);
 const char *recipe_form_sign(enum recipe_form form);
 
+/* -1, reported with the forms and their keys. */
+int recipe_refuse_unclaimed(const char *where);
+
+/* 0; -1 reported where the recipe trains on pictures or sound (a plan has a text model alone), or weights that it rounds as it goes. */
+int recipe_check_text(const json_t *config, enum recipe_form form, const char *where);
+
 /* LLaMA-Factory's second command line (src/llamafactory/v1) has other keys, which are not read. */
 bool recipe_is_factorys_second(const json_t *config);
 

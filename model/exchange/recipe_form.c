@@ -3,8 +3,10 @@
  * A key that several forms share (model_name_or_path, learning_rate, output_dir) decides nothing.  Keys are those of
  * transformers' TrainingArguments 5.24, LLaMA-Factory's hparams (August 2026), axolotl's utils/schemas and TRL's
  * configs (1.9; alignment-handbook's recipes are TRL's). */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/exchange/recipe.h"
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
@@ -64,6 +66,27 @@ bool recipe_is_factorys_second(const json_t *config)
     return json_is_string(json_object_get(config, "model")) && has_any(config, marks, COUNT(marks));
 }
 
+/* Keys that only recipes of pictures and sound have: axolotl's loader of a processor, LLaMA-Factory's sizes of pictures and its frozen towers. */
+int recipe_check_text(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const towers[] = {
+        "image_max_pixels", "image_min_pixels", "image_do_pan_and_scan", "image_resolution", "video_max_pixels", "video_min_pixels", "video_fps", "video_maxlen",
+        "video_resolution", "audio_sampling_rate", "media_dir", "freeze_vision_tower", "freeze_multi_modal_projector", "visual_inputs",
+    }, *const processors[] = { "processor_type", "image_size", "image_resize_algorithm", "is_multimodal" };
+    const char *const *keys = form == RECIPE_AXOLOTL ? processors : towers;
+    const json_t *qat = form == RECIPE_AXOLOTL ? json_object_get(config, "qat") : NULL;
+    size_t n = form == RECIPE_AXOLOTL ? COUNT(processors) : form == RECIPE_FACTORY ? COUNT(towers) : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_object_get(config, keys[i]);
+        if (v && !json_is_null(v) && !json_is_false(v))
+            return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is", where, keys[i]);
+    }
+    if (qat && !json_is_null(qat) && !json_is_false(qat))
+        return fail("%s: qat: quantisation-aware training is not planned", where);
+    return 0;
+}
+
 /* Sections [parallelism], [training] and [model] are many programs'; their keys are torchtitan's alone. */
 static bool is_titans(const json_t *config)
 {
@@ -114,6 +137,17 @@ const char *recipe_form_sign(enum recipe_form form)
     };
 
     return signs[form];
+}
+
+int recipe_refuse_unclaimed(const char *where)
+{
+    char forms[400] = "";
+    size_t n = 0;
+
+    for (int f = 0; f < NRECIPE && n < sizeof forms; f++)
+        n += (size_t)snprintf(forms + n, sizeof forms - n, "%s%s (%s)", n ? "; " : "", recipe_form_name((enum recipe_form)f),
+                              recipe_form_sign((enum recipe_form)f));
+    return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
 }
 
 /* ---- which of TRL's trainers ---- */

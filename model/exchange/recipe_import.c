@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -17,6 +16,7 @@
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_notes.h"
+#include "model/exchange/recipe_targets.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 
@@ -79,7 +79,7 @@ static int get_number(const struct import *in, enum recipe_word word, double lea
         return 0;
     *out = s ? strtod(s, &end) : json_number_value(v);
     if ((!s && !json_is_number(v)) || (s && (end == s || *end)) || !(*out >= least && *out <= 1e12))
-        return expected(in, word, "a number");
+        return expected(in, word, least > 0 ? "a number from 1 on" : "a number");
     return 0;
 }
 
@@ -88,7 +88,7 @@ static int get_count(const struct import *in, enum recipe_word word, int64_t *ou
     double n = (double)*out;
 
     if (get_number(in, word, 1, &n) < 0 || n > PLAN_MAX_BATCH || n < (double)(int64_t)n || n > (double)(int64_t)n)
-        return expected(in, word, "a whole number from 1 on");
+        return expected(in, word, "a whole number from 1 to 1048576");
     *out = (int64_t)n;
     return 0;
 }
@@ -171,8 +171,7 @@ static int read_lora(const struct import *in, struct training *t)
     t->alpha = alpha > 0 ? alpha : in->form == RECIPE_FACTORY ? 2 * (double)t->rank : t->alpha;
     if (in->form == RECIPE_FACTORY && !targets[0])
         strcpy(targets, "all");
-    strcpy(t->target_modules, all || !strcmp(targets, "all") ? "all-linear" : targets);
-    return read_base(in, t);
+    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, all }, &in->p->model, t);
 }
 
 /* Nobody trains packed weights themselves.  (`base` is plain where its keys could not be read, and were reported.) */
@@ -283,7 +282,9 @@ static int read_batch(const struct import *in)
     if (p->seq == 0 && in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
         notes_add(in->notes, "a sample is max_prompt_length %" PRId64 " and max_completion_length %" PRId64 " tokens",
                   count_of(in, "max_prompt_length", 512), count_of(in, "max_completion_length", 512));
-    else if (p->seq == 0 && in->form != RECIPE_TRANSFORMERS && !value(in, SAYS_SEQ))
+    else if (p->seq == 0 && in->form == RECIPE_TRANSFORMERS)
+        notes_add(in->notes, "%s %" PRId64 " is taken as the samples' length", count_of(in, "block_size", 0) > 0 ? "block_size" : "model_max_length", seq);
+    else if (p->seq == 0 && !value(in, SAYS_SEQ))
         notes_add(in->notes, "%s is not given: %s's default is %" PRId64 " tokens", recipe_key(in->config, in->form, SAYS_SEQ),
                   recipe_form_name(in->form), seq);
     p->seq = p->seq > 0 ? p->seq : seq;
@@ -292,35 +293,20 @@ static int read_batch(const struct import *in)
 
 /* ---- who shares what ---- */
 
-/* Where the file is that a recipe names: beside it, or in a folder above it (projects name files from their root, where their users
- * start them); as it is named where it is in none. */
-static void find_file(const char *recipe, const char *name, size_t folder, char path[512])
-{
-    while (folder > 0) {
-        snprintf(path, 512, "%.*s%s", (int)folder, recipe, name);
-        if (access(path, R_OK) == 0)
-            return;
-        for (folder--; folder > 0 && recipe[folder - 1] != '/'; folder--)
-            ;
-    }
-    snprintf(path, 512, "%s", name);
-}
-
 /* A document itself, or the file that is named. */
 static json_t *section(const struct import *in, enum recipe_word word)
 {
     const json_t *v = value(in, word);
-    const char *name = json_string_value(v), *slash = strrchr(in->where, '/');
-    size_t folder = name && name[0] != '/' && slash ? (size_t)(slash - in->where) + 1 : 0;
+    const char *name = json_string_value(v);
     char path[512];
 
     if (json_is_object(v))
         return json_deep_copy(v);
-    if (!name || folder + strlen(name) >= sizeof path) {
+    if (!name || strlen(name) >= sizeof path) {
         expected(in, word, "a mapping or the path of a file");
         return NULL;
     }
-    find_file(in->where, name, folder, path);
+    files_find_above(in->where, name, path, sizeof path);
     return files_read_json_file(path);
 }
 
@@ -505,7 +491,7 @@ static int read_rest(const struct import *in)
     if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
-        p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
+        p->recompute = offloads && training_is_all(&p->train) ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
         p->recompute_interval = 1;
     }
     if (p->dialect != DIALECT_DEEPSPEED || (value(in, SAYS_CLIP) && in->ds_clips))
@@ -555,17 +541,6 @@ static void choose_checkpoint(const struct import *in)
         p->recompute = RECOMPUTE_REENTRANT;
     notes_add(in->notes, "checkpoints with use_reentrant %s: int8 layers keep their inputs through those without it",
               p->recompute == RECOMPUTE_REENTRANT ? "true" : "false");
-}
-
-static int refuse_unclaimed(const char *where)
-{
-    char forms[400] = "";
-    size_t n = 0;
-
-    for (int f = 0; f < NRECIPE && n < sizeof forms; f++)
-        n += (size_t)snprintf(forms + n, sizeof forms - n, "%s%s (%s)", n ? "; " : "", recipe_form_name((enum recipe_form)f),
-                              recipe_form_sign((enum recipe_form)f));
-    return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
 }
 
 static int check_dtype(const struct import *in)
@@ -640,12 +615,14 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (!json_is_object(config))
         return fail("%s: a recipe is a mapping", where);
     if (form < 0)
-        return refuse_unclaimed(where);
+        return recipe_refuse_unclaimed(where);
     if (in.form == RECIPE_TITAN)
         return titan_read(config, where, p, notes);
     if (recipe_is_factorys_second(config))
         return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
                     where);
+    if (recipe_check_text(config, in.form, where) < 0 || recipe_check_attention(config, in.form, where) < 0)
+        return -1;
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);

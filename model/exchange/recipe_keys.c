@@ -73,7 +73,7 @@ const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_
 
 /* What does matter, and why it is not in the plan. */
 static const struct { const char *key, *why; } matters[] = {
-    { "torch_compile", "kernels that torch.compile() makes of a model with adapters are not modelled" },
+    { "torch_compile", "the Trainer compiles the whole model: what its kernels keep and take is not planned" },
     { "liger_use_token_scaling", "a softmax of each chunk of logits beside them" },
     { "use_unsloth", "unsloth's kernels are not modelled" },
     { "use_unsloth_gc", "unsloth's checkpoints wait in host memory" },
@@ -106,8 +106,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "reward_model", "a head of one logit (axolotl), or a model beside the one that trains" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
-    { "qat", "weights are rounded to a few bits and back in each product" }, { "quantize_moe_experts", "experts' weights packed, too" },
-    { "lora_target_parameters", "adapters of parameters that are no linear layer" }, { "use_muon", "another optimizer" },
+    { "quantize_moe_experts", "experts' weights packed, too" }, { "use_muon", "another optimizer" },
     { "use_adam_mini", "smaller states" }, { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
     { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
     { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
@@ -142,8 +141,10 @@ static const char *const silent[] = {
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
-    "eos_token", RECIPE_TRL_PROGRAM,
-    "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
+    "eos_token", RECIPE_TRL_PROGRAM, "num_generations*", "max_completion_length", "max_prompt_length", "num_iterations", "epsilon*", "reward_*", "use_vllm",
+    "vllm_*", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "beta", "scale_rewards", "mask_truncated_completions",
+    "steps_per_generation", "generation_batch_size", "generation_kwargs", "importance_sampling_level", "sync_ref_model",
+    "lora_target_parameters", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */
 };
 

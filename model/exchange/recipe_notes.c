@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/fail.h"
+
 #include "model/arch/training.h"
 
 static bool is_set(const json_t *config, const char *key)
@@ -19,20 +21,25 @@ static void note_models(const struct recipe_about *of, const struct plan *p, str
 {
     static const char *const names[] = { "SFT", "DPO", "KTO", "reward modelling", "GRPO" };
     enum trl_trainer trainer = recipe_trl_trainer(of->config);
+    const char *program = json_string_value(json_object_get(of->config, RECIPE_TRL_PROGRAM));
+    bool rloo = program && !strcmp(program, "rloo"), refers = trainer != TRL_GRPO || rloo || json_number_value(json_object_get(of->config, "beta")) > 0;
     double gb = (double)p->model.params * 2 / 1e9;
 
     if (trainer == TRL_REWARD)
         notes_add(notes, "reward modelling has a head of one logit: the plan's head over the vocabulary holds more than that");
+    else if (!refers)
+        notes_add(notes, "GRPO has no reference model, as beta is 0%s", is_set(of->config, "beta") ? "" : ", TRL's default");
     else if (trainer != TRL_SFT && of->adapts)
         notes_add(notes, "%s's reference is the model without its adapters: its forward is not in the plan's time", names[trainer]);
     else if (trainer != TRL_SFT)
-        notes_add(notes, "%s's reference model is not in the plan: %.3g GB in 16 bits (none with beta 0), all of it on each GPU unless sharded, "
+        notes_add(notes, "%s's reference model is not in the plan: %.3g GB in 16 bits, all of it on each GPU unless sharded, "
                   "and a forward", names[trainer], gb);
     if (trainer == TRL_GRPO)
         notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
 }
 
-/* SFTConfig's loss_type is chunked_nll unless Liger-Kernel is used: it holds the logits of 256 positions alone, in fp32. */
+/* SFTConfig's loss_type is chunked_nll unless Liger-Kernel is used: it holds the logits of 256 positions alone, in fp32, and casts the head's weight
+ * to fp32 for them (trl/trainer/sft_trainer.py, _chunk()). */
 static void note_loss(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     const char *kind = json_string_value(json_object_get(of->config, "loss_type"));
@@ -42,9 +49,9 @@ static void note_loss(const struct recipe_about *of, const struct plan *p, struc
     if (kind && strcmp(kind, "chunked_nll") != 0)
         notes_add(notes, "loss_type: TRL's \"%.32s\" is not modelled: planned as nll", kind);
     else
-        notes_add(notes, "loss_type%s chunked_nll, which holds logits of 256 positions at a time; planned as nll, all of them at once (%.3g GB in "
-                  "fp32): the plan's peak is an upper bound", kind ? "" : " is not given: TRL since 1.7 takes",
-                  (double)p->micro_batch * (double)p->seq * (double)p->model.vocab * 4 / 1e9);
+        notes_add(notes, "loss_type%s chunked_nll: logits of 256 positions at a time, and the head's weight and its gradient in fp32 (%.3g GB); planned as "
+                  "nll: logits of all positions (%.3g GB in fp32)", kind ? "" : " is not given: TRL since 1.7 takes",
+                  (double)p->model.vocab * (double)p->model.hidden * 8 / 1e9, (double)p->micro_batch * (double)p->seq * (double)p->model.vocab * 4 / 1e9);
 }
 
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
@@ -111,14 +118,44 @@ static void note_embedding(const struct recipe_about *of, const struct plan *p, 
                   "weights and gradients are missing, and as much of AdamW's states in 32 bits", params * 4 / 1e9);
 }
 
+int recipe_check_attention(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const factorys[] = { "auto", "disabled", "sdpa", "fa2", "fa3", NULL };
+    static const char *const others[] = { "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention",
+                                          "xformers", "sage", "s2", "fp8", "paged|eager", "paged|sdpa", NULL };
+    const char *const *known = form == RECIPE_FACTORY ? factorys : others;
+    const char *key = recipe_key(config, form, SAYS_ATTENTION), *asks = key ? json_string_value(json_object_get(config, key)) : NULL;
+
+    if (!asks || strchr(asks, '/'))             /* a kernel of the hub, by its id */
+        return 0;
+    for (int i = 0; known[i]; i++)
+        if (!strcmp(asks, known[i]))
+            return 0;
+    return fail("%s: %s: \"%.40s\" is no attention that %s has: %s", where, key, asks, recipe_form_name(form),
+                form == RECIPE_FACTORY ? "auto, disabled, sdpa, fa2, fa3" : "eager, sdpa, flash_attention_2, flash_attention_3, flex_attention");
+}
+
 /* What the recipe asks of attention where the plan has the scores of all pairs instead: families of which sdpa does not compute the same. */
 static void note_attention(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     const char *asks = attention_of(of);
+    bool other = asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto");
 
-    if (asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto") && p->kernels == KERNELS_TORCH_EAGER)
+    if (other && strncmp(asks, "sd", 2) && p->kernels == KERNELS_TORCH_SDPA)
+        notes_add(notes, "attention by %.40s is planned with PyTorch's scaled_dot_product_attention, whose fused kernels keep as much", asks);
+    if (other && p->kernels == KERNELS_TORCH_EAGER)
         notes_add(notes, "attention by %.40s is not planned for %s: planned is eager, which keeps the scores of all pairs: an upper bound", asks,
                   p->model.family);
+}
+
+/* A hidden state in 16 bits for each block. */
+static void note_offload(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *word = json_string_value(json_object_get(of->config, "gradient_checkpointing"));
+
+    if (of->adapts && word && !strcmp(word, "offload"))
+        notes_add(notes, "gradient_checkpointing: offload: checkpoints wait in host memory, which is not planned beside adapters: planned on the GPU, "
+                  "up to %.3g GB more", (double)p->model.layers * (double)(p->micro_batch * p->seq * p->model.hidden) * 2e-9);
 }
 
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
@@ -133,6 +170,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
+        note_offload(of, p, notes);
         note_embedding(of, p, notes);
     }
     if (of->form == RECIPE_FACTORY)

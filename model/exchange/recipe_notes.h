@@ -7,6 +7,9 @@
 /* `adapts`: PEFT's adapters train; `launched`: accelerate's config was beside the recipe. */
 struct recipe_about { const json_t *config; enum recipe_form form; bool adapts, pure, launched; };
 
+/* An attention that the framework does not have is refused.  0, or -1 reported. */
+int  recipe_check_attention(const json_t *config, enum recipe_form form, const char *where);
+
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes);
 
 #endif

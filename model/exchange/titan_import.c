@@ -2,6 +2,7 @@
 #include "model/exchange/titan_import.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
 
-struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; };
+/* micro, steps: what goes before the config's samples of a micro-step and micro-steps; 0: nothing. */
+struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; int64_t micro, steps; };
 
 /* ---- values ---- */
 
@@ -215,11 +217,12 @@ static int read_batch(const struct import *in, const struct degrees *d)
         integer(in, "parallelism", "pipeline_parallel_microbatch_size", 1, 1, &each) < 0 ||
         integer(in, "parallelism", "num_pp_microbatches", local / each, 1, &parts) < 0)
         return -1;
-    if (global > 0 && global % (local * data))
+    local = in->micro > 0 && d->pipeline == 1 ? in->micro : local;
+    if (global > 0 && in->steps == 0 && global % (local * data))
         return fail("%s: training.global_batch_size: %" PRId64 " is not a multiple of %" PRId64 " samples on %" PRId64 " ranks",
                     in->where, global, local, data);
     in->p->micro_batch = local;
-    in->p->accumulation = global > 0 ? global / (local * data) : 1;
+    in->p->accumulation = in->steps > 0 ? in->steps : global > 0 ? global / (local * data) : 1;
     if (d->pipeline == 1)
         return 0;
     if (in->p->accumulation > 1)
@@ -256,27 +259,32 @@ static int read_recompute(const struct import *in)
     return 0;
 }
 
-static bool compiles_loss(const struct import *in)
+/* Is the part, "model" or "loss", among compile.components?  Left out: all are. */
+static bool compiles(const struct import *in, const char *part)
 {
     const json_t *parts = value(in, "compile", "components");
+    const char *one = json_string_value(parts);
 
-    for (size_t i = 0; i < json_array_size(parts); i++)
-        if (!strcmp(json_string_value(json_array_get(parts, i)) ? json_string_value(json_array_get(parts, i)) : "", "loss"))
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const char *name = json_string_value(json_array_get(parts, i));
+        if (name && !strcmp(name, part))
             return true;
-    return !json_is_array(parts) && !(json_is_string(parts) && strcmp(json_string_value(parts), "loss"));
+    }
+    return !json_is_array(parts) && !(one && strcmp(one, part));
 }
 
 static int read_compute(const struct import *in)
 {
     static const char *const adamw[] = { "AdamW", NULL };
-    bool compiles, old;
+    bool on, old;
     int name;
 
     if (titan_float8_read(in->config, in->where, in->p) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
-        boolean(in, "compile", "enable", false, &compiles) < 0 || boolean(in, "training", "compile", false, &old) < 0)
+        boolean(in, "compile", "enable", false, &on) < 0 || boolean(in, "training", "compile", false, &old) < 0)
         return -1;
-    in->p->kernels = compiles || old ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
-    if (!(compiles || old) || !compiles_loss(in))
+    on = on || old;
+    in->p->kernels = on && compiles(in, "model") ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
+    if (!on || !compiles(in, "loss"))
         return 0;
     if (in->p->parallel.tensor > 1 || in->p->parallel.context > 1)
         notes_add(in->notes, "compile.components: the loss of logits that lie on several ranks is planned uncompiled");
@@ -298,6 +306,23 @@ static const struct { const char *name, *flavor, *config, *model; } models[] = {
     { "deepseek_v3", "671B", "deepseek_v3_671b", "deepseek-v3" },
     { "gpt_oss", "20b", "gpt_oss_20b", "gpt-oss-20b" }, { "gpt_oss", "120b", "gpt_oss_120b", "gpt-oss-120b" },
 };
+
+int titan_refuse_model(const json_t *config, const char *where)
+{
+    const json_t *model = json_object_get(config, "model");
+    const char *name = json_string_value(json_object_get(model, "name")), *flavor = json_string_value(json_object_get(model, "flavor"));
+    char known[200] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; name && i < sizeof models / sizeof *models && n < sizeof known; i++)
+        if (!strcmp(name, models[i].name))
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", models[i].flavor);
+    if (name && flavor && n)
+        return fail("%s: model.flavor: of %.40s \"%.40s\" is not known (%s are): give --model", where, name, flavor, known);
+    if (name && flavor)
+        return fail("%s: model.name: \"%.40s\" is not known: give --model", where, name);
+    return fail("%s: torchtitan's file names no model: give --model", where);
+}
 
 const char *titan_model(const json_t *config)
 {
@@ -324,7 +349,7 @@ static int check_keys(const struct import *in)
 static int read_whole(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     static const char *const precisions[] = { "float32", "bfloat16", NULL }, *const held[] = { "float32", NULL };
-    struct import in = { config, where, p, notes };
+    struct import in = { config, where, p, notes, p->micro_batch, p->accumulation };
     struct degrees d;
     int precision, dtype;
     int64_t seq;
@@ -334,9 +359,7 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
     if (check_keys(&in) < 0 || read_degrees(&in, &d) < 0 || chosen(&in, "training", "mixed_precision_param", precisions, 1, &precision) < 0 ||
         chosen(&in, "training", "dtype", held, 0, &dtype) < 0 || integer(&in, "training", "seq_len", p->seq ? p->seq : 2048, 1, &seq) < 0)
         return -1;
-    if (p->seq && p->seq != seq)
-        return fail("%s: training.seq_len: %" PRId64 ", but --seq says %" PRId64, where, seq, p->seq);
-    p->seq = seq;
+    p->seq = p->seq > 0 ? p->seq : seq;
     if (d.replicate > 1 && d.shard * d.context == 1 && d.tensor > 1)
         return fail("%s: parallelism.data_parallel_replicate_degree: torchtitan refuses DDP beside tensor parallelism (\"DDP has not supported > 1D "
                     "parallelism\")", where);

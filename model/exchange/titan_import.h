@@ -14,6 +14,8 @@
 
 /* The built-in model that the config names, or NULL (nothing reported). */
 const char *titan_model(const json_t *config);
+/* -1, reported: why the config's model is not known, where titan_model() is NULL. */
+int titan_refuse_model(const json_t *config, const char *where);
 
 /* p.model and p.cluster are set and kept; p.seq is a default for training.seq_len.  0, or -1 with the key reported. */
 int titan_import(const json_t *config, const char *where, struct plan *p);

@@ -1,6 +1,7 @@
 /* unread.c -- see unread.h. */
 #include "model/exchange/unread.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,3 +45,9 @@ void unread_add(struct unread *u, const char *key, const char *why, bool silent)
 }
 
 void unread_end(struct unread *u) { flush(u); }
+
+void unread_ranks(struct notes *notes, const char *key, int64_t stated, int64_t ranks)
+{
+    if (stated > 0 && stated != ranks)
+        notes_add(notes, "%s: the file starts %" PRId64 " ranks, the plan has %" PRId64 ", those of --cluster", key, stated, ranks);
+}

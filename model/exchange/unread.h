@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <jansson.h>
 
@@ -26,6 +27,9 @@ struct unread {
 bool unread_asks_nothing(const json_t *v);
 /* Is the key one of the names, or (with *) does it begin as one does? */
 bool unread_is_among(const char *key, const char *const *names, size_t n);
+
+/* A note where the file starts another number of ranks than the plan has: --cluster decides, in every form.  `key` says where it stands. */
+void unread_ranks(struct notes *notes, const char *key, int64_t stated, int64_t ranks);
 
 void unread_add(struct unread *u, const char *key, const char *why, bool silent);
 void unread_end(struct unread *u);

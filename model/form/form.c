@@ -8,7 +8,7 @@
 
 static const struct form *const forms[] = {
     &form_deepspeed, &form_accelerate, &form_titan, &form_megatron, &form_torchtune, &form_litgpt, &form_automodel, &form_openrlhf,
-    &form_verl, &form_primerl, &form_peft, &form_unsloth, &form_axolotl, &form_factory, &form_trl, &form_transformers,
+    &form_verl, &form_verl_sft, &form_primerl, &form_peft, &form_unsloth, &form_axolotl, &form_factory1, &form_factory, &form_trl, &form_transformers,
 };
 
 const struct form *form_at(int i)

@@ -75,6 +75,10 @@ void form_close(struct form_file *f);
 const struct form *form_of(const struct form_file *f);
 const struct form *form_of_quietly(const struct form_file *f);
 
+/* What the file cannot be planned for whatever the model: the form's own check(), and rows that are refused.  Before the model is looked for, so that
+ * a recipe of pictures says that, not that its model is not known.  0, or -1 reported. */
+int form_check(const struct form *form, const struct form_file *f);
+
 /* All of them; NULL after the last. */
 const struct form *form_at(int i);
 
@@ -85,6 +89,6 @@ void form_summary(const struct form *form, const struct form_file *f, const stru
 /* ---- the forms, a page each ---- */
 
 extern const struct form form_deepspeed, form_accelerate, form_transformers, form_factory, form_axolotl, form_trl, form_titan, form_megatron,
-    form_torchtune, form_litgpt, form_automodel, form_openrlhf, form_verl, form_primerl, form_peft, form_unsloth;
+    form_torchtune, form_litgpt, form_automodel, form_openrlhf, form_verl, form_primerl, form_peft, form_unsloth, form_factory1, form_verl_sft;
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -105,7 +106,8 @@ static const struct form_row rows[] = {
     { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
     { "ci.*", ROW_SILENT, NULL },
     { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
-    { "benchmark.*", ROW_SILENT, NULL }, { "freeze_config.*", ROW_SILENT, NULL }, { "profiling.*", ROW_SILENT, NULL },
+    { "benchmark.*", ROW_SILENT, NULL }, { "flow_matching.*", ROW_REFUSED, "training by diffusion is not planned" },
+    { "freeze_config.*", ROW_REFUSED, "a model with towers for pictures or sound is not planned" }, { "profiling.*", ROW_SILENT, NULL },
 };
 
 static bool claims(const struct form_file *f)
@@ -301,21 +303,22 @@ static void read_kernels(struct form_reading *r)
 }
 
 /* What runs is the recipe's, and what has weights the model's class: others than these are no language model's step. */
-static void check_recipe(struct form_reading *r)
+static int check_recipe(const struct form_file *f)
 {
     static const char *const recipes[] = { "TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction" };
     static const char *const classes[] = { "NeMoAutoModelForCausalLM.", "gpt2.build_gpt2_model" };
-    const char *recipe = json_string_value(form_value(r->file->doc, "recipe")), *target = form_text(r, "model._target_", classes[0]);
+    const char *recipe = json_string_value(form_value(f->doc, "recipe")), *target = json_string_value(form_value(f->doc, "model._target_"));
     bool good = false;
 
     if (!recipe)
-        recipe = form_text(r, "recipe._target_", recipes[0]);
+        recipe = json_string_value(form_value(f->doc, "recipe._target_"));
     for (int i = 0; i < 2; i++)
-        good = good || strstr(recipe, recipes[i]);
+        good = good || !recipe || strstr(recipe, recipes[i]);
     if (!good)
-        form_fail(r, "recipe: %.60s is not planned: %s and %s are", recipe, recipes[0], recipes[1]);
-    else if (!strstr(target, classes[0]) && !strstr(target, classes[1]))
-        form_fail(r, "model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is", target);
+        return fail("%s: recipe: %.60s is not planned: %s and %s are", f->path, recipe, recipes[0], recipes[1]);
+    if (target && !strstr(target, classes[0]) && !strstr(target, classes[1]))
+        return fail("%s: model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is", f->path, target);
+    return 0;
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -326,7 +329,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    check_recipe(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
@@ -355,5 +357,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_automodel = {
     .name = "NeMo Automodel", .sign = "step_scheduler.local_batch_size with model.pretrained_model_name_or_path",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check_recipe, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

@@ -1,17 +1,19 @@
 /* form_file.c -- see form.h: a file is JSON, YAML, TOML or a command, by its name or else by its text. */
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/input.h"
 #include "base/shell.h"
 #include "base/toml.h"
 #include "base/yaml.h"
 #include "model/exchange/recipe.h"
 #include "model/form/form.h"
+#include "model/form/form_config.h"
 
 enum { LARGEST = 16 << 20 };
 
@@ -154,12 +156,15 @@ static json_t *nested(json_t *doc, const char *path, const char **last)
     return doc;
 }
 
-/* a.b=VALUE, +a.b=VALUE: hydra's words.  The path's length, 0: it is none. */
-static size_t hydra_path(const char *word)
+/* a.b=VALUE, +a.b=VALUE, a=VALUE: hydra's words, unless an option waits for its value.  The path's length, 0: it is none. */
+static size_t hydra_path(const char *word, bool waits)
 {
     size_t n = strcspn(word, "=");
+    bool good = word[n] && n > 0 && n < 256 && (memchr(word, '.', n) || !waits);
 
-    return word[n] && *word != '-' && n < 256 && memchr(word, '.', n) && !memchr(word, '/', n) ? n : 0;
+    for (size_t i = 0; good && i < n; i++)
+        good = isalnum((unsigned char)word[i]) || strchr("._@-", word[i]);
+    return good && *word != '-' ? n : 0;
 }
 
 /* Options --a.b VALUE and hydra's words lie at their paths. */
@@ -170,8 +175,8 @@ static json_t *options_at_paths(const json_t *words, size_t from)
 
     for (size_t i = from; i < json_array_size(words); i++) {
         const char *word = json_string_value(json_array_get(words, i));
-        const char *path = word + strspn(word, "+");
-        size_t n = hydra_path(path);
+        const char *path = word + strspn(word, "+"), *before = i > from ? json_string_value(json_array_get(words, i - 1)) : "";
+        size_t n = hydra_path(path, !strncmp(before, "--", 2) && !strchr(before, '='));
         char copy[256];
         if (n == 0) {
             json_array_append(plain, json_array_get(words, i));
@@ -229,16 +234,6 @@ int form_launch(struct form_file *f, const char *path)
     return f->launch ? 0 : -1;
 }
 
-/* A file that a command names: from here, or beside the command's. */
-static void beside(const char *path, const char *name, char out[512])
-{
-    const char *slash = strrchr(path, '/');
-
-    snprintf(out, 512, "%s", name);
-    if (access(out, R_OK) != 0 && slash && name[0] != '/')
-        snprintf(out, 512, "%.*s/%s", (int)(slash - path), path, name);
-}
-
 /* Options of `accelerate launch` go over the config that it names, and are named as its keys. */
 static void take_option(json_t *launch, const char *key, json_t *v)
 {
@@ -275,7 +270,7 @@ static int read_launch(struct form_file *f)
         return 0;
     const char *config = json_string_value(json_object_get(f->launcher, "config_file"));
     if (config) {
-        beside(f->path, config, path);
+        files_find_above(f->path, config, path, sizeof path);
         if (form_launch(f, path) < 0)
             return -1;
     } else {
@@ -350,9 +345,11 @@ int form_parse(char *text, const char *name, struct form_file *f)
     *f = (struct form_file){ .path = name, .text = text };
     f->kind = kind_of(f->path, f->text);
     f->doc = document(f);
-    if (f->kind == FORM_COMMAND && json_is_object(f->doc))
+    bool command = f->kind == FORM_COMMAND && json_is_object(f->doc);
+    int rc = command ? form_follow(f) : 0;
+    if (command && rc == 0)
         name_trls_program(f);
-    if (json_is_object(f->doc) && (f->kind != FORM_COMMAND || read_launch(f) == 0))
+    if (rc == 0 && json_is_object(f->doc) && (!command || read_launch(f) == 0))
         return 0;
     if (f->doc && !json_is_object(f->doc))
         fail("%s: expected keys with values: a config, a recipe or a command", f->path);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/exchange/unread.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -87,16 +88,13 @@ static void read_base(struct form_reading *r, const struct plan *p)
     form_set(r, "base_dtype", json_string(ours[base]));
 }
 
-/* The devices that the file states must be the cluster's. */
-static void check_devices(struct form_reading *r, const struct plan *p)
+static void note_devices(struct form_reading *r, const struct plan *p)
 {
     const json_t *devices = form_value(r->file->doc, "devices");
     bool all = devices ? !json_is_integer(devices) : form_value(r->file->doc, "checkpoint_dir") == NULL;    /* "auto"; usual: 1 of finetune's */
     int64_t nodes = form_count(r, "num_nodes", 1), each = all ? p->cluster.gpus_per_node : form_count(r, "devices", 1);
 
-    if (each != p->cluster.gpus_per_node || nodes != p->cluster.nodes)
-        form_fail(r, "devices: the file has %lld on %lld nodes, the cluster %lld on %lld: change one of them", (long long)each, (long long)nodes,
-                  (long long)p->cluster.gpus_per_node, (long long)p->cluster.nodes);
+    unread_ranks(r->notes, "devices", each * nodes, p->cluster.world_size);
 }
 
 static void read_optimizer(struct form_reading *r, bool fused, bool flat)
@@ -164,7 +162,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     else
         notes_add(notes, "torch.compile() of the whole model is not planned: kernels are eager");
     form_set(&r, "clip", pretrains && form_value(f->doc, "train.max_norm") ? json_real(form_number(&r, "train.max_norm", 1)) : json_null());
-    check_devices(&r, p);
+    note_devices(&r, p);
     read_base(&r, p);
     read_batch(&r, p);
     read_optimizer(&r, pretrains, !alone && !lora);

@@ -17,7 +17,7 @@ static const struct form_row peft_rows[] = {
     { "lora_dropout", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "modules_to_save", ROW_READ, NULL },
     { "use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" }, { "rank_pattern", ROW_REFUSED, "ranks that differ by layer are not planned" },
     { "alpha_pattern", ROW_SILENT, NULL }, { "layers_to_transform", ROW_REFUSED, "adapters of some layers alone are not planned" },
-    { "target_parameters", ROW_MATTERS, "adapters of parameters that are no linear layer" }, { "use_rslora", ROW_SILENT, NULL },
+    { "target_parameters", ROW_READ, NULL }, { "use_rslora", ROW_SILENT, NULL },
     { "bias", ROW_READ, NULL }, { "task_type", ROW_SILENT, NULL }, { "inference_mode", ROW_SILENT, NULL }, { "fan_in_fan_out", ROW_SILENT, NULL },
     { "init_lora_weights", ROW_SILENT, NULL }, { "revision", ROW_SILENT, NULL }, { "auto_mapping", ROW_SILENT, NULL }, { "peft_version", ROW_SILENT, NULL },
     { "megatron_core", ROW_SILENT, NULL }, { "qalora_group_size", ROW_SILENT, NULL },
@@ -34,6 +34,7 @@ static int read_peft(const struct form_file *f, struct plan *p, struct notes *no
 {
     static const char *const types[] = { "LORA", NULL }, *const biases[] = { "none", NULL };
     const json_t *targets = form_value(f->doc, "target_modules"), *saved = form_value(f->doc, "modules_to_save");
+    const json_t *parameters = form_value(f->doc, "target_parameters");
     struct form_reading r;
 
     form_begin(&r, f, peft_rows, FORM_COUNT(peft_rows), notes);
@@ -49,6 +50,8 @@ static int read_peft(const struct form_file *f, struct plan *p, struct notes *no
     form_set(&r, "lora.dropout", json_real(form_number(&r, "lora_dropout", 0)));
     if (targets)
         form_set(&r, "lora.target_modules", json_deep_copy(targets));
+    if (json_array_size(parameters) > 0)
+        form_set(&r, "lora.target_parameters", json_deep_copy(parameters));
     if (json_array_size(saved) > 0)
         form_set(&r, "lora.modules_to_save", json_deep_copy(saved));
     if (p->seq == 0)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/unread.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -100,15 +101,14 @@ static bool is_none(const struct form_reading *r, const char *path)
 }
 
 /* GPUs and nodes that the file states must be the cluster's. */
-static void check_deployment(struct form_reading *r, const struct plan *p)
+static void note_deployment(struct form_reading *r, const struct plan *p)
 {
     static const char *const types[] = { "single_node", "multi_node", NULL };
     bool several = form_word(r, "deployment.type", types, 0) == 1;
     int64_t node = form_count(r, "deployment.gpus_per_node", 8), world = p->cluster.world_size;
     int64_t stated = several ? node * form_count(r, "deployment.num_train_nodes", 2) : form_count(r, "deployment.num_train_gpus", world);
 
-    if (stated != world)
-        form_fail(r, "deployment: the file trains on %lld GPUs, the cluster has %lld: change one of them", (long long)stated, (long long)world);
+    unread_ranks(r->notes, "deployment", stated, world);
 }
 
 static int64_t copies(struct form_reading *r)
@@ -232,7 +232,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "reduce_dtype", json_string(form_word(&r, "model.reduce_dtype", dtypes, 0) ? "bf16" : "fp32"));
     if (form_value(f->doc, "model.reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "model.reshard_after_forward", true)));
-    check_deployment(&r, p);
+    note_deployment(&r, p);
     read_sharding(&r, p);
     read_batch(&r, p);
     read_recompute(&r);

@@ -152,16 +152,36 @@ static bool leads_on(const struct form_reading *r, const char *path)
     return false;
 }
 
+/* The row's path, without the star of a section. */
+static const char *path_of(const struct form_row *row, char path[128])
+{
+    snprintf(path, 128, "%s", row->path);
+    if (strlen(path) > 2 && !strcmp(path + strlen(path) - 2, ".*"))
+        path[strlen(path) - 2] = '\0';
+    return path;
+}
+
+int form_check(const struct form *form, const struct form_file *f)
+{
+    char path[128];
+
+    if (form->check && form->check(f) < 0)
+        return -1;
+    for (int i = 0; i < form->nrows; i++) {
+        const json_t *v = form->rows[i].says == ROW_REFUSED ? form_value(f->doc, path_of(&form->rows[i], path)) : NULL;
+        if (v && !unread_asks_nothing(v))
+            return fail("%s: %s: %s", f->path, path, form->rows[i].what);
+    }
+    return 0;
+}
+
 void form_begin(struct form_reading *r, const struct form_file *f, const struct form_row *rows, int n, struct notes *notes)
 {
     *r = (struct form_reading){ .file = f, .rows = rows, .nrows = n, .plan = json_object(), .notes = notes };
     json_object_set_new(r->plan, "dpx_plan", json_integer(1));
     for (int i = 0; i < n; i++) {
         char path[128];
-        snprintf(path, sizeof path, "%s", rows[i].path);
-        if (strlen(path) > 2 && !strcmp(path + strlen(path) - 2, ".*"))         /* the section itself */
-            path[strlen(path) - 2] = '\0';
-        const json_t *v = value(r, path);
+        const json_t *v = value(r, path_of(&rows[i], path));
         if (rows[i].says == ROW_SETS && v)
             form_set(r, rows[i].what, json_deep_copy(v));
         if (rows[i].says == ROW_REFUSED && v && !unread_asks_nothing(v))

@@ -66,7 +66,7 @@ static void add_parallel(struct lines *l, const struct plan *p)
         if (of[i].n > 1)
             add(l, ", %s parallel %" PRId64, of[i].name, of[i].n);
     if (p->fsdp.cpu_offload)
-        add(l, ", parameters on the host");
+        add(l, ", parameters and optimizer on the host");
     if (p->ds.offload_param.device != OFFLOAD_NONE)
         add(l, ", parameters on the %s", p->ds.offload_param.device == OFFLOAD_CPU ? "host" : "disk");
     if (p->ds.offload_optimizer.device != OFFLOAD_NONE)

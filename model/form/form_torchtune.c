@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -27,9 +28,8 @@ static const struct form_row rows[] = {
     { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
     { "custom_sharded_layers", ROW_MATTERS, "units of their own for embedding and head" },
     { "ac_mode", ROW_READ, NULL }, { "ac_option", ROW_READ, NULL },
-    { "tensor_parallel_dim", ROW_REFUSED, "torchtune's tensor parallelism is not read yet" },
-    { "tensor_parallel_plan.*", ROW_SILENT, NULL },
-    { "context_parallel_dim", ROW_REFUSED, "torchtune's context parallelism is not read yet" },
+    { "tensor_parallel_dim", ROW_READ, NULL }, { "tensor_parallel_plan.*", ROW_SILENT, NULL },
+    { "context_parallel_dim", ROW_READ, NULL },
     { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_SILENT, NULL },
     { "enable_fp8_training", ROW_MATTERS, "its float8 is torchao's tensorwise: fp8 keys of a plan" }, { "fp8_recipe_name", ROW_SILENT, NULL },
     { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
@@ -59,6 +59,41 @@ static const char *builder(const struct form_file *f)
 
 static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
+/* The builder's name without what it makes adapters of. */
+static const char *base_builder(const struct form_file *f)
+{
+    const char *name = builder(f);
+
+    return name + (begins(name, "lora_") ? 5 : begins(name, "qlora_") ? 6 : 0);
+}
+
+/* Models of pictures, and Llama 4, whose builders make its towers too. */
+static int check(const struct form_file *f)
+{
+    const char *component = json_string_value(form_value(f->doc, "model._component_"));
+
+    if (component && (strstr(component, "vision") || strstr(component, "llama4") || strstr(component, "clip")))
+        return fail("%s: model._component_: %.80s: a model of pictures is not planned", f->path, component);
+    return 0;
+}
+
+/* torchtune builds Phi-3 and Phi-4 with layers of q, k, v, gate and up of their own, where transformers' have two fused ones: Llama's blocks
+ * (torchtune/models/phi3/_component_builders.py). */
+static json_t *config(const struct form_file *f)
+{
+    static const struct { const char *builder; int layers, hidden, heads, kv_heads, ffn, vocab, context; } of[] = {
+        { "phi3_mini", 32, 3072, 32, 32, 8192, 32064, 4096 }, { "phi4_14b", 40, 5120, 40, 10, 17920, 100352, 16384 },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(base_builder(f), of[i].builder))
+            return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "model_type", "llama", "_name_or_path", of[i].builder, "num_hidden_layers", of[i].layers, "hidden_size",
+                             of[i].hidden, "num_attention_heads", of[i].heads, "num_key_value_heads", of[i].kv_heads, "intermediate_size", of[i].ffn,
+                             "vocab_size", of[i].vocab, "max_position_embeddings", of[i].context, "rms_norm_eps", 1e-5);
+    fail("%s: model._component_: %.80s is not known: give --model", f->path, builder(f));
+    return NULL;
+}
+
 /* Builders by their name without lora_, qlora_; sizes as their modules state them (torchtune/models/). */
 static const char *model(const struct form_file *f)
 {
@@ -69,7 +104,6 @@ static const char *model(const struct form_file *f)
         { "llama3_2_1b", "llama-3.2-1b" }, { "llama3_2_3b", "llama-3.2-3b" }, { "llama3_3_70b", "llama-3.3-70b" },
         { "mistral_7b", "mistral-7b" }, { "gemma_2b", "gemma-2b" }, { "gemma_7b", "gemma-7b" },
         { "gemma2_2b", "gemma-2-2b" }, { "gemma2_9b", "gemma-2-9b" }, { "gemma2_27b", "gemma-2-27b" },
-        { "phi3_mini", "phi-3-mini" }, { "phi4_14b", "phi-4" },
         { "qwen2_0_5b", "qwen2.5-0.5b" }, { "qwen2_1_5b", "qwen2.5-1.5b" }, { "qwen2_7b", "qwen2.5-7b" },      /* the same shapes */
         { "qwen2_5_0_5b", "qwen2.5-0.5b" }, { "qwen2_5_1_5b_base", "qwen2.5-1.5b" }, { "qwen2_5_1_5b_instruct", "qwen2.5-1.5b" },
         { "qwen2_5_3b", "qwen2.5-3b" }, { "qwen2_5_7b_base", "qwen2.5-7b" }, { "qwen2_5_7b_instruct", "qwen2.5-7b" },
@@ -80,9 +114,8 @@ static const char *model(const struct form_file *f)
         { "qwen3_8b_base", "qwen3-8b" }, { "qwen3_8b_instruct", "qwen3-8b" }, { "qwen3_14b_base", "qwen3-14b" },
         { "qwen3_14b_instruct", "qwen3-14b" }, { "qwen3_32b", "qwen3-32b" },
     };
-    const char *name = builder(f);
+    const char *name = base_builder(f);
 
-    name += begins(name, "lora_") ? 5 : begins(name, "qlora_") ? 6 : 0;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (!strcmp(name, models[i].builder))
             return models[i].model;
@@ -161,6 +194,18 @@ static void read_memory(struct form_reading *r)
         notes_add(r->notes, "loss: the head's product is made chunk by chunk; the plan's chunked loss holds the head's output once");
 }
 
+static void read_mesh(struct form_reading *r, const struct plan *p)
+{
+    int64_t replicate = form_count(r, "data_parallel_replicate_dim", 1);
+
+    if (form_count(r, "tensor_parallel_dim", 1) > 1)
+        form_fail(r, "tensor_parallel_dim: torchtune's losses in chunks or in bf16 are not planned beside tensor parallelism");
+    if (form_count(r, "context_parallel_dim", 1) > 1)
+        form_fail(r, "context_parallel_dim: torchtune's context parallelism is not read yet");
+    if (replicate > 1)
+        form_set(r, "shard_group", json_integer(p->cluster.world_size / replicate));
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const dtypes[] = { "fp32", "bf16", NULL };
@@ -182,8 +227,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "fsdp.cpu_offload", json_true());
     if (!alone && form_value(f->doc, "fsdp_reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "fsdp_reshard_after_forward", true)));
-    if (form_count(&r, "data_parallel_replicate_dim", 1) > 1)
-        form_set(&r, "shard_group", json_integer(p->cluster.world_size / form_count(&r, "data_parallel_replicate_dim", 1)));
+    read_mesh(&r, p);
     if (form_value(f->doc, "tokenizer.max_seq_len"))
         form_set(&r, "seq", json_integer(form_count(&r, "tokenizer.max_seq_len", 1)));
     else if (p->seq == 0)
@@ -197,5 +241,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_torchtune = {
     .name = "torchtune", .sign = "model._component_ and optimizer._component_",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .config = config, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

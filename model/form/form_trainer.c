@@ -27,10 +27,12 @@ static bool is_recipe(const struct form_file *f, enum recipe_form form)
     return recipe_form(f->doc) == (int)form && !form_runs(f, "unsloth-cli.py") && !(program && !strncmp(program, "openrlhf.", 9));
 }
 static bool is_transformers(const struct form_file *f) { return is_recipe(f, RECIPE_TRANSFORMERS); }
-static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY); }
+static bool is_factory(const struct form_file *f) { return is_recipe(f, RECIPE_FACTORY) && !recipe_is_factorys_second(f->doc); }
 static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_AXOLOTL); }
 static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
 static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
+
+static int check_text(const struct form_file *f) { return recipe_check_text(f->doc, (enum recipe_form)recipe_form(f->doc), f->path); }
 
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
 {
@@ -43,11 +45,11 @@ const struct form form_transformers = {
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .model = recipes_model, .read = read_recipe,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .model = recipes_model, .read = read_recipe,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
@@ -112,6 +114,17 @@ static const char *titans_model(const struct form_file *f)
     return model;
 }
 
+/* Without a model that is known the file describes none. */
+static json_t *titans_config(const struct form_file *f)
+{
+    json_t *doc = titan_doc(f);
+
+    if (doc)
+        titan_refuse_model(doc, f->path);
+    json_decref(doc);
+    return NULL;
+}
+
 /* A config by its name must be known. */
 static int check_titan(const struct form_file *f)
 {
@@ -134,7 +147,7 @@ static int read_titan(const struct form_file *f, struct plan *p, struct notes *n
 
 const struct form form_titan = {
     .name = "torchtitan", .sign = "[parallelism] or [training] with [model], run_train.sh, --training.KEY",
-    .claims = is_titan, .check = check_titan, .model = titans_model, .read = read_titan,
+    .claims = is_titan, .check = check_titan, .model = titans_model, .config = titans_config, .read = read_titan,
 };
 
 /* ---- Megatron-LM ---- */
@@ -157,6 +170,36 @@ static bool has_megatrons_fields(const json_t *doc)
     return false;
 }
 
+/* An option as a command or a file of options has it: "--num-tokens-to-generate" is num_tokens_to_generate. */
+static bool is_option(const char *key, const char *name)
+{
+    for (key += strncmp(key, "--", 2) ? 0 : 2; *key && (*key == *name || (*key == '-' && *name == '_')); key++)
+        name++;
+    return !*key && !*name;
+}
+
+/* Its files of options are also those of programs that generate, and of models with an encoder. */
+static int check_trains(const struct form_file *f)
+{
+    static const struct { const char *option, *why; } others[] = {
+        { "num_tokens_to_generate", "inference is not planned" }, { "prompts", "inference is not planned" }, { "prompt_file", "inference is not planned" },
+        { "encoder_num_layers", "an encoder beside the decoder is not planned" }, { "decoder_num_layers", "an encoder beside the decoder is not planned" },
+        { "bert_no_binary_head", "BERT is not planned" },
+    };
+    json_t *args = json_object_get(f->doc, "MODEL_ARGS") ? json_object_get(f->doc, "MODEL_ARGS") : f->doc, *v;
+    const char *key;
+
+    json_object_foreach(args, key, v) {
+        const char *word = json_string_value(v);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (is_option(key, others[i].option))
+                return fail("%s: %s: %s", f->path, key, others[i].why);
+        if (is_option(key, "tokenizer_type") && word && !strncmp(word, "Bert", 4))
+            return fail("%s: %s: %.40s: BERT is not planned", f->path, key, word);
+    }
+    return 0;
+}
+
 /* Other programs of its tree (multimodal/train.py, pretrain_t5.py, pretrain_mamba.py) take the same options for other models. */
 static int check_program(const struct form_file *f)
 {
@@ -166,7 +209,7 @@ static int check_program(const struct form_file *f)
     base = base ? base + 1 : program;
     if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0)
         return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py is", f->path, base);
-    return 0;
+    return check_trains(f);
 }
 
 static bool is_megatron(const struct form_file *f)

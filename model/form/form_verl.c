@@ -7,6 +7,7 @@
  * all ranks; a sample is a prompt and its response. */
 #include <string.h>
 
+#include "model/exchange/unread.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -80,7 +81,8 @@ static const struct form_row rows[] = {
     { "data.train_batch_size", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
-    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_SILENT, NULL },
+    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" },
+    { "data.video_key", ROW_REFUSED, "training on pictures is not planned" },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
     { "critic", ROW_MATTERS, "the critic's update is a phase of its own" }, { "reward_model.*", ROW_SILENT, NULL },
     { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL },
@@ -152,9 +154,8 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_set(r, "loss", json_string("fused"));
     if (form_number(r, ACTOR "entropy_coeff", 0) > 0 || form_true(r, ACTOR "calculate_entropy", false))
         notes_add(r->notes, ACTOR "entropy_coeff matters, and is not followed: the entropy's own copies of the logits, in fp32, are not in the plan");
-    if (form_value(r->file->doc, "trainer.n_gpus_per_node") && gpus != p->cluster.world_size)
-        notes_add(r->notes, "trainer.n_gpus_per_node: the file runs on %lld GPUs, the plan on the cluster's %lld", (long long)gpus,
-                  (long long)p->cluster.world_size);
+    if (form_value(r->file->doc, "trainer.n_gpus_per_node"))
+        unread_ranks(r->notes, "trainer.n_gpus_per_node", gpus, p->cluster.world_size);
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
 }

@@ -10,6 +10,7 @@
 #include "model/plan/attention.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
+#include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 #include "model/plan/megatron_check.h"
 #include "model/schedule/schedule_cut.h"
@@ -17,28 +18,60 @@
 
 typedef int lowering(const struct local_model *local, struct schedules *s);
 
-/* Strategies and dialects: README.md's table. */
-static lowering *const table[NSTRATEGY][NDIALECT] = {
-    [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
-    [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
-    [STRAT_ZERO1] = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
-                      [DIALECT_DEEPSPEED] = lower_zero12, [DIALECT_MEGATRON] = lower_megatron },
-    [STRAT_ZERO2] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero12 },
-    [STRAT_ZERO3] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero3 },
-    [STRAT_FSDP]  = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_fsdp2,
-                      [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
+/* Data ranks: rank 0 serves, the others work. */
+static int dp_ranks(const struct local_model *local, int64_t ranks[LOWER_KINDS])
+{
+    ranks[0] = 0;
+    ranks[1] = 1;
+    return local->data_ranks > 1 ? 2 : 1;
+}
+
+/* FP16_Optimizer masks the flat gradient on ranks behind the first of those that share tensors, or positions (lower_ds_other.c). */
+static bool masks_differ(const struct plan *p)
+{
+    return p->parallel.tensor * p->parallel.context > 1 && p->precision != DT_FP32;
+}
+
+/* What makes each framework's schedules. */
+static const struct lowered {
+    const struct framework *of;
+    lowering *lower;
+    int     (*check)(const struct plan *p);         /* of lower_check(); NULL: nothing */
+    int     (*ranks)(const struct local_model *local, int64_t ranks[LOWER_KINDS]);      /* data ranks that can differ; NULL: none does */
+    bool    (*within)(const struct plan *p);        /* whether ranks of one copy differ; NULL: they do not */
+} table[] = {
+    { &framework_paper_dp,     lower_dp,       NULL,              dp_ranks,     NULL },
+    { &framework_paper,        lower_paper,    NULL,              NULL,         NULL },
+    { &framework_torch_dp,     lower_dp,       NULL,              dp_ranks,     NULL },
+    { &framework_torch_ddp,    lower_ddp,      NULL,              NULL,         NULL },
+    { &framework_torch_zro,    lower_ddp,      NULL,              zro_ranks,    NULL },
+    { &framework_fsdp2,        lower_fsdp2,    NULL,              NULL,         NULL },
+    { &framework_fsdp1,        lower_fsdp1,    NULL,              fsdp1_ranks,  NULL },
+    { &framework_deepspeed_0,  lower_zero12,   NULL,              NULL,         masks_differ },
+    { &framework_deepspeed_12, lower_zero12,   NULL,              zero12_ranks, NULL },
+    { &framework_deepspeed_3,  lower_zero3,    lower_zero3_check, NULL,         NULL },
+    { &framework_megatron,     lower_megatron, NULL,              NULL,         NULL },
 };
+
+/* NULL: the plan's cell does not exist. */
+static const struct lowered *lowered_of(const struct plan *p)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].of == framework_of(p))
+            return &table[i];
+    return NULL;
+}
 
 /* What the plan says of activations, as one pass over any strategy's schedules. */
 static void offload_activations(const struct plan *p, struct schedules *s)
 {
     bool inputs = p->recompute == RECOMPUTE_OFFLOAD;    /* offload_wrapper(): save_on_cpu(pin_memory=True) */
     bool pinned = inputs || p->activation_offload != OFFLOAD_SAVE_ON_CPU;
+    bool rounds = pinned && !framework_of(p)->plain_host;
     struct offload_way way = {
         .to = pinned ? SPACE_PINNED : SPACE_HOST, .streams = p->activation_offload == OFFLOAD_STREAMS,
-        .recomputed = inputs, .room = pinned && p->dialect != DIALECT_PAPER ? pinned_bytes : pageable_bytes,
-        .saved = program_saves_on_host(p), .rounds = pinned && p->dialect != DIALECT_PAPER,
+        .recomputed = inputs, .room = rounds ? pinned_bytes : pageable_bytes,
+        .saved = program_saves_on_host(p), .rounds = rounds,
     };
 
     if (inputs || p->activation_offload != OFFLOAD_NOTHING)
@@ -50,12 +83,14 @@ static void offload_activations(const struct plan *p, struct schedules *s)
 
 int lower_check(const struct plan *p)
 {
-    return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
+    const struct lowered *f = lowered_of(p);
+
+    return f && f->check ? f->check(p) : 0;
 }
 
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
 {
-    lowering *f = table[p->strategy][p->dialect];
+    const struct lowered *f = lowered_of(p);
     struct local_model local;
     int rc;
 
@@ -76,7 +111,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     plan_groups(p, &s->groups);
     if (local_model_of(p, rank, &local) < 0)
         return -1;
-    rc = f(&local, s);
+    rc = f->lower(&local, s);
     local_model_free(&local);
     if (rc < 0)
         return -1;
@@ -86,6 +121,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, attention_note(p));
     if (experts_note(p))
         sched_note(s, experts_note(p));
+    if (experts_base_note(p))
+        sched_note(s, experts_base_note(p));
     if (megatron_note(p))
         sched_note(s, megatron_note(p));
     if (graphs_note(p))
@@ -116,34 +153,9 @@ int lower(const struct plan *p, int64_t rank, struct schedules *s)
     return rc;
 }
 
-/* Data ranks of every kind that can differ. */
-static int data_ranks(const struct local_model *local, int64_t ranks[LOWER_KINDS])
-{
-    const struct plan *p = local->plan;
-    bool whole_tensors = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
-
-    ranks[0] = 0;
-    if (p->strategy == STRAT_DP && local->data_ranks > 1) {
-        ranks[1] = 1;               /* rank 0 serves, the others work */
-        return 2;
-    }
-    if (whole_tensors && p->dialect == DIALECT_DEEPSPEED)
-        return zero12_ranks(local, ranks);
-    if (whole_tensors && p->dialect == DIALECT_TORCH)
-        return zro_ranks(local, ranks);
-    if (p->dialect == DIALECT_TORCH_FSDP1)
-        return fsdp1_ranks(local, ranks);
-    return 1;
-}
-
-/* FP16_Optimizer masks the flat gradient on ranks behind the first of those that share tensors, or positions (lower_ds_other.c). */
-static bool masks_differ(const struct plan *p)
-{
-    return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP && p->parallel.tensor * p->parallel.context > 1 && p->precision != DT_FP32;
-}
-
 int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
 {
+    const struct lowered *f = lowered_of(p);
     struct plan_groups groups;
     struct local_model first;
     int n;
@@ -151,11 +163,12 @@ int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
     if (local_model_of(p, 0, &first) < 0)
         return -1;
     plan_groups(p, &groups);
-    n = data_ranks(&first, ranks);
+    ranks[0] = 0;
+    n = f->ranks ? f->ranks(&first, ranks) : 1;
     local_model_free(&first);
     for (int i = 0; i < n; i++)
         ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_DATA)].of, 0, ranks[i]);
-    if (masks_differ(p))
+    if (f->within && f->within(p))
         ranks[n++] = mesh_member(&groups.group[plan_groups_find(&groups, p->parallel.tensor > 1 ? GROUP_TENSOR : GROUP_CONTEXT)].of, 0, 1);
     return n;
 }

@@ -304,21 +304,25 @@ static int reserve_stage(void *of, int64_t i)
     const struct stages *all = of;
     struct evaluation_stage *g = &all->stage[i];
 
-    reserved_of(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved);
+    if (reserved_of(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved) < 0)
+        return -1;
     g->verdict = reserved_verdict(&g->reserved, g->m.fits);
     return 0;
 }
 
-void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
+int evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
 {
     if (e->nstages) {
-        parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .stage = e->stage });
+        if (parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .stage = e->stage }) < 0)
+            return -1;
         take_fullest(e);
         describe(p, e);
-        return;
+        return 0;
     }
-    reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
+    if (reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved) < 0)
+        return -1;
     judge(p, e);
+    return 0;
 }
 
 int evaluate(const struct plan *p, struct evaluation *e)
@@ -327,8 +331,10 @@ int evaluate(const struct plan *p, struct evaluation *e)
         return -1;
     if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
         cluster_say_assumed(&p->cluster);
-    evaluation_reserve(p, e, NULL);
-    return 0;
+    if (evaluation_reserve(p, e, NULL) == 0)
+        return 0;
+    evaluation_free(e);
+    return -1;
 }
 
 static int allocate_stage(void *of, int64_t i)

@@ -88,8 +88,8 @@ void evaluation_free(struct evaluation *e);
 int  evaluation_roles(const struct evaluation *e, const struct schedules *of[EVALUATION_STAGES]);
 
 /* Replays the allocator with options `conf` (NULL: torch's defaults) for an evaluated plan and sets reserved, verdict,
- * fits and why_not. */
-void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
+ * fits and why_not.  0, or -1 as reserved_of(): the evaluation is then as it was. */
+int  evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
 
 /* Lowers the plan for each kind of rank of each stage with a program that fits it (see lower_using)
  * and leaves the fullest rank's schedules in `s`. */

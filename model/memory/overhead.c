@@ -117,12 +117,7 @@ int64_t overhead_workspace(const struct gpu *g)
 
 /* TORCH_CUBLAS_WORKSPACE_CACHE, off by default, is a name that 2.14.1 does not know.  Other dialects run on the
  * newest PyTorch. */
-bool overhead_keeps_workspaces(const struct plan *p)
-{
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return torch && plan_version(p) < 2015;
-}
+bool overhead_keeps_workspaces(const struct plan *p) { return plan_torch_before(p, 2015); }
 
 /* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
 static void communicator(struct overhead *o, const struct gpu *g, const char *group,
@@ -220,7 +215,7 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     graphs(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
-        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",
+        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/memory/README.md",
             "context and loaded kernels");
     } else {
         add(out, OVERHEAD_CONTEXT, c->context, "the cluster's context_bytes", "context");

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/room.h"
 #include "model/memory/micro_step.h"
+#include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 
 /* ---- requests ---- */
@@ -21,6 +23,8 @@ static int request(struct walk *w, int64_t bytes, int stream)
     w->out->requests++;
     w->over = block < 0;
     w->out->refused = w->over ? bytes : 0;
+    if (w->pasts && !w->over)
+        w->trail = hash_mix(w->trail, (uint64_t)w->t->address(w->t->of, block));
     return block;
 }
 
@@ -245,12 +249,17 @@ static void free_waiting(struct walk *w, int64_t bytes)
     free_tensor(w, NONE);
 }
 
+static int request_tensor(struct walk *w, const struct op *o, const struct move *m)
+{
+    if (m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE)
+        return NONE;
+    return request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE);
+}
+
 static void make_tensor(struct walk *w, const struct op *o, const struct move *m, int owner)
 {
-    bool none = m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE;
     struct made t = {
-        .tensor = m->tensor, .bytes = m->bytes, .owner = owner, .mem = m->mem,
-        .block = none ? NONE : request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE), .pass = o->u.compute.pass,
+        .tensor = m->tensor, .bytes = m->bytes, .owner = owner, .mem = m->mem, .block = request_tensor(w, o, m), .pass = o->u.compute.pass,
         .handed_on = m->handed_on, .left = m->left, .chunk = o->chunk, .step = w->step,
         .kept = o->u.compute.fate == GRADS_KEEP };
 
@@ -346,16 +355,31 @@ static bool stands_apart(const struct walk *w, const struct op *o, int mem)
     return mem == MEM_GRADS && w->s->tied_apart && o->u.compute.fate != GRADS_KEEP;
 }
 
+/* Kernels of a piece that an entry runs: their moves are [from, to). */
+struct run { const struct op *o; const struct move *moves; struct lives *lives; int from, to, owner; };
+
+/* Is what the i-th move makes or frees made, freed, and used by these kernels alone? */
+static bool is_within(const struct run *r, int i) { return r->lives->mate[i] >= r->from && r->lives->mate[i] < r->to; }
+
 /* Where blocks of several kinds meet, one may have freed a tensor of the embedding's for another one of its size. */
-static void move(struct walk *w, const struct op *o, const struct move *m, int owner)
+static void move(struct walk *w, const struct run *r, int i)
 {
-    int at;
+    const struct op *o = r->o;
+    const struct move *m = &r->moves[i];
+    int at, owner = r->owner;
 
     switch ((enum move_kind)m->kind) {
     case MOVE_ALLOC:
-        make_tensor(w, o, m, owner);
+        if (is_within(r, i))
+            r->lives->block[i] = request_tensor(w, o, m);
+        else
+            make_tensor(w, o, m, owner);
         break;
     case MOVE_FREE:
+        if (is_within(r, i)) {
+            give_back(w, r->lives->block[r->lives->mate[i]]);
+            break;
+        }
         at = requests_find(w, owner, m->tensor);
         free_tensor(w, at == NONE ? requests_find_other(w, m, NOBODY) : at);
         break;
@@ -394,21 +418,16 @@ static void workspace(struct walk *w, enum pass pass)
         *kept = request(w, w->o.workspace, pool);
 }
 
-static void run_kernel(struct walk *w, const struct op *o, const struct kernel *k, const struct move *moves, int owner)
+/* `outputs`: what it makes is made by so many of its moves; behind them a product has its workspace. */
+static void run_kernel(struct walk *w, const struct run *r, const struct kernel *k, int outputs)
 {
-    int outputs = 0;
-
     w->captured = w->captures && k->captured;
-    for (int i = 0; i < k->nmoves; i++)
-        if (moves[i].kind == MOVE_ALLOC)
-            outputs = i + 1;
-    for (int i = 0; i < k->nmoves; i++) {
-        if (i == outputs && is_product(k))
-            workspace(w, (enum pass)o->u.compute.pass);
-        move(w, o, &moves[i], owner);
-    }
-    if (outputs == k->nmoves && is_product(k))
-        workspace(w, (enum pass)o->u.compute.pass);
+    for (int i = 0; i < outputs; i++)
+        move(w, r, k->move0 + i);
+    if (is_product(k))
+        workspace(w, (enum pass)r->o->u.compute.pass);
+    for (int i = outputs; i < k->nmoves; i++)
+        move(w, r, k->move0 + i);
     while (w->ndropped > 0)
         give_back(w, w->dropped[--w->ndropped]);
 }
@@ -433,8 +452,12 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
                 o->u.compute.piece == PIECE_RECEIVED ? EMBEDDING : o->u.compute.piece == PIECE_SENT ? HEAD :
                 (int)(o->unit + o->unit_by * iteration);
 
-    for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
-        run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
+    if (o->u.compute.k0 < o->u.compute.k1) {
+        const struct kernel *first = &p->kernels[pass][o->u.compute.k0], *last = &p->kernels[pass][o->u.compute.k1 - 1];
+        struct run r = { o, p->moves[pass], requests_lives(w, o->u.compute.piece, pass), first->move0, last->move0 + last->nmoves, owner };
+        for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
+            run_kernel(w, &r, &p->kernels[pass][i], r.lives->outputs[i]);
+    }
     for (int i = requests_of_owner(w, owner)->newest, older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
         older = w->tensors[i].in[OWN].older;
         if (requests_is_of_pass(w, &w->tensors[i]) && !w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem) &&
@@ -475,7 +498,6 @@ static void run_repeat(struct walk *w, int open)
     bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
     struct past *past = micro ? NULL : requests_past_new(w, open);
 
-    w->uneven |= past != NULL;          /* the other time others may be left out */
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
         struct caching_stats before = *w->t->stats;
         w->uneven |= micro && i > 1;
@@ -488,7 +510,7 @@ static void run_repeat(struct walk *w, int open)
         if (past && !w->over)
             i += requests_past_skip(past, w, i);
     }
-    requests_past_free(past);
+    requests_past_free(past, w);
 }
 
 static void run(struct walk *w, int from, int to, int64_t iteration)
@@ -511,7 +533,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
 /* torch.distributed.fsdp, and DeepSpeed's coordinator and its reduction stream: tensor.record_stream(). */
 static bool records_streams(const struct plan *p)
 {
-    return p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3);
+    return framework_of(p)->records_streams;
 }
 
 static void begin(struct walk *w)
@@ -539,6 +561,7 @@ static void end(struct walk *w)
     free(w->instances);
     free(w->first);
     requests_tensors_end(w);
+    requests_lives_end(w);
     free(w->pending);
     free(w->dropped);
     free(w->at_event);

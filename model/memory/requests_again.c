@@ -3,7 +3,11 @@
  * What a walk does next follows from the blocks of the allocator, from which of them are which buffer and tensor, and from the
  * entries.  Buffers of micro-steps are named by how far they are from the iteration: where all of that is, number by number, what it
  * was `apart` iterations before, the next iterations make the same requests as those, and so on: they change no peak.  What is left out is a
- * multiple of `apart`; buffers get the numbers that they would have. */
+ * multiple of `apart`; buffers get the numbers that they would have.
+ *
+ * Blocks of the micro-steps under way rotate, for hundreds or thousands of iterations before they come back.  So an iteration leaves
+ * its trail, a number for the addresses that it got.  Where trails are those of `apart` iterations before, the state is written down, and
+ * compared with the one after `apart` more: the trails say when to look, the states decide. */
 #include "model/memory/requests_internal.h"
 
 #include <stdlib.h>
@@ -11,13 +15,13 @@
 
 #include "base/hash.h"
 #include "base/room.h"
+#include "model/memory/micro_step.h"
 
-/* States that are kept, and iterations for which it is worth while. */
-enum { STATES = 96, LEAST = 8 };
+/* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down. */
+enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4 };
 
 struct state {
-    int64_t *of, n;
-    uint64_t hash;
+    int64_t *of, n, room;
     int64_t iteration, retries, calls, requests, unmatched;
 };
 
@@ -25,11 +29,14 @@ struct past {
     int64_t *shift;             /* of each family: instances by which an iteration is further on */
     int64_t steps;              /* micro-steps by which it is */
     int64_t iterations;
-    int64_t requested;          /* when the iteration before ended; -1: none has */
-    struct state state[STATES];
-    int n;
-    struct state now;           /* room for the next one */
-    int64_t room;
+    uint64_t outer;             /* the trail of the iteration around the repeat */
+    uint64_t *trail;            /* of iteration i: trail[i % ntrails] */
+    int64_t *latest;            /* 1 + the latest iteration whose trail has this remainder */
+    int64_t ntrails;            /* a power of two */
+    int64_t apart, alike;       /* the last `alike` iterations left the trails of `apart` before; 0: none did */
+    int64_t patience;           /* no state is written down before this iteration */
+    bool waits;                 /* for the iteration whose state is compared with `then` */
+    struct state then, now;
 };
 
 /* ---- which instances move ---- */
@@ -63,38 +70,89 @@ static bool find_shifts(const struct schedules *s, int open, int64_t *shift, int
     return even;
 }
 
-struct past *requests_past_new(const struct walk *w, int open)
+/* Of a repeat whose iterations may come back to a state that is known; NULL: they may not. */
+static int64_t *new_shifts(const struct walk *w, int open, int64_t *steps)
 {
-    struct past *p;
+    const struct op *o = &w->s->ops[open];
 
-    if (w->p->parallel.pipeline < 2 || !w->t->state || w->records || w->s->ops[open].u.repeat.n < LEAST)
+    if (w->p->parallel.pipeline < 2 || !w->t->state || w->records || o->u.repeat.n < LEAST || micro_step_is(w->s, open + 1, o->u.repeat.other))
         return NULL;
-    p = room_new(1, sizeof *p);
-    p->iterations = w->s->ops[open].u.repeat.n;
-    p->requested = -1;
-    p->shift = room_new((size_t)w->s->nbufs, sizeof *p->shift);
-    if (find_shifts(w->s, open, p->shift, &p->steps))
-        return p;
-    requests_past_free(p);
+    int64_t *shift = room_new((size_t)w->s->nbufs, sizeof *shift);
+    if (find_shifts(w->s, open, shift, steps))
+        return shift;
+    free(shift);
     return NULL;
 }
 
-void requests_past_free(struct past *p)
+bool requests_come_again(const struct walk *w, int open)
+{
+    int64_t steps = 0, *shift = new_shifts(w, open, &steps);
+
+    free(shift);
+    return shift != NULL;
+}
+
+struct past *requests_past_new(struct walk *w, int open)
+{
+    int64_t steps = 0, *shift = new_shifts(w, open, &steps);
+
+    if (!shift)
+        return NULL;
+    struct past *p = room_new(1, sizeof *p);
+    *p = (struct past){ .shift = shift, .steps = steps, .iterations = w->s->ops[open].u.repeat.n, .outer = w->trail };
+    for (p->ntrails = LEAST; p->ntrails < p->iterations && p->ntrails < TRAILS;)
+        p->ntrails *= 2;
+    p->trail = room_new((size_t)p->ntrails, sizeof *p->trail);
+    p->latest = room_new((size_t)p->ntrails, sizeof *p->latest);
+    w->trail = HASH_BEGIN;
+    w->pasts++;
+    return p;
+}
+
+void requests_past_free(struct past *p, struct walk *w)
 {
     if (!p)
         return;
-    for (int i = 0; i < p->n; i++)
-        free(p->state[i].of);
+    w->pasts--;
+    w->trail = hash_mix(p->outer, w->trail);
+    free(p->then.of);
     free(p->now.of);
+    free(p->trail);
+    free(p->latest);
     free(p->shift);
     free(p);
+}
+
+/* ---- trails ---- */
+
+static bool left_trail(const struct past *p, int64_t iteration, uint64_t trail) { return p->trail[iteration & (p->ntrails - 1)] == trail; }
+
+/* Iterations from i back to the latest one that left this trail; 0: none did. */
+static int64_t since(const struct past *p, int64_t i, uint64_t trail)
+{
+    int64_t then = p->latest[trail & (uint64_t)(p->ntrails - 1)] - 1;
+
+    return then >= 0 && i - then < p->ntrails && left_trail(p, then, trail) ? i - then : 0;
+}
+
+static void note_trail(struct past *p, int64_t i, uint64_t trail)
+{
+    if (p->apart && left_trail(p, i - p->apart, trail)) {
+        p->alike++;
+    } else {
+        p->apart = since(p, i, trail);
+        p->alike = p->apart > 0;
+        p->waits = false;
+    }
+    p->latest[trail & (uint64_t)(p->ntrails - 1)] = i + 1;
+    p->trail[i & (p->ntrails - 1)] = trail;
 }
 
 /* ---- a state ---- */
 
 static void put(struct past *p, int64_t number)
 {
-    p->now.of = room_for(p->now.of, p->now.n, &p->room, sizeof *p->now.of);
+    p->now.of = room_for(p->now.of, p->now.n, &p->now.room, sizeof *p->now.of);
     p->now.of[p->now.n++] = number;
 }
 
@@ -106,7 +164,7 @@ static bool put_target(struct past *p, const struct walk *w)
 
     if (n < 0)
         return false;
-    p->now.of = room_for(p->now.of, n, &p->room, sizeof *p->now.of);
+    p->now.of = room_for(p->now.of, n, &p->now.room, sizeof *p->now.of);
     p->now.n = w->t->state(w->t->of, p->now.of);
     return true;
 }
@@ -182,26 +240,12 @@ static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
     for (int i = 0; i < NPOOL * NPASS; i++)
         put_block(p, w, w->workspace[i / NPASS][i % NPASS]);
     put(p, w->captures);
-    p->now.hash = HASH_BEGIN;
-    for (int64_t i = 0; i < p->now.n; i++)
-        p->now.hash = hash_mix(p->now.hash, (uint64_t)p->now.of[i]);
     p->now.iteration = iterations;
     p->now.retries = w->t->stats->retries;
     p->now.calls = requests_device_calls(w->t->stats);
     p->now.requests = w->out->requests;
     p->now.unmatched = w->out->unmatched;
     return true;
-}
-
-/* The same state of before; NULL. */
-static const struct state *find(const struct past *p)
-{
-    for (int i = p->n - 1; i >= 0; i--) {
-        const struct state *s = &p->state[i];
-        if (s->hash == p->now.hash && s->n == p->now.n && !memcmp(s->of, p->now.of, (size_t)s->n * sizeof *s->of))
-            return s;
-    }
-    return NULL;
 }
 
 /* ---- a jump ---- */
@@ -223,9 +267,10 @@ static void renumber(const struct past *p, struct walk *w, int family, int64_t i
     free(to);
 }
 
-static void jump(const struct past *p, struct walk *w, const struct state *then, int64_t times)
+static void jump(const struct past *p, struct walk *w, int64_t times)
 {
-    int64_t iterations = times * (p->now.iteration - then->iteration);
+    const struct state *then = &p->then;
+    int64_t iterations = times * p->apart;
 
     for (int i = 0; i < w->npending; i++) {
         int f = family_of(w, w->pending[i]);
@@ -241,29 +286,42 @@ static void jump(const struct past *p, struct walk *w, const struct state *then,
     w->out->unmatched += times * (p->now.unmatched - then->unmatched);
 }
 
+/* The state is the one of `apart` iterations before. */
+static bool is_again(struct past *p, const struct walk *w, int64_t iterations)
+{
+    return take_state(p, w, iterations) && p->now.n == p->then.n && !memcmp(p->now.of, p->then.of, (size_t)p->now.n * sizeof *p->now.of);
+}
+
+static void write_down(struct past *p, const struct walk *w, int64_t iterations)
+{
+    struct state room = p->then;
+
+    p->waits = take_state(p, w, iterations);
+    if (!p->waits) {
+        p->patience = 2 * iterations;
+        return;
+    }
+    p->then = p->now;
+    p->now = room;
+}
+
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
 {
-    int64_t left = p->iterations - (i + 1), requested = w->t->stats->requested.now;
-    bool grows = requested != p->requested;     /* then the state does, too, and cannot be one of before */
+    int64_t left = p->iterations - (i + 1);
 
-    p->requested = requested;
-    if (left < 1 || grows || !take_state(p, w, i + 1))
-        return 0;
-    const struct state *then = find(p);
-    if (then) {
-        int64_t apart = i + 1 - then->iteration, times = left / apart;
-        jump(p, w, then, times);
-        p->iterations = 0;              /* what is left is less than `apart` */
-        return times * apart;
+    note_trail(p, i, w->trail);
+    w->trail = HASH_BEGIN;
+    if (p->waits && i + 1 == p->then.iteration + p->apart) {
+        p->waits = false;
+        if (is_again(p, w, i + 1)) {
+            int64_t times = left / p->apart;
+            jump(p, w, times);
+            p->iterations = 0;          /* what is left is less than `apart` */
+            return times * p->apart;
+        }
+        p->patience = 2 * (i + 1);
     }
-    if (p->n == STATES) {               /* the older half goes */
-        for (int k = 0; k < STATES / 2; k++)
-            free(p->state[k].of);
-        memmove(p->state, p->state + STATES / 2, STATES / 2 * sizeof *p->state);
-        p->n = STATES / 2;
-    }
-    p->state[p->n++] = p->now;
-    p->now = (struct state){ 0 };
-    p->room = 0;
+    if (!p->waits && p->apart && left >= 2 * p->apart && i >= p->patience && (p->alike >= ALIKE || p->alike >= p->apart))
+        write_down(p, w, i + 1);
     return 0;
 }

@@ -60,9 +60,19 @@ static void state_of(const struct walk *w, struct walk_state *to)
             hold(to, w->workspace[i][pass]);
 }
 
+/* Of a step with such repeats other iterations may be left out the other time. */
+static bool leaves_out(const struct walk *w)
+{
+    for (int i = w->s->begin[SCHED_STEADY]; i < w->s->end[SCHED_STEADY]; i++)
+        if (w->s->ops[i].kind == OP_REPEAT && requests_come_again(w, i))
+            return true;
+    return false;
+}
+
 void requests_watch(struct walk *w)
 {
-    if (!w->t->watch)
+    w->watched = w->t->watch && !leaves_out(w);
+    if (!w->watched)
         return;
     w->uneven = false;
     state_of(w, &w->before);
@@ -72,7 +82,7 @@ void requests_watch(struct walk *w)
 bool requests_follow(struct walk *w)
 {
     struct walk_state now = { 0 };
-    bool same = w->t->watch && !w->uneven;
+    bool same = w->watched && !w->uneven;
 
     if (!same)
         return false;

@@ -36,6 +36,10 @@ struct made {
     bool    handed_on, kept;        /* kept: its gradients become .grad */
 };
 
+/* Of a piece's pass, of each move: the one that frees what it makes, or makes what it frees, where nothing else is done with that in
+ * between, else NONE; the block of what it makes.  Of each kernel: how many of its moves there are up to the last that makes something. */
+struct lives { int *mate, *block, *outputs; };
+
 /* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
 struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
 
@@ -51,6 +55,7 @@ struct walk {
     int     nsteps;                             /* micro-steps that have chains of their own: others share them, modulo this */
     int     unused;
     int     ngrads;                             /* of these, there and MEM_GRADS */
+    struct lives lives[NPIECE][NPASS];
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
@@ -59,7 +64,10 @@ struct walk {
     bool    records, over;
     bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
     struct walk_state before;           /* of the step that is walked twice */
+    bool    watched;                    /* the first time: the target wrote down what it did */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
+    int     pasts;                              /* repeats under way that ask for trails: */
+    uint64_t trail;                             /* a number for the addresses of an iteration's requests */
     int64_t skipped_retries, skipped_calls;     /* of iterations that were not walked, as those that they are like */
     int64_t iteration;                  /* of the entry that runs */
     int32_t step; uint8_t chunk;        /* its micro-step in a pipeline, and its stage of the rank's */
@@ -90,15 +98,22 @@ int  requests_find_other(const struct walk *w, const struct move *m, int owner);
 /* All tensors get the micro-steps of so many later ones. */
 void requests_tensors_shift(struct walk *w, int64_t steps);
 
+/* ---- requests_lives.c ---- */
+
+struct lives *requests_lives(struct walk *w, int piece, enum pass pass);
+void requests_lives_end(struct walk *w);
+
 /* ---- requests_again.c ---- */
 
 /* What the walk and its target were when iterations of a repeat ended. */
 struct past;
-/* NULL: iterations of the repeat at `open` do not come back to a state that is known. */
-struct past *requests_past_new(const struct walk *w, int open);
+/* May iterations of the repeat at `open` come back to a state that is known? */
+bool requests_come_again(const struct walk *w, int open);
+/* NULL: they may not. */
+struct past *requests_past_new(struct walk *w, int open);
 /* Iteration i has ended: those that follow and need not be walked, since they begin in states of before and end in the one that is. */
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
-void requests_past_free(struct past *p);
+void requests_past_free(struct past *p, struct walk *w);
 
 /* ---- requests_streams.c ---- */
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/plan/graphs.h"
 
 #define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
@@ -32,8 +33,15 @@ struct request_options reserved_options(const struct plan *p)
                                      .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p) };
 }
 
-/* true where all requests were served. */
-static bool replay(const struct plan *p, const struct schedules *s, int64_t capacity,
+/* A request that is freed and was never made, or freed twice: the figures would be those of another plan. */
+static int check(const struct schedules *s, int64_t unmatched)
+{
+    return unmatched == 0 ? 0 : fail("internal error: the replay of PyTorch's allocator on rank %lld frees %lld tensors that were never made: "
+                                     "please report this plan", (long long)s->rank, (long long)unmatched);
+}
+
+/* -1: reported, no replay of this plan. */
+static int replay(const struct plan *p, const struct schedules *s, int64_t capacity,
                    const struct caching_options *conf, struct reserved *out)
 {
     struct caching_allocator *a = caching_allocator_new(capacity, conf);
@@ -57,11 +65,17 @@ static bool replay(const struct plan *p, const struct schedules *s, int64_t capa
         out->op = r.op;
         out->iteration = r.iteration;
     }
+    out->out_of_memory = r.out_of_memory;
     caching_allocator_delete(a);
-    return !r.out_of_memory;
+    return check(s, r.unmatched);
 }
 
-bool reserved_is_known(const struct plan *p) { return p->kernels != KERNELS_DPX && !p->cluster.is_host; }
+bool reserved_is_known(const struct plan *p)
+{
+    bool followed = p->dialect != DIALECT_PAPER || p->parallel.pipeline < 2;
+
+    return p->kernels != KERNELS_DPX && !p->cluster.is_host && followed;
+}
 
 static void see_driver(const struct plan *p, const struct overhead *o, struct reserved *out)
 {
@@ -72,29 +86,40 @@ static void see_driver(const struct plan *p, const struct overhead *o, struct re
                   (c->context >= c->gpu.reserved ? c->gpu.reserved : 0);
 }
 
-void reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
-                     const struct caching_options *conf, struct reserved *out)
+int reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                    const struct caching_options *conf, struct reserved *out)
 {
     const struct cluster *c = &p->cluster;
+    int rc = 0;
 
     memset(out, 0, sizeof *out);
     out->known = reserved_is_known(p);
     if (!out->known)
-        return;
+        return 0;
     out->limit = c->memory - c->context - o->by[OVERHEAD_OUTSIDE];
     out->without_headroom = cluster_available(c) - o->by[OVERHEAD_OUTSIDE];
-    out->out_of_memory = out->limit <= 0 || !replay(p, s, out->limit, conf, out);
+    out->out_of_memory = true;
+    if (out->limit > 0)
+        rc = replay(p, s, out->limit, conf, out);
     see_driver(p, o, out);
+    out->known = rc == 0;
+    return rc;
 }
 
-void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
-                 const struct caching_options *conf, struct reserved *out)
+int reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                const struct caching_options *conf, struct reserved *out)
 {
-    reserved_within(p, s, o, conf, out);
+    if (reserved_within(p, s, o, conf, out) < 0)
+        return -1;
     if (!out->out_of_memory)
-        return;
-    replay(p, s, A_DEVICE_WITH_ROOM, conf, out);
+        return 0;
+    if (replay(p, s, A_DEVICE_WITH_ROOM, conf, out) < 0) {
+        out->known = false;
+        return -1;
+    }
+    out->out_of_memory = true;
     see_driver(p, o, out);
+    return 0;
 }
 
 enum verdict reserved_verdict(const struct reserved *r, bool fits)

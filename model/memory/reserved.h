@@ -34,15 +34,16 @@ struct reserved {
     int64_t driver;             /* what nvidia-smi shows for the process: reserved, NCCL, context */
 };
 
-/* Kernels of PyTorch on GPUs? */
+/* Kernels of PyTorch on GPUs?  Not of the paper's pipelines: what these kernels free of what a stage sent is not followed. */
 bool reserved_is_known(const struct plan *p);
 
-/* `conf`: the allocator's options; NULL: those of torch by default. */
-void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
+/* `conf`: the allocator's options; NULL: those of torch by default.  0; -1, reported, where the walk frees what was never made: an error of
+ * dpx, and no figure is known. */
+int  reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out);
 /* The same without a second replay on a device with room: where a request fails, the figures are those up to
  * that request. */
-void reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
+int  reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
                      const struct caching_options *conf, struct reserved *out);
 
 /* fits; tight: only within the headroom, or with the cache given back to the device on the way; does not fit.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/framework.h"
 
 struct habits {
     const char *family;
@@ -90,9 +91,7 @@ bool attention_repeats(const struct plan *p)
  * memory-efficient kernel grouped queries (pytorch#191085). */
 static bool takes_groups(const struct plan *p)
 {
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return !torch || plan_version(p) >= 2015;
+    return !plan_torch_before(p, 2015);
 }
 
 static bool drops_by_sixteenths(const struct plan *p)
@@ -165,13 +164,11 @@ enum attention_kernel attention_choice(const struct plan *p)
 
 enum flash attention_flash(const struct plan *p)
 {
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
     /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
-    if (p->kernels != KERNELS_DPX && torch && plan_version(p) > 0 && plan_version(p) < 2002)
+    if (p->kernels != KERNELS_DPX && plan_torch_before(p, 2002))
         return FLASH_1;
     /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell; 2.11 does (tests/gpu/h100, h200: the traces), 2.10 was not looked at. */
-    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2011))
+    if (p->kernels == KERNELS_DPX || plan_torch_before(p, 2011))
         return FLASH_2;
     return p->kernels == KERNELS_TE && attention_choice(p) == ATTENTION_FLASH ? FLASH_2 : FLASH_CUDNN;
 }
@@ -232,7 +229,7 @@ int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
 
-    if (kernels_are_megatron(p->kernels) && p->dialect != DIALECT_MEGATRON)
+    if (kernels_are_megatron(p->kernels) && !framework_of(p)->megatron_layers)
         return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));
     if (!kernels_take_sdpa(p->kernels))
         return 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/framework.h"
 #include "model/arch/family.h"
 #include "model/arch/training.h"
 
@@ -61,7 +62,7 @@ static int check_model(const struct plan *p)
 /* By our own kernels, hence in the dialect that plans them. */
 static int check_tensor(const struct plan *p)
 {
-    if (p->parallel.tensor <= 1 || p->dialect == DIALECT_PAPER)
+    if (p->parallel.tensor <= 1 || framework_of(p)->runs_tensor)
         return 0;
     return fail("parallel.tensor %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.tensor);
 }
@@ -69,15 +70,15 @@ static int check_tensor(const struct plan *p)
 /* PyTorch's ring is a schedule of PyTorch's kernels. */
 static int check_context(const struct plan *p)
 {
-    if (p->parallel.context <= 1 || p->dialect == DIALECT_PAPER || p->dialect == DIALECT_DEEPSPEED)
+    if (p->parallel.context <= 1 || framework_of(p)->runs_context)
         return 0;
     return fail("parallel.context %" PRId64 ": dpxrun runs it in dialects paper and deepspeed", p->parallel.context);
 }
 
 int can_run_axes(const struct plan *p)
 {
-    if (p->dialect == DIALECT_MEGATRON)
-        return fail("dialect megatron: dpxrun does not run it: its plans are for dpxplan");
+    if (framework_of(p)->not_run)
+        return fail("dialect %s: %s", framework_of(p)->tool->name, framework_of(p)->not_run);
     return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
@@ -124,17 +125,8 @@ int can_run(const struct plan *p)
                     kernels_name(p->kernels));
     if (check_fp16(p) < 0)
         return -1;
-    if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)
-        return fail("model_dtype bf16: dpxrun updates weights in fp32 only");
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->shard_group == 1 && p->cluster.world_size > 1 &&
-        p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
-        return fail("a shard group of one rank: FSDP1 never averages gradients between replicas then, so they would "
-                    "train apart");
-    if (p->dialect == DIALECT_TORCH_FSDP1 && !training_is_all(&p->train) && !p->fsdp.wrap_adapters)
-        return fail("train: under torch-fsdp1 dpxrun trains adapters that are units of their own (fsdp.wrap_adapters), and no other part of a "
-                    "model; under fsdp of dialect torch it does");
-    if (p->dialect == DIALECT_DEEPSPEED && p->ds.aio.block_size % 4096)
-        return fail("deepspeed.aio.block_size: dpxrun moves files in multiples of 4096 bytes");
+    if (framework_of(p)->check_run && framework_of(p)->check_run(p) < 0)
+        return -1;
     if (p->strategy == STRAT_DP && p->dp.gather_logits)
         return fail("gather \"logits\": dpxrun gathers losses");
     return check_model(p);

@@ -36,7 +36,7 @@ int64_t expert_capacity_of(const struct plan *p, int64_t tokens)
     if (native_experts_has(p))
         return native_capacity(p, tokens);
 
-    double factor = p->dialect == DIALECT_MEGATRON ? p->megatron.moe_expert_capacity_factor : 0;
+    double factor = p->megatron.moe_expert_capacity_factor;
 
     return factor > 0 ? expert_capacity(tokens, p->model.experts_used, p->model.experts, factor, 0) : 0;
 }

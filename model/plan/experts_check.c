@@ -28,8 +28,6 @@ static int check_llama4(const struct plan *p, const char *where)
         }
     if (windowed > 0 && windowed < dense)
         return fail("%s: model: llama4_text: of the layers without experts some have rotary positions and some have none: not planned yet", where);
-    if (!training_is_all(&p->train))
-        return fail("%s: train: llama4_text is planned when everything trains", where);
     return 0;
 }
 
@@ -43,11 +41,14 @@ static int check_kinds(const struct plan *p, const char *where)
                      : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
                      : is_llama4(m) ? "experts that all compute every token" : NULL;
 
+    bool apart = model_blocks_differ(m) || m->kv_rank > 0;              /* planned where torch_model.c's blocks run whole */
+    bool planned = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_MEGATRON && megatron) ||
+                   (!apart && (p->dialect == DIALECT_TORCH_FSDP1 || p->dialect == DIALECT_DEEPSPEED));
     if (!what || (p->dialect == DIALECT_MEGATRON && !megatron))         /* megatron_check() says why */
         return 0;
-    if (p->dialect != DIALECT_TORCH && !(p->dialect == DIALECT_MEGATRON && megatron))
+    if (!planned)
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
-                    megatron ? " and in dialect megatron" : "");
+                    apart && megatron ? " and in dialect megatron" : apart ? "" : " and torch-fsdp1, and in dialects deepspeed and megatron");
     if (p->dialect != DIALECT_MEGATRON && p->parallel.expert > 1)
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)
@@ -65,8 +66,6 @@ static int check_kinds(const struct plan *p, const char *where)
         return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet: in all of them, or in every second", where, m->moe_every);
     if (p->strategy == STRAT_FSDP && p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL)
         return fail("%s: unit: %s: \"block\" or \"model\" so far", where, what);
-    if (!training_is_all(&p->train))
-        return fail("%s: train: %s are planned when everything trains", where, what);
     return 0;
 }
 
@@ -214,15 +213,15 @@ static int check_autoep(const struct plan *p, const char *where)
 
 static int check_framework(const struct plan *p, const char *where)
 {
-    bool torch = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP);
+    bool torch = p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP));
 
     if (p->kernels == KERNELS_DPX)
         return fail("%s: kernels: \"dpx\" have no experts: mixtures of experts are planned with torch-sdpa and torch-eager, and not run", where);
     if (p->dialect == DIALECT_MEGATRON)
         return check_megatron(p, where);
     if (!torch && p->dialect != DIALECT_DEEPSPEED)
-        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, for dialect deepspeed and for dialect megatron "
-                    "so far", where, p->model.family);
+        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, and in dialects torch-fsdp1, deepspeed and "
+                    "megatron", where, p->model.family);
     if (p->float8.recipe != FLOAT8_NONE)
         return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
@@ -315,7 +314,7 @@ void experts_ranks_words(const struct plan *p, char *to, size_t size)
 
 const char *experts_optimizer_refused(const struct model *m, enum optimizer o)
 {
-    return m->experts > 0 && o != OPTIMIZER_ADAMW ? "a mixture of experts is planned with adamw alone so far" : NULL;
+    return m->experts > 0 && o != OPTIMIZER_ADAMW && training_is_all(&m->training) ? "a mixture of experts is planned with adamw alone so far" : NULL;
 }
 
 /* A rank sends tokens x experts_used rows, and computes as many on average. */
@@ -330,6 +329,12 @@ const char *experts_note(const struct plan *p)
         return NULL;
     return "experts: a rank's tokens x experts of a token do not divide by the experts of a block: no routing can be even, each rank is taken to "
            "get the mean and each expert's product has that mean's rows, rounded up";
+}
+
+const char *experts_base_note(const struct plan *p)
+{
+    return p->model.experts == 0 || p->train.base == BASE_PLAIN ? NULL
+         : "base_dtype: bitsandbytes packs nn.Linear layers alone, which experts are not since transformers 5: they stay in 16 bits";
 }
 
 int experts_check(const struct plan *p, const char *where)
@@ -352,7 +357,8 @@ int experts_check(const struct plan *p, const char *where)
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: not planned for a mixture of experts yet", where);
-    if (p->dialect == DIALECT_DEEPSPEED && (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE))
+    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE && training_is_all(&p->train);      /* those of adapters are none of experts */
+    if (p->dialect == DIALECT_DEEPSPEED && (states || p->ds.offload_param.device != OFFLOAD_NONE))
         return fail("%s: deepspeed.offload_%s: not planned for a mixture of experts yet", where,
                     p->ds.offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
     return 0;

@@ -20,6 +20,9 @@ const char *experts_routing(const struct model *m);
 /* What the ranks of parallel.expert have and compute, one line; empty without expert parallelism. */
 void experts_ranks_words(const struct plan *p, char *to, size_t size);
 
+/* That experts are not packed, where linear layers are; NULL: they are not. */
+const char *experts_base_note(const struct plan *p);
+
 /* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */
 const char *experts_note(const struct plan *p);
 

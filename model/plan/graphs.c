@@ -8,7 +8,7 @@
 
 static bool compiled(const struct plan *p) { return p->kernels == KERNELS_TORCH_COMPILE && p->compile_mode == COMPILE_REDUCE_OVERHEAD; }
 
-static bool captured(const struct plan *p) { return p->dialect == DIALECT_MEGATRON && p->megatron.cuda_graph_impl != GRAPHS_NONE; }
+static bool captured(const struct plan *p) { return p->megatron.cuda_graph_impl != GRAPHS_NONE; }
 
 static bool names(const struct plan *p, const char *part)
 {

@@ -377,3 +377,14 @@ const char *knob_not_yet(const char *object, const char *name, const json_t *val
             return asks_for_nothing(value, unsupported[i].none) ? "" : unsupported[i].why;
     return NULL;
 }
+
+bool knob_refusal_at(size_t i, struct knob_refusal *r)
+{
+    const size_t keys = sizeof unsupported / sizeof *unsupported, values = sizeof lacking / sizeof *lacking;
+
+    if (i >= keys + values)
+        return false;
+    *r = i < keys ? (struct knob_refusal){ unsupported[i].object, unsupported[i].name, NULL, unsupported[i].why }
+                  : (struct knob_refusal){ lacking[i - keys].object, lacking[i - keys].name, lacking[i - keys].value, lacking[i - keys].why };
+    return true;
+}

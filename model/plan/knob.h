@@ -145,6 +145,10 @@ const char *knob_not_yet(const char *object, const char *name, const json_t *val
  * DeepSpeed's names of optimizers. */
 const char *knob_lacks(const char *object, const char *name, const char *value);
 
+/* Row i of what both refuse, for lists; false behind the last.  value is NULL where the key as a whole is refused. */
+struct knob_refusal { const char *object, *name, *value, *why; };
+bool knob_refusal_at(size_t i, struct knob_refusal *r);
+
 /* ---- values ---- */
 
 /* As a number: an index for words, the kind for units; 0 for texts; 1 for lists that are not empty. */

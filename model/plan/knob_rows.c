@@ -75,6 +75,7 @@ static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
+static const char *const parameter_words[] = { "names of parameters", NULL };
 static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
@@ -236,6 +237,8 @@ static const struct knob rows[] = {
       .about = "get_peft_model()'s: adapters beside weights in 4 bits are in fp32; TRL gives false, PEFT's own default is true" },
     { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "layers that get adapters; null: PEFT's of the family" },
+    { "lora", "target_parameters", LIST(train.target_parameters, parameter_words), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+      .about = "parameters of experts that get adapters (mlp.experts.down_proj); null: none" },
     { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "modules of which a copy trains; null: none" },
 
@@ -376,6 +379,8 @@ static const struct knob rows[] = {
       .about = "the collective averages, not a pass over gradients before it" },
     { "megatron", "ddp_pad_buckets_for_high_nccl_busbw", BOOL(megatron.ddp_pad_buckets_for_high_nccl_busbw, false), .cells = M_ZERO1,
       .about = "buckets are filled up to a multiple of 65536 elements" },
+    { "megatron", "gradient_accumulation_fusion", BOOL(megatron.gradient_accumulation_fusion, true), .cells = MEGATRON,
+      .about = "products add weights' gradients to main_grad; false: each is a tensor first" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
     { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",

@@ -5,39 +5,26 @@
 
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/framework.h"
 
 /* ---- defaults ---- */
 
 /* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
-    if (p->dialect == DIALECT_MEGATRON)
-        return p->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
+    if (framework_of(p)->kernels)
+        return framework_of(p)->kernels(p);
     return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
-/* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
- * 2.14 and since then reduces in the parameters' own dtype, which is fp32.
- * Autocast leaves DDP's gradients in fp32.  Megatron-LM adds up and reduces in fp32 unless told --grad-reduce-in-bf16
- * (training/arguments.py: accumulate_allreduce_grads_in_fp32). */
 double knob_usual_reduce_dtype(const struct plan *p)
 {
-    if (p->dialect == DIALECT_MEGATRON)
-        return DT_FP32;
-    if (p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN && knob_usual_model_dtype(p) >= 0)
-        return knob_usual_model_dtype(p);
-    if (p->dialect == DIALECT_TORCH)
-        return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
-    return p->precision;
+    return framework_of(p)->reduce_dtype ? framework_of(p)->reduce_dtype(p) : p->precision;
 }
 
 double knob_usual_model_dtype(const struct plan *p)
 {
-    bool packed = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
-    bool loaded = training_is_lora(&p->train) && p->kernels != KERNELS_DPX;
-    bool torch = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_TORCH_FSDP1 && (packed || p->fsdp.wrap_adapters));
-
-    return (packed || loaded) && p->strategy == STRAT_FSDP && torch && p->precision == DT_BF16 ? DT_BF16 : -1;
+    return framework_of(p)->model_dtype ? framework_of(p)->model_dtype(p) : -1;
 }
 
 /* As transformers' Trainer has them, where that is planned (train_check.c). */
@@ -65,11 +52,7 @@ double knob_usual_dropout(const struct plan *p)
 
 double knob_usual_unit(const struct plan *p)
 {
-    enum strategy s = p->strategy;
-
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return s == STRAT_ZERO3 ? UNIT_MODULE : UNIT_MODEL;
-    return s == STRAT_FSDP || s == STRAT_ZERO3 || s == STRAT_ZERO2 ? UNIT_BLOCK : UNIT_MODEL;
+    return plan_shards_grads(p->strategy) ? framework_of(p)->unit : UNIT_MODEL;
 }
 
 double knob_usual_shard_group(const struct plan *p)
@@ -79,23 +62,15 @@ double knob_usual_shard_group(const struct plan *p)
 
 /* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions, and still does without
  * --sequence-parallel. */
-double knob_usual_sequence(const struct plan *p)
-{
-    return p->dialect != DIALECT_PAPER && p->dialect != DIALECT_MEGATRON;
-}
+double knob_usual_sequence(const struct plan *p) { return framework_of(p)->sequence; }
 
 /* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */
-double knob_usual_context_method(const struct plan *p)
-{
-    return p->dialect == DIALECT_PAPER || p->dialect == DIALECT_MEGATRON ? CONTEXT_RING
-         : p->dialect == DIALECT_DEEPSPEED ? CONTEXT_ULYSSES : CONTEXT_ALL_GATHER;
-}
+double knob_usual_context_method(const struct plan *p) { return framework_of(p)->context_method; }
 
-/* With Ulysses every rank has all positions of its heads: there is nothing to balance; Megatron-LM deals them out all the same
- * (core/utils.py, get_batch_on_this_cp_rank()). */
+/* With Ulysses every rank has all positions of its heads: there is nothing to balance; Megatron-LM deals them out all the same. */
 double knob_usual_context_balance(const struct plan *p)
 {
-    return p->parallel.context_method != CONTEXT_ULYSSES || p->dialect == DIALECT_MEGATRON;
+    return p->parallel.context_method != CONTEXT_ULYSSES || framework_of(p)->balances_heads;
 }
 
 /* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
@@ -111,10 +86,7 @@ double knob_usual_virtual_stages(const struct plan *p)
 
 /* torchtitan counts the embedding and the head as a block each (pipeline_parallel_first_stage_less_layers), Megatron-LM with
  * --account-for-embedding-in-pipeline-split. */
-double knob_usual_stage_less(const struct plan *p)
-{
-    return p->dialect == DIALECT_TORCH;
-}
+double knob_usual_stage_less(const struct plan *p) { return framework_of(p)->ends_count; }
 
 /* megatron/core/distributed/distributed_data_parallel.py: max(40000000, 1000000 * dp_group.size()), context-parallel ranks not among
  * them. */
@@ -133,30 +105,14 @@ double knob_usual_expert_tensor(const struct plan *p)
 
 double knob_usual_microbatch_group(const struct plan *p) { return (double)p->parallel.pipeline; }
 
-/* PyTorch synchronises by default.  Where there is no choice:
- * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
- * (engine.allreduce_gradients), sharded gradients of the papers and both forms
- * of `dp` each. */
 double knob_usual_sync(const struct plan *p)
 {
-    if (p->parallel.pipeline > 1)
-        return false;
-    if (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || p->strategy == STRAT_DP)
-        return true;
-    return p->strategy != STRAT_DDP && p->strategy != STRAT_ZERO1;
+    return p->parallel.pipeline <= 1 && (framework_of(p)->syncs & OF_STRATEGY(p->strategy));
 }
 
-/* engine._configure_zero_optimizer: fp16 always looks for overflow, fp32 never,
- * bf16 by an option that stages 1 and 2 alone read. */
 double knob_usual_check_overflow(const struct plan *p)
 {
-    bool reads_option = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
-
-    if (p->dialect != DIALECT_DEEPSPEED)
-        return false;
-    if (p->precision == DT_BF16)
-        return reads_option && plan_version(p) >= 19;
-    return p->precision == DT_FP16;
+    return framework_of(p)->check_overflow && framework_of(p)->check_overflow(p) > 0;
 }
 
 /* torch/distributed/run.py: OMP_NUM_THREADS becomes 1 where nproc_per_node is more, unless it is set.  accelerate
@@ -164,9 +120,7 @@ double knob_usual_check_overflow(const struct plan *p)
  * leaves it alone, or divides the cores (--bind_cores_to_rank). */
 double knob_usual_host_threads(const struct plan *p)
 {
-    bool torchrun = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return torchrun && p->cluster.gpus_per_node > 1 && !p->cluster.is_host;
+    return dialect_is_torch(p->dialect) && p->cluster.gpus_per_node > 1 && !p->cluster.is_host;
 }
 
 /* ---- idle ---- */
@@ -231,7 +185,7 @@ bool knob_idle_capacity(const struct plan *p)
 
 bool knob_idle_whole_experts(const struct plan *p)
 {
-    return p->dialect != DIALECT_MEGATRON || p->parallel.tensor <= 1 || p->model.experts == 0;
+    return !framework_of(p)->cuts_experts || p->parallel.tensor <= 1 || p->model.experts == 0;
 }
 
 bool knob_idle_expert(const struct plan *p)
@@ -278,7 +232,7 @@ bool knob_idle_base(const struct plan *p)
 
 bool knob_idle_fsdp_packed(const struct plan *p)
 {
-    return knob_idle_lora(p) || p->train.base == BASE_PLAIN || p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH;
+    return knob_idle_lora(p) || p->train.base == BASE_PLAIN || !framework_of(p)->autocasts_adapters;
 }
 
 bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
@@ -403,7 +357,7 @@ enum knob_tried knob_try_shard_group(struct plan *p, int i)
 {
     int64_t world = p->cluster.world_size, per_node = p->cluster.gpus_per_node, group = world;
 
-    if (p->dialect == DIALECT_PAPER || !plan_group_is_choice(p->strategy, p->dialect))
+    if (!framework_of(p)->tries_groups)
         return KNOB_NO_MORE;
     for (; i > 0; i--)
         if (group % (2 * per_node) == 0)
@@ -427,26 +381,16 @@ enum knob_tried knob_try_sharding(struct plan *p, int i)
     return KNOB_TRIED;
 }
 
-struct unit_tried { enum unit_kind kind; int64_t blocks; };
-
 enum knob_tried knob_try_unit(struct plan *p, int i)
 {
-    static const struct unit_tried paper[] = { { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 } };
-    static const struct unit_tried fsdp1[] = { { UNIT_BLOCK, 1 }, { UNIT_MODEL, 1 } };
-    static const struct unit_tried fsdp2[] = {
-        { UNIT_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_BLOCKS, 4 }, { UNIT_BLOCKS, 8 },
-        { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 },
-    };
-    static const struct { const struct unit_tried *of; int n; } all[NDIALECT] = {
-        [DIALECT_PAPER] = { paper, 3 }, [DIALECT_TORCH] = { fsdp2, 6 }, [DIALECT_TORCH_FSDP1] = { fsdp1, 2 },
-    };
+    const struct framework *f = framework_of(p);
 
-    if (i >= all[p->dialect].n)
+    if (i >= f->nunit_tries)
         return KNOB_NO_MORE;
-    if (all[p->dialect].of[i].kind == UNIT_BLOCKS && all[p->dialect].of[i].blocks >= p->model.layers)
+    if (f->unit_tries[i].kind == UNIT_BLOCKS && f->unit_tries[i].blocks >= p->model.layers)
         return KNOB_SKIPPED;
-    p->unit = all[p->dialect].of[i].kind;
-    p->unit_blocks = all[p->dialect].of[i].blocks;
+    p->unit = f->unit_tries[i].kind;
+    p->unit_blocks = f->unit_tries[i].blocks;
     return KNOB_TRIED;
 }
 

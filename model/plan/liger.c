@@ -14,30 +14,31 @@ static const struct family {
     enum part rope, norm;
     bool      in_place;
     enum part glu;
+    bool      gelu;                     /* LigerGEGLUMLP: its gate is a gelu */
     enum loss_kind loss;
 } families[] = {
-    { "llama",            HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "mistral",          HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "ministral",        HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "smollm3",          HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "qwen2",            HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "qwen3",            HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "phi3",             HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "gemma",            HAS,   HAS,   true,  HAS,   LOSS_FUSED_LINEAR },
-    { "gemma2",           HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "gemma3_text",      HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "olmo2",            HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "olmo3",            HAS,   HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "glm4",             NONE,  HAS,   false, HAS,   LOSS_FUSED_LINEAR },
-    { "exaone4",          HAS,   OTHER, false, HAS,   LOSS_FUSED_LINEAR },  /* q and k are normed transposed: copied, in another layout */
-    { "granite",          HAS,   HAS,   true,  HAS,   LOSS_LIGER },         /* "scales logits each call" */
-    { "hunyuan_v1_dense", OTHER, OTHER, true,  HAS,   LOSS_FUSED_LINEAR },  /* likewise, behind the rotation */
-    { "nemotron",         NONE,  NONE,  false, OTHER, LOSS_FUSED_LINEAR },  /* LigerReLUSquared */
-    { "mixtral",          HAS,   HAS,   true,  OTHER, LOSS_FUSED_LINEAR },  /* LigerExperts: LigerFusedMoEFunction */
-    { "qwen3_moe",        HAS,   HAS,   true,  OTHER, LOSS_FUSED_LINEAR },
-    { "deepseek_v3",      NONE,  HAS,   true,  OTHER, LOSS_FUSED_LINEAR },
-    { "gpt_oss",          HAS,   HAS,   true,  NONE,  LOSS_FUSED_LINEAR },
-    { "llama4_text",      OTHER, HAS,   true,  OTHER, LOSS_FUSED_LINEAR },
+    { "llama",            HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "mistral",          HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "ministral",        HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "smollm3",          HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "qwen2",            HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "qwen3",            HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "phi3",             HAS,   HAS,   true,  HAS,   false, LOSS_FUSED_LINEAR },
+    { "gemma",            HAS,   HAS,   true,  HAS,   true,  LOSS_FUSED_LINEAR },
+    { "gemma2",           HAS,   HAS,   false, HAS,   true,  LOSS_FUSED_LINEAR },
+    { "gemma3_text",      HAS,   HAS,   false, HAS,   true,  LOSS_FUSED_LINEAR },
+    { "olmo2",            HAS,   HAS,   false, HAS,   false, LOSS_FUSED_LINEAR },
+    { "olmo3",            HAS,   HAS,   false, HAS,   false, LOSS_FUSED_LINEAR },
+    { "glm4",             NONE,  HAS,   false, HAS,   false, LOSS_FUSED_LINEAR },
+    { "exaone4",          HAS,   OTHER, false, HAS,   false, LOSS_FUSED_LINEAR },  /* q and k are normed transposed: copied, in another layout */
+    { "granite",          HAS,   HAS,   true,  HAS,   false, LOSS_LIGER },         /* "scales logits each call" */
+    { "hunyuan_v1_dense", OTHER, OTHER, true,  HAS,   false, LOSS_FUSED_LINEAR },  /* likewise, behind the rotation */
+    { "nemotron",         NONE,  NONE,  false, OTHER, false, LOSS_FUSED_LINEAR },  /* LigerReLUSquared */
+    { "mixtral",          HAS,   HAS,   true,  OTHER, false, LOSS_FUSED_LINEAR },  /* LigerExperts: LigerFusedMoEFunction */
+    { "qwen3_moe",        HAS,   HAS,   true,  OTHER, false, LOSS_FUSED_LINEAR },
+    { "deepseek_v3",      NONE,  HAS,   true,  OTHER, false, LOSS_FUSED_LINEAR },
+    { "gpt_oss",          HAS,   HAS,   true,  NONE,  false, LOSS_FUSED_LINEAR },
+    { "llama4_text",      OTHER, HAS,   true,  OTHER, false, LOSS_FUSED_LINEAR },
 };
 
 static const struct family *family_of(const struct model *m)
@@ -83,7 +84,7 @@ static int check_family(const struct plan *p, const char *where)
         if (parts[i].asked && parts[i].has != HAS)
             return fail("%s: liger.%s: %s", where, parts[i].key, parts[i].has == NONE ? "Liger-Kernel has no such kernel for this family" :
                         "Liger-Kernel's kernel for this family is not modelled yet");
-    if (of->glu_activation && p->model.act != ACT_SILU && strncmp(p->model.family, "gemma", 5))
+    if (of->glu_activation && p->model.act != ACT_SILU && !f->gelu)
         return fail("%s: liger.glu_activation: Liger-Kernel refuses it (\"Activation function %s not supported.\")", where,
                     p->model.act == ACT_RELU ? "relu" : "gelu");
     return 0;

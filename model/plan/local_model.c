@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "model/arch/packed.h"
-#include "model/plan/megatron_model.h"
+#include "model/plan/framework.h"
 #include "model/plan/native_experts.h"
 #include "model/plan/titan_experts.h"
 
@@ -82,8 +82,8 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
         out->expert_data_ranks = mesh_ranks(&all) / p->parallel.expert;
         out->expert_data_rank = mesh_place(&all, rank) / p->parallel.expert;
     }
-    if (p->dialect == DIALECT_MEGATRON || p->parallel.expert > 1) {
-        if ((p->dialect == DIALECT_MEGATRON ? megatron_model : titan_experts_model)(p, &out->own.registered) < 0)
+    if (framework_of(p)->registered || p->parallel.expert > 1) {
+        if ((framework_of(p)->registered ? framework_of(p)->registered : titan_experts_model)(p, &out->own.registered) < 0)
             return -1;
         out->whole = &out->own.registered;
         out->share.vocab = out->whole->vocab;

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/family.h"
 #include "model/plan/float8.h"
+#include "model/plan/framework.h"
 
 /* Does it read the head's weight itself, so that there are no logits? */
 static bool reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
@@ -13,10 +15,11 @@ static bool reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR |
 static int check_scaled(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
+    const struct family *family = family_find(m->family);
 
     if (!strcmp(m->family, "granite") && p->loss == LOSS_FUSED_LINEAR)
         return fail("%s: loss: fused-linear: Liger-Kernel refuses granite, which scales its logits: take liger-cross-entropy", where);
-    if (!strncmp(m->family, "granite", 7) || !strncmp(m->family, "cohere", 6))
+    if (family && family->scaled_logits)
         return fail("%s: loss: %s scales its logits by a number, which is not modelled beside a loss without logits", where, m->family);
     return 0;
 }
@@ -30,10 +33,10 @@ static int check_reads_head(const struct plan *p, const char *where)
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensors[i].role == ROLE_HEAD && (m->tensors[i].packed != BASE_PLAIN || float8_converts(p, &m->tensors[i])))
             return fail("%s: loss: %s reads the head's weight in 16 bits or fp32: leave the head out of what is converted", where, word);
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
+    if (framework_of(p)->gathers_modules)
         return fail("%s: loss: %s reads the head's weight outside of the head's forward: stage 3 gathers it for the whole model then (an external "
                     "parameter), which is not modelled yet: take stage 2, or FSDP", where, word);
-    if (m->tied && (p->dialect == DIALECT_DEEPSPEED || p->strategy == STRAT_DP))
+    if (m->tied && framework_of(p)->meets_tied_grads)
         return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
                     "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
                     p->strategy == STRAT_DP ? "DataParallel" : "DeepSpeed");
@@ -58,7 +61,7 @@ int loss_check(const struct plan *p, const char *where)
         return fail("%s: loss: \"bf16\" needs precision bf16", where);
     if (autocast && p->loss == LOSS_COMPUTE)
         return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
-    if (p->loss == LOSS_CHUNKED && !dialect_is_torch(p->dialect))
+    if (p->loss == LOSS_CHUNKED && !framework_of(p)->tool->torch)
         return fail("%s: loss: chunked is torchtune's, of dialects torch and torch-fsdp1", where);
     if (cut && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
         return fail("%s: loss: chunked, fused-linear and cut-cross-entropy are not modelled for a head with a bias", where);

@@ -3,6 +3,8 @@
 
 #include <float.h>
 
+#include "model/plan/framework.h"
+
 static const struct loss_scaling rules[NLOSS_SCALING_RULE] = {
     [LOSS_SCALING_TORCH]       = { 2000, 0, 0, FLT_MIN, FLT_MAX, true },
     [LOSS_SCALING_DEEPSPEED]   = { 1000, 1, 1, 1, DBL_MAX, true },
@@ -13,7 +15,5 @@ const struct loss_scaling *loss_scaling_rule(enum loss_scaling_rule rule) { retu
 
 const struct loss_scaling *loss_scaling_of(const struct plan *p)
 {
-    if (p->dialect != DIALECT_DEEPSPEED)
-        return &rules[LOSS_SCALING_TORCH];
-    return &rules[p->strategy == STRAT_DDP ? LOSS_SCALING_DEEPSPEED_0 : LOSS_SCALING_DEEPSPEED];
+    return &rules[framework_of(p)->loss_scaling];
 }

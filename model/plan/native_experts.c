@@ -10,7 +10,7 @@
 
 bool native_experts_has(const struct plan *p)
 {
-    return p->dialect == DIALECT_DEEPSPEED && p->parallel.expert > 1 && p->ds.moe_layer == MOE_NATIVE;
+    return p->parallel.expert > 1 && p->ds.moe_layer == MOE_NATIVE;
 }
 
 /* "model.layers.3.mlp" of the module "model.layers.3.mlp.experts". */

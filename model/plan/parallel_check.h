@@ -11,4 +11,7 @@ int parallel_check_ranks(const struct plan *p, const char *where);
  * lowering issues yet.  Ranges of single keys were checked. */
 int parallel_check(const struct plan *p, const char *where);
 
+/* Where attention's heads are dealt out over so many ranks: they divide, those of keys and values, too, unless these are repeated. */
+int parallel_check_heads(const struct plan *p, int64_t ranks, bool repeats, const char *where);
+
 #endif

@@ -1,4 +1,4 @@
-/* plan.c -- names, the strategy x dialect table, defaults and recipes. */
+/* plan.c -- names, defaults and recipes. */
 #include "model/plan/plan.h"
 
 #include <stdio.h>
@@ -7,17 +7,12 @@
 
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/framework.h"
 #include "model/plan/knob_rules.h"
-#include "model/plan/megatron_states.h"
 
-static const char *const strategies[NSTRATEGY + 1] = {
+static const char *const strategies[NSTRATEGY] = {
     [STRAT_DP] = "dp", [STRAT_DDP] = "ddp", [STRAT_ZERO1] = "zero1",
     [STRAT_ZERO2] = "zero2", [STRAT_ZERO3] = "zero3", [STRAT_FSDP] = "fsdp",
-};
-static const char *const dialects[NDIALECT + 1] = {
-    [DIALECT_PAPER] = "paper", [DIALECT_TORCH] = "torch",
-    [DIALECT_TORCH_FSDP1] = "torch-fsdp1", [DIALECT_DEEPSPEED] = "deepspeed",
-    [DIALECT_MEGATRON] = "megatron",
 };
 static const char *const kernel_sets[NKERNELS + 1] = {
     [KERNELS_DPX] = "dpx", [KERNELS_TORCH_EAGER] = "torch-eager", [KERNELS_TORCH_SDPA] = "torch-sdpa",
@@ -30,8 +25,7 @@ static const char *const recomputes[NRECOMPUTE] = {
 };
 
 const char *strategy_name(enum strategy s)    { return strategies[s]; }
-const char *dialect_name(enum dialect d)      { return dialects[d]; }
-const char *kernels_name(enum kernel_set k)      { return kernel_sets[k]; }
+const char *kernels_name(enum kernel_set k)   { return kernel_sets[k]; }
 const char *recompute_name(enum recompute r)  { return recomputes[r]; }
 
 static const struct framework_limits limits = {
@@ -40,68 +34,12 @@ static const struct framework_limits limits = {
     .ds_aio_least = (int64_t)1 << 20, .ds_aio_align = 1 << 10,
 };
 
-static int parse(const char *const *words, const char *s)
+int strategy_parse(const char *s)
 {
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(words[i], s))
+    for (int i = 0; i < NSTRATEGY; i++)
+        if (!strcmp(strategies[i], s))
             return i;
     return -1;
-}
-
-int strategy_parse(const char *s) { return parse(strategies, s); }
-int dialect_parse(const char *s)  { return parse(dialects, s); }
-
-bool dialect_has(enum dialect d, enum strategy s)
-{
-    static const bool table[NSTRATEGY][NDIALECT] = {
-        /*                paper torch fsdp1  deepspeed megatron */
-        [STRAT_DP]    = { true, true, false, false, false },
-        [STRAT_DDP]   = { true, true, false, true, true },
-        [STRAT_ZERO1] = { true, true, false, true, true },
-        [STRAT_ZERO2] = { true, false, false, true, false },
-        [STRAT_ZERO3] = { true, false, false, true, false },
-        [STRAT_FSDP]  = { true, true, true, false, false },
-    };
-
-    return table[s][d];
-}
-
-/* What each step of framework_version changes, by the packages' own sources at
- * these versions. */
-static const struct { enum dialect dialect; const char *version, *about; } versions[] = {
-    { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm; stages 1 and "
-      "2 accumulate fp32 gradients in the partition" },
-    { DIALECT_TORCH, "2.15", "FSDP2 reduces gradients in the parameters' own dtype (fp32)" },
-    { DIALECT_TORCH, "2.11", "scaled_dot_product_attention runs cuDNN's kernel on Hopper and datacenter Blackwell" },
-    { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
-    { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },
-    { DIALECT_TORCH, "2.4",  "DDP's first bucket is always 1 MiB" },
-    { DIALECT_TORCH_FSDP1, "2.15", "as 2.2" },
-    { DIALECT_TORCH_FSDP1, "2.2",  "scaled_dot_product_attention runs FlashAttention-2" },
-    { DIALECT_TORCH_FSDP1, "2.1",  "hybrid sharding all-reduces on a stream of its own" },
-    { DIALECT_TORCH_FSDP1, "2.0",  "hybrid sharding all-reduces on the reduce-scatter's stream; "
-      "checkpoints run whole blocks again" },
-    { DIALECT_DEEPSPEED, "0.19.6", "gradient_clipping 1.0 and bf16 check_grad_overflow by default" },
-    { DIALECT_DEEPSPEED, "0.16",   "gradient_clipping 0.0, no bf16 overflow check by default" },
-    { DIALECT_MEGATRON, "0.16.1", "megatron-core, and Megatron-LM's training loop around it" },
-};
-
-const char *plan_version_at(enum dialect d, int i, const char **about)
-{
-    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++)
-        if (versions[v].dialect == d && i-- == 0) {
-            if (about)
-                *about = versions[v].about;
-            return versions[v].version;
-        }
-    return NULL;
-}
-
-/* What a plan that names no version takes: the newest, but DeepSpeed's 0.19.6, from which
- * memory and most lists were recorded. */
-static const char *usual_version(enum dialect d)
-{
-    return plan_version_at(d, d == DIALECT_DEEPSPEED, NULL);
 }
 
 bool plan_has_deepspeed_0_19_8(const struct plan *p)
@@ -112,21 +50,18 @@ bool plan_has_deepspeed_0_19_8(const struct plan *p)
 int64_t plan_quantised_node(const struct plan *p)
 {
     int64_t node = p->cluster.gpus_per_node;
-    bool asks = p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.zero_quantized_gradients;
-
-    return asks && node < plan_data_ranks(p) ? node : 0;
+    return p->ds.zero_quantized_gradients && node < plan_data_ranks(p) ? node : 0;
 }
 
 bool plan_quantises(const struct plan *p)
 {
-    bool weights = p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.zero_quantized_weights;
-
-    return (weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
+    return (p->ds.zero_quantized_weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
 }
 
 int plan_version(const struct plan *p)
 {
-    const char *v = p->framework_version[0] ? p->framework_version : usual_version(p->dialect);
+    const struct framework_tool *tool = framework_tool(p->dialect);
+    const char *v = p->framework_version[0] ? p->framework_version : plan_version_at(p->dialect, tool->usual, NULL);
     int major = 0, minor = 0;
 
     if (!v || sscanf(v, "%4d.%3d", &major, &minor) != 2)
@@ -134,12 +69,12 @@ int plan_version(const struct plan *p)
     return major * 1000 + minor;
 }
 
-bool plan_has_cuda_12_8(const struct plan *p)
+bool plan_torch_before(const struct plan *p, int version)
 {
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return p->kernels != KERNELS_DPX && !(torch && plan_version(p) > 0 && plan_version(p) < 2008);
+    return dialect_is_torch(p->dialect) && plan_version(p) > 0 && plan_version(p) < version;
 }
+
+bool plan_has_cuda_12_8(const struct plan *p) { return p->kernels != KERNELS_DPX && !plan_torch_before(p, 2008); }
 
 bool plan_syncs_buffers(const struct plan *p)
 {
@@ -161,14 +96,12 @@ void plan_unit_text(const struct plan *p, char *out, size_t size)
 
 bool plan_sync_is_choice(enum strategy s, enum dialect d)
 {
-    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1)
-        return s != STRAT_DP;
-    return d == DIALECT_PAPER && (s == STRAT_DDP || s == STRAT_ZERO1);
+    return framework_at(s, d) && (framework_at(s, d)->sync_is_choice & OF_STRATEGY(s));
 }
 
 bool plan_group_is_choice(enum strategy s, enum dialect d)
 {
-    return s == STRAT_FSDP && d != DIALECT_DEEPSPEED;
+    return framework_at(s, d) && (framework_at(s, d)->group_is_choice & OF_STRATEGY(s));
 }
 
 bool plan_keeps_whole(enum strategy s)
@@ -176,13 +109,12 @@ bool plan_keeps_whole(enum strategy s)
     return s != STRAT_ZERO3 && s != STRAT_FSDP;
 }
 
+bool plan_shards_grads(enum strategy s) { return s == STRAT_ZERO2 || s == STRAT_ZERO3 || s == STRAT_FSDP; }
+
 void plan_resolve(struct plan *p)
 {
-    if (p->dialect == DIALECT_DEEPSPEED)        /* seq_parallel_communication_data_type, fp32, takes the other's place */
-        p->reduce_dtype = p->parallel.context > 1 ? DT_FP32 : p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
-                                                                                             : p->precision;
-    if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
-        p->reduce_dtype = plan_ddp_wire(p);
+    if (framework_of(p)->resolve)
+        framework_of(p)->resolve(p);
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = (p->deterministic && p->parallel.pipeline <= 1) || knob_usual_sync(p) > 0;
     knob_reset_idle(p);
@@ -227,7 +159,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     p->micro_batch = micro_batch > 0 ? micro_batch : 1;
     p->precision = precision;
     memcpy(p->framework_version, version, sizeof version);
-    if (d == DIALECT_PAPER)
+    if (framework_tool(d)->nversions == 0)
         p->framework_version[0] = '\0';
     set_defaults(p, true);
     plan_resolve(p);
@@ -235,14 +167,9 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
 
 bool plan_has_wide_adapters(const struct plan *p)
 {
-    bool packed = p->train.base != BASE_PLAIN;
+    const struct framework *f = framework_of(p);
 
-    if (!training_is_lora(&p->train))
-        return false;
-    if (p->strategy == STRAT_FSDP)      /* accelerate leaves what FSDP2 has beside packed weights as PEFT made it (fsdp2_prepare_model()) */
-        return p->fsdp.model_dtype >= 0 && (p->dialect == DIALECT_TORCH_FSDP1 ||
-                                            (p->dialect == DIALECT_TORCH && (!packed || p->fsdp.autocast_adapter_dtype)));
-    return p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP && p->ddp.model_dtype >= 0;
+    return training_is_lora(&p->train) && f->wide_adapters && f->wide_adapters(p);
 }
 
 enum dtype plan_ddp_wire(const struct plan *p)
@@ -252,42 +179,14 @@ enum dtype plan_ddp_wire(const struct plan *p)
     return p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
 }
 
-static struct recipe recipe_of(const struct plan *p)
+struct recipe plan_recipe(const struct plan *p)
 {
     enum dtype t = p->precision;
     struct recipe r = { .kept = t, .used = t, .grad = t, .wire_gather = t,
                         .wire_reduce = p->reduce_dtype, .optimizer = t == DT_FP32 ? 8 : 12 };
 
-    if (p->dialect == DIALECT_PAPER || p->dialect == DIALECT_DEEPSPEED)
-        return r;
-    if (p->dialect == DIALECT_MEGATRON) {       /* main_grad */
-        r.grad = p->reduce_dtype;
-        if (p->megatron.use_precision_aware_optimizer)
-            r.optimizer = megatron_main_bytes(p) + megatron_moment_bytes(p, p->megatron.exp_avg_dtype) +
-                          megatron_moment_bytes(p, p->megatron.exp_avg_sq_dtype);
-        return r;
-    }
-    r.kept = r.grad = DT_FP32;
-    r.optimizer = 8;
-    if (p->strategy != STRAT_FSDP) {
-        r.wire_gather = DT_FP32;
-        r.autocast = t != DT_FP32;
-        if (p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p)) {
-            r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->ddp.model_dtype;
-            r.optimizer = 2 * (int)dtype_bytes(r.kept);
-            r.autocast = false;
-        }
-    } else if (p->fsdp.model_dtype >= 0 && !plan_has_wide_adapters(p)) {
-        r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->fsdp.model_dtype;
-        r.optimizer = 2 * (int)dtype_bytes(r.kept);
-    }
-    return r;
-}
-
-struct recipe plan_recipe(const struct plan *p)
-{
-    struct recipe r = recipe_of(p);
-
+    if (framework_of(p)->recipe)
+        framework_of(p)->recipe(p, &r);
     r.frozen = !plan_has_wide_adapters(p) ? r.kept
              : (enum dtype)(p->strategy == STRAT_FSDP ? p->fsdp.model_dtype : p->ddp.model_dtype);
     return r;
@@ -298,7 +197,7 @@ enum dtype plan_kept(const struct recipe *r, const struct tensor *t) { return t-
 enum dtype plan_adapter_input(const struct plan *p)
 {
     struct recipe r = plan_recipe(p);
-    bool shows_shard = p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters && p->fsdp.use_orig_params;
+    bool shows_shard = framework_of(p)->flat_units && p->fsdp.wrap_adapters && p->fsdp.use_orig_params;
 
     return shows_shard || r.autocast ? r.kept : r.used;
 }
@@ -308,8 +207,6 @@ enum scaled plan_scaled(const struct plan *p)
     static const enum scaled of[] = { [FP8_DELAYED] = SCALED_FP8_TENSOR, [FP8_TENSORWISE] = SCALED_FP8_TENSOR, [FP8_BLOCKWISE] = SCALED_FP8_BLOCK,
                                       [FP8_MXFP8] = SCALED_MXFP8 };
 
-    if (p->dialect != DIALECT_MEGATRON)
-        return SCALED_NONE;
     return p->megatron.fp4_format ? SCALED_NVFP4 : p->megatron.fp8_format ? of[p->megatron.fp8_recipe] : SCALED_NONE;
 }
 
@@ -317,7 +214,7 @@ bool plan_gets_gradient(const struct plan *p, const struct tensor *t)
 {
     const struct model *m = &p->model;
 
-    if (!t->frozen || p->dialect != DIALECT_TORCH_FSDP1 || p->fsdp.wrap_adapters)
+    if (!t->frozen || !framework_of(p)->flat_units || p->fsdp.wrap_adapters)
         return !t->frozen;              /* what wrap_adapters leaves in a block's unit is frozen, all of it */
     if (t->block >= 0 || p->unit == UNIT_MODEL)
         return true;                    /* each block has a tensor that trains: training_apply() */
@@ -383,14 +280,13 @@ bool plan_is_data_parallel(const struct plan *p)
     return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;
 }
 
-/* DeepSpeed goes by names: set_optimizer_flags(), deepspeed/__init__.py of 0.19.8.  GPT-2's embeddings, wte and wpe, are among its matrices. */
 bool plan_orthogonalises(const struct plan *p, const struct tensor *t)
 {
+    const struct framework *f = framework_of(p);
+
     if (p->optimizer != OPTIMIZER_MUON || t->ndim < 2 || t->frozen)
         return false;
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return !strstr(t->name, "embed") && !strstr(t->name, "lm_head");
-    return t->ndim == 2 && t->block >= 0;
+    return f->orthogonalises ? f->orthogonalises(t) : t->ndim == 2 && t->block >= 0;
 }
 
 void plan_free(struct plan *p)

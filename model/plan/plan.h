@@ -196,6 +196,7 @@ struct megatron_options {
     bool    overlap_param_gather;   /* zero1: buckets are gathered beside the next forward */
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
+    bool    gradient_accumulation_fusion;   /* products add weights' gradients to main_grad; else each is a tensor, which a kernel adds */
     bool    check_for_nan_in_loss_and_grad;
     enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */
@@ -400,6 +401,8 @@ bool plan_orthogonalises(const struct plan *p, const struct tensor *t);
 /* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
  * 0.19.6: 19): what a lowering compares to follow a framework's changes. */
 int plan_version(const struct plan *p);
+/* Is it PyTorch before that version (2009: 2.9)?  Other dialects run on the newest that is known. */
+bool plan_torch_before(const struct plan *p, int version);
 
 /* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
 bool plan_has_deepspeed_0_19_8(const struct plan *p);
@@ -435,8 +438,8 @@ static inline bool recompute_whole(enum recompute r) { return r >= RECOMPUTE_FUL
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);
 
-/* PyTorch's own. */
-static inline bool dialect_is_torch(enum dialect d) { return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1; }
+/* PyTorch's own: framework_version is PyTorch's. */
+bool dialect_is_torch(enum dialect d);
 
 /* Are they those of Megatron-core's layers? */
 static inline bool kernels_are_megatron(enum kernel_set k) { return k == KERNELS_TE || k == KERNELS_MEGATRON_LOCAL; }
@@ -452,6 +455,8 @@ bool plan_group_is_choice(enum strategy s, enum dialect d);
 /* Does every rank keep whole parameters, so that all plans of a cell have the same parameters and optimizer
  * states on a rank? */
 bool plan_keeps_whole(enum strategy s);
+/* Does a rank keep the gradients of its shard alone? */
+bool plan_shards_grads(enum strategy s);
 
 /* Does this cell of the table of strategies and dialects exist? */
 bool dialect_has(enum dialect d, enum strategy s);

@@ -12,18 +12,16 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
-#include "model/plan/ddp_check.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/float8.h"
+#include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
 #include "model/plan/loss_check.h"
-#include "model/plan/megatron_check.h"
 #include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/train_check.h"
-#include "model/plan/zero_check.h"
 
 /* ---- sizes ---- */
 
@@ -232,35 +230,6 @@ static int check_common(const struct plan *p, const char *where)
 
 /* ---- units and groups ---- */
 
-/* Which units a cell can have. */
-static bool unit_exists(const struct plan *p)
-{
-    bool fsdp = p->strategy == STRAT_FSDP;
-
-    switch (p->unit) {
-    case UNIT_MODEL:      return p->dialect != DIALECT_DEEPSPEED;
-    case UNIT_BLOCKS:     return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
-    case UNIT_BLOCK:      return p->dialect != DIALECT_DEEPSPEED;
-    case UNIT_HALF_BLOCK: return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
-    case UNIT_TENSOR:     return false;     /* no lowering gathers tensor by tensor yet */
-    case UNIT_MODULE:     return p->dialect == DIALECT_DEEPSPEED;
-    }
-    return false;
-}
-
-static const char *units_of(enum dialect d)
-{
-    switch (d) {
-    case DIALECT_PAPER:       return "model, <n> blocks, block, half-block";
-    case DIALECT_TORCH:       return "model, <n> blocks, block, half-block";
-    case DIALECT_TORCH_FSDP1: return "model, block (it wraps one module, so not several blocks)";
-    case DIALECT_DEEPSPEED:   return "module";
-    case DIALECT_MEGATRON:    break;
-    case NDIALECT:            break;
-    }
-    return "";
-}
-
 static int check_unit(const struct plan *p, const char *where)
 {
     char unit[32];
@@ -268,87 +237,15 @@ static int check_unit(const struct plan *p, const char *where)
     if (!knob_has(p, "", "unit"))
         return 0;
     plan_unit_text(p, unit, sizeof unit);
-    if (!unit_exists(p))
+    if (!(framework_of(p)->units & OF_UNIT(p->unit)))      /* no lowering gathers tensor by tensor yet */
         return fail("%s: unit: %s has no unit \"%s\"; it has: %s", where,
-                    dialect_name(p->dialect), unit, units_of(p->dialect));
+                    dialect_name(p->dialect), unit, framework_of(p)->units_text);
     if (p->unit == UNIT_HALF_BLOCK && p->model.parallel)
         return fail("%s: unit: the blocks of %s compute attention and MLP from one input: "
                     "they have no halves", where, p->model.family);
     if (p->unit == UNIT_BLOCKS && (p->unit_blocks < 2 || p->unit_blocks > p->model.layers))
         return fail("%s: unit: \"%s\": the model has %" PRId64 " blocks", where, unit,
                     p->model.layers);
-    return 0;
-}
-
-static int check_reshard_key(const struct plan *p, const char *where, const char *key, int64_t k)
-{
-    if (k < -1)
-        return fail("%s: fsdp.%s: expected null, true, false or ranks", where, key);
-    if (k < 2)
-        return 0;
-    if (k == p->shard_group)
-        return fail("%s: fsdp.%s: %" PRId64 " is the whole shard group: write true", where, key, k);
-    if (p->shard_group % k)
-        return fail("%s: fsdp.%s: %" PRId64 " does not divide the shard group of %" PRId64 " ranks",
-                    where, key, k, p->shard_group);
-    return 0;
-}
-
-static int check_reshard(const struct plan *p, const char *where)
-{
-    if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
-        return -1;
-    return check_reshard_key(p, where, "root_reshard_after_forward",
-                             p->fsdp.root_reshard_after_forward);
-}
-
-static int check_model_dtype(const struct plan *p, const char *where)
-{
-    if (p->ddp.model_dtype < 0 || p->dialect != DIALECT_TORCH || p->strategy == STRAT_FSDP)
-        return 0;
-    if (p->ddp.model_dtype != (int)p->precision || p->precision == DT_FP32)
-        return fail("%s: ddp.model_dtype: must be \"precision\", bf16 or fp16", where);
-    return 0;
-}
-
-/* Pure bf16: parameters, gradients and states. */
-static int check_fsdp_dtype(const struct plan *p, const char *where)
-{
-    if (p->fsdp.model_dtype < 0 || p->strategy != STRAT_FSDP)
-        return 0;
-    if (p->fsdp.model_dtype != DT_BF16 || p->precision != DT_BF16)
-        return fail("%s: fsdp.model_dtype: bf16 with precision bf16, or null", where);
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: fsdp.model_dtype: kernels \"dpx\" update weights in fp32 only", where);
-    return 0;
-}
-
-static int check_fsdp1_group(const struct plan *p, const char *where)
-{
-    bool hybrid = p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD
-               || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
-
-    if (!hybrid && p->shard_group != plan_data_ranks(p))
-        return fail("%s: shard_group: %" PRId64 " of %" PRId64 " ranks needs "
-                    "fsdp.sharding_strategy HYBRID_SHARD or _HYBRID_SHARD_ZERO2", where,
-                    p->shard_group, plan_data_ranks(p));
-    return 0;
-}
-
-/* fully_sharded_data_parallel.py: "Gradient accumulation outside no_sync() does not work with CPU offloading".  Without shards
- * what forward saves keeps each unit's copy on the device until backward, beside a second one. */
-static int check_fsdp1_offload(const struct plan *p, const char *where)
-{
-    bool hybrid = p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD;
-
-    if (p->dialect != DIALECT_TORCH_FSDP1 || !p->fsdp.cpu_offload)
-        return 0;
-    if (p->accumulation > 1 && p->sync_every_micro_step)
-        return fail("%s: sync_every_micro_step: with fsdp.cpu_offload FSDP1 accumulates gradients only within no_sync(): set it to "
-                    "false", where);
-    if (p->fsdp.sharding_strategy == FSDP1_NO_SHARD || (hybrid ? p->shard_group : p->cluster.world_size) == 1)
-        return fail("%s: fsdp.cpu_offload: FSDP1's NO_SHARD, which one rank alone means too, keeps two copies of each unit on the "
-                    "device: not modelled; take dialect torch", where);
     return 0;
 }
 
@@ -364,89 +261,7 @@ static int check_group(const struct plan *p, const char *where)
     if (p->shard_group % p->parallel.context)
         return fail("%s: shard_group: %" PRId64 " ranks, context-parallel ones among them, which are %" PRId64, where,
                     p->shard_group, p->parallel.context);
-    return p->dialect == DIALECT_TORCH_FSDP1 ? check_fsdp1_group(p, where)
-                                             : check_reshard(p, where);
-}
-
-/* ---- one framework's own rules ---- */
-
-/* DistributedDataParallel.__init__ and zero_redundancy_optimizer.py. */
-static int check_ddp(const struct plan *p, const char *where)
-{
-    if (p->strategy == STRAT_DP && p->dialect == DIALECT_TORCH && p->cluster.nodes > 1)
-        return fail("%s: cluster: DataParallel is one process: it cannot span %" PRId64 " nodes",
-                    where, p->cluster.nodes);
-    if (!knob_has(p, "ddp", "static_graph"))
-        return 0;
-    if (p->ddp.static_graph && p->accumulation > 1 && !p->sync_every_micro_step)
-        return fail("%s: ddp.static_graph: PyTorch aborts in backward under no_sync() (reducer.cpp: "
-                    "\"expect_autograd_hooks_ INTERNAL ASSERT FAILED\"): set sync_every_micro_step, or "
-                    "static_graph to false", where);
-    if (p->ddp.forward_sync_buffers >= 0 && plan_version(p) < 2013)
-        return fail("%s: ddp.forward_sync_buffers: torch has it from 2.13 on, framework_version is \"%s\"",
-                    where, p->framework_version);
-    if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
-        return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
-                    p->ddp.bucket_cap_mb);
-    return ddp_check_hook(p, where);
-}
-
-/* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of
- * engine._do_optimizer_sanity_check. */
-static int check_deepspeed(const struct plan *p, const char *where)
-{
-    bool zero = p->strategy != STRAT_DDP;
-
-    if (p->dialect != DIALECT_DEEPSPEED)
-        return 0;
-    if (zero && p->ds.reduce_scatter && (p->ds.prescale < 1 || p->ds.prescale > 1))
-        return fail("%s: deepspeed.gradient_predivide_factor: DeepSpeed takes only 1 together "
-                    "with reduce_scatter", where);
-    if (p->ds.communication_dtype < -1 || p->ds.communication_dtype > DT_FP16)
-        return fail("%s: deepspeed.communication_data_type: expected fp32, bf16, fp16 or null",
-                    where);
-    if (p->ds.grad_accum_fp32 && p->precision == DT_FP32)
-        return fail("%s: deepspeed.grad_accum_dtype: fp32 is the model's own dtype already", where);
-    if (p->ds.grad_accum_fp32 && p->strategy == STRAT_ZERO2 && !plan_has_deepspeed_0_19_8(p))
-        return fail("%s: deepspeed.grad_accum_dtype: before DeepSpeed 0.19.8 stage 2 accumulates in the model's "
-                    "dtype all the same: set framework_version to \"0.19.8\"", where);
-    if (knob_has(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
-        if (!plan_has_deepspeed_0_19_8(p))
-            return fail("%s: deepspeed.compute_grad_norm: DeepSpeed has it from 0.19.8 on: set "
-                        "framework_version to \"0.19.8\"", where);
-        if (p->clip > 0)
-            return fail("%s: deepspeed.compute_grad_norm: false requires clip 0", where);
-        if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32)
-            return fail("%s: deepspeed.compute_grad_norm: false does not support BF16_Optimizer, which "
-                        "stage 1 takes where grad_accum_dtype is fp32", where);
-    }
-    if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
-        return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
-                    where);
-    return zero_check(p, where);
-}
-
-/* stage_1_and_2.py (__init__), stage3.py, engine._do_optimizer_sanity_check. */
-static int check_ds_offload(const struct plan *p, const char *where)
-{
-    const struct deepspeed_options *ds = &p->ds;
-    bool optimizer = ds->offload_optimizer.device != OFFLOAD_NONE, param = ds->offload_param.device != OFFLOAD_NONE;
-
-    if (p->dialect != DIALECT_DEEPSPEED || (!optimizer && !param))
-        return 0;
-    if (plan_version(p) < 19)
-        return fail("%s: deepspeed.%s: offload is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set "
-                    "one of them", where, optimizer ? "offload_optimizer" : "offload_param");
-    if (optimizer && p->strategy != STRAT_ZERO3 && !ds->compute_grad_norm)
-        return fail("%s: deepspeed.compute_grad_norm: false does not support optimizer offload", where);
-    if (optimizer && p->strategy == STRAT_ZERO1 && ds->grad_accum_fp32 && !plan_has_deepspeed_0_19_8(p))
-        return fail("%s: deepspeed.grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients, "
-                    "not their average: set framework_version to \"0.19.8\"", where);
-    if (p->strategy == STRAT_ZERO1 && ds->offload_optimizer.device == OFFLOAD_NVME && p->precision == DT_BF16
-        && ds->grad_accum_fp32)
-        return fail("%s: deepspeed.offload_optimizer.device: with grad_accum_dtype fp32 stage 1 takes BF16_Optimizer, "
-                    "which offloads nothing, unless the device is cpu", where);
-    return 0;
+    return framework_of(p)->check_group ? framework_of(p)->check_group(p, where) : 0;
 }
 
 /* ---- optimizers ---- */
@@ -574,29 +389,14 @@ static int check_optimizer(const struct plan *p, const char *where)
     return p->kernels == KERNELS_DPX ? check_own_optimizer(p, where, word) : 0;
 }
 
-/* What the papers leave open, or ranks of several axes would need. */
-static int check_paper_offload(const struct plan *p, const char *where)
-{
-    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE, disk = p->ds.offload_optimizer.device == OFFLOAD_NVME;
-    bool params = p->ds.offload_param.device != OFFLOAD_NONE;
-
-    if (p->dialect != DIALECT_PAPER || (!states && !params))
-        return 0;
-    if (!states)
-        return fail("%s: deepspeed.offload_param: AdamW would need parameters on the device again: set offload_optimizer, too", where);
-    if (!plan_is_data_parallel(p))
-        return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
-    if (disk && p->deterministic)
-        return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
-    return 0;
-}
-
 int plan_check(const struct plan *p, const char *where)
 {
+    const struct framework *f;
     const struct knob *k;
 
     if (p->strategy >= NSTRATEGY || p->dialect >= NDIALECT || !dialect_has(p->dialect, p->strategy))
         return fail("%s: dialect: has no such strategy", where);
+    f = framework_of(p);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
     if (experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
@@ -604,16 +404,15 @@ int plan_check(const struct plan *p, const char *where)
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)
             return -1;
-    if ((p->dialect == DIALECT_MEGATRON && megatron_check(p, where) < 0) || parallel_check(p, where) < 0)
+    if ((f->check_first && f->check_first(p, where) < 0) || parallel_check(p, where) < 0)
         return -1;
     if (check_group(p, where) < 0 || experts_check_ranks(p, where) < 0)
         return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
-        || check_unit(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || loss_check(p, where) < 0 || liger_check(p, where) < 0
+        || check_unit(p, where) < 0 || (f->check && f->check(p, where) < 0) || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
         || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
         return -1;
-    return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
+    return 0;
 }

@@ -41,6 +41,9 @@ struct plan_group {
     struct mesh_group of;
 };
 
+/* The axes over which FSDP shards: context-parallel ranks have the same tensors. */
+enum { PLAN_SHARDED = MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT) };
+
 /* The groups that a plan's framework makes.  An entry's `u.coll.group` is an index of `group`. */
 enum { PLAN_GROUPS = 20 };
 struct plan_groups {
@@ -68,5 +71,8 @@ int plan_groups_find(const struct plan_groups *groups, enum group is);
 
 /* How the slowest instance of group[g] lies on the plan's nodes: what a synchronous step waits for. */
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g);
+
+/* Appends the group of a shard and that of its replicas, where there are such. */
+void plan_groups_hybrid(const struct mesh *m, bool shards, bool replicas, struct plan_groups *out);
 
 #endif

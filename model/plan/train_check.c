@@ -17,6 +17,7 @@ static bool same_training(const struct training *a, const struct training *b)
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
     return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
+        && !strcmp(a->target_parameters, b->target_parameters)
         && !strcmp(a->modules_to_save, b->modules_to_save);
 }
 
@@ -77,8 +78,8 @@ static int check_base(const struct plan *p, const char *where)
     const char *base = training_base_name(p->train.base);
 
     if (p->strategy == STRAT_DDP && plan_has_wide_adapters(p) && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: PEFT keeps copies in the model's %s and adapters in fp32: optimizers of two dtypes are "
-                    "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
+        return fail("%s: lora.modules_to_save: PEFT keeps copies in the %s of the frozen weights and adapters in fp32: an optimizer of two dtypes is "
+                    "not planned: a model that is kept in fp32 has one", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
     if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)
@@ -135,6 +136,28 @@ static int check_wrapped(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Adapters of parameters that are no layer's, and of the embedding and the head: units outside of blocks train in part. */
+static int check_ends(const struct plan *p, const char *where)
+{
+    bool ends = false, head = false, wrapped = false;
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        ends |= t->block < 0 && tensor_is_adapter(t);
+        head |= t->role == ROLE_HEAD && tensor_is_adapter(t);
+        wrapped |= (role_is_of_experts(t->role) || t->role == ROLE_ROUTER) && tensor_is_adapter(t);
+    }
+    if (wrapped && p->dialect != DIALECT_TORCH)
+        return fail("%s: lora: adapters of experts' weights and routers (PEFT's ParamWrapper) are planned for ddp/torch and fsdp/torch", where);
+    if (ends && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
+        return fail("%s: lora.target_modules: adapters of the embedding and the head are planned for ddp/torch and fsdp/torch, with PyTorch's kernels",
+                    where);
+    if (head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
+        return fail("%s: loss: one that multiplies by the head's weight itself leaves out the head's adapters: fp32, bf16, fused or "
+                    "liger-cross-entropy", where);
+    return 0;
+}
+
 int train_check(const struct plan *p, const char *where)
 {
     char cells[400];
@@ -150,14 +173,12 @@ int train_check(const struct plan *p, const char *where)
     }
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
-    if (p->model.experts && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
-        return fail("%s: train: adapters of a mixture of experts are planned for ddp/torch and fsdp/torch, with PyTorch's kernels", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));
     if (!plan_is_data_parallel(p))
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if (check_offload(p, where) < 0)
+    if (check_offload(p, where) < 0 || check_ends(p, where) < 0)
         return -1;
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);

@@ -158,7 +158,7 @@ bool program_first_differs(const struct plan *p)
 /* --recompute-method block. */
 static bool first_of_chunks(const struct plan *p)
 {
-    return p->dialect == DIALECT_MEGATRON && p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0;
+    return p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0;
 }
 
 bool program_recomputes_all(const struct plan *p)
@@ -218,7 +218,7 @@ bool program_unscaled(const struct plan *p, int64_t b)
 {
     const struct megatron_options *o = &p->megatron;
 
-    return o->first_last_layers_bf16 && p->dialect == DIALECT_MEGATRON && plan_scaled(p) != SCALED_NONE &&
+    return o->first_last_layers_bf16 && plan_scaled(p) != SCALED_NONE &&
            (b < o->num_layers_at_start_in_bf16 || b >= p->model.layers - o->num_layers_at_end_in_bf16);
 }
 
@@ -232,8 +232,11 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
     bool recomputed = p->recompute != RECOMPUTE_NONE &&
                       (first_of_chunks(p) ? in_chunk < p->megatron.recompute_num_layers : b % p->recompute_interval == 0);
 
-    if (b == 0 && program_first_differs(p))
-        return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
+    return b == 0 && program_first_differs(p) ? (recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST) : program_kind_of_block(p, b, recomputed);
+}
+
+enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed)
+{
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
     if (program_unscaled(p, b))

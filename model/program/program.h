@@ -290,6 +290,8 @@ bool program_unscaled(const struct plan *p, int64_t b);
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
 /* The same of the block that stands `in_chunk` places behind the first of its chunk. */
 enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in_chunk);
+/* The piece that block b would be, were none the first. */
+enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed);
 /* Blocks that are recomputed; are all of them? */
 int64_t program_recomputed_blocks(const struct plan *p);
 bool    program_recomputes_all(const struct plan *p);

@@ -211,16 +211,7 @@ static var run_again(struct run *r, const struct torch_region *g)
 static bool is_reentrant(const struct run *r) { return r->megatron || r->recompute == RECOMPUTE_REENTRANT; }
 
 /* Up to torch 2.0 the whole region ran again. */
-static bool stops_early(const struct run *r)
-{
-    const struct plan *p = r->b.p;
-
-    if (is_reentrant(r))
-        return false;
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    return !torch || plan_version(p) >= 2001;
-}
+static bool stops_early(const struct run *r) { return !is_reentrant(r) && !plan_torch_before(r->b.p, 2001); }
 
 /* torch.utils.checkpoint, not reentrant: the first node that needs a saved tensor
  * runs the region again, up to the last tensor that is saved; nodes before it that
@@ -484,11 +475,10 @@ static int take_ends(const struct run *r, struct program *g)
 /* The blocks of a trace, and the first, where it differs and is of this kind. */
 static int take_blocks(const struct run *r, const struct plan *p, struct program *out, enum piece_id id)
 {
-    bool windowed = attention_mixed(p) && model_windowed(&p->model, 0), recomputed = piece_is_recomputed(id);
+    bool recomputed = piece_is_recomputed(id);
     enum piece_id first = recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
 
-    if (program_first_differs(p) && windowed == (id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED)
-        && take(r, BLOCK0, &out->piece[first]) < 0)
+    if (program_first_differs(p) && id == program_kind_of_block(p, 0, recomputed) && take(r, BLOCK0, &out->piece[first]) < 0)
         return -1;
     return take(r, HEAD - 1, &out->piece[id]);
 }
@@ -510,15 +500,18 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
     return 0;
 }
 
-/* The ends are taken with blocks that hold a mask, where a plan has some. */
+/* The ends are taken with blocks that hold a mask, where a plan has some; where the first block is a piece of its own, with those of its kind. */
 int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
+    static const enum piece_id kinds[][2] = { { PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED }, { PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED },
+                                              { PIECE_DENSE, PIECE_DENSE_RECOMPUTED }, { PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED } };
     const struct plan *p = local->plan;
-    bool all = program_recomputes_all(p), mixed = program_attends_twice(p);
-    enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
-    enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
+    const bool has[] = { program_attends_twice(p), true, model_blocks_differ(&p->model),
+                         program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1) };
+    bool all = program_recomputes_all(p);
+    enum piece_id plain = program_first_differs(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : PIECE_BLOCK, ends = plain;
     struct run *r = calloc(1, sizeof *r);
-    int rc = -1;
+    int rc = 0;
 
     if (!r)
         return fail("out of memory for a block program");
@@ -526,15 +519,14 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     r->megatron = kernels_are_megatron(p->kernels);
     r->stages = stages;
     tape_init(&r->t, 512);
-    if (build_kind(r, p, out, plain, again, true) == 0 &&
-        (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0) &&
-        (!model_blocks_differ(&p->model) || build_kind(r, p, out, PIECE_DENSE, PIECE_DENSE_RECOMPUTED, false) == 0) &&
-        (!(program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1)) ||
-         build_kind(r, p, out, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED, false) == 0)) {
-        settle_ends(p, out, all ? again : plain);
+    for (int i = 0; i < 4 && rc == 0; i++) {
+        rc = has[i] ? build_kind(r, p, out, kinds[i][0], kinds[i][1], kinds[i][0] == plain) : 0;
+        ends = kinds[i][0] == plain && all ? kinds[i][1] : ends;
+    }
+    if (rc == 0) {
+        settle_ends(p, out, ends);
         out->boundary = round_up(p->micro_batch * p->seq / (local->share.sequence ? local->share.tensor_ranks : 1)
                                  * p->model.hidden * dtype_bytes(r->b.dt), 512);
-        rc = 0;
     }
     tape_free(&r->t);
     free(r);

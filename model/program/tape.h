@@ -168,7 +168,7 @@ struct tape {
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
     struct tape_gathered gathered;
-    bool           leaves;                      /* compiled: a selective checkpoint keeps not its result, but what becomes of it */
+    bool           leaves;                      /* compiled: a selective checkpoint saves the consumer's output instead of this one */
     int64_t        scatters;                    /* the linear layer that follows is scattered part by part to so many ranks; 0: not */
     bool           scattered;                   /* it was */
     int            pulled[2];                   /* the last two copies of its parts */
@@ -181,6 +181,7 @@ struct tape {
     bool           tied_waits;                  /* the first is a tensor that the second is added to, before a hook has it */
     int            tied_grad;                   /* its first gradient, waiting for the second */
     int            main_grad;                   /* bytes an element of what a hook adds gradients to and drops them (Megatron); 0: there is none */
+    bool           grads_apart;                 /* with main_grad: products hand out weights' gradients, which the hook adds */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
     bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */

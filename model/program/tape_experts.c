@@ -101,6 +101,30 @@ var tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, in
     return y;
 }
 
+var tape_merge(struct tape *t, const char *name, var w, var a, var b, int64_t experts, const int64_t mnk[3], bool once)
+{
+    int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+    struct kernel *kernel = once ? tape_begin(t, name, KC_GEMM) : tape_begin_reading(t, name, KC_GEMM);
+
+    kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = experts;
+    kernel->flops = 2.0 * (double)experts * (double)m * (double)n * (double)k;
+    kernel->bytes = experts * (m * k + k * n + 2 * m * n) * elem(t, w);
+    if (once) {
+        tape_unref(t, alloc(t, experts * m * n, tape_var_dtype(t, w)));
+        return 0;
+    }
+    struct node *node = tape_node(t, NODE_MATMUL, name, KC_GEMM);
+    node->m = m, node->n = n, node->k = k, node->batch = experts;
+    node->flops = kernel->flops;
+    tape_edge(t, node, a);
+    tape_edge(t, node, b);
+    if (tape_wants_grad(t, a))
+        tape_save_var(t, node, b);
+    if (tape_wants_grad(t, b))
+        tape_save_var(t, node, a);
+    return result(t, experts * m * n, tape_var_dtype(t, w));
+}
+
 static enum dtype wider(enum dtype a, enum dtype b) { return dtype_bytes(a) >= dtype_bytes(b) ? a : b; }
 
 var tape_weigh(struct tape *t, const char *name, var x, var w)

@@ -21,6 +21,9 @@ var  tape_scatter(struct tape *t, const char *name, var into, var index, var x);
 var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* y[rows, n] = x[rows, k] W[expert of the row], `experts` products in one kernel; saves `offsets` beside x and w. */
 var  tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets);
+/* torch.baddbmm(w, a, b) of `experts` matrices: w[m, n] beside a[m, k] b[k, n], in a tensor of its own.  w needs no gradient.  `once`: the result
+ * goes at once, and nothing of it is kept. */
+var  tape_merge(struct tape *t, const char *name, var w, var a, var b, int64_t experts, const int64_t mnk[3], bool once);
 /* x times one number a row, in the wider dtype. */
 var  tape_weigh(struct tape *t, const char *name, var x, var w);
 /* n tensors in one piece; back, a view of the gradient for each. */

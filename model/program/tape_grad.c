@@ -192,11 +192,12 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
         bool weight = (i == 0) == (n->weight_first && !parts);
         if (weight && wants(n, 1)) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
-            if (n->te.weights) {        /* into main_grad, read and written */
+            bool into = n->te.weights && !t->grads_apart;
+            if (into) {                 /* main_grad, read and written */
                 t->out[t->nout - 1].sums = n->edges[1].numel * 2 * t->main_grad;
                 t->out[t->nout - 1].bytes += n->edges[1].numel * (2 * t->main_grad - dtype_bytes(dt_of(n, 1)));
             }
-            out[1] = n->te.weights ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
+            out[1] = into ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && wants(n, 0)) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
@@ -216,11 +217,13 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
 
 static void run_matmul(struct tape *t, const struct node *n, int out[])
 {
+    bool merges = n->kc == KC_GEMM;             /* tape_merge() */
+
     if (wants(n, 1))
-        gemm(back(t, n, "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
+        gemm(back(t, n, merges ? "experts merge dB" : "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
     out[1] = grad(t, n, 1, dt_of(n, 1));
     if (wants(n, 0))
-        gemm(back(t, n, "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
+        gemm(back(t, n, merges ? "experts merge dA" : "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
@@ -397,7 +400,7 @@ static int add_to_main(struct tape *t, const struct edge *e, int g)
         g = sum;
     }
     if (t->stores[g].exact > 0)
-        tape_kernel(t, "main grad add", KC_ELEMENTWISE)->bytes = e->numel * (dtype_bytes(e->dt) + 2 * t->main_grad);
+        tape_kernel(t, "main grad add", KC_ELEMENTWISE)->bytes = t->stores[g].exact / dtype_bytes(e->dt) * (dtype_bytes(e->dt) + 2 * t->main_grad);
     tape_unref(t, g);
     return none;
 }

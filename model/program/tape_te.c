@@ -156,11 +156,13 @@ static void parts_of_product(struct tape *t, const char *name, int64_t m, int64_
     pass_over(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(o.dt));
 }
 
-/* Into main_grad, read and written. */
+/* Into main_grad, read and written; or a tensor, of which hand_out() makes the room. */
 static void weight_product(struct tape *t, const struct node *n, struct operands o)
 {
     struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, o);
 
+    if (t->grads_apart)
+        return;
     k->sums = 2 * n->n * n->k * t->main_grad;
     k->bytes = operand_bytes(o, n->m * n->k) + operand_bytes(o, n->m * n->n) + k->sums;
 }
@@ -187,13 +189,22 @@ static void linear_node(struct tape *t, enum node_kind kind, const struct te_lin
         tape_save_var(t, n, x);
 }
 
-/* What backward hands out for its parameters: nothing for a weight, whose gradient is in main_grad; a bias's own, made beside the
- * weight's product ("bgrad"). */
+/* A weight's gradient: nothing where it is in main_grad.  Weights that Megatron-LM keeps as one have one, handed out with the first. */
+static int weight_grad(struct tape *t, const struct node *n, int i)
+{
+    int64_t numel = 0;
+
+    for (int k = 1; i == 1 && t->grads_apart && k <= n->te.weights; k++)
+        numel += n->edges[k].numel;
+    return numel > 0 ? make(t, numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
+}
+
+/* What backward hands out for its parameters; a bias's gradient is made beside the weight's product ("bgrad"). */
 static void hand_out(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     for (int i = 1; i < n->nedges; i++)
-        out[i] = !wants(n, i) ? 0 : i <= n->te.weights ? tape_alloc(t, 0, 1, MEM_GRADS) : small_grad(t, n, i);
-    for (int i = 1; i <= n->te.weights && n->te.zeroed; i++)
+        out[i] = !wants(n, i) ? 0 : i <= n->te.weights ? weight_grad(t, n, i) : small_grad(t, n, i);
+    for (int i = 1; i <= n->te.weights && n->te.zeroed && !t->grads_apart; i++)
         pass_over(t, "zero wgrad", KC_COPY, n->edges[i].numel * dtype_bytes(n->edges[i].dt));
 }
 

@@ -69,9 +69,10 @@ static void grouped_back(struct tape *t, const struct node *n, int out[TAPE_EDGE
         out[0] = make(t, rows * n->k, dt);
     }
     struct te_codes x = n->te.original ? te_cast_again(t, f, rows * n->k, dt, 1) : (struct te_codes){ 0, 0 };
-    products(t, n->names.dw, (enum scaled)f->format, n->batch, n->k, n->n, n->m, 2 * n->edges[1].numel * t->main_grad);
-    t->out[t->nout - 1].sums = 2 * n->edges[1].numel * t->main_grad;
-    out[1] = wants(n, 1) ? tape_alloc(t, 0, 1, MEM_GRADS) : 0;
+    int64_t sums = t->grads_apart ? 0 : 2 * n->edges[1].numel * t->main_grad;
+    products(t, n->names.dw, (enum scaled)f->format, n->batch, n->k, n->n, n->m, t->grads_apart ? n->edges[1].numel * dtype_bytes(n->edges[1].dt) : sums);
+    t->out[t->nout - 1].sums = sums;
+    out[1] = !wants(n, 1) ? 0 : t->grads_apart ? make(t, n->edges[1].numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
     if (wants(n, 2))                    /* made beside the cast ("grad_biases") */
         out[2] = make(t, n->edges[2].numel, n->edges[2].dt);
     tape_unref(t, n->saved[0]);

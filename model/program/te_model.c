@@ -367,7 +367,7 @@ var te_embed(struct torch_model *b)
 
     t->half = 0;
     t->module = 0;
-    t->tied_waits = m->mtp > 0 && !b->stages;
+    t->tied_waits = (m->mtp > 0 || t->grads_apart) && !b->stages;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     b->positions = op_new(t, "position ids", KC_COPY, b->tokens, DT_INT64);
@@ -481,7 +481,7 @@ int64_t te_buffer_bytes(const struct local_model *local)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
-    int64_t sum = dummies(m) + router_buffers(m);
+    int64_t sum = (p->megatron.gradient_accumulation_fusion ? dummies(m) : 0) + router_buffers(m);
 
     if (local->share.sequence && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
         sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);

@@ -11,6 +11,27 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
+/* The router's weight beside an adapter (ParamWrapper of one matrix): their product, scaled, is added once to see that it fits and once to be read. */
+static var router_weight(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    int64_t n = b->m->experts, h = b->m->hidden;
+    int a = torch_piece_part(b->m, b->block, ROLE_ROUTER, false, ADAPTER_LORA_A);
+    var w = torch_param(b, torch_gradient_of(b, ROLE_ROUTER, false), n * h);
+
+    if (a < 0)
+        return w;
+    int64_t rank = b->m->tensors[model_next_tensor(b->m, b->block, -1) + a].shape[0];
+    var delta = torch_adapter_product(b, ROLE_ROUTER, n, h, rank), sum;
+    delta = tmp(t, delta, op_mul_const(t, "adapter scale", delta, 0));
+    delta = tmp(t, delta, op_cast(t, delta, b->frozen_dt));
+    tape_drop(t, op_new(t, "adapter add", KC_ELEMENTWISE, n * h, b->frozen_dt));
+    sum = op_add(t, "adapter add", w, delta);
+    tape_drop(t, w);
+    tape_drop(t, delta);
+    return sum;
+}
+
 /* What the block's forward has names for until it returns. */
 struct routes { var logits, weights, index; };
 
@@ -20,7 +41,11 @@ static struct routes route(struct torch_model *b, var x)
     struct tape *t = b->t;
     int64_t rows = b->tokens, used = b->m->experts_used;
     enum dtype dt = tape_var_dtype(t, x);
-    var logits = torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER), index, values;
+    bool wrapped = torch_piece_part(b->m, b->block, ROLE_ROUTER, false, ADAPTER_LORA_A) >= 0;
+    var w = wrapped ? router_weight(b) : 0, index, values;
+    var logits = wrapped ? torch_linear_with(b, GEMM("router"), x, b->m->experts, b->m->hidden, w, ROLE_ROUTER)
+                         : torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER);
+    tape_drop(t, w);
 
     t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
     if (b->style->routes_first) {
@@ -108,6 +133,61 @@ static var weight(struct torch_model *b, enum tensor_role role, int64_t numel)
     return torch_param(b, torch_gradient_of(b, role, false), numel);
 }
 
+/* ---- adapters of experts' weights: ParamWrapper of peft/tuners/lora/layer.py ----
+ *
+ * Its forward makes the factors in the weights' dtype, and registers a parametrization, which computes the sum of weights and adapters once to see
+ * that it fits.  The layer's own forward computes it again where it first reads the weight; it is kept until the outermost wrapper returns. */
+
+struct merged { var lhs, rhs, sum; int64_t mnk[3]; };
+
+static var factor(struct torch_model *b, enum tensor_role role, enum adapter which, bool copied)
+{
+    struct tape *t = b->t;
+    int tensor = torch_piece_part(b->m, b->block, role, false, which);
+    int at = model_next_tensor(b->m, b->block, -1) + tensor;
+
+    t->module = torch_piece_module(b->m, b->block, role, which);
+    var view = op_view(t, op_param(t, tensor, b->m->tensors[at].numel, b->param_dt), copied);
+    return tmp(t, view, op_cast(t, view, b->frozen_dt));
+}
+
+/* A is viewed as it lies, B's view is no view of a gradient's; turned, A's is none either. */
+static struct merged factors_of(struct torch_model *b, enum tensor_role role)
+{
+    int own = torch_piece_tensor(b->m, b->block, role, false), a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A);
+    const struct tensor *w = &b->m->tensors[model_next_tensor(b->m, b->block, -1) + own];
+    bool turned = b->style->clamped_gate;       /* gpt_oss's class says is_transposed */
+    struct merged f = { 0 };
+
+    if (a < 0)
+        return f;
+    f.mnk[0] = w->shape[1], f.mnk[1] = w->shape[2], f.mnk[2] = b->m->tensors[model_next_tensor(b->m, b->block, -1) + a].shape[0] / w->shape[0];
+    f.lhs = turned ? factor(b, role, ADAPTER_LORA_A, true) : factor(b, role, ADAPTER_LORA_B, true);
+    f.rhs = turned ? factor(b, role, ADAPTER_LORA_B, true) : factor(b, role, ADAPTER_LORA_A, false);
+    var own_weight = weight(b, role, w->numel);
+    tape_merge(b->t, "experts merge", own_weight, f.lhs, f.rhs, b->m->experts, f.mnk, true);
+    return f;
+}
+
+/* The weights as a product reads them. */
+static var merged_weight(struct torch_model *b, struct merged *f, enum tensor_role role, int64_t numel)
+{
+    var w = weight(b, role, numel);
+
+    if (!f->lhs)
+        return w;
+    f->sum = tape_merge(b->t, "experts merge", w, f->lhs, f->rhs, b->m->experts, f->mnk, false);
+    tape_drop(b->t, w);
+    return tape_hold(b->t, f->sum);
+}
+
+static void wrapper_returns(struct torch_model *b, struct merged *f)
+{
+    tape_drop(b->t, f->lhs);
+    tape_drop(b->t, f->rhs);
+    tape_drop(b->t, f->sum);
+}
+
 /* The bias of every row's expert, added in place to what their product left; it keeps its name until the next one is there. */
 static var bias_of_rows(struct torch_model *b, enum tensor_role role, int64_t width, var sorted)
 {
@@ -167,6 +247,7 @@ var torch_experts(struct torch_model *b, var x)
 
     t->half = 1;
     struct routes r = b->m->route_groups > 0 ? route_groups(b, x) : route(b, x);
+    struct merged down = factors_of(b, ROLE_EXPERTS_OUT), up = factors_of(b, ROLE_EXPERTS_IN);
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64);
     var token = op_new(t, "token of a row", KC_ELEMENTWISE, rows, DT_INT64);
@@ -176,13 +257,13 @@ var torch_experts(struct torch_model *b, var x)
     var counted = op_new(t, "tokens of experts", KC_ELEMENTWISE, rows, DT_INT32);
     var counts = op_new(t, "tokens of experts", KC_ELEMENTWISE, n, DT_INT32), offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, n, DT_INT32);
 
-    var bias = bias_of_rows(b, ROLE_EXPERTS_IN, 2 * f, sorted), w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
+    var w = merged_weight(b, &up, ROLE_EXPERTS_IN, n * 2 * f * h), bias = bias_of_rows(b, ROLE_EXPERTS_IN, 2 * f, sorted);
     var y = tape_grouped(t, GEMM("experts gate up"), in, 2 * f, h, n, w, offsets);
     tape_drop(t, w);
     y = add_bias(b, y, bias);
     y = tmp(t, y, gate(b, y));
+    w = merged_weight(b, &down, ROLE_EXPERTS_OUT, n * f * h);
     bias = tmp(t, bias, bias_of_rows(b, ROLE_EXPERTS_OUT, h, sorted));
-    w = weight(b, ROLE_EXPERTS_OUT, n * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, n, w, offsets));
     tape_drop(t, w);
     y = add_bias(b, y, bias);
@@ -196,6 +277,8 @@ var torch_experts(struct torch_model *b, var x)
     const var names[] = { sorted, order, in, weights, counted, counts, offsets, bias, weighed, inverse };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);
+    wrapper_returns(b, &up);
+    wrapper_returns(b, &down);
     t->module = -1;
     if (b->m->shared_ffn > 0) {
         var more = shared_expert(b, x), sum = op_add(t, "shared add", out, more);
@@ -235,7 +318,8 @@ static var every_expert(struct torch_model *b, var in)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->expert_ffn, n = b->m->experts, half = b->tokens * n * f;
-    var part[2], w = weight(b, ROLE_EXPERTS_IN, n * 2 * f * h);
+    struct merged down = factors_of(b, ROLE_EXPERTS_OUT), up = factors_of(b, ROLE_EXPERTS_IN);
+    var part[2], w = merged_weight(b, &up, ROLE_EXPERTS_IN, n * 2 * f * h);
 
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var both = tape_grouped(t, GEMM("experts gate up"), in, 2 * f, h, n, w, 0);
@@ -243,9 +327,11 @@ static var every_expert(struct torch_model *b, var in)
     op_split(t, "gate up split", both, 2, (int64_t[]){ half, half }, part);
     var act = torch_activation(b, part[0]);
     var y = tmp(t, act, op_mul(t, "experts product", part[1], act));
-    w = weight(b, ROLE_EXPERTS_OUT, n * f * h);
+    w = merged_weight(b, &down, ROLE_EXPERTS_OUT, n * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, n, w, 0));
     tape_drop(t, w);
+    wrapper_returns(b, &up);
+    wrapper_returns(b, &down);
     tape_drop(t, both);
     tape_drop(t, part[0]);
     tape_drop(t, part[1]);

@@ -143,7 +143,7 @@ static struct head_loss of_head(struct torch_model *b, const char *name, var n)
 
     return (struct head_loss){ .names = &names, .name = name, .x = n, .w = torch_weight(b, ROLE_HEAD, vocab * width, false), .n = vocab,
                                .k = width, .chunk = liger_chunk(b->tokens, width, vocab), .autocast = b->autocast,
-                               .narrow_sums = (arch > 0 && arch < 80) || (dialect_is_torch(b->p->dialect) && plan_version(b->p) < 2008) };
+                               .narrow_sums = (arch > 0 && arch < 80) || plan_torch_before(b->p, 2008) };
 }
 
 static var linear_loss(struct torch_model *b, var n)

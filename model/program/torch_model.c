@@ -105,6 +105,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->place = local->rank / (p->parallel.tensor > 1 ? p->parallel.tensor : 1) % b->context;    /* plan_mesh() */
     b->sequence = local->share.sequence;
     t->main_grad = kernels_are_megatron(p->kernels) ? (int)dtype_bytes(r.grad) : 0;
+    t->grads_apart = t->main_grad && !p->megatron.gradient_accumulation_fusion;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->frozen_dt = r.autocast ? r.frozen : r.used;
@@ -399,6 +400,35 @@ static var torch_tokens(struct torch_model *b, int64_t width, var wte)
     return tmp(t, x, torch_leave(b, x));
 }
 
+/* peft/tuners/lora/layer.py, Embedding.forward(): rows of A's transpose, times B's, beside the table's; neither is a copy, but their gradients are. */
+static var add_embedding_adapter(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int which[2] = { torch_piece_part(b->m, TENSOR_EMBED, ROLE_TOKENS, false, ADAPTER_LORA_A),
+                     torch_piece_part(b->m, TENSOR_EMBED, ROLE_TOKENS, false, ADAPTER_LORA_B) };
+    int64_t rank = b->p->train.rank;
+    var part[2];
+
+    if (which[0] < 0)
+        return tape_hold(t, x);
+    for (int i = 0; i < 2; i++)
+        part[i] = op_view(t, op_param(t, which[i], rank * (i ? b->m->token_width : b->m->vocab), b->param_dt), true);
+    t->module = torch_piece_module(b->m, TENSOR_EMBED, ROLE_TOKENS, ADAPTER_LORA_A);
+    var y = op_embedding(t, "adapter A", b->ids, rank, part[0]);
+    t->module = torch_piece_module(b->m, TENSOR_EMBED, ROLE_TOKENS, ADAPTER_LORA_B);
+    y = tmp(t, y, torch_bf16_if_autocast(b, y));
+    part[1] = tmp(t, part[1], torch_bf16_if_autocast(b, part[1]));
+    y = tmp(t, y, op_linear(t, GEMM("adapter B"), y, b->m->token_width, rank, part[1], 0, true));
+    y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
+    var sum = op_add(t, "adapter add", x, y);
+    sum = tmp(t, sum, op_cast(t, sum, tape_var_dtype(t, x)));
+    tape_drop(t, y);
+    tape_drop(t, part[0]);
+    tape_drop(t, part[1]);
+    t->module = 0;
+    return sum;
+}
+
 /* create_causal_mask(): bool over (seq, seq), then additive over (batch, 1, seq, seq). */
 static var causal_mask(struct torch_model *b)
 {
@@ -471,6 +501,7 @@ var torch_embed(struct torch_model *b)
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     var x = torch_tokens(b, width, wte);
+    x = tmp(t, x, add_embedding_adapter(b, x));
     if (program_input_requires_grad(b->as) || training_is_all(&b->p->train))    /* a synthetic model has no embedding */
         tape_require_grad(t, x);
     if (b->style->scaled_embed)

@@ -196,6 +196,22 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
     return y;
 }
 
+var torch_adapter_product(struct torch_model *b, enum tensor_role role, int64_t n, int64_t k, int64_t rank)
+{
+    struct tape *t = b->t;
+    var half[2];
+
+    for (int i = 0; i < 2; i++) {
+        enum adapter which = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        t->module = torch_piece_module(b->m, b->block, role, which);
+        half[i] = cast_param(b, op_param(t, torch_piece_part(b->m, b->block, role, false, which), rank * (i ? n : k), b->param_dt));
+    }
+    var y = op_linear(t, GEMM("adapter product"), half[1], k, rank, half[0], 0, true);
+    tape_drop(t, half[0]);
+    tape_drop(t, half[1]);
+    return y;
+}
+
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
  * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast.  Where that dtype is not the one in
  * which lora_A computes (plan_adapter_input()), autocast casts x back. */

@@ -13,6 +13,8 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
 var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts);
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
                       enum tensor_role role);
+/* B A of a role's adapter, [n, k]: what PEFT adds to a matrix that is no layer's. */
+var torch_adapter_product(struct torch_model *b, enum tensor_role role, int64_t n, int64_t k, int64_t rank);
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
 /* The same over rows of `width`. */
 var torch_norm_rows(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role);

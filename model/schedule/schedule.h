@@ -173,8 +173,8 @@ struct buf {
     enum space    space;
     int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
     bool          copied;           /* its parts are copies, made one by one, of temporaries as large: each goes when the next one is there */
-    bool          stands;           /* for the most that such temporaries add; PyTorch's allocator is asked for them part by part */
-    int32_t       late;             /* of these so many, the last ones, come behind the entry's others of its category (sched_part_late()) */
+    bool          stands;           /* an upper bound for the ledger only; the allocator's replay uses the parts instead */
+    int32_t       late;             /* how many of the last parts are allocated behind all others of their category in the entry (sched_part_late()) */
 };
 
 /* Whether an instance is memory of its own.  What a block keeps from forward to backward is not, in device memory: it comes

@@ -42,8 +42,8 @@ static void expose(struct timeline *out, int coll, double s)
     out->exposed_s += s;
 }
 
-/* Seconds since the compute stream's last work for which `cause`, or what that waited for, had arrived and another
- * role had not. */
+/* How long compute was idle, since its last work, because another role had not reached the collective `cause`, or
+ * one that `cause` waited for. */
 static double waited_for_others(const struct actor *a, int cause)
 {
     double s = 0;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
 
 static int load_cluster(const struct import_args *a, struct cluster *out)
@@ -67,13 +68,13 @@ static bool says_steps(const struct form_file *f)
 
 static int check_args(const struct import_args *a, const struct form *form, const struct form_file *f)
 {
-    if (form->check && form->check(f) < 0)
+    if (form_check(form, f) < 0)
         return -1;
     if (leaves_open(form)) {
         if (!(a->model || a->model_doc) || a->seq == 0)
             return fail("import: --%s: required: %s's config does not say it", a->seq == 0 ? "seq" : "model", form->name);
-    } else if (a->global_batch || a->precision >= 0 || a->recompute >= 0) {
-        return fail("import: --global-batch, --precision and --recompute are in %s's file: change them there, or later with --set", form->name);
+    } else if (a->precision >= 0 || a->recompute >= 0) {
+        return fail("import: --precision and --recompute are in %s's file: change them there, or later with --set", form->name);
     }
     if (f->launch && form != &form_transformers && form != &form_factory && form != &form_axolotl && form != &form_trl)
         return fail("%s: %s's file says itself who shares what: accelerate's config goes with recipes of transformers' Trainer", f->path, form->name);
@@ -93,17 +94,45 @@ static void note_script(const struct form_file *f, const struct plan *p, struct 
     for (size_t i = 0; i < json_array_size(f->uncertain); i++)
         notes_add(notes, "%.80s is set in a condition of the script: check what it stands for",
                   json_string_value(json_array_get(f->uncertain, i)));
-    if (ranks > 0 && ranks != p->cluster.world_size)
-        notes_add(notes, "the script starts %lld ranks, the plan has %lld, those of --cluster", (long long)ranks, (long long)p->cluster.world_size);
+    unread_ranks(notes, "nproc_per_node", ranks, p->cluster.world_size);
+}
+
+/* What the command line says goes before the file: said, and held against the plan. */
+static int check_given(const struct import_args *a, const struct form *form, const struct plan *p, struct notes *notes)
+{
+    const struct { const char *option; int64_t n, is; } given[] = {
+        { "seq", a->seq, p->seq }, { "micro-batch", a->micro_batch, p->micro_batch }, { "accumulation", a->accumulation, p->accumulation },
+        { "global-batch", a->global_batch, plan_global_batch(p) },
+    };
+
+    for (size_t i = 0; !leaves_open(form) && i < sizeof given / sizeof *given; i++) {
+        if (given[i].n > 0 && given[i].n != given[i].is)
+            return fail("import: --%s %lld, but %s's file makes it %lld: change it there", given[i].option, (long long)given[i].n, form->name,
+                        (long long)given[i].is);
+        if (given[i].n > 0)
+            notes_add(notes, "--%s %lld goes before what the file says of it", given[i].option, (long long)given[i].n);
+    }
+    return 0;
+}
+
+/* Samples may be longer than the model was made for. */
+static void note_length(const struct plan *p, struct notes *notes)
+{
+    if (p->model.context > 0 && p->seq > p->model.context)
+        notes_add(notes, "samples of %lld tokens are longer than the %lld positions that %s was made for", (long long)p->seq, (long long)p->model.context,
+                  p->model.name);
 }
 
 static int read_plan(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *p)
 {
     struct notes notes = { 0 };
 
-    if (by_global_batch(a->global_batch, p) < 0 || form->read(f, p, &notes) < 0)
+    if ((leaves_open(form) && by_global_batch(a->global_batch, p) < 0) || form->read(f, p, &notes) < 0)
         return -1;
     note_script(f, p, &notes);
+    note_length(p, &notes);
+    if (check_given(a, form, p, &notes) < 0)
+        return -1;
     if (leaves_open(form) && complete(p, a->global_batch, form == &form_deepspeed && says_steps(f), a->recompute) < 0)
         return -1;
     if (a->summary) {
@@ -119,11 +148,22 @@ static int read_plan(const struct import_args *a, const struct form *form, const
     return 0;
 }
 
+/* A path of a machine, not "org/name" of the hub. */
+static bool is_path(const char *named, const char *last)
+{
+    static const char *const folders[] = { "models/", "model/", "checkpoints/", "weights/" };
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (!strncmp(named, folders[i], strlen(folders[i])))
+            return true;
+    return strchr("$~/.", *named) || strchr(named, '/') < last;
+}
+
 const char *convert_model_named(const struct form *form, const struct form_file *f)
 {
     const char *named = form->model(f), *last = strrchr(named, '/');
 
-    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !(strchr("$~/.", *named) || strchr(named, '/') < last))
+    if (!last || !last[1] || access(named, R_OK) == 0 || hf_ids_find(named) || !hf_ids_find(last + 1) || !is_path(named, last))
         return named;
     notes_say("dpx: %s: note: %.200s is not here: taken as %.100s, by its name", f->path, named, last + 1);
     return last + 1;
@@ -142,6 +182,27 @@ static int load_model(const struct import_args *a, const struct form *form, cons
     return rc;
 }
 
+/* --global-batch of a file that says its own: the micro-steps that it takes, of the plan that the file makes without it.  0: reported. */
+static int64_t steps_for(const struct import_args *a, const struct form *form, const struct form_file *f)
+{
+    struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch };
+    struct notes notes = { 0 };
+    json_t *said = json_array(), *before = notes_divert(said);
+    int64_t steps = 0;
+
+    int rc = load_model(a, form, f, &p.model) < 0 || load_cluster(a, &p.cluster) < 0 || form->read(f, &p, &notes) < 0 ? -1 : 0;
+    notes_divert(before);
+    json_decref(said);
+    int64_t each = rc == 0 ? p.micro_batch * plan_batch_ranks(&p) : 0;
+    if (rc == 0 && a->global_batch % each == 0)
+        steps = a->global_batch / each;
+    else if (rc == 0)
+        fail("import: --global-batch %lld is not a multiple of %lld, micro-batch %lld x %lld data-parallel ranks", (long long)a->global_batch, (long long)each,
+             (long long)p.micro_batch, (long long)plan_batch_ranks(&p));
+    plan_free(&p);
+    return steps;
+}
+
 static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
@@ -150,6 +211,14 @@ static int import_file(const struct import_args *a, const struct form *form, con
         p.precision = (enum dtype)a->precision;
     if (check_args(a, form, f) < 0)
         return EXIT_MISUSE;
+    if (a->global_batch && !leaves_open(form)) {
+        if (a->accumulation) {
+            fail("import: --global-batch and --accumulation say the same: give one of them");
+            return EXIT_MISUSE;
+        }
+        if ((p.accumulation = steps_for(a, form, f)) < 1)
+            return EXIT_MISUSE;
+    }
     if (load_model(a, form, f, &p.model) < 0)
         return EXIT_MISUSE;
     if (load_cluster(a, &p.cluster) < 0 || read_plan(a, form, f, &p) < 0) {

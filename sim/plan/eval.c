@@ -52,10 +52,11 @@ int eval_ask(const struct eval_args *a, struct eval_answer *out)
     if (measured_load(a->db, out->plan.precision, out->plan.kernels, &out->plan.cluster) < 0)
         rc = measured_status();
     else if (evaluate_allocated(&out->plan, &out->e) == 0) {
-        evaluation_reserve(&out->plan, &out->e, &allocator);
-        if (on_clock(out) == 0)
+        bool replayed = evaluation_reserve(&out->plan, &out->e, &allocator) == 0;
+        if (replayed && on_clock(out) == 0)
             return out->e.m.fits ? EXIT_DONE : EXIT_NO;
         evaluation_free(&out->e);
+        rc = replayed ? rc : EXIT_FAILED;
     }
     measured_unload(&out->plan.cluster);
     plan_free(&out->plan);

@@ -8,7 +8,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/list_parallel.h"
 
-const char *const list_words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", NULL };
+const char *const list_words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", "refused", NULL };
 
 static int list_models(json_t *to)
 {
@@ -105,9 +105,20 @@ static int list_keys(json_t *to)
     return 0;
 }
 
+/* What frameworks have and plans do not: the table that makes the refusals. */
+static int list_refused(json_t *to)
+{
+    struct knob_refusal r;
+
+    for (size_t i = 0; knob_refusal_at(i, &r); i++)
+        json_array_append_new(to, json_pack("{s:o, s:s?, s:s}", "key", json_sprintf("%s%s%s", r.object, r.object[0] ? "." : "", r.name),
+                                            "value", r.value, "why", r.why));
+    return 0;
+}
+
 int list_json(const char *what, json_t **doc)
 {
-    static int (*const lists[])(json_t *to) = { list_models, list_clusters, list_gpus, list_strategies, list_parallel, list_keys };
+    static int (*const lists[])(json_t *to) = { list_models, list_clusters, list_gpus, list_strategies, list_parallel, list_keys, list_refused };
     const char *near;
 
     for (int i = 0; list_words[i]; i++)
@@ -120,6 +131,6 @@ int list_json(const char *what, json_t **doc)
             return -1;
         }
     near = opts_nearest_word(what, list_words);
-    return fail("list \"%.60s\": expected models, clusters, gpus, strategies, parallel or keys%s%s%s", what, near ? "; did you mean " : "",
+    return fail("list \"%.60s\": expected models, clusters, gpus, strategies, parallel, keys or refused%s%s%s", what, near ? "; did you mean " : "",
                 near ? near : "", near ? "?" : "");
 }

@@ -60,6 +60,18 @@ static const char *key_of_word(const char *word, char name[KEY])
     return NULL;
 }
 
+/* Why a path that frameworks know is not a key of plans; NULL: it is no such path. */
+static const char *refused(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    char object[KEY] = "";
+
+    if (dot)
+        snprintf(object, sizeof object, "%.*s", (int)(dot - key), key);
+    json_t *asks = json_true();
+    return knob_not_yet(object, dot ? dot + 1 : key, asks);
+}
+
 int plan_source_check_key(const char *key)
 {
     enum { MOST = 256 };
@@ -70,6 +82,8 @@ int plan_source_check_key(const char *key)
 
     if (plan_value_is_head(key) || !strcmp(key, "global_batch") || plan_value_row(key))
         return 0;
+    if (refused(key))
+        return fail("%.60s: %s", key, refused(key));
     for (size_t i = 0; i < NALIASES; i++)
         words[n++] = aliases[i].name;
     words[n++] = "global_batch";

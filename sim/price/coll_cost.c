@@ -355,8 +355,8 @@ static bool swept(const struct coll_points *p, int64_t bytes)
     return (double)bytes >= p->bytes[0] && (double)bytes <= p->bytes[p->n - 1];
 }
 
-/* Of the sizes around it the less certain one: a network that is steady at 2 MiB and not at 3 is not
- * in between, either. */
+/* The wider interval of the two neighbouring sizes: a network that is steady at 2 MiB and not at 3 is
+ * not steady in between. */
 static double spread_at(const struct coll_points *p, double bytes)
 {
     int above = 0;

@@ -288,9 +288,9 @@ static int try_all(const struct plan *p, enum space s, const struct judge *j, bo
         if (!changes[i].apply(&q) || plan_check(&q, "advice") < 0 || (j->accept && !j->accept(&q, j->what)) ||
             evaluate_allocated(&q, &f) < 0)
             continue;
-        if (!first || f.m.ledger.peak.bytes <= q.cluster.memory)        /* else no allocator helps */
-            evaluation_reserve(&q, &f, NULL);
-        if (s != SPACE_DEVICE && f.m.needed > f.m.available) {          /* moves what is short to the device */
+        bool asked = !first || f.m.ledger.peak.bytes <= q.cluster.memory;       /* else no allocator helps */
+        if ((asked && evaluation_reserve(&q, &f, NULL) < 0) ||
+            (s != SPACE_DEVICE && f.m.needed > f.m.available)) {        /* moves what is short to the device */
             evaluation_free(&f);
             continue;
         }

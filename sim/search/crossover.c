@@ -52,10 +52,8 @@ void crossover_close(struct crossover_plan *s)
 
 bool crossover_fits(struct crossover_plan *s)
 {
-    if (!s->asked) {
-        evaluation_reserve(&s->plan, &s->e, NULL);
-        s->fits = s->e.m.fits;
-    }
+    if (!s->asked)
+        s->fits = evaluation_reserve(&s->plan, &s->e, NULL) == 0 && s->e.m.fits;
     s->asked = true;
     return s->fits;
 }

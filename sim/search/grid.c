@@ -357,9 +357,10 @@ static int first_is_over(const struct grid *g, struct found *f)
 }
 
 /* PyTorch's allocator, which decides. */
-static void ask_allocator(struct found *f, struct evaluation *e)
+static int ask_allocator(struct found *f, struct evaluation *e)
 {
-    evaluation_reserve(&f->plan, e, NULL);
+    if (evaluation_reserve(&f->plan, e, NULL) < 0)
+        return -1;
     f->looked_at = true;
     f->fits = e->m.fits;
     f->tight = e->verdict == VERDICT_TIGHT;
@@ -371,6 +372,7 @@ static void ask_allocator(struct found *f, struct evaluation *e)
     if (!f->fits)
         over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
                    e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);
+    return 0;
 }
 
 static int keep_waits(struct found *f, const struct evaluation *e)
@@ -399,7 +401,7 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
     if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
         found_keep_times(f, &t, e.schedules.groups.n);
     if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
-        ask_allocator(f, &e);
+        rc = ask_allocator(f, &e);
     if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
         rc = keep_waits(f, &e);
     evaluation_free(&e);

@@ -117,9 +117,8 @@ static bool fits_on(const struct plan *p, int64_t nodes)
         q.shard_group = q.cluster.world_size;
     if (plan_check(&q, "advice") < 0 || evaluate_allocated(&q, &e) < 0)
         return false;
-    if (e.m.ledger.peak.bytes <= q.cluster.memory)      /* else no allocator helps */
-        evaluation_reserve(&q, &e, NULL);
-    fits = e.m.fits;
+    bool helps = e.m.ledger.peak.bytes <= q.cluster.memory;      /* else no allocator does */
+    fits = (!helps || evaluation_reserve(&q, &e, NULL) == 0) && e.m.fits;
     evaluation_free(&e);
     return fits;
 }

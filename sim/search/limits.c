@@ -117,8 +117,10 @@ static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t
         return -1;
     int space = e.m.elsewhere ? spaces_short(&e.m.spaces) : -1;
     bool more = e.m.ledger.peak.bytes > p->cluster.memory;      /* than the device has: no allocator helps */
-    if (space < 0 && !more)
-        evaluation_reserve(p, &e, NULL);
+    if (space < 0 && !more && evaluation_reserve(p, &e, NULL) < 0) {
+        evaluation_free(&e);
+        return -1;
+    }
     int yes = space < 0 && !more && e.m.fits;
     if (!yes && why)
         what_is_short(space < 0 || more, space, why, size);

@@ -15,8 +15,7 @@ static bool serves(const struct plan *p, int64_t more, struct evaluation *e)
     struct plan q = *p;                 /* shares the model; not freed */
 
     q.cluster.memory += more;
-    evaluation_reserve(&q, e, NULL);
-    return e->verdict != VERDICT_DOES_NOT_FIT;
+    return evaluation_reserve(&q, e, NULL) == 0 && e->verdict != VERDICT_DOES_NOT_FIT;
 }
 
 /* Bytes that the device of an evaluated plan lacks; `least`: it lacks more than that. */

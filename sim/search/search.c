@@ -523,7 +523,8 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
 
     if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
         return -1;
-    reserved_within(&f->plan, s, &m.overhead, NULL, &r);
+    if (reserved_within(&f->plan, s, &m.overhead, NULL, &r) < 0)
+        return -1;
     enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
@@ -668,10 +669,11 @@ void search_verdict(const struct found *f, struct evaluation *e)
         e->reserved.steady_calls = f->steady_calls;
         e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
     } else if (e->nstages) {
-        evaluation_reserve(&f->plan, e, NULL);
+        if (evaluation_reserve(&f->plan, e, NULL) < 0)
+            e->verdict = VERDICT_DOES_NOT_FIT;
     } else {
-        reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
-        e->verdict = reserved_verdict(&r, e->m.fits);
+        int rc = reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
+        e->verdict = rc < 0 ? VERDICT_DOES_NOT_FIT : reserved_verdict(&r, e->m.fits);
     }
     e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
 }

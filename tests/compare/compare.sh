@@ -1,11 +1,15 @@
 #!/bin/sh
-# compare.sh BASE [PLANS] -- does a commit change any figure of any plan?
+# compare.sh BASE [PLANS] -- does a commit change any figure, schedule or program of any plan?
 #
-# Builds dpxplan of commit BASE and of the working tree, evaluates the same PLANS plans (4000:
-# all cells, precisions, units, worlds, micro-steps, several models) with both and compares the
-# whole JSON, or the whole message where a plan is refused.  Moves and redesigns must print "the
-# same"; a mend says in its message which paths it was expected to change and by how much.
-# Exit status 0: the same, 1: different (the paths are listed), 2: misuse.
+# Builds dpxplan of commit BASE and of the working tree and compares three things of both:
+#   figures    eval --json of the same PLANS plans (4000: all cells, precisions, units, worlds, meshes, micro-steps, several
+#              models), or the whole message where a plan is refused; lists the JSON paths that differ
+#   schedules  explain --schedule of these plans: every entry of init, first and steady with its stream, waits, events and
+#              buffers; prints the first entries that moved
+#   programs   every kernel of the programs of 370 other plans
+# Moves and redesigns must print "the same" three times; a mend says in its message which paths or entries it was expected to
+# change and by how much.
+# Exit status 0: the same, 1: different, or not comparable, 2: misuse.
 set -u
 base=${1:-} plans=${2:-4000}
 B=${B:-build}
@@ -23,8 +27,8 @@ git worktree add -q --detach "$work/tree" "$base" || exit 1
     exit 1
 }
 
-# Calibrations of this machine would be part of the answer.
-export XDG_DATA_HOME="$work/none"
+# Calibrations would be part of the answer: this machine's, and those that come with each tree.
+export XDG_DATA_HOME="$work/none" DPX_MEASURED="$work/none"
 "$B/tests/compare/print_plans" "$plans" >"$work/plans" || exit 1
 
 # evaluate PROGRAM NAME: one line a plan, its JSON on one line or the message, to $work/NAME.
@@ -39,11 +43,52 @@ evaluate "$work/tree/build/dpxplan" before &
 evaluate "$B/dpxplan" after
 wait
 
+status=0
 count=$(wc -l <"$work/plans")
 answered=$(grep -c '^{' "$work/after")
 if "$B/tests/compare/differences" "$work/before" "$work/after"; then
-    echo "$count plans, $answered of them answered: the same"
+    echo "figures: $count plans, $answered of them answered: the same"
 else
-    echo "$count plans, $answered of them answered: DIFFERENT from $base"
-    exit 1
+    echo "figures: $count plans, $answered of them answered: DIFFERENT from $base"
+    status=1
 fi
+
+# schedules PROGRAM NAME: the schedules of each plan below a line "@ PLAN", or the message, to the pipe $work/NAME.
+schedules() {
+    n=0
+    while IFS= read -r plan; do
+        n=$((n + 1))
+        printf '%s\n' "$plan" >"$work/$2.json"
+        echo "@ line $n: $plan"
+        "$1" explain --schedule "$work/$2.json" 2>&1 |
+            awk -v file="$work/$2.json" '/^[a-z]+ \{$/ { inside = 1 } inside; /^\}/ { inside = 0; any = 1 } { last = $0 }
+                END { gsub(file, "plan.json", last); if (!any) print last }'
+    done <"$work/plans" >"$work/$2"
+}
+compared() {
+    if "$B/tests/compare/moved" "$work/$2" "$work/$3"; then
+        echo "$1: the same"
+    else
+        echo "$1: DIFFERENT from $base"
+        status=1
+    fi
+}
+mkfifo "$work/schedules-before" "$work/schedules-after" || exit 1
+schedules "$work/tree/build/dpxplan" schedules-before &
+schedules "$B/dpxplan" schedules-after &
+compared schedules schedules-before schedules-after
+wait
+
+# What prints programs is this tree's, built with the base's libraries.
+cp tests/compare/print_programs.c "$work/tree/tests/compare/" && cp tests/model/random_plan.h "$work/tree/tests/model/" || exit 1
+if (cd "$work/tree" && make --no-print-directory CUDA=0 B=build build/tests/compare/print_programs) >"$work/log" 2>&1; then
+    "$work/tree/build/tests/compare/print_programs" >"$work/programs-before" &
+    "$B/tests/compare/print_programs" >"$work/programs-after"
+    wait
+    compared programs programs-before programs-after
+else
+    tail -n 5 "$work/log" >&2
+    echo "programs: NOT COMPARED: tests/compare/print_programs.c does not build at $base"
+    status=1
+fi
+exit $status

@@ -1,6 +1,7 @@
 /* print_plans.c -- plan.json documents for compare.sh, one a line: every cell of the strategy
  * and dialect table in every precision, with the other keys at their defaults or drawn from the
- * table of keys.  The same seed gives the same plans.
+ * table of keys; a third of them over meshes, of mixtures and other families, or with adapters.
+ * The same seed gives the same plans.
  *
  *     print_plans COUNT
  *
@@ -21,6 +22,12 @@ static const char *const models[] = { "gpt2", "gpt-lite", "llama-3.2-1b", "llama
 static const char *const clusters[] = { "h100", "2xh100", "3xa100", "8xh100", "2x2xa100-80gb", "4x8xh100",
                                         "3x8xh100", "2x6xh100", "16x8xh200", HOST };
 enum { NMODELS = sizeof models / sizeof *models, NCLUSTERS = sizeof clusters / sizeof *clusters };
+
+/* Those of meshes and of adapters: ranks that share the model's tensors, sequence, layers or experts. */
+static const char *const shared_models[] = { "llama-3.2-1b", "qwen3-0.6b", "gemma-3-4b", "olmo-2-7b", "falcon-7b", "mixtral-8x7b",
+                                             "qwen3-30b-a3b", "moonlight-16b-a3b", "gpt-oss-20b", "granite-3.0-1b-a400m" };
+static const char *const shared_clusters[] = { "8xh100", "4x8xh100", "2x2xa100-80gb", "16x8xh200" };
+enum { NSHARED = sizeof shared_models / sizeof *shared_models, NSHARED_CLUSTERS = sizeof shared_clusters / sizeof *shared_clusters };
 
 static const int64_t seqs[] = { 64, 512, 1000, 2048 };
 
@@ -98,6 +105,26 @@ static bool print_one(const char *model, const char *cluster, enum strategy s, e
     return good;
 }
 
+/* A plan of this cell whose ranks share more than data, or of which not everything trains. */
+static bool print_shared(enum strategy s, enum dialect d, uint64_t *rng)
+{
+    const char *model = shared_models[draw(rng, NSHARED)], *cluster = shared_clusters[draw(rng, NSHARED_CLUSTERS)];
+    struct model whole, m;
+    struct cluster c;
+    struct plan p;
+    bool good;
+
+    if (model_load(model, &whole) < 0 || cluster_load(cluster, &c) < 0)
+        exit(1);
+    draw_model(&whole, rng, &m);
+    model_free(&whole);
+    good = draw_plan_of(&m, &c, rng, s, d, &p);
+    if (good)
+        print(&p, model, cluster);
+    model_free(&m);
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     int64_t count = argc > 1 ? strtoll(argv[1], NULL, 10) : 4000;
@@ -110,8 +137,11 @@ int main(int argc, char **argv)
 
             if (!dialect_has(d, s))
                 continue;
-            i += print_one(models[draw(&rng, NMODELS)], clusters[draw(&rng, NCLUSTERS)], s, d,
-                      (enum dtype)(cell % 3), draw(&rng, 4) == 0, &rng);
+            if (draw(&rng, 3) == 0)
+                i += print_shared(s, d, &rng);
+            else
+                i += print_one(models[draw(&rng, NMODELS)], clusters[draw(&rng, NCLUSTERS)], s, d,
+                          (enum dtype)(cell % 3), draw(&rng, 4) == 0, &rng);
         }
     return 0;
 }

@@ -12,7 +12,7 @@ import sys
 NO_AUTOCAST = "LoRA without autocast, by an error of the recorder: adapters in fp32 computed and kept fp32, where the plan has bf16"
 
 
-ONE_RANK = "NCCL takes 484 to 508 MiB for a communicator of one rank, which no plan counts (model/README.md)"
+ONE_RANK = "NCCL takes 484 to 508 MiB for a communicator of one rank, which no plan counts (model/memory/README.md)"
 
 
 HAVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "accuracy", "memory.jsonl")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/lib/test_python.sh -- dpx.py from the build tree and installed; the examples of docs/library.md in C and Python,
+# tests/lib/test_python.sh -- dpx.py from the build tree and installed; the examples of docs/howto/library.md in C and Python,
 # compiled and run with what `make install` has put in place.
 . tests/check.sh
 build=${B:-build}               # as make has it: by another name its files would be made again
@@ -65,7 +65,7 @@ awk -v tmp="$tmp" '
     /^    import / && !p  { name = tmp "/example.py"; p = 1 }
     /^    /               { if (name == "" && after != "") name = after; if (name != "") { print substr($0, 5) >name; inside = 1 } next }
     /^$/                  { if (inside && name !~ /want$/) print "" >name; next }
-                          { if (inside) after = name ~ /want$/ ? "" : name ".want"; name = ""; inside = 0 }' docs/library.md
+                          { if (inside) after = name ~ /want$/ ? "" : name ".want"; name = ""; inside = 0 }' docs/howto/library.md
 
 flags="-I$root/include -L$root/lib -ldpx"
 if command -v pkg-config >"$tmp/log"; then

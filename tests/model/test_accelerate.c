@@ -233,8 +233,6 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("distributed_type: MEGATRON_LM\n", "distributed_type: \"MEGATRON_LM\"");
     refuses("mixed_precision: bf16\n", "distributed_type");
     refuses("distributed_type: MULTI_GPU\nmixed_precision: fp8\n", "mixed_precision: \"fp8\"");
-    refuses("distributed_type: MULTI_GPU\nnum_processes: 8\n", "num_processes: 8");
-    refuses("distributed_type: MULTI_GPU\nnum_machines: 1\n", "num_machines: 1");
     refuses("distributed_type: MULTI_GPU\nnum_gpus: 16\n", "num_gpus: unknown key");
     refuses("distributed_type: FSDP\nfsdp_config: 7\n", "fsdp_config");
     refuses(FSDP1 "  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n", "fsdp_activation_checkpointing");

@@ -66,6 +66,7 @@ static void the_devices_memory_agrees(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(DEVICE, check_device) >= 43);
+    assert_true(each_line("tests/golden/tune/base16_mixtures.jsonl", check_device) >= 16);      /* FSDP1 beside whole experts */
     assert_int_equal(wrong, 0);
 }
 
@@ -96,6 +97,7 @@ static void the_host_and_what_is_copied_agree_to_the_byte(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(HOST, check_host) >= 21);
+    assert_true(each_line("tests/golden/tune/base16_mixtures_host.jsonl", check_host) >= 8);
     assert_int_equal(wrong, 0);
 }
 
@@ -262,14 +264,16 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     }
 }
 
-/* Of mixtures of experts attention alone is adapted, beside whole experts. */
-static void mixtures_have_adapters_of_attention(void **state)
+/* Of mixtures of experts linear layers are adapted, beside whole experts. */
+static void mixtures_have_adapters_of_linear_layers(void **state)
 {
     static const struct { bool fsdp1; const char *base, *targets; int64_t expert; const char *words; } cases[] = {
-        { false, "plain", "all-linear", 1, "adapts router and experts too" },
-        { false, "nf4", "q_proj", 1, "LoRA of attention is planned" },
+        { false, "plain", "w1", 1, "without also targeting w3" },
+        { true, "plain", "all-linear", 1, "experts' weights" },
+        { false, "plain", "all-linear", 1, NULL },
         { false, "plain", "q_proj", 2, "parallel.expert" },
-        { true, "plain", "q_proj", 1, "mixtures of experts (mixtral) are planned" },
+        { false, "nf4", "q_proj", 1, NULL },
+        { true, "plain", "q_proj", 1, NULL },
         { false, "plain", "q_proj", 1, NULL },
     };
 
@@ -302,7 +306,7 @@ int main(void)
         cmocka_unit_test(lora_of_70b_fits_on_four_cards_of_80_gb),
         cmocka_unit_test(mistral_takes_what_fms_acceleration_measured),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
-        cmocka_unit_test(mixtures_have_adapters_of_attention),
+        cmocka_unit_test(mixtures_have_adapters_of_linear_layers),
     };
     return cmocka_run_group_tests_name("model/frozen weights in 16 bits", tests, NULL, NULL);
 }

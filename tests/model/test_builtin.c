@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/arch/transformer.h"
@@ -37,6 +38,7 @@ static void check_totals(const struct published *list, size_t n)
 static void released_models_have_their_published_totals(void **state)
 {
     static const struct published list[] = {
+        { "redpajama-3b", 2775864320 }, { "mixtral-8x22b-v0.1", 140620634112 }, { "mosaicml-mpt-7b", 6649286656 },
         { "distilgpt2", 81912576 }, { "llama-7b", 6738415616 }, { "llama-13b", 13015864320 }, { "llama-30b", 32528943616 },
         { "llama-65b", 65285660672 }, { "llama-3-8b", 8030261248 }, { "llama-3-70b", 70553706496 },
         { "codellama-7b", 6738546688 }, { "codellama-13b", 13016028160 }, { "codellama-34b", 33743970304 },
@@ -217,10 +219,35 @@ static void ids_of_the_hub_name_models_in_any_case(void **state)
     assert_string_equal(hf_ids_find("mistralai/Mistral-7B-v0.3"), "mistral-7b-v0.3");       /* 32,768 tokens */
     assert_string_equal(hf_ids_find("NousResearch/Llama-2-7b-hf"), "llama-2-7b");           /* a copy */
     assert_string_equal(hf_ids_find("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"), "qwen2.5-32b");
+    assert_string_equal(hf_ids_find("ibm-granite/granite-3.3-2b-instruct"), "granite-3.3-2b");
     assert_null(hf_ids_find("someone/gpt2"));
     assert_string_equal(hf_ids_nearest("qwen3-8"), "qwen3-8b");
     assert_string_equal(hf_ids_nearest("qwen/qwen2.5-7b-instrukt"), "Qwen/Qwen2.5-7B-Instruct");
     assert_null(hf_ids_nearest("something-else-entirely"));
+}
+
+/* An id that says what a model is made of is refused with that; none that is planned is. */
+static void ids_that_say_what_is_not_planned_are_refused_so(void **state)
+{
+    static const char *const ids[][2] = {
+        { "Qwen/Qwen3.5-4B", "linear attention" }, { "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "state spaces" }, { "Qwen/Qwen2.5-VL-7B-Instruct", "pictures" },
+        { "TheBloke/Llama-2-7B-GPTQ", "packed" }, { "black-forest-labs/FLUX.1-dev", "diffusion" }, { "zai-org/GLM-4.7-Flash", "experts" },
+    };
+    const char *known;
+    char why[1024];
+    struct model m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        fail_capture(why, sizeof why);
+        assert_int_equal(model_load(ids[i][0], &m), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, ids[i][1]))
+            fail_msg("%s: %s", ids[i][0], why);
+    }
+    for (int i = 0; (known = model_builtin(i, NULL)); i++)
+        if (hf_unplanned(known))
+            fail_msg("%s: %s", known, hf_unplanned(known));
 }
 
 /* What huggingface_hub leaves behind: refs/main and the snapshot that it names. */
@@ -253,6 +280,12 @@ static void a_model_of_the_hubs_cache_is_read(void **state)
     assert_int_equal(m.layers, 3);
     assert_string_equal(m.name, "own-7b");
     model_free(&m);
+    snprintf(command, sizeof command, "rm %s/models--acme--own-7b/refs/main", root);         /* fetched by its revision */
+    assert_int_equal(system(command), 0);
+    assert_true(hf_cache_find("acme/own-7b", path, sizeof path));
+    snprintf(command, sizeof command, "mkdir %s/models--acme--own-7b/snapshots/another", root);
+    assert_int_equal(system(command), 0);
+    assert_false(hf_cache_find("acme/own-7b", path, sizeof path));                           /* which of two? */
     assert_false(hf_cache_find("acme/other", path, sizeof path));
     assert_false(hf_cache_find("../own-7b", path, sizeof path));
     unsetenv("HF_HUB_CACHE");
@@ -264,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_of_the_hubs_cache_is_read),
+        cmocka_unit_test(ids_that_say_what_is_not_planned_are_refused_so),
         cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),
         cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),

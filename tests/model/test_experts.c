@@ -149,7 +149,7 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     model_free(&p.model);
     plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
     p.kernels = KERNELS_TORCH_SDPA;
-    refused(&p, "model", "dialect deepspeed");
+    assert_int_equal(plan_check(&p, "plan"), 0);
     model_free(&p.model);
     plan_of(&p, "mixtral-8x7b", 2, 8, STRAT_ZERO3, DIALECT_PAPER, DT_BF16);
     p.kernels = KERNELS_TORCH_SDPA;
@@ -246,13 +246,18 @@ static void where_llama4_is_planned(void **state)
     q = p;
     q.parallel.expert = 8;
     refused(&q, "parallel.expert", "compute every token");
-    q = p;
-    strcpy(q.train.what, "*.router.*");
-    refused(&q, "train", "when everything trains");
     model_free(&p.model);
     plan_of(&p, "llama-4-scout", 8, 8, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
     p.kernels = KERNELS_TORCH_SDPA;
-    refused(&p, "fsdp and ddp in dialect torch", "compute every token");
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    model_free(&p.model);
+    plan_of(&p, "llama-4-maverick", 8, 8, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "fsdp and ddp in dialect torch", "blocks without");
+    model_free(&p.model);
+    plan_of(&p, "llama-4-maverick", 8, 8, STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    refused(&p, "fsdp and ddp in dialect torch", "blocks without");
     model_free(&p.model);
     plan_of(&p, "llama-4-maverick", 8, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
     p.kernels = KERNELS_TORCH_EAGER;
@@ -351,20 +356,122 @@ static void latent_attention_has_its_flops(void **state)
     model_free(&p.model);
 }
 
-static void adapters_of_experts_are_refused(void **state)
+static int adapt(const char *model, const char *targets, struct model *m, char why[512])
 {
-    char why[256] = "";
-    struct training lora = training_default();
-    struct model m;
+    struct training t = training_default();
+
+    load(model, m);
+    strcpy(t.what, "lora");
+    strcpy(t.target_modules, targets);
+    t.rank = 16;
+    fail_capture(why, 512);
+    int rc = training_apply(m, &t, "plan");
+    fail_capture(NULL, 0);
+    return rc;
+}
+
+/* A matrix of in x out has 16 (in + out) parameters of adapters. */
+static void adapters_of_mixtures_count_as_by_hand(void **state)
+{
+    static const struct { const char *model, *targets; int64_t blocks, in_and_out; } list[] = {
+        { "mixtral-8x7b", "q_proj,k_proj,v_proj,o_proj", 32, 2 * (4096 + 4096) + 2 * (4096 + 1024) },
+        { "qwen3-30b-a3b", "q_proj,v_proj", 48, (2048 + 4096) + (2048 + 512) },
+        { "gpt-oss-20b", "all-linear", 24, 2 * (2880 + 4096) + 2 * (2880 + 512) },
+        { "llama-4-scout", "q_proj,k_proj,v_proj,o_proj,shared_expert.gate_proj,shared_expert.up_proj,shared_expert.down_proj", 48,
+          2 * (5120 + 5120) + 2 * (5120 + 1024) + 3 * (5120 + 8192) },
+        /* Gate and up, in one parameter, twice the rank; the router. */
+        { "mixtral-8x7b", "all-linear", 32, 2 * (4096 + 4096) + 2 * (4096 + 1024) + (4096 + 8) + 8 * (2 * (4096 + 28672) + 14336 + 4096) },
+        { "qwen3-30b-a3b", "v_proj,gate,down_proj", 48, (2048 + 512) + (2048 + 128) + 128 * (768 + 2048) },
+        /* Every second layer has a shared expert of 8192, the others an MLP of 16384: two and two make 6 matrices of two blocks. */
+        { "llama-4-maverick", "gate_proj,up_proj,down_proj", 24, 3 * (5120 + 8192) + 3 * (5120 + 16384) },
+    };
 
     (void)state;
-    load("olmoe-1b-7b", &m);
-    strcpy(lora.what, "lora");
-    fail_capture(why, sizeof why);
-    assert_int_equal(training_apply(&m, &lora, "plan"), -1);
-    fail_capture(NULL, 0);
-    assert_non_null(strstr(why, "mixture of experts"));
-    model_free(&m);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char why[512] = "";
+        struct model m;
+        if (adapt(list[i].model, list[i].targets, &m, why) < 0)
+            fail_msg("%s, %s: %s", list[i].model, list[i].targets, why);
+        assert_int_equal(m.trainable, list[i].blocks * 16 * list[i].in_and_out);
+        model_free(&m);
+    }
+}
+
+/* Of E experts' weights of in x out each, A has 16 E rows of in, B out rows of 16 E; in and out of llama4's are taken for each other. */
+static void adapters_of_experts_count_as_by_hand(void **state)
+{
+    static const struct { const char *model, *parameters; int64_t blocks, experts, in_and_out, a_in; } list[] = {
+        { "mixtral-8x7b", "mlp.experts.gate_up_proj,mlp.experts.down_proj", 32, 8, 4096 + 2 * 14336 + 14336 + 4096, 4096 },
+        { "qwen3-30b-a3b", "experts.down_proj", 48, 128, 768 + 2048, 768 },
+        { "gpt-oss-20b", "gate_up_proj", 24, 32, 2880 + 5760, 2880 },
+        { "llama-4-scout", "feed_forward.experts.gate_up_proj", 48, 16, 5120 + 2 * 8192, 2 * 8192 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct training t = training_default();
+        struct model m;
+        int first = -1;
+        load(list[i].model, &m);
+        strcpy(t.what, "lora");
+        strcpy(t.target_parameters, list[i].parameters);
+        t.rank = 16;
+        assert_int_equal(training_apply(&m, &t, "plan"), 0);
+        assert_int_equal(m.trainable, list[i].blocks * list[i].experts * 16 * list[i].in_and_out);
+        for (int k = 0; k < m.ntensors && first < 0; k++)
+            first = m.tensors[k].adapter == ADAPTER_LORA_A ? k : -1;
+        assert_int_equal(m.tensors[first].shape[0], 16 * list[i].experts);
+        assert_int_equal(m.tensors[first].shape[1], list[i].a_in);
+        model_free(&m);
+    }
+}
+
+static void adapters_of_other_parameters_are_refused(void **state)
+{
+    static const struct { const char *model, *parameters; double dropout; const char *why; } list[] = {
+        { "mixtral-8x7b", "mlp.gate.weight", 0, "not of model.layers.0.mlp.gate.weight" }, { "mixtral-8x7b", "experts.gate_proj", 0, "is no parameter" },
+        { "gpt-oss-20b", "down_proj_bias", 0, "adapters of experts' weights are planned" }, { "mixtral-8x7b", "down_proj", 0.1, "lora_dropout != 0" },
+        { "mixtral-8x7b", "layers.3.mlp.experts.down_proj", 0, "blocks that differ" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct training t = training_default();
+        char why[512] = "";
+        struct model m;
+        load(list[i].model, &m);
+        strcpy(t.what, "lora");
+        strcpy(t.target_parameters, list[i].parameters);
+        t.dropout = list[i].dropout;
+        fail_capture(why, sizeof why);
+        assert_int_equal(training_apply(&m, &t, "plan"), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, list[i].why))
+            fail_msg("%s: \"%s\" does not say \"%s\"", list[i].parameters, why, list[i].why);
+        model_free(&m);
+    }
+}
+
+/* What PEFT 0.21 makes parameters of experts of, and what fails in it. */
+static void adapters_of_other_layers_are_refused(void **state)
+{
+    static const struct { const char *model, *targets, *why; } list[] = {
+        { "olmoe-1b-7b", "q_proj", "mixture of experts" }, { "mixtral-8x7b", "q_proj,w1", "w1 without also targeting w3" },
+        { "qwen3-30b-a3b", "up_proj", "up_proj without also targeting gate_proj" },
+        { "qwen3-30b-a3b", ".*\\.experts\\.(gate|up)_proj", "parameters of experts" },
+        { "mixtral-8x7b", "experts", "lora.target_parameters" }, { "llama-4-scout", "all-linear", "returns two tensors" },
+        { "llama-4-scout", "router", "returns two tensors" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char why[512] = "";
+        struct model m;
+        assert_int_equal(adapt(list[i].model, list[i].targets, &m, why), -1);
+        if (!strstr(why, list[i].why))
+            fail_msg("%s, %s: \"%s\" does not say \"%s\"", list[i].model, list[i].targets, why, list[i].why);
+        model_free(&m);
+    }
 }
 
 /* Mixtral, 8192 rows for each of 8 experts: 32768 tokens that take 2.  An expert's three products of 4096 x 14336 are
@@ -434,7 +541,10 @@ int main(void)
         cmocka_unit_test(every_expert_of_llama4_computes_every_token),
         cmocka_unit_test(blocks_of_two_kinds_follow_each_other),
         cmocka_unit_test(latent_attention_has_its_flops),
-        cmocka_unit_test(adapters_of_experts_are_refused),
+        cmocka_unit_test(adapters_of_mixtures_count_as_by_hand),
+        cmocka_unit_test(adapters_of_experts_count_as_by_hand),
+        cmocka_unit_test(adapters_of_other_parameters_are_refused),
+        cmocka_unit_test(adapters_of_other_layers_are_refused),
         cmocka_unit_test(grouped_products_have_their_flops),
         cmocka_unit_test(a_token_costs_its_active_parameters),
     };

@@ -62,6 +62,16 @@ static void open_row(const struct row *r, struct form_file *f)
     assert_int_equal(form_open(path, f), 0);
 }
 
+/* The model that the file describes without a name. */
+static int load_described(const struct form *form, const struct form_file *f, struct model *out)
+{
+    json_t *config = form->config(f);
+    int rc = config ? model_from_config(config, f->path, out) : -1;
+
+    json_decref(config);
+    return rc;
+}
+
 /* The plan of the open file on the row's cluster; 0, or -1 with the reason captured in `why`. */
 static int read_as(const struct form *form, const struct form_file *f, const struct row *r, struct plan *p, struct notes *notes, char why[1024])
 {
@@ -71,11 +81,11 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     *p = (struct plan){ .seq = strcmp(r->seq, "-") ? strtoll(r->seq, NULL, 10) : 0 };
     why[0] = '\0';
     fail_capture(why, 1024);
-    if (form->check && form->check(f) < 0)
+    if (form_check(form, f) < 0)
         rc = -1;
-    else if (!model)
+    else if (!model && !form->config)
         fail("%s: names no model", f->path);
-    else if (model_load(model, &p->model) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
+    else if ((model ? model_load(model, &p->model) : load_described(form, f, &p->model)) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
         rc = form->read(f, p, notes);
     fail_capture(NULL, 0);
     return rc;
@@ -170,6 +180,53 @@ static void files_become_the_plans_that_people_read(void **state)
     }
 }
 
+/* ---- a command that names its config ---- */
+
+/* The config is read, the command's options go over it, and one that is not there is refused. */
+static void a_commands_config_is_read(void **state)
+{
+    static const struct { const char *command, *key; int64_t micro; } of[] = {
+        { "llamafactory-cli train %s/deep/own.yaml\n", "own.yaml", 3 }, { "llamafactory-cli train deep/own.yaml --per_device_train_batch_size 5\n", "own.yaml", 5 },
+        { "torchrun --nproc_per_node 8 train.py --config deep/own.yaml\n", "own.yaml", 3 }, { "accelerate launch train.py deep/none.yaml\n", "none.yaml", 0 },
+        { "trl sft --config deep/none.yaml --max_length 512\n", "none.yaml", 0 },
+        { "torchrun --nproc_per_node 8 train.py deep/own.yaml rollout.tool_config_path=deep/none.yaml\n", "own.yaml", 3 },
+        { "torchrun --nproc_per_node 8 train.py rollout.tool_config_path=deep/none.yaml deep/own.yaml\n", "own.yaml", 3 },
+    };
+    char folder[] = "/tmp/dpx-forms-XXXXXX", path[128], script[160], text[256], why[512], command[200];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "mkdir %s/deep", folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/deep/own.yaml", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("model_name_or_path: qwen3-0.6b\nfinetuning_type: full\ncutoff_len: 512\nper_device_train_batch_size: 3\n", file);
+    fclose(file);
+    snprintf(script, sizeof script, "%s/deep/scripts/run.sh", folder);              /* names it from the folder above */
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct form_file f;
+        snprintf(text, sizeof text, of[i].command, folder);
+        json_t *said = json_array(), *before = notes_divert(said);
+        fail_capture(why, sizeof why);
+        int rc = form_parse(strdup(text), script, &f);
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        if (of[i].micro == 0) {
+            assert_int_equal(rc, -1);
+            assert_non_null(strstr(why, of[i].key));
+        } else {
+            assert_int_equal(rc, 0);
+            assert_int_equal(json_integer_value(json_object_get(f.doc, "per_device_train_batch_size")), of[i].micro);
+            assert_string_equal(form_of(&f)->name, "LLaMA-Factory");
+            form_close(&f);
+        }
+        json_decref(said);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- one key renamed to nonsense ---- */
 
 static bool is_told(const struct notes *notes, const char *why, const char *name)
@@ -182,19 +239,47 @@ static bool is_told(const struct notes *notes, const char *why, const char *name
     return notes->n > 32;
 }
 
+/* Letters, digits and '_' alone: options are said with '-' or '_'. */
+static void plain_name(const char *name, char out[160])
+{
+    size_t n = 0;
+
+    for (; *name && n < 159; name++)
+        if (*name != '-')
+            out[n++] = *name;
+        else if (n > 0)
+            out[n++] = '_';
+    out[n] = '\0';
+}
+
+/* Lines that a reader says itself. */
+static bool is_said(json_t *lines, const char *name)
+{
+    json_t *line;
+    size_t i;
+
+    json_array_foreach(lines, i, line)
+        if (strstr(json_string_value(line), name))
+            return true;
+    return false;
+}
+
 /* The object's key becomes zzz_KEY, the file is read, and it becomes itself again. */
 static void rename_one(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, int *tried)
 {
     struct notes notes = { 0 };
     json_t *v = json_incref(json_object_get(in, key));
-    char name[160], why[1024];
+    char name[160], bare[160], why[1024];
     struct plan p;
 
     snprintf(name, sizeof name, "zzz_%s", key);
     json_object_del(in, key);
     json_object_set(in, name, v);
+    json_t *said = json_array(), *before = notes_divert(said);
     int rc = read_as(form, f, r, &p, &notes, why);
-    if (rc == 0 && !is_told(&notes, why, name))
+    notes_divert(before);
+    plain_name(name, bare);
+    if (rc == 0 && !is_told(&notes, why, name) && !is_said(said, name) && !is_said(said, bare))
         fail_msg("%s: \"%s\" instead of \"%s\" is taken without a word", r->file, name, key);
     plan_free(&p);
     json_object_del(in, name);
@@ -233,6 +318,47 @@ static void mutate(const struct row *r, const struct form *form, struct form_fil
     }
 }
 
+/* The text with "--OPTION" as "--zzz_OPTION", from `at` on; the caller frees it. */
+static char *renamed(const char *text, const char *at)
+{
+    char *out = malloc(strlen(text) + 5);
+
+    sprintf(out, "%.*szzz_%s", (int)(at - text), text, at);
+    return out;
+}
+
+/* Each option of a command, one at a time; what launches it (torchrun, NGPU=8) is another program's. */
+static void mutate_command(const struct row *r, const char *text, int *tried)
+{
+    for (const char *at = text; (at = strstr(at, " --")); at++) {
+        size_t len = strcspn(at + 3, " =\n\\");
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        char option[160], name[160], why[1024];
+        bool launches = false;
+        static const char *const launcher[] = { "nproc", "nnodes", "node_rank", "master", "rdzv" };
+        for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)
+            launches = launches || !strncmp(at + 3, launcher[i], strlen(launcher[i]));
+        if (launches || len == 0 || len > 100)
+            continue;
+        snprintf(option, sizeof option, "zzz_%.*s", (int)len, at + 3);
+        plain_name(option, name);
+        assert_int_equal(form_parse(renamed(text, at + 3), r->file, &f), 0);
+        const struct form *form = form_of_quietly(&f);
+        json_t *said = json_array(), *before = notes_divert(said);
+        int rc = form ? read_as(form, &f, r, &p, &notes, why) : -1;
+        notes_divert(before);
+        if (rc == 0 && !is_told(&notes, why, name) && !is_said(said, name))
+            fail_msg("%s: \"%s\" is taken without a word", r->file, name);
+        if (form)
+            plan_free(&p);
+        json_decref(said);
+        form_close(&f);
+        ++*tried;
+    }
+}
+
 static void a_key_renamed_to_nonsense_is_told(void **state)
 {
     int tried = 0;
@@ -241,8 +367,10 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
     for (int i = 0; i < nrows; i++) {
         struct form_file f;
         open_row(&rows[i], &f);
-        bool words = (f.kind == FORM_COMMAND && !strcmp(rows[i].form, "torchtitan")) || !strcmp(rows[i].form, "Megatron-LM");   /* says its notes itself */
-        if (!words && strncmp(rows[i].wanted, "refused=", 8))
+        bool read = strncmp(rows[i].wanted, "refused=", 8) != 0;
+        if (read && f.kind == FORM_COMMAND && (!strcmp(rows[i].form, "torchtitan") || !strcmp(rows[i].form, "Megatron-LM")))
+            mutate_command(&rows[i], f.text, &tried);
+        else if (read)
             mutate(&rows[i], form_of(&f), &f, f.doc, "", &tried);
         form_close(&f);
     }
@@ -263,9 +391,128 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
         }
 }
 
+/* ---- rules that every form has ---- */
+
+/* The text as a file of its form, on the cluster; 0, or -1 with the reason. */
+static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
+{
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" } };
+    struct form_file f;
+
+    row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
+    assert_int_equal(form_parse(strdup(text), name, &f), 0);
+    const struct form *form = form_of(&f);
+    assert_non_null(form);
+    int rc = read_as(form, &f, &row, p, notes, why);
+    form_close(&f);
+    return rc;
+}
+
+/* The ranks are those of --cluster, whatever number the file starts, and the plan is that of a file which says nothing of it. */
+static void another_number_of_ranks_is_a_note(void **state)
+{
+    static const struct { const char *name, *text; } files[] = {
+        { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n" },
+        { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 4\n" },
+        { "litgpt.yaml", "checkpoint_dir: c\ndevices: 4\ntrain:\n  micro_batch_size: 1\n  global_batch_size: 8\n" },
+        { "prime.toml", "[model]\noptimization_dtype = \"bfloat16\"\n[data]\nbatch_size = 8\nseq_len = 512\nmicro_batch_size = 1\n"
+                        "[deployment]\nnum_train_gpus = 4\n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i].name, files[i].text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        bool said = false;
+        for (int k = 0; k < notes.n; k++)
+            said = said || strstr(notes.text[k], "those of --cluster");
+        if (!said || p.cluster.world_size != 2)
+            fail_msg("%s: another number of ranks is not said", files[i].text);
+        plan_free(&p);
+    }
+}
+
+/* Whatever the model: the reason is the recipe's, not that a model is not known. */
+static void recipes_of_pictures_and_diffusion_are_refused(void **state)
+{
+    static const struct { const char *name, *text, *key; } files[] = {
+        { "axolotl.yaml", "base_model: a/b-VL\nsequence_len: 512\nprocessor_type: AutoProcessor\n", "processor_type" },
+        { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nimage_max_pixels: 262144\n", "image_max_pixels" },
+        { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nfreeze_vision_tower: true\n", "freeze_vision_tower" },
+        { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nqat:\n  activation_dtype: int8\n", "qat" },
+        { "automodel.yaml", "recipe: FinetuneRecipeForVLM\nstep_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\n",
+          "FinetuneRecipeForVLM" },
+        { "automodel.yaml", "step_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\nflow_matching:\n  adapter_type: flux\n",
+          "diffusion" },
+        { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b data.image_key=images\n",
+          "data.image_key" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i].name, files[i].text, "1xh100", &p, &notes, why) == 0 || !strstr(why, files[i].key))
+            fail_msg("%s: %s", files[i].text, why);
+        plan_free(&p);
+    }
+}
+
+static bool notes_say_that(const struct notes *notes, const char *words)
+{
+    for (int i = 0; i < notes->n && i < 32; i++)
+        if (strstr(notes->text[i], words))
+            return true;
+    return false;
+}
+
+/* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
+static void notes_give_this_files_reasons(void **state)
+{
+    static const struct { const char *name, *text, *said, *not_said; } files[] = {
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
+          "attention by flash_attention_2 is planned with", "zzz" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss_type", "attention by" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile matters", "adapters" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
+          "not known" },
+        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nbeta: 0.04\n", "GRPO's reference model is not in the plan", "not known" },
+        { "arguments.yaml", "per_device_train_batch_size: 1\nmodel_max_length: 512\n", "model_max_length 512 is taken as the samples' length", "not known" },
+        { "fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 1\n  fsdp_limit_all_gathers: true\n"
+                       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "batch size is in the training script", "fsdp_limit_all_gathers" },
+    };
+    struct notes notes = { 0 };
+    struct plan p;
+    char why[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        notes = (struct notes){ 0 };
+        if (read_text(files[i].name, files[i].text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        if (!notes_say_that(&notes, files[i].said) || notes_say_that(&notes, files[i].not_said))
+            fail_msg("%s: not said: %s, or said: %s", files[i].text, files[i].said, files[i].not_said);
+        plan_free(&p);
+    }
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_atention\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "is no attention that TRL has"));
+    plan_free(&p);
+    assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 100000000\n", "2xh100", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "from 1 to 1048576"));
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notes_give_this_files_reasons),
+        cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
+        cmocka_unit_test(another_number_of_ranks_is_a_note),
+        cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),

@@ -473,7 +473,8 @@ static void options_are_read_as_yaml_or_refused(void **state)
           "decoder_first_pipeline_num_layers: expected a number from 1 to " },
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-last-pipeline-num-layers 9223372036854775807", "txt",
           "decoder_last_pipeline_num_layers: expected a number from 1 to " },
-        { "model:\n  seq_length: 512\ntrain:\n  micro_batch_size: 1\ntrainer:\n  devices: 8\n", "yaml", "8 GPUs, but the cluster has 16" },
+        { "model:\n  seq_length: 512\n  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\ntrainer:\n  devices: 8\n"
+          "mixed_precision: bf16_mixed\n", "yaml", NULL },     /* the cluster's 16 */
         { "--micro-batch-size 1 --seq-length 512 --empty-unused-memory-level 3", "txt", "empty_unused_memory_level: expected 0, 1 or 2" },
         { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --empty-unused-memory-level 1", "txt", NULL },
         { "--micro-batch-size 1 --seq-length 512 --num-layers 8 --swiglu", "txt", "normalization RMSNorm (left out it is LayerNorm): llama-3.1-8b has it" },

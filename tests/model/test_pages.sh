@@ -97,5 +97,10 @@ else
                     share/zsh/site-functions/_dpxplan; do
                [ -s "$tmp/root/usr/$f" ] || echo "$f was not installed"
            done)"
+    check 'what is installed has no debug information' \
+        "$(for f in bin/dpxplan lib/libdpx.so.0; do
+               installed=$(wc -c <"$tmp/root/usr/$f") built=$(wc -c <"$B/${f##*/}")
+               [ "$installed" -lt $((built / 2)) ] || echo "$f: $installed of $built bytes"
+           done)"
 fi
 finish

@@ -32,10 +32,14 @@ static struct request_target every_step(struct request_target t)
 /* What is shown of a walk: counters and peaks. */
 struct shown { struct request_report r; int64_t peak[5], idle, retries, ooms; };
 
-static struct shown shown_of(const struct plan *p, const struct schedules *s, int64_t capacity, bool expandable, bool every)
+/* Segments whose addresses fall, or rise; or pages. */
+enum device { FALLS, RISES, PAGES, NDEVICE };
+
+static struct shown shown_of(const struct plan *p, const struct schedules *s, int64_t capacity, enum device device, bool every)
 {
     struct caching_options o = caching_allocator_defaults();
-    o.expandable_segments = expandable;
+    o.expandable_segments = device == PAGES;
+    o.addresses_rise = device == RISES;
     struct caching_allocator *a = caching_allocator_new(capacity, &o);
     const struct caching_stats *c = caching_allocator_stats(a);
     struct request_target t = every ? every_step(reserved_target(a)) : reserved_target(a);
@@ -63,17 +67,19 @@ static bool same_shown(const struct shown *x, const struct shown *y)
            x->r.out_of_memory == y->r.out_of_memory && x->r.sched == y->r.sched && x->r.op == y->r.op && x->r.iteration == y->r.iteration;
 }
 
-/* The last step is left where the state of the one before is met: that shows what a walk to its end shows, with room, with pages, and
- * on devices that have a little less than the plan would reserve. */
+/* The last step is left where the state of the one before is met, at these addresses or at those of segments that are as good: that shows
+ * what a walk to its end shows, with room, with pages, and on devices that have a little less than the plan would reserve. */
 static bool shortened_alike(const struct plan *p, const struct schedules *s, char *why, int size)
 {
-    for (int expandable = 0; expandable < 2; expandable++) {
+    static const char *const names[] = { "segments", "segments that rise", "pages" };
+
+    for (int d = 0; d < NDEVICE; d++) {
         int64_t capacity = (int64_t)1 << 48;
         for (int share = 100; share > 85; share -= 4) {
-            struct shown whole = shown_of(p, s, capacity, expandable, true), part = shown_of(p, s, capacity, expandable, false);
+            struct shown whole = shown_of(p, s, capacity, (enum device)d, true), part = shown_of(p, s, capacity, (enum device)d, false);
             if (!same_shown(&whole, &part)) {
                 snprintf(why, (size_t)size, "%s %s, %s, at %d %%: reserved %" PRId64 " and %" PRId64 ", requests %" PRId64 " and %" PRId64,
-                         strategy_name(p->strategy), dialect_name(p->dialect), expandable ? "pages" : "segments", share, whole.peak[2],
+                         strategy_name(p->strategy), dialect_name(p->dialect), names[d], share, whole.peak[2],
                          part.peak[2], whole.r.requests, part.r.requests);
                 return false;
             }
@@ -281,6 +287,47 @@ static void kernels_of_dpx_have_an_arena(void **state)
     assert_int_equal(e.m.fits, e.m.needed <= e.m.available);
     assert_int_equal(e.verdict, e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
     evaluation_free(&e);
+    plan_free(&p);
+}
+
+/* A block's kernels make a tensor by another name than they free it by: the plan's figures would be those of a leak. */
+static void a_free_of_what_was_never_made_is_an_internal_error(void **state)
+{
+    struct plan p;
+    struct evaluation e;
+    struct reserved r;
+    char why[512];
+    int i = 0;
+
+    (void)state;
+    request_plan(10, &p);
+    assert_int_equal(evaluate_allocated(&p, &e), 0);
+    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), 0);
+    assert_true(r.known);
+    struct move *m = e.schedules.program.piece[PIECE_BLOCK].moves[PASS_FORWARD];
+    while (m[i].kind != MOVE_ALLOC)
+        i++;
+    m[i].tensor += 1 << 20;
+    fail_capture(why, sizeof why);
+    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), -1);
+    assert_false(r.known);
+    assert_int_equal(evaluation_reserve(&p, &e, NULL), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "internal error: the replay of PyTorch's allocator on rank 0 frees "));
+    m[i].tensor -= 1 << 20;
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
+static void what_a_papers_pipeline_reserves_is_not_known(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    request_plan(NREQUEST_PLANS - 4, &p);
+    assert_true(p.dialect == DIALECT_PAPER && reserved_is_known(&p));
+    p.parallel.pipeline = 2;
+    assert_false(reserved_is_known(&p));
     plan_free(&p);
 }
 
@@ -633,6 +680,8 @@ int main(void)
         cmocka_unit_test(a_gradient_outlives_the_entry_that_made_it),
         cmocka_unit_test(verdicts_go_by_what_is_reserved),
         cmocka_unit_test(kernels_of_dpx_have_an_arena),
+        cmocka_unit_test(a_free_of_what_was_never_made_is_an_internal_error),
+        cmocka_unit_test(what_a_papers_pipeline_reserves_is_not_known),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
     };
     return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);

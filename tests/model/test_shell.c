@@ -43,6 +43,7 @@ static void variables_have_the_values_that_the_script_gives(void **state)
     last_is("N=${N:-16}\nrun $N", "run|16");
     last_is("export A=1 B=2\nrun $A $B", "run|1|2");
     last_is("run $MASTER_ADDR ${RANK}", "run|$MASTER_ADDR|${RANK}");
+    last_is("P=$((1024 * 2))\nR=$((1024 * 8))\nrun $(((P + R) * 2)) $((2 * (P - (R - 4)) + 1))", "run|20480|-12279");
     last_is("G=8 N=4\nW=$(($G*$N))\nV=$((G * N + 2))\nrun $W $V", "run|32|34");
     last_is("A=\"--x 1 \\\n --y 2\"\nrun $A --z", "run|--x|1|--y|2|--z");
     last_is("A=\"--x 1\"\nrun \"$A\"", "run|--x 1");

@@ -322,6 +322,45 @@ static void weights_have_no_gradient_of_their_own(void **state)
     finish(&x);
 }
 
+static int64_t backward_bytes(const struct piece *p)
+{
+    int64_t sum = 0;
+
+    for (int k = 0; k < p->nkernels[PASS_BACKWARD]; k++)
+        sum += p->kernels[PASS_BACKWARD][k].bytes;
+    return sum;
+}
+
+/* Fused, a product reads and writes n numbers of main_grad, 8 bytes each; apart it writes 2 bytes each, and the hook's kernel reads those and
+ * main_grad, and writes main_grad: 10 bytes.  That is 4 bytes a number more, and a kernel more for each of the block's four weights. */
+static void without_fusion_a_kernel_adds_each_weights_gradient(void **state)
+{
+    struct local_model local;
+    struct built x;
+    int64_t bytes, weights = 0;
+    int kernels, adds = 0;
+
+    (void)state;
+    gpt3(&x, KERNELS_TE);
+    build(&x);
+    bytes = backward_bytes(&x.program.piece[PIECE_BLOCK]);
+    kernels = x.program.piece[PIECE_BLOCK].nkernels[PASS_BACKWARD];
+    x.plan.megatron.gradient_accumulation_fusion = false;
+    build(&x);
+    assert_int_equal(local_model_of(&x.plan, 0, &local), 0);
+    for (int i = 0; i < local.model->ntensors; i++)
+        if (local.model->tensors[i].block == 0 && local.model->tensors[i].ndim == 2)
+            weights += local.model->tensors[i].numel;
+    const struct piece *p = &x.program.piece[PIECE_BLOCK];
+    for (int k = 0; k < p->nkernels[PASS_BACKWARD]; k++)
+        adds += !strcmp(p->kernels[PASS_BACKWARD][k].name, "main grad add");
+    is(backward_bytes(p) - bytes, 4 * weights);
+    assert_int_equal(p->nkernels[PASS_BACKWARD] - kernels, 4);
+    assert_int_equal(adds, 8 + 4);
+    local_model_free(&local);
+    finish(&x);
+}
+
 /* ---- whole steps ---- */
 
 static const char *const models[] = {
@@ -340,14 +379,15 @@ static void every_gradient_is_handed_out_and_nothing_stays(void **state)
     static const enum loss_kind losses[] = { LOSS_FP32, LOSS_COMPILED, LOSS_FUSED };
 
     (void)state;
-    for (int mode = 0; mode < NMODELS * 2 * 3 * 3 * 2 * 2; mode++) {
+    for (int mode = 0; mode < NMODELS * 2 * 3 * 3 * 2 * 2 * 2; mode++) {
         struct local_model local;
         struct built x;
         start(&x, models[mode % NMODELS], mode / NMODELS % 2 ? KERNELS_TE : KERNELS_MEGATRON_LOCAL);
         x.plan.recompute = (enum recompute)(mode / NMODELS / 2 % 3);
         x.plan.loss = losses[mode / NMODELS / 6 % 3];
         x.plan.parallel.tensor = mode / NMODELS / 18 % 2 ? 4 : 1;
-        x.plan.parallel.sequence = mode / NMODELS / 36 && x.plan.parallel.tensor > 1;
+        x.plan.parallel.sequence = mode / NMODELS / 36 % 2 && x.plan.parallel.tensor > 1;
+        x.plan.megatron.gradient_accumulation_fusion = mode / NMODELS / 72 == 0;
         x.plan.seq = 128;
         x.plan.micro_batch = 1 + mode % 2;
         x.plan.dropout = mode % 5 ? 0 : 0.1;
@@ -583,6 +623,7 @@ int main(void)
         cmocka_unit_test(the_mlp_runs_again),
         cmocka_unit_test(contexts_and_modules_give_back_what_they_take),
         cmocka_unit_test(weights_have_no_gradient_of_their_own),
+        cmocka_unit_test(without_fusion_a_kernel_adds_each_weights_gradient),
         cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
         cmocka_unit_test(flops_are_6n_and_12lhs),
         cmocka_unit_test(the_loss_keeps_its_softmax),

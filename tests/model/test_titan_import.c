@@ -412,9 +412,29 @@ static void a_config_is_known_by_its_name(void **state)
     refuses("CONFIG=llama3_71b ./run_train.sh", "did you mean llama3_70b?");
 }
 
+/* compile.components: the model's blocks, the loss, or both (all where it is left out). */
+static void components_say_what_is_compiled(void **state)
+{
+    static const struct { const char *components; int kernels; bool loss; } of[] = {
+        { "", KERNELS_TORCH_COMPILE, true }, { "components = [\"model\", \"loss\"]\n", KERNELS_TORCH_COMPILE, true },
+        { "components = [\"model\"]\n", KERNELS_TORCH_COMPILE, false }, { "components = [\"loss\"]\n", KERNELS_TORCH_SDPA, true },
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        snprintf(text, sizeof text, "[training]\nlocal_batch_size = 1\nseq_len = 4096\n[compile]\nenable = true\n%s", of[i].components);
+        reads(text, "llama-3.1-8b", "8xh100");
+        assert_int_equal(p.kernels, of[i].kernels);
+        assert_int_equal(p.loss == LOSS_COMPILED, of[i].loss);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(components_say_what_is_compiled),
         cmocka_unit_test(a_file_is_read_as_torchtitan_does),
         cmocka_unit_test(a_config_is_known_by_its_name),
         cmocka_unit_test(what_is_left_out_is_its_default),

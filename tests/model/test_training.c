@@ -181,8 +181,11 @@ static void what_is_not_there_is_refused(void **state)
     refuses("llama-3.1-8b", "lora", ".*\\.(3|7)\\.self_attn\\.q_proj", "", "blocks that differ");
     refuses("llama-3.1-8b", "lora", "layers.3.self_attn.q_proj", "", "blocks that differ");
     refuses("llama-3.1-8b", "lora", "q_proj", "head_lm", "lora.modules_to_save: \"head_lm\" is no module");
-    refuses("llama-3.1-8b", "lora", "embed_tokens", "", "is no linear layer");
-    refuses("llama-3.1-8b", "lora", "lm_head", "", "outside of blocks");
+    refuses("llama-3.1-8b", "lora", "input_layernorm", "", "is no linear layer");
+    refuses("llama-3.1-8b", "lora", "lm_head", "", "none of them is in the blocks");
+    refuses("llama-3.2-1b", "lora", "q_proj,embed_tokens", "", "tied");
+    refuses("llama-3.2-1b", "lora", "q_proj,lm_head", "", "\"lm_head\" is no module");
+    refuses("gemma-2b", "lora", "q_proj,embed_tokens", "", "embedding are not supported");
     refuses("llama-3.2-1b", "lora", "", "embed_tokens", "tied");
     refuses("llama-3.1-8b", "*.q_proj.wight", "", "", "matches no tensor");
     refuses("llama-3.1-8b", "lm_head.*", "", "", "blocks without one");

@@ -13,6 +13,7 @@
 #define MUON "tests/golden/tune/muon.jsonl"      /* by record_muon.py: under FSDP2 */
 #define MUON_LORA "tests/golden/tune/muon_lora.jsonl"   /* of adapters alone */
 #define MIXTURES "tests/golden/tune/mixtures.jsonl"     /* by record_mixtures.py: attention of mixtures of experts */
+#define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
 
@@ -66,7 +67,15 @@ static void mixtures_peaks_agree(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(MIXTURES, check_peak) >= 12);
+    assert_true(each_line(MIXTURES, check_peak) >= 78);
+    assert_int_equal(wrong, 0);
+}
+
+static void peaks_with_adapters_of_the_ends_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(ENDS, check_peak) >= 16);
     assert_int_equal(wrong, 0);
 }
 
@@ -136,6 +145,7 @@ static void entries_use_what_is_there(void **state)
     each_line(MUON, check_entries);
     each_line(MUON_LORA, check_entries);
     each_line(MIXTURES, check_entries);
+    each_line(ENDS, check_entries);
 }
 
 static void what_persists_agrees_to_the_byte(void **state)
@@ -145,6 +155,7 @@ static void what_persists_agrees_to_the_byte(void **state)
     each_line(MUON, check_persistent);
     each_line(MUON_LORA, check_persistent);
     each_line(MIXTURES, check_persistent);
+    each_line(ENDS, check_persistent);
 }
 
 static void muon_peaks_agree(void **state)
@@ -180,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(mixtures_peaks_agree),
+        cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),

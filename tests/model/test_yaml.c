@@ -67,6 +67,7 @@ static void collections_nest(void **state)
     same("# a comment\n---\na: 1 # another\n", "{\"a\":1}");
     same("{\"json\": [true, null, 1.0]}", "{\"json\":[true,null,1.0]}");
     same("a: {}\nb: []", "{\"a\":{},\"b\":[]}");
+    same("a: 1\nb: 2\na: 1\n", "{\"a\":1,\"b\":2}");
 }
 
 static void what_is_no_configuration_is_refused_with_its_place(void **state)

@@ -292,7 +292,7 @@ static void what_is_read_or_written_is_waited_for(void **state)
 
     (void)state;
     s.detailed = true;
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 1500; i++) {
         draw_stage3(&p, &rng);
         lowered(&p, 0, &s);
         hb_init(&h, &s);

@@ -30,7 +30,7 @@ PLAN
 "$B/dpxplan" eval "$dir/plan.json" | sed -n '1,/^fits/p'
 
 # English in bytes, a sample of each rank and step; the first two are the first step's.
-cat README.md docs/*.md >"$dir/data"
+find README.md docs -name '*.md' | sort | xargs cat >"$dir/data"
 pytorch=
 if "$PYTHON" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     "$PYTHON" tests/mpi/offload_demo.py weights "$dir/first.safetensors" || exit 1

@@ -8,7 +8,7 @@ B=${B:-build}
 dir=${1:-$B/quant-losses} steps=${2:-200}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mkdir -p "$dir" || exit 1
-cat README.md docs/*.md >"$dir/data"
+find README.md docs -name '*.md' | sort | xargs cat >"$dir/data"
 
 run() {         # NAME KEYS: its losses into NAME.txt, a line each
     cat >"$dir/$1.json" <<PLAN

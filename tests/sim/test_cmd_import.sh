@@ -156,7 +156,8 @@ check 'a recipe that accelerate launches is shared out as accelerate says' "$(
     reads "$tmp/ds.sh" 8xh100
     has '"strategy": "zero3"'
     sed 's/sft.py/--num_processes 4 sft.py/' "$tmp/sft.sh" >"$tmp/four.sh"
-    refused 'num_processes: 4, but the cluster has 8 ranks' import "$tmp/four.sh" --cluster 8xh100
+    reads "$tmp/four.sh" 8xh100
+    said 'num_processes: the file starts 4 ranks, the plan has 8, those of --cluster'
     refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
 check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is taken by its name, and said' "$(
     printf 'python3 -m verl.trainer.main_ppo --config-path=config --config-name=%s %s\n' "'ppo_megatron_trainer.yaml'" \
@@ -171,6 +172,13 @@ check 'what a script leaves open is said' "$(
     reads "$tmp/if.sh" 8xh100
     said 'LEN is set in a condition' && said 'starts 4 ranks, the plan has 8')"
 printf '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}\n' >"$tmp/ds.json"
+check 'what the command line gives goes before the file, and is said' "$(
+    reads "$tmp/trl.yaml" 8xh100 --micro-batch 1 --global-batch 32
+    has '"micro_batch": 1' && has '"accumulation": 4' && said 'global-batch 32 goes before what the file says'
+    refused 'global-batch 33 is not a multiple of' import "$tmp/trl.yaml" --cluster 8xh100 --global-batch 33
+    refused 'say the same' import "$tmp/trl.yaml" --cluster 8xh100 --global-batch 32 --accumulation 2
+    reads "$tmp/trl.yaml" 8xh100 --seq 200000
+    said 'tokens are longer than the')"
 check 'a DeepSpeed config says that it names no model' "$(
     refused 'model: required: DeepSpeed' import "$tmp/ds.json" --cluster 8xh100 --seq 512
     reads "$tmp/ds.json" 8xh100 --model gpt2 --seq 512

@@ -224,6 +224,30 @@ check 'limits of one framework alone; a mixture under DDP has its weights in bf1
 check 'list parallel has a row of experts' "$(
     "$B/dpxplan" list parallel >"$tmp/out" 2>&1
     grep -q '^expert  .*fsdp.*torch' "$tmp/out" && grep -q '^expert, and tensor .*zero1.*megatron' "$tmp/out" || cat "$tmp/out")"
+check 'what list refused has is refused in its words, in a plan and by --set' "$(
+    "$B/dpxplan" list refused >"$tmp/refused"
+    [ "$(wc -l <"$tmp/refused")" -ge 30 ] || wc -l "$tmp/refused"
+    grep -v '^[^ :]*=' "$tmp/refused" | while IFS= read -r row; do
+        key=${row%%: *} why=${row#*: }
+        "$B/dpxplan" eval demo/8b-fsdp.json --set "$key=true" >"$tmp/out" 2>&1
+        [ $? = 2 ] && grep -qF -- "$why" "$tmp/out" || { echo "--set $key"; cat "$tmp/out"; }
+        object=${key%.*} name=${key##*.}
+        case $object in
+            lora) plan='"strategy": "ddp", "dialect": "torch", "train": "lora", "lora": {"rank": 8, "'$name'": true}' ;;
+            ddp) plan='"strategy": "ddp", "dialect": "torch", "ddp": {"'$name'": true}' ;;
+            ddp.*) plan='"strategy": "ddp", "dialect": "torch", "ddp": {"comm_hook": "powerSGD_hook", "'${object#*.}'": {"'$name'": true}}' ;;
+            deepspeed) plan='"strategy": "zero3", "dialect": "deepspeed", "deepspeed": {"'$name'": true}' ;;
+            deepspeed.*) plan='"strategy": "zero3", "dialect": "deepspeed", "deepspeed": {"'${object#*.}'": {"device": "cpu", "'$name'": true}}' ;;
+            *) plan='"strategy": "fsdp", "dialect": "torch", "'$key'": true' ;;
+        esac
+        echo '{"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 1024, "precision": "bf16", '"$plan}" >"$tmp/refused.json"
+        "$B/dpxplan" eval "$tmp/refused.json" >"$tmp/out" 2>&1
+        [ $? = 2 ] && grep -qF -- "$why" "$tmp/out" || { echo "a plan with $key"; cat "$tmp/out"; }
+    done
+    sed -n 's/^ddp\.comm_hook=\([^:]*\): \(.*\)/\1 \2/p' "$tmp/refused" | while read -r value why; do
+        "$B/dpxplan" eval demo/8b-ddp.json --set "ddp.comm_hook=$value" >"$tmp/out" 2>&1
+        [ $? = 2 ] && grep -qF -- "$why" "$tmp/out" || { echo "ddp.comm_hook=$value"; cat "$tmp/out"; }
+    done)"
 # 312 TFLOP/s: NVIDIA's datasheet of the A100; 989.4 of the H100 SXM5.
 check 'MFU says of which peak it is' "$(
     "$B/dpxplan" eval "$tmp/plan.json" >"$tmp/out" 2>&1

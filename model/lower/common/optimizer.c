@@ -165,9 +165,9 @@ static int64_t whole_blocks(int64_t bytes) { return round_up(bytes, 512); }
 
 /* ---- Muon's loop ----
  *
- * _single_tensor_muon() has the update of the matrix before in `update` until the gradient's mean with the momentum is there.  From the
- * second iteration of _zeropower_via_newtonschulz() on, X in bf16 stands beside the Gram matrix and its polynomial of the iteration
- * before, of m x m for the shorter side m: a third of these comes, or the next X. */
+ * _single_tensor_muon() keeps the last matrix's update in `update` until it has the gradient's mean with the momentum.  From iteration 2
+ * of _zeropower_via_newtonschulz() on, X (bf16) and two m x m matrices (m: the shorter side; the Gram matrix and its polynomial of the
+ * iteration before) are live when a third m x m matrix or the next X is allocated. */
 static int muon_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
 {
     const struct model *m = &p->model;

@@ -4,7 +4,7 @@
  * All parameters live in one flat buffer of A = pad(P, 2N) elements; rank r owns
  * elements [r A/N, (r+1) A/N) whatever tensors they belong to, with an fp32 master
  * and Adam's states for them.  There is no reduce-scatter: buckets are all-reduced
- * and each rank keeps what it owns.  model/README.md derives what it costs. */
+ * and each rank keeps what it owns.  README.md derives what it costs. */
 #include "model/lower/deepspeed/lower_zero12.h"
 
 #include <stdlib.h>

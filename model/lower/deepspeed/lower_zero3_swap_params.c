@@ -358,6 +358,7 @@ void z3_files_values(struct z3 *z, const struct z3_group *g, enum phase ph, uint
 {
     struct ds *d = &z->d;
     int64_t elems, all;
+    bool copied = false;
     int n;
 
     for (int t = g->first; t < g->last; t++) {
@@ -370,8 +371,11 @@ void z3_files_values(struct z3 *z, const struct z3_group *g, enum phase ph, uint
         sched_does(d->s, COPY_SET, 1);
         sched_act_as(d->s, ACT_R, g->p.buf, g->p.at, 0, g->new_values);
         z3_act_partition(z, ACT_W, t);
+        copied = true;
     }
     all = those_on_disk(z, g, &n, &elems);
+    if (n == 0 && copied)
+        z3_block(z, STREAM_HOST, ph, "await the host");         /* the CPU copies before it goes on */
     if (n == 0)
         return;
     if (all * d->e > d->s->bufs[z->files.out].bytes)

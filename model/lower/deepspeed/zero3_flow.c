@@ -15,6 +15,7 @@ struct flow {
     bool requires;                  /* the embedding's output, whatever trains */
     bool hidden, normed, q, k, v, branch, mlp, inner;
     bool has_norm, has_mlp_norm;    /* normed, mlp: else what is there without a norm */
+    int  norms;                     /* of q and k, without weights */
     bool last;                      /* what the last module made */
 };
 
@@ -99,24 +100,26 @@ static void own_weights(struct flow *f, struct z3_node *x)
     makes(f, first->role, out);
 }
 
-/* A module without weights hands on what it reads; one with parts reads what its first part reads. */
+/* A module without weights hands on what it reads; one with parts reads what its first part reads, and makes what its last part makes. */
 static void walk(struct flow *f, struct z3_tree *t)
 {
     for (int i = 0; i < t->norder; i++) {
         int k = t->order[i];
         struct z3_node *x = k ? &t->node[(k < 0 ? -k : k) - 1] : NULL;        /* 0: the blocks */
-        if (k == 0) {
+        bool whole = k > 0 ? t->order[i + 1] == -k : k < 0 && t->order[i - 1] == -k;
+        if (k == 0)
             f->hidden = f->last = true;
-        } else if (k > 0 && x->module >= 0) {
+        else if (k > 0 && whole && x->module >= 0)
             own_weights(f, x);
-        } else if (k > 0 && t->order[i + 1] == -k) {
+        else if (k > 0 && whole && x->rotary)       /* q's norm, then k's */
+            x->dead_in = x->dead_out = !(f->norms++ ? f->k : f->q);
+        else if (k > 0 && whole)
             x->dead_in = x->dead_out = !f->last;
-        } else if (k < 0 && x->module < 0) {
+        else if (k < 0 && !whole)
             x->dead_out = !f->last;
-        }
     }
     for (int i = t->norder - 2; i >= 0; i--)
-        if (t->order[i] > 0 && t->order[i + 1] > 0 && t->node[t->order[i] - 1].module < 0)
+        if (t->order[i] > 0 && t->order[i + 1] > 0)
             t->node[t->order[i] - 1].dead_in = t->node[t->order[i + 1] - 1].dead_in;
 }
 

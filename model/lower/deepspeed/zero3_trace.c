@@ -1,6 +1,7 @@
 /* zero3_trace.c -- the hooks of a forward and backward pass over the tree of modules, recompute included. */
 #include "model/lower/deepspeed/zero3_trace.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +161,7 @@ static bool after(const struct ds *d, int t, int at, int u, int u_at)
 {
     const struct tensor *x = d->m->tensors;
 
-    if (weight_before_bias(d) && x[t].is_bias != x[u].is_bias)
+    if (weight_before_bias(d) && x[t].is_bias != x[u].is_bias && !role_is_of_experts(x[t].role))     /* which no linear layers are */
         return x[t].is_bias;
     return at > u_at;
 }
@@ -188,12 +189,30 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
         event(b, Z3_GRAD, id, block)->tensor = order[i];
 }
 
+/* Does a block call this module?  llama4's layers have a window where they have rotary positions. */
+static bool is_called(const struct builder *b, int block, const struct z3_node *x) { return !x->rotary || model_windowed(b->d->m, block); }
+
+/* The kernel after which a module's first gradient is there. */
+static int first_ready(const struct builder *b, int id, enum piece_id piece, int block)
+{
+    const struct z3_module *own = &b->t->modules[id];
+    int first = INT_MAX;
+
+    for (int k = 0; own->bit == 1 && k < own->n; k++) {
+        int at = b->d->m->tensors[own->first + k].frozen ? INT_MAX : ready_at(b->d, piece, own->first + k - block * b->d->per_block);
+        first = at < first ? at : first;
+    }
+    return first;
+}
+
 /* One node's opening (k > 0) or closing in a block's forward. */
 static void forward_node(struct builder *b, int block, int k)
 {
     int node = abs(k) - 1;
     const struct z3_node *x = &b->block.node[node];
 
+    if (!is_called(b, block, x))
+        return;
     if (!x->function)
         event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, node), block);
     if (x->asks >= 0 && (k > 0) == (x->module < 0))
@@ -261,19 +280,33 @@ static void backward_block(struct builder *b, int block)
 {
     enum piece_id piece = ds_piece(b->d, block);
     bool again = piece_is_recomputed(piece) && recompute_whole(b->d->p->recompute);
-    int until = again ? first_needed(b) : -1;
+    int until = again ? first_needed(b) : -1, around = -1;      /* a module with weights and modules below, whose gradients come among these' */
 
     border(b, Z3_ENTER, piece, PASS_BACKWARD, block);
     backward_fetch(b, block_id(b, block, -1), NULL, block, false);
     for (int i = b->block.norder - 1; i >= 0; i--) {
         int k = b->block.order[i], node = abs(k) - 1, id = block_id(b, block, node);
+        if (!is_called(b, block, &b->block.node[node]))
+            continue;
         if (k < 0) {
             backward_fetch(b, id, &b->block.node[node], block, node == until);
             if (node == until)
                 recompute(b, block, until);
+            if (b->block.order[i - 1] != -k && b->block.node[node].module >= 0) {
+                around = id;
+                continue;
+            }
+            if (around >= 0 && first_ready(b, around, piece, block) < first_ready(b, id, piece, block)) {
+                grads(b, around, piece, block);
+                around = -1;
+            }
             if (!b->block.node[node].no_hook)
                 grads(b, id, piece, block);
         } else {
+            if (around == id) {
+                grads(b, id, piece, block);
+                around = -1;
+            }
             backward_release(b, id, &b->block.node[node], block);
         }
     }

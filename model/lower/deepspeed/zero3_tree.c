@@ -20,7 +20,9 @@
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
  * #  a list: one module for each of its numbers
+ * +  its forward asks for its first child's weight (input_ids.to(self.embed_tokens.weight.device)), as what PEFT puts in a layer's place does
  * =  called once for each kind of layer, where these rotate by tables of their own
+ * <  only in layers with rotary positions, where q and k are normed (llama4)
  * ^  a leaf: no hooks below it (DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py: Mixtral's and Qwen3's mixtures)
  * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them; "+autoep" that of a mixture whose experts AutoEP
  * shares out (AutoEPMoELayer, no leaf); in 0.19.6 a hook calls the gate once more, of which there is no backward (_register_logit_hook()). */
@@ -39,6 +41,11 @@ static const struct tree trees[] = {
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp^" },
     { " qwen3_moe ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm mlp^" },
+    { " gpt_oss ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp[ router experts ]" },
+    { " llama4_text ", "model!+[ embed_tokens! rotary_emb~= @ norm ] lm_head",
+      "input_layernorm self_attn![ q_proj k_proj v_proj qk_norm< qk_norm< o_proj ] post_attention_layernorm "
+      "feed_forward[ router experts[ act_fn ] shared_expert[ gate_proj activation_fn up_proj down_proj ] ]" },
     { " mixtral+autoep ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
       "mlp[ router[ gate ] experts combine%$ ]" },
@@ -214,25 +221,30 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
                       const char *prefix)
 {
     struct z3_node *x = &t->node[t->n];
-    bool container = false, optional = false, alibi = false, twice = false;
+    bool container = false, optional = false, alibi = false, twice = false, asks = false;
 
     *x = (struct z3_node){ .module = -1, .external = -1, .asks = -1 };
-    for (; len > 0 && strchr("!~?$%*&=^[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?$%*&=^+<[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
         x->saves |= word[len - 1] == '$';
         x->function |= word[len - 1] == '%';
         x->leaf |= word[len - 1] == '^';
+        x->rotary |= word[len - 1] == '<';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
         twice |= word[len - 1] == '=' && torch_has_two_tables(local->model);
         container |= word[len - 1] == '[';
+        asks |= word[len - 1] == '+';
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
     x->module = x->leaf ? find_below(local->model, x->path) : find_module(local->model, x->path);
-    if ((optional && x->module < 0 && part_of(local->model, x->path, "original_module") < 0) || (alibi && !eager_alibi(local)))
+    if ((optional && x->module < 0 && part_of(local->model, x->path, "original_module") < 0) || (alibi && !eager_alibi(local))
+        || (x->rotary && !local->model->l2_norm))
         return -1;
+    if (asks)
+        x->external = part_of(local->model, x->path, "embed_tokens");
     int at = t->n++;
     open_node(t, at);
     if (!container) {

@@ -20,6 +20,7 @@ struct z3_node {
     bool no_hook;                   /* no hook in backward at all */
     bool dropout;
     bool saves;                     /* a tensor that recomputation makes again */
+    bool rotary;                    /* only in layers with rotary positions */
     bool function;                  /* called, but not a module: no hooks */
     bool dead_in, dead_out;         /* nothing needs a gradient of what it reads, what it makes; in a block: in the first one
                                      * (zero3_flow.c) */

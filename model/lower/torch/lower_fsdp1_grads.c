@@ -202,8 +202,8 @@ static void reduce_whole(struct fsdp1 *f, struct at u)
     if (!final)
         held[nheld++] = flat;       /* autograd_computed_grad */
     if (cast) {
-        /* Where .grad had the parameter's dtype before, the new one replaces it: as
-         * both are of one size, the old one stands here for the new one. */
+        /* The cast replaces .grad; where both have the parameter's dtype they have the
+         * same size, so the old buffer is reused for the new one. */
         convert(f, u, STREAM_REDUCE, "cast to param dtype", in, final ? m->grads_new : m->grads);
         if (final)
             use(f, u, ACT_W, m->grads);

@@ -4,6 +4,7 @@
     python record_base16.py lists lists/base16.txt          collectives of FSDP2, and of FSDP1 with each adapter matrix a unit
     python record_base16.py device base16.jsonl             memory of FSDP2, and of FSDP1 where nothing is offloaded
     python record_base16.py host base16_host.jsonl          of both with parameters on the host
+    python record_base16.py WHICH-mixtures FILE             the same of mixtures of experts: lists/base16_mixtures.txt, base16_mixtures.jsonl, ..._host.jsonl
 
 Collectives are counted as record_lists.py and record_wrapped.py do, the device by record_memory.py and ../memory/record_fsdp1_offload.py,
 the host by ../memory/record_offload.py and record_fsdp1_offload.py; FSDP1's steps run under autocast, as the Trainer's do.  What is in which dtype is accelerate's (record_dtypes.py): all that
@@ -15,9 +16,10 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "collectives"))
 
-if sys.argv[1:2] in (["device"], ["host"]):
+WHICH, MIXED = (sys.argv[1].removesuffix("-mixtures"), sys.argv[1].endswith("-mixtures")) if len(sys.argv) > 1 else ("", False)
+if WHICH in ("device", "host"):
     import record_memory as tuned       # replaces this process by one with its shim
-from record_lists import EVERY, LORA, SAVED, USUAL
+from record_lists import ATTENTION, EVERY, LORA, MIXTURES, SAVED, TWO, USUAL
 
 WIDE = dict(EVERY, rank=16)
 
@@ -53,7 +55,7 @@ def lists(path, names):
     policy = r.MixedPrecisionPolicy     # set_mixed_precision(): without a word gradients are reduced in param_dtype, not in the shards' own
     r.MixedPrecisionPolicy = lambda param_dtype=None, reduce_dtype=None: policy(param_dtype=param_dtype, reduce_dtype=reduce_dtype or param_dtype)
     r.ready_order = lambda names, ready: ""
-    for config in (r.LLAMA_TINY, r.GPT2_TINY):
+    for config in MIXTURES.values() if MIXED else (r.LLAMA_TINY, r.GPT2_TINY):
         r.load_classes(config)
     print("peft", w.peft.__version__)
     r.write(path, [c for c in list_cases(r) if not names or c["name"] in names])
@@ -70,6 +72,11 @@ def list_cases(r):
 
     def one(name, how, config, world, strategy="FULL_SHARD", fsdp=None, **kw):
         add(name, how, "fsdp1", config, world, fsdp=dict({"sharding_strategy": strategy, "use_orig_params": False, "wrap_adapters": True}, **(fsdp or {})), **kw)
+    if MIXED:
+        for family in ("mixtral", "qwen3_moe", "gpt_oss", "llama4"):
+            one("base16-fsdp1-%s-w4" % family, ATTENTION, MIXTURES[family], 4)
+            one("base16-fsdp1-%s-recompute-w3" % family, TWO, MIXTURES[family], 3, recompute="full", clip=1.0)
+        return found
     llama, gpt2 = r.LLAMA_TINY, r.GPT2_TINY
     add("base16-fsdp2-llama-lora-w4", LORA, "fsdp2", llama, 4)
     add("base16-fsdp2-llama-usual-w3", USUAL, "fsdp2", llama, 3, clip=1.0)
@@ -172,6 +179,20 @@ def device_cases(first):
     yield one(first, dict(EVERY, rank=64), base="nf4-double", model="llama-8b", world=2, batch=1, seq=1024, recompute="full")
 
 
+def mixture_cases(first, host):
+    attention, usual = dict(ATTENTION["lora"], rank=16), dict(TWO["lora"])
+    for model in ("mixtral", "qwen3_moe", "gpt_oss", "llama4"):
+        kernels = {"kernels": "torch-eager"} if model == "gpt_oss" else {}
+        if host:
+            yield one(first, attention, model=model, offload=True, base="nf4-double", recompute="full", clip=1.0, **kernels)
+            yield one(first, usual, model=model, offload=True, world=3, **kernels)
+            continue
+        yield one(first, attention, model=model, **kernels)
+        yield one(first, usual, model=model, world=3, recompute="full", **kernels)
+        yield one(first, attention, model=model, base="nf4-double", recompute="full", clip=1.0, **kernels)
+        yield one(first, usual, model=model, orig=True, how="SHARD_GRAD_OP", accumulation=2, **kernels)
+
+
 def host_cases(first):
     usual = {"rank": 8}
     yield two(WIDE, pin=True)
@@ -213,7 +234,11 @@ def memory(which, path, only):
     first.shard = wrapped
     away.shard = lambda model, plan, mesh: shard2(tuned.tune(model, plan), plan, mesh)
     host = which == "host"
-    plans = list((host_cases if host else device_cases)(first))
+    if MIXED:
+        import torch_mixtures as mixtures
+        mixtures.take_grouped_products()
+        steps.MODELS.update(mixtures.MIXTURES)
+    plans = list(mixture_cases(first, host) if MIXED else (host_cases if host else device_cases)(first))
     of = {"torch-fsdp1": first, "torch": away if host else steps}
     names = [of[p["dialect"]].name_of(p).replace(" pure", "") + tuned.name_of(p)[len(steps.name_of(p).replace(" pure", "")):] for p in plans]
     todo = [(n, p) for n, p in zip(names, plans) if only in n]
@@ -231,9 +256,9 @@ def memory(which, path, only):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("lists", "device", "host"):
+    if len(sys.argv) < 3 or WHICH not in ("lists", "device", "host"):
         sys.exit(__doc__)
-    if sys.argv[1] == "lists":
+    if WHICH == "lists":
         lists(sys.argv[2], sys.argv[3:])
     else:
-        memory(sys.argv[1], sys.argv[2], " ".join(sys.argv[3:]))
+        memory(WHICH, sys.argv[2], " ".join(sys.argv[3:]))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records the collectives of fine-tuning: LoRA by PEFT, and frozen tensors.
 
-    python record_lists.py torch|deepspeed lists/FILE.txt [CASE ...]
+    python record_lists.py torch|deepspeed|torch-mixtures|deepspeed-mixtures lists/FILE.txt [CASE ...]
 
 Models, wrappers and the process groups that write down what is issued are those of ../collectives/record_torch.py and
 record_deepspeed.py; between a model's construction and its wrapping, PEFT's adapters are added or tensors frozen, as the
@@ -19,6 +19,8 @@ LORA = {"train": "lora", "lora": EVERY}
 USUAL = {"train": "lora", "lora": {"rank": 8}}
 SAVED = {"train": "lora", "lora": dict(EVERY, modules_to_save=["embed_tokens", "lm_head"])}
 NORM = {"train": "lora", "lora": {"rank": 4, "target_modules": ["down_proj", "o_proj"], "modules_to_save": ["model.norm"]}}
+HEAD = {"train": "lora", "lora": {"rank": 4, "target_modules": ["q_proj", "v_proj", "lm_head"]}}
+ENDS = {"train": "lora", "lora": {"rank": 4, "target_modules": ["q_proj", "embed_tokens", "lm_head"]}}
 BIASES = {"train": ["*.bias"]}
 NORMS = {"train": ["*norm.weight"]}
 MLPS = {"train": ["*.mlp.*", "model.embed_tokens.weight"]}
@@ -26,6 +28,8 @@ WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
 
 
 def tune(model, how):
+    if how.get("train", "all") == "all":
+        return model
     if how["train"] == "lora":
         from peft import LoraConfig, get_peft_model
         arguments = {WORDS.get(k, k): v for k, v in how.get("lora", {}).items()}
@@ -35,16 +39,40 @@ def tune(model, how):
     return model
 
 
-def torch_lists(path, names):
+ATTENTION = {"train": "lora", "lora": {"rank": 4, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}}
+TWO = {"train": "lora", "lora": {"rank": 8, "target_modules": ["q_proj", "v_proj"]}}
+SHAPE = dict(num_hidden_layers=3, hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=32, vocab_size=103)
+MIXTURES = {
+    "mixtral": dict(SHAPE, model_type="mixtral", intermediate_size=56, num_local_experts=5, num_experts_per_tok=2),
+    "qwen3_moe": dict(SHAPE, model_type="qwen3_moe", intermediate_size=112, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=3,
+                      norm_topk_prob=True),
+    "gpt_oss": dict(SHAPE, model_type="gpt_oss", intermediate_size=24, num_local_experts=6, num_experts_per_tok=2, sliding_window=64),
+    "llama4": dict(SHAPE, model_type="llama4_text", intermediate_size=24, intermediate_size_mlp=112, num_local_experts=5, num_experts_per_tok=1,
+                   interleave_moe_layer_step=1),
+    "llama4-four": dict(SHAPE, model_type="llama4_text", num_hidden_layers=4, intermediate_size=24, intermediate_size_mlp=112, num_local_experts=5,
+                        num_experts_per_tok=1, interleave_moe_layer_step=1),        # the fourth layer has no rotary positions
+    # Experts in every second layer.
+    "llama4-second": dict(SHAPE, model_type="llama4_text", num_hidden_layers=4, intermediate_size=24, intermediate_size_mlp=112, num_local_experts=5,
+                          num_experts_per_tok=1, interleave_moe_layer_step=2),
+}
+
+
+def torch_lists(path, names, mixtures=False):
     import peft                         # noqa: before ranks are forked
     import record_torch as r
     now = {}
     build, run = r.build, r.run
 
     def tuned_run(case, rank):
+        now.clear()
         now.update(case["tune"])
-        return run(case, rank)
-    r.build = lambda config, *args: tune(build(config, *args), now)
+        return run(dict(case, ddp={k: v for k, v in case["ddp"].items() if k != "model_dtype"}), rank)
+    def tuned_model(config, *args):     # narrow: parameters are loaded in bf16, but no buffers, and PEFT makes adapters in fp32
+        model = build(config, *args)
+        for p in model.parameters():
+            p.data = p.data.to(r.torch.bfloat16) if now.get("narrow") else p.data
+        return tune(model, now)
+    r.build = tuned_model
     r.run = tuned_run
     r.ready_order = lambda names, ready: "gradients became ready: %d" % len(ready)
     cases = []
@@ -52,14 +80,46 @@ def torch_lists(path, names):
     def add(name, how, *args, **kw):
         case = r.make(name, "", *args, **kw)
         case["tune"] = how
-        case["plan"].update(how)
+        case["plan"].update({k: v for k, v in how.items() if k != "narrow"})
         cases.append(case)
+    if mixtures:
+        torch_mixtures(r, add)
+    else:
+        torch_cases(r, add)
+    for config in MIXTURES.values() if mixtures else (r.LLAMA_TINY, r.GPT2_TINY):
+        r.load_classes(config)
+    r.write(path, [c for c in cases if not names or c["name"] in names])
+
+
+def torch_mixtures(r, add):
+    """Of mixtures of experts, in bf16, which their grouped products need."""
+    half = dict(precision="bf16", reduce_dtype="fp32")
+    full = {"sharding_strategy": "FULL_SHARD", "use_orig_params": True}
+    for family, config in MIXTURES.items():
+        if family == "llama4-four":
+            continue
+        add("ddp-%s-w2" % family, dict(TWO, narrow=True), "ddp", config, 2, ddp={"bucket_cap_mb": 0.01, "model_dtype": "bf16"}, precision="bf16", autocast=True)
+        add("fsdp2-%s-w4" % family, ATTENTION, "fsdp2", config, 4, **half)
+        add("fsdp2-%s-recompute-w3" % family, TWO, "fsdp2", config, 3, recompute="full", clip=1.0, **half)
+        if not family.startswith("llama4-"):
+            add("fsdp1-%s-all-w3" % family, {"train": "all"}, "fsdp1", config, 3, fsdp=dict(full, use_orig_params=False), **half)
+            add("fsdp1-%s-all-recompute-gradop-w2" % family, {"train": "all"}, "fsdp1", config, 2, recompute="full", clip=1.0,
+                fsdp=dict(full, sharding_strategy="SHARD_GRAD_OP"), **half)
+        if family == "llama4-second":               # FSDP1's units of two kinds of blocks are not planned
+            continue
+        add("fsdp1-%s-w4" % family, ATTENTION, "fsdp1", config, 4, fsdp=full, **half)
+        add("fsdp1-%s-recompute-gradop-w3" % family, TWO, "fsdp1", config, 3, fsdp=dict(full, sharding_strategy="SHARD_GRAD_OP"), recompute="full", **half)
+
+
+def torch_cases(r, add):
     few = {"bucket_cap_mb": 0.01}
     add("ddp-llama-lora-w2", LORA, "ddp", r.LLAMA_TINY, 2)
     add("ddp-llama-lora-few-w2", LORA, "ddp", r.LLAMA_TINY, 2, ddp=few)
     add("ddp-llama-usual-w3", USUAL, "ddp", r.LLAMA_TINY, 3, ddp=few)
     add("ddp-llama-saved-w2", SAVED, "ddp", r.LLAMA_TINY, 2, ddp=few)
     add("ddp-llama-norm-acc3-w2", NORM, "ddp", r.LLAMA_TINY, 2, ddp=few, accumulation=3)
+    add("ddp-llama-head-w2", HEAD, "ddp", r.LLAMA_TINY, 2, ddp=few)
+    add("ddp-llama-ends-acc2-w3", ENDS, "ddp", r.LLAMA_TINY, 3, ddp=few, accumulation=2)
     add("ddp-llama-norms-w2", NORMS, "ddp", r.LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.0005})
     add("ddp-gpt2-biases-w2", BIASES, "ddp", r.GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.001})
     add("ddp-gpt2-usual-static-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, static_graph=True))
@@ -78,6 +138,8 @@ def torch_lists(path, names):
     add("fsdp2-llama-lora-root-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": True})
     add("fsdp2-llama-lora-unit-2-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="2 blocks")
     add("fsdp2-llama-lora-unit-model-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="model")
+    add("fsdp2-llama-head-w4", HEAD, "fsdp2", r.LLAMA_TINY, 4)
+    add("fsdp2-llama-ends-recompute-w3", ENDS, "fsdp2", r.LLAMA_TINY, 3, clip=1.0, recompute="full")
     add("fsdp2-llama-norms-w4", NORMS, "fsdp2", r.LLAMA_TINY, 4, clip=1.0)
     add("fsdp2-llama-mlps-w2", MLPS, "fsdp2", r.LLAMA_TINY, 2)
     add("fsdp2-gpt2-usual-w4", USUAL, "fsdp2", r.GPT2_TINY, 4)
@@ -93,31 +155,80 @@ def torch_lists(path, names):
     add("fsdp1-llama-lora-acc3-nosync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3)
     add("fsdp1-llama-lora-acc3-sync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3, sync=True)
     add("fsdp1-llama-lora-unit-model-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, unit="model")
+    add("fsdp1-llama-head-w4", HEAD, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig)
+    add("fsdp1-llama-ends-w2", ENDS, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig)
     add("fsdp1-llama-norms-w4", NORMS, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig, clip=1.0)
     add("fsdp1-llama-mlps-w2", MLPS, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig)
     add("fsdp1-gpt2-usual-forward-w4", USUAL, "fsdp1", r.GPT2_TINY, 4, fsdp=dict(orig, forward_prefetch=True))
     add("fsdp1-gpt2-biases-w4", BIASES, "fsdp1", r.GPT2_TINY, 4, fsdp=dict(orig, backward_prefetch="BACKWARD_POST"))
-    for config in (r.LLAMA_TINY, r.GPT2_TINY):
-        r.load_classes(config)
-    r.write(path, [c for c in cases if not names or c["name"] in names])
 
 
-def deepspeed_lists(path, names):
+def deepspeed_lists(path, names, mixtures=False):
     import record_deepspeed as r
+    r.MODELS.update(MIXTURES if mixtures else {})
     build, plan = r.build, r.dpx_plan
     r.build = lambda c: tune(build(c), c["tune"])
     r.dpx_plan = lambda c: dict(plan(c), **c["tune"])
-    some = dict(reduce_bucket_size=3000)
     cases = {}
 
     def add(name, how, *args, **kw):
         cases[name] = dict(r.case(*args, traces=False, **kw), tune=how)
+    (deepspeed_mixtures if mixtures else deepspeed_cases)(add)
+    import peft                         # before ranks are forked
+    out = ["# recorded by record_lists.py: deepspeed %s, torch %s, transformers %s, peft %s" % (
+        r.deepspeed.__version__, r.torch.__version__, r.transformers.__version__, peft.__version__)]
+    for name, c in cases.items():
+        if names and name not in names:
+            continue
+        r.families.load_classes(r.config_of(c))
+        results = r.train(name, c)
+        if not results:
+            sys.exit("failed: " + name)
+        out += ["", "list " + name] + r.recording(c, results, False, r.dpx_plan(c), r.ds_config(c))
+        print("recorded", name, flush=True)
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+def deepspeed_mixtures(add):
+    """Of mixtures of experts, in bf16."""
+    some = dict(reduce_bucket_size=3000)
+    apart = dict(stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=0, **some)
+    short = dict(some, stage3_param_persistence_threshold=300, stage3_max_reuse_distance=9000, stage3_prefetch_bucket_size=5000)
+    for family in MIXTURES:
+        if family == "llama4-second":               # blocks of two kinds are not planned
+            continue
+        if family in ("gpt_oss", "llama4-four"):    # the others are among ../collectives
+            everything = {"train": "all"}
+            add("s1_%s_all_w3" % family, everything, family, 1, "bf16", world=3, **some)
+            add("s2_%s_all" % family, everything, family, 2, "bf16", **some)
+            add("s2_%s_all_recompute" % family, everything, family, 2, "bf16", recompute="full", **some)
+            add("s3_%s_all_apart" % family, everything, family, 3, "bf16", **apart)
+            add("s3_%s_all_short_gas2" % family, everything, family, 3, "bf16", 2, **short)
+            add("s3_%s_all_recompute_short_w3" % family, everything, family, 3, "bf16", world=3, recompute="full", **short)
+        add("s0_%s" % family, ATTENTION, family, 0, "bf16", **some)
+        add("s1_%s_gas2_w3" % family, TWO, family, 1, "bf16", 2, world=3, clip=1.0, **some)
+        add("s2_%s" % family, ATTENTION, family, 2, "bf16", **some)
+        add("s2_%s_recompute" % family, TWO, family, 2, "bf16", recompute="full", **some)
+        add("s3_%s_apart" % family, ATTENTION, family, 3, "bf16", **apart)
+        add("s3_%s_short_gas2" % family, TWO, family, 3, "bf16", 2, **short)
+        add("s3_%s_recompute_short_w3" % family, ATTENTION, family, 3, "bf16", world=3, recompute="full", **short)
+        add("s3_%s_usual" % family, ATTENTION, family, 3, "bf16", **some)
+
+
+def deepspeed_cases(add):
+    some = dict(reduce_bucket_size=3000)
     for stage in (0, 1, 2):
         for precision in ("fp32", "bf16"):
             add("s%d_llama_lora_%s" % (stage, precision), LORA, "llama", stage, precision, **some)
         add("s%d_llama_usual_bf16_gas3_w3" % stage, USUAL, "llama", stage, "bf16", 3, world=3, clip=1.0, **some)
         add("s%d_llama_saved_bf16" % stage, SAVED, "llama", stage, "bf16", **some)
         add("s%d_gpt2_biases_bf16" % stage, BIASES, "gpt2", stage, "bf16", reduce_bucket_size=500)
+    add("s1_llama_ends_gas2_w3", ENDS, "llama", 1, "bf16", 2, world=3, **some)
+    add("s2_llama_head", HEAD, "llama", 2, "bf16", **some)
+    add("s3_llama_head_apart", HEAD, "llama", 3, "bf16", stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0,
+        stage3_prefetch_bucket_size=0, **some)
+    add("s3_llama_head_usual_gas2", HEAD, "llama", 3, "bf16", 2, **some)
     add("s1_llama_lora_accum_fp32", LORA, "llama", 1, "bf16", grad_accum_dtype="fp32", **some)
     add("s2_llama_norm_overlap", NORM, "llama", 2, "bf16", overlap_comm=True, **some)
     add("s2_llama_lora_noncontiguous", LORA, "llama", 2, "bf16", contiguous_gradients=False, **some)
@@ -160,24 +271,10 @@ def deepspeed_lists(path, names):
     # Adapters of rank 4 would be groups of 4 elements, which DeepSpeed's kernels do not take and ds_quantizer.py does.
     add("s3_llamaq_rank8_three_2x2", {"train": "lora", "lora": dict(EVERY, rank=8)}, "llamaq", 3, "fp16", 2, world=4, node=2,
         zero_quantized_gradients=True, zero_hpz_partition_size=2, **qwz, **ahead)
-    out = ["# recorded by record_lists.py: deepspeed %s, torch %s, transformers %s, peft" % (r.deepspeed.__version__, r.torch.__version__,
-                                                                                         r.transformers.__version__)]
-    import peft                         # before ranks are forked
-    out[0] += " " + peft.__version__
-    for name, c in cases.items():
-        if names and name not in names:
-            continue
-        r.families.load_classes(r.config_of(c))
-        results = r.train(name, c)
-        if not results:
-            sys.exit("failed: " + name)
-        out += ["", "list " + name] + r.recording(c, results, False, r.dpx_plan(c), r.ds_config(c))
-        print("recorded", name, flush=True)
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("torch", "deepspeed"):
+    if len(sys.argv) < 3 or sys.argv[1].removesuffix("-mixtures") not in ("torch", "deepspeed"):
         sys.exit(__doc__)
-    {"torch": torch_lists, "deepspeed": deepspeed_lists}[sys.argv[1]](sys.argv[2], sys.argv[3:])
+    lists = {"torch": torch_lists, "deepspeed": deepspeed_lists}[sys.argv[1].removesuffix("-mixtures")]
+    lists(sys.argv[2], sys.argv[3:], sys.argv[1].endswith("-mixtures"))

@@ -316,15 +316,17 @@ def main():
     a.add_argument("-o", default="memory.jsonl")
     a = a.parse_args()
     steps.without_gpu()
-    have = {json.loads(line).get("name") for line in open(a.o)} if a.more else set()
-    with open(a.o, "a" if a.more else "w") as out:
-        todo = [p for p in cases() if a.only in name_of(p)]
-        models = {p["model"]: steps.MODELS[p["model"]] for p in todo}
-        if not a.more:
-            print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
-                              "models": models}), file=out)
+    todo = [p for p in cases() if a.only in name_of(p)]
+    head = {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__, "models": {}}
+    lines = open(a.o).read().splitlines() if a.more else []
+    have = {json.loads(line)["name"] for line in lines[1:]}
+    head = json.loads(lines[0]) if lines else head
+    head["models"].update({p["model"]: steps.MODELS[p["model"]] for p in todo})
+    with open(a.o, "w") as out:
+        for line in [json.dumps(head)] + lines[1:]:
+            print(line, file=out)
         for plan in (p for p in todo if name_of(p) not in have):
-            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
+            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)[1]}), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def memory(path, only, lora):
         print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__,
                           "models": {p["model"]: steps.MODELS[p["model"]] for p in plans}}), file=out)
         for plan in plans:
-            print(json.dumps({"name": "muon " + name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
+            print(json.dumps({"name": "muon " + name_of(plan), "plan": plan, "steady": steps.run(plan)[1]}), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+/* form_factory1.c -- LLaMA-Factory's second command line (USE_V1; src/llamafactory/v1 of August 2026): `model`, with plugins as sections.
+ *
+ * Full fine-tuning under its FSDP2: weights in fp32, compute in bf16, gradients reduced in fp32 in every micro-step; a unit a block, an untied
+ * embedding on its own, the root gathered again in backward (plugins/trainer_plugins/distributed/fsdp2.py).  Without dist_config it is
+ * DistributedDataParallel of a model in fp32, without autocast.  Blocks are checkpointed unless the file says otherwise.
+ * The model gets labels, and so makes a loss of its own, beside the trainer's, which copies the shifted logits in fp32 (core/base_trainer.py). */
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/recipe.h"
+#include "model/form/form_rows.h"
+
+static const struct form_row rows[] = {
+    { "model", ROW_READ, NULL }, { "model_class", ROW_READ, NULL }, { "cutoff_len", ROW_READ, NULL }, { "micro_batch_size", ROW_READ, NULL },
+    { "global_batch_size", ROW_READ, NULL }, { "max_grad_norm", ROW_READ, NULL }, { "bf16", ROW_READ, NULL },
+    { "enable_activation_checkpointing", ROW_READ, NULL }, { "flash_attn", ROW_READ, NULL }, { "batching_strategy", ROW_READ, NULL },
+    { "dist_config.name", ROW_READ, NULL }, { "dist_config.reshard_after_forward", ROW_READ, NULL }, { "dist_config.offload_params", ROW_READ, NULL },
+    { "dist_config.pin_memory", ROW_READ, NULL }, { "dist_config.dcp_path", ROW_SILENT, NULL }, { "mp_replicate_size", ROW_READ, NULL },
+    { "mp_shard_size", ROW_SILENT, NULL }, { "dp_size", ROW_SILENT, NULL }, { "dist_timeout", ROW_SILENT, NULL },
+    { "cp_size", ROW_READ, NULL }, { "cp_mode", ROW_SILENT, NULL }, { "kernel_config.name", ROW_READ, NULL },
+    { "peft_config.*", ROW_REFUSED, "adapters and frozen layers of this form are not planned: each adapter is an FSDP2 unit of its own" },
+    { "quant_config.*", ROW_REFUSED, "packed weights of this form are not planned" },
+    { "optim_config.*", ROW_REFUSED, "another optimizer than AdamW is not planned of this form" },
+    { "export_dir", ROW_REFUSED, "the file merges adapters: nothing trains" },
+    { "init_config.*", ROW_SILENT, NULL }, { "train_dataset", ROW_SILENT, NULL }, { "eval_dataset", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL },
+    { "learning_rate", ROW_SILENT, NULL }, { "num_train_epochs", ROW_SILENT, NULL }, { "max_steps", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL },
+    { "batching_workers", ROW_SILENT, NULL }, { "lr_scheduler_config.*", ROW_SILENT, NULL }, { "full_determinism", ROW_MATTERS, "deterministic kernels take longer" },
+    { "save_steps", ROW_SILENT, NULL }, { "save_epochs", ROW_SILENT, NULL }, { "save_ckpt_as_hf", ROW_SILENT, NULL }, { "save_total_limit", ROW_SILENT, NULL },
+    { "logging_steps", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "custom_chat_template", ROW_SILENT, NULL },
+    { "trust_remote_code", ROW_SILENT, NULL }, { "sample_backend", ROW_SILENT, NULL }, { "max_new_tokens", ROW_SILENT, NULL },
+    { "pref_loss", ROW_MATTERS, "preference training holds a second model, and two sequences of a sample" },
+};
+
+static bool claims(const struct form_file *f) { return recipe_is_factorys_second(f->doc); }
+
+static const char *model(const struct form_file *f) { return json_string_value(form_value(f->doc, "model")); }
+
+static int check(const struct form_file *f)
+{
+    const char *of = json_string_value(form_value(f->doc, "model_class"));
+
+    return of && strcmp(of, "llm") ? fail("%s: model_class: %.40s is not planned: llm is", f->path, of) : 0;
+}
+
+/* *steps: 0 where it was reported. */
+static void read_batch(struct form_reading *r, const struct plan *p)
+{
+    int64_t micro = p->micro_batch > 0 ? p->micro_batch : form_count(r, "micro_batch_size", 1), ranks = p->cluster.world_size;
+    int64_t global = form_count(r, "global_batch_size", micro * ranks);
+    static const char *const strategies[] = { "normal", "padding_free", "dynamic_batching", "dynamic_padding_free", NULL };
+
+    if (form_word(r, "batching_strategy", strategies, 0) > 0)
+        notes_add(r->notes, "batching_strategy: planned are micro_batch_size samples of cutoff_len tokens");
+    if (p->accumulation == 0 && global % (micro * ranks))
+        form_fail(r, "global_batch_size: %lld is not a multiple of micro_batch_size %lld x %lld ranks", (long long)global, (long long)micro, (long long)ranks);
+    form_set(r, "seq", json_integer(form_count(r, "cutoff_len", 2048)));
+    form_set(r, "micro_batch", json_integer(micro));
+    form_set(r, "accumulation", json_integer(global >= micro * ranks ? global / (micro * ranks) : 1));
+    form_set(r, "sync_every_micro_step", json_true());
+}
+
+static void read_sharing(struct form_reading *r, const struct plan *p, bool fsdp)
+{
+    int64_t replicate = form_count(r, "mp_replicate_size", 1);
+    bool reshards = form_true(r, "dist_config.reshard_after_forward", true), half = form_true(r, "bf16", true);
+
+    form_set(r, "strategy", json_string(fsdp ? "fsdp" : "ddp"));
+    form_set(r, "dialect", json_string("torch"));
+    form_set(r, "precision", json_string(fsdp && half ? "bf16" : "fp32"));
+    if (!fsdp) {
+        notes_add(r->notes, "without dist_config the model trains in fp32, whatever bf16 says");
+        return;
+    }
+    form_set(r, "reduce_dtype", json_string("fp32"));
+    form_set(r, "fsdp.reshard_after_forward", json_boolean(reshards));
+    form_set(r, "fsdp.root_reshard_after_forward", json_boolean(reshards));
+    if (form_true(r, "dist_config.offload_params", false)) {
+        form_set(r, "fsdp.cpu_offload", json_true());
+        form_set(r, "fsdp.pin_memory", json_boolean(form_true(r, "dist_config.pin_memory", true)));
+    }
+    if (p->cluster.world_size % replicate)
+        form_fail(r, "mp_replicate_size: %lld does not divide the cluster's %lld GPUs", (long long)replicate, (long long)p->cluster.world_size);
+    else if (replicate > 1)
+        form_set(r, "shard_group", json_integer(p->cluster.world_size / replicate));
+    if (!p->model.tied)
+        notes_add(r->notes, "the embedding is a unit of its own; the plan counts it in the root");
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const engines[] = { "fsdp2", NULL }, *const kernels[] = { "auto", NULL };
+    static const char *const attentions[] = { "sdpa", "flash_attention_2", "eager", NULL };
+    struct form_reading r;
+
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    form_word(&r, "dist_config.name", engines, 0);
+    form_word(&r, "kernel_config.name", kernels, 0);
+    int attention = form_word(&r, "flash_attn", attentions, 0);
+    if (form_count(&r, "cp_size", 1) > 1)
+        form_fail(&r, "cp_size: positions of one sample on several ranks are not planned of this form");
+    if (p->model.experts > 0)
+        form_fail(&r, "kernel_config: a mixture's kernels of this form are not planned");
+    read_sharing(&r, p, form_value(f->doc, "dist_config.name") && p->cluster.world_size > 1);
+    read_batch(&r, p);
+    form_set(&r, "kernels", json_string(attention == 2 ? "torch-eager" : "torch-sdpa"));
+    form_set(&r, "loss", json_string("fp32"));
+    form_set(&r, "optimizer_form", json_string("foreach"));
+    form_set(&r, "clip", json_real(form_number(&r, "max_grad_norm", 1)));
+    if (form_true(&r, "enable_activation_checkpointing", true))
+        form_set(&r, "recompute", json_string("full"));
+    int rc = form_end(&r, p);
+    if (rc == 0)
+        notes_add(notes, "loss: the model makes one of its own, whose logits the trainer copies in fp32 once more: up to %.3g GB more than planned at the head",
+                  3 * 4 * (double)p->micro_batch * (double)p->seq * (double)p->model.vocab / 1e9);
+    return rc;
+}
+
+const struct form form_factory1 = {
+    .name = "LLaMA-Factory v1", .sign = "model with train_dataset, dist_config, kernel_config or quant_config",
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+};

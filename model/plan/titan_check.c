@@ -1,0 +1,105 @@
+/* titan_check.c -- see titan_check.h. */
+#include "model/plan/titan_check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/attention.h"
+
+/* Blocks that torchtitan's plan for transformers' code names (experiments/transformers_modeling_backend of 0.2.2:
+ * apply_non_moe_tp). */
+static const char *not_in_plan(const struct model *m)
+{
+    static const char *const families[] = { "llama", "mistral", "ministral", "qwen2", "qwen3", "granite", "seed_oss" };
+    bool known = false;
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        known |= !strcmp(m->family, families[i]);
+    if (!known)
+        return "torchtitan's plan is for llama's layers (q_proj to down_proj, two norms)";
+    if (m->tied)
+        return "torchtitan's plan makes two parameters of a tied embedding: a model with tie_word_embeddings false is what would train";
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].is_bias && (m->tensors[t].role == ROLE_ATTN_OUT || m->tensors[t].role == ROLE_DOWN))
+            return "biases of its row-parallel layers are not modelled";
+    return NULL;
+}
+
+int titan_check_tensor(const struct plan *p, const char *where)
+{
+    const char *why = not_in_plan(&p->model);
+
+    if (p->parallel.async_tensor && p->kernels != KERNELS_TORCH_COMPILE)
+        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2): kernels "
+                    "\"torch-compile\"", where);
+    if (p->parallel.async_tensor && (p->parallel.tensor > p->cluster.gpus_per_node || p->cluster.gpus_per_node % p->parallel.tensor))
+        return fail("%s: parallel.async_tensor: its ranks read each other's memory: parallel.tensor %" PRId64 " has to lie within nodes of %"
+                    PRId64 " GPUs", where, p->parallel.tensor, (int64_t)p->cluster.gpus_per_node);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-compile, torch-sdpa or torch-eager",
+                    where, kernels_name(p->kernels), dialect_name(p->dialect));
+    if (p->kernels == KERNELS_TORCH_COMPILE && !p->parallel.sequence)
+        return fail("%s: kernels: \"torch-compile\" with parallel.tensor is modelled with sequence parallelism: parallel.sequence true",
+                    where);
+    if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
+        return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "
+                    "(create_causal_mask() of inputs_embeds): take torch-sdpa, or parallel.sequence false", where);
+    if (why)
+        return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
+    if (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP)
+        return fail("%s: parallel.tensor: with %s it is not modelled yet: take strategy fsdp", where, strategy_name(p->strategy));
+    if (p->strategy == STRAT_DDP && plan_recipe(p).autocast)
+        return fail("%s: precision: autocast's casts of DTensors are not modelled yet: fp32, or ddp.model_dtype", where);
+    if (p->strategy == STRAT_DDP && (p->ddp.find_unused_parameters || p->ddp.static_graph))
+        return fail("%s: ddp.%s: with parallel.tensor it is not modelled yet", where, p->ddp.static_graph ? "static_graph"
+                    : "find_unused_parameters");
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
+    if (attention_masked(p))
+        return fail("%s: parallel.tensor: not modelled for attention with a mask", where);
+    return 0;
+}
+
+int titan_check_context(const struct plan *p, const char *where)
+{
+    if (p->strategy != STRAT_FSDP)
+        return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2), and "
+                    "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
+    if (p->parallel.context_method == CONTEXT_ULYSSES)
+        return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
+    /* _attention.py of 2.5.1; _ContextParallelOptions has both in 2.6.0. */
+    if (plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
+        return fail("%s: parallel.context_%s: until 2.5 PyTorch's ring had neither a balance nor an all-gather: context_method \"ring\" with "
+                    "context_balance false, or framework_version 2.9", where, p->parallel.context_balance ? "balance" : "method");
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: kernels: context parallelism replaces scaled_dot_product_attention(): take torch-sdpa, not \"%s\"", where,
+                    kernels_name(p->kernels));
+    if (attention_masked(p))
+        return fail("%s: parallel.context: %s's attention gets a mask here, and PyTorch's ring takes none (\"attn_bias is not "
+                    "supported yet\")", where, p->model.name);
+    if (attention_choice(p) <= ATTENTION_MATH)
+        return fail("%s: parallel.context: no fused kernel takes %s's attention, and PyTorch's ring is over these alone (\"CP only "
+                    "supports flash attention and memory efficient attention now\")", where, p->model.name);
+    if (p->model.position == POS_LEARNED || p->model.position == POS_ALIBI)
+        return fail("%s: parallel.context: modelled for rotary positions", where);
+    if (p->model.attn_dropout > 0 && p->dropout > 0)
+        return fail("%s: dropout: attention's is not modelled with parallel.context", where);
+    return 0;
+}
+
+int titan_check_pipeline(const struct plan *p, const char *where)
+{
+    enum pipeline_kind kind = p->parallel.pipeline_schedule;
+
+    if (p->model.tied)
+        return fail("%s: parallel.pipeline: torchtitan has no weight tying under a pipeline, and %s ties its head to its "
+                    "embedding", where, p->model.name);
+    if (pipeline_splits(kind) && p->strategy == STRAT_DDP)
+        return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients by autograd.grad(), which runs no hooks: "
+                    "torch's DDP would not reduce them", where, pipeline_name(kind));
+    if (plan_recipe(p).autocast)
+        return fail("%s: precision: torchtitan has mixed precision under a pipeline only with FSDP: fp32, or ddp.model_dtype",
+                    where);
+    return 0;
+}
