@@ -5,12 +5,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/opts_internal.h"
 #include "base/size.h"
-#include "base/terminal.h"
 #include "base/version.h"
 
 /* ---- help ---- */
@@ -40,70 +38,6 @@ const char *opts_default_text(const struct opt *o, char *buf, size_t size)
     return buf;
 }
 
-/* "--bucket BYTES", "-o, --output FILE", "PLAN.json". */
-static const char *spelling(const struct opt *o, char *buf, size_t size)
-{
-    char letter[8] = "", words[256];
-
-    if (o->positional)
-        snprintf(buf, size, "%s", o->name);
-    else {
-        if (o->letter)
-            snprintf(letter, sizeof letter, "-%c, ", o->letter);
-        snprintf(buf, size, "%s--%s%s%s", letter, o->name, o->flag ? "" : " ",
-                 o->flag ? "" : opts_value_name(o, words, sizeof words));
-    }
-    return buf;
-}
-
-enum { INDENT = 28, NARROWEST = 20 };
-
-/* Words of `text` from column INDENT on, in lines that a terminal shows whole; elsewhere one line. */
-static void print_wrapped(const char *text)
-{
-    int width = isatty(STDOUT_FILENO) ? terminal_width(stdout, 0) - INDENT : 0, at = 0;
-
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-        if (width >= NARROWEST && at > 0 && at + 1 + n > width) {
-            printf("\n%*s", INDENT, "");
-            at = 0;
-        }
-        at += printf("%s%.*s", at ? " " : "", n, text);
-        text += n + (text[n] == ' ');
-    }
-    putchar('\n');
-}
-
-static void print_row(const char *left, const char *help, const char *extra)
-{
-    char text[1024];
-
-    snprintf(text, sizeof text, "%s%s", help, extra);
-    if (strlen(left) > 24)
-        printf("  %s\n%*s", left, INDENT, "");
-    else
-        printf("  %-24s  ", left);
-    print_wrapped(text);
-}
-
-static void print_help(const char *command, const char *about, const struct opt *opts)
-{
-    char left[320], extra[320];
-
-    printf("usage: %s", command);
-    for (const struct opt *o = opts; o->name; o++)
-        if (o->positional || o->required)
-            printf(o->required ? " %s" : " [%s]", spelling(o, left, sizeof left));
-    printf(" [options]\n%s\n\n", about);
-    for (const struct opt *o = opts; o->name; o++)
-        print_row(spelling(o, left, sizeof left), o->help,
-                  o->required ? " (required)" : opts_default_text(o, extra, sizeof extra));
-    print_row("--help", "this text", "");
-    print_row("--version", "the version", "");
-    fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B, lengths in tokens 8192 or 8k.\n", stdout);
-}
-
 static const char *version_note;
 
 void opts_version_note(const char *note) { version_note = note; }
@@ -126,13 +60,20 @@ struct parser {
     bool              seen[MAX_OPTS];
 };
 
-/* What other tools call it, and how it is said here: the options themselves, by commas; of them those count that the command has. */
+/* What other tools, or other commands, call it, and how it is said here: the options themselves, by commas, or as `write` has it; of them
+ * those count that the command has.  A word may have several rows. */
 static const struct { const char *word, *options, *write; } others_words[] = {
-    { "batch", "global-batch,micro-batch", NULL }, { "batch-size", "global-batch,micro-batch", NULL }, { "train-batch-size", "global-batch", NULL },
-    { "per-device-batch-size", "micro-batch", NULL }, { "micro-batch-size", "micro-batch", NULL }, { "mbs", "micro-batch", NULL },
-    { "gbs", "global-batch", NULL }, { "global-batch-size", "global-batch", NULL }, { "bs", "global-batch,micro-batch", NULL },
+    { "batch", "global-batch,micro-batch", NULL }, { "batch-size", "global-batch,micro-batch,batch", NULL },
+    { "train-batch-size", "global-batch,batch", NULL }, { "per-device-batch-size", "micro-batch", NULL },
+    { "per-device-train-batch-size", "micro-batch", NULL }, { "micro-batch-size", "micro-batch", NULL }, { "mbs", "micro-batch", NULL },
+    { "gbs", "global-batch,batch", NULL }, { "global-batch", "batch", NULL }, { "global-batch-size", "global-batch,batch", NULL },
+    { "bs", "global-batch,micro-batch,batch", NULL },
+    { "batch", "set", "--set micro_batch=2" }, { "batch-size", "set", "--set micro_batch=2" }, { "micro-batch", "set", "--set micro_batch=2" }, { "micro-batch-size", "set", "--set micro_batch=2" },
+    { "per-device-train-batch-size", "set", "--set micro_batch=2" }, { "mbs", "set", "--set micro_batch=2" },
     { "seq-len", "seq", NULL }, { "seq-length", "seq", NULL }, { "sequence-length", "seq", NULL }, { "max-length", "seq", NULL },
     { "max-seq-length", "seq", NULL }, { "context-length", "seq", NULL }, { "context", "seq", NULL }, { "block-size", "seq", NULL },
+    { "cluster", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" }, { "gpus", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" },
+    { "gpu", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" },
     { "gpus", "cluster", "--cluster 8xh100" }, { "gpu", "cluster", "--cluster 8xh100" }, { "num-gpus", "cluster", "--cluster 8xh100" },
     { "nodes", "cluster", "--cluster 2x8xh100" }, { "num-nodes", "cluster", "--cluster 2x8xh100" }, { "nnodes", "cluster", "--cluster 2x8xh100" },
     { "world-size", "cluster", "--cluster 8xh100" }, { "hardware", "cluster", "--cluster 8xh100" },
@@ -140,47 +81,66 @@ static const struct { const char *word, *options, *write; } others_words[] = {
     { "tensor-parallel-size", "set", "--set parallel.tensor=2" }, { "tensor-model-parallel-size", "set", "--set parallel.tensor=2" },
     { "pp", "set", "--set parallel.pipeline=2" }, { "pipeline-parallel-size", "set", "--set parallel.pipeline=2" },
     { "cp", "set", "--set parallel.context=2" }, { "ep", "set", "--set parallel.expert=2" },
-    { "dtype", "precision", NULL }, { "model-name", "model", NULL }, { "model-name-or-path", "model", NULL }, { "vram", "memory", "--memory 80GB" },
-    { "zero", "strategy", "--strategy zero2" }, { "zero-stage", "strategy", "--strategy zero2" },
+    { "tp", "grid", "--grid, which tries all of them" }, { "tensor-parallel-size", "grid", "--grid, which tries all of them" },
+    { "pp", "grid", "--grid, which tries all of them" }, { "pipeline-parallel-size", "grid", "--grid, which tries all of them" },
+    { "cp", "grid", "--grid, which tries all of them" }, { "ep", "grid", "--grid, which tries all of them" },
+    { "dtype", "precision", NULL }, { "dtype", "set", "--set precision=bf16" }, { "precision", "set", "--set precision=bf16" },
+    { "model-name", "model", NULL }, { "model-name-or-path", "model", NULL },
+    { "vram", "memory", "--memory 80GB" }, { "vram", "set", "--set memory=80GB" }, { "memory", "set", "--set memory=80GB" },
+    { "zero", "strategy", "--strategy zero2" }, { "zero-stage", "strategy", "--strategy zero2" }, { "zero", "set", "--set strategy=zero2" },
+    { "zero-stage", "set", "--set strategy=zero2" }, { "strategy", "set", "--set strategy=zero2" }, { "dialect", "set", "--set dialect=torch" },
     { "gradient-checkpointing", "recompute", "--recompute full" }, { "activation-checkpointing", "recompute", "--recompute full" },
+    { "gradient-checkpointing", "set", "--set recompute=full" }, { "activation-checkpointing", "set", "--set recompute=full" },
+    { "recompute", "set", "--set recompute=full" },
     { "grad-accum", "accumulation", NULL }, { "gradient-accumulation-steps", "accumulation", NULL },
+    { "grad-accum", "set", "--set accumulation=8" }, { "gradient-accumulation-steps", "set", "--set accumulation=8" },
+    { "accumulation", "set", "--set accumulation=8" },
+    { "lora-rank", "lora", NULL }, { "lora-r", "lora", NULL }, { "qlora", "train", "--train qlora" }, { "load-in-4bit", "train", "--train qlora" },
+    { "qlora", "base-dtype", "--lora 16 --base-dtype nf4" }, { "load-in-4bit", "base-dtype", "--lora 16 --base-dtype nf4" },
+    { "num-train-epochs", "epochs", NULL }, { "num-epochs", "epochs", NULL }, { "out", "output", NULL }, { "cost", "price", NULL },
 };
 
 static bool has_option(const struct parser *p, const char *name, size_t n)
 {
     for (const struct opt *o = p->opts; o->name; o++)
-        if (!o->positional && !strncmp(o->name, name, n) && !o->name[n])
+        if (opts_is_option(o) && !strncmp(o->name, name, n) && !o->name[n])
             return true;
     return false;
 }
 
+/* One row's options that the command has, after what is there. */
+static size_t say_ours(const struct parser *p, size_t row, char out[200], size_t used)
+{
+    const char *write = others_words[row].write;
+
+    for (const char *at = others_words[row].options; *at && used < 200; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = strcspn(at, ",");
+        if (has_option(p, at, n))
+            used += write ? (size_t)snprintf(out + used, 200 - used, "%s%s", used ? " or " : "", write)
+                          : (size_t)snprintf(out + used, 200 - used, "%s--%.*s", used ? " or " : "", (int)n, at);
+    }
+    return used;
+}
+
 /* "--global-batch or --micro-batch" of a word of other tools; false: it is none, or the command has none of them. */
-static bool in_our_words(const struct parser *p, const char *typed, char out[160])
+static bool in_our_words(const struct parser *p, const char *typed, char out[200])
 {
     size_t used = 0;
 
-    for (size_t i = 0; i < sizeof others_words / sizeof *others_words; i++) {
-        if (strcmp(typed, others_words[i].word))
-            continue;
-        for (const char *at = others_words[i].options; *at; at += at[strcspn(at, ",")] == ',' ? strcspn(at, ",") + 1 : strcspn(at, ",")) {
-            size_t n = strcspn(at, ",");
-            if (has_option(p, at, n) && others_words[i].write)
-                used += (size_t)snprintf(out + used, 160 - used, "%s", others_words[i].write);
-            else if (has_option(p, at, n))
-                used += (size_t)snprintf(out + used, 160 - used, "%s--%.*s", used ? " or " : "", (int)n, at);
-        }
-    }
+    for (size_t i = 0; i < sizeof others_words / sizeof *others_words; i++)
+        if (!strcmp(typed, others_words[i].word))
+            used = say_ours(p, i, out, used);
     return used > 0;
 }
 
 static int unknown_option(const struct parser *p, const char *name, size_t len)
 {
     const char *words[MAX_OPTS + 3], *near;
-    char typed[64], ours[160];
+    char typed[64], ours[200];
     int n = 0;
 
     for (const struct opt *o = p->opts; o->name; o++)
-        if (!o->positional)
+        if (opts_is_option(o))
             words[n++] = o->name;
     words[n++] = "help";
     words[n++] = "version";
@@ -234,13 +194,13 @@ static int long_option(struct parser *p, const char *name)
     for (const struct opt *o = p->opts; o->name; o++) {
         char what[64];
 
-        if (o->positional || strlen(o->name) != len || memcmp(o->name, name, len) != 0)
+        if (!opts_is_option(o) || strlen(o->name) != len || memcmp(o->name, name, len) != 0)
             continue;
         snprintf(what, sizeof what, "--%s", o->name);
         return take(p, o, what, attached);
     }
     if (strcmp(name, "help") == 0) {
-        print_help(p->command, p->about, p->opts);
+        opts_print_help(p->command, p->about, p->opts);
         return OPTS_DONE;
     }
     if (strcmp(name, "version") == 0) {
@@ -267,7 +227,7 @@ static int short_option(struct parser *p, const char *arg)
 static int positional(struct parser *p, const char *arg)
 {
     for (const struct opt *o = p->opts; o->name; o++)
-        if (o->positional && !p->seen[o - p->opts]) {
+        if (o->positional && (!p->seen[o - p->opts] || o->many)) {
             p->seen[o - p->opts] = true;
             return opts_set_value(o, o->name, arg);
         }
@@ -316,43 +276,38 @@ int opts_parse(const char *command, const char *about, const struct opt *opts,
 
 /* ---- commands ---- */
 
-static void print_commands(const char *program, const char *about,
-                           const struct command *commands)
-{
-    printf("usage: %s COMMAND [options]\n%s\n\n", program, about);
-    for (const struct command *c = commands; c->name; c++)
-        printf("  %-12s  %s\n", c->name, c->about);
-    printf("\n%s COMMAND --help says more.\n", program);
-}
+static bool is_one_of(const char *word, const char *a, const char *b) { return strcmp(word, a) == 0 || strcmp(word, b) == 0; }
 
 int opts_command_run(const char *program, const char *about, const struct command *commands,
                 int argc, char **argv)
 {
     const char *words[MAX_OPTS + 1], *near;
-    char all[512];
+    char all[512], ask[] = "--help";
     int n = 0;
 
     for (const struct command *c = commands; c->name; c++) {
         assert(n < MAX_OPTS);
-        words[n++] = c->name;
+        if (c->run)
+            words[n++] = c->name;
     }
     words[n] = NULL;
-    if (argc < 2) {
-        fail("%s: a command is missing: %s", program, opts_join(all, sizeof all, words, ", "));
-        return 2;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_commands(program, about, commands);
+    if (argc < 2 || is_one_of(argv[1], "--help", "-h") || (strcmp(argv[1], "help") == 0 && (argc == 2 || is_one_of(argv[2], "help", "--help")))) {
+        opts_print_commands(program, about, commands);
         return 0;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (is_one_of(argv[1], "--version", "version")) {
         print_version(program);
         return 0;
+    }
+    if (strcmp(argv[1], "help") == 0) {         /* help COMMAND: COMMAND --help */
+        argv[1] = argv[2];
+        argv[2] = ask;
+        argc = 3;
     }
     if (strncmp(argv[1], "--" FORMAT, sizeof "--" FORMAT - 1) == 0)
         return commands_print_as(argv[1] + sizeof "--" FORMAT - 1, program, about, commands) < 0 ? 2 : 0;
     for (const struct command *c = commands; c->name; c++)
-        if (strcmp(argv[1], c->name) == 0)
+        if (c->run && strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);
     near = opts_nearest_word(argv[1], words);
     if (near)

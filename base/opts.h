@@ -3,6 +3,7 @@
  *
  *     struct args a = { .world_size = 8, .top = 10, .precision = DT_BF16 };
  *     const struct opt opts[] = {
+ *         OPTS_EXAMPLE("dpxplan eval plan.json --set seq=8k"),
  *         { "PLAN.json",  "the plan",           .str = &a.plan, .positional = true, .required = true },
  *         { "world-size", "ranks",              .i = &a.world_size, .min = 1 },
  *         { "bucket",     "gradient bucket",    .bytes = &a.bucket },
@@ -14,6 +15,8 @@
  *     int rc = opts_parse("dpxplan eval", "every figure of one plan", opts, argc, argv);
  *     if (rc != OPTS_OK)
  *         return rc < 0 ? 2 : 0;
+ *
+ * --help begins with the examples, then come positional rows, what is `often` used, and the others by `group`.
  *
  * `--bucket 25MiB` and `--bucket=25MiB` mean the same, `--` ends the options,
  * and the last of repeated options counts.  Every command has --help and
@@ -27,8 +30,11 @@
 
 struct json_t;
 
-/* Arguments KEY=VALUE in their order; they point into argv. */
+/* Arguments in their order, KEY=VALUE or (`many`) any; they point into argv. */
 struct opt_pairs { int n; const char *at[32]; };
+
+/* A row that is no option: a command that runs, for --help. */
+#define OPTS_EXAMPLE(command) { " ", command, .example = true }
 
 /* Exactly one of the pointers is set: one per type, so that the compiler sees a
  * wrong one.  Strings point into argv. */
@@ -45,6 +51,7 @@ struct opt {
     int         *word;          /* index into `words`; start it with -1 for no default */
     uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */
     struct opt_pairs *pairs;    /* KEY=VALUE, once or more: `--set a=1 b=2 --set c=3` */
+    struct opt_pairs *many;     /* of a positional, the last: it takes all that are left */
     const char *const *words;   /* ended by NULL; of a string: what completion offers */
     const char *(*names)(int i, const char **about);    /* of a string, in the place of words: NULL after the last */
     const struct json_t **doc;  /* of a string: where an object or a list goes that stands in its place (opts_json()) */
@@ -53,6 +60,9 @@ struct opt {
     char         letter;        /* -o, if not 0 */
     bool         required;
     bool         positional;    /* taken in the order of the rows */
+    bool         example;       /* OPTS_EXAMPLE() */
+    bool         often;         /* among the few that most people use */
+    const char  *group;         /* the heading that help lists it under, such as "Money"; NULL: the last one */
 };
 
 enum { OPTS_ERROR = -1, OPTS_OK = 0, OPTS_DONE = 1 };
@@ -75,8 +85,12 @@ struct command {
     int (*run)(int argc, char **argv);  /* argv[0] is the command's name; returns the exit status */
 };
 
-/* Runs the command that argv[1] names and returns its exit status; --help,
- * --version and an unknown command (2) are dealt with here. */
+/* A row that is no command: a heading over those that follow. */
+#define OPTS_COMMANDS(heading) { heading, NULL, NULL }
+
+/* Runs the command that argv[1] names and returns its exit status.  No command, help, --help and -h print `about` and the commands,
+ * `help COMMAND` what COMMAND --help does, version and --version the version; an unknown command is refused (2).
+ * Lines of `about` that are indented stay as they are: they are commands that run. */
 int opts_command_run(const char *program, const char *about, const struct command *commands,
                 int argc, char **argv);
 

@@ -85,7 +85,7 @@ static void man_synopsis(const char *command, const struct opt *opts)
     man_text(command);
     putchar('\n');
     for (const struct opt *o = opts; o->name; o++) {
-        if (!o->positional && !o->required)
+        if (o->example || (!o->positional && !o->required))
             continue;
         fputs(o->required ? "" : "[", stdout);
         if (!o->positional) {
@@ -138,6 +138,8 @@ static void man_options(const struct opt *opts)
     char words[512], extra[640];
 
     for (const struct opt *o = opts; o->name; o++) {
+        if (o->example)
+            continue;
         opts_default_text(o, extra, sizeof extra);
         if (o->set)
             snprintf(extra, sizeof extra, " (any of %s)", opts_join(words, sizeof words, o->words, ", "));
@@ -197,6 +199,16 @@ static void man_ending(const char *program)
     putchar('\n');
 }
 
+static void man_examples(const struct opt *opts)
+{
+    for (const struct opt *o = opts; o->name; o++)
+        if (o->example) {
+            fputs(".PP\n.RS 4\n", stdout);
+            man_text(o->help);
+            puts("\n.RE");
+        }
+}
+
 static void man_print(const char *command, const char *about, const struct opt *opts)
 {
     bool whole = !strchr(command, ' ');
@@ -212,6 +224,7 @@ static void man_print(const char *command, const char *about, const struct opt *
     puts(whole ? ".SH DESCRIPTION" : ".PP");
     man_text(about);
     putchar('\n');
+    man_examples(opts);
     if (whole)
         puts(".SH OPTIONS");
     man_options(opts);
@@ -229,13 +242,13 @@ static void bash_cases(const char *command, const struct opt *opts)
     char words[8192];               /* all models */
 
     for (const struct opt *o = opts; o->name; o++) {
-        if (!has_words(o) || o->positional)
+        if (!has_words(o) || !opts_is_option(o))
             continue;
         printf("    '%.*s --%s')%s", n, word, o->name, o->set ? " list=1" : "");
         printf(" words='%s' ;;\n", words_of(o, words, sizeof words));
     }
     for (const struct opt *o = opts; o->name; o++)
-        if (!o->flag && !has_words(o) && !o->positional) {
+        if (!o->flag && !has_words(o) && opts_is_option(o)) {
             printf("    '%.*s --%s'", n, word, o->name);
             if (o->letter)
                 printf("|'%.*s -%c'", n, word, o->letter);
@@ -243,7 +256,7 @@ static void bash_cases(const char *command, const struct opt *opts)
         }
     printf("    '%.*s '*) words='", n, word);
     for (const struct opt *o = opts; o->name; o++)
-        if (!o->positional)
+        if (opts_is_option(o))
             printf("--%s ", o->name);
         else if (has_words(o))
             printf("%s ", words_of(o, words, sizeof words));
@@ -321,6 +334,8 @@ static void zsh_value(const struct opt *o)
 
 static void zsh_row(const struct opt *o)
 {
+    if (o->example)
+        return;
     fputs(" \\\n        '", stdout);
     if (o->positional) {
         if (!o->required)
@@ -393,14 +408,16 @@ static void commands_begin(int f, const char *program, const char *about, const 
         bash_begin(program, true);
         fputs("    ' '*) words='", stdout);
         for (const struct command *c = commands; c->name; c++)
-            printf("%s ", c->name);
-        puts("--help --version' ;;");
+            printf(c->run ? "%s " : "", c->name);
+        puts("help version --help --version' ;;");
     } else if (f == FORMAT_MAN) {
         man_heading(program, about);
         printf(".B %s\n.I COMMAND\n[options]\n.SH COMMANDS\n", program);
     } else {
         printf("#compdef %s\nlocal -a commands\ncommands=(\n", program);
         for (const struct command *c = commands; c->name; c++) {
+            if (!c->run)
+                continue;
             printf("    '%s:", c->name);
             zsh_text(c->about);
             puts("'");
@@ -423,6 +440,8 @@ int commands_print_as(const char *format, const char *program, const char *about
     commands_begin(f, program, about, commands);
     for (const struct command *c = commands; c->name && rc == 0; c++) {
         char name[64], *argv[] = { name, ask, NULL };
+        if (!c->run)
+            continue;
         snprintf(name, sizeof name, "%s", c->name);
         rc = c->run(2, argv);
     }

@@ -32,10 +32,12 @@ static int refuse_unknown(const char *where, const struct opt *opts, const json_
     json_t *v;
     int n = 0;
 
-    for (; opts[n].name; n++) {
-        assert(n < MOST_ROWS);
-        words[n] = key_of(&opts[n], keys[n]);
-    }
+    for (const struct opt *o = opts; o->name; o++)
+        if (!o->example) {
+            assert(n < MOST_ROWS);
+            words[n] = key_of(o, keys[n]);
+            n++;
+        }
     words[n] = NULL;
     json_object_foreach((json_t *)request, key, v) {
         int i = 0;
@@ -109,8 +111,30 @@ static int take_pairs(const struct opt *o, const char *what, const json_t *v, js
     return 0;
 }
 
+/* Texts, or one. */
+static int take_many(const struct opt *o, const char *what, const json_t *v, json_t *kept)
+{
+    json_t *one;
+    size_t i;
+
+    if (json_is_string(v))
+        return opts_set_value(o, what, json_string_value(v));
+    if (!json_is_array(v))
+        return fail("%s: must be a list of texts", what);
+    json_array_foreach((json_t *)v, i, one) {
+        if (!json_is_string(one))
+            return fail("%s: must be a list of texts", what);
+        json_array_append(kept, one);
+        if (opts_set_value(o, what, json_string_value(one)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int take(const struct opt *o, const char *what, const json_t *v, json_t *kept)
 {
+    if (o->many)
+        return take_many(o, what, v, kept);
     if (o->flag) {
         *o->flag = json_is_true(v);
         return json_is_boolean(v) ? 0 : fail("%s: must be true or false", what);
@@ -142,7 +166,7 @@ int opts_json(const char *where, const struct opt *opts, json_t *request, json_t
         return -1;
     for (const struct opt *o = opts; o->name; o++) {
         const json_t *v = json_object_get(request, key_of(o, key));
-        bool given = v && !json_is_null(v);
+        bool given = v && !json_is_null(v) && !o->example;
         if (!given && o->required)
             return fail("%s: \"%s\" is missing: %s", where, key, o->help);
         snprintf(what, sizeof what, "%s: %s", where, key);

@@ -165,9 +165,9 @@ bool opts_is_pair(const char *s)
     return n > 0 && s[n] == '=' && s[0] != '-' && s[0] != '.';
 }
 
-static int add_pair(const char *what, const char *value, struct opt_pairs *to)
+static int add_pair(const char *what, const char *value, bool any, struct opt_pairs *to)
 {
-    if (!opts_is_pair(value))
+    if (!any && !opts_is_pair(value))
         return fail("%s: '%.60s' is not KEY=VALUE", what, value);
     if (to->n == (int)(sizeof to->at / sizeof *to->at))
         return fail("%s: more than %d of them", what, to->n);
@@ -177,8 +177,8 @@ static int add_pair(const char *what, const char *value, struct opt_pairs *to)
 
 int opts_set_value(const struct opt *o, const char *what, const char *value)
 {
-    if (o->pairs)
-        return add_pair(what, value, o->pairs);
+    if (o->pairs || o->many)
+        return add_pair(what, value, o->many != NULL, o->pairs ? o->pairs : o->many);
     if (o->i || o->bytes || o->length)
         return parse_whole(what, value, o);
     if (o->sign) {

@@ -19,6 +19,7 @@
 #include "sim/plan/convert.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/explain.h"
+#include "sim/plan/fit_answer.h"
 #include "sim/plan/limits_answer.h"
 #include "sim/plan/list.h"
 #include "sim/plan/search_answer.h"
@@ -175,6 +176,22 @@ static int answer_limits(struct call *c, json_t **doc)
     return opts_json("limits", opts, c->request, c->kept) < 0 ? DPX_MISUSE : limits_json(&a, doc);
 }
 
+static int answer_fit(struct call *c, json_t **doc)
+{
+    struct fit_asked a = FIT_ASKED;
+    const struct opt opts[] = { FIT_OPTS(a), { 0 } };
+    struct fit_answer f;
+
+    if (opts_json("fit", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = fit_answer(&a, &f);
+    if (rc == DPX_DONE || rc == DPX_NO) {
+        *doc = fit_json(&a, &f);
+        fit_free(&f);
+    }
+    return rc;
+}
+
 static int answer_list(struct call *c, json_t **doc)
 {
     const char *what = NULL;
@@ -222,8 +239,10 @@ static int call(answer_fn *fn, const char *request, const struct dpx_watch *watc
     json_t *notes_before = notes_divert(notes);
     if ((c.request = read_request(request)))
         status = fn(&c, &doc);
-    if (doc)
+    if (doc) {
         json_object_set(doc, "notes", notes);
+        json_object_set_new(doc, "version", json_string(version_text()));
+    }
     if (!doc && (status == DPX_DONE || status == DPX_NO)) {     /* json_pack() takes neither NaN nor infinity */
         fail("the answer holds NaN or infinity, which JSON cannot express");
         status = DPX_FAILED;
@@ -247,6 +266,7 @@ int dpx_eval(const char *request, char **answer)    { return call(answer_eval, r
 int dpx_explain(const char *request, char **answer) { return call(answer_explain, request, NULL, answer); }
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer)  { return call(answer_sweep, request, watch, answer); }
 int dpx_limits(const char *request, char **answer)  { return call(answer_limits, request, NULL, answer); }
+int dpx_fit(const char *request, char **answer)     { return call(answer_fit, request, NULL, answer); }
 int dpx_list(const char *request, char **answer)    { return call(answer_list, request, NULL, answer); }
 int dpx_import(const char *request, char **answer)  { return call(answer_import, request, NULL, answer); }
 int dpx_export(const char *request, char **answer)  { return call(answer_export, request, NULL, answer); }

@@ -15,8 +15,8 @@
  * the dpxplan command of the same name, with _ for - (--global-batch is "global_batch"), and their values what a command
  * line takes: a text ("8k", "80GB"), a number, true or false; of a list an array or words with commas; of "set" an
  * object.  "plan", "other", "model", "cluster", "ds_config", "accelerate" and "oom" are the name of a file or the
- * document itself; docs/howto/library.md lists all keys.  The answer is the document that the command prints with --json, and
- * "notes": what the command says on standard error beside it.
+ * document itself; docs/howto/library.md lists all keys.  The answer is the document that the command prints with --json, the
+ * library's "version" in it, and "notes": what the command says on standard error beside it.
  *
  * Nothing is printed, no signal handler is set, no state is kept between calls: any number of threads may call at once.
  * What is read: the files that a request names, the database of calibrations ("db", or the usual one of the user), and
@@ -53,6 +53,8 @@ struct dpx_watch {
 
 /* Each sets *answer, in every case, to memory that is to be given to dpx_free(). */
 
+/* The least number of each of some types of GPU that holds a model, with the plan that search recommends there. */
+int dpx_fit(const char *request, char **answer);
 /* The fastest plan among those that fit, and those next to it.  `watch` may be NULL. */
 int dpx_search(const char *request, const struct dpx_watch *watch, char **answer);
 /* Every figure of one plan. */
@@ -74,7 +76,7 @@ int dpx_export(const char *request, char **answer);
 /* Accepts NULL. */
 void dpx_free(char *answer);
 
-/* "0.1.0 (3fa9c21)"; static. */
+/* "0.2.0 (3fa9c21)"; static. */
 const char *dpx_version(void);
 
 #if defined(__GNUC__)

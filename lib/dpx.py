@@ -26,7 +26,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
-__all__ = ["DpxError", "Cancelled", "search", "evaluate", "explain", "sweep", "limits", "known",
+__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "limits", "known",
            "import_plan", "export", "version"]
 
 Document = Dict[str, Any]
@@ -70,7 +70,7 @@ def _load() -> ctypes.CDLL:
     answer = ctypes.POINTER(ctypes.c_void_p)
     for function in (library.dpx_search, library.dpx_sweep):
         function.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
-    for function in (library.dpx_eval, library.dpx_explain, library.dpx_limits, library.dpx_list, library.dpx_import,
+    for function in (library.dpx_fit, library.dpx_eval, library.dpx_explain, library.dpx_limits, library.dpx_list, library.dpx_import,
                      library.dpx_export):
         function.argtypes = [ctypes.c_char_p, answer]
     library.dpx_free.argtypes = [ctypes.c_void_p]
@@ -109,6 +109,16 @@ def _call(function: Any, request: Mapping[str, Any], *watch: Any) -> Document:
     if status in (_DONE, _NO):
         return json.loads(said)
     raise (Cancelled if status == _CANCELLED else DpxError)(said, status)
+
+
+def fit(model: Named, *gpus: str, **options: Any) -> Document:
+    """The least number of each GPU that holds a model (`gpus`), with the plan that search recommends there.
+
+    `model` is a built-in name, a Hugging Face id, a config.json, its folder, a training recipe, or one of these as a dict; `gpus`
+    types such as "h100", without one eight that people rent.  `options` are those of `dpxplan fit`: train, seq, batch, tokens,
+    samples, epochs, price, lora, framework, offload, db.  Of a row `gpus` is None where no number of them holds it.
+    """
+    return _call(_library.dpx_fit, dict(options, model=model, gpu=list(gpus) or None))
 
 
 def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Union[int, str], *,

@@ -155,6 +155,7 @@ int cmd_collectives(int argc, char **argv)
     struct args a = { .op = "all_reduce" };
     struct cluster c;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxplan collectives --op all_reduce --bytes 1GB --cluster 4x8xh100"),
         { "op",      "all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather, barrier, "
                      "all_to_all, send, recv",               .str = &a.op },
         { "ranks",   "ranks that take part (default: all of the cluster)", .i = &a.ranks, .min = 1 },

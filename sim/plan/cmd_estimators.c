@@ -188,16 +188,17 @@ int cmd_estimators(int argc, char **argv)
     struct args a = { .cluster = "h100", .gpus_per_node = 1, .nodes = 1, .seq = 1024, .micro_batch = 1,
                       .factor = ESTIMATOR_BUFFER_FACTOR };
     const struct opt opts[] = {
-        { "model", "a built-in name, a config.json or its folder", .str = &a.model },
-        { "params", "parameters, when no model is given", .i = &a.params, .min = 1 },
+        OPTS_EXAMPLE("dpxplan estimators --model llama-3.1-8b --nodes 2 --gpus-per-node 8"),
+        { "model", "a built-in name, a config.json or its folder", .str = &a.model, .often = true },
+        { "params", "parameters, when no model is given", .i = &a.params, .min = 1, .often = true },
         { "largest-layer", "parameters of the largest layer", .i = &a.largest_layer, .min = 1 },
-        { "gpus-per-node", "GPUs of a node", .i = &a.gpus_per_node, .min = 1 },
-        { "nodes", "nodes", .i = &a.nodes, .min = 1 },
+        { "gpus-per-node", "GPUs of a node", .i = &a.gpus_per_node, .min = 1, .often = true },
+        { "nodes", "nodes", .i = &a.nodes, .min = 1, .often = true },
         { "buffer-factor", "additional_buffer_factor", .num = &a.factor },
-        { "gpu", "GPU type for dpx's own figure", .str = &a.cluster },
-        { "seq", "sequence length for dpx's own figure", .length = &a.seq, .min = 1 },
-        { "micro-batch", "samples per rank for dpx's own figure", .i = &a.micro_batch, .min = 1 },
-        { "megatron", "a plan in dialect megatron: Megatron-LM's theoretical memory report of it", .str = &a.megatron },
+        { "gpu", "GPU type for dpx's own figure", .str = &a.cluster, .group = "For dpx\'s own figure beside them" },
+        { "seq", "sequence length for dpx's own figure", .length = &a.seq, .min = 1, .group = "For dpx\'s own figure beside them" },
+        { "micro-batch", "samples per rank for dpx's own figure", .i = &a.micro_batch, .min = 1, .group = "For dpx\'s own figure beside them" },
+        { "megatron", "a plan in dialect megatron: Megatron-LM's theoretical memory report of it", .str = &a.megatron, .often = true },
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }
     };

@@ -77,14 +77,44 @@ static int ask(const char *what, const char *usual, int (*ok)(const char *, int6
     return fail("init: the input ends before all is said");
 }
 
-static int complete(struct search_args *a)
+/* Tools that `export` writes for, and "any" behind them. */
+static int framework_ok(const char *text, int64_t *n)
+{
+    const char *words[16], *near;
+    int i = 0;
+
+    for (; export_targets[i]; i++)
+        words[i] = export_targets[i];
+    words[i++] = "any";
+    words[i] = NULL;
+    for (*n = 0; words[*n]; ++*n)
+        if (!strcmp(words[*n], text))
+            return 0;
+    near = opts_nearest_word(text, words);
+    return fail("'%.60s' is none of these%s%s%s", text, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* The plan is one that this tool takes. */
+static int ask_framework(struct search_args *a)
+{
+    int64_t n = 0;
+
+    if (ask("What runs it: accelerate, torchtitan, fsdp (your own PyTorch loop), deepspeed, megatron, or any", "any", framework_ok, NULL, &n) < 0)
+        return -1;
+    a->export_to = export_targets[n] ? (int)n : -1;
+    return 0;
+}
+
+/* `asked`: a framework or a tool was given. */
+static int complete(struct search_args *a, bool asked)
 {
     if (a->model && a->cluster && a->seq && a->global_batch)
         return 0;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return fail("init: --%s is missing (on a terminal it is asked for)", !a->model ? "model" : !a->cluster ? "cluster" :
                     !a->seq ? "seq" : "global-batch");
-    if ((!a->model && ask("Model (a built-in name, a Hugging Face id, a config.json)", "llama-3.1-8b", model_ok, &a->model, NULL) < 0) ||
+    if ((!asked && ask_framework(a) < 0) ||
+        (!a->model && ask("Model (a built-in name, a Hugging Face id, a config.json)", "llama-3.1-8b", model_ok, &a->model, NULL) < 0) ||
         (!a->cluster && ask("Cluster (nodes x GPUs x type, or a cluster file)", "1x8xh100", cluster_ok, &a->cluster, NULL) < 0) ||
         (!a->seq && ask("Tokens of a sample", "8k", length_ok, NULL, &a->seq) < 0) ||
         (!a->global_batch && ask("Samples of an optimizer step, over all GPUs", "128", count_ok, NULL, &a->global_batch) < 0))
@@ -168,11 +198,14 @@ static int write_commented(const struct plan *p, const struct search_args *a, co
 }
 
 /* On standard error, beside the plan. */
-static void say(const struct ranked *best, const char *path)
+static void say(const struct ranked *best, const struct search_args *a, const char *path)
 {
     fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
             best->tight ? ", tight: it needs the headroom, or PyTorch's allocator gives its cache back in every step" : "",
             best->waits ? "; allocator stalls are not included" : "", path ? path : "PLAN.json");
+    if (a->export_to >= 0)
+        fprintf(stderr, "dpxplan export %s --to %s writes it for %s\n", path ? path : "PLAN.json", export_targets[a->export_to],
+                export_targets[a->export_to]);
 }
 
 static int best(const struct search_args *a, struct question *q, const char *path)
@@ -196,7 +229,7 @@ static int best(const struct search_args *a, struct question *q, const char *pat
     else
         rc = write_commented(&first.found->plan, a, path) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (rc == EXIT_DONE)
-        say(&first, path);
+        say(&first, a, path);
     search_free(&r);
     return rc;
 }
@@ -206,17 +239,21 @@ int cmd_init(int argc, char **argv)
     struct search_args a = SEARCH_ARGS;
     const char *path = NULL;
     const struct opt opts[] = {
-        SEARCH_OPTS(a, false),
+        OPTS_EXAMPLE("dpxplan init --framework torch --model llama-3.1-8b --cluster 8xh100 \\\n      --seq 8k --global-batch 64 -o plan.json"),
+        SEARCH_OPTS_AS(a, false, true),
         { "output", "where to write plan.json (standard output)", .str = &path, .letter = 'o', .value = "FILE" },
         { 0 }
     };
     struct question q;
+    a.framework = -1;
     int rc = opts_parse("dpxplan init", "A first plan: the best of a search, with a comment on each key.  Asks on a terminal for what is\n"
                         "not given.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (complete(&a) < 0)
+    bool asked = a.framework >= 0 || a.export_to >= 0;
+    a.framework = a.framework >= 0 ? a.framework : FRAMEWORK_ANY;
+    if (complete(&a, asked) < 0)
         return EXIT_MISUSE;
     if ((rc = search_args_load(&a, &q)) != EXIT_DONE)
         return rc;

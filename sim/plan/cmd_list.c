@@ -115,6 +115,8 @@ int cmd_list(int argc, char **argv)
     const char *what = NULL;
     bool json = false, show = false;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxplan list gpus"),
+        OPTS_EXAMPLE("dpxplan list clusters --example"),
         { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), the keys of plan.json, or refused: what frameworks have and plans do not", .str = &what, .words = list_words,
           .positional = true, .required = true },
         { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },

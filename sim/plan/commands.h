@@ -8,6 +8,7 @@
 #include "model/cluster/cluster.h"
 #include "model/schedule/schedule.h"
 
+int cmd_fit(int argc, char **argv);
 int cmd_search(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_init(int argc, char **argv);
@@ -40,7 +41,7 @@ int  measured_status(void);
 /* Exit statuses. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
 
-/* Prints one JSON document on stdout, gives the reference back, and returns
+/* Prints one JSON document on stdout, an answer with the program's version, gives the reference back, and returns
  * `status`, or EXIT_FAILED when stdout cannot be written. */
 int dpxplan_print_json(json_t *doc, int status);
 

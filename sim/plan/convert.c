@@ -159,8 +159,7 @@ static bool is_path(const char *named, const char *last)
     return strchr("$~/.", *named) || strchr(named, '/') < last;
 }
 
-/* A model that the file names by a path of its author's machine is taken by the name of its folder, where that is known. */
-static const char *model_named(const struct form *form, const struct form_file *f)
+const char *convert_model_named(const struct form *form, const struct form_file *f)
 {
     const char *named = form->model(f), *last = strrchr(named, '/');
 
@@ -176,7 +175,7 @@ static int load_model(const struct import_args *a, const struct form *form, cons
     if (a->model || a->model_doc)
         return named_model(a->model, a->model_doc, out);
     if (form->model(f))
-        return named_model(model_named(form, f), NULL, out);
+        return named_model(convert_model_named(form, f), NULL, out);
     json_t *config = form->config(f);
     int rc = config ? model_from_config(config, f->path, out) : -1;
     json_decref(config);

@@ -27,32 +27,38 @@ struct import_args {
 
 #define IMPORT_ARGS { .precision = -1, .recompute = -1 }
 #define IMPORT_OPTS(a) \
+    OPTS_EXAMPLE("dpxplan import demo/qwen3-sft.yaml --cluster 8xh100 -o plan.json"), \
+    OPTS_EXAMPLE("dpxplan import demo/megatron-8b.txt --model llama-3.1-8b --cluster 8xh100"), \
     { "FILE", "what you have: a recipe, a config, a command or its script; its form is found by itself", .str = &(a).file, .doc = &(a).file_doc, .positional = true }, \
-    { "ds-config", "the same, where it is known to be DeepSpeed's JSON", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
-    { "accelerate", "the same, where it is known to be accelerate's YAML", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
-    { "torchtitan", "likewise torchtitan's: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE" }, \
-    { "megatron", "likewise a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE" }, \
-    { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
-    { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
+    { "ds-config", "the same, where it is known to be DeepSpeed's JSON", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "accelerate", "the same, where it is known to be accelerate's YAML", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "torchtitan", "likewise torchtitan's: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "megatron", "likewise a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .often = true }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
-    { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1 }, \
+    { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1, .often = true }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \
-    { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1 }, \
+    { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1, .often = true }, \
     { "recompute", "activation recompute, which these configs leave to the model", .word = &(a).recompute, .words = knob_words("recompute") }, \
     { "precision", "fp32, bf16 or fp16, likewise", .word = &(a).precision, .words = knob_words("precision") }
 
 struct export_args { struct plan_given plan; const char *to; };
 
 #define EXPORT_OPTS(a) \
+    OPTS_EXAMPLE("dpxplan export demo/8b-fsdp.json --to torchtitan"), \
     { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "to", "deepspeed, accelerate, torchtitan, fsdp or megatron", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true }
+    { "to", "deepspeed, accelerate, torchtitan, fsdp or megatron", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true, .often = true }
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
 int convert_import(const struct import_args *a, struct plan *out);
 /* The same of a file that is open. */
 int convert_form(const struct import_args *a, const struct form_file *f, struct plan *out);
+/* The model that a file names, which it does.  One that is a path of its author's machine is taken by the name of its folder, where that
+ * is known; a note says so. */
+const char *convert_model_named(const struct form *form, const struct form_file *f);
 /* The target's text into *text, which is to be free()d. */
 int convert_export(const struct export_args *a, char **text);
 

@@ -6,10 +6,13 @@
 #include "base/document.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/version.h"
 #include "sim/plan/commands.h"
 
 int dpxplan_print_json(json_t *doc, int status)
 {
+    if (!json_object_get(doc, "dpx_plan"))      /* an answer; a plan is a file of the user's */
+        json_object_set_new(doc, "version", json_string(version_text()));
     char *text = document_text(doc, 2);
     bool written = text && puts(text) != EOF && fflush(stdout) == 0;
 
@@ -70,25 +73,38 @@ static bool example_entry(int i, const char **name, const char **text)
     return line_at(examples, i, name, text);
 }
 
+static const char about[] =
+    "Plans how to spread the training of a model over GPUs: whether it fits, which plan is fastest, how long it takes and what it costs.  It needs no GPU.\n"
+    "\n"
+    "  dpxplan fit llama-3.1-8b\n"
+    "      does it fit, and what is the least I need?\n"
+    "  dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k \\\n"
+    "      --global-batch 64\n"
+    "      which plan is fastest on these GPUs?\n"
+    "  dpxplan eval llama-3.1-8b --cluster 8xh100\n"
+    "      what does it hold, send and take?\n";
+
 int main(int argc, char **argv)
 {
     const struct command commands[] = {
-        { "search",     "the fastest plan among those that fit",                            cmd_search },
-        { "init",       "a first plan with a comment on each key, from a few answers",  cmd_init },
-        { "eval",       "every figure of one plan",                                     cmd_eval },
+        OPTS_COMMANDS("Without a plan"),
+        { "fit",        "does it fit, and what is the least I need?  One table of GPUs", cmd_fit },
+        { "search",     "the fastest plan among those that fit", cmd_search },
+        { "limits",     "per strategy the largest model, the largest micro-batch, the fewest GPUs", cmd_limits },
+        OPTS_COMMANDS("Get a plan"),
+        { "init",       "a first plan with a comment on each key, from a few answers", cmd_init },
+        { "import",     "a plan from what you have: a recipe, a config or a command of a framework", cmd_import },
+        { "export",     "a plan as the config of a framework", cmd_export },
+        OPTS_COMMANDS("Understand a plan"),
+        { "eval",       "every figure of one plan", cmd_eval },
+        { "explain",    "its memory over time, why its peak is where it is, two plans beside each other, an out-of-memory message", cmd_explain },
         { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
-        { "explain",    "a plan's schedule, its memory over time, and why its peak is where it is",
-                                                                                        cmd_explain },
-        { "limits",     "per strategy: the largest model, the largest micro-batch, the fewest GPUs",
-                                                                                        cmd_limits },
+        OPTS_COMMANDS("Look things up"),
+        { "list",       "what dpx knows: models, clusters, GPUs, strategies, keys of plans", cmd_list },
+        { "collectives", "the algorithms of one collective side by side", cmd_collectives },
         { "estimators", "DeepSpeed's and Megatron-LM's own memory estimates, and what they leave out", cmd_estimators },
-        { "import",     "a plan from a config of DeepSpeed, accelerate, torchtitan or Megatron-LM, or a recipe", cmd_import },
-        { "export",     "a plan as the config of a framework",                          cmd_export },
-        { "collectives", "the algorithms of one collective side by side",               cmd_collectives },
-        { "list",       "what dpx knows: models, clusters, gpus, strategies, keys of plans", cmd_list },
         { 0 }
     };
-
     static const struct opts_section keys = {
         "KEYS OF PLAN.JSON", "What is left out takes its default; dpx_plan, model, cluster and strategy must be there.",
         list_plan_key_entry,
@@ -101,8 +117,7 @@ int main(int argc, char **argv)
     opts_manual_section(&keys);
     opts_manual_section(&cluster);
     opts_manual_section(&examples);
-    int rc = opts_command_run("dpxplan", "plans how to spread the training of a model over GPUs",
-                         commands, argc, argv);
+    int rc = opts_command_run("dpxplan", about, commands, argc, argv);
     /* A full disk shows only now; an answer that cannot be read is a failure. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && (rc == EXIT_DONE || rc == EXIT_NO)) {

@@ -30,9 +30,11 @@ struct eval_args {
 
 #define EVAL_ARGS { .money = MONEY_NONE }
 #define EVAL_OPTS(a) \
-    { "PLAN.json", "the plan, or a file of a training framework (with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    OPTS_EXAMPLE("dpxplan eval llama-3.1-8b --cluster 8xh100"), \
+    OPTS_EXAMPLE("dpxplan eval demo/8b-fsdp.json --set seq=16k nodes=2"), \
+    { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     PLAN_GIVEN_OPTS((a).plan), \
-    { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &(a).set }, \
+    { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &(a).set, .often = true }, \
     { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &(a).noise, \
       .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" }, \
     { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &(a).conf, \

@@ -24,12 +24,14 @@ struct explain_args {
 
 #define EXPLAIN_ARGS { .rank = -1, .stage = -1 }
 #define EXPLAIN_OPTS(a) \
-    { "PLAN.json", "the plan, or a file of a training framework (with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    OPTS_EXAMPLE("dpxplan explain llama-3.1-8b --cluster 8xh100"), \
+    OPTS_EXAMPLE("dpxplan explain demo/8b-ddp.json demo/8b-fsdp.json"), \
+    { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \
     PLAN_GIVEN_OPTS((a).plan), \
-    { "set", "change keys of the plan first, of both where there are two", .pairs = &(a).set }, \
+    { "set", "change keys of the plan first, of both where there are two", .pairs = &(a).set, .often = true }, \
     { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit", \
-      .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE" }, \
+      .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE", .often = true }, \
     { "oom-text", "the same, where the message itself is at hand", .str = &(a).oom.text, .value = "MESSAGE" }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }, \
     { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &(a).schedule }, \

@@ -28,20 +28,22 @@ struct limits_asked {
 #define LIMITS_ASKED { .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .tuned = SEARCH_TUNED, .money = MONEY_NONE }
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
-    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST }, \
-    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
-    { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
-    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks }, \
-    { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \
-    { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only }, \
-    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
-    { "seq", "tokens per sample", .length = &(a).seq, .min = 1 }, \
-    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels") }, \
-    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
-    { "recompute", "activation recompute", .word = &(a).recompute, .words = knob_words("recompute") }, \
+    OPTS_EXAMPLE("dpxplan limits --model llama-3.1-8b --cluster 8xh100 --seq 8k"), \
+    OPTS_EXAMPLE("dpxplan limits --states-only --memory 80GB --world 64"), \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
+    { "world", "ranks, with --memory", .i = &(a).world, .min = 1, .group = SEARCH_GPUS }, \
+    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks, .often = true }, \
+    { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects, .group = SEARCH_TRIES }, \
+    { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only, .group = SEARCH_GPUS }, \
+    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .often = true }, \
+    { "seq", "tokens per sample", .length = &(a).seq, .min = 1, .often = true }, \
+    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels"), .group = SEARCH_TRIES }, \
+    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision"), .group = SEARCH_TRIES }, \
+    { "recompute", "activation recompute", .word = &(a).recompute, .words = knob_words("recompute"), .often = true }, \
     { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &(a).elsewhere, \
-      .words = elsewhere_words }, \
+      .words = elsewhere_words, .group = SEARCH_TRIES }, \
     SEARCH_TUNED_OPTS((a).tuned), \
     MONEY_OPTS((a).money)
 

@@ -23,11 +23,13 @@
 struct money_question { int64_t tokens; double price, days, watts; char currency[8]; };
 
 #define MONEY_NONE { .tokens = 0, .price = -1, .days = -1, .watts = 0 }
+#define MONEY_GROUP "Hours and money"
 #define MONEY_OPTS(q) \
-    { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1 }, \
-    { "price", "price of a GPU-hour, with its currency or without: 2.10, $2.10", .num = &(q).price, .sign = &(q).currency }, \
-    { "days", "a deadline: the fewest GPUs for it", .num = &(q).days }, \
-    { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts }
+    { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1, .group = MONEY_GROUP }, \
+    { "price", "price of a GPU-hour, with its currency or without: 2.10, $2.10", .num = &(q).price, .sign = &(q).currency, \
+      .group = MONEY_GROUP }, \
+    { "days", "a deadline: the fewest GPUs for it", .num = &(q).days, .group = MONEY_GROUP }, \
+    { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts, .group = MONEY_GROUP }
 
 struct money {
     int64_t steps;                      /* optimizer steps */

@@ -1,13 +1,123 @@
-/* plan_given.c -- the plan that a command is given: a plan.json, or any file that has a form, with the cluster that such a
- * file does not name. */
+/* plan_given.c -- the plan that a command is given: a plan.json, any file that has a form, with the cluster that such a
+ * file does not name, or a model, whose plan is searched. */
+#include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
+#include "model/arch/builtin.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 #include "sim/plan/plan_source.h"
+#include "sim/plan/plan_words.h"
+#include "sim/search/ranking.h"
 
-static bool has_more(const struct plan_given *g) { return g->model || g->model_doc || g->cluster || g->cluster_doc || g->seq; }
+static bool has_more(const struct plan_given *g) { return g->model || g->model_doc || g->cluster || g->cluster_doc || g->seq || g->global_batch; }
+
+/* ---- a model: the plan that search recommends ---- */
+
+/* 1 and the first of the ranking; 0 where nothing fits, and the nearest that keeps all in device memory; -1 reported. */
+static int recommended(struct question *q, struct plan *out)
+{
+    struct search_result r;
+    struct ranked best;
+    int64_t tied, n = 0;
+
+    q->options.answer_only = true;
+    if (search(&q->options, &r) < 0)
+        return -1;
+    if (r.nfit == 0) {
+        search_free(&r);
+        q->options.answer_only = false;
+        q->options.in_place = true;
+        if (search(&q->options, &r) < 0)
+            return -1;
+    } else {
+        n = ranking(&r, &best, 1, &tied);
+    }
+    if (n >= 0)
+        *out = n > 0 ? best.found->plan : r.found[0].plan;
+    search_free(&r);
+    return n < 0 ? -1 : n > 0;
+}
+
+static void say_planned(const struct plan *p, bool fits)
+{
+    char words[PLAN_WORDS];
+
+    plan_words(p, words, sizeof words);
+    notes_say("dpx: %s on %s, %s: %s; %" PRId64 " samples of %" PRId64 " tokens a step", p->model.name, p->cluster.name,
+              fits ? "as search recommends" : "of which no plan fits; the nearest", words,
+              plan_global_batch(p), p->seq);
+}
+
+static int of_model(const struct plan_given *g, const json_t *config, struct plan *out)
+{
+    struct search_args a = SEARCH_ARGS;
+    struct question q;
+    struct model m;
+    struct cluster c;
+
+    if (g->model || g->model_doc)
+        return fail("%s: it is a model itself: leave out --model", g->path);
+    if (!g->cluster && !g->cluster_doc)
+        return fail("%s: a model: say on which GPUs: --cluster 8xh100", g->path ? g->path : "plan");
+    if (named_model(g->path, config, &m) < 0)
+        return -1;
+    if (named_cluster(g->cluster, g->cluster_doc, &c) < 0) {
+        model_free(&m);
+        return -1;
+    }
+    a.seq = g->seq ? g->seq : search_usual_seq(&m);
+    a.global_batch = g->global_batch ? g->global_batch : search_usual_batch(c.world_size);
+    if (search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
+        model_free(&m);
+        return -1;
+    }
+    search_args_grid(&a, &q.options);
+    int rc = recommended(&q, out);
+    measured_unload(&q.cluster);
+    if (rc < 0) {
+        model_free(&m);
+        return -1;
+    }
+    out->cluster.measured = NULL;
+    say_planned(out, rc > 0);
+    return 0;
+}
+
+static bool is_file_name(const char *path)
+{
+    static const char *const ends[] = { ".json", ".yaml", ".yml", ".toml", ".txt", ".sh", ".conf" };
+    size_t n = strlen(path);
+
+    if (strchr("/.~", *path))
+        return true;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && !strcmp(path + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+/* A name or an id, and no file.  1: known; 0: a file, or its name; -1: neither a file nor a known model, reported. */
+static int is_model(const char *path)
+{
+    char config[1500];
+    struct stat st;
+
+    if (!strcmp(path, "-") || stat(path, &st) == 0)
+        return 0;
+    if (hf_ids_find(path) || hf_cache_find(path, config, sizeof config))
+        return 1;
+    if (is_file_name(path))
+        return 0;
+    const char *near = hf_ids_nearest(path);
+    return fail("%s: no such file, and no model of this name: %s%s%s", path, near ? "did you mean " : "dpxplan list models shows them",
+                near ? near : "", near ? "?" : "");
+}
+
+/* ---- a file ---- */
 
 static int foreign(const struct plan_given *g, const struct form_file *f, struct plan *out)
 {
@@ -18,6 +128,7 @@ static int foreign(const struct plan_given *g, const struct form_file *f, struct
     a.cluster = g->cluster;
     a.cluster_doc = g->cluster_doc;
     a.seq = g->seq;
+    a.global_batch = g->global_batch;
     a.summary = true;
     return convert_form(&a, f, out) == EXIT_DONE ? 0 : -1;
 }
@@ -26,6 +137,8 @@ static int of_file(const struct plan_given *g, const struct form_file *f, json_t
 {
     bool plan = json_object_get(f->doc, "dpx_plan") != NULL;
 
+    if (!plan && f->kind == FORM_JSON && json_object_get(f->doc, "model_type") && !form_of_quietly(f))
+        return of_model(g, f->doc, out) < 0 ? -1 : 1;
     if (!plan && (f->kind != FORM_JSON || form_of_quietly(f)))
         return foreign(g, f, out) < 0 ? -1 : 1;
     if (plan && has_more(g))
@@ -37,7 +150,10 @@ static int of_file(const struct plan_given *g, const struct form_file *f, json_t
 int plan_given_read(const struct plan_given *g, json_t **written, const char **where, struct plan *out)
 {
     struct form_file f;
+    int model = g->doc ? 0 : is_model(g->path);
 
+    if (model)
+        return model < 0 || of_model(g, NULL, out) < 0 ? -1 : 1;
     if (g->doc)
         form_from_doc(g->doc, g->path ? g->path : "plan", &f);
     else if (form_open(g->path, &f) < 0)

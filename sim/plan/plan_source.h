@@ -26,19 +26,21 @@
 #include "model/plan/plan.h"
 
 /* A plan by the name of its file, or the document itself (with both the document was read from there); a file of another form (form.h) takes its cluster, and what it
- * leaves out, from options. */
+ * leaves out, from options; so does a model, by its name or its config.json: its plan is the one that search recommends. */
 struct plan_given {
     const char *path, *model, *cluster;
     const struct json_t *doc, *model_doc, *cluster_doc;
-    int64_t seq;                    /* 0: not given */
+    int64_t seq, global_batch;      /* 0: not given */
 };
 
 /* Rows of the options that go with such a file. */
 #define PLAN_GIVEN_OPTS(g) \
-    { "cluster", "where PLAN is a recipe, a config or a command of a framework: on which GPUs", .str = &(g).cluster, .doc = &(g).cluster_doc, \
-      .names = cluster_builtin }, \
-    { "model", "likewise: its model, where the file names none", .str = &(g).model, .doc = &(g).model_doc, .names = model_builtin }, \
-    { "seq", "likewise: tokens per sample, where the file does not say", .length = &(g).seq, .min = 1 }
+    { "cluster", "where PLAN is a model, a recipe, a config or a command of a framework: on which GPUs, such as 8xh100", .str = &(g).cluster, \
+      .doc = &(g).cluster_doc, .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
+    { "seq", "likewise: tokens per sample, where the file does not say (of a model 4096)", .length = &(g).seq, .min = 1, .often = true }, \
+    { "global-batch", "likewise: samples of an optimizer step (of a model 64, or more on more GPUs)", .i = &(g).global_batch, .min = 1, .often = true }, \
+    { "model", "where PLAN is a recipe or a config: its model, where the file names none", .str = &(g).model, .doc = &(g).model_doc, .names = model_builtin, \
+      .value = "MODEL" }
 
 /* What is given: 0, and the document of a plan.json in *written (new reference), named *where; 1, and the plan of a file of another form
  * in *out; or -1 with the reason reported. */

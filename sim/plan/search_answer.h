@@ -30,6 +30,7 @@ struct search_asked {
 
 #define SEARCH_ASKED { .ask = SEARCH_ARGS, .top = 10, .money = MONEY_NONE }
 #define SEARCH_ASKED_OPTS(a) \
+    OPTS_EXAMPLE("dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k \\\n      --global-batch 64"), \
     SEARCH_OPTS((a).ask, true), \
     MONEY_OPTS((a).money), \
     { "top", "ideas to show", .i = &(a).top, .min = 1 }

@@ -145,6 +145,9 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     return EXIT_DONE;
 }
 
+int64_t search_usual_seq(const struct model *m) { return m->context > 0 && m->context < SEARCH_SEQ ? m->context : SEARCH_SEQ; }
+int64_t search_usual_batch(int64_t ranks) { return ceil_div(SEARCH_BATCH, ranks) * ranks; }
+
 void search_args_grid(const struct search_args *a, struct search_options *o)
 {
     if (!a->grid && !a->no_grid)
@@ -156,13 +159,20 @@ int search_tune(const struct search_tuned *a, struct model *m)
     struct training t = training_default();
 
     if (a->lora == 0)
-        return a->targets || a->base != BASE_PLAIN ? fail("%s: says something with --lora only",
-                                                          a->targets ? "--lora-targets" : "--base-dtype") : 0;
+        return a->targets || a->saves || a->dropout > 0 || a->base != BASE_PLAIN ?
+               fail("%s: says something with --lora only", a->targets ? "--lora-targets" : a->saves ? "--lora-save" :
+                    a->dropout > 0 ? "--lora-dropout" : "--base-dtype") : 0;
     if (a->targets && strlen(a->targets) >= sizeof t.target_modules)
         return fail("--lora-targets: at most %zu characters", sizeof t.target_modules - 1);
+    if (a->saves && strlen(a->saves) >= sizeof t.modules_to_save)
+        return fail("--lora-save: at most %zu characters", sizeof t.modules_to_save - 1);
+    if (a->dropout >= 1)
+        return fail("--lora-dropout %g: must be below 1", a->dropout);
     strcpy(t.what, "lora");
     strcpy(t.target_modules, a->targets ? a->targets : "all-linear");
+    strcpy(t.modules_to_save, a->saves ? a->saves : "");
     t.rank = a->lora;
+    t.dropout = a->dropout;
     t.base = (enum base_dtype)a->base;
     return training_apply(m, &t, "--lora");
 }

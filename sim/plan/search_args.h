@@ -25,7 +25,8 @@
  * and what steps it. */
 struct search_tuned {
     int64_t     lora;
-    const char *targets;
+    const char *targets, *saves;    /* saves: modules that train whole beside them; NULL: none */
+    double      dropout;
     int         base;
     struct optimizer_choice optimizer;
 };
@@ -57,34 +58,43 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
                   *const search_recomputes[];
 
 #define SEARCH_TUNED_OPTS(a) \
-    { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
-    { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES" }, \
-    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double, int8 or int8-torchao (with torchao's int4 nothing trains)", .word = &(a).base, .words = knob_words("base_dtype") }, \
-    { "optimizer", "only plans with this optimizer, as plan.json names it (adamw)", .word = &(a).optimizer.optimizer, .words = knob_words("optimizer") }, \
-    { "optimizer-form", "only plans that can have this form of it (foreach; search takes fused where memory is short)", .word = &(a).optimizer.form, .words = knob_words("optimizer_form") }
+    { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1, .group = SEARCH_TRAINS }, \
+    { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).targets, .value = "NAMES", .group = SEARCH_TRAINS }, \
+    { "lora-dropout", "dropout of what the adapters read", .num = &(a).dropout, .group = SEARCH_TRAINS }, \
+    { "lora-save", "modules that train whole beside them, such as lm_head", .str = &(a).saves, .value = "NAMES", .group = SEARCH_TRAINS }, \
+    { "base-dtype", "what the frozen model's blocks are kept in; with torchao's int4 nothing trains", .word = &(a).base, .words = knob_words("base_dtype"), .group = SEARCH_TRAINS }, \
+    { "optimizer", "only plans with this optimizer, as plan.json names it (adamw)", .word = &(a).optimizer.optimizer, .words = knob_words("optimizer"), .group = SEARCH_TRAINS }, \
+    { "optimizer-form", "only plans that can have this form of it (foreach; search takes fused where memory is short)", .word = &(a).optimizer.form, .words = knob_words("optimizer_form"), .group = SEARCH_TRAINS }
 
-#define SEARCH_OPTS(a, must) \
-    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
-    { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
-    { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
-    { "framework", "what you can run: torch, deepspeed, megatron, or any of them (any)", .word = &(a).framework, .words = search_frameworks }, \
-    { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets }, \
-    { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies }, \
-    { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects }, \
-    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels") }, \
-    { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1 }, \
-    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
-    { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
+/* Headings of --help. */
+#define SEARCH_TRAINS "What trains"
+#define SEARCH_TRIES  "What may be tried"
+#define SEARCH_GPUS   "The GPUs"
+
+/* `must`: model, cluster, seq and global-batch are required; `usual`: they are what most people use. */
+#define SEARCH_OPTS_AS(a, must, usual) \
+    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must, .often = usual, .value = "MODEL" }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must, .often = usual, .value = "CLUSTER" }, \
+    { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must, .often = usual }, \
+    { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must, .often = usual }, \
+    { "framework", "what you can run: torch, deepspeed, megatron, or any of them (any)", .word = &(a).framework, .words = search_frameworks, .often = usual, .value = "FRAMEWORK", .group = SEARCH_TRIES }, \
+    { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets, .group = SEARCH_TRIES }, \
+    { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies, .group = SEARCH_TRIES }, \
+    { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects, .group = SEARCH_TRIES }, \
+    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels"), .group = SEARCH_TRIES }, \
+    { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1, .group = SEARCH_TRIES }, \
+    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision"), .group = SEARCH_TRIES }, \
+    { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes, .group = SEARCH_TRIES }, \
+    { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place, .group = SEARCH_TRIES }, \
+    { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid, .group = SEARCH_TRIES }, \
+    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch or megatron may run)", .flag = &(a).no_grid, .group = SEARCH_TRIES }, \
     SEARCH_TUNED_OPTS((a).tuned), \
-    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST }, \
-    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
-    { "headroom", "share of memory kept free", .num = &(a).headroom }, \
-    { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
-    { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid }, \
-    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch or megatron may run)", .flag = &(a).no_grid }, \
-    { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
-    { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
+    { "headroom", "share of memory kept free", .num = &(a).headroom, .group = SEARCH_GPUS }, \
+    { "db", "the database of calibrations", .str = &(a).db, .value = "FILE", .group = SEARCH_GPUS }, \
+    { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }
+#define SEARCH_OPTS(a, must) SEARCH_OPTS_AS(a, must, must)
 
 struct question {
     struct model   model;
@@ -93,6 +103,12 @@ struct question {
     struct optimizer_choice optimizer;
     bool           chosen;          /* the precision was not asked for */
 };
+
+/* Tokens of a sample and samples of a step where a question leaves them open: SEARCH_SEQ, or what the model takes where that is less;
+ * SEARCH_BATCH, or as many more as that many ranks share evenly. */
+enum { SEARCH_SEQ = 4096, SEARCH_BATCH = 64 };
+int64_t search_usual_seq(const struct model *m);
+int64_t search_usual_batch(int64_t ranks);
 
 /* EXIT_DONE, or the exit status with the reason reported and nothing to free. */
 int  search_args_load(const struct search_args *a, struct question *q);

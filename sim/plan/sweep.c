@@ -236,6 +236,7 @@ static int check(const struct sweep_asked *a, bool has_plan)
         { "optimizer", "optimizer", t->optimizer.optimizer >= 0, false },
         { "optimizer-form", "optimizer_form", t->optimizer.form >= 0, false }, { "lora", "lora.rank", t->lora > 0, false },
         { "lora-targets", "lora.target_modules", t->targets != NULL, false }, { "base-dtype", "base_dtype", t->base != 0, false },
+        { "lora-dropout", "lora.dropout", t->dropout > 0, false }, { "lora-save", "lora.modules_to_save", t->saves != NULL, false },
         { "memory", "cluster.memory_bytes", q->memory > 0, false },
         { "host-memory", "cluster.node.memory_bytes", q->host_memory > 0, false }, { "headroom", "cluster.headroom", q->headroom >= 0, false },
         { "framework", NULL, q->framework != FRAMEWORK_ANY, false }, { "export-to", NULL, q->export_to >= 0, false },

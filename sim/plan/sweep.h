@@ -49,11 +49,13 @@ struct sweep_asked {
 
 #define SWEEP_ASKED { .ask = SEARCH_ARGS, .money = MONEY_NONE }
 #define SWEEP_OPTS(a) \
+    OPTS_EXAMPLE("dpxplan sweep demo/8b-fsdp.json --over nodes=1..4*2 seq=4k,8k"), \
+    OPTS_EXAMPLE("dpxplan sweep --over gpu=a100,h100 --model llama-3.1-8b \\\n      --cluster 8xh100 --seq 4k --global-batch 64"), \
     { "PLAN.json", "the plan to evaluate at each point; without one each point is searched", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true }, \
     { "over", "an axis, such as nodes=1..64*2, seq=2k,4k,8k, network=100..800+100, gpu=a100,h100, or any key of the plan", \
-      .pairs = &(a).over, .value = "KEY=VALUES ..." }, \
-    { "set", "change keys of the plan first", .pairs = &(a).set }, \
+      .pairs = &(a).over, .value = "KEY=VALUES ...", .often = true }, \
+    { "set", "change keys of the plan first", .pairs = &(a).set, .often = true }, \
     SEARCH_OPTS((a).ask, false), \
     MONEY_OPTS((a).money)
 

@@ -10,6 +10,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "base/terminal.h"
+#include "base/version.h"
 
 /* ---- a table ---- */
 
@@ -300,5 +301,5 @@ void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r,
 
 void sweep_json_end(const struct sweep *s, int64_t done, FILE *to)
 {
-    fprintf(to, "\n  ],\n  \"done\": %" PRId64 ",\n  \"of\": %" PRId64 "\n}\n", done, s->points);
+    fprintf(to, "\n  ],\n  \"done\": %" PRId64 ",\n  \"of\": %" PRId64 ",\n  \"version\": \"%s\"\n}\n", done, s->points, version_text());
 }

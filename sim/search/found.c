@@ -29,7 +29,7 @@ void found_keep_times(struct found *f, const struct timeline *t, int ngroups)
     memcpy(f->away_s, t->away_s, sizeof f->away_s);
 }
 
-int64_t found_at_the_top(const struct found *ranked, int64_t n, int64_t *out)
+int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, int64_t *out)
 {
     bool seen[NSTRATEGY][NDIALECT] = { 0 };
     int64_t top = 0, front = 0, least = INT64_MAX, found = 0;
@@ -38,7 +38,7 @@ int64_t found_at_the_top(const struct found *ranked, int64_t n, int64_t *out)
         const struct found *f = &ranked[i];
         bool *cell = &seen[f->plan.strategy][f->plan.dialect];
         bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
-        if ((top < SEARCH_LOOKS || !*cell || saves) && !f->looked_at)
+        if ((top < (fastest_only ? 1 : SEARCH_LOOKS) || (!fastest_only && (!*cell || saves))) && !f->looked_at)
             out[found++] = i;
         top++;
         *cell = true;

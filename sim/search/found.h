@@ -15,8 +15,9 @@ double found_short_by(int64_t needed, int64_t there);
 /* Keeps the times of a step whose schedules have so many groups. */
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
 
-/* Of n plans ranked by time those that come to the top and were not looked at, as if they all fitted: the fastest few, the fastest of each
- * strategy and dialect and the first that save memory.  Their places in `out`, which has room for n; how many. */
-int64_t found_at_the_top(const struct found *ranked, int64_t n, int64_t *out);
+/* Of n plans ranked by time those that come to the top and were not looked at, as if they all fitted: the fastest few, and unless only
+ * these are asked for the fastest of each strategy and dialect and the first that save memory.  Their places in `out`, which has room
+ * for n; how many. */
+int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, int64_t *out);
 
 #endif

@@ -479,6 +479,8 @@ static int measure_nearest(struct grid *g, struct cost_cache *cache)
 
     for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
         struct found *f = &g->found[i];
+        if (g->o->answer_only && f->over > 0)           /* sorted: no other can fit */
+            break;
         if (!may_go_on(g, g->n, g->n))
             return stopped();
         if (f->at_least && assess(g, f, true, cache, &memo) < 0)
@@ -539,7 +541,7 @@ static int answer(struct grid *g, struct search_result *out)
     if (g->n > 1)
         qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
-    if (!out->nfit && nearest_first(g->o, g->found, g->n) < 0)
+    if (!out->nfit && !g->o->answer_only && nearest_first(g->o, g->found, g->n) < 0)
         return -1;
     out->found = g->found;
     g->found = NULL;

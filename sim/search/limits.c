@@ -229,13 +229,15 @@ static bool is_data_parallel(enum strategy s, enum dialect d)
     return s == STRAT_DP && d == DIALECT_TORCH;
 }
 
+int64_t limit_next_gpus(int64_t n, int64_t per) { return n < per && 2 * n > per ? per : 2 * n; }
+
 /* Powers of two up to a node, then doubling nodes, then bisected between. */
 static int fewest_gpus(const struct question *q, int64_t *min)
 {
     int64_t per = q->base->cluster.gpus_per_node, no = 0, yes_at = 0;
     int64_t most = is_data_parallel(q->s, q->d) ? per : 65536;
 
-    for (int64_t n = 1; n <= most; n = n < per ? (2 * n < per ? 2 * n : per) : 2 * n) {
+    for (int64_t n = 1; n <= most; n = limit_next_gpus(n, per)) {
         int yes = fits_gpus(q, n);
         if (yes < 0)
             return -1;

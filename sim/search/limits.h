@@ -31,6 +31,9 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
                struct limit *out);
 
+/* The next number of GPUs to ask about after n, of nodes of `per`: doubled up to a node, which is the last of these, then doubled nodes. */
+int64_t limit_next_gpus(int64_t n, int64_t per);
+
 /* Are weights in bf16 asked about, and the optimizer's states?  Of a mixture under DDP: autocast does not reach its experts (experts_check.c). */
 bool limit_narrow(const struct model *m, enum strategy s, enum dialect d, enum dtype precision);
 

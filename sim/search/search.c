@@ -578,7 +578,7 @@ static int rank(struct work *w, int64_t n)
     do {
         if (n > 1)
             qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
-        more = found_at_the_top(w->found, n, at);
+        more = found_at_the_top(w->found, n, w->o->answer_only, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);
     free(at);
@@ -626,7 +626,7 @@ static int search_data(const struct search_options *o, struct search_result *out
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     drop_refused(&w);
-    if (!out->partial && find_nearest(&w) < 0)
+    if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
         goto failed;
     drop_refused(&w);
     out->considered = w.seen - w.twice;
@@ -643,7 +643,7 @@ static int search_data(const struct search_options *o, struct search_result *out
     w.found = NULL;
     while (out->nfit < out->n && out->found[out->nfit].fits)
         out->nfit++;
-    if ((rc = out->nfit > 0 || out->partial ? 0 : nearest_first(o, out->found, out->n)) < 0) {
+    if ((rc = out->nfit > 0 || out->partial || o->answer_only ? 0 : nearest_first(o, out->found, out->n)) < 0) {
         search_free(out);
         out->stopped = true;
     }

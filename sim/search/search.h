@@ -47,6 +47,8 @@ struct search_options {
     int          threads;                   /* 0: as many as cores */
     enum grid_use grid;
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
+    bool         answer_only;               /* only whether a plan fits, and the first of the ranking: where none does, what lacks least is
+                                             * not sought; the best of each strategy and the smallest are not replayed */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;

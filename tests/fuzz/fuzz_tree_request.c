@@ -53,6 +53,7 @@ static int ask(const char *name, const char *request, char **answer)
 
     return !strcmp(name, "search") ? dpx_search(request, &w, answer) : !strcmp(name, "explain") ? dpx_explain(request, answer)
          : !strcmp(name, "sweep") ? dpx_sweep(request, &w, answer) : !strcmp(name, "limits") ? dpx_limits(request, answer)
+         : !strcmp(name, "fit") ? dpx_fit(request, answer)
          : !strcmp(name, "list") ? dpx_list(request, answer)
          : !strcmp(name, "import") ? dpx_import(request, answer) : !strcmp(name, "export") ? dpx_export(request, answer)
          : dpx_eval(request, answer);

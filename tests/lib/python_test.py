@@ -56,6 +56,15 @@ class Answers(unittest.TestCase):
         for what in "models", "clusters", "gpus", "strategies", "parallel", "keys", "refused":
             self.assertEqual(dpx.known(what), command("list", what)[what])
 
+    def test_the_least_number_is_that_of_the_command(self):
+        words = "gpt2 t4 h100 --seq 512 --batch 4 --tokens 1M --price t4=0.5".split()
+        self.assertEqual(bare(dpx.fit("gpt2", "t4", "h100", seq=512, batch=4, tokens="1M", price="t4=0.5")), command("fit", *words))
+        self.assertEqual(len(dpx.fit("gpt2", seq=512, batch=4)["gpus"]), 8)
+
+    def test_every_answer_has_the_version(self):
+        for answer in dpx.evaluate(PLAN), dpx.fit("gpt2", "t4", seq=512, batch=4), dpx.limits(memory="80GB", world=8, states_only=True):
+            self.assertEqual(answer["version"], dpx.version())
+
     def test_a_sweep_ends_when_it_is_told_to(self):
         with self.assertRaises(dpx.Cancelled) as caught:
             dpx.sweep({"network": "1..100000"}, PLAN, progress=lambda done, total: False)

@@ -110,6 +110,29 @@ static void a_sweep_s_points_are_those_of_eval(void **state)
 }
 
 /* Eight GPUs of 80e9 bytes and more, 16 bytes a parameter in plain data parallelism: below 6e9 parameters. */
+/* 16 bytes a parameter (AdamW in mixed precision) and activations: one card holds GPT-2. */
+static void the_least_number_is_a_document(void **state)
+{
+    (void)state;
+    json_t *doc = ask(dpx_fit, "{\"model\": \"gpt2\", \"gpu\": [\"t4\", \"h100\"], \"seq\": 512, \"batch\": 4, \"samples\": 100, \"price\": 2}", DPX_DONE);
+    const json_t *row = json_array_get(at(doc, "gpus"), 1);
+
+    assert_true(json_is_true(at(doc, "fits")));
+    assert_string_equal(json_string_value(at(doc, "version")), dpx_version());
+    assert_int_equal(json_array_size(at(doc, "gpus")), 2);
+    assert_int_equal(json_integer_value(at(row, "gpus")), 1);
+    assert_string_equal(json_string_value(at(row, "gpu")), "h100");
+    assert_true(json_integer_value(at(row, "memory.needed_bytes")) >= 16 * PARAMS);
+    assert_int_equal(json_integer_value(at(row, "training.steps")), 25);
+    assert_true(json_is_object(at(row, "plan")));
+    assert_int_equal(json_array_size(at(doc, "next")), 2);
+    json_decref(doc);
+    doc = ask(dpx_fit, "{\"model\": \"llama-3.1-70b\", \"gpu\": \"t4\", \"seq\": 512, \"batch\": 1, \"framework\": \"deepspeed\"}", DPX_NO);
+    assert_true(json_is_false(at(doc, "fits")));
+    assert_true(json_is_null(at(json_array_get(at(doc, "gpus"), 0), "gpus")));
+    json_decref(doc);
+}
+
 static void limits_and_names_are_documents(void **state)
 {
     (void)state;
@@ -391,6 +414,7 @@ static const struct { simple_fn *fn; const char *request; } mix[] = {
     { dpx_eval, "{\"plan\": " FSDP ", \"jitter\": \"0.03,20e-6,1e-6,0.5\", \"tokens\": \"1T\"}" },
     { sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"nodes\": [1, 2], \"seq\": \"256..512*2\"}}" },
     { sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"micro_batch\": 0}}" },
+    { dpx_fit, "{\"model\": \"gpt2\", \"gpu\": [\"t4\", \"h100\"], \"seq\": 512, \"batch\": 4}" },
     { dpx_limits, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512, \"dialect\": \"paper\"}" },
     { dpx_list, "{\"what\": \"gpus\"}" },
     { dpx_list, "{\"what\": \"gpu\"}" },
@@ -457,6 +481,7 @@ int main(void)
         cmocka_unit_test(changes_are_those_of_set),
         cmocka_unit_test(that_nothing_fits_is_an_answer),
         cmocka_unit_test(a_sweep_s_points_are_those_of_eval),
+        cmocka_unit_test(the_least_number_is_a_document),
         cmocka_unit_test(limits_and_names_are_documents),
         cmocka_unit_test(what_is_wrong_with_a_request_is_said_in_one_line),
         cmocka_unit_test(what_is_exported_is_imported_again),

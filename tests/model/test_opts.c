@@ -216,6 +216,49 @@ static void version_names_the_program_not_the_command(void **state)
 
 /* ---- pages and completion ---- */
 
+/* The table of a command with an example, a group, a list of words and one option that most people use. */
+static struct opt_pairs words;
+static int64_t often, rare, other;
+
+static int grouped(int argc, char **argv)
+{
+    static const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxplan fit gpt2"),
+        { "rare",  "seldom",  .i = &rare, .group = "Money" },
+        { "other", "neither", .i = &other },
+        { "often", "first",   .i = &often, .often = true },
+        { "WORD",  "words",   .many = &words, .positional = true },
+        { 0 }
+    };
+
+    words.n = 0;
+    return opts_parse("dpxplan fit", "about", opts, argc, argv);
+}
+
+static int ask_grouped(void) { return grouped(2, (char *[]){ "fit", "--help", NULL }); }
+
+static void help_begins_with_examples_and_what_is_often_used(void **state)
+{
+    (void)state;
+    const char *order[] = { "  dpxplan fit gpt2\n", "usage: dpxplan fit [WORD...] [options]\n", "about\n", "  WORD...", "What most people use\n  --often N",
+                            "Money\n  --rare N", "Other\n  --other N" }, *at = printed;
+
+    assert_int_equal(capture(ask_grouped), OPTS_DONE);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++, at++)
+        assert_non_null(at = strstr(at, order[i]));
+    assert_ptr_equal(strstr(printed, order[0]), printed);
+}
+
+static void a_last_positional_takes_all_that_are_left(void **state)
+{
+    (void)state;
+    assert_int_equal(grouped(5, (char *[]){ "fit", "a", "--often", "3", "b", NULL }), OPTS_OK);
+    assert_int_equal(words.n, 2);
+    assert_string_equal(words.at[0], "a");
+    assert_string_equal(words.at[1], "b");
+    assert_int_equal(often, 3);
+}
+
 static int ask_for_man(void)  { return PARSE("--help-format=man"); }
 static int ask_for_bash(void) { return PARSE("--help-format=bash"); }
 static int ask_for_zsh(void)  { return PARSE("--help-format=zsh"); }
@@ -271,7 +314,7 @@ static int explain(int argc, char **argv)
 static int command(int argc, char *word, char *more)
 {
     static const struct command commands[] = {
-        { "eval", "every figure", eval }, { "explain", "why", explain }, { 0 }
+        OPTS_COMMANDS("Look"), { "eval", "every figure", eval }, { "explain", "why", explain }, { 0 }
     };
     char *argv[] = { "dpxplan", word, more, NULL };
 
@@ -282,6 +325,10 @@ static int command(int argc, char *word, char *more)
 }
 
 static int ask_commands_for_help(void) { return command(2, "--help", NULL); }
+static int ask_nothing(void)             { return command(1, NULL, NULL); }
+static int say_help(void)                { return command(2, "help", NULL); }
+static int say_version(void)             { return command(2, "version", NULL); }
+static int ask_version(void)             { return command(2, "--version", NULL); }
 
 static void a_command_gets_its_own_arguments_and_gives_the_status(void **state)
 {
@@ -297,8 +344,8 @@ static void an_unknown_command_is_wrong_usage(void **state)
     assert_string_equal(said, "dpxplan: unknown command 'evla'; did you mean eval?");
     assert_int_equal(command(2, "simulate", NULL), 2);
     assert_string_equal(said, "dpxplan: unknown command 'simulate'; there are eval, explain");
-    assert_int_equal(command(1, NULL, NULL), 2);
-    assert_string_equal(said, "dpxplan: a command is missing: eval, explain");
+    assert_int_equal(command(3, "help", "evla"), 2);
+    assert_string_equal(said, "dpxplan: unknown command 'evla'; did you mean eval?");
 }
 
 static void help_lists_the_commands(void **state)
@@ -306,6 +353,34 @@ static void help_lists_the_commands(void **state)
     (void)state;
     assert_int_equal(capture(ask_commands_for_help), 0);
     assert_non_null(strstr(printed, "\n  eval          every figure\n"));
+}
+
+static void no_command_and_the_word_help_print_the_same_as_the_option(void **state)
+{
+    (void)state;
+    char help[sizeof printed];
+
+    assert_int_equal(capture(ask_commands_for_help), 0);
+    memcpy(help, printed, sizeof help);
+    assert_int_equal(capture(ask_nothing), 0);
+    assert_string_equal(printed, help);
+    assert_int_equal(capture(say_help), 0);
+    assert_string_equal(printed, help);
+    assert_int_equal(capture(ask_version), 0);
+    memcpy(help, printed, sizeof help);
+    assert_int_equal(capture(say_version), 0);
+    assert_string_equal(printed, help);
+    assert_int_equal(command(3, "help", "eval"), 3);        /* eval --help */
+    assert_int_equal(ran_with, 2);
+}
+
+static void headings_are_no_commands(void **state)
+{
+    (void)state;
+    assert_int_equal(command(2, "Look", NULL), 2);
+    assert_string_equal(said, "dpxplan: unknown command 'Look'; there are eval, explain");
+    assert_int_equal(capture(ask_nothing), 0);
+    assert_non_null(strstr(printed, "\nLook\n  eval "));
 }
 
 int main(void)
@@ -322,6 +397,8 @@ int main(void)
         cmocka_unit_test(a_missing_or_unwanted_value_is_refused),
         cmocka_unit_test(nearest_is_none_when_nothing_is_near),
         cmocka_unit_test(help_shows_every_option_with_its_default),
+        cmocka_unit_test(help_begins_with_examples_and_what_is_often_used),
+        cmocka_unit_test(a_last_positional_takes_all_that_are_left),
         cmocka_unit_test(version_names_the_program_not_the_command),
         cmocka_unit_test(a_manual_page_has_the_rows_of_the_table),
         cmocka_unit_test(completion_has_the_words_of_the_table),
@@ -329,6 +406,8 @@ int main(void)
         cmocka_unit_test(a_command_gets_its_own_arguments_and_gives_the_status),
         cmocka_unit_test(an_unknown_command_is_wrong_usage),
         cmocka_unit_test(help_lists_the_commands),
+        cmocka_unit_test(no_command_and_the_word_help_print_the_same_as_the_option),
+        cmocka_unit_test(headings_are_no_commands),
     };
     return cmocka_run_group_tests_name("model/opts", tests, NULL, NULL);
 }

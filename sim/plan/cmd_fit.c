@@ -1,0 +1,253 @@
+/* cmd_fit.c -- dpxplan fit: does it fit, and what is the least that holds it; one table. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/columns.h"
+#include "base/fail.h"
+#include "base/page.h"
+#include "base/size.h"
+#include "model/arch/training.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/fit_answer.h"
+#include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
+
+enum { TABLE = 80 };
+
+/* ---- what was asked ---- */
+
+static void print_batch(const struct fit_asked *a, const struct fit_model *m, FILE *to)
+{
+    if (a->batch || (m->batch && !m->batch_a_gpu))
+        fprintf(to, "%" PRId64 " of them a step", a->batch ? a->batch : m->batch);
+    else if (m->batch)
+        fprintf(to, "%" PRId64 " of them a step on each GPU", m->batch);
+    else
+        fprintf(to, "%d of them a step (on more GPUs as many as GPUs)", SEARCH_BATCH);
+}
+
+static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
+{
+    const struct search_tuned *t = &f->of.ask.tuned;
+
+    fprintf(to, "%s (%s parameters), ", f->model.name, count_text(f->model.params).s);
+    if (t->lora)
+        fprintf(to, "LoRA adapters of rank %" PRId64 "%s%s, ", t->lora, t->base == BASE_PLAIN ? "" : " on weights in ",
+                t->base == BASE_PLAIN ? "" : training_base_name(t->base));
+    else
+        fputs("all weights trained, ", to);
+    fprintf(to, "samples of %" PRId64 " tokens, ", f->of.ask.seq);
+    print_batch(a, &f->of, to);
+    if (f->tokens)
+        fprintf(to, ", %s tokens in all", count_text(f->tokens).s);
+    fputs(".\n", to);
+    if (a->train < 0 && !a->seq && !a->batch && !f->of.recipe)
+        fputs("Another question: --train lora, --seq 8k, --batch 16.\n", to);
+    fputs("\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
+}
+
+/* ---- the table ---- */
+
+static double gb(int64_t bytes) { return (double)bytes / 1e9; }
+
+/* To three digits. */
+static double three(double x)
+{
+    double unit = x > 0 ? pow(10, floor(log10(x)) - 2) : 1;
+
+    return round(x / unit) * unit;
+}
+
+static void add_training(struct columns *t, const struct fit_answer *f, const struct fit_row *r)
+{
+    double hours = r->training.days * 24;
+
+    if (!f->tokens || !r->gpus) {
+        columns_cell(t, "%s", "");
+        columns_cell(t, "%s", "");
+        return;
+    }
+    if (hours < 72)
+        columns_cell(t, hours < 10 ? "%.1f hours" : "%.0f hours", hours);
+    else
+        columns_cell(t, hours < 2400 ? "%.1f days" : "%.0f days", hours / 24);
+    if (r->training.cost >= 0)
+        columns_cell(t, r->training.cost < 100 ? "%s%.2f" : "%s%.0f", f->sign, r->training.cost);
+    else
+        columns_cell(t, "%s", "");
+}
+
+/* Rows of figures, a line each, the titles first. */
+static char *figures(const struct fit_answer *f, int width)
+{
+    static const struct column columns[] = {
+        { .title = "GPU" }, { .title = "least", .right = true }, { .title = "memory used of usable", .right = true },
+        { .title = "tokens/s", .right = true, .rank = 1 }, { .title = "time", .right = true }, { .title = "cost", .right = true },
+    };
+    struct columns *t = columns_new(columns, 6);
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+
+    if (!to)
+        abort();
+    for (int i = 0; i < f->n; i++) {
+        const struct fit_row *r = &f->row[i];
+        columns_cell(t, "%s", r->gpu->name);
+        columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : "none", r->gpus);
+        if (r->gpus)
+            columns_cell(t, "%.1f of %.1f GB", gb(r->needed), gb(r->usable));
+        else
+            columns_cell(t, "%s", "");
+        if (r->gpus)
+            columns_cell(t, "%.0f", three(r->tokens_per_s));
+        else
+            columns_cell(t, "%s", "");
+        add_training(t, f, r);
+    }
+    columns_print(t, to, width);
+    fclose(to);
+    return text;
+}
+
+static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
+{
+    fputs("      " PAGE_HANG, to);
+    if (stopped && !r->why[0])
+        fputs("stopped before it was known; ", to);
+    if (r->tried)
+        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
+                gb(r->needed), gb(r->available));
+    fprintf(to, "%s%s\n", r->tried && r->why[0] ? "; more: " : "", r->why);
+}
+
+static void print_plan(const struct fit_row *r, FILE *to)
+{
+    char words[PLAN_WORDS];
+
+    plan_words(&r->plan, words, sizeof words);
+    fprintf(to, "      " PAGE_HANG "%s%s%s\n", words, r->tight ? "; tight" : "", r->waits ? "; waits for memory, which the time leaves out" : "");
+}
+
+static void print_table(const struct fit_answer *f, FILE *to)
+{
+    int width = page_width(stdout);
+    char *text = figures(f, width < TABLE ? width : TABLE), *line = text;
+
+    for (int i = -1; i < f->n && *line; i++, line += strcspn(line, "\n") + 1) {
+        fprintf(to, "%.*s\n", (int)strcspn(line, "\n"), line);
+        if (i >= 0 && f->row[i].gpus)
+            print_plan(&f->row[i], to);
+        else if (i >= 0)
+            print_why_not(&f->row[i], f->stopped, to);
+    }
+    free(text);
+}
+
+/* ---- what else to know ---- */
+
+static void print_remarks(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
+{
+    double low = 0, high = 0;
+    bool tight = false;
+
+    for (int i = 0; i < f->n; i++)
+        if (f->row[i].gpus) {
+            low = fmin(low, f->row[i].low_s / f->row[i].step_s - 1);
+            high = fmax(high, f->row[i].high_s / f->row[i].step_s - 1);
+            tight |= f->row[i].tight;
+        }
+    if (f->best >= 0)
+        fprintf(to, "\nTimes are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
+    if (tight)
+        fprintf(to, "Tight: it needs some of the 5 %% of memory that is otherwise kept free.\n");
+    if (!a->offload)
+        fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
+}
+
+static void print_next(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
+{
+    char command[FIT_COMMAND];
+    const struct fit_row *r = &f->row[f->best];
+
+    fprintf(to, "\n%s %" PRId64 " %s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:" : "Fewest GPUs:", r->gpus,
+            r->gpu->name);
+    fit_search_command(f, a, r, TABLE - 2, command);
+    for (const char *at = command; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(to, "  %.*s\n", (int)strcspn(at, "\n"), at);
+    fprintf(to, "  " FIT_EVAL_COMMAND "\n");
+}
+
+static int print_answer(const struct fit_asked *a, const struct fit_answer *f)
+{
+    FILE *to = page_open(stdout);
+
+    if (!to)
+        return -1;
+    print_question(a, f, to);
+    print_table(f, to);
+    print_remarks(a, f, to);
+    if (f->best >= 0)
+        print_next(a, f, to);
+    page_close(to);
+    return 0;
+}
+
+/* How far it is, said by one thread at a time; Ctrl-C ends it. */
+struct telling { struct progress p; atomic_flag busy; };
+
+static bool go_on(void *of, int64_t done, int64_t total)
+{
+    struct telling *t = of;
+
+    if (!atomic_flag_test_and_set(&t->busy)) {
+        t->p.of = total;
+        progress_at(&t->p, done);
+        atomic_flag_clear(&t->busy);
+    }
+    return !progress_stopped();
+}
+
+static int find(struct fit_asked *a, struct fit_answer *f)
+{
+    struct telling t = { .busy = ATOMIC_FLAG_INIT };
+
+    progress_start(&t.p, 0, "numbers of GPUs");
+    a->go_on = go_on;
+    a->go_on_of = &t;
+    int rc = fit_answer(a, f);
+    progress_end(&t.p);
+    return rc;
+}
+
+int cmd_fit(int argc, char **argv)
+{
+    struct fit_asked a = FIT_ASKED;
+    struct fit_answer f;
+    bool json = false;
+    const struct opt opts[] = {
+        FIT_OPTS(a),
+        { "json", "print one JSON document", .flag = &json },
+        { 0 }
+    };
+    int rc = opts_parse("dpxplan fit", "Does it fit, and what is the least that holds it: for each GPU the smallest number, with which plan, how fast, how long, "
+                        "how much.  Needs no file and no framework.  Exits with 3 when nothing holds it anywhere.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if ((rc = find(&a, &f)) != EXIT_DONE && rc != EXIT_NO)
+        return rc;
+    if (json && f.stopped)
+        rc = fail("fit: stopped before all was known") < 0 ? EXIT_FAILED : rc;
+    else if (json)
+        rc = dpxplan_print_json(fit_json(&a, &f), rc);
+    else if (print_answer(&a, &f) < 0)
+        rc = EXIT_FAILED;
+    rc = f.stopped ? EXIT_FAILED : rc;
+    fit_free(&f);
+    return rc;
+}

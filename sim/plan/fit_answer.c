@@ -1,0 +1,362 @@
+/* fit_answer.c -- a search for each number of GPUs, until one has a plan that fits. */
+#include "sim/plan/fit_answer.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/notes.h"
+#include "base/parallel.h"
+#include "sim/plan/commands.h"
+#include "sim/search/found.h"
+#include "sim/search/limits.h"
+#include "sim/search/ranking.h"
+
+enum { TRAIN_ALL, TRAIN_LORA, TRAIN_QLORA };
+const char *const fit_trains[] = { "all", "lora", "qlora", NULL };
+
+static const char *const rented[] = { "rtx4090", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200", "mi300x" };
+enum { NRENTED = sizeof rented / sizeof *rented };
+
+/* ---- the question ---- */
+
+static int add_gpu(const char *name, struct fit_answer *f)
+{
+    const struct gpu *g = gpu_find(name);
+    char nearest[128];
+
+    if (!g) {
+        gpu_nearest(name, nearest, sizeof nearest);
+        return fail("fit: no GPU '%.40s' is known; similar names: %s; how many is what fit finds out", name, nearest);
+    }
+    for (int i = 0; i < f->n; i++)
+        if (f->row[i].gpu == g)
+            return 0;
+    f->row[f->n++] = (struct fit_row){ .gpu = g, .money = MONEY_NONE };
+    return 0;
+}
+
+static int name_gpus(const struct fit_asked *a, struct fit_answer *f)
+{
+    int rc = 0;
+
+    for (int i = 0; i < a->gpus.n && rc == 0; i++)
+        rc = add_gpu(a->gpus.at[i], f);
+    for (int i = 0; a->gpus.n == 0 && i < NRENTED; i++)
+        add_gpu(rented[i], f);
+    return rc;
+}
+
+/* What trains: that of a recipe, unless it is said. */
+static void choose_training(const struct fit_asked *a, struct fit_model *m)
+{
+    struct search_tuned *t = &m->ask.tuned;
+
+    if (a->train == TRAIN_ALL)
+        *t = (struct search_tuned){ .optimizer = t->optimizer };
+    if (a->train == TRAIN_LORA || a->train == TRAIN_QLORA) {
+        t->lora = t->lora && a->lora == FIT_RANK ? t->lora : a->lora;
+        t->base = a->train == TRAIN_QLORA ? BASE_NF4 : BASE_PLAIN;
+    }
+}
+
+/* "$2.10": the sign, then the number. */
+static int read_price(const char *text, size_t n, char sign[8], double *price)
+{
+    size_t from = strcspn(text, "0123456789.");
+    char number[32], *end;
+
+    if (from >= 8 || from >= n || n - from >= sizeof number)
+        return fail("fit --price: '%.*s' is no price of a GPU-hour: 2.10, or h100=2.10,a100-80gb=1.35", (int)n, text);
+    snprintf(number, sizeof number, "%.*s", (int)(n - from), text + from);
+    *price = strtod(number, &end);
+    if (*end || *price < 0 || strspn(number, "0123456789.") != n - from)
+        return fail("fit --price: '%.*s' is no price of a GPU-hour: 2.10, or h100=2.10,a100-80gb=1.35", (int)n, text);
+    snprintf(sign, 8, "%.*s", (int)from, text);
+    return 0;
+}
+
+static int price_of_one(const char *item, size_t n, struct fit_answer *f)
+{
+    size_t name = strcspn(item, "=");
+    char gpu[64];
+    double price;
+
+    if (name >= n) {
+        if (read_price(item, n, f->sign, &price) < 0)
+            return -1;
+        for (int i = 0; i < f->n; i++)
+            f->row[i].money.price = price;
+        return 0;
+    }
+    snprintf(gpu, sizeof gpu, "%.*s", (int)name, item);
+    const struct gpu *g = gpu_find(gpu);
+    for (int i = 0; i < f->n; i++)
+        if (f->row[i].gpu == g)
+            return read_price(item + name + 1, n - name - 1, f->sign, &f->row[i].money.price);
+    return fail("fit --price: %s is not among the GPUs of this question", gpu);
+}
+
+static int read_prices(const struct fit_asked *a, struct fit_answer *f)
+{
+    int rc = 0;
+
+    for (const char *at = a->price; at && *at && rc == 0; at += strcspn(at, ","), at += *at == ',')
+        rc = price_of_one(at, strcspn(at, ","), f);
+    return rc;
+}
+
+/* Tokens of the whole training, once seq is known. */
+static int count_tokens(const struct fit_asked *a, struct fit_answer *f)
+{
+    double epochs = a->epochs > 0 ? a->epochs : 1, once = (double)a->tokens + (double)a->samples * (double)f->of.ask.seq;
+
+    if (a->tokens && a->samples)
+        return fail("fit: --tokens and --samples say the same: give one of them");
+    if (!a->tokens && !a->samples)
+        return a->price ? fail("fit: --price needs --tokens or --samples: how long is the training?") :
+               a->epochs > 0 ? fail("fit: --epochs needs --samples or --tokens") : 0;
+    if (once * epochs < 1 || once * epochs > 1e18)
+        return fail("fit: %g tokens are no training", once * epochs);
+    f->tokens = (int64_t)(once * epochs);
+    for (int i = 0; i < f->n; i++)
+        f->row[i].money.tokens = f->tokens;
+    return 0;
+}
+
+static int open_question(const struct fit_asked *a, struct fit_answer *f)
+{
+    struct search_args *ask = &f->of.ask;
+
+    if (fit_model_read(a->model, a->model_doc, &f->of) < 0)
+        return -1;
+    ask->framework = a->framework;
+    ask->in_place = !a->offload;
+    ask->db = a->db;
+    choose_training(a, &f->of);
+    if (name_gpus(a, f) < 0 || named_model(ask->model, ask->model_doc, &f->model) < 0)
+        return -1;
+    ask->seq = a->seq ? a->seq : ask->seq ? ask->seq : search_usual_seq(&f->model);
+    if (search_tune(&ask->tuned, &f->model) == 0 && read_prices(a, f) == 0 && count_tokens(a, f) == 0)
+        return 0;
+    model_free(&f->model);
+    return -1;
+}
+
+static int64_t batch_on(const struct fit_asked *a, const struct fit_model *m, int64_t gpus)
+{
+    if (a->batch)
+        return a->batch;
+    if (m->batch)
+        return m->batch_a_gpu ? m->batch * gpus : m->batch;
+    return search_usual_batch(gpus);
+}
+
+/* ---- one number of one type ---- */
+
+struct asking {
+    const struct fit_asked *a;
+    struct fit_answer *f;
+    int threads;
+    int64_t total;                  /* numbers of GPUs, of all rows */
+    atomic_llong done;
+    atomic_bool stopped;
+};
+
+static int64_t numbers(const struct gpu *g)
+{
+    int64_t n = 0;
+
+    for (int64_t gpus = 1; gpus <= FIT_MOST; gpus = limit_next_gpus(gpus, g->node_gpus))
+        n++;
+    return n;
+}
+
+static bool go_on(void *of, int64_t done, int64_t total)
+{
+    struct asking *q = of;
+
+    (void)done, (void)total;
+    if (q->a->go_on && !q->a->go_on(q->a->go_on_of, q->done, q->total))
+        q->stopped = true;
+    return !q->stopped;
+}
+
+static void keep(const struct ranked *best, struct fit_row *r)
+{
+    const struct found *f = best->found;
+    struct timing t = { .line.step_s = f->step_s, .low_s = best->low_s, .high_s = best->high_s };
+
+    r->plan = f->plan;
+    r->plan.cluster.measured = NULL;            /* it goes with the question */
+    r->gpus = r->plan.cluster.world_size;
+    r->needed = f->needed;
+    r->usable = f->needed > cluster_available(&r->plan.cluster) ? found_limit(&r->plan) : cluster_available(&r->plan.cluster);
+    r->tight = best->tight;
+    r->waits = best->waits;
+    r->step_s = f->step_s;
+    r->low_s = best->low_s;
+    r->high_s = best->high_s;
+    r->tokens_per_s = (double)(plan_global_batch(&r->plan) * r->plan.seq) / f->step_s;
+    if (r->money.tokens)
+        money_of(&r->money, &r->plan, &t, &r->training);
+}
+
+/* The search's answer into the row; 0, or -1 reported. */
+static int look(const struct search_result *s, struct fit_row *r)
+{
+    struct ranked best;
+    int64_t tied, n = s->nfit ? ranking(s, &best, 1, &tied) : 0;
+
+    r->why[0] = '\0';
+    r->tried = s->n > 0 ? s->found[0].plan.cluster.world_size : r->tried;
+    if (n > 0)
+        keep(&best, r);
+    else if (n == 0 && s->n > 0) {
+        r->needed = s->found[0].needed;
+        r->available = s->found[0].available;
+    }
+    return n < 0 ? -1 : 0;
+}
+
+/* Bytes of a GPU that weights alone take where all GPUs share them evenly, 16 bits each, of a packed base 4: no plan that keeps them in GPU
+ * memory takes less. */
+static int64_t least_bytes(const struct asking *q, int64_t gpus)
+{
+    const struct model *m = &q->f->model;
+    double frozen = q->f->of.ask.tuned.base == BASE_PLAIN ? 2 : .5;
+
+    return (int64_t)((2.0 * (double)m->trainable + frozen * (double)(m->params - m->trainable)) / (double)gpus);
+}
+
+/* Too few, without a search. */
+static bool is_hopeless(const struct asking *q, struct fit_row *r, int64_t gpus)
+{
+    int64_t least = least_bytes(q, gpus);
+
+    if (q->a->offload || least <= r->gpu->memory)
+        return false;
+    r->tried = gpus;
+    r->needed = least;
+    r->available = r->gpu->memory;
+    return true;
+}
+
+/* What the search refuses (a batch that these ranks cannot share, say) is no answer: r->why.  0, or -1 reported. */
+static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus)
+{
+    struct search_args ask = q->f->of.ask;
+    struct question one;
+    struct search_result s;
+    struct cluster c;
+    int64_t per = r->gpu->node_gpus;
+
+    if (gpus <= per)
+        snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%s", gpus, r->gpu->name);
+    else
+        snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%" PRId64 "x%s", gpus / per, per, r->gpu->name);
+    ask.global_batch = batch_on(q->a, &q->f->of, gpus);
+    ask.threads = q->threads;
+    if (cluster_load(r->cluster, &c) < 0 || search_args_options(&ask, &q->f->model, &c, &one) != EXIT_DONE)
+        return -1;
+    one.options.answer_only = true;
+    one.options.go_on = go_on;
+    one.options.go_on_of = q;
+    search_args_grid(&ask, &one.options);
+    char why[sizeof r->why] = "";
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = search(&one.options, &s);
+    fail_restore(before);
+    if (rc == 0)
+        rc = look(&s, r);
+    else if (!r->why[0] && !q->stopped)
+        memcpy(r->why, why, sizeof r->why);
+    search_free(&s);
+    measured_unload(&one.cluster);
+    return why[0] ? 0 : rc;
+}
+
+static int ask_row(void *of, int64_t i)
+{
+    struct asking *q = of;
+    struct fit_row *r = &q->f->row[i];
+    json_t *notes = json_array(), *before = notes_divert(notes);
+    int64_t left = numbers(r->gpu);
+    int rc = 0;
+
+    for (int64_t n = 1; rc == 0 && r->gpus == 0 && n <= FIT_MOST && !q->stopped; n = limit_next_gpus(n, r->gpu->node_gpus)) {
+        rc = is_hopeless(q, r, n) ? 0 : ask_number(q, r, n);
+        q->done++;
+        left--;
+    }
+    q->done += left;
+    notes_divert(before);
+    json_decref(notes);
+    return rc;
+}
+
+static int ask_rows(const struct fit_asked *a, struct fit_answer *f)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct asking q = { .a = a, .f = f, .threads = f->n >= cores ? 1 : 0 };
+
+    for (int i = 0; i < f->n; i++)
+        q.total += numbers(f->row[i].gpu);
+    int rc = f->n == 1 ? ask_row(&q, 0) : parallel_each(f->n, 0, ask_row, &q);
+    f->stopped = q.stopped;
+    return rc;
+}
+
+/* ---- the answer ---- */
+
+static bool has_cost(const struct fit_row *r) { return r->money.tokens && r->training.cost >= 0; }
+
+/* The cheaper of two with prices, which come before those without; of those that with fewer GPUs. */
+static bool is_better(const struct fit_row *r, const struct fit_row *best)
+{
+    if (has_cost(r) != has_cost(best))
+        return has_cost(r);
+    return has_cost(r) ? r->training.cost < best->training.cost : r->gpus < best->gpus;
+}
+
+static int choose_best(struct fit_answer *f)
+{
+    int nasked = 0;
+
+    f->best = -1;
+    for (int i = 0; i < f->n; i++) {
+        const struct fit_row *r = &f->row[i];
+        nasked += r->tried > 0;
+        if (r->gpus > 0 && (f->best < 0 || is_better(r, &f->row[f->best])))
+            f->best = i;
+    }
+    if (nasked == 0 && f->stopped) {
+        fail("fit: stopped before anything was known");
+        return EXIT_FAILED;
+    }
+    if (nasked == 0) {                          /* no number was a question */
+        fail("%s", f->row[0].why);
+        return EXIT_MISUSE;
+    }
+    return f->best < 0 ? EXIT_NO : EXIT_DONE;
+}
+
+int fit_answer(const struct fit_asked *a, struct fit_answer *out)
+{
+    *out = (struct fit_answer){ .best = -1 };
+    if (open_question(a, out) < 0)
+        return EXIT_MISUSE;
+    int rc = ask_rows(a, out) < 0 ? EXIT_MISUSE : choose_best(out);
+    if (a->offload && rc == EXIT_DONE)
+        for (int i = 0; i < out->n; i++)
+            if (out->row[i].gpus)
+                cluster_say_assumed(&out->row[i].plan.cluster);
+    if (rc != EXIT_DONE && rc != EXIT_NO)
+        fit_free(out);
+    return rc;
+}
+
+void fit_free(struct fit_answer *f) { model_free(&f->model); }

@@ -1,0 +1,114 @@
+#!/bin/sh
+# tests/sim/test_cmd_fit.sh -- dpxplan fit: its least number is what search says of that number and of the one before, its commands run,
+# hours and money follow by multiplication.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+ln -s "$(cd "$B" && pwd)/dpxplan" "$tmp/dpxplan" && ln -s "$PWD/demo" "$tmp/demo" || exit 1
+
+# field NAME FILE: the first number or text of that name.
+field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$2" | head -1; }
+
+# says WORDS COMMAND...: exit 2 and one line with the words.
+says() {
+    words=$1
+    shift
+    "$B/dpxplan" "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "dpxplan $*: exit $rc, not 2"
+    [ "$(wc -l <"$tmp/err")" = 1 ] || cat "$tmp/err"
+    grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+
+# The command that fit prints, with another cluster and without a file: does it find a plan?
+on() { sed 's/^ *"\(dpxplan search .*\) -o plan.json",*$/\1/p; d' "$tmp/fit" | sed "s/--cluster [^ ]*/--cluster $1/"; }
+
+# same MODEL GPU NUMBER HALF [OPTIONS]: that many are the least (their shape, and that of half as many; "-" where one is enough).
+same() {
+    model=$1 gpu=$2 shape=$3 half=$4
+    shift 4
+    "$B/dpxplan" fit "$model" "$gpu" "$@" --json >"$tmp/fit" 2>"$tmp/err" || { echo "exit $?"; cat "$tmp/err"; }
+    [ "$(field cluster "$tmp/fit")" = "$shape" ] || echo "$model on $gpu: $(field cluster "$tmp/fit"), not $shape"
+    (cd "$tmp" && PATH=$tmp:$PATH sh -c "$(on "$shape") --json --top 1" >"$tmp/search" 2>&1) || { echo "search on $shape: exit $?"; head -3 "$tmp/search"; }
+    [ "$(field step_s "$tmp/fit")" = "$(field step_s "$tmp/search")" ] || echo "fit $(field step_s "$tmp/fit") s, search $(field step_s "$tmp/search") s"
+    [ "$(field label "$tmp/fit")" = "$(field label "$tmp/search")" ] || echo "fit $(field label "$tmp/fit"), search $(field label "$tmp/search")"
+    [ "$half" = - ] && return
+    (cd "$tmp" && PATH=$tmp:$PATH sh -c "$(on "$half") --json --top 1" >"$tmp/search" 2>&1)
+    [ $? = 3 ] || echo "search on $half does not say that nothing fits"
+}
+
+# What everybody knows of AdamW in mixed precision: 16 bytes a parameter and activations.  8.03e9 of them are 128.5 GB: two cards of 80 GB, one
+# of 141 GB.
+check 'llama-3.1-8b: two H100 hold it, as search says, and one does not' "$(same llama-3.1-8b h100 2xh100 1xh100)"
+check 'llama-3.1-8b: one H200' "$(same llama-3.1-8b h200 1xh200 -)"
+# 3.21e9 x 16 bytes are 51.4 GB: 25.7 on each of two cards that have 24.
+check 'llama-3.2-3b: four RTX 4090' "$(same llama-3.2-3b rtx4090 4xrtx4090 2xrtx4090 --seq 2k)"
+check 'gpt2: one is enough' "$(same gpt2 t4 1xt4 - --seq 512 --batch 4)"
+check 'QLoRA of 8 billion parameters: one RTX 4090' "$(same llama-3.1-8b rtx4090 1xrtx4090 - --train qlora --seq 2k --batch 16)"
+# 3.21e9 frozen parameters in 16 bits are 6.4 GB.
+check 'LoRA of 3 billion parameters: one A10G' "$(
+    same llama-3.2-3b a10g 1xa10g - --train lora --seq 1k --batch 8)"
+check 'with offload one is enough where two are without' "$(same llama-3.1-8b h100 1xh100 - --offload --seq 2k --batch 8 --framework deepspeed)"
+
+check 'a recipe: its model, seq, batch a GPU and what it trains' "$(
+    "$B/dpxplan" fit demo/qwen3-sft.yaml h100 --json >"$tmp/fit" 2>&1 || cat "$tmp/fit"
+    [ "$(field seq "$tmp/fit")" = 8192 ] || echo "seq $(field seq "$tmp/fit")"
+    # 1 x 4 accumulation steps on each GPU, as the file says
+    [ "$(field global_batch "$tmp/fit")" = $((4 * $(field tried "$tmp/fit"))) ] || echo "batch $(field global_batch "$tmp/fit") on $(field tried "$tmp/fit")"
+    cat >"$tmp/lora.yaml" <<'YAML'
+model_name_or_path: Qwen/Qwen3-8B
+dataset_name: trl-lib/Capybara
+max_length: 1024
+per_device_train_batch_size: 2
+use_peft: true
+lora_r: 8
+lora_alpha: 16
+lora_dropout: 0.05
+lora_target_modules: [q_proj, v_proj]
+bf16: true
+YAML
+    "$B/dpxplan" fit "$tmp/lora.yaml" l40s --json >"$tmp/fit" 2>&1 || cat "$tmp/fit"
+    grep -q -e '--lora 8 --lora-targets q_proj,v_proj --lora-dropout 0.05' "$tmp/fit" || grep 'dpxplan search' "$tmp/fit"
+    (cd "$tmp" && PATH=$tmp:$PATH sh -c "$(on 1xl40s) --json --top 1" >"$tmp/search" 2>&1) || head -3 "$tmp/search"
+    [ "$(field step_s "$tmp/fit")" = "$(field step_s "$tmp/search")" ] || echo "fit $(field step_s "$tmp/fit") s, search $(field step_s "$tmp/search") s"
+    says 'a plan names its own cluster' fit demo/8b-fsdp.json)"
+
+check 'the printed commands run, in their order' "$(
+    "$B/dpxplan" fit llama-3.2-1b l40s --train lora --samples 1000 --price 1 >"$tmp/fit" 2>&1 || cat "$tmp/fit"
+    sed -n '/To go on from there/,$p' "$tmp/fit" | sed -n 's/^  //p' >"$tmp/commands"
+    [ "$(grep -c '^dpxplan' "$tmp/commands")" = 2 ] || cat "$tmp/commands"
+    (cd "$tmp" && PATH=$tmp:$PATH sh -e "$tmp/commands" >"$tmp/out" 2>&1) || { echo "exit $?"; cat "$tmp/commands"; tail -3 "$tmp/out"; })"
+
+# 1000 samples of 1024 tokens, three times, in steps of 8 samples: 375 steps.
+check 'hours and money follow by multiplication' "$(
+    "$B/dpxplan" fit gpt2 a100-80gb h100 --seq 1k --batch 8 --samples 1000 --epochs 3 --price h100=3.5 --json >"$tmp/fit" 2>&1 || cat "$tmp/fit"
+    [ "$(field tokens "$tmp/fit")" = 3072000 ] && [ "$(field steps "$tmp/fit")" = 375 ] || grep 'tokens\|steps' "$tmp/fit"
+    sed -n '/"gpu": "h100"/,$p' "$tmp/fit" >"$tmp/h100"
+    awk -v s="$(field step_s "$tmp/h100")" -v h="$(field gpu_hours "$tmp/h100")" -v c="$(field cost "$tmp/h100")" 'BEGIN {
+        if (h / (s * 375 / 3600) - 1 > 1e-9 || (s * 375 / 3600) / h - 1 > 1e-9) print h " GPU-hours of " s " s"
+        if (c / (3.5 * h) - 1 > 1e-9 || 3.5 * h / c - 1 > 1e-9) print "cost " c }'
+    [ "$(field cost "$tmp/fit")" = null ] || echo "a price of one is not that of others: $(field cost "$tmp/fit")"
+    grep -q '"dpxplan search .*--cluster 1xh100 .*--price 3.5' "$tmp/fit" || grep 'dpxplan search' "$tmp/fit"
+    "$B/dpxplan" fit gpt2 h100 --tokens 1B --price '$3.50' | grep -q '^  h100 .* \$[0-9]' || echo 'no sign of the currency'
+    says 'needs --tokens or --samples' fit gpt2 --price 2
+    says 'give one of them' fit gpt2 --tokens 1B --samples 10
+    says 'not among the GPUs' fit gpt2 h100 --tokens 1B --price a100=2
+    says 'no price' fit gpt2 h100 --tokens 1B --price h100=cheap)"
+
+check 'the table of eight GPUs fits 80 columns' "$(
+    COLUMNS=80 "$B/dpxplan" fit gpt2-xl --tokens 1B --price '$2' >"$tmp/fit" 2>&1 || cat "$tmp/fit"
+    awk 'length($0) > 80' "$tmp/fit"
+    [ "$(grep -c '^  [a-z0-9-]* *[0-9]* *[0-9.]* of [0-9.]* GB' "$tmp/fit")" = 8 ] || cat "$tmp/fit"
+    COLUMNS=60 "$B/dpxplan" fit gpt2-xl h100 --tokens 1B --price '$2' | awk 'length($0) > 60 && !/dpxplan/ && !/\\$/')"
+check 'where no number holds it the row says why, and the exit status is 3' "$(
+    "$B/dpxplan" fit gpt2 t4 --seq 1k --batch 3 --framework deepspeed >"$tmp/out" 2>&1 || { echo "exit $?"; cat "$tmp/out"; }
+    "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k >"$tmp/out" 2>&1
+    rc=$?
+    [ $rc = 3 ] || { echo "exit $rc, not 3"; cat "$tmp/out"; }
+    grep -q '^  t4 *none' "$tmp/out" && grep -q '^ *[0-9]* do not hold it: a plan needs at least [0-9.]* GB of each' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k --json >"$tmp/out" 2>&1
+    grep -q '"fits": false' "$tmp/out" && grep -q '"gpus": null' "$tmp/out" || cat "$tmp/out")"
+finish
