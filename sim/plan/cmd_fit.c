@@ -1,7 +1,6 @@
 /* cmd_fit.c -- dpxplan fit: does it fit, and what is the least that holds it; one table. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,30 +196,22 @@ static int print_answer(const struct fit_asked *a, const struct fit_answer *f)
     return 0;
 }
 
-/* How far it is, said by one thread at a time; Ctrl-C ends it. */
-struct telling { struct progress p; atomic_flag busy; };
-
+/* Ctrl-C ends it. */
 static bool go_on(void *of, int64_t done, int64_t total)
 {
-    struct telling *t = of;
-
-    if (!atomic_flag_test_and_set(&t->busy)) {
-        t->p.of = total;
-        progress_at(&t->p, done);
-        atomic_flag_clear(&t->busy);
-    }
+    progress_at(of, done, total);
     return !progress_stopped();
 }
 
 static int find(struct fit_asked *a, struct fit_answer *f)
 {
-    struct telling t = { .busy = ATOMIC_FLAG_INIT };
+    struct progress p;
 
-    progress_start(&t.p, 0, "numbers of GPUs");
+    progress_start(&p, 0, "numbers of GPUs");
     a->go_on = go_on;
-    a->go_on_of = &t;
+    a->go_on_of = &p;
     int rc = fit_answer(a, f);
-    progress_end(&t.p);
+    progress_end(&p);
     return rc;
 }
 
