@@ -8,8 +8,7 @@
 #include "model/plan/float8.h"
 #include "model/plan/framework.h"
 
-/* Does it read the head's weight itself, so that there are no logits? */
-static bool reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
+bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
 
 /* Scaled or capped behind the product, which a loss that computes it has to know of. */
 static int check_scaled(const struct plan *p, const char *where)
@@ -33,9 +32,6 @@ static int check_reads_head(const struct plan *p, const char *where)
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensors[i].role == ROLE_HEAD && (m->tensors[i].packed != BASE_PLAIN || float8_converts(p, &m->tensors[i])))
             return fail("%s: loss: %s reads the head's weight in 16 bits or fp32: leave the head out of what is converted", where, word);
-    if (framework_of(p)->gathers_modules)
-        return fail("%s: loss: %s reads the head's weight outside of the head's forward: stage 3 gathers it for the whole model then (an external "
-                    "parameter), which is not modelled yet: take stage 2, or FSDP", where, word);
     if (m->tied && framework_of(p)->meets_tied_grads)
         return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
                     "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
@@ -50,7 +46,7 @@ static int check_reads_head(const struct plan *p, const char *where)
 
 int loss_check(const struct plan *p, const char *where)
 {
-    bool autocast = plan_recipe(p).autocast, cut = p->loss == LOSS_CHUNKED || reads_head(p->loss);
+    bool autocast = plan_recipe(p).autocast, cut = p->loss == LOSS_CHUNKED || loss_reads_head(p->loss);
     const struct model *m = &p->model;
 
     if (p->loss == LOSS_FP32)
@@ -65,5 +61,5 @@ int loss_check(const struct plan *p, const char *where)
         return fail("%s: loss: chunked is torchtune's, of dialects torch and torch-fsdp1", where);
     if (cut && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
         return fail("%s: loss: chunked, fused-linear and cut-cross-entropy are not modelled for a head with a bias", where);
-    return reads_head(p->loss) ? check_reads_head(p, where) : 0;
+    return loss_reads_head(p->loss) ? check_reads_head(p, where) : 0;
 }

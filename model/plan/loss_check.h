@@ -4,6 +4,9 @@
 
 #include "model/plan/plan.h"
 
+/* Does it read the head's weight itself, so that there are no logits? */
+bool loss_reads_head(enum loss_kind loss);
+
 /* Refuses, with the key named. */
 int loss_check(const struct plan *p, const char *where);
 

@@ -139,19 +139,24 @@ static int check_wrapped(const struct plan *p, const char *where)
 /* Adapters of parameters that are no layer's, and of the embedding and the head: units outside of blocks train in part. */
 static int check_ends(const struct plan *p, const char *where)
 {
-    bool ends = false, head = false, wrapped = false;
+    bool ends = false, head = false, wrapped = false, table = false;
 
     for (int i = 0; i < p->model.ntensors; i++) {
         const struct tensor *t = &p->model.tensors[i];
         ends |= t->block < 0 && tensor_is_adapter(t);
         head |= t->role == ROLE_HEAD && tensor_is_adapter(t);
+        table |= t->role == ROLE_TOKENS && tensor_is_adapter(t);
         wrapped |= (role_is_of_experts(t->role) || t->role == ROLE_ROUTER) && tensor_is_adapter(t);
     }
     if (wrapped && p->dialect != DIALECT_TORCH)
         return fail("%s: lora: adapters of experts' weights and routers (PEFT's ParamWrapper) are planned for ddp/torch and fsdp/torch", where);
-    if (ends && (p->dialect != DIALECT_TORCH || p->kernels == KERNELS_DPX))
-        return fail("%s: lora.target_modules: adapters of the embedding and the head are planned for ddp/torch and fsdp/torch, with PyTorch's kernels",
-                    where);
+    if (ends && p->kernels == KERNELS_DPX)
+        return fail("%s: lora.target_modules: kernels \"dpx\" have no adapters of the embedding and the head", where);
+    if (table && p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
+        return fail("%s: lora.target_modules: adapters of the embedding are not planned for DeepSpeed's stage 3 yet", where);
+    if (ends && p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters)
+        return fail("%s: lora.target_modules: adapters of the embedding and the head are not planned as units of their own yet "
+                    "(fsdp.wrap_adapters)", where);
     if (head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
         return fail("%s: loss: one that multiplies by the head's weight itself leaves out the head's adapters: fp32, bf16, fused or "
                     "liger-cross-entropy", where);

@@ -142,7 +142,8 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
             return false;
         /* "lora" or "all-linear", where there is such a word; names of llama's */
         snprintf((char *)p + k->offset, (size_t)k->hi, "%s", i == 0 && k->words[1] && k->words[2] ? k->words[2] :
-                 !strcmp(k->name, "train") ? "*.weight" : !strcmp(k->name, "modules_to_save") ? "norm" : "q_proj,down_proj");
+                 !strcmp(k->name, "train") ? "*.weight" : !strcmp(k->name, "modules_to_save") ? "norm"
+                 : !strcmp(k->name, "target_parameters") ? "experts.down_proj" : "q_proj,down_proj");
         return true;
     case KNOB_FIXED:
         break;
@@ -187,7 +188,14 @@ static void take_model(struct plan *p)
     struct training t = p->train;
     struct model m;
 
-    assert_int_equal(model_with_layers(&llama, llama.layers, &m), 0);
+    if (t.target_parameters[0]) {               /* which only a mixture of experts has */
+        struct model whole;
+        assert_int_equal(model_load("mixtral-8x7b", &whole), 0);
+        assert_int_equal(model_with_layers(&whole, 2, &m), 0);
+        model_free(&whole);
+    } else {
+        assert_int_equal(model_with_layers(&llama, llama.layers, &m), 0);
+    }
     assert_int_equal(training_apply(&m, &t, "t"), 0);
     p->model = m;
 }
@@ -259,6 +267,10 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
+        if (k->offset == offsetof(struct plan, train.target_parameters)) {
+            plain.precision = DT_BF16;
+            plain.ddp.model_dtype = s == STRAT_DDP ? DT_BF16 : plain.ddp.model_dtype;
+        }
         if (k->offset == offsetof(struct plan, train.base) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.wrap_adapters = true;
         if (k->offset == offsetof(struct plan, fsdp.autocast_adapter_dtype)) {

@@ -264,7 +264,8 @@ static void what_is_refused_has_a_reason(void **state)
 {
     (void)state;
     refuses(FSDP ", \"loss\": \"fused-linear\", \"parallel\": { \"tensor\": 2 }", "logits that lie on several ranks");
-    refuses("\"strategy\": \"zero3\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"loss\": \"fused-linear\"", "external parameter");
+    refuses("\"strategy\": \"zero3\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"loss\": \"fused-linear\", \"model\": \"llama-3.2-1b\"",
+            "ties its head to its embedding");
     refuses(FSDP ", \"loss\": \"fused-linear\", \"model\": \"granite-3.1-8b\"", "take liger-cross-entropy");
     refuses("\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\", \"loss\": \"fused-linear\", \"model\": \"llama-3.2-1b\"",
             "ties its head to its embedding");

@@ -137,7 +137,6 @@ static void what_a_loss_cannot_be_is_refused(void **state)
     refuses("{\"loss\":\"bf16\",\"strategy\":\"ddp\"}");
     refuses("{\"loss\":\"cut-cross-entropy\",\"strategy\":\"ddp\"}");      /* of a model in fp32 */
     refuses("{\"loss\":\"cut-cross-entropy\",\"precision\":\"fp32\"}");
-    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"zero3\",\"dialect\":\"deepspeed\"}");
     refuses("{\"loss\":\"fused-linear\",\"parallel\":{\"tensor\":2}}");
 }
 

@@ -67,7 +67,7 @@ static void mixtures_peaks_agree(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(MIXTURES, check_peak) >= 78);
+    assert_true(each_line(MIXTURES, check_peak) >= 87);
     assert_int_equal(wrong, 0);
 }
 

@@ -7,7 +7,9 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/arch/training.h"
 #include "model/lower/deepspeed/zero3_tree.h"
+#include "model/plan/loss_check.h"
 #include "model/program/torch_model.h"
 
 /* ---- modules ---- */
@@ -83,6 +85,25 @@ static struct z3_module own_tensors(const struct builder *b, const struct z3_nod
     return own;
 }
 
+/* A loss that reads the head's weight has stage 3 gather it where the model asks for it, and from there on take it for the whole model's own:
+ * the module around the layers, which PEFT has two more around. */
+static int asks_for_head(const struct builder *b)
+{
+    if (!loss_reads_head(b->d->p->loss))
+        return -1;
+    return training_is_lora(&b->d->m->training) ? b->outer0 + 1 : b->root;
+}
+
+static int head_weight(const struct builder *b)
+{
+    const struct model *m = b->d->m;
+    int t = m->ntensors - 1;
+
+    while (t > 0 && (m->tensors[t].role != ROLE_HEAD || m->tensors[t].is_bias || m->tensors[t].adapter != ADAPTER_NONE))
+        t--;
+    return t;
+}
+
 /* Ids: the root, the outer nodes, then per block the block itself and its nodes. */
 static int make_modules(struct builder *b)
 {
@@ -99,6 +120,13 @@ static int make_modules(struct builder *b)
     b->t->modules[b->root].all_n = b->d->m->ntensors;
     for (int i = 0; i < b->outer.n; i++)
         b->t->modules[b->outer0 + i] = own_tensors(b, &b->outer.node[i], 0);
+    if (asks_for_head(b) >= 0) {
+        struct z3_module *own = &b->t->modules[asks_for_head(b)];
+        own->first = head_weight(b);
+        own->n = 1;
+        own->bit = 2;
+        own->external = true;
+    }
     for (int i = 0; i < b->block.n; i++) {
         struct z3_module own = own_tensors(b, &b->block.node[i], 0);
         for (int k = 0; k < layers; k++) {
@@ -315,6 +343,19 @@ static void backward_block(struct builder *b, int block)
     border(b, Z3_LEAVE, piece, PASS_BACKWARD, block);
 }
 
+/* The loss is computed before the weight is released. */
+static void read_head(struct builder *b)
+{
+    event(b, Z3_ASK, asks_for_head(b), 0)->tensor = head_weight(b);
+    border(b, Z3_LEAVE, PIECE_HEAD, PASS_FORWARD, 0);
+}
+
+static void head_gradient(struct builder *b, int id)
+{
+    if (id == asks_for_head(b) && !b->d->m->tensors[head_weight(b)].frozen)
+        event(b, Z3_GRAD, id, 0)->tensor = head_weight(b);
+}
+
 /* Forward, then backward; the root's hooks are outermost. */
 static void forward(struct builder *b)
 {
@@ -322,6 +363,8 @@ static void forward(struct builder *b)
     event(b, Z3_FETCH, b->root, 0);
     for (int i = 0; i < b->outer.norder; i++) {
         int k = b->outer.order[i];
+        if (k < 0 && b->outer0 - k - 1 == asks_for_head(b))
+            read_head(b);
         if (k != 0) {
             event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, b->outer0 + abs(k) - 1, 0);
             continue;
@@ -331,8 +374,11 @@ static void forward(struct builder *b)
             forward_block(b, block);
         border(b, Z3_ENTER, PIECE_HEAD, PASS_FORWARD, 0);
     }
+    if (asks_for_head(b) == b->root)
+        read_head(b);
     event(b, Z3_RELEASE, b->root, 0);
-    border(b, Z3_LEAVE, PIECE_HEAD, PASS_FORWARD, 0);
+    if (asks_for_head(b) < 0)
+        border(b, Z3_LEAVE, PIECE_HEAD, PASS_FORWARD, 0);
 }
 
 static void backward(struct builder *b)
@@ -341,6 +387,7 @@ static void backward(struct builder *b)
 
     border(b, Z3_ENTER, PIECE_HEAD, PASS_BACKWARD, 0);
     backward_fetch(b, b->root, NULL, 0, false);
+    head_gradient(b, b->root);
     for (int i = b->outer.norder - 1; i >= 0; i--) {
         int k = b->outer.order[i], node = abs(k) - 1;
         if (k == 0) {
@@ -351,6 +398,7 @@ static void backward(struct builder *b)
             border(b, Z3_ENTER, PIECE_EMBED, PASS_BACKWARD, 0);
         } else if (k < 0) {
             backward_fetch(b, b->outer0 + node, &b->outer.node[node], 0, false);
+            head_gradient(b, b->outer0 + node);
             grads(b, b->outer0 + node, piece, 0);
         } else {
             backward_release(b, b->outer0 + node, &b->outer.node[node], 0);

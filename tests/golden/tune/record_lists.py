@@ -27,7 +27,37 @@ MLPS = {"train": ["*.mlp.*", "model.embed_tokens.weight"]}
 WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
 
 
+def reads_head(model, kind):
+    """A loss that reads the head's weight outside of the head's forward: Liger-Kernel's makes gradients in its forward, cut-cross-entropy keeps the
+    weight for backward.  Their kernels are CUDA: here their sums in PyTorch."""
+    import torch
+    from transformers.modeling_outputs import CausalLMOutputWithPast
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w, labels):
+            ctx.kept = (x.detach(), labels, torch.softmax(x @ w.t(), -1) @ w, x.new_ones(w.shape)) if kind == "fused-linear" else None
+            if kind != "fused-linear":
+                ctx.save_for_backward(x, w)
+            return (x @ w.t()).float().logsumexp(-1).mean()
+
+        @staticmethod
+        def backward(ctx, g):
+            if ctx.kept:
+                return ctx.kept[2] * g, ctx.kept[3] * g, None
+            x, w = ctx.saved_tensors
+            return torch.softmax(x @ w.t(), -1) @ w * g, torch.ones_like(w) * g, None
+
+    def forward(input_ids=None, labels=None, **kwargs):
+        hidden = model.model(input_ids=input_ids).last_hidden_state
+        return CausalLMOutputWithPast(loss=Loss.apply(hidden, model.lm_head.weight, labels))
+    model.forward = forward
+    return model
+
+
 def tune(model, how):
+    if how.get("loss"):
+        model = reads_head(model, how["loss"])
     if how.get("train", "all") == "all":
         return model
     if how["train"] == "lora":
@@ -173,7 +203,10 @@ def deepspeed_lists(path, names, mixtures=False):
 
     def add(name, how, *args, **kw):
         cases[name] = dict(r.case(*args, traces=False, **kw), tune=how)
-    (deepspeed_mixtures if mixtures else deepspeed_cases)(add)
+    if path.endswith("head_loss.txt"):
+        head_losses(add)
+    else:
+        (deepspeed_mixtures if mixtures else deepspeed_cases)(add)
     import peft                         # before ranks are forked
     out = ["# recorded by record_lists.py: deepspeed %s, torch %s, transformers %s, peft %s" % (
         r.deepspeed.__version__, r.torch.__version__, r.transformers.__version__, peft.__version__)]
@@ -188,6 +221,20 @@ def deepspeed_lists(path, names, mixtures=False):
         print("recorded", name, flush=True)
     with open(path, "w") as f:
         f.write("\n".join(out) + "\n")
+
+
+def head_losses(add):
+    """Stage 3 with losses that read the head's weight."""
+    some = dict(reduce_bucket_size=3000)
+    apart = dict(stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=0, **some)
+    ahead = dict(apart, stage3_prefetch_bucket_size=6000)
+    short = dict(some, stage3_param_persistence_threshold=300, stage3_max_reuse_distance=9000, stage3_prefetch_bucket_size=5000)
+    for word, loss in (("linear", "fused-linear"), ("cut", "cut-cross-entropy")):
+        add("s3_%s_apart" % word, {"train": "all", "loss": loss}, "llama", 3, "bf16", **apart)
+        add("s3_%s_ahead_gas2" % word, {"train": "all", "loss": loss}, "llama", 3, "bf16", 2, **ahead)
+        add("s3_%s_recompute_short_w3" % word, {"train": "all", "loss": loss}, "llama", 3, "bf16", world=3, recompute="full", clip=1.0, **short)
+        add("s3_%s_lora_short" % word, dict(LORA, loss=loss), "llama", 3, "bf16", **short)
+        add("s3_%s_usual_gas2" % word, {"train": "all", "loss": loss}, "llama", 3, "bf16", 2, **some)
 
 
 def deepspeed_mixtures(add):
