@@ -122,7 +122,10 @@ static void read_batch(struct form_reading *r, const struct plan *p)
                   (long long)micro);
         each = each > micro ? each / micro * micro : micro;
     }
-    if (each < 1 || micro < 1 || each % micro)
+    micro = p->micro_batch > 0 ? p->micro_batch : micro;
+    if (micro < 1)
+        form_fail(r, ACTOR "ppo_micro_batch_size_per_gpu: the file gives none and no use_dynamic_bsz: give --micro-batch");
+    else if (each < 1 || each % micro)
         form_fail(r, ACTOR "ppo_mini_batch_size: %lld samples (x rollout.n) on %lld GPUs do not divide by %lld a micro-step", (long long)samples,
                   (long long)world, (long long)micro);
     form_set(r, "micro_batch", json_integer(micro > 0 ? micro : 1));
