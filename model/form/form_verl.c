@@ -26,7 +26,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
+    { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
     { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
@@ -145,11 +146,19 @@ static void read_adapters(struct form_reading *r, bool two)
     form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
 }
 
+/* The config that the words are over: hydra's option, or the first of a file's defaults. */
+static const char *base_config(struct form_reading *r)
+{
+    const char *first = json_string_value(json_array_get(form_value(r->file->doc, "defaults"), 0));
+
+    return form_text(r, "config_name", first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer");
+}
+
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
     int64_t gpus = form_count(r, "trainer.n_gpus_per_node", 8) * form_count(r, "trainer.nnodes", 1);
-    const char *config = form_text(r, "config_name", "ppo_trainer");
+    const char *config = base_config(r);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
@@ -159,6 +168,8 @@ static void read_rest(struct form_reading *r, const struct plan *p)
         notes_add(r->notes, ACTOR "entropy_coeff matters, and is not followed: the entropy's own copies of the logits, in fp32, are not in the plan");
     if (form_value(r->file->doc, "trainer.n_gpus_per_node"))
         unread_ranks(r->notes, "trainer.n_gpus_per_node", gpus, p->cluster.world_size);
+    if (!strcmp(p->model.family, "gpt_oss"))
+        notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
 }
@@ -169,9 +180,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    const char *config = form_text(&r, "config_name", "");
+    const char *config = base_config(&r);
     if (strstr(config, "megatron"))
-        form_fail(&r, "config_name: %.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
+        form_fail(&r, "%.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
     if (form_count(&r, ACTOR "ulysses_sequence_parallel_size", 1) > 1)
         form_fail(&r, ACTOR "ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP");
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
