@@ -87,6 +87,7 @@ static const struct form_row rows[] = {
     { "peft.use_dora", ROW_REFUSED, "DoRA is not planned" },
     { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
     { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_SILENT, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
+    { "peft.use_memory_efficient_lora", ROW_READ, NULL },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
@@ -249,10 +250,10 @@ static json_t *adapted(struct form_reading *r, const struct model *m)
         if (!is_linear(&m->tensors[of->first]))
             continue;
         bool picked = all || (targets ? is_among(of->name, leaf, targets) : !is_among(of->name, leaf, but));
-        if (picked && m->tensors[of->first].role == ROLE_HEAD)
-            form_fail(r, "peft.target_modules: an adapter of the head (%s) is not planned: name the others, or \"*_proj\"", of->name);
         json_object_set_new(picked ? chosen : left, leaf, json_true());
     }
+    if (m->tied && (all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but))))     /* a layer all the same */
+        form_fail(r, "peft.target_modules: they name lm_head too, whose weight is the embedding's: its adapter is not planned: name the others, or \"*_proj\"");
     json_object_foreach(chosen, leaf, v) {
         if (json_object_get(left, leaf))
             form_fail(r, "peft.target_modules: adapters of some blocks' %s alone are not planned", leaf);
@@ -274,6 +275,9 @@ static void read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model));
     form_narrow_adapters(r, "Automodel");
+    if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
+        notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
+                  form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
 }
@@ -336,6 +340,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
                   form_value(f->doc, named) ? "" : " (usual)");
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
+    if (!strcmp(p->model.family, "gpt_oss"))
+        notes_add(notes, "model: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) keep them");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));

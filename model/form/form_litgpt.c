@@ -18,7 +18,7 @@ static const struct form_row rows[] = {
     { "lora_key", ROW_READ, NULL }, { "lora_value", ROW_READ, NULL }, { "lora_projection", ROW_READ, NULL }, { "lora_mlp", ROW_READ, NULL },
     { "lora_head", ROW_READ, NULL },
     { "train.micro_batch_size", ROW_READ, NULL }, { "train.global_batch_size", ROW_READ, NULL }, { "train.max_seq_length", ROW_READ, NULL },
-    { "train.max_norm", ROW_READ, NULL }, { "train.tie_embeddings", ROW_MATTERS, "embedding and head as one tensor" },
+    { "train.max_norm", ROW_READ, NULL }, { "train.tie_embeddings", ROW_READ, NULL },
     { "train.save_interval", ROW_SILENT, NULL }, { "train.log_interval", ROW_SILENT, NULL }, { "train.lr_warmup_steps", ROW_SILENT, NULL },
     { "train.lr_warmup_fraction", ROW_SILENT, NULL }, { "train.epochs", ROW_SILENT, NULL }, { "train.max_tokens", ROW_SILENT, NULL },
     { "train.max_steps", ROW_SILENT, NULL }, { "train.max_time", ROW_SILENT, NULL }, { "train.min_lr", ROW_SILENT, NULL },
@@ -86,6 +86,9 @@ static void read_base(struct form_reading *r, const struct plan *p)
     if (p->cluster.world_size > 1)
         form_fail(r, "quantize: litgpt packs weights on one GPU alone");
     form_set(r, "base_dtype", json_string(ours[base]));
+    double head = (double)(p->model.vocab * p->model.token_width) / 1e9;
+    notes_add(r->notes, "quantize: litgpt packs the head, too (%.3g GB less), and its StableEmbedding has a gradient, which is never cleared (%.3g GB more): "
+              "the plan has neither", head * (base > 1 ? 1 : 2 - 0.56), head * 2);
 }
 
 static void note_devices(struct form_reading *r, const struct plan *p)
@@ -103,6 +106,12 @@ static void read_optimizer(struct form_reading *r, bool fused, bool flat)
     const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
 
     name = dot ? dot + 1 : name;
+    if (form_value(r->file->doc, "quantize")) {             /* instantiate_bnb_optimizer(): PagedAdamW, for AdamW alone */
+        if (strcmp(name, "AdamW") != 0)
+            form_fail(r, "optimizer: %.60s: litgpt takes AdamW alone beside quantize", name);
+        form_set(r, "optimizer", json_string("paged_adamw_32bit"));
+        return;
+    }
     if (fused && flat)
         notes_add(r->notes, "optimizer: fused AdamW of FSDP1's shards is planned as foreach");
     if (!strcmp(name, "AdamW") || !strcmp(name, "Adam"))
@@ -130,6 +139,25 @@ static void read_batch(struct form_reading *r, const struct plan *p)
         form_fail(r, "train.max_seq_length: not given, so samples are as long as the data: give --seq");
 }
 
+/* litgpt/model.py, GPT: the head has a weight of its own, a copy of the embedding's where a checkpoint has none. */
+static int untie(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    json_t *config = model_to_config(&p->model);
+    struct model made;
+
+    json_object_set_new(config, "tie_word_embeddings", json_false());
+    int rc = model_from_config(config, f->path, &made);
+    json_decref(config);
+    if (rc < 0)
+        return -1;
+    notes_add(notes, "model: litgpt has %s's head as a weight of its own, which the model ties to the embedding: %.3g GB more of weights in bf16",
+              p->model.name, (double)(made.params - p->model.params) * 2 / 1e9);
+    snprintf(made.name, sizeof made.name, "%s", p->model.name);
+    model_free(&p->model);
+    p->model = made;
+    return 0;
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const words[] = { "bf16-true", "bf16-mixed", "16-mixed", "32-true", NULL };
@@ -137,6 +165,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     bool alone = p->cluster.world_size == 1, pretrains = !json_object_get(f->doc, "checkpoint_dir"), lora = adapts(f);
     struct form_reading r;
 
+    bool ties = json_is_true(form_value(f->doc, "train.tie_embeddings"));
+    if (ties && !p->model.tied)
+        notes_add(notes, "train.tie_embeddings: the plan has %s's embedding and head as two tensors", p->model.name);
+    if (!ties && p->model.tied && untie(f, p, notes) < 0)
+        return -1;
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     int precision = form_word(&r, "precision", words, 0);
     form_set(&r, "strategy", json_string(alone ? "ddp" : "fsdp"));

@@ -26,7 +26,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
+    { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
     { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
@@ -122,7 +123,10 @@ static void read_batch(struct form_reading *r, const struct plan *p)
                   (long long)micro);
         each = each > micro ? each / micro * micro : micro;
     }
-    if (each < 1 || micro < 1 || each % micro)
+    micro = p->micro_batch > 0 ? p->micro_batch : micro;
+    if (micro < 1)
+        form_fail(r, ACTOR "ppo_micro_batch_size_per_gpu: the file gives none and no use_dynamic_bsz: give --micro-batch");
+    else if (each < 1 || each % micro)
         form_fail(r, ACTOR "ppo_mini_batch_size: %lld samples (x rollout.n) on %lld GPUs do not divide by %lld a micro-step", (long long)samples,
                   (long long)world, (long long)micro);
     form_set(r, "micro_batch", json_integer(micro > 0 ? micro : 1));
@@ -142,11 +146,19 @@ static void read_adapters(struct form_reading *r, bool two)
     form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
 }
 
+/* The config that the words are over: hydra's option, or the first of a file's defaults. */
+static const char *base_config(struct form_reading *r)
+{
+    const char *first = json_string_value(json_array_get(form_value(r->file->doc, "defaults"), 0));
+
+    return form_text(r, "config_name", first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer");
+}
+
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
     int64_t gpus = form_count(r, "trainer.n_gpus_per_node", 8) * form_count(r, "trainer.nnodes", 1);
-    const char *config = form_text(r, "config_name", "ppo_trainer");
+    const char *config = base_config(r);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
@@ -156,6 +168,8 @@ static void read_rest(struct form_reading *r, const struct plan *p)
         notes_add(r->notes, ACTOR "entropy_coeff matters, and is not followed: the entropy's own copies of the logits, in fp32, are not in the plan");
     if (form_value(r->file->doc, "trainer.n_gpus_per_node"))
         unread_ranks(r->notes, "trainer.n_gpus_per_node", gpus, p->cluster.world_size);
+    if (!strcmp(p->model.family, "gpt_oss"))
+        notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
 }
@@ -166,9 +180,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    const char *config = form_text(&r, "config_name", "");
+    const char *config = base_config(&r);
     if (strstr(config, "megatron"))
-        form_fail(&r, "config_name: %.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
+        form_fail(&r, "%.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
     if (form_count(&r, ACTOR "ulysses_sequence_parallel_size", 1) > 1)
         form_fail(&r, ACTOR "ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP");
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;

@@ -29,7 +29,16 @@ static const struct form_row rows[] = {
     { "trainer.*", ROW_SILENT, NULL },
 };
 
-static bool claims(const struct form_file *f) { return form_runs(f, "verl.trainer.fsdp_sft_trainer") || form_value(f->doc, "model.partial_pretrain"); }
+/* verl.trainer.sft_trainer, the newer one, has its engine and the model's path where this form has model.strategy and model.partial_pretrain. */
+static bool of_engines(const struct form_file *f)
+{
+    return form_runs(f, "verl.trainer.sft_trainer") || (form_value(f->doc, "engine") && form_value(f->doc, "model.path") && form_value(f->doc, "optim"));
+}
+
+static bool claims(const struct form_file *f)
+{
+    return form_runs(f, "verl.trainer.fsdp_sft_trainer") || form_value(f->doc, "model.partial_pretrain") || of_engines(f);
+}
 
 static const char *model(const struct form_file *f)
 {
@@ -42,6 +51,8 @@ static int check(const struct form_file *f)
 {
     const json_t *ranks = form_value(f->doc, "ulysses_sequence_parallel_size");
 
+    if (of_engines(f))
+        return fail("%s: verl's trainer of engines (verl.trainer.sft_trainer) is not read: verl.trainer.fsdp_sft_trainer is", f->path);
     return json_integer_value(ranks) > 1 ? fail("%s: ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP", f->path) : 0;
 }
 

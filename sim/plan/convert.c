@@ -110,7 +110,7 @@ static int check_given(const struct import_args *a, const struct form *form, con
             return fail("import: --%s %lld, but %s's file makes it %lld: change it there", given[i].option, (long long)given[i].n, form->name,
                         (long long)given[i].is);
         if (given[i].n > 0)
-            notes_add(notes, "--%s %lld goes before what the file says of it", given[i].option, (long long)given[i].n);
+            notes_add(notes, "--%s %lld goes before whatever the file says of it", given[i].option, (long long)given[i].n);
     }
     return 0;
 }

@@ -449,6 +449,12 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
           "diffusion" },
         { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b data.image_key=images\n",
           "data.image_key" },
+        { "verl.sh", "torchrun --nproc-per-node=8 -m verl.trainer.sft_trainer data.train_batch_size=96 model.path=a/b engine.strategy=fsdp2 optim.lr=1e-5\n",
+          "verl.trainer.sft_trainer" },
+        { "verl.yaml", "actor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_mini_batch_size: 256\n    strategy: fsdp\n",
+          "give --micro-batch" },
+        { "verl.yaml", "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n",
+          "an actor on Megatron-LM" },
     };
 
     (void)state;

@@ -176,7 +176,7 @@ check 'what a script leaves open is said' "$(
 printf '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}\n' >"$tmp/ds.json"
 check 'what the command line gives goes before the file, and is said' "$(
     reads "$tmp/trl.yaml" 8xh100 --micro-batch 1 --global-batch 32
-    has '"micro_batch": 1' && has '"accumulation": 4' && said 'global-batch 32 goes before what the file says'
+    has '"micro_batch": 1' && has '"accumulation": 4' && said 'global-batch 32 goes before whatever the file says'
     refused 'global-batch 33 is not a multiple of' import "$tmp/trl.yaml" --cluster 8xh100 --global-batch 33
     refused 'say the same' import "$tmp/trl.yaml" --cluster 8xh100 --global-batch 32 --accumulation 2
     reads "$tmp/trl.yaml" 8xh100 --seq 200000
