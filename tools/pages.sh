@@ -1,14 +1,22 @@
 #!/bin/sh
-# tools/pages.sh [--check] [PAGE...] -- the examples of pages: runs each command, writes what it prints below it.
+# tools/pages.sh [--check|--list] [PAGE...] -- the examples of pages: runs each command, writes what it prints below it.
 #
 # Without PAGE: README.md and every page of docs/ but docs/reference/, which tools/reference.sh writes as a whole.
+# --list: only the commands, a line each, in their order.
+#
 # An example is an indented block that begins with "$ ", of dpxplan or cat; others (measured runs) stay as they are.
 # --check changes nothing: it prints the examples that differ, and fails.  Seconds that a search took, progress and
 # blanks at the ends of lines do not count.  Commands run in a folder of their own, where demo/ and docs/ can be
 # read; figures that they draw (-o NAME.svg) replace docs/gallery/NAME.svg, unless --check.
 check=
 [ "$1" = --check ] && { check=1; shift; }
+list=
+[ "$1" = --list ] && { list=1; shift; }
 [ $# -gt 0 ] || set -- README.md $(find docs -name '*.md' -not -path 'docs/reference/*' | sort)
+if [ "$list" ]; then
+    sed -n 's/^    \$ \(dpxplan .*\)/\1/p' "$@"
+    exit
+fi
 root=$(pwd)
 PATH=$(cd "${B:-build}" && pwd):$PATH
 work=$(mktemp -d) || exit 1

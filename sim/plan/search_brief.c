@@ -150,6 +150,15 @@ static void row(struct columns *t, const struct ranked *first, const struct rank
     columns_cell(t, "%s%s%s", words, k->tight ? "; tight" : "", k->waits ? "; its allocator stalls come on top" : "");
 }
 
+/* What the ranking says of a plan of its own; else nothing. */
+static struct ranked known(const struct search_answer *s, const struct found *f)
+{
+    for (int64_t i = 0; i < s->n; i++)
+        if (s->ranked[i].found == f)
+            return s->ranked[i];
+    return (struct ranked){ 0 };
+}
+
 static int print_alternatives(const struct search_answer *s, FILE *to, int width)
 {
     static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "against it", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
@@ -162,6 +171,8 @@ static int print_alternatives(const struct search_answer *s, FILE *to, int width
     for (int i = 0; i < all.n; i++)
         of[i] = all.of[i].f;
     of[all.n] = s->ranked[0].found;
+    for (int i = 0; i < all.n; i++)
+        beside[i] = known(s, of[i]);
     if (ranking_beside(&s->ranked[0], of, all.n, beside) < 0)
         return -1;
     struct columns *t = columns_new(columns, 5);

@@ -404,12 +404,15 @@ int ranking_beside(const struct ranked *first, const struct found *const *f, int
 {
     struct desk d = { 0 };
     struct look mine, its;
-    int rc = look_at(&d, first->found, NULL, &mine);
+    bool looked = false;
+    int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < n; i++) {
-        out[i] = (struct ranked){ 0 };
-        rc = look_at(&d, f[i], NULL, &its);
-        if (rc < 0 || !its.fits)
+        if (out[i].found)
+            continue;
+        rc = !looked ? look_at(&d, first->found, NULL, &mine) : 0;
+        looked = true;
+        if (rc < 0 || (rc = look_at(&d, f[i], NULL, &its)) < 0 || !its.fits)
             continue;
         fill(&out[i], f[i], &its, ranking_departures(&f[i]->plan));
         out[i].unsure_s = ties_unsure_s(mine.step_s, its.step_s);

@@ -40,8 +40,8 @@ struct ranked {
  * ideas are a tie.  Whether those of the answer wait for memory is then known of r->found, too. */
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied);
 
-/* The same of n other plans that were found, beside the first of an answer: verdict, interval, and the error of the difference; `found` is
- * NULL where a plan does not fit after all.  0, or -1 with the reason reported. */
+/* The same of other plans that were found, beside the first of an answer: verdict, interval, and the error of the difference.  Of n places
+ * those are filled whose `found` is NULL; it stays so where a plan does not fit after all.  0, or -1 with the reason reported. */
 int ranking_beside(const struct ranked *first, const struct found *const *f, int64_t n, struct ranked *out);
 
 /* Are they variants of one idea? */

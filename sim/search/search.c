@@ -678,37 +678,8 @@ int search(const struct search_options *o, struct search_result *out)
     return o->grid == GRID_BESIDE ? grid_search_beside(o, out) : 0;
 }
 
-void search_verdict(const struct found *f, struct evaluation *e)
-{
-    struct reserved r;
-
-    if (f->looked_at) {
-        e->reserved.steady_retries = f->steady_retries;
-        e->reserved.steady_calls = f->steady_calls;
-        e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
-    } else if (e->nstages) {
-        if (evaluation_reserve(&f->plan, e, NULL) < 0)
-            e->verdict = VERDICT_DOES_NOT_FIT;
-    } else {
-        int rc = reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
-        e->verdict = rc < 0 ? VERDICT_DOES_NOT_FIT : reserved_verdict(&r, e->m.fits);
-    }
-    e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
-}
-
 void search_free(struct search_result *r)
 {
     free(r->found);
     memset(r, 0, sizeof *r);
-}
-
-void search_pareto(const struct search_result *r, bool *out)
-{
-    int64_t least = INT64_MAX;
-
-    for (int64_t i = 0; i < r->nfit; i++) {     /* by time: each must be smaller than all before */
-        out[i] = r->found[i].needed < least;
-        if (out[i])
-            least = r->found[i].needed;
-    }
 }

@@ -1,0 +1,33 @@
+/* search_verdict.c -- of plans that a search found: what PyTorch's allocator says of one, and which are both small and fast. */
+#include "sim/search/search.h"
+
+#include <stdint.h>
+
+void search_verdict(const struct found *f, struct evaluation *e)
+{
+    struct reserved r;
+
+    if (f->looked_at) {
+        e->reserved.steady_retries = f->steady_retries;
+        e->reserved.steady_calls = f->steady_calls;
+        e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    } else if (e->nstages) {
+        if (evaluation_reserve(&f->plan, e, NULL) < 0)
+            e->verdict = VERDICT_DOES_NOT_FIT;
+    } else {
+        int rc = reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
+        e->verdict = rc < 0 ? VERDICT_DOES_NOT_FIT : reserved_verdict(&r, e->m.fits);
+    }
+    e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void search_pareto(const struct search_result *r, bool *out)
+{
+    int64_t least = INT64_MAX;
+
+    for (int64_t i = 0; i < r->nfit; i++) {     /* by time: each must be smaller than all before */
+        out[i] = r->found[i].needed < least;
+        if (out[i])
+            least = r->found[i].needed;
+    }
+}

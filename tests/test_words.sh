@@ -1,0 +1,81 @@
+#!/bin/sh
+# tests/test_words.sh -- what programs print to people: lines that fit the page, no code that nothing explains, short sentences.
+#
+# Runs every command of README.md and docs/*.md whose programs are held (HELD), without the filter behind it, at 80 and 120 columns.
+# Not held yet: collectives, estimators, export, init, list, fit, the other programs, and what refuses (an error is one line).
+. tests/check.sh
+HELD='search eval explain limits sweep import'
+B=$(cd "${B:-build}" && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+PATH=$B:$PATH
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+LC_ALL=C.UTF-8
+export XDG_DATA_HOME LC_ALL
+
+# The commands up to the first filter; each in the folder of its page, for later ones read what earlier ones wrote.
+tools/pages.sh --list | sed 's/ 2>&1//; s/ | \(head\|tail\|grep\|sed\|awk\) .*//' | awk '!seen[$0]++' >"$tmp/commands"
+check 'there are commands to run' "$([ "$(grep -c . "$tmp/commands")" -ge 80 ] || wc -l "$tmp/commands")"
+
+run_all() {     # COLUMNS
+    rm -rf "$tmp/run" && mkdir "$tmp/run" "$tmp/$1" && ln -s "$PWD/demo" "$PWD/docs" "$tmp/run/" || exit 1
+    n=0
+    while IFS= read -r command; do
+        n=$((n + 1))
+        (cd "$tmp/run" && COLUMNS=$1 sh -c "$command") >"$tmp/$1/$n" 2>&1 </dev/null
+        last=${command##*| }
+        case " $HELD " in *" $(echo "$last" | cut -d' ' -f2) "*) ;; *) : >"$tmp/$1/$n" ;; esac
+    done <"$tmp/commands"
+}
+
+# A word that is wider than the page stays whole.
+too_wide() {    # COLUMNS
+    for f in "$tmp/$1"/*; do
+        LC_ALL=C awk -v most="$1" -v command="$(sed -n "${f##*/}p" "$tmp/commands")" \
+            '{ line = $0; gsub(/[\200-\277]/, "", line) }       # a letter of UTF-8 is one column
+             length(line) > most && !/^ *[^ ]+$/ { print command; print "    " length(line) ": " $0 }' "$f"
+    done
+}
+
+# What only a label has.  A line that begins with it, or says it behind "label:", explains it.
+CODES='b[0-9]+x[0-9]+|recompute [a-z_,]+/[0-9]+|and [0-9]+ variants?|\(t\*[0-9]|qwZ|qgZ|hpZ [0-9]|no_sync|(zero[123]|ddp|fsdp|dp) (deepspeed|torch|torch-fsdp1|megatron|paper)( |$)'
+unexplained() { # COLUMNS
+    for f in "$tmp/$1"/*; do
+        command=$(sed -n "${f##*/}p" "$tmp/commands")
+        grep -oE -- "$CODES" "$f" | sed 's/ *$//; s/and [0-9]* variants*/and 2 variants/; s/(t\*[0-9]/layout/' | sort -u | while IFS= read -r code; do
+            case $code in
+            layout) grep -q '^  In a layout E is the embedding' "$f" && continue ;;
+            *) grep -qF -- "  $code " "$f" && grep -E -- '^  [^ ]' "$f" | cut -c3- | grep -qF -- "$code " && continue
+               grep -qF -- "  $code:" "$f" && continue ;;
+            esac
+            echo "$command: $code"
+        done
+    done
+}
+
+# Lines that a page wrapped are joined: the next word had no room.  Rows of tables, pictures and lists (a plan in words) are no sentences.
+long_sentences() {      # COLUMNS
+    for f in "$tmp/$1"/*; do
+        awk -v most="$1" -v command="$(sed -n "${f##*/}p" "$tmp/commands")" '
+            function say(    n, i, sentence, word) {
+                if (text !~ /[^ ]  +[^ ].*[^ ]  +[^ ]/ && text !~ /[|│└]/) {
+                    n = split(text, sentence, /[.:;!?)(] +/)
+                    for (i = 1; i <= n; i++)
+                        if (split(sentence[i], word, / +/) > 30 && gsub(/,/, ",", sentence[i]) < 4) { print command; print "    " sentence[i] }
+                }
+                text = ""
+            }
+            { line = $0; sub(/^ +/, "", line)
+              if (text != "" && /^ +/ && last + 1 + length($1) > most) text = text " " line
+              else { if (text != "") say(); text = line }
+              last = length($0) }
+            END { say() }' "$f"
+    done
+}
+
+for columns in 80 120; do run_all $columns; done
+check 'no line is wider than 80 columns' "$(too_wide 80)"
+check 'no line is wider than 120 columns' "$(too_wide 120)"
+check 'no code that nothing explains' "$(unexplained 120)"
+check 'no sentence has more than 30 words' "$(long_sentences 120)"
+finish
