@@ -1,0 +1,3 @@
+// learn.js -- lessons.
+'use strict';
+function learn_open() {}
