@@ -72,7 +72,7 @@ ifdef WASM
 CC     := emcc
 AR     := emar
 CUDA   := 0
-FLAGS  += -D_GNU_SOURCE -Wno-sign-conversion -isystem $B/third/include
+FLAGS  += -D_GNU_SOURCE -Wno-macro-redefined -Wno-sign-conversion -isystem $B/third/include
 # Debian's emcc needs acorn, which its own node alone finds by itself.
 export NODE_PATH ?= /usr/share/nodejs
 else
@@ -178,8 +178,8 @@ MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
-# Calls of libdpx, for make bench-eval.
-CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls)
+# Calls of libdpx, for make bench-eval, and to compare with the page's.
+CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls $B/tests/page/answers)
 COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c))
 GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 # Against the emulator, in a build of their own; `make test` makes and runs them too.
@@ -429,7 +429,7 @@ page:
 page-if-there:
 	@! command -v emcc >/dev/null || B=$B MAKE='$(MAKE)' page/make.sh || true
 bench-page: page
-	@$(MAKE) --no-print-directory $B/dpxplan $(CALLS)
+	@$(MAKE) --no-print-directory $(CALLS)
 	@B=$B tests/bench/page.sh
 
 bench:

@@ -65,9 +65,9 @@ function text(x, y, words, extra = {}) {
 }
 
 // Lines and numbers of an axis: x below, y to the left.
-function axis_x(c, plot, from, to, words, label) {
+function axis_x(c, plot, from, to, words, label, binary) {
     const at = v => plot.x + (v - from) / (to - from || 1) * plot.w;
-    for (const v of round_steps(from, to, Math.max(2, plot.w / 110)))
+    for (const v of round_steps(from, to, Math.max(2, plot.w / 110), binary))
         c.s.append(svg('line', { x1: at(v), x2: at(v), y1: plot.y, y2: plot.y + plot.h, class: 'grid' }),
             text(at(v), plot.y + plot.h + 14, words(v), { 'text-anchor': 'middle', class: 'tick' }));
     if (label)
@@ -292,7 +292,7 @@ function chart_plans(box, d) {
     const c = canvas(box, 320, d.label), plot = { x: 62, y: 14, w: c.width - 76, h: 256 };
     const xs = d.points.map(p => p.x).concat(d.limit ? [d.limit] : []), ys = d.points.flatMap(p => [p.low ?? p.y, p.high ?? p.y]);
     const x0 = Math.min(...xs) * 0.95, x1 = Math.max(...xs) * 1.05, y0 = Math.min(...ys) * 0.94, y1 = Math.max(...ys) * 1.04;
-    const x = axis_x(c, plot, x0, x1, d.x_words, d.x_label), y = axis_y(c, plot, y0, y1, d.y_words);
+    const x = axis_x(c, plot, x0, x1, d.x_words, d.x_label, d.x_words === bytes_words), y = axis_y(c, plot, y0, y1, d.y_words);
     c.s.append(text(plot.x, 10, d.y_label, { class: 'tick' }));
     if (d.limit)
         c.s.append(svg('line', { x1: x(d.limit), x2: x(d.limit), y1: plot.y, y2: plot.y + plot.h, class: 'line limit' }),

@@ -225,14 +225,17 @@ function show_plans(found, shown_label, pick) {
         section('plans').querySelector('.table').replaceChildren();
         return;
     }
-    chart_plans(box_of('plans'), { points, limit: found.usable, x_words: bytes_words, y_words: seconds_words, x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
+    const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
+    if (near.length < points.length)
+        say_in('plans', `${found.why || ''} ${points.length - near.length} plans that take more than 2.5 times as long are in the table alone.`);
+    chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words, x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 }, { words: 'slower, or less memory', colour: 0 }]);
     const rows = points.map(p => {
         const b = el('button', { type: 'button' }, p.label);
         b.addEventListener('click', p.pick);
         return { className: p.mark.includes('shown') ? 'shown' : '', cells: [b, p.words.slice(2).join('; '), bytes_words(p.x), seconds_words(p.y), p.low ? `${seconds_words(p.low)} to ${seconds_words(p.high)}` : ''] };
     });
-    section('plans').querySelector('.table').replaceChildren(el('details', { open: true }, el('summary', {}, `${points.length} plans, each to look inside`), table(['plan', '', 'memory', 'step', '90 % interval'], rows, [2, 3, 4])));
+    section('plans').querySelector('.table').replaceChildren(el('details', { open: section('plans').querySelector('details')?.open ?? false }, el('summary', {}, `${points.length} plans, each to look inside`), table(['plan', '', 'memory', 'step', '90 % interval'], rows, [2, 3, 4])));
     tools('plans', () => [['plan', 'memory bytes', 'step s', 'low s', 'high s'], ...points.map(p => [p.label, p.x, p.y, p.low, p.high])]);
 }
 

@@ -53,6 +53,7 @@ class Asker {
         if (m.done !== undefined)
             return void (w.on_progress && w.on_progress(m.done, m.total));
         this.waiting.delete(m.id);
+        this.size = m.size ?? this.size;        // bytes of the library's memory
         w.done(m);
         if (m.ended)
             this.stop();

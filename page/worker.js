@@ -50,7 +50,7 @@ function ask(call, request) {
     library._dpx_free(at);
     library._dpx_free(out);
     library._dpx_free(question);
-    return { status, answer };
+    return { status, answer, size: library.HEAPU8.length };
 }
 
 async function serve(m) {

@@ -7,7 +7,7 @@
 #include "base/room.h"
 
 /* ROWS: of a step with more entries, those that touch are put together.  A role has at most COLUMNS of memory. */
-enum { ROWS = 8192, COLUMNS = 512 };
+enum { ROWS = 20000, COLUMNS = 512 };
 
 enum kind { KIND_FORWARD, KIND_BACKWARD, KIND_OPTIMIZER, KIND_COLLECTIVE, KIND_MESSAGE, KIND_COPY, KIND_WAIT, NKIND };
 static const char *const kind_names[NKIND] = { "forward", "backward", "optimizer", "collective", "message", "copy", "wait" };
