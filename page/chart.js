@@ -218,9 +218,9 @@ function chart_streams(box, d) {
         }
         for (const k in paths)
             all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
-        for (const [s, e] of r.exposed || [])
-            if (e > from && s < to)
-                all.append(svg('rect', { x: x(s), y: y, width: Math.max(0.5, x(e) - x(s)), height: h, fill: `url(#${clip}h)`, class: 'exposed' }));
+        const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to).map(([s, e]) => `M${x(s).toFixed(2)} ${y}H${Math.max(x(e), x(s) + 0.4).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
+        if (bare.length)
+            all.append(svg('path', { d: bare.join(''), fill: `url(#${clip}h)`, class: 'exposed' }));
         y += h + 6;
     }
     const zoom = (f, k) => {

@@ -181,6 +181,8 @@ async function few() {
         r.lora = q.rank;
     if (q.trains === 'qlora')
         r.base_dtype = 'nf4';
+    say_in('few', 'computing');
+    section('few').querySelector('.table').replaceChildren();
     const a = await finder.ask('limits', r);
     if (a && a.doc)
         show_few(a.doc, q);
