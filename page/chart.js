@@ -186,10 +186,24 @@ function chart_memory(box, d) {
 
 const KIND_COLOUR = { forward: 0, backward: 1, optimizer: 2, collective: 4, message: 3, copy: 5, wait: 9 };
 
+// Below a row, for every two pixels: how much of them is exposed, as a bar of `h` at most.
+function exposed_bars(bare, x, plot, y, h) {
+    const share = new Float64Array(Math.ceil(plot.w / 2) + 1);
+    for (const [s, e] of bare)
+        for (let a = Math.max(0, x(s) - plot.x), b = Math.min(plot.w, x(e) - plot.x); a < b;) {
+            const bin = Math.floor(a / 2), end = Math.min(b, 2 * bin + 2);
+            share[bin] += (end - a) / 2;
+            if (end <= a)
+                break;
+            a = end;
+        }
+    return [...share].map((v, i) => v > 0.01 ? `M${plot.x + 2 * i} ${y}h2v${(h * Math.min(1, v)).toFixed(2)}h-2Z` : '').join('');
+}
+
 // { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], end_s, view: { from, to } }: seconds.  Zooms by wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {
-    const high = r => r.main ? 26 : 16, tall = d.rows.reduce((a, r) => a + high(r) + 6, 0);
+    const high = r => r.main ? 26 : 16, gap = r => r.main ? 18 : 6, tall = d.rows.reduce((a, r) => a + high(r) + gap(r), 0);
     const c = canvas(box, tall + 44, 'The step on its streams: compute above communication'), plot = { x: Math.min(118, c.width / 4), y: 6, h: tall };
     plot.w = c.width - plot.x - 12;
     const { from, to } = d.view, x = axis_x(c, plot, from, to, seconds_words);
@@ -218,10 +232,13 @@ function chart_streams(box, d) {
         }
         for (const k in paths)
             all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
-        const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to).map(([s, e]) => `M${x(s).toFixed(2)} ${y}H${Math.max(x(e), x(s) + 0.4).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
+        const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to);
+        const wide = bare.filter(([s, e]) => x(e) - x(s) >= 2).map(([s, e]) => `M${x(s).toFixed(2)} ${y}H${x(e).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
+        if (wide.length)
+            all.append(svg('path', { d: wide.join(''), fill: `url(#${clip}h)`, class: 'exposed' }));
         if (bare.length)
-            all.append(svg('path', { d: bare.join(''), fill: `url(#${clip}h)`, class: 'exposed' }));
-        y += h + 6;
+            all.append(svg('path', { d: exposed_bars(bare, x, plot, y + h + 1, 10), class: 'hatch' }));
+        y += h + gap(r);
     }
     const zoom = (f, k) => {
         const at = from + f * (to - from), w = Math.min(d.end_s, Math.max(d.end_s / 5000, (to - from) * k)), a = Math.max(0, Math.min(d.end_s - w, at - f * w));
@@ -269,7 +286,7 @@ function chart_streams(box, d) {
             c.tip.hidden = true;
     });
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
-    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })), { words: 'exposed communication', kind: 'hatched' }]);
+    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })), { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
 }
 
 // ---- bars ----
@@ -277,8 +294,9 @@ function chart_streams(box, d) {
 // [{ name, value, words, colour }] below each other.
 function chart_bars(box, bars, label) {
     const h = 24, c = canvas(box, Math.max(1, bars.length) * (h + 6) + 6, label), room = Math.min(230, c.width * 0.42), most = Math.max(...bars.map(b => b.value), 1e-300);
+    const words = Math.min(c.width * 0.4, 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
     bars.forEach((b, i) => {
-        const y = 4 + i * (h + 6), w = (c.width - room - 130) * b.value / most;
+        const y = 4 + i * (h + 6), w = (c.width - room - words) * b.value / most;
         c.s.append(text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
             svg('rect', { x: room, y, width: Math.max(1, w), height: h, fill: `var(--c${b.colour ?? 4})` }),
             text(room + Math.max(1, w) + 6, y + 16, b.words, { class: 'tick' }));
@@ -317,7 +335,7 @@ function chart_plans(box, d) {
 
 // { points: [{ name, y, low, high, words: [lines], now, bad }], y_words, y_label }: at even distances.
 function chart_curve(box, d) {
-    const c = canvas(box, 250, d.label), plot = { x: 66, y: 18, w: c.width - 84, h: 190 }, ok = d.points.filter(p => p.y !== null);
+    const c = canvas(box, 250, d.label), plot = { x: 66, y: 18, w: c.width - 104, h: 190 }, ok = d.points.filter(p => p.y !== null);
     const y1 = Math.max(...ok.map(p => p.high ?? p.y), 1e-300) * 1.05, y = axis_y(c, plot, 0, y1, d.y_words), n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));

@@ -46,7 +46,7 @@ const LESSONS = [
         show: ([a, b]) => [gib('kept: peak', a.memory.peak_bytes, 3), gib('recomputed: peak', b.memory.peak_bytes, 0), sec('kept: a step', a.time.step_s, 3), sec('recomputed: a step', b.time.step_s, 0)], split: 2 },
     { title: 'The bubble', slide: 'micro-batches', values: [1, 2, 4, 8, 16, 32], at: 2,
         text: 'A pipeline of 4 stages fills and drains in every step: (4 - 1) of (m + 4 - 1) slots stay empty. With one micro-batch three quarters of the machine wait; '
-            + 'with 4, three sevenths; with 32, 9 %.',
+            + 'with 4, three sevenths; with 32, 9 %. The optimizer and the sum of gradients are no slots: of the whole step it is less.',
         ask: v => [base({ strategy: 'ddp', dialect: 'paper', accumulation: v, parallel: { pipeline: 4 } })],
         show: ([d], v) => [sec('a step', d.time.step_s, 0), { name: 'bubble', value: d.time.bubble_s || 0, colour: 1,
             words: `${seconds_words(d.time.bubble_s || 0)}, ${(100 * (d.time.bubble_s || 0) / d.time.step_s).toFixed(1)} %; 3/(m+3) is ${(300 / (v + 3)).toFixed(1)} %` }] },
@@ -60,10 +60,10 @@ const LESSONS = [
             + 'over PCIe and for a slower AdamW.',
         ask: v => ['none', 'cpu'].map(device => base({ strategy: 'zero2', dialect: 'deepspeed', model: 'llama-3.2-1b', cluster: nodes(v) }, { 'deepspeed.offload_optimizer.device': device })),
         show: ([a, b]) => [gib('here: peak', a.memory.peak_bytes, 0), gib('offloaded: peak', b.memory.peak_bytes, 2), sec('here: a step', a.time.step_s, 0), sec('offloaded: a step', b.time.step_s, 2)], split: 2 },
-    { title: 'Hybrid sharding', slide: 'nodes of 8', values: [2, 4, 8, 16, 32], at: 2,
-        text: 'Gathering over all nodes goes through the slow network at every block. Sharded within a node, and copied from node to node, only gradients cross it, once. '
-            + 'The price is memory: a node holds the whole model.',
-        ask: v => [8 * v, 8].map(shard_group => base({ strategy: 'fsdp', dialect: 'torch', cluster: `${v}x8xh100`, shard_group })),
+    { title: 'Hybrid sharding', slide: 'Gbit/s from node to node', values: [100, 200, 400, 800, 1600, 3200], at: 2,
+        text: 'Gathering over 4 nodes goes through the network at every block. Sharded within a node, and copied from node to node, only gradients cross it, once. '
+            + 'The price is memory: a node holds the whole model. Where the network is fast enough to hide the gathers, there is nothing to gain.',
+        ask: v => [32, 8].map(shard_group => base({ strategy: 'fsdp', dialect: 'torch', cluster: '4x8xh100', shard_group }, { network: v })),
         show: ([a, b]) => [gib('all share: peak', a.memory.peak_bytes, 0), gib('a node shares: peak', b.memory.peak_bytes, 2), sec('all share: exposed', a.time.exposed_comm_s, 0), sec('a node shares: exposed', b.time.exposed_comm_s, 2)], split: 2 },
 ];
 

@@ -55,8 +55,9 @@ class Asker {
         this.waiting.delete(m.id);
         this.size = m.size ?? this.size;        // bytes of the library's memory
         w.done(m);
-        if (m.ended)
-            this.stop();
+        if (m.ended && this.worked)
+            this.stop();            // and another is there for the next question
+        this.worked = !m.ended;
     }
 
     // Whatever is asked is given up; questions that wait get null.

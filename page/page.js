@@ -126,7 +126,8 @@ const look_soon = later(look, 40);
 function ask() {
     const wrong = question_wrong(state.q);
     old(true);
-    finder.stop();
+    if (finder.busy)
+        finder.stop();
     stopped();
     if (wrong)
         return say(wrong);
@@ -154,7 +155,8 @@ async function search() {
     $('bar').hidden = $('stop').hidden = false;
     going('searching');
     const a = await finder.ask('search', search_request(state.q), { on_progress(done, total) {
-        $('bar').value = done / total;
+        if (total > 0)
+            $('bar').value = Math.min(1, done / total);
         going(`searching: ${done} of ${total} plans`);
     } });
     if (!a || asked !== JSON.stringify(state.q))
@@ -226,7 +228,7 @@ async function curve() {
 
 function show_change(d) {
     const box = box_of('change'), mine = knobs_of(state.keys, d.plan), plan = d.plan;
-    const opened = box.querySelector('details')?.open;
+    const opened = box.querySelector('details')?.open, focused = box.contains(document.activeElement) && document.activeElement.closest('.knob')?.querySelector('code').textContent;
     const wrong_at = k => words => { k.wrong.textContent = words; k.input.setAttribute('aria-invalid', 'true'); old(false); };
     const of = k => {
         const v = key_value(plan, k.key), made = knob(k, shown_value(v), text => {
@@ -253,6 +255,9 @@ function show_change(d) {
     all.open = opened || false;
     say_in('change', 'Every change is answered at once; what cannot be combined says why.');
     box.replaceChildren(el('p', {}, el('label', {}, 'Strategy, as a framework has it ', cells), cell_wrong), el('div', { className: 'knobs' }, ...first.map(k => of(k).box)), all);
+    if (all.open)
+        fill();
+    [...box.querySelectorAll('.knob')].find(k => k.querySelector('code').textContent === focused)?.querySelector('input,select').focus({ preventScroll: true });
 }
 
 // ---- taken away ----
@@ -297,7 +302,7 @@ async function bring(text, name) {
         return ask();
     }
     if (kind === 'plan')
-        return void (await explain(doc, 'file') || old(false));
+        return void (await explain(doc, 'file') ? asked_by_file() : old(false));
     if (kind === 'oom' || kind === 'stats') {
         const a = await others.ask('explain', { plan: state.answer.plan, ...(kind === 'oom' ? { oom_text: text } : { oom: doc }) }, { always: true });
         old(false);
@@ -320,9 +325,22 @@ async function import_file(text, name) {
         old(false);
         return say((first || a).why.replaceAll('/drop/', ''));
     }
-    if (await explain(a.doc.plan, 'file'))
+    if (await explain(a.doc.plan, 'file')) {
+        asked_by_file();
         show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n').replaceAll('/drop/', ''));
+    }
     old(false);
+}
+
+// The form says what the file's plan is; what else could be done is searched beside it.
+function asked_by_file() {
+    state.q = question_of(state.answer.plan, state);
+    state.plan.of = plan_kind(state.q);
+    put_form();
+    link();
+    if (finder.busy)
+        finder.stop();
+    search();
 }
 
 function show_imported(words) {
@@ -447,7 +465,12 @@ async function open() {
         say('The link cannot be read: this is the start page.');
     $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is in its title above.`;
     search();
-    addEventListener('resize', later(() => state.answer && show(), 150));
+    let width = innerWidth;
+    addEventListener('resize', later(() => {
+        if (state.answer && width !== innerWidth)
+            show();
+        width = innerWidth;
+    }, 150));
 }
 
 open().catch(e => { say('The page does not start: ' + e.message); going(''); });

@@ -38,6 +38,15 @@ function first_plan(q) {
     return p;
 }
 
+// The question that a plan's document answers; names of models and GPUs as `known` has them.
+function question_of(plan, known) {
+    const c = plan.cluster, par = plan.parallel || {}, name = plan.model._name_or_path;
+    const data = c.world_size / ((par.tensor || 1) * (par.context || 1) * (par.pipeline || 1));
+    return { ...USUAL, model: known.models.some(m => m.name === name) ? name : plan.model, gpu: known.gpus.includes(c.gpu) ? c.gpu : USUAL.gpu, gpus: c.world_size, node: c.gpus_per_node,
+        trains: plan.train !== 'lora' ? 'all' : plan.base_dtype && plan.base_dtype !== 'plain' ? 'qlora' : 'lora', rank: plan.lora ? plan.lora.rank : USUAL.rank,
+        seq: plan.seq, batch: plan.micro_batch * plan.accumulation * data };
+}
+
 // ---- the shell ----
 
 const quoted = s => /^[\w@%+=:,./-]+$/.test(s) ? s : "'" + String(s).replace(/'/g, "'\\''") + "'";

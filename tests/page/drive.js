@@ -68,7 +68,7 @@ async function thirty_plans(page) {
         ['8 GPUs', () => number(page, '#gpus', 8)], ['4096 tokens', () => number(page, '#seq', 4096)], ['64 samples', () => number(page, '#batch', 64)],
         ...['a100-80gb', 'h200', 'b200', 'h100'].map(g => ['GPU ' + g, () => pick(page, '#gpu', g)]),
         ...['lora', 'qlora', 'all'].map(t => ['trains ' + t, () => pick(page, '#trains', t)]),
-        ...['gpt2-xl', 'qwen3-8b', 'mistral-7b', 'llama-3.1-8b'].map(m => ['model ' + m, () => pick(page, '#model', m)]),
+        ...['llama-3.2-1b', 'qwen3-8b', 'mistral-7b', 'llama-3.1-8b'].map(m => ['model ' + m, () => pick(page, '#model', m)]),
         ['fsdp of torch', () => pick(page, '#change select', 'fsdp torch')],
         ...[['recompute', 'none'], ['micro_batch', '2'], ['precision', 'fp32']].map(([key, value]) => [key + ' ' + value, async () => {
             const id = await page.evaluate(`[...document.querySelectorAll('#change .knob')].find(k => k.querySelector('code').textContent === ${JSON.stringify(key)}).querySelector('input,select').id`);
