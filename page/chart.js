@@ -215,21 +215,30 @@ function chart_streams(box, d) {
     c.s.append(all);
     let y = plot.y;
     for (const r of d.rows) {
-        const h = high(r), paths = {};
+        const h = high(r), paths = {}, under = {};
         r.y = y;
         r.h = h;
         c.s.append(text(plot.x - 6, y + h / 2 + 4, r.name, { 'text-anchor': 'end', class: r.main ? 'tick strong' : 'tick' }));
         all.append(svg('rect', { x: plot.x, y, width: plot.w, height: h, class: 'track' }));
-        let last = {};
+        const narrow = new Map();       // columns of what is less than a pixel wide: time of each kind
         for (const e of r.entries) {
             if (e.e < from || e.s > to)
                 continue;
-            const a = x(e.s), b = Math.max(x(e.e), a + 0.3);
-            if (b - (last[e.kind] ?? -9) < 0.25)
-                continue;               // behind what is drawn
-            last[e.kind] = b;
-            paths[e.kind] = (paths[e.kind] || '') + `M${a.toFixed(2)} ${y}H${b.toFixed(2)}v${h}H${a.toFixed(2)}Z`;
+            const a = x(e.s), b = x(e.e);
+            if (b - a >= 1)
+                paths[e.kind] = (paths[e.kind] || '') + `M${a.toFixed(2)} ${y}H${b.toFixed(2)}v${h}H${a.toFixed(2)}Z`;
+            else {
+                const column = Math.floor(a), times = narrow.get(column) || {};
+                times[e.kind] = (times[e.kind] || 0) + b - a;
+                narrow.set(column, times);
+            }
         }
+        for (const [column, times] of narrow) {
+            const kind = Object.keys(times).reduce((m, k) => times[k] > times[m] ? k : m);
+            under[kind] = (under[kind] || '') + `M${column} ${y}h1v${h}h-1Z`;
+        }
+        for (const k in under)
+            all.append(svg('path', { d: under[k], fill: `var(--c${KIND_COLOUR[k]})` }));
         for (const k in paths)
             all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
         const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to);

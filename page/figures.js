@@ -184,8 +184,15 @@ function show_time(d) {
 
 // ---- why not ----
 
-// again(plan) takes a changed plan.
-function show_whynot(d, again, more) {
+// Of plans that a search found: the recommended one, the first of this dialect, the one that needs least.
+function found_ways(found, dialect) {
+    const all = [...found.plans.map(p => ({ ...p, bytes: p.memory.peak_bytes, s: p.time.step_s })), ...(found.pareto || []).map(p => ({ ...p, bytes: p.needed_bytes, s: p.step_s }))].filter(p => p.plan && p.s);
+    const least = all.reduce((m, p) => !m || p.bytes < m.bytes ? p : m, null), ways = [all[0], all.find(p => p.plan.dialect === dialect), least].filter(Boolean);
+    return ways.filter((p, i) => ways.findIndex(q => q.label === p.label) === i);
+}
+
+// again(plan) takes a changed plan; found: what a search gave for the same question, or null.
+function show_whynot(d, again, more, found) {
     section('whynot').hidden = d.fits;
     if (d.fits)
         return;
@@ -195,9 +202,16 @@ function show_whynot(d, again, more) {
         b.addEventListener('click', () => again(w.plan, w.change));
         list.append(el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`));
     }
+    const others = el('ul', { className: 'ways' });
+    for (const p of found ? found_ways(found, d.plan.dialect) : []) {
+        const b = el('button', { type: 'button', className: 'strong' }, p.label);
+        b.addEventListener('click', () => again(p.plan, p.label));
+        others.append(el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`));
+    }
     box_of('whynot').replaceChildren(
         f ? el('p', {}, `The first buffer that does not fit: `, el('b', {}, f.buffer), ` (${bytes_words(f.bytes)}), at ${f.op} of the ${f.phase} step.`) : '',
-        el('p', {}, ways.length ? 'Changes of one thing, each computed:' : 'No change of one option lowers it.'), list, more);
+        el('p', {}, ways.length ? 'Changes of one thing, each computed:' : 'No change of one option lowers it.'), list, more,
+        others.childElementCount ? el('p', {}, 'Plans of the search that fit: the recommended one, one of this framework, the smallest:') : '', others);
 }
 
 // ---- plans found ----
@@ -227,7 +241,7 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found.why || ''} ${points.length - near.length} plans that take more than 2.5 times as long are in the table alone.`);
+        say_in('plans', `${found.why || ''} In the table alone: what takes more than 2.5 times as long (${points.length - near.length}).`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words, x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 }, { words: 'slower, or less memory', colour: 0 }]);
     const rows = points.map(p => {

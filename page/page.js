@@ -61,7 +61,7 @@ function show() {
     const d = state.answer, step = d.step;
     state.role = step ? Math.min(state.role, step.roles.length - 1) : 0;
     show_verdict(d, HOW[state.by]);
-    show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d));
+    show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d), state.found);
     roles(step);
     show_memory(d, step, state.role);
     show_streams(d, step, state.role);
@@ -129,6 +129,7 @@ function ask() {
     if (finder.busy)
         finder.stop();
     stopped();
+    state.found = null;
     if (wrong)
         return say(wrong);
     link();
@@ -172,6 +173,8 @@ async function search() {
     const best = n.plans[0] || n.nearest_that_does_not_fit;
     if (best && (state.by === 'first' || state.by === 'search'))
         await explain(best.plan, 'search');
+    else if (state.answer && !state.answer.fits)
+        show();
     else if (state.answer)
         show_plans(n, state.answer.label, p => choose(p.plan));
     few();
@@ -200,7 +203,8 @@ const AXES = {
         values: () => [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map(k => state.q.gpus * k).filter(n => Number.isInteger(n) && n >= 1 && (n <= state.q.node || n % state.q.node === 0)).map(n => cluster_words({ ...state.q, gpus: n })) },
     micro_batch: { key: 'micro_batch', about: 'other numbers of samples at once', label: v => v, now: d => d.plan.micro_batch, values: () => [1, 2, 4, 8, 16, 32] },
     global_batch: { key: 'global_batch', about: 'other numbers of samples a step', label: v => v, now: () => state.q.batch, values: () => [1 / 4, 1 / 2, 1, 2, 4].map(k => state.q.batch * k).filter(Number.isInteger) },
-    network: { key: 'network', about: 'another network between nodes, in Gbit/s a GPU', label: v => v, now: d => d.plan.cluster.inter && d.plan.cluster.inter.gb_per_s ? Math.round(d.plan.cluster.inter.gb_per_s * 8 / d.plan.cluster.gpus_per_node) : 0, values: () => [25, 50, 100, 200, 400, 800] },
+    network: { key: 'network', about: 'another network between nodes, in Gbit/s of a node', label: v => v, now: d => Math.round(8 * (d.plan.cluster.inter?.gb_per_s ?? 0)),
+        values: () => [100, 200, 400, 800, 1600, 3200] },
     gpu: { key: 'gpu', about: 'another type of GPU', label: v => v, now: () => state.q.gpu, values: () => [...new Set([state.q.gpu, 'a100-40gb', 'a100-80gb', 'h100', 'h200', 'b200', 'mi300x'])].filter(n => state.gpus.includes(n)) },
 };
 

@@ -105,6 +105,8 @@ check 'planning uses nothing that runs' "$(rooms | awk '$1 ~ /^sim/' | grep -E '
 check 'model knows no clock, MPI, CUDA or SQL, and threads only through parallel_each()' \
     "$(grep -nE '#[[:space:]]*include <(time|sys/time|pthread|threads|mpi|cuda.*|nccl|sqlite3)\.h>' $(below base model) /dev/null |
         grep -v '^base/parallel.c:')"
+check 'what is sorted keeps its ties in order: no qsort(), whose ties differ from library to library' \
+    "$(without_comments $(below base model sim calib reports) $(find base model sim calib reports -name 'dpx*.c') | grep -E '[^a-z_]qsort\(')"
 check 'SQL only in calib' \
     "$(grep -nE '#[[:space:]]*include <sqlite3' $(below base model sim exec reports) /dev/null)"
 check 'neither clock, prices nor executor ask for strategy, dialect or version' \

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
+
 struct meter {
     const struct schedules *s;
     unsigned in;                    /* spaces of this account */
@@ -337,7 +339,7 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
     for (int b = 0; b < s->nbufs; b++)
         if (k.instances[b] > 0 && s->bufs[b].bytes > 0 && (k.m.in & IN(s->bufs[b].space)))
             all[found++] = (struct live){ b, k.instances[b], k.instances[b] * s->bufs[b].bytes };
-    qsort(all, (size_t)found, sizeof *all, by_bytes);
+    sort_stable(all, (size_t)found, sizeof *all, by_bytes);
     if (found > n)
         found = n;
     memcpy(out, all, (size_t)found * sizeof *out);

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/lower/lower.h"
 #include "sim/plan/commands.h"
 #include "sim/search/advice.h"
@@ -128,7 +129,7 @@ int explain_live(const struct schedules *s, const struct peak *at, struct explai
     for (int c = 0; c < NCAT; c++)
         if (own[c] > 0)
             all[n++] = (struct explain_live){ "what the entry itself works with", NULL, (enum category)c, 1, own[c], own[c] };
-    qsort(all, (size_t)n, sizeof *all, by_bytes);
+    sort_stable(all, (size_t)n, sizeof *all, by_bytes);
     n = n < most ? n : most;
     memcpy(out, all, (size_t)n * sizeof *out);
     free(all);

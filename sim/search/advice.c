@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
@@ -341,7 +342,7 @@ static void print_ways(const struct plan *p, const struct evaluation *e, FILE *t
 
     if (s != SPACE_DEVICE)
         fprintf(to, "What is short is a node's %s, not device memory.\n", s == SPACE_DISK ? "disk space" : "host memory");
-    qsort(tried, (size_t)n, sizeof *tried, by_peak);
+    sort_stable(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < now; i++, told++)
         fprintf(to, "%s %s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,
                 size_text(tried[i].peak).s, size_text(now - tried[i].peak).s);
@@ -361,7 +362,7 @@ json_t *advice_json(const struct plan *p, const struct evaluation *e, bool plans
         abort();
     print_why(p, e, f);
     fclose(f);
-    qsort(tried, (size_t)n, sizeof *tried, by_peak);
+    sort_stable(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0; i < n; i++)
         if (tried[i].peak < peak_in(e, s))
             json_array_append_new(ways, json_pack("{s:o, s:I, s:b, s:o*}", "change", json_sprintf("%s%s", tried[i].words, tried[i].what),
