@@ -60,9 +60,7 @@ MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
 # -O3: plans with contention are 14 % faster than with -O2 (make bench).
-# WASM: -O3 of clang 14 miscompiles model/program/torch_attention.c for WebAssembly (native clang does not);
-# tests/page/test_page.sh compares digits.
-CFLAGS ?= $(if $(SAN)$(TSAN),-O1,$(if $(WASM),-O2,-O3)) -g
+CFLAGS ?= $(if $(SAN)$(TSAN),-O1,-O3) -g
 
 # -ffp-contract=off: a prediction must not depend on whether the machine that
 # makes it fuses multiply and add.  No -Werror: a newer compiler's new warning

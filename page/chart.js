@@ -21,7 +21,8 @@ function bytes_words(n) {
     let i = 0;
     for (; Math.abs(n) >= 1024 && i < unit.length - 1; i++)
         n /= 1024;
-    return (i && Math.abs(n) < 100 ? n.toPrecision(Math.abs(n) < 1 ? 2 : 4) : String(Math.round(n))).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '') + ' ' + unit[i];
+    return (i && Math.abs(n) < 100 ? n.toPrecision(Math.abs(n) < 1 ? 2 : 4) : String(Math.round(n))).replace(/(\.\d*?)0+$/, '$1')
+        .replace(/\.$/, '') + ' ' + unit[i];
 }
 
 function seconds_words(s) {
@@ -142,13 +143,16 @@ function legend(box, entries) {
 
 // ---- memory over a step ----
 
-// { categories, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the bottom up.
+// { categories, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the
+// bottom up.
 // Colours go by the category's number, as in every figure.
 function chart_memory(box, d) {
     const c = canvas(box, 300, 'Memory over one step, by category'), plot = { x: 58, y: 14, w: c.width - 70, h: 240 };
-    const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals), top = Math.max(most, ...d.lines.map(l => l.bytes)) * 1.06;
+    const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals),
+        top = Math.max(most, ...d.lines.map(l => l.bytes)) * 1.06;
     const x = axis_x(c, plot, 0, d.end_s, seconds_words), y = axis_y(c, plot, 0, top, bytes_words, true);
-    const used = d.categories.map((name, k) => ({ words: name, colour: k, most: Math.max(...d.bytes.map(b => b[k])) })).filter(k => k.most > 0);
+    const used = d.categories.map((name, k) => ({ words: name, colour: k, most: Math.max(...d.bytes.map(b => b[k])) }))
+        .filter(k => k.most > 0);
     const sum = totals.map(() => 0);
 
     for (const k of used) {
@@ -161,11 +165,14 @@ function chart_memory(box, d) {
         });
         c.s.append(svg('path', { d: up + down + 'Z', fill: `var(--c${k.colour})`, class: 'area' }));
     }
-    d.lines.forEach((l, i) => c.s.append(svg('line', { x1: plot.x, x2: plot.x + plot.w, y1: y(l.bytes), y2: y(l.bytes), class: 'line ' + l.kind }),
-        text(plot.x + plot.w - 4, y(l.bytes) + (i % 2 ? 13 : -4), `${l.words} ${bytes_words(l.bytes)}`, { 'text-anchor': 'end', class: 'said' })));
+    d.lines.forEach((l, i) => c.s.append(svg('line', { x1: plot.x, x2: plot.x + plot.w, y1: y(l.bytes), y2: y(l.bytes),
+        class: 'line ' + l.kind }),
+        text(plot.x + plot.w - 4, y(l.bytes) + (i % 2 ? 13 : -4), `${l.words} ${bytes_words(l.bytes)}`,
+            { 'text-anchor': 'end', class: 'said' })));
     const at = totals.indexOf(most), px = x(d.t[at]), left = px < plot.x + plot.w / 2;
     c.s.append(svg('circle', { cx: px, cy: y(most), r: 4, class: 'peak' }),
-        text(px + (left ? 8 : -8), Math.min(y(most) + 16, plot.y + plot.h - 6), `${bytes_words(most)} at ${d.words[at]}`, { 'text-anchor': left ? 'start' : 'end', class: 'said' }));
+        text(px + (left ? 8 : -8), Math.min(y(most) + 16, plot.y + plot.h - 6), `${bytes_words(most)} at ${d.words[at]}`,
+            { 'text-anchor': left ? 'start' : 'end', class: 'said' }));
     const cursor = svg('line', { y1: plot.y, y2: plot.y + plot.h, class: 'cursor', visibility: 'hidden' });
     c.s.append(cursor);
     walk(c, plot, f => {
@@ -176,8 +183,10 @@ function chart_memory(box, d) {
         cursor.setAttribute('visibility', 'visible');
         cursor.setAttribute('x1', x(t));
         cursor.setAttribute('x2', x(t));
-        tip_show(c, x(t), plot.y + 20, [{ words: `${d.words[i]}: ${bytes_words(totals[i])}`, head: true }, `${seconds_words(d.t[i])} into the step`,
-            ...used.filter(k => d.bytes[i][k.colour] > 0).reverse().map(k => ({ words: `${k.words} ${bytes_words(d.bytes[i][k.colour])}`, colour: k.colour }))]);
+        tip_show(c, x(t), plot.y + 20, [{ words: `${d.words[i]}: ${bytes_words(totals[i])}`, head: true },
+            `${seconds_words(d.t[i])} into the step`,
+            ...used.filter(k => d.bytes[i][k.colour] > 0).reverse().map(k =>
+                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.colour])}`, colour: k.colour }))]);
     }, () => { c.tip.hidden = true; cursor.setAttribute('visibility', 'hidden'); });
     legend(box, used);
 }
@@ -200,11 +209,13 @@ function exposed_bars(bare, x, plot, y, h) {
     return [...share].map((v, i) => v > 0.01 ? `M${plot.x + 2 * i} ${y}h2v${(h * Math.min(1, v)).toFixed(2)}h-2Z` : '').join('');
 }
 
-// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], end_s, view: { from, to } }: seconds.  Zooms by wheel, +, -, 0; pans by dragging
+// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], end_s, view: { from, to } }: seconds.  Zooms by
+// wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {
     const high = r => r.main ? 26 : 16, gap = r => r.main ? 18 : 6, tall = d.rows.reduce((a, r) => a + high(r) + gap(r), 0);
-    const c = canvas(box, tall + 44, 'The step on its streams: compute above communication'), plot = { x: Math.min(118, c.width / 4), y: 6, h: tall };
+    const c = canvas(box, tall + 44, 'The step on its streams: compute above communication'),
+        plot = { x: Math.min(118, c.width / 4), y: 6, h: tall };
     plot.w = c.width - plot.x - 12;
     const { from, to } = d.view, x = axis_x(c, plot, from, to, seconds_words);
     const clip = 'clip' + Math.random().toString(36).slice(2);
@@ -242,7 +253,8 @@ function chart_streams(box, d) {
         for (const k in paths)
             all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
         const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to);
-        const wide = bare.filter(([s, e]) => x(e) - x(s) >= 2).map(([s, e]) => `M${x(s).toFixed(2)} ${y}H${x(e).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
+        const wide = bare.filter(([s, e]) => x(e) - x(s) >= 2).map(([s, e]) =>
+            `M${x(s).toFixed(2)} ${y}H${x(e).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
         if (wide.length)
             all.append(svg('path', { d: wide.join(''), fill: `url(#${clip}h)`, class: 'exposed' }));
         if (bare.length)
@@ -250,7 +262,8 @@ function chart_streams(box, d) {
         y += h + gap(r);
     }
     const zoom = (f, k) => {
-        const at = from + f * (to - from), w = Math.min(d.end_s, Math.max(d.end_s / 5000, (to - from) * k)), a = Math.max(0, Math.min(d.end_s - w, at - f * w));
+        const at = from + f * (to - from), w = Math.min(d.end_s, Math.max(d.end_s / 5000, (to - from) * k)),
+            a = Math.max(0, Math.min(d.end_s - w, at - f * w));
         d.view.from = a;
         d.view.to = a + w;
         chart_streams(box, d);
@@ -265,10 +278,12 @@ function chart_streams(box, d) {
         const r = c.s.getBoundingClientRect();
         return Math.min(1, Math.max(0, ((e.clientX - r.left) * c.width / r.width - plot.x) / plot.w));
     };
-    c.s.addEventListener('wheel', e => { if (e.ctrlKey || e.shiftKey || d.view.to - d.view.from < d.end_s) { e.preventDefault(); zoom(fraction(e), e.deltaY > 0 ? 1.4 : 1 / 1.4); } }, { passive: false });
+    c.s.addEventListener('wheel', e => { if (e.ctrlKey || e.shiftKey || d.view.to - d.view.from < d.end_s) {
+        e.preventDefault(); zoom(fraction(e), e.deltaY > 0 ? 1.4 : 1 / 1.4); } }, { passive: false });
     c.s.addEventListener('dblclick', e => zoom(fraction(e), 1 / 3));
     c.s.addEventListener('keydown', e => {
-        const w = to - from, act = { '+': () => zoom(0.5, 1 / 1.5), '=': () => zoom(0.5, 1 / 1.5), '-': () => zoom(0.5, 1.5), '0': () => zoom(0, 1e9),
+        const w = to - from, act = { '+': () => zoom(0.5, 1 / 1.5), '=': () => zoom(0.5, 1 / 1.5), '-': () => zoom(0.5, 1.5),
+            '0': () => zoom(0, 1e9),
             ArrowLeft: () => pan(-w / 8), ArrowRight: () => pan(w / 8) }[e.key];
         if (act && !e.ctrlKey && !e.altKey) {
             e.preventDefault();
@@ -288,21 +303,26 @@ function chart_streams(box, d) {
         const hit = row && (row.entries.find(q => q.s <= t && q.e >= t) || row.entries.find(q => q.s - slack <= t && q.e + slack >= t));
         const bare = row && !hit && (row.exposed || []).find(q => q[0] <= t && q[1] >= t);
         if (hit)
-            tip_show(c, x(t), row.y + row.h + 6, [{ words: hit.words, head: true }, { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: KIND_COLOUR[hit.kind] }, `from ${seconds_words(hit.s)}`]);
+            tip_show(c, x(t), row.y + row.h + 6, [{ words: hit.words, head: true },
+                { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: KIND_COLOUR[hit.kind] },
+                `from ${seconds_words(hit.s)}`]);
         else if (bare)
-            tip_show(c, x(t), row.y + row.h + 6, [{ words: 'exposed', head: true }, `compute waits ${seconds_words(bare[1] - bare[0])} for communication`]);
+            tip_show(c, x(t), row.y + row.h + 6, [{ words: 'exposed', head: true },
+                `compute waits ${seconds_words(bare[1] - bare[0])} for communication`]);
         else
             c.tip.hidden = true;
     });
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
-    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })), { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
+    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })),
+        { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
 }
 
 // ---- bars ----
 
 // [{ name, value, words, colour }] below each other.
 function chart_bars(box, bars, label) {
-    const h = 24, c = canvas(box, Math.max(1, bars.length) * (h + 6) + 6, label), room = Math.min(230, c.width * 0.42), most = Math.max(...bars.map(b => b.value), 1e-300);
+    const h = 24, c = canvas(box, Math.max(1, bars.length) * (h + 6) + 6, label), room = Math.min(230, c.width * 0.42),
+        most = Math.max(...bars.map(b => b.value), 1e-300);
     const words = Math.min(c.width * 0.4, 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
     bars.forEach((b, i) => {
         const y = 4 + i * (h + 6), w = (c.width - room - words) * b.value / most;
@@ -329,7 +349,8 @@ function chart_plans(box, d) {
         if (p.low !== undefined)
             g.append(svg('line', { x1: x(p.x), x2: x(p.x), y1: y(p.low), y2: y(p.high), class: 'interval' }));
         g.append(svg('circle', { cx: x(p.x), cy: y(p.y), r: 12, class: 'reach' }),
-            p.mark && p.mark.includes('best') ? svg('rect', { x: x(p.x) - 6, y: y(p.y) - 6, width: 12, height: 12, transform: `rotate(45 ${x(p.x)} ${y(p.y)})`, class: 'dot' })
+            p.mark && p.mark.includes('best') ? svg('rect', { x: x(p.x) - 6, y: y(p.y) - 6, width: 12, height: 12,
+                transform: `rotate(45 ${x(p.x)} ${y(p.y)})`, class: 'dot' })
                 : svg('circle', { cx: x(p.x), cy: y(p.y), r: 5, class: 'dot' }));
         const show = () => tip_show(c, x(p.x), y(p.y) + 12, p.words.map((w, i) => ({ words: w, head: !i })));
         g.addEventListener('pointerenter', show);
@@ -348,14 +369,16 @@ function chart_curve(box, d) {
     const y1 = Math.max(...ok.map(p => p.high ?? p.y), 1e-300) * 1.05, y = axis_y(c, plot, 0, y1, d.y_words), n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));
-    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16, p.name, { 'text-anchor': 'middle', class: p.now ? 'tick strong' : 'tick' }),
+    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16, p.name,
+        { 'text-anchor': 'middle', class: p.now ? 'tick strong' : 'tick' }),
         p.bad ? text(x(i), plot.y + plot.h - 6, p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
     const run = f => d.points.map((p, i) => p.y === null ? null : `${x(i).toFixed(1)} ${y(f(p)).toFixed(1)}`).filter(Boolean);
     if (ok.length && ok[0].low !== undefined)
         c.s.append(svg('path', { d: 'M' + run(p => p.high).concat(run(p => p.low).reverse()).join('L') + 'Z', class: 'band' }));
     if (ok.length)
         c.s.append(svg('path', { d: 'M' + run(p => p.y).join('L'), class: 'curve' }));
-    d.points.forEach((p, i) => p.y !== null && c.s.append(svg('circle', { cx: x(i), cy: y(p.y), r: p.now ? 6 : 4, class: p.bad ? 'dot bad' : 'dot' })));
+    d.points.forEach((p, i) => p.y !== null && c.s.append(svg('circle',
+        { cx: x(i), cy: y(p.y), r: p.now ? 6 : 4, class: p.bad ? 'dot bad' : 'dot' })));
     walk(c, plot, f => {
         const i = Math.round(f * (n - 1)), p = d.points[i];
         tip_show(c, x(i), p.y === null ? plot.y + 40 : y(p.y) + 10, p.words.map((w, k) => ({ words: w, head: !k })));
@@ -371,6 +394,7 @@ function svg_file(e) {
         light[name] = value.trim();
     const rules = css.split('\n').filter(l => /^\.figure /.test(l)).join('\n').replace(/^\.figure /gm, '');
     copy.setAttribute('xmlns', SVG);
-    copy.prepend(svg('rect', { width: '100%', height: '100%', fill: '#fff' }), svg('style', {}, rules + '\ntext{font-family:sans-serif}'));
+    copy.prepend(svg('rect', { width: '100%', height: '100%', fill: '#fff' }),
+        svg('style', {}, rules + '\ntext{font-family:sans-serif}'));
     return new XMLSerializer().serializeToString(copy).replace(/var\(--([a-z0-9]+)\)/g, (_, name) => light[name] || '#888');
 }

@@ -9,7 +9,8 @@ function el(name, properties = {}, ...children) {
 }
 
 // "fsdp.cpu_offload" of a plan's document.
-const key_value = (plan, key) => key.split('.').reduce((at, part) => is_object(at) && Object.hasOwn(at, part) ? at[part] : undefined, plan);
+const key_value = (plan, key) => key.split('.').reduce((at, part) => is_object(at) && Object.hasOwn(at, part) ? at[part]
+    : undefined, plan);
 
 const shown_value = v => v === null ? 'null' : v === undefined ? '' : typeof v === 'object' ? JSON.stringify(v) : String(v);
 
@@ -24,12 +25,14 @@ let knobs = 0;
 // { key, about, values, default }; change(value as text).  What the program says of a value is shown below it.
 function knob(k, value, change) {
     const words = knob_words(k.values), id = 'knob' + knobs++;
-    const input = words ? el('select', { id }, ...[...new Set([...words, ...(words.includes(value) || value === '' ? [] : [value])])].map(w => el('option', { value: w }, w)))
+    const input = words ? el('select', { id }, ...[...new Set([...words,
+        ...(words.includes(value) || value === '' ? [] : [value])])].map(w => el('option', { value: w }, w)))
         : el('input', { id, type: 'text', value, spellcheck: false });
     if (words && value === '')
         input.prepend(el('option', { value: '' }, 'default'));
     input.value = value;
-    const wrong = el('p', { className: 'wrong' }), box = el('div', { className: 'knob' }, el('label', { htmlFor: id }, el('code', {}, k.key), input),
+    const wrong = el('p', { className: 'wrong' }), box = el('div', { className: 'knob' },
+        el('label', { htmlFor: id }, el('code', {}, k.key), input),
         el('p', {}, k.about + (words ? '' : ` (${k.values})`) + (k.default ? `; default: ${k.default}` : '')), wrong);
     input.addEventListener('change', () => change(input.value));
     return { box, input, wrong, key: k.key };
@@ -51,8 +54,10 @@ const SEARCH_OPTIONS = [
     { key: 'recompute', values: 'all, none, selective, full, op, offload, reentrant', about: 'activation recompute' },
     { key: 'precision', values: 'bf16, fp16, fp32', about: 'number format' },
     { key: 'micro_batch', values: '1 or more', about: 'only this micro-batch' },
-    { key: 'kernels', values: 'dpx, torch-eager, torch-sdpa, torch-compile, te, megatron-local', about: 'kernel set; default: what transformers picks for the model' },
-    { key: 'optimizer', values: 'adamw, sgd, adafactor, adamw_bnb_8bit, lion_32bit, lion_8bit, adamw_torch_8bit, adamw_torch_4bit, muon', about: 'only plans with this optimizer' },
+    { key: 'kernels', values: 'dpx, torch-eager, torch-sdpa, torch-compile, te, megatron-local',
+        about: 'kernel set; default: what transformers picks for the model' },
+    { key: 'optimizer', values: 'adamw, sgd, adafactor, adamw_bnb_8bit, lion_32bit, lion_8bit, adamw_torch_8bit, '
+        + 'adamw_torch_4bit, muon', about: 'only plans with this optimizer' },
     { key: 'optimizer_form', values: 'foreach, fused, loop', about: 'only plans that can have this form of it' },
     { key: 'no_offload', values: 'true, false', about: 'keep states, parameters and activations in device memory' },
     { key: 'no_grid', values: 'true, false', about: 'no tensor, context or pipeline parallelism' },

@@ -2,11 +2,13 @@
 'use strict';
 
 // What is shown: the question, the plan's document and who chose it: 'first', 'search', 'you' or 'file'; the last answers.
-const state = { q: { ...USUAL }, plan: null, by: 'first', answer: null, found: null, curve: null, axis: 'seq', role: 0, keys: [], models: [] };
+const state = { q: { ...USUAL }, plan: null, by: 'first', answer: null, found: null, curve: null, axis: 'seq', role: 0, keys: [],
+    models: [] };
 let answers, finder, others, curves;    // askers: of the plan shown, of searches, of tables and files, of what-if
 
 const $ = id => document.getElementById(id);
-const HOW = { first: 'A first look, while better plans are searched:', search: 'Recommended:', you: 'Your choice:', file: 'From your file:' };
+const HOW = { first: 'A first look, while better plans are searched:', search: 'Recommended:', you: 'Your choice:',
+    file: 'From your file:' };
 
 function say(words) {
     $('said').hidden = !words;
@@ -51,6 +53,7 @@ async function explain(plan, by, wrong = say, set) {
     state.by = by;
     state.answer = a.doc;
     show();
+    state.first_ms ??= performance.now();       // since the page began to open
     old(a.late);
     if (curves)
         curve_soon();
@@ -198,14 +201,23 @@ async function few() {
 // ---- what if ----
 
 const AXES = {
-    seq: { key: 'seq', about: 'other lengths of a sample', label: v => v, now: d => d.plan.seq, values: d => [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map(k => Math.round(d.plan.seq * k)).filter(v => v >= 16) },
-    gpus: { key: 'cluster', about: 'other numbers of GPUs, each with the same share of the batch', label: v => v.split('x').slice(0, -1).reduce((a, n) => a * n, 1) + ' GPUs', now: () => cluster_words(state.q),
-        values: () => [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map(k => state.q.gpus * k).filter(n => Number.isInteger(n) && n >= 1 && (n <= state.q.node || n % state.q.node === 0)).map(n => cluster_words({ ...state.q, gpus: n })) },
-    micro_batch: { key: 'micro_batch', about: 'other numbers of samples at once', label: v => v, now: d => d.plan.micro_batch, values: () => [1, 2, 4, 8, 16, 32] },
-    global_batch: { key: 'global_batch', about: 'other numbers of samples a step', label: v => v, now: () => state.q.batch, values: () => [1 / 4, 1 / 2, 1, 2, 4].map(k => state.q.batch * k).filter(Number.isInteger) },
-    network: { key: 'network', about: 'another network between nodes, in Gbit/s of a node', label: v => v, now: d => Math.round(8 * (d.plan.cluster.inter?.gb_per_s ?? 0)),
+    seq: { key: 'seq', about: 'other lengths of a sample', label: v => v, now: d => d.plan.seq,
+        values: d => [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map(k => Math.round(d.plan.seq * k)).filter(v => v >= 16) },
+    gpus: { key: 'cluster', about: 'other numbers of GPUs, each with the same share of the batch',
+        label: v => v.split('x').slice(0, -1).reduce((a, n) => a * n, 1) + ' GPUs', now: () => cluster_words(state.q),
+        values: () => [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map(k => state.q.gpus * k)
+            .filter(n => Number.isInteger(n) && n >= 1 && (n <= state.q.node || n % state.q.node === 0))
+            .map(n => cluster_words({ ...state.q, gpus: n })) },
+    micro_batch: { key: 'micro_batch', about: 'other numbers of samples at once', label: v => v, now: d => d.plan.micro_batch,
+        values: () => [1, 2, 4, 8, 16, 32] },
+    global_batch: { key: 'global_batch', about: 'other numbers of samples a step', label: v => v, now: () => state.q.batch,
+        values: () => [1 / 4, 1 / 2, 1, 2, 4].map(k => state.q.batch * k).filter(Number.isInteger) },
+    network: { key: 'network', about: 'another network between nodes, in Gbit/s of a node', label: v => v,
+        now: d => Math.round(8 * (d.plan.cluster.inter?.gb_per_s ?? 0)),
         values: () => [100, 200, 400, 800, 1600, 3200] },
-    gpu: { key: 'gpu', about: 'another type of GPU', label: v => v, now: () => state.q.gpu, values: () => [...new Set([state.q.gpu, 'a100-40gb', 'a100-80gb', 'h100', 'h200', 'b200', 'mi300x'])].filter(n => state.gpus.includes(n)) },
+    gpu: { key: 'gpu', about: 'another type of GPU', label: v => v, now: () => state.q.gpu,
+        values: () => [...new Set([state.q.gpu, 'a100-40gb', 'a100-80gb', 'h100', 'h200', 'b200', 'mi300x'])]
+        .filter(n => state.gpus.includes(n)) },
 };
 
 const curve_soon = later(curve, 250);
@@ -215,7 +227,8 @@ async function curve() {
         return;
     const d = state.answer, axis = AXES[state.axis], pick = section('whatif').querySelector('.pick');
     pick.replaceChildren(...Object.keys(AXES).map(k => {
-        const b = el('button', { type: 'button' }, { seq: 'sample length', gpus: 'GPUs', micro_batch: 'samples at once', global_batch: 'samples a step', network: 'network', gpu: 'GPU type' }[k]);
+        const b = el('button', { type: 'button' }, { seq: 'sample length', gpus: 'GPUs', micro_batch: 'samples at once',
+            global_batch: 'samples a step', network: 'network', gpu: 'GPU type' }[k]);
         b.setAttribute('aria-pressed', k === state.axis);
         b.addEventListener('click', () => { state.axis = k; curve(); });
         return b;
@@ -232,7 +245,8 @@ async function curve() {
 
 function show_change(d) {
     const box = box_of('change'), mine = knobs_of(state.keys, d.plan), plan = d.plan;
-    const opened = box.querySelector('details')?.open, focused = box.contains(document.activeElement) && document.activeElement.closest('.knob')?.querySelector('code').textContent;
+    const opened = box.querySelector('details')?.open, focused = box.contains(document.activeElement)
+        && document.activeElement.closest('.knob')?.querySelector('code').textContent;
     const wrong_at = k => words => { k.wrong.textContent = words; k.input.setAttribute('aria-invalid', 'true'); old(false); };
     const of = k => {
         const v = key_value(plan, k.key), made = knob(k, shown_value(v), text => {
@@ -241,27 +255,35 @@ function show_change(d) {
         });
         return made;
     };
-    const cells = el('select', { ariaLabel: 'strategy and framework' }, ...state.cells.map(c => el('option', { value: c.strategy + ' ' + c.dialect }, `${c.strategy}, ${c.dialect}`)));
+    const cells = el('select', { ariaLabel: 'strategy and framework' },
+        ...state.cells.map(c => el('option', { value: c.strategy + ' ' + c.dialect }, `${c.strategy}, ${c.dialect}`)));
     cells.value = plan.strategy + ' ' + plan.dialect;
     const cell_wrong = el('p', { className: 'wrong' });
     cells.addEventListener('change', () => {
-        const [strategy, dialect] = cells.value.split(' '), keep = ['dpx_plan', 'model', 'cluster', 'seq', 'micro_batch', 'accumulation', 'precision', 'recompute', 'train', 'lora', 'base_dtype'];
+        const [strategy, dialect] = cells.value.split(' '), keep = ['dpx_plan', 'model', 'cluster', 'seq', 'micro_batch',
+            'accumulation', 'precision', 'recompute', 'train', 'lora', 'base_dtype'];
         old(true);
-        explain({ ...Object.fromEntries(Object.entries(plan).filter(([k, v]) => keep.includes(k) && !(k === 'train' && v === 'all') && !(k === 'base_dtype' && v === 'plain'))), strategy, dialect }, 'you',
+        explain({ ...Object.fromEntries(Object.entries(plan).filter(([k, v]) => keep.includes(k) && !(k === 'train' && v === 'all')
+            && !(k === 'base_dtype' && v === 'plain'))), strategy, dialect }, 'you',
             words => { cell_wrong.textContent = words; old(false); });
     });
-    const first = mine.filter(k => FIRST_KEYS.includes(k.key)), rest = mine.filter(k => !FIRST_KEYS.includes(k.key)), find = el('input', { type: 'search', placeholder: 'find a key', ariaLabel: 'find a key' });
+    const first = mine.filter(k => FIRST_KEYS.includes(k.key)), rest = mine.filter(k => !FIRST_KEYS.includes(k.key)),
+        find = el('input', { type: 'search', placeholder: 'find a key', ariaLabel: 'find a key' });
     const more = el('div', { className: 'knobs' });
-    const fill = () => more.replaceChildren(...rest.filter(k => (k.key + ' ' + k.about).toLowerCase().includes(find.value.toLowerCase())).map(k => of(k).box));
-    const all = el('details', {}, el('summary', {}, `All other keys of ${plan.strategy} in ${plan.dialect}: ${rest.length}, each with its sentence`), find, more);
+    const fill = () => more.replaceChildren(...rest.filter(k => (k.key + ' ' + k.about).toLowerCase()
+        .includes(find.value.toLowerCase())).map(k => of(k).box));
+    const all = el('details', {}, el('summary', {},
+        `All other keys of ${plan.strategy} in ${plan.dialect}: ${rest.length}, each with its sentence`), find, more);
     find.addEventListener('input', fill);
     all.addEventListener('toggle', () => { if (all.open && !more.childElementCount) fill(); });
     all.open = opened || false;
     say_in('change', 'Every change is answered at once; what cannot be combined says why.');
-    box.replaceChildren(el('p', {}, el('label', {}, 'Strategy, as a framework has it ', cells), cell_wrong), el('div', { className: 'knobs' }, ...first.map(k => of(k).box)), all);
+    box.replaceChildren(el('p', {}, el('label', {}, 'Strategy, as a framework has it ', cells), cell_wrong),
+        el('div', { className: 'knobs' }, ...first.map(k => of(k).box)), all);
     if (all.open)
         fill();
-    [...box.querySelectorAll('.knob')].find(k => k.querySelector('code').textContent === focused)?.querySelector('input,select').focus({ preventScroll: true });
+    [...box.querySelectorAll('.knob')].find(k => k.querySelector('code').textContent === focused)?.querySelector('input,select')
+        .focus({ preventScroll: true });
 }
 
 // ---- taken away ----
@@ -272,23 +294,29 @@ function show_take(d) {
         e.addEventListener('click', f);
         return e;
     };
-    const show_text = (words, name, type = 'text/plain') => { out.hidden = false; out.textContent = words; out.name = name; out.type = type; };
+    const show_text = (words, name, type = 'text/plain') =>
+        { out.hidden = false; out.textContent = words; out.name = name; out.type = type; };
     const targets = ['deepspeed', 'accelerate', 'torchtitan', 'fsdp', 'megatron'].map(to => b(to, async () => {
         const a = await others.ask('export', { plan: d.plan, to }, { always: true });
         if (a)
-            show_text(a.doc ? a.doc.text + (a.doc.notes || []).map(n => '\n# ' + n).join('') : a.why, to + (to === 'deepspeed' ? '.json' : to === 'fsdp' ? '.py' : '.txt'));
+            show_text(a.doc ? a.doc.text + (a.doc.notes || []).map(n => '\n# ' + n).join('') : a.why,
+                to + (to === 'deepspeed' ? '.json' : to === 'fsdp' ? '.py' : '.txt'));
     }));
-    box.replaceChildren(el('p', {}, b('plan.json', () => save('plan.json', JSON.stringify(d.plan, null, 2) + '\n', 'application/json')), ' ',
+    box.replaceChildren(el('p', {}, b('plan.json', () => save('plan.json', JSON.stringify(d.plan, null, 2) + '\n',
+        'application/json')), ' ',
         b('whole answer as JSON', () => save('answer.json', JSON.stringify(d, null, 1) + '\n', 'application/json')), ' ',
-        b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')), ' ', b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh')), ' ',
+        b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')), ' ',
+            b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh')), ' ',
         b('link to the question', () => show_text(location.href.split('#')[0] + question_fragment(state.q), 'link.txt')), ' ',
         b('link to this plan', () => show_text(location.href.split('#')[0] + question_fragment(state.q, d.plan), 'link.txt'))),
         el('p', {}, 'As the config of: ', ...targets.flatMap(t => [t, ' '])),
-        el('p', {}, b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)), ' ', b('save', () => { if (!out.hidden) save(out.name, out.textContent, out.type); })), out);
+        el('p', {}, b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)), ' ',
+            b('save', () => { if (!out.hidden) save(out.name, out.textContent, out.type); })), out);
 }
 
 function link() {
-    history.replaceState(null, '', question_fragment(state.q, state.by === 'you' || state.by === 'file' ? state.plan.document : undefined));
+    history.replaceState(null, '', question_fragment(state.q, state.by === 'you' || state.by === 'file' ? state.plan.document
+        : undefined));
 }
 
 // ---- files ----
@@ -308,7 +336,8 @@ async function bring(text, name) {
     if (kind === 'plan')
         return void (await explain(doc, 'file') ? asked_by_file() : old(false));
     if (kind === 'oom' || kind === 'stats') {
-        const a = await others.ask('explain', { plan: state.answer.plan, ...(kind === 'oom' ? { oom_text: text } : { oom: doc }) }, { always: true });
+        const a = await others.ask('explain', { plan: state.answer.plan, ...(kind === 'oom' ? { oom_text: text } : { oom: doc }) },
+            { always: true });
         old(false);
         return show_imported(a.doc ? a.doc.text : a.why);
     }
@@ -366,7 +395,8 @@ const SLIDES = { gpus: 'gpus', seq: 'seq', batch: 'batch' };
 
 function put_form() {
     const q = state.q, own = typeof q.model === 'object';
-    $('model').replaceChildren(...(own ? [el('option', { value: '' }, `your config.json (${q.model.model_type || 'no model_type'})`)] : []),
+    $('model').replaceChildren(...(own ? [el('option', { value: '' },
+        `your config.json (${q.model.model_type || 'no model_type'})`)] : []),
         ...state.models.map(m => el('option', { value: m.name }, `${m.name}: ${m.about}`)));
     $('model').value = own ? '' : q.model;
     if (!own && $('model').value !== q.model) {
@@ -406,7 +436,8 @@ function form() {
     number('seq', 16777216);
     number('batch', 1048576);
     for (const k in SLIDES)
-        $(k + '-slide').addEventListener('input', () => { $(k).value = 2 ** $(k + '-slide').value; set_question({ [k]: 2 ** $(k + '-slide').value }); });
+        $(k + '-slide').addEventListener('input', () => { $(k).value = 2 ** $(k
+            + '-slide').value; set_question({ [k]: 2 ** $(k + '-slide').value }); });
     $('model').addEventListener('change', () => { if ($('model').value) set_question({ model: $('model').value }); });
     $('gpu').addEventListener('change', () => set_question({ gpu: $('gpu').value }));
     $('trains').addEventListener('change', () => set_question({ trains: $('trains').value }));
@@ -419,8 +450,10 @@ function form() {
     addEventListener('dragover', e => e.preventDefault());
     addEventListener('dragleave', () => { if (--inside <= 0) $('drop').hidden = true; });
     addEventListener('drop', e => { e.preventDefault(); inside = 0; $('drop').hidden = true; bring_file(e.dataTransfer.files[0]); });
-    const rank = knob({ key: 'LoRA rank', values: '1 to 65536', about: 'of adapters, where they train' }, String(state.q.rank), v => { if (whole(Number(v), 65536)) set_question({ rank: Number(v) }); });
-    $('more-options').replaceChildren(rank.box, ...SEARCH_OPTIONS.map(o => knob({ ...o, default: '' }, shown_value(state.q.more[o.key]), v => {
+    const rank = knob({ key: 'LoRA rank', values: '1 to 65536', about: 'of adapters, where they train' }, String(state.q.rank),
+        v => { if (whole(Number(v), 65536)) set_question({ rank: Number(v) }); });
+    $('more-options').replaceChildren(rank.box, ...SEARCH_OPTIONS.map(o =>
+        knob({ ...o, default: '' }, shown_value(state.q.more[o.key]), v => {
         const more = { ...state.q.more };
         delete more[o.key];
         if (v !== '')
@@ -456,7 +489,8 @@ async function open() {
     [others, finder, curves] = [new Asker(), new Asker(), new Asker()];
     const [models, gpus, strategies, keys] = await Promise.all(['models', 'gpus', 'strategies', 'keys'].map(list));
     Object.assign(state, { models, cells: strategies, keys, gpus: gpus.map(g => g.name) });
-    $('gpu').replaceChildren(...gpus.map(g => el('option', { value: g.name, title: g.source }, `${g.title}: ${bytes_words(g.memory_bytes)}`)));
+    $('gpu').replaceChildren(...gpus.map(g => el('option', { value: g.name, title: g.source },
+        `${g.title}: ${bytes_words(g.memory_bytes)}`)));
     $('trains').replaceChildren(...Object.entries(TRAINS).map(([k, v]) => el('option', { value: k }, v)));
     put_form();
     form();
@@ -467,7 +501,8 @@ async function open() {
     curve_soon();
     if (read.broken)
         say('The link cannot be read: this is the start page.');
-    $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is in its title above.`;
+    $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is `
+        + `in its title above.`;
     search();
     let width = innerWidth;
     addEventListener('resize', later(() => {

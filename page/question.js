@@ -42,8 +42,10 @@ function first_plan(q) {
 function question_of(plan, known) {
     const c = plan.cluster, par = plan.parallel || {}, name = plan.model._name_or_path;
     const data = c.world_size / ((par.tensor || 1) * (par.context || 1) * (par.pipeline || 1));
-    return { ...USUAL, model: known.models.some(m => m.name === name) ? name : plan.model, gpu: known.gpus.includes(c.gpu) ? c.gpu : USUAL.gpu, gpus: c.world_size, node: c.gpus_per_node,
-        trains: plan.train !== 'lora' ? 'all' : plan.base_dtype && plan.base_dtype !== 'plain' ? 'qlora' : 'lora', rank: plan.lora ? plan.lora.rank : USUAL.rank,
+    return { ...USUAL, model: known.models.some(m => m.name === name) ? name : plan.model,
+        gpu: known.gpus.includes(c.gpu) ? c.gpu : USUAL.gpu, gpus: c.world_size, node: c.gpus_per_node,
+        trains: plan.train !== 'lora' ? 'all' : plan.base_dtype && plan.base_dtype !== 'plain' ? 'qlora' : 'lora',
+            rank: plan.lora ? plan.lora.rank : USUAL.rank,
         seq: plan.seq, batch: plan.micro_batch * plan.accumulation * data };
 }
 
@@ -75,7 +77,8 @@ function question_fragment(q, plan) {
 
 const whole = (v, most) => Number.isInteger(v) && v >= 1 && v <= most;
 const sound = {
-    model: v => typeof v === 'string' || is_object(v), gpu: v => typeof v === 'string', gpus: v => whole(v, 1e6), node: v => whole(v, 1e4),
+    model: v => typeof v === 'string' || is_object(v), gpu: v => typeof v === 'string', gpus: v => whole(v, 1e6),
+        node: v => whole(v, 1e4),
     trains: v => Object.hasOwn(TRAINS, v), rank: v => whole(v, 65536), seq: v => whole(v, 16777216), batch: v => whole(v, 1e9),
     more: v => is_object(v) && Object.values(v).every(x => ['string', 'number', 'boolean'].includes(typeof x)),
 };

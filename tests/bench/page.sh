@@ -5,6 +5,7 @@ B=${B:-build} W=build-wasm
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
+command -v node >/dev/null || { echo 'no node: nothing to measure'; exit 1; }
 plan=$(tr -d '\n' <demo/8b-fsdp.json)
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do printf 'eval\t{"plan": %s}\n' "$plan"; done >"$work/eval"
 printf 'search\t%s\n' '{"model": "llama-3.1-8b", "cluster": "8xh100", "seq": 8192, "global_batch": 64, "threads": 1}' >"$work/search"
@@ -30,3 +31,20 @@ for what in eval search; do
         printf "%-7s native %8.2f ms, page %8.2f ms: %.2f times\n", $1, 1000 * $2 / k, 1000 * $3 / k, $3 / $2
         if (limit && $3 / k > limit) print "        more than 30 ms"; if (!limit && $3 / $2 > 2.5) print "        more than 2.5 times" }'
 done
+
+# What a reader waits for, in seconds of this machine, whatever else it does.
+! command -v chromium >/dev/null || node -e '
+    const { open_browser } = require(process.cwd() + "/tests/page/chromium.js");
+    (async () => {
+        const browser = await open_browser();
+        try {
+            for (const turn of [1, 2, 3]) {
+                const page = await browser.page("file://" + require("path").resolve(process.argv[1]));
+                await page.until("state.first_ms");
+                console.log(`opened: the first answer after ${Math.round(await page.evaluate("state.first_ms"))} ms`);
+                await page.send("Page.close");
+            }
+        } finally {
+            browser.close();
+        }
+    })();' "$B/dpx.html"

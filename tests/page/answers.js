@@ -4,7 +4,8 @@ const fs = require('fs'), path = require('path');
 
 // The library in this process, as the page's worker has it.
 async function library_of(js, fits) {
-    const m = await require(path.resolve(js))({ wasmBinary: fs.readFileSync(js.replace(/js$/, 'wasm')), preRun: [l => { l.ENV.DPX_MEASURED = '/measured'; }],
+    const m = await require(path.resolve(js))({ wasmBinary: fs.readFileSync(js.replace(/js$/, 'wasm')),
+        preRun: [l => { l.ENV.DPX_MEASURED = '/measured'; }],
         print() {}, printErr() {} });
     m.FS.mkdir('/measured');
     for (const name of fs.readdirSync(fits).filter(n => n.endsWith('.fits')))

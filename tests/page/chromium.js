@@ -13,7 +13,8 @@ const sleep = ms => new Promise(done => setTimeout(done, ms));
 
 async function open_browser() {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'dpx-page-'));
-    const child = spawn('chromium', ['--headless=new', '--no-sandbox', '--disable-gpu', '--remote-debugging-pipe', '--no-first-run', '--disable-extensions',
+    const child = spawn('chromium', ['--headless=new', '--no-sandbox', '--disable-gpu', '--remote-debugging-pipe',
+        '--no-first-run', '--disable-extensions',
         '--hide-scrollbars', '--user-data-dir=' + folder, 'about:blank'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
     const waiting = new Map(), listeners = [];
     let next = 1, rest = '';
@@ -46,7 +47,8 @@ async function open_browser() {
             for (const domain of ['Page', 'Runtime', 'Network', 'Log'])
                 await page.send(domain + '.enable');
             await page.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
-            await page.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }] });
+            await page.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme',
+                value: dark ? 'dark' : 'light' }] });
             await page.send('Page.navigate', { url });
             return page;
         },
@@ -80,7 +82,8 @@ class Page {
         throw new Error('never: ' + code);
     }
     async click(selector) {
-        const at = await this.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.scrollIntoView({ block: 'center' });
+        const at = await this.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); `
+            + `e.scrollIntoView({ block: 'center' });
             const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()`);
         await this.mouse('mouseMoved', at);
         await this.mouse('mousePressed', at);
@@ -91,7 +94,8 @@ class Page {
     }
     async press(key, modifiers = 0) {
         const text = key.length === 1 ? key : key === 'Enter' ? '\r' : undefined;
-        await this.send('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, text, modifiers, windowsVirtualKeyCode: CODES[key] });
+        await this.send('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, text, modifiers,
+            windowsVirtualKeyCode: CODES[key] });
         await this.send('Input.dispatchKeyEvent', { type: 'keyUp', key, modifiers, windowsVirtualKeyCode: CODES[key] });
     }
     async type(text) {
@@ -105,6 +109,7 @@ class Page {
     }
 }
 
-const CODES = { ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, Enter: 13, Tab: 9, Home: 36, End: 35, '+': 187, '-': 189, '0': 48 };
+const CODES = { ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, Enter: 13, Tab: 9, Home: 36, End: 35, '+': 187,
+    '-': 189, '0': 48 };
 
 module.exports = { open_browser, sleep };

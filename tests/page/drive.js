@@ -1,6 +1,7 @@
 // drive.js -- the page in headless Chromium, by mouse and keyboard: drive.js PAGE.HTML SEEDS-FOLDER ANSWERS-FILE SHOTS-FOLDER.
 //
-// Prints a line for each thing that must hold: "ok WHAT", or "not ok WHAT: why".  What was shown of plans is written to ANSWERS-FILE, a line each:
+// Prints a line for each thing that must hold: "ok WHAT", or "not ok WHAT: why".  What was shown of plans is written to
+// ANSWERS-FILE, a line each:
 // the request, a tab, the answer, for whoever asks the native library the same.
 'use strict';
 const fs = require('fs'), path = require('path');
@@ -24,12 +25,14 @@ const clean = page => {
     same(page.errors.join('; '), '', 'errors of scripts');
     same(page.requests.join('; '), '', 'requests');
 };
-const settled = page => page.until("document.querySelector('#verdict .word') && !document.querySelector('#plan').classList.contains('old')");
+const settled = page => page.until("document.querySelector('#verdict .word') && "
+    + "!document.querySelector('#plan').classList.contains('old')");
 const verdict = page => page.evaluate("document.getElementById('verdict').textContent");
 
 // The value of a select, by keyboard: the same event as a reader's.
 async function pick(page, selector, value) {
-    await page.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.focus(); e.value = ${JSON.stringify(value)};
+    await page.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.focus(); e.value = `
+        + `${JSON.stringify(value)};
         e.dispatchEvent(new Event('input', { bubbles: true })); e.dispatchEvent(new Event('change', { bubbles: true })); })()`);
 }
 async function number(page, selector, value) {
@@ -62,16 +65,23 @@ async function thirty_plans(page) {
         shown.push(JSON.stringify({ plan: answer.plan, detail: true }) + '\t' + JSON.stringify(answer));
     };
     const steps = [
-        ...['ArrowLeft', 'ArrowLeft', 'ArrowRight', 'ArrowRight', 'ArrowRight'].map(k => ['seq slider ' + k, async () => { await page.evaluate("document.getElementById('seq-slide').focus()"); await page.press(k); }]),
-        ...['ArrowLeft', 'ArrowRight', 'ArrowRight'].map(k => ['batch slider ' + k, async () => { await page.evaluate("document.getElementById('batch-slide').focus()"); await page.press(k); }]),
-        ...['ArrowRight', 'ArrowRight', 'ArrowLeft', 'ArrowLeft', 'ArrowLeft'].map(k => ['GPUs slider ' + k, async () => { await page.evaluate("document.getElementById('gpus-slide').focus()"); await page.press(k); }]),
-        ['8 GPUs', () => number(page, '#gpus', 8)], ['4096 tokens', () => number(page, '#seq', 4096)], ['64 samples', () => number(page, '#batch', 64)],
+        ...['ArrowLeft', 'ArrowLeft', 'ArrowRight', 'ArrowRight', 'ArrowRight']
+            .map(k => ['seq slider ' + k, async () =>
+            { await page.evaluate("document.getElementById('seq-slide').focus()"); await page.press(k); }]),
+        ...['ArrowLeft', 'ArrowRight', 'ArrowRight'].map(k => ['batch slider ' + k,
+            async () => { await page.evaluate("document.getElementById('batch-slide').focus()"); await page.press(k); }]),
+        ...['ArrowRight', 'ArrowRight', 'ArrowLeft', 'ArrowLeft', 'ArrowLeft']
+            .map(k => ['GPUs slider ' + k,
+            async () => { await page.evaluate("document.getElementById('gpus-slide').focus()"); await page.press(k); }]),
+        ['8 GPUs', () => number(page, '#gpus', 8)], ['4096 tokens', () => number(page, '#seq', 4096)],
+            ['64 samples', () => number(page, '#batch', 64)],
         ...['a100-80gb', 'h200', 'b200', 'h100'].map(g => ['GPU ' + g, () => pick(page, '#gpu', g)]),
         ...['lora', 'qlora', 'all'].map(t => ['trains ' + t, () => pick(page, '#trains', t)]),
         ...['llama-3.2-1b', 'qwen3-8b', 'mistral-7b', 'llama-3.1-8b'].map(m => ['model ' + m, () => pick(page, '#model', m)]),
         ['fsdp of torch', () => pick(page, '#change select', 'fsdp torch')],
         ...[['recompute', 'none'], ['micro_batch', '2'], ['precision', 'fp32']].map(([key, value]) => [key + ' ' + value, async () => {
-            const id = await page.evaluate(`[...document.querySelectorAll('#change .knob')].find(k => k.querySelector('code').textContent === ${JSON.stringify(key)}).querySelector('input,select').id`);
+            const id = await page.evaluate(`[...document.querySelectorAll('#change .knob')].find(k => `
+                + `k.querySelector('code').textContent === ${JSON.stringify(key)}).querySelector('input,select').id`);
             await pick(page, '#' + id, value);
         }]),
     ];
@@ -83,12 +93,14 @@ async function thirty_plans(page) {
             await stop(page);
         });
     fs.writeFileSync(answers, shown.join('\n') + '\n');
-    await holds('thirty plans, and no script fails', () => { clean(page); if (shown.length < 30) throw new Error(`${shown.length} plans`); });
+    await holds('thirty plans, and no script fails',
+        () => { clean(page); if (shown.length < 30) throw new Error(`${shown.length} plans`); });
 }
 
 async function taken_away(page) {
     const text = () => page.evaluate("document.querySelector('#take pre').textContent");
-    const button = words => page.evaluate(`[...document.querySelectorAll('#take button')].find(b => b.textContent === ${JSON.stringify(words)}).click()`);
+    const button = words => page.evaluate(`[...document.querySelectorAll('#take button')].find(b => b.textContent === `
+        + `${JSON.stringify(words)}).click()`);
     await holds('the shell command has the question', async () => {
         await button('the search in a shell');
         const said = await text();
@@ -99,7 +111,8 @@ async function taken_away(page) {
     await holds('a link brings back the plan', async () => {
         await button('link to this plan');
         const link = await text(), label = await page.evaluate('state.answer.label');
-        same(await page.evaluate(`question_read(${JSON.stringify('#' + link.split('#')[1])}).plan.strategy`), await page.evaluate('state.answer.plan.strategy'), 'strategy');
+        same(await page.evaluate(`question_read(${JSON.stringify('#' + link.split('#')[1])}).plan.strategy`),
+            await page.evaluate('state.answer.plan.strategy'), 'strategy');
         return label;
     });
     await holds('an export is shown, or why there is none', async () => {
@@ -118,7 +131,8 @@ const MARK = '<img src=x onerror="window.taken=1"><script>window.taken=1</script
 async function hostile(browser) {
     const page = await browser.page(url);
     await settled(page);
-    const config = { model_type: 'llama', _name_or_path: MARK, vocab_size: 1000, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 2, num_attention_heads: 4, max_position_embeddings: 512 };
+    const config = { model_type: 'llama', _name_or_path: MARK, vocab_size: 1000, hidden_size: 256, intermediate_size: 512,
+        num_hidden_layers: 2, num_attention_heads: 4, max_position_embeddings: 512 };
     await holds('names with markup are text', async () => {
         await page.evaluate(`bring(${JSON.stringify(JSON.stringify(config))}, ${JSON.stringify(MARK)})`);
         await settled(page);
@@ -126,11 +140,14 @@ async function hostile(browser) {
         await page.until("!document.getElementById('said').hidden");
         await page.evaluate(`bring(${JSON.stringify(JSON.stringify({ dpx_plan: 1, model: MARK, strategy: MARK }))}, 'plan.json')`);
         await sleep(500);
-        same(await page.evaluate("String(window.taken) + document.querySelectorAll('img').length"), 'undefined0', 'markup became elements');
+        same(await page.evaluate("String(window.taken) + document.querySelectorAll('img').length"), 'undefined0',
+            'markup became elements');
         same(page.errors.join('; '), '', 'errors of scripts');
     });
-    for (const file of fs.readdirSync(seeds, { recursive: true }).filter(f => fs.statSync(path.join(seeds, f)).isFile()).slice(0, Number(process.env.PAGE_SEEDS || 60)))
-        await page.evaluate(`bring(${JSON.stringify(fs.readFileSync(path.join(seeds, file), 'latin1'))}, ${JSON.stringify(path.basename(file))})`);
+    for (const file of fs.readdirSync(seeds, { recursive: true }).filter(f => fs.statSync(path.join(seeds, f)).isFile())
+        .slice(0, Number(process.env.PAGE_SEEDS || 60)))
+        await page.evaluate(`bring(${JSON.stringify(fs.readFileSync(path.join(seeds, file), 'latin1'))}, `
+            + `${JSON.stringify(path.basename(file))})`);
     await holds('seeds of the fuzzers are read or refused, and the page lives', async () => {
         clean(page);
         await page.evaluate("set_question({ ...USUAL })");
@@ -139,7 +156,8 @@ async function hostile(browser) {
 }
 
 async function broken_links(browser) {
-    for (const fragment of ['#%E0%A4%A', '#{', '#[]', '#' + encodeURIComponent('{"q":{"gpus":-1}}'), '#' + encodeURIComponent('{"q":{"__proto__":1,"model":[]}}'),
+    for (const fragment of ['#%E0%A4%A', '#{', '#[]', '#' + encodeURIComponent('{"q":{"gpus":-1}}'),
+        '#' + encodeURIComponent('{"q":{"__proto__":1,"model":[]}}'),
         '#' + encodeURIComponent('{"q":{"more":{"x":{}}}}'), '#' + 'x'.repeat(100000)])
         await holds(`a broken link opens the start page with one line (${fragment.slice(0, 24)})`, async () => {
             const page = await browser.page(url + fragment);
@@ -171,7 +189,8 @@ async function stays_small(page) {
                 early = await used();
         }
         const late = await used(), told = JSON.stringify([early, late]);
-        if (late.heap > early.heap * 1.5 + (8 << 20) || late.nodes > early.nodes * 1.5 + 2000 || late.library > early.library + (16 << 20))
+        if (late.heap > early.heap * 1.5 + (8 << 20) || late.nodes > early.nodes * 1.5 + 2000 || late.library > early.library
+            + (16 << 20))
             throw new Error(told);
     });
 }
@@ -196,7 +215,8 @@ async function looks(browser) {
 async function learns(page) {
     await holds('every lesson is drawn', async () => {
         await page.click('#tab-learn');
-        await page.until("document.querySelectorAll('#learn .lesson svg').length >= 10 && ![...document.querySelectorAll('#learn .lesson')].some(l => !l.querySelector('svg'))", 180);
+        await page.until("document.querySelectorAll('#learn .lesson svg').length >= 10 && ![...document.querySelectorAll('#learn "
+            + ".lesson')].some(l => !l.querySelector('svg'))", 180);
         same(await page.evaluate("[...document.querySelectorAll('#learn .wrong')].map(w => w.textContent).join('')"), '', 'refused');
         if (shots)
             await page.shot(path.join(shots, 'learn.png'));
