@@ -26,6 +26,8 @@
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
+# make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
+# make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
 #                     without debug information (STRIP= keeps it)
 # make deps           install what building and testing need (Debian, Ubuntu)
@@ -41,14 +43,15 @@
 #
 # Where nvcc and NCCL are found, dpxrun and dpxcal have CUDA: CUDA_HOME=, NCCL_HOME= say where,
 # CUDA=0 leaves it out.  EMU=1 builds in build-emu/ against an emulator of CUDA on the host (tests).
+# WASM=1 builds libdpx for a browser in build-wasm/: emcc, one thread, no database, no gzip.
 # On a bare machine with one GPU: MPI=0 without MPI (one rank), DNNL=0 without oneDNN (the host's matrix
 # products are then slow), URING=0 without io_uring (by itself where liburing is not there: files are then
 # read and written by threads), CARRY=carry with the libraries of `make carry`.
 
 VERSION := 0.2.0
-B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
+B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,$(if $(WASM),build-wasm,build))))
 # Where rooms come from that know no device: the emulator's build has those of the build without it.
-H       := $(if $(SAN)$(TSAN)$(FUZZER),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B))
+H       := $(if $(SAN)$(TSAN)$(FUZZER)$(WASM),$B,$(if $(EMU),$(patsubst %-emu,%,$B),$B))
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
@@ -65,8 +68,17 @@ CFLAGS ?= $(if $(SAN)$(TSAN),-O1,-O3) -g
 FLAGS  := -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Wconversion \
           -Wstrict-prototypes -Wno-string-conversion -Wno-enum-enum-conversion \
           -Wno-enum-float-conversion -ffp-contract=off -I. -I$B -MMD -MP
+ifdef WASM
+CC     := emcc
+AR     := emar
+CUDA   := 0
+FLAGS  += -D_GNU_SOURCE -Wno-macro-redefined -Wno-sign-conversion -isystem $B/third/include
+# Debian's emcc needs acorn, which its own node alone finds by itself.
+export NODE_PATH ?= /usr/share/nodejs
+else
 # A shared library is made of the same objects; hidden symbols cost what static ones do.
 FLAGS  += -fPIC -fvisibility=hidden
+endif
 ifdef SAN
 FLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all
 endif
@@ -80,7 +92,9 @@ endif
 
 # ---- CUDA ----
 
+empty :=
 comma := ,
+space := $(empty) $(empty)
 # Not under sanitizers and fuzzers, which do not know device memory.
 ifeq ($(filter-out 1,$(CUDA))$(SAN)$(TSAN)$(FUZZER)$(EMU),)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))))
@@ -164,8 +178,8 @@ MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
-# Calls of libdpx, for make bench-eval.
-CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls)
+# Calls of libdpx, for make bench-eval, and to compare with the page's.
+CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls $B/tests/page/answers)
 COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c))
 GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 # Against the emulator, in a build of their own; `make test` makes and runs them too.
@@ -322,6 +336,13 @@ $B/$(SONAME):
 	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml -pthread -lm
 $B/libdpx.so: $B/$(SONAME)
 	@ln -sf $(SONAME) $@
+# The library for a browser.  Of the database's room it has what reads the fits that come with dpx.
+WASMCALLS := search eval explain sweep limits list import export free version
+WASMFLAGS := -sMODULARIZE=1 -sEXPORT_NAME=dpx_module -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=8MB -sENVIRONMENT=web,worker,node -sDYNAMIC_EXECUTION=0 \
+             -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _malloc) \
+             -sEXPORTED_RUNTIME_METHODS=UTF8ToString,stringToUTF8,lengthBytesUTF8,addFunction,FS,ENV
+$B/dpx.js: $B/lib/dpx.c.o $B/page/cores.c.o $B/calib/nodb/dpxplan_measured.c.o $(patsubst %,$B/calib/store/%.c.o,kept kept_file kept_columns measured_kept words) $(SIM) $(MODEL)
+	$Q$(CC) $(CFLAGS) -g0 $(LDFLAGS) $(WASMFLAGS) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) $B/third/lib/libjansson.a $B/third/lib/libyaml.a -lm
 # What the compiler says is kept beside the object, where the tests look for it.
 $B/%.c.o: %.c Makefile $B/settings
 	@mkdir -p $(@D)
@@ -375,7 +396,7 @@ $(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
 
-test-programs: $(PRELOADED) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES) $(CALLS)
+test-programs: $(PRELOADED) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES) $(CALLS) $(if $(SAN)$(TSAN)$(EMU),,page-if-there)
 
 # What needs a GPU to run.
 gpu-programs: all $(GPUTESTS)
@@ -398,6 +419,18 @@ demo:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all
 	@B=$B demo/demo.sh
+	@if command -v emcc >/dev/null; then $(MAKE) --no-print-directory page; \
+	else echo 'The planner in a browser: not built, there is no emcc (apt-get install emscripten node-acorn; make page)'; fi
+
+# One file: page/make.sh says by name what is missing.
+page:
+	@B=$B MAKE='$(MAKE)' page/make.sh
+# For the tests, which are skipped where it cannot be built.
+page-if-there:
+	@! command -v emcc >/dev/null || B=$B MAKE='$(MAKE)' page/make.sh || true
+bench-page: page
+	@$(MAKE) --no-print-directory $(CALLS)
+	@B=$B tests/bench/page.sh
 
 bench:
 	@tools/install-deps.sh build
@@ -541,9 +574,9 @@ deps:
 help:
 	@sed '/^#/!Q; s/^#//; s/^ //' Makefile
 clean:
-	rm -rf build build-san build-tsan build-emu carry
+	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo bench bench-eval bench-exec bench-search \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public accuracy-pages compare fits pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:

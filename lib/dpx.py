@@ -191,16 +191,18 @@ def evaluate(plan: Named, set: Optional[Mapping[str, Any]] = None, **options: An
 
 def explain(plan: Named, other: Optional[Named] = None, *, set: Optional[Mapping[str, Any]] = None,
             oom: Optional[Named] = None, oom_text: Optional[str] = None, schedule: bool = False,
-            rank: Optional[int] = None, stage: Optional[int] = None, db: Optional[str] = None) -> Document:
+            detail: bool = False, rank: Optional[int] = None, stage: Optional[int] = None, db: Optional[str] = None) -> Document:
     """Why a plan holds what it holds (`peaks`, `memory_curve_bytes`, `advice`); `set` changes keys of it first.
 
     With `other`: what differs between two plans (`options`) and what each option makes of it (`changes`).  With
     `oom_text`, str() of a torch.OutOfMemoryError, or `oom`, a file with it or torch.cuda.memory_stats() as a dict: what
     it was, and what would make it fit (`text`).  `schedule` adds the entries of the schedules:
-    of `rank`, or of a pipeline's `stage`, instead of the fullest rank's.
+    of `rank`, or of a pipeline's `stage`, instead of the fullest rank's.  `detail` adds what pictures need: the `step` on
+    its streams with memory by category, and the plan behind each advice.
     """
     return _call(_library.dpx_explain, dict(plan=plan, other=other, set=set, oom=oom, oom_text=oom_text,
-                                            schedule=schedule, rank=rank, stage=stage, db=db))
+                                            schedule=schedule, detail=detail, rank=rank, stage=stage,
+                                            db=db))
 
 
 def sweep(over: Mapping[str, Any], plan: Optional[Named] = None, *, set: Optional[Mapping[str, Any]] = None,

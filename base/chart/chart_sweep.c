@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
+
 bool chart_sweep_number(const char *text, double *out)
 {
     char *end;
@@ -90,6 +92,6 @@ struct chart *chart_sweep(const struct chart_sweep *s, const char *id, const cha
             to->high = p.high;
         }
     }
-    qsort(c->tick, (size_t)c->nticks, sizeof *c->tick, by_place);       /* values may come in any order */
+    sort_stable(c->tick, (size_t)c->nticks, sizeof *c->tick, by_place);       /* values may come in any order */
     return c;
 }

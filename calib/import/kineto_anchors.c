@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "calib/trace/kineto_class.h"
 
 /* Products of which the plan knows nothing (the angles of rotary embeddings are one): together at most this share of a
@@ -68,7 +69,7 @@ static int64_t small_product(const struct expectation *x, const struct work *con
         if (at[i]->what == KINETO_PRODUCT)
             all += length[found++] = at[i]->end - at[i]->start;
     if (found > x->nproducts) {
-        qsort(length, (size_t)found, sizeof *length, by_size);
+        sort_stable(length, (size_t)found, sizeof *length, by_size);
         for (int64_t i = 0; i < found - x->nproducts; i++)
             few += length[i];
         if ((double)few <= SMALL * (double)all)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "base/sort.h"
 
 static int by_start(const void *a, const void *b)
 {
@@ -24,7 +25,7 @@ struct busies beside_busies(const struct kineto *k)
         b.at[b.n++] = (struct busy){ w->start, w->end, w->op };
     }
     if (b.n > 1)
-        qsort(b.at, (size_t)b.n, sizeof *b.at, by_start);
+        sort_stable(b.at, (size_t)b.n, sizeof *b.at, by_start);
     return b;
 }
 

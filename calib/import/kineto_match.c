@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "calib/import/kineto_anchors.h"
 #include "calib/store/words.h"
 
@@ -224,7 +225,7 @@ static int by_length(const void *a, const void *b)
 static double usual(int64_t *gap, int64_t n)
 {
     if (n > 1)
-        qsort(gap, (size_t)n, sizeof *gap, by_length);
+        sort_stable(gap, (size_t)n, sizeof *gap, by_length);
     return n ? (double)gap[n / 2] : 0;
 }
 
@@ -263,7 +264,7 @@ static void take_launches(struct match *m, const struct kineto *k, int step)
         if (k->work.at[i].window == step - 1)
             at[n++] = &k->work.at[i];
     if (n > 1)
-        qsort(at, (size_t)n, sizeof *at, by_launch);
+        sort_stable(at, (size_t)n, sizeof *at, by_launch);
     if (k->phases)
         take_issue(m, at, n);
     free(at);
@@ -285,7 +286,7 @@ static int match_step(struct match *m, const struct kineto *k, const struct busi
             at[n++] = w;
     }
     if (n > 1)
-        qsort(at, (size_t)n, sizeof *at, by_launch);
+        sort_stable(at, (size_t)n, sizeof *at, by_launch);
     struct anchors a = anchors_of(at, n, m->x, b);
     free(at);
     int rc = anchors_place(&a, m->x, k, path, step);
@@ -409,7 +410,7 @@ static void choose(struct timed *t)
         if (all || t->call[i].beside < 0)
             t->seconds[n++] = t->call[i].s;
     if (t->of.kind == SERIES_COLL) {
-        qsort(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
+        sort_stable(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
         n = (n + 1) / 2;
     }
     t->mean = 0;

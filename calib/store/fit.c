@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/sort.h"
 #include "calib/store/query.h"
 #include "calib/store/series.h"
 #include "calib/store/words.h"
@@ -232,7 +233,7 @@ static void fit_kernels(const struct rows *rows, struct measured_device *m, stru
             .s = seconds_of(r, m), .spread = r->spread };
         m->traced[r->set] |= traced;
     }
-    qsort(to, (size_t)m->nkernel, sizeof *to, by_kernel);
+    sort_stable(to, (size_t)m->nkernel, sizeof *to, by_kernel);
     m->nkernel = merge_kernels(to, m->nkernel);
     m->kernel = to;
 }
@@ -284,7 +285,7 @@ static void fit_passes(const struct rows *all, struct measured_device *m, struct
                                                        r->spread, (uint8_t)r->set };
     }
     free(some.r);
-    qsort(to, (size_t)m->nbytes, sizeof *to, by_bytes);
+    sort_stable(to, (size_t)m->nbytes, sizeof *to, by_bytes);
     m->bytes = to;
 }
 
@@ -326,7 +327,7 @@ static void fit_collectives(const struct rows *rows, struct measured_device *m, 
                 .per_node = r->per_node, .bytes = r->bytes, .s = r->median, .spread = r->spread,
                 .unsure = isfinite(r->confidence) ? r->confidence : 0 };
     }
-    qsort(to, (size_t)m->ncoll, sizeof *to, by_coll);
+    sort_stable(to, (size_t)m->ncoll, sizeof *to, by_coll);
     m->coll = to;
 }
 
@@ -502,7 +503,7 @@ static double unsteady(const struct rows *rows, double *change)
         if (agree(p))
             change[n++] = fabs(p[1] - p[0]) / (p[0] + p[1]);
     }
-    qsort(change, (size_t)n, sizeof *change, by_value);
+    sort_stable(change, (size_t)n, sizeof *change, by_value);
     return n ? change[(int)ceil(.9 * n) - 1] : 0;
 }
 

@@ -12,7 +12,7 @@
 #include "calib/store/belongs.h"
 #include "calib/store/db.h"
 #include "calib/store/fit.h"
-#include "calib/store/kept.h"
+#include "calib/store/measured_kept.h"
 
 struct wanted {
     const char *path;
@@ -87,24 +87,6 @@ static int read_if_there(struct wanted *w, struct cluster *c, struct measured_de
     return found > 0;
 }
 
-/* What came with dpx, of a GPU of this type: times of its own kernels, so that no file is opened for plans of others. */
-static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
-{
-    char path[4200], why[512];
-    int found;
-
-    if (w->kernels != KERNELS_DPX || c->is_host || !strcmp(c->calibration, CLUSTER_UNCALIBRATED) || !kept_find(c->gpu.name, path, sizeof path))
-        return 0;
-    struct fail_sink before = fail_divert(why, sizeof why);
-    found = kept_read(c->gpu.name, path, w->precision, out);
-    fail_restore(before);
-    if (found < 0)
-        notes_say_once("warning: %s is not used: %s", path, why);
-    if (found > 0)
-        c->measured = out;
-    return found > 0;
-}
-
 int measured_for_threads(const char *path, bool must, enum dtype precision, enum kernel_set kernels, int64_t threads,
                          struct cluster *c, struct measured_device *out)
 {
@@ -126,7 +108,7 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, enum
     if (found == BELONGS_REFUSED)
         return fail("%s", w.refused);
     if (found == 0 && !path)
-        found = read_kept(&w, c, out);
+        found = measured_kept(precision, kernels, c, out);
     if (found > 0 && c->is_host)
         warn_if_other(&w, c, out);
     return found;

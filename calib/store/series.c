@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/sort.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
 #include "calib/store/words.h"
@@ -42,7 +43,7 @@ void series_summarize(const double *seconds, int n, struct summary *out)
     if (!x)
         abort();
     memcpy(x, seconds, (size_t)n * sizeof *x);
-    qsort(x, (size_t)n, sizeof *x, rising);
+    sort_stable(x, (size_t)n, sizeof *x, rising);
     for (int i = 0; i < n; i++)
         sum += x[i];
     *out = (struct summary){ .median = quantile(x, n, 0.5), .mean = sum / n, .min = x[0],

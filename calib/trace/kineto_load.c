@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "calib/trace/kineto_class.h"
 #include "calib/trace/kineto_windows.h"
 
@@ -360,7 +361,7 @@ static int by_work_start(const void *a, const void *b)
 static void sort(void *at, int64_t n, size_t size, int (*by)(const void *, const void *))
 {
     if (n > 1)
-        qsort(at, (size_t)n, size, by);
+        sort_stable(at, (size_t)n, size, by);
 }
 
 /* The last of calls (sorted by ts) that begins at t or before and lasts until t; NULL: none. */

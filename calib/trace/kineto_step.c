@@ -7,6 +7,7 @@
 
 #include "base/cover.h"
 #include "base/room.h"
+#include "base/sort.h"
 
 void kineto_work_add(struct work_list *l, const struct work *s)
 {
@@ -154,7 +155,7 @@ static void prefetch(const struct order *o, struct measures *m)
 static void sort_by_launch(const struct work **at, int64_t n)
 {
     if (n > 1)
-        qsort(at, (size_t)n, sizeof *at, by_launch);
+        sort_stable(at, (size_t)n, sizeof *at, by_launch);
 }
 
 /* The evidence of prefetching: of backward, or reductions of gradients. */
@@ -239,7 +240,7 @@ void kineto_measure(struct work_list *l, const struct window *w, int n, bool pha
     struct cover c;
 
     if (l->n > 1)
-        qsort(l->at, (size_t)l->n, sizeof *l->at, by_start);
+        sort_stable(l->at, (size_t)l->n, sizeof *l->at, by_start);
     memset(out, 0, (size_t)n * sizeof *out);
     c = cover_of(l);
     for (int64_t i = 0; i < l->n; i++) {
@@ -281,7 +282,7 @@ struct measures kineto_measures_median(const struct measures *m, int n)
     for (int k = 0; k < NMEASURE; k++) {
         for (int i = 0; i < n; i++)
             v[i] = m[i].v[k];
-        qsort(v, (size_t)n, sizeof *v, by_value);
+        sort_stable(v, (size_t)n, sizeof *v, by_value);
         /* A count must be one that happened: the lower of the two in the middle. */
         out.v[k] = v[(n - 1) / 2];
         if (n % 2 == 0 && (k < M_GATHERS || (k >= M_COLL && (k - M_COLL) % M_PER_COLL > M_BYTES)))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "base/sort.h"
 
 static void window_add(struct window **at, int64_t *n, int64_t *cap, int64_t start, int64_t end)
 {
@@ -54,7 +55,7 @@ static int by_launch(const void *a, const void *b)
 static void sort_windows(struct window *w, int64_t n)
 {
     if (n > 1)
-        qsort(w, (size_t)n, sizeof *w, by_start);
+        sort_stable(w, (size_t)n, sizeof *w, by_start);
 }
 
 /* Windows inside of others (a checkpoint's own backward) become part of them. */
@@ -116,7 +117,7 @@ static int repeated(struct work_list *w, struct window **out)
 
     if (!h)
         abort();
-    qsort(w->at, (size_t)w->n, sizeof *w->at, by_launch);
+    sort_stable(w->at, (size_t)w->n, sizeof *w->at, by_launch);
     for (int64_t i = 0; i < w->n; i++)
         h[i] = w->at[i].hash;
     period = windows_period_of(h, w->n);

@@ -1,6 +1,7 @@
 /* caching_state.c -- what decides how the caching allocator answers from now on, as numbers. */
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "model/allocator/caching_allocator_internal.h"
 
 enum { OF_BLOCK = 3, OF_RANGE = 3, OF_ALL = 6 };
@@ -56,7 +57,7 @@ int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out)
         out[OF_ALL + i * OF_RANGE + 1] = a->ranges[i].size;
         out[OF_ALL + i * OF_RANGE + 2] = a->ranges[i].page;
     }
-    qsort(out + blocks, (size_t)(n - blocks) / OF_BLOCK, OF_BLOCK * sizeof *out, by_address);
+    sort_stable(out + blocks, (size_t)(n - blocks) / OF_BLOCK, OF_BLOCK * sizeof *out, by_address);
     return n;
 }
 

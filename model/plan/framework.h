@@ -91,7 +91,6 @@ struct framework {
     /* What the number formats are, beside *r that has the plan's precision everywhere and an fp32 master. */
     void (*recipe)(const struct plan *p, struct recipe *r);
     bool (*wide_adapters)(const struct plan *p);            /* of adapters: plan_has_wide_adapters() */
-    bool gathers_modules;           /* a module has its parameters during its own forward and backward alone */
     bool meets_tied_grads;          /* both parts of a tied tensor's gradient go through the framework's hands */
     bool megatron_layers;           /* its kernels are Megatron-core's layers */
     bool records_streams;           /* tensors of other streams are handed back by tensor.record_stream() */

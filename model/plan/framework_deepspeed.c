@@ -235,4 +235,4 @@ static void stage3_groups(const struct plan *p, const struct mesh *m, struct pla
 const struct framework framework_deepspeed_0  = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED_0 };
 const struct framework framework_deepspeed_12 = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED };
 const struct framework framework_deepspeed_3  = { DEEPSPEED, .loss_scaling = LOSS_SCALING_DEEPSPEED, .unit = UNIT_MODULE,
-                                                  .state_groups = stage3_groups, .gathers_modules = true, .records_streams = true };
+                                                  .state_groups = stage3_groups, .records_streams = true };

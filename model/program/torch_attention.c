@@ -177,7 +177,7 @@ static struct qkv project(struct torch_model *b, var x)
     const struct model *m = b->m;
     bool eager = b->p->kernels == KERNELS_TORCH_EAGER, rope = m->position == POS_ROPE, liger = b->p->liger.rope;
     int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
-    struct qkv out;
+    struct qkv out = { 0 };
 
     if (m->fused_qkv) {
         var all = torch_linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
+
 struct meter {
     const struct schedules *s;
     unsigned in;                    /* spaces of this account */
@@ -337,7 +339,7 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
     for (int b = 0; b < s->nbufs; b++)
         if (k.instances[b] > 0 && s->bufs[b].bytes > 0 && (k.m.in & IN(s->bufs[b].space)))
             all[found++] = (struct live){ b, k.instances[b], k.instances[b] * s->bufs[b].bytes };
-    qsort(all, (size_t)found, sizeof *all, by_bytes);
+    sort_stable(all, (size_t)found, sizeof *all, by_bytes);
     if (found > n)
         found = n;
     memcpy(out, all, (size_t)found * sizeof *out);
@@ -351,7 +353,8 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
 struct curve {
     struct meter m;
     struct peak ignored;
-    struct point *points;           /* NULL: only run */
+    struct point *points;
+    int64_t (*by)[NCAT];            /* NULL: not wanted */
     int64_t n, room;
 };
 
@@ -363,19 +366,16 @@ static int curve_op(const struct schedules *s, const struct op *o, int64_t itera
 
     move(&probe, o, ACT_ALLOC, 1);
     bytes = fullest(&probe, o, inner);
+    if (c->by)
+        by_category(&probe, o, inner, c->by[c->n]);
     step(&c->m, (int)(o - s->ops), iteration);
     c->points[c->n++] = (struct point){ (int)(o - s->ops), iteration, c->m.total, bytes };
     return c->n == c->room;
 }
 
-int64_t ledger_curve(const struct schedules *s, enum sched_id id, struct point *out, int64_t n)
+static int64_t curve(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t (*by)[NCAT], int64_t n)
 {
-    return ledger_curve_in(s, IN(SPACE_DEVICE), id, out, n);
-}
-
-int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t n)
-{
-    struct curve c = { .m = { .s = s, .in = in, .limit = INT64_MAX }, .points = out, .room = n };
+    struct curve c = { .m = { .s = s, .in = in, .limit = INT64_MAX }, .points = out, .by = by, .room = n };
 
     c.m.peak = &c.ignored;
     c.ignored.op = -1;
@@ -385,4 +385,19 @@ int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id
     if (n > 0)
         sched_walk(s, id, curve_op, &c);
     return c.n;
+}
+
+int64_t ledger_curve(const struct schedules *s, enum sched_id id, struct point *out, int64_t n)
+{
+    return ledger_curve_in(s, IN(SPACE_DEVICE), id, out, n);
+}
+
+int64_t ledger_curve_by(const struct schedules *s, enum sched_id id, struct point *out, int64_t (*by)[NCAT], int64_t n)
+{
+    return curve(s, IN(SPACE_DEVICE), id, out, by, n);
+}
+
+int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t n)
+{
+    return curve(s, in, id, out, NULL, n);
 }

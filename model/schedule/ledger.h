@@ -52,5 +52,7 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
 struct point { int op; int64_t iteration, bytes, peak; };
 int64_t ledger_curve(const struct schedules *s, enum sched_id id, struct point *out, int64_t n);
 int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t n);
+/* The same of device memory, and of each point's `peak` what is of which category: they sum to it. */
+int64_t ledger_curve_by(const struct schedules *s, enum sched_id id, struct point *out, int64_t (*by)[NCAT], int64_t n);
 
 #endif

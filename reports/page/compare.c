@@ -12,6 +12,7 @@
 #include "base/cover.h"
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 
 /* ---- plans ---- */
 
@@ -178,10 +179,10 @@ static int choose(struct comparison *c, int64_t *chosen)
         g[i].plan = plan_asked(c->all.run[i].start.plan);
         compare_work_of(c->all.run[i].start.plan, &g[i].work);
     }
-    qsort(g, (size_t)n, sizeof *g, by_group_and_plan);
+    sort_stable(g, (size_t)n, sizeof *g, by_group_and_plan);
     n = one_of_each_plan(g, n);
     largest_group(g, n, &from, &to);
-    qsort(g + from, (size_t)(to - from), sizeof *g, newest_first);
+    sort_stable(g + from, (size_t)(to - from), sizeof *g, newest_first);
     for (int finished = 1; finished >= 0; finished--)
         for (int64_t i = from; i < to && taken < MAX_RUNS; i++)
             if ((g[i].row->end.outcome == RUN_FINISHED) == (finished == 1))
@@ -324,7 +325,7 @@ static struct cover compute_of(const struct chosen *r, struct ends (*of)(const s
         if (compare_entry_sampled(r, e) && !strcmp(e->stream, "compute") && is_known(of(e)))
             all[n++] = of(e);
     }
-    qsort(all, (size_t)n, sizeof *all, by_begin);
+    sort_stable(all, (size_t)n, sizeof *all, by_begin);
     for (int64_t i = 0; i < n; i++)
         cover_add(&c, ns(all[i].from), ns(all[i].to));
     free(all);
@@ -444,7 +445,7 @@ int compare_read(struct db *db, const int64_t *ids, int nids, struct comparison 
     for (int i = 0; i < n; i++, out->n++)
         if (load(db, out->all.run[chosen[i]].id, &out->run[i]) < 0)
             goto out;
-    qsort(out->run, (size_t)out->n, sizeof *out->run, by_strategy);
+    sort_stable(out->run, (size_t)out->n, sizeof *out->run, by_strategy);
     set_labels(out);
     find_together(out);
     find_best(out);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "reports/page/report.h"
 
 /* Most points of one figure on the page; the CSV has them all. */
@@ -115,7 +116,7 @@ static int64_t scaled_runs(const struct run_list *l, struct scaled *s)
         s[n].row = &l->run[i];
         compare_work_of(l->run[i].start.plan, &s[n++].work);
     }
-    qsort(s, (size_t)n, sizeof *s, by_curve);
+    sort_stable(s, (size_t)n, sizeof *s, by_curve);
     for (int64_t i = 0; i < n; i++) {
         bool newer = i + 1 < n && !same_curve(&s[i], &s[i + 1])
                   && s[i].row->start.world_size == s[i + 1].row->start.world_size;
@@ -321,7 +322,7 @@ static void pareto_figure(struct report *r)
                                     row->end.tokens_per_s);
         p->label = text_keep(&k->kept, c->run[i].label);
     }
-    qsort(k->series[front].spot, (size_t)k->series[front].n, sizeof(struct spot), by_x);
+    sort_stable(k->series[front].spot, (size_t)k->series[front].n, sizeof(struct spot), by_x);
 }
 
 /* ---- losses ---- */

@@ -7,6 +7,7 @@
 
 #include "base/chart/chart_stages.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "reports/page/report.h"
 
 /* ---- lanes ---- */
@@ -66,7 +67,7 @@ static struct chart_stage_span *spans_of(const struct chosen *x, int64_t rank, b
         all[(*n)++] = s;
     }
     if (*n > 0)
-        qsort(all, (size_t)*n, sizeof *all, by_begin);
+        sort_stable(all, (size_t)*n, sizeof *all, by_begin);
     return all;
 }
 

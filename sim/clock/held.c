@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "base/sort.h"
 #include "sim/clock/simulate.h"
 
 struct change { double t; int64_t bytes; int64_t at; };
@@ -90,8 +91,7 @@ int64_t held_curve_in(const struct schedules *s, unsigned in, const struct run *
         abort();
     for (int64_t i = 0; i < r->n; i++)
         acts_of(s, in, &r->ran[i], i, base, life, &l);
-    if (l.n > 0)                    /* qsort() takes no NULL */
-        qsort(l.c, (size_t)l.n, sizeof *l.c, by_time);
+    sort_stable(l.c, (size_t)l.n, sizeof *l.c, by_time);
     *out = calloc((size_t)l.n + 1, sizeof **out);
     if (!*out)
         abort();

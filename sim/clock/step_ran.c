@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "base/sort.h"
 
 /* ---- who met whom, and when ---- */
 
@@ -96,10 +97,10 @@ static struct met *meetings(const struct step_ran *stage, int nstages, int64_t *
         }
     if (*n == 0)
         return m;
-    qsort(m, (size_t)*n, sizeof *m, by_rank);
+    sort_stable(m, (size_t)*n, sizeof *m, by_rank);
     for (int64_t i = 0; i < *n; i++)
         m[i].order = i > 0 && by_key(&m[i - 1], &m[i]) == 0 && m[i - 1].stage == m[i].stage ? m[i - 1].order + 1 : 0;
-    qsort(m, (size_t)*n, sizeof *m, by_order);
+    sort_stable(m, (size_t)*n, sizeof *m, by_order);
     for (int64_t from = 0, to; from < *n; from = to) {
         double last = m[from].start;
         for (to = from + 1; to < *n && by_order(&m[from], &m[to]) == 0; to++)
@@ -107,7 +108,7 @@ static struct met *meetings(const struct step_ran *stage, int nstages, int64_t *
         for (int64_t i = from; i < to; i++)
             m[i].since = last;
     }
-    qsort(m, (size_t)*n, sizeof *m, by_place);
+    sort_stable(m, (size_t)*n, sizeof *m, by_place);
     return m;
 }
 
@@ -175,7 +176,7 @@ static struct other *others(const struct step_ran *of, int stage, const struct m
         if (o->stream != STREAM_COMPUTE && o->stream != STREAM_ISSUE && of->ran[i].end >= of->ran[i].start)
             b[(*n)++] = other_of(met, &of->ran[i]);
     }
-    qsort(b, (size_t)*n, sizeof *b, by_end);
+    sort_stable(b, (size_t)*n, sizeof *b, by_end);
     return b;
 }
 

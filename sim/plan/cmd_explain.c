@@ -214,6 +214,10 @@ int cmd_explain(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (explain_check(&a) < 0 || (o.figure && figure_name(o.figure) < 0))
         return EXIT_MISUSE;
+    if (a.detail && !json) {
+        fail("explain: --detail goes with --json");
+        return EXIT_MISUSE;
+    }
     if (json && (o.trace || o.figure)) {
         fail("explain: give one of --json, --trace and -o");
         return EXIT_MISUSE;

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/lower/lower.h"
 #include "sim/plan/commands.h"
 #include "sim/search/advice.h"
@@ -18,6 +19,8 @@ int explain_check(const struct explain_args *a)
 {
     if (has_oom(a) && has_other(a))
         return fail("explain: --oom goes with one plan");
+    if (a->detail && (has_oom(a) || has_other(a)))
+        return fail("explain: --detail goes with one plan");
     if (a->oom.text && (a->oom.path || a->oom.doc))
         return fail("explain: give one of --oom and --oom-text");
     if (a->schedule && has_oom(a))
@@ -126,7 +129,7 @@ int explain_live(const struct schedules *s, const struct peak *at, struct explai
     for (int c = 0; c < NCAT; c++)
         if (own[c] > 0)
             all[n++] = (struct explain_live){ "what the entry itself works with", NULL, (enum category)c, 1, own[c], own[c] };
-    qsort(all, (size_t)n, sizeof *all, by_bytes);
+    sort_stable(all, (size_t)n, sizeof *all, by_bytes);
     n = n < most ? n : most;
     memcpy(out, all, (size_t)n * sizeof *out);
     free(all);
@@ -213,6 +216,22 @@ static json_t *schedules_json(const struct schedules *s)
     return doc;
 }
 
+static json_t *plan_json(const struct explained *p, const struct explain_args *a, const struct schedules *which, const struct run *runs)
+{
+    json_t *doc = evaluation_json(&p->plan, &p->e);
+
+    simulate_timing_into(doc, &p->plan, &p->e, &p->t);
+    json_object_set_new(doc, "dpx", json_integer(1));
+    json_object_set_new(doc, "peaks", peaks_json(&p->e));
+    json_object_set_new(doc, "memory_curve_bytes", curve_json(&p->e.schedules));
+    json_object_set_new(doc, "advice", advice_json(&p->plan, &p->e, a->detail));
+    if (a->detail)
+        json_object_set_new(doc, "step", explain_step_json(p, runs));
+    if (which)
+        json_object_set_new(doc, "schedule", schedules_json(which));
+    return doc;
+}
+
 static int one_json(const struct explain_args *a, json_t **doc)
 {
     const struct schedules *which = NULL;
@@ -221,20 +240,17 @@ static int one_json(const struct explain_args *a, json_t **doc)
 
     if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
-    int rc = explain_check_place(&p, a) < 0 ? EXIT_MISUSE : explain_time(&p, a->db, NULL);
+    struct run *runs = a->detail ? room_new((size_t)explain_runs(&p), sizeof *runs) : NULL;
+    int rc = explain_check_place(&p, a) < 0 ? EXIT_MISUSE : explain_time(&p, a->db, runs);
     if (rc == EXIT_DONE && a->schedule && !(which = explain_schedules(&p, a, &other)))
         rc = EXIT_MISUSE;
     if (rc == EXIT_DONE) {
-        *doc = evaluation_json(&p.plan, &p.e);
-        simulate_timing_into(*doc, &p.plan, &p.e, &p.t);
-        json_object_set_new(*doc, "dpx", json_integer(1));
-        json_object_set_new(*doc, "peaks", peaks_json(&p.e));
-        json_object_set_new(*doc, "memory_curve_bytes", curve_json(&p.e.schedules));
-        json_object_set_new(*doc, "advice", advice_json(&p.plan, &p.e));
-        if (which)
-            json_object_set_new(*doc, "schedule", schedules_json(which));
+        *doc = plan_json(&p, a, which, runs);
         rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
     }
+    for (int i = 0; runs && i < explain_runs(&p); i++)
+        run_free(&runs[i]);
+    free(runs);
     schedules_free(&other);
     explain_unload(&p);
     return rc;

@@ -18,7 +18,7 @@ struct explain_args {
     struct opt_pairs set;           /* changes of the plan, of both where there are two */
     struct oom_given  oom;
     const char *db;
-    bool schedule;
+    bool schedule, detail;
     int64_t rank, stage;            /* -1: not given */
 };
 
@@ -35,6 +35,8 @@ struct explain_args {
     { "oom-text", "the same, where the message itself is at hand", .str = &(a).oom.text, .value = "MESSAGE" }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }, \
     { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &(a).schedule }, \
+    { "detail", "with --json: every entry of the step on its streams, memory over it by category, and the plans behind the advice", \
+      .flag = &(a).detail }, \
     { "rank", "with --schedule: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
     { "stage", "with --schedule: of this stage of the pipeline", .i = &(a).stage, .value = "N" }
 
@@ -73,6 +75,15 @@ const struct schedules *explain_schedules(const struct explained *p, const struc
 /* What the arguments ask for as a document (new reference).  EXIT_DONE, EXIT_NO where one plan is asked about and does
  * not fit, or another exit status with the reason reported and no document. */
 int  explain_json(const struct explain_args *a, json_t **doc);
+
+/* The step for pictures: {"resolution_s", "categories", "kinds", "roles": [{"name", "step_s", "streams", "words", "entries", "memory"}]},
+ * a role for each stage (new reference).  JSON null where a step has too many entries to keep.
+ *
+ * entries: those that take time, each [stream, begin in ns, end in ns, words, kind], numbers of the lists; of a long step those of a
+ * stream and kind that lie nearer together than resolution_s are one, named by its first.
+ * memory: {"t_ns", "words", "bytes": [[of each category]]}: what is allocated while an entry is issued, at the time at which the
+ * last entry up to it begins; of many entries the fullest of several. */
+json_t *explain_step_json(const struct explained *p, const struct run *runs);
 
 /* Two plans: options, memory, collectives, both steps, what each option makes of the difference; with `schedule` the
  * entries that only one of them has. */

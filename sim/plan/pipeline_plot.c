@@ -8,6 +8,7 @@
 
 #include "base/chart/chart_stages.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "sim/clock/passes.h"
 #include "sim/plan/figure.h"
 
@@ -116,7 +117,7 @@ int pipeline_plot_figure(const struct trace_role *stages, int n, double step_s, 
         for (int64_t k = 0; k < count; k++)
             of[k] = (struct chart_stage_span){ does(spans[k].kind), spans[k].kind == PASS_IS_OPTIMIZER ? -1 : spans[k].number,
                                                spans[k].start, spans[k].end };
-        qsort(of, (size_t)count, sizeof *of, by_begin);
+        sort_stable(of, (size_t)count, sizeof *of, by_begin);
         lane[i] = (struct chart_stage){ stages[i].name ? stages[i].name : "all ranks", of, count };
         free(spans);
     }

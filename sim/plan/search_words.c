@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/percent.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_choice.h"
@@ -62,7 +63,7 @@ static void difference(const struct found *best, const struct found *other, char
         snprintf(parts[n].words, sizeof parts[n].words, "exposed %s", coll_name((enum coll_op)op));
         parts[n++].s = other->exposed_by[op] - best->exposed_by[op];
     }
-    qsort(parts, (size_t)n, sizeof *parts, by_size);
+    sort_stable(parts, (size_t)n, sizeof *parts, by_size);
     to[0] = '\0';
     for (int i = 0; i < 5 && at < size; i++)
         if (fabs(parts[i].s) > 0.02 * (other->step_s - best->step_s))

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/room.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/plan_value.h"
 #include "sim/search/ranking.h"
@@ -45,7 +46,7 @@ static void drop_repeated(struct sweep_axis *a)
 
     for (int i = 0; i < a->n; i++)
         at[i] = &a->value[i];
-    qsort(at, (size_t)a->n, sizeof *at, by_text);
+    sort_stable(at, (size_t)a->n, sizeof *at, by_text);
     for (int i = 1; i < a->n; i++)
         again[at[i] - a->value] = !strcmp(*at[i - 1], *at[i]);
     for (int i = 0; i < a->n; i++)

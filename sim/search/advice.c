@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
@@ -232,7 +233,7 @@ static bool all_here(struct plan *p)
 }
 
 /* `peak`: of the memory that the plan lacks, else of device memory; `needed`: with what comes on top. */
-struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; };
+struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; json_t *plan; };
 
 /* The memory of a node that an evaluated plan lacks while device memory is enough; SPACE_DEVICE: none. */
 static enum space short_of(const struct evaluation *e)
@@ -272,7 +273,7 @@ static const struct change changes[] = {
 };
 #define NCHANGES (sizeof changes / sizeof *changes)
 
-struct judge { bool (*accept)(const struct plan *p, const void *what); const void *what; };
+struct judge { bool (*accept)(const struct plan *p, const void *what); const void *what; bool plans; };
 
 /* What each change that applies, to a plan that is taken, would leave at the peak in a memory; returns how many do.  `first`: up to the first
  * that fits, and of others no more than that they do not. */
@@ -295,7 +296,8 @@ static int try_all(const struct plan *p, enum space s, const struct judge *j, bo
             continue;
         }
         tried[n] = (struct tried){ .words = changes[i].words, .peak = peak_in(&f, s),
-                                   .needed = s == SPACE_DEVICE ? f.m.needed : peak_in(&f, s), .fits = f.m.fits };
+                                   .needed = s == SPACE_DEVICE ? f.m.needed : peak_in(&f, s), .fits = f.m.fits,
+                                   .plan = j->plans ? plan_to_json(&q) : NULL };
         if (q.strategy != p->strategy)
             snprintf(tried[n].what, sizeof tried[n].what, " with %s", strategy_name(q.strategy));
         n++;
@@ -309,7 +311,7 @@ bool advice_accepted(const struct plan *p, bool (*accept)(const struct plan *p, 
                      char *to, size_t size)
 {
     struct tried tried[NCHANGES];
-    struct judge j = { accept, what };
+    struct judge j = { .accept = accept, .what = what };
     struct evaluation e;
 
     if (evaluate_allocated(p, &e) < 0)
@@ -340,17 +342,17 @@ static void print_ways(const struct plan *p, const struct evaluation *e, FILE *t
 
     if (s != SPACE_DEVICE)
         fprintf(to, "What is short is a node's %s, not device memory.\n", s == SPACE_DISK ? "disk space" : "host memory");
-    qsort(tried, (size_t)n, sizeof *tried, by_peak);
+    sort_stable(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < now; i++, told++)
         fprintf(to, "%s %s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,
                 size_text(tried[i].peak).s, size_text(now - tried[i].peak).s);
 }
 
-json_t *advice_json(const struct plan *p, const struct evaluation *e)
+json_t *advice_json(const struct plan *p, const struct evaluation *e, bool plans)
 {
     struct tried tried[NCHANGES];
     enum space s = short_of(e);
-    int n = try_all(p, s, &(struct judge){ 0 }, false, tried);
+    int n = try_all(p, s, &(struct judge){ .plans = plans }, false, tried);
     json_t *ways = json_array();
     char *why = NULL;
     size_t size;
@@ -360,10 +362,13 @@ json_t *advice_json(const struct plan *p, const struct evaluation *e)
         abort();
     print_why(p, e, f);
     fclose(f);
-    qsort(tried, (size_t)n, sizeof *tried, by_peak);
-    for (int i = 0; i < n && tried[i].peak < peak_in(e, s); i++)
-        json_array_append_new(ways, json_pack("{s:o, s:I, s:b}", "change", json_sprintf("%s%s", tried[i].words, tried[i].what),
-                                              "peak_bytes", (json_int_t)tried[i].peak, "fits", tried[i].fits));
+    sort_stable(tried, (size_t)n, sizeof *tried, by_peak);
+    for (int i = 0; i < n; i++)
+        if (tried[i].peak < peak_in(e, s))
+            json_array_append_new(ways, json_pack("{s:o, s:I, s:b, s:o*}", "change", json_sprintf("%s%s", tried[i].words, tried[i].what),
+                                                  "peak_bytes", (json_int_t)tried[i].peak, "fits", tried[i].fits, "plan", tried[i].plan));
+        else
+            json_decref(tried[i].plan);
     json_t *doc = json_pack("{s:s, s:s, s:I, s:o}", "why", why, "space", space_name(s), "peak_bytes", (json_int_t)peak_in(e, s),
                             "to_lower_it", ways);
     free(why);

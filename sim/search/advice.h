@@ -12,8 +12,8 @@
 /* One paragraph on the peak of `p`, then the changes that lower it most. */
 void advice_print(const struct plan *p, const struct evaluation *e, FILE *to);
 /* The same with every change that lowers it: {"why", "space", "peak_bytes", "to_lower_it": [{"change", "peak_bytes",
- * "fits"}]} (new reference). */
-json_t *advice_json(const struct plan *p, const struct evaluation *e);
+ * "fits"}]} (new reference); `plans`: and the changed "plan" itself of each. */
+json_t *advice_json(const struct plan *p, const struct evaluation *e, bool plans);
 
 /* The first change of one option with which `p` fits, and what it needs then; false if none does. */
 bool advice_that_fits(const struct plan *p, char *to, size_t size);

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/plan/knob.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/optimizer_choice.h"
@@ -448,7 +449,7 @@ static int64_t run_all(struct grid *g)
     char why[256];
 
     if (g->n > 1)
-        qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
+        sort_stable(g->found, (size_t)g->n, sizeof *g->found, by_bound);
     while (g->from < g->n && (g->o->exhaustive || g->found[g->from].bound_s <= SEARCH_NEAR * g->best_s)) {
         for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
@@ -503,7 +504,7 @@ static int find_nearest(struct grid *g)
     }
     if (g->n == 0)
         return 0;
-    qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
+    sort_stable(g->found, (size_t)g->n, sizeof *g->found, by_lack);
     struct cost_cache *cache = cost_cache_new(&g->found[0].plan);
     int rc = measure_nearest(g, cache);
     cost_cache_free(cache);
@@ -539,7 +540,7 @@ static int answer(struct grid *g, struct search_result *out)
             out->nfit += g->found[i].fits;
     }
     if (g->n > 1)
-        qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
+        sort_stable(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
     if (!out->nfit && !g->o->answer_only && nearest_first(g->o, g->found, g->n) < 0)
         return -1;
@@ -649,7 +650,7 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
             all[n] = g->found[i];
             all[n++].order += out->considered;
         }
-    qsort(all, (size_t)n, sizeof *all, search_by_rank);
+    sort_stable(all, (size_t)n, sizeof *all, search_by_rank);
     if (out->n > out->nfit)
         memcpy(&all[n], &out->found[out->nfit], (size_t)(out->n - out->nfit) * sizeof *all);
     out->n += n - out->nfit;

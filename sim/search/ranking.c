@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
@@ -385,7 +386,7 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     int rc = collect(&all);
     *tied = tie(&all);
     if (all.n > 1)
-        qsort(all.of, (size_t)all.n, sizeof *all.of, by_answer);
+        sort_stable(all.of, (size_t)all.n, sizeof *all.of, by_answer);
     plain_and_tight_second(all.of, *tied);
     n = rc < 0 ? -1 : all.n < n ? all.n : n;
     for (int64_t i = 0; i < n; i++) {

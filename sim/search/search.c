@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
@@ -522,7 +523,7 @@ static int64_t drop_duplicates(struct found *f, int64_t n)
 {
     int64_t kept = 0;
 
-    qsort(f, (size_t)n, sizeof *f, by_key);
+    sort_stable(f, (size_t)n, sizeof *f, by_key);
     for (int64_t i = 0; i < n; i++)
         if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
             f[kept++] = f[i];
@@ -577,7 +578,7 @@ static int rank(struct work *w, int64_t n)
 
     do {
         if (n > 1)
-            qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
+            sort_stable(w->found, (size_t)n, sizeof *w->found, search_by_rank);
         more = found_at_the_top(w->found, n, w->o->answer_only, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);

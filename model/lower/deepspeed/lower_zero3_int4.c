@@ -5,6 +5,7 @@
  * the sums again; those go to the ranks of equal place on all nodes, which take the mean.  A rank ends with its part.  Python's names
  * of one matrix's tensors keep them until the next one's replace them. */
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/lower/deepspeed/lower_zero3.h"
 
 #include <inttypes.h>
@@ -282,7 +283,7 @@ static struct in_bucket *sorted(const struct z3 *z, int cast)
         all[i] = (struct in_bucket){ z->bucket[i], kept ? -1 : cast >= 0 ? cast : z->ipg, at };
         at += cast >= 0 ? round512(bytes) : bytes;
     }
-    qsort(all, (size_t)z->nbucket, sizeof *all, by_tensor);
+    sort_stable(all, (size_t)z->nbucket, sizeof *all, by_tensor);
     return all;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/sort.h"
 
 static int64_t numel(const struct z3_coord *c, int t) { return c->m->tensors[t].numel; }
 
@@ -153,7 +154,7 @@ static void prefetch(struct z3_coord *c)
         c->batch[chosen++] = t;
         n += numel(c, t);
     }
-    qsort(c->batch, (size_t)chosen, sizeof *c->batch, ascending);
+    sort_stable(c->batch, (size_t)chosen, sizeof *c->batch, ascending);
     gather(c, chosen);
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "model/lower/common/lower_internal.h"
 
 static void *room(size_t n, size_t size)
@@ -105,7 +106,7 @@ void zro_partition(const struct model *m, int64_t nranks, int64_t *owner, int *s
 
     for (int i = 0; i < m->ntensors; i++)
         by[i] = (struct sized){ m->tensors[i].numel, i };
-    qsort(by, (size_t)m->ntensors, sizeof *by, by_size);
+    sort_stable(by, (size_t)m->ntensors, sizeof *by, by_size);
     for (int i = 0; i < m->ntensors; i++) {
         int64_t least = 0;
         for (int64_t r = 1; r < ranks; r++)

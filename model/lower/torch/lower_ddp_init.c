@@ -1,6 +1,7 @@
 /* lower_ddp_init.c -- how DDP's ranks begin with the same model: _sync_module_states() broadcasts it in chunks. */
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "model/lower/torch/lower_ddp.h"
 
 void ddp_param_slice(struct ddp *d, int tensor)
@@ -145,7 +146,7 @@ static void broadcast_mixed(struct ddp *d, int64_t limit)
     for (int i = 0; i < NDTYPE; i++)
         if (open[i].elems > 0)
             all[n++] = open[i];
-    qsort(all, (size_t)n, sizeof *all, by_first);
+    sort_stable(all, (size_t)n, sizeof *all, by_first);
     for (int i = 0; i < n; i++)
         broadcast_of(d, &all[i], of);
     free(all);

@@ -1,0 +1,318 @@
+// figures.js -- an answer of the library as figures: what is in the document goes to chart.js, nothing is computed twice.
+'use strict';
+
+const section = id => document.getElementById(id);
+const box_of = id => section(id).querySelector('.box');
+const say_in = (id, words) => { section(id).querySelector('.words').textContent = words; };
+
+// "SVG", "CSV" below a figure; rows() gives what the CSV has.
+function tools(id, rows) {
+    const at = section(id).querySelector('.tools');
+    if (!at || at.childElementCount)
+        return void (at && (at.rows = rows));
+    at.rows = rows;
+    const csv = el('button', { type: 'button' }, 'CSV');
+    csv.addEventListener('click', () => save(`dpx-${id}.csv`, csv_text(at.rows()), 'text/csv'));
+    at.append(csv);
+    if (!section(id).querySelector('.box'))
+        return;
+    const picture = el('button', { type: 'button' }, 'SVG');
+    picture.addEventListener('click', () => {
+        const s = box_of(id).querySelector('svg');
+        if (s)
+            save(`dpx-${id}.svg`, svg_file(s), 'image/svg+xml');
+    });
+    at.prepend(picture);
+}
+
+function save(name, text_of, type) {
+    const a = el('a', { href: URL.createObjectURL(new Blob([text_of], { type })), download: name });
+    document.body.append(a);
+    a.click();
+    a.remove();
+    setTimeout(() => URL.revokeObjectURL(a.href), 1000);
+}
+
+// A cell that a spreadsheet would take for a formula is given a quote.
+const csv_cell = v => {
+    const s = typeof v === 'string' && /^[=+\-@\t\r]/.test(v) ? "'" + v : String(v ?? '');
+    return /[",\n\r]/.test(s) ? '"' + s.replace(/"/g, '""') + '"' : s;
+};
+const csv_text = rows => rows.map(r => r.map(csv_cell).join(',') + '\r\n').join('');
+
+function table(head, rows, numeric = []) {
+    const cell = (kind, v, i) => el(kind, { className: numeric.includes(i) ? 'n' : '' }, v);
+    return el('table', {}, el('thead', {}, el('tr', {}, ...head.map((h, i) => cell('th', h, i)))),
+        el('tbody', {}, ...rows.map(r => el('tr', { className: r.className || '' }, ...r.cells.map((v, i) => cell('td', v, i))))));
+}
+
+const interval_words = t => t.low_s ? `${seconds_words(t.low_s)} to ${seconds_words(t.high_s)}` : '';
+const BASIS = {
+    datasheet: 'times rest on datasheets: nobody measured these kernels for it',
+    published: 'times rest on datasheets and on published measurements; no machine of yours was measured',
+    measured: 'times were measured on a GPU of this type',
+};
+
+// ---- the verdict ----
+
+function show_verdict(d, how) {
+    const v = section('verdict'), m = d.memory, t = d.time;
+    const words = { fits: 'It fits', tight: 'It fits, tightly', 'does not fit': 'It does not fit' }[m.verdict]
+        || (d.fits ? 'It fits' : 'It does not fit');
+    v.className = d.fits ? '' : 'no';
+    const figure = (name, value, more) => el('span', {}, name + ' ', el('b', {}, value), more ? ' ' + more : '');
+    v.replaceChildren(el('p', { className: 'word' }, words),
+        el('p', {}, how + ' ', el('b', {}, d.label)),
+        el('div', { className: 'figures' },
+            figure('memory', bytes_words(m.peak_bytes), `of ${bytes_words(m.available_bytes)} usable`),
+            m.reserved_peak_bytes ? figure('reserved by PyTorch', bytes_words(m.reserved_peak_bytes)) : null,
+            t ? figure('a step', seconds_words(t.step_s), `(90 %: ${interval_words(t)})`) : null,
+            t ? figure('throughput', count_words(t.tokens_per_s) + ' tokens/s', `MFU ${(100 * t.mfu).toFixed(1)} %`) : null,
+            t ? figure('exposed communication', `${(100 * t.exposed_comm_s / t.step_s).toFixed(1)} %`) : null));
+    if (m.verdict === 'tight')
+        v.append(el('p', {}, `Tight: the plan itself needs ${bytes_words(m.allocated_peak_bytes)}, but PyTorch's allocator `
+            + `reserves ${bytes_words(m.reserved_peak_bytes || m.peak_bytes)}: `
+            + `blocks that it keeps for later. With the headroom free, ${bytes_words(m.available_bytes)} are there; expect `
+            + `stalls, or use the headroom.`));
+    if (d.why_not)
+        v.append(el('p', {}, d.why_not));
+    if (t)
+        v.append(el('p', {}, `Basis ${t.basis}: ${BASIS[t.basis] || ''}. The interval holds nine of ten real runs.`));
+    for (const n of d.notes || [])
+        v.append(el('p', {}, n));
+}
+
+// ---- memory ----
+
+function show_memory(d, step, role) {
+    const m = d.memory, peak = d.peaks[0];
+    const elsewhere = m.phase === 'steady' ? '' : ` The picture shows a later, steady step; the peak is in the ${m.phase} one.`;
+    say_in('memory', d.advice.why.split('\n')[0] + elsewhere);
+    const lines = [{ words: 'usable', bytes: m.available_bytes, kind: 'limit' }];
+    if (m.reserved_peak_bytes)
+        lines.push({ words: 'reserved', bytes: m.reserved_peak_bytes, kind: 'reserved' });
+    if (m.phase !== 'steady')
+        lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
+    if (step) {
+        const r = step.roles[role], mem = r.memory, told = i => r.words[mem.words[i]];
+        chart_memory(box_of('memory'), { categories: step.categories, t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
+            words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
+        tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
+            ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...mem.bytes[i]])]);
+    } else
+        box_of('memory').replaceChildren('This step has too many entries to draw.');
+    section('memory').querySelector('.live .table').replaceChildren(table(['what', 'category', 'count', 'each', 'in all'],
+        peak.live.map(l => ({ cells: [l.of ? `${l.what} of ${l.of}` : l.what, l.category, String(l.count),
+            bytes_words(l.each_bytes), bytes_words(l.bytes)] })), [2, 3, 4]));
+}
+
+// ---- the step ----
+
+// What of [s, e] no interval of `busy` (in order) covers.
+function bare_of(busy, s, e) {
+    const out = [];
+    for (const b of busy) {
+        if (b.e <= s)
+            continue;
+        if (b.s >= e)
+            break;
+        if (b.s > s)
+            out.push([s, b.s]);
+        s = Math.max(s, b.e);
+    }
+    if (s < e)
+        out.push([s, e]);
+    return out;
+}
+
+function rows_of(step, role) {
+    const r = step.roles[role], streams = new Map();
+    for (const [st, s, e, w, k] of r.entries) {
+        const name = r.streams[st];
+        if (!streams.has(name))
+            streams.set(name, []);
+        streams.get(name).push({ s: s / 1e9, e: e / 1e9, words: r.words[w], kind: step.kinds[k] });
+    }
+    for (const entries of streams.values())
+        entries.sort((a, b) => a.s - b.s);
+    const compute = streams.get('compute') || [], busy = compute.filter(e => e.kind !== 'collective' && e.kind !== 'message');
+    const talks = [...streams.values()].flat().filter(e => e.kind === 'collective' || e.kind === 'message')
+        .sort((a, b) => a.s - b.s), exposed = [];
+    for (const t of talks)
+        for (const [s, e] of bare_of(busy, t.s, t.e)) {
+            const last = exposed[exposed.length - 1];
+            if (last && s <= last[1])
+                last[1] = Math.max(last[1], e);
+            else
+                exposed.push([s, e]);
+        }
+    const rows = [{ name: 'compute', main: true, entries: compute, exposed }];
+    for (const [name, entries] of streams)
+        if (name !== 'compute')
+            rows.push({ name, entries });
+    return rows;
+}
+
+const view = { from: 0, to: 0, of: null };
+
+function show_streams(d, step, role) {
+    if (!step)
+        return box_of('streams').replaceChildren('This step has too many entries to draw.');
+    const end_s = Math.max(...step.roles.map(r => r.step_s)), rows = step.roles.length > 1
+        ? [...step.roles.map((r, i) => ({ ...rows_of(step, i)[0], name: r.name })), ...rows_of(step, role).slice(1)]
+            : rows_of(step, role);
+    if (view.of !== end_s)
+        Object.assign(view, { from: 0, to: end_s, of: end_s });
+    const data = { rows, end_s, view };
+    say_in('streams', `${seconds_words(d.time.step_s)}: compute ${seconds_words(d.time.compute_s)}, exposed communication `
+        + `${seconds_words(d.time.exposed_comm_s)}, `
+        + `optimizer ${seconds_words(d.time.optimizer_s)}${d.time.bubble_s ? `, bubble ${seconds_words(d.time.bubble_s)}` : ''}. `
+        + `Hatched: communication with no compute beside it.`
+        + (step.resolution_s ? ` Entries nearer than ${seconds_words(step.resolution_s)} are drawn as one.` : '')
+            + ' Wheel with Ctrl, + and - zoom; arrows and dragging move.');
+    chart_streams(box_of('streams'), data);
+    section('streams').zoom = data;
+    tools('streams', () => [['stream', 'begin s', 'end s', 'kind', 'entry'],
+        ...rows.flatMap(r => r.entries.map(e => [r.name, e.s, e.e, e.kind, e.words]))]);
+}
+
+// ---- bytes and time ----
+
+const OP_COLOUR = { all_gather: 5, reduce_scatter: 4, all_reduce: 1, broadcast: 7, all_to_all: 3, send: 8, recv: 8 };
+
+function show_comm(d) {
+    const ops = [...d.comm.ops].sort((a, b) => b.bytes - a.bytes);
+    say_in('comm', `A rank sends ${bytes_words(d.comm.sent_bytes_per_rank)} in a step. Bars: full buffers of all calls, as `
+        + `nccl-tests counts them.`);
+    chart_bars(box_of('comm'), ops.map(o => ({ name: `${o.op} ${o.group} ${o.dtype}`, value: o.bytes,
+        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: OP_COLOUR[o.op] ?? 9 })), 'Bytes by collective');
+    tools('comm', () => [['op', 'group', 'dtype', 'calls', 'bytes'], ...ops.map(o => [o.op, o.group, o.dtype, o.count, o.bytes])]);
+}
+
+function show_time(d) {
+    const t = d.time, parts = [['compute', t.compute_s, 0], ['optimizer', t.optimizer_s, 2], ['bubble', t.bubble_s, 9],
+        ['idle', t.idle_s, 9], ['wait for the slowest rank', t.slowest_rank_s, 7],
+        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, 4])].filter(p => p[1] > 0);
+    say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_words(t)}.`);
+    chart_bars(box_of('time'), parts.map(([name, value, colour]) =>
+        ({ name, value, colour, words: `${seconds_words(value)}, ${(100 * value / t.step_s).toFixed(1)} %` })), 'Time by part');
+    tools('time', () => [['part', 'seconds'], ...parts.map(p => p.slice(0, 2))]);
+}
+
+// ---- why not ----
+
+// Of plans that a search found: the recommended one, the first of this dialect, the one that needs least.
+function found_ways(found, dialect) {
+    const all = [...found.plans.map(p => ({ ...p, bytes: p.memory.peak_bytes, s: p.time.step_s })),
+        ...(found.pareto || []).map(p => ({ ...p, bytes: p.needed_bytes, s: p.step_s }))].filter(p => p.plan && p.s);
+    const least = all.reduce((m, p) => !m || p.bytes < m.bytes ? p : m, null),
+        ways = [all[0], all.find(p => p.plan.dialect === dialect), least].filter(Boolean);
+    return ways.filter((p, i) => ways.findIndex(q => q.label === p.label) === i);
+}
+
+// again(plan) takes a changed plan; found: what a search gave for the same question, or null.
+function show_whynot(d, again, more, found) {
+    section('whynot').hidden = d.fits;
+    if (d.fits)
+        return;
+    const f = d.first_over, list = el('ul', { className: 'ways' }), ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
+    for (const w of ways.slice(0, 8)) {
+        const b = el('button', { type: 'button', className: w.fits ? 'strong' : '' }, w.change);
+        b.addEventListener('click', () => again(w.plan, w.change));
+        list.append(el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`));
+    }
+    const others = el('ul', { className: 'ways' });
+    for (const p of found ? found_ways(found, d.plan.dialect) : []) {
+        const b = el('button', { type: 'button', className: 'strong' }, p.label);
+        b.addEventListener('click', () => again(p.plan, p.label));
+        others.append(el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`));
+    }
+    box_of('whynot').replaceChildren(
+        f ? el('p', {}, `The first buffer that does not fit: `, el('b', {}, f.buffer),
+            ` (${bytes_words(f.bytes)}), at ${f.op} of the ${f.phase} step.`) : '',
+        el('p', {}, ways.length ? 'Changes of one thing, each computed:' : 'No change of one option lowers it.'), list, more,
+        others.childElementCount ? el('p', {},
+            'Plans of the search that fit: the recommended one, one of this framework, the smallest:') : '', others);
+}
+
+// ---- plans found ----
+
+function show_plans(found, shown_label, pick) {
+    const known = new Set(), points = [], best = found.plans[0];
+    section('plans').hidden = false;
+    say_in('plans', found.why || '');
+    const add = (p, memory, time, mark, low, high) => {
+        if (known.has(p.label) || !time)
+            return;
+        known.add(p.label);
+        const tight = memory > found.usable ? 'tight' : '';
+        points.push({ label: p.label, x: memory, y: time, low, high,
+            mark: [mark, p.label === shown_label ? 'shown' : ''].join(' ').trim(), tight, plan: p.plan,
+            words: [p.label, `${bytes_words(memory)}, `
+                + `${seconds_words(time)}${low ? ` (90 %: ${seconds_words(low)} to ${seconds_words(high)})` : ''}`,
+                mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
+                    tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
+    };
+    found.usable = best ? best.memory.available_bytes : 0;
+    for (const p of found.plans)
+        add(p, p.memory.peak_bytes, p.time.step_s, p === best ? 'best' : p.tie ? 'tie' : '', p.time.low_s, p.time.high_s);
+    for (const p of [...(found.pareto || []), ...(found.runners_up || [])])
+        add(p, p.needed_bytes, p.step_s, '');
+    if (!points.length) {
+        box_of('plans').replaceChildren(el('p', {}, 'Nothing fits.'));
+        section('plans').querySelector('.table').replaceChildren();
+        return;
+    }
+    const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
+    if (near.length < points.length)
+        say_in('plans', `${found.why || ''} In the table alone: what takes more than 2.5 times as long `
+            + `(${points.length - near.length}).`);
+    chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words,
+        x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
+    legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
+        { words: 'slower, or less memory', colour: 0 }]);
+    const rows = points.map(p => {
+        const b = el('button', { type: 'button' }, p.label);
+        b.addEventListener('click', p.pick);
+        return { className: p.mark.includes('shown') ? 'shown' : '',
+            cells: [b, p.words.slice(2).join('; '), bytes_words(p.x), seconds_words(p.y),
+            p.low ? `${seconds_words(p.low)} to ${seconds_words(p.high)}` : ''] };
+    });
+    section('plans').querySelector('.table').replaceChildren(el('details',
+        { open: section('plans').querySelector('details')?.open ?? false },
+        el('summary', {}, `${points.length} plans, each to look inside`),
+        table(['plan', '', 'memory', 'step', '90 % interval'], rows, [2, 3, 4])));
+    tools('plans', () => [['plan', 'memory bytes', 'step s', 'low s', 'high s'], ...points.map(p => [p.label, p.x, p.y, p.low, p.high])]);
+}
+
+// ---- what if ----
+
+function show_curve(axis, sweep, now) {
+    const name = p => String(Object.values(p.at)[0]);
+    const points = sweep.points.map(p => ({ name: axis.label(name(p)), y: p.tokens_per_s ?? null, now: name(p) === String(now),
+        bad: p.fits ? '' : p.verdict === 'refused' ? 'refused' : 'no room',
+        low: p.step_s ? p.tokens_per_s * p.step_s / p.high_s : undefined,
+            high: p.step_s ? p.tokens_per_s * p.step_s / p.low_s : undefined,
+        words: [axis.label(name(p)), p.why_not || '', p.fits ? 'fits' : 'does not fit',
+            p.memory_bytes ? `${bytes_words(p.memory_bytes)} of ${bytes_words(p.available_bytes)}` : '',
+            p.step_s ? `a step ${seconds_words(p.step_s)}, ${count_words(p.tokens_per_s)} tokens/s` : ''].filter(Boolean) }));
+    say_in('whatif', `The plan shown, with ${axis.about}; tokens a second of all GPUs, with the 90 % interval.`);
+    chart_curve(box_of('whatif'), { points, y_words: count_words, y_label: 'tokens/s', label: `What if: ${axis.about}` });
+    tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', 'tokens/s'],
+        ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, p.tokens_per_s])]);
+}
+
+// ---- how few ----
+
+function show_few(limits, q) {
+    const rows = limits.limits.filter(l => l.dialect !== 'paper')
+        .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, l.refused.replace(/^limits: /, ''), '', '']
+        : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params / 1e9) + ' B' : 'none',
+        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'no number'] }));
+    say_in('few', `Of each strategy, with full recompute and nothing offloaded: the largest model of this family on `
+        + `${cluster_words(q)}, and of your model the most samples at once and the fewest GPUs of this type, in nodes of ${q.node}.`);
+    section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs'],
+        rows, [1, 2, 3]));
+    tools('few', () => [['strategy', 'dialect', 'max params', 'max micro-batch', 'min gpus'],
+        ...limits.limits.map(l => [l.strategy, l.dialect, l.max_params, l.max_micro_batch, l.min_gpus])]);
+}
