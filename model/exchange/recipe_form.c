@@ -66,6 +66,16 @@ bool recipe_is_factorys_second(const json_t *config)
     return json_is_string(json_object_get(config, "model")) && has_any(config, marks, COUNT(marks));
 }
 
+/* axolotl's: a model that is loaded packed, and stays so. */
+static const char *packed_by(const json_t *config)
+{
+    const json_t *v = json_object_get(config, "model_quantization_config");
+
+    if (v && !json_is_null(v) && !json_is_true(json_object_get(json_object_get(config, "model_quantization_config_kwargs"), "dequantize")))
+        return "model_quantization_config";
+    return json_is_true(json_object_get(config, "gptq")) ? "gptq" : NULL;
+}
+
 /* Keys that only recipes of pictures and sound have: axolotl's loader of a processor, LLaMA-Factory's sizes of pictures and its frozen towers. */
 int recipe_check_text(const json_t *config, enum recipe_form form, const char *where)
 {
@@ -84,6 +94,8 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
     }
     if (qat && !json_is_null(qat) && !json_is_false(qat))
         return fail("%s: qat: quantisation-aware training is not planned", where);
+    if (form == RECIPE_AXOLOTL && packed_by(config))
+        return fail("%s: %s: weights packed before training are not planned", where, packed_by(config));
     return 0;
 }
 

@@ -443,6 +443,8 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
         { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nimage_max_pixels: 262144\n", "image_max_pixels" },
         { "factory.yaml", "model_name_or_path: a/b-VL\nfinetuning_type: full\ncutoff_len: 512\nfreeze_vision_tower: true\n", "freeze_vision_tower" },
         { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nqat:\n  activation_dtype: int8\n", "qat" },
+        { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nmodel_quantization_config: Mxfp4Config\n", "model_quantization_config" },
+        { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\ngptq: true\n", "gptq" },
         { "automodel.yaml", "recipe: FinetuneRecipeForVLM\nstep_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\n",
           "FinetuneRecipeForVLM" },
         { "automodel.yaml", "step_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\nflow_matching:\n  adapter_type: flux\n",
