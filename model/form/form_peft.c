@@ -15,7 +15,7 @@
 static const struct form_row peft_rows[] = {
     { "peft_type", ROW_READ, NULL }, { "base_model_name_or_path", ROW_READ, NULL }, { "r", ROW_READ, NULL }, { "lora_alpha", ROW_READ, NULL },
     { "lora_dropout", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "modules_to_save", ROW_READ, NULL },
-    { "use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" }, { "rank_pattern", ROW_REFUSED, "ranks that differ by layer are not planned" },
+    { "use_dora", ROW_REFUSED, "DoRA is not planned" }, { "rank_pattern", ROW_REFUSED, "ranks that differ by layer are not planned" },
     { "alpha_pattern", ROW_SILENT, NULL }, { "layers_to_transform", ROW_REFUSED, "adapters of some layers alone are not planned" },
     { "target_parameters", ROW_READ, NULL }, { "use_rslora", ROW_SILENT, NULL },
     { "bias", ROW_READ, NULL }, { "task_type", ROW_SILENT, NULL }, { "inference_mode", ROW_SILENT, NULL }, { "fan_in_fan_out", ROW_SILENT, NULL },

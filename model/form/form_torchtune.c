@@ -12,7 +12,7 @@ static const struct form_row rows[] = {
     { "model.lora_attn_modules", ROW_READ, NULL }, { "model.apply_lora_to_mlp", ROW_READ, NULL }, { "model.apply_lora_to_output", ROW_READ, NULL },
     { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.lora_dropout", ROW_READ, NULL },
     { "model.quantize_base", ROW_READ, NULL },
-    { "model.use_dora", ROW_MATTERS, "a norm of each adapted weight is computed" },
+    { "model.use_dora", ROW_REFUSED, "DoRA is not planned" },
     { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
     { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
     { "tokenizer.prompt_template", ROW_SILENT, NULL }, { "checkpointer.*", ROW_SILENT, NULL },
