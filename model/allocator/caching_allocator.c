@@ -372,8 +372,7 @@ static inline int find_free(struct caching_allocator *a, struct block_list *l, b
         return NO_BLOCK;
     *where = at;
     if (a->follow)
-        for (struct spot later = at; (next = caching_list_at(l, later = caching_list_next(l, later))) && next->size == e->size;)
-            caching_follow_tie(a, e->block, next->block);
+        caching_follow_ties(a, l, at);
     return e->block;
 }
 

@@ -167,9 +167,9 @@ static inline void caching_block_remove(struct caching_allocator *a, int block)
 
 /* ---- caching_follow.c ---- */
 
-/* The request that is served takes the first of two blocks of one size.  It got this block; NO_BLOCK: one that it gave back at once.  A
- * block is freed. */
-void caching_follow_tie(struct caching_allocator *a, int taken, int other);
+/* A request is served by the free block at this place of its list.  It got this block; NO_BLOCK: one that it gave back at once.  A block is
+ * freed. */
+void caching_follow_ties(struct caching_allocator *a, const struct block_list *l, struct spot at);
 void caching_follow_request(struct caching_allocator *a, int block);
 void caching_follow_release(struct caching_allocator *a, int block);
 void caching_follow_free(struct caching_follow *f);         /* accepts NULL */

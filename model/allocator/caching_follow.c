@@ -18,18 +18,20 @@
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
 
-/* Ties that are kept at most. */
-enum { MOST_TIES = 1 << 20 };
+/* Blocks that are as large as the one that is taken: kept at most. */
+enum { MOST_OTHERS = 1 << 20 };
 
 struct place { int64_t addr, size; int32_t segment; };
-/* Segments; were both free as a whole? */
-struct tie { int64_t request; int32_t taken, other; bool whole; };
+/* A request took a block of one segment, and each of these n had one as large; were they free as a whole? */
+struct other { int32_t segment; bool whole; };
+struct tie { int64_t request, other0; int32_t taken, n; bool whole; };
 
 struct caching_follow {
     bool unknown;                       /* no answer is to be expected any more */
     bool second;                        /* the requests are compared */
     struct place *of; int64_t n, room;  /* each request's block */
     struct tie *ties; int64_t nties, cap_ties;
+    struct other *others; int64_t nothers, cap_others;
     int64_t at, last;                   /* requests so far the second time; those up to the last that asked the device */
     int64_t moved;
     struct place *held; int nheld;      /* the caller's blocks before the first time */
@@ -46,6 +48,7 @@ void caching_follow_free(struct caching_follow *f)
         return;
     free(f->of);
     free(f->ties);
+    free(f->others);
     free(f->held);
     free(f->twin);
     free(f->twin_of);
@@ -77,7 +80,7 @@ void caching_allocator_watch(struct caching_allocator *a, const int *held, int n
 
     caching_follow_free(a->follow);
     a->follow = f;
-    f->unknown = a->collects;
+    f->unknown = a->collects || has_events(a);
     f->allocated = a->stats.allocated.now;
     f->device_allocs = a->stats.device_allocs;
     f->device_frees = a->stats.device_frees;
@@ -87,16 +90,36 @@ void caching_allocator_watch(struct caching_allocator *a, const int *held, int n
         f->held[i] = place_of(a, held[i]);
 }
 
-void caching_follow_tie(struct caching_allocator *a, int taken, int other)
+/* Of the segment of a block that is free as large as the one that is taken. */
+static void note_other(const struct caching_allocator *a, struct caching_follow *f, struct tie *t, int block)
+{
+    const struct block *b = &a->blocks[block];
+
+    if (b->segment == t->taken)
+        return;
+    f->others = room_for(f->others, f->nothers, &f->cap_others, sizeof *f->others);
+    f->others[f->nothers++] = (struct other){ b->segment, !caching_block_split(b) };
+    t->n++;
+}
+
+void caching_follow_ties(struct caching_allocator *a, const struct block_list *l, struct spot at)
 {
     struct caching_follow *f = a->follow;
-    int32_t x = a->blocks[taken].segment, y = a->blocks[other].segment;
 
-    if (f->second || f->unknown || x == y)
+    if (f->second || f->unknown)
         return;
-    f->unknown = f->nties == MOST_TIES;
+    const struct entry *e = &l->runs[at.run].at[at.at];
+    const struct block *b = &a->blocks[e->block];
+    struct tie t = { .request = f->n, .other0 = f->nothers, .taken = b->segment, .whole = !caching_block_split(b) };
+    int from = at.at + 1;
+    for (int run = at.run; run < l->nruns && (from == l->runs[run].n || l->runs[run].at[from].size == e->size); run++, from = 0)
+        for (int i = from; i < l->runs[run].n && l->runs[run].at[i].size == e->size; i++)
+            note_other(a, f, &t, l->runs[run].at[i].block);
+    if (t.n == 0)
+        return;
+    f->unknown = f->nothers > MOST_OTHERS;
     f->ties = room_for(f->ties, f->nties, &f->cap_ties, sizeof *f->ties);
-    f->ties[f->nties++] = (struct tie){ f->n, x, y, !caching_block_split(&a->blocks[taken]) && !caching_block_split(&a->blocks[other]) };
+    f->ties[f->nties++] = t;
 }
 
 static void write_down(struct caching_allocator *a, struct caching_follow *f, int block)
@@ -169,24 +192,23 @@ bool caching_allocator_follow(struct caching_allocator *a, const int *held, int 
     return true;
 }
 
-/* The ties of one request, n of them: does it take the same block, given the twins?  These change where it is as good as the same. */
-static bool takes_same(const struct caching_allocator *a, const struct tie *t, int64_t n, int32_t *twin_of)
+/* Does a request with a tie take the same block, given the twins?  These change where it is as good as the same. */
+static bool takes_same(const struct caching_allocator *a, const struct tie *t, const struct other *others, int32_t *twin_of)
 {
-    const struct tie *first = NULL;
-    int32_t taken = t->taken;
-    int64_t addr = a->segments[twin_of[taken]].addr;
+    const struct other *first = NULL;
+    int64_t addr = a->segments[twin_of[t->taken]].addr;
 
-    for (int64_t i = 0; i < n; i++)
-        if (a->segments[twin_of[t[i].other]].addr < addr) {
-            first = &t[i];
-            addr = a->segments[twin_of[first->other]].addr;
+    for (int i = 0; i < t->n; i++)
+        if (a->segments[twin_of[others[i].segment]].addr < addr) {
+            first = &others[i];
+            addr = a->segments[twin_of[first->segment]].addr;
         }
     if (!first)
         return true;
-    int32_t twin = twin_of[taken];
-    twin_of[taken] = twin_of[first->other];
-    twin_of[first->other] = twin;
-    return first->whole;
+    int32_t twin = twin_of[t->taken];
+    twin_of[t->taken] = twin_of[first->segment];
+    twin_of[first->segment] = twin;
+    return t->whole && first->whole;
 }
 
 /* Do all requests from here on take the same block? */
@@ -199,10 +221,8 @@ static bool take_same(const struct caching_allocator *a, struct caching_follow *
     memcpy(twin_of, f->twin_of, (size_t)a->nsegments * sizeof *twin_of);
     while (i > 0 && f->ties[i - 1].request >= f->at)
         i--;
-    for (int64_t n; same && i < f->nties; i += n) {
-        for (n = 1; i + n < f->nties && f->ties[i + n].request == f->ties[i].request; n++)
-            ;
-        same = takes_same(a, &f->ties[i], n, twin_of);
+    for (; same && i < f->nties; i++) {
+        same = takes_same(a, &f->ties[i], f->others + f->ties[i].other0, twin_of);
         if (!same)                      /* and twice as far, so that they are not gone through at each request */
             f->patience = 2 * (f->ties[i].request + 1) - f->at;
     }

@@ -1,7 +1,8 @@
 /* requests.h -- a plan's schedules as requests to PyTorch's allocator, in the order in which the issuing thread
  * makes them.
  *
- * Init, the first and two steady steps; the second one only to the entry from which on it is as the first (requests_follow.c).  A buffer is one request, or one for each of its parts; inside compute
+ * Init, the first and two steady steps; the second one only to the entry from which on it is as the first (requests_follow.c).  A buffer
+ * is one request, or one for each of its parts; inside compute
  * entries come the kernels' own (struct move), with a workspace of cuBLAS around each product.  A request is
  * made on the stream of its entry; the issuing thread and process groups' streams allocate on compute's.
  *

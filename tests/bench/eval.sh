@@ -54,6 +54,7 @@ all() {
     count eval-gpt2-ddp     "$dpxplan" eval "$dir/gpt2-ddp.json"
     count eval-8b-zero3     "$dpxplan" eval "$dir/8b-zero3.json"
     count eval-8b-megatron  "$dpxplan" eval "$dir/8b-megatron.json"
+    count eval-10k-steps    "$dpxplan" eval "$dir/8b-10k-steps.json"
     count sweep-3-points    "$dpxplan" sweep demo/8b-fsdp.json --over nodes=1,2,4
     count library-10-calls  "$build/tests/bench/eval_calls" demo/8b-fsdp.json
     count search-torch      "$dpxplan" search --model llama-3.2-1b --cluster 2xh100 --seq 4096 --global-batch 16 --framework torch \
