@@ -58,9 +58,8 @@ struct cost_cache;
 struct cost_cache *cost_cache_new(const struct plan *p);
 void cost_cache_free(struct cost_cache *c);
 
-/* Whether kernels already costed cost the same in another plan: same GPU, kernel set, precision,
- * sequence, micro-batch, heads, dropout.  cost_cache_use() then turns to that plan and keeps them;
- * else it drops them. */
+/* Whether kernels already costed cost the same in another plan: all that prices read beside kernels is the same.  cost_cache_use() then
+ * turns to that plan and keeps them; else it drops them. */
 bool cost_cache_fits(const struct cost_cache *c, const struct plan *p);
 void cost_cache_use(struct cost_cache *c, const struct plan *p);
 

@@ -95,6 +95,20 @@ struct sums {
     int          left[2];       /* NULL: not asked for yet */
 };
 
+/* All that the sums of a pass depend on beside its kernels, compared byte by byte.  Made by price_inputs() alone, which sets every
+ * byte of it. */
+struct price_inputs {
+    struct gpu gpu;
+    enum kernel_set set;
+    enum dtype precision;
+    int64_t  seq, head_dim;
+    double   attention_forward, limited;        /* struct kernel_context */
+    bool     dropout, is_host;
+    bool     masked[NPIECE];        /* the blocks of a piece hand sdpa a mask */
+    const struct measured_device *measured;     /* of the executor's own kernels; NULL: nothing */
+    const struct measured_device *traced;       /* of a framework's; NULL: nothing */
+};
+
 struct cost_cache {
     const struct plan          *p;
     const struct measured_device *measured;     /* of the executor's own kernels; NULL: nothing */
@@ -103,25 +117,52 @@ struct cost_cache {
     struct gemm_residuals       gemm;
     bool                        hooked;         /* of the schedules at hand: schedules.hooks */
     struct sums                 pass[NPIECE][NPASS];
-    struct plan                 of;     /* what the sums are of; no pointer is followed */
+    struct price_inputs         of;     /* what the sums are of; no pointer is followed */
 };
 
-static void describe(struct cost_cache *c, const struct plan *p)
+/* Do the blocks of a piece hand sdpa a mask?  Where some do and some do not, the former have pieces of
+ * their own. */
+static bool piece_masked(const struct plan *p, enum piece_id id)
+{
+    return program_piece_windowed(p, id) || !attention_mixed(p);
+}
+
+static void price_inputs(const struct plan *p, struct price_inputs *out)
 {
     const struct model *m = &p->model;
+    const struct measured_device *device = p->cluster.measured;
     int64_t seq = plan_attention_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1) * plan_rank_seq(p) / seq;
     double pairs = (double)p->micro_batch * (double)seq * (double)seq;
+    bool masks = kernels_take_sdpa(p->kernels) && attention_masked(p);
+
+    memset(out, 0, sizeof *out);
+    memcpy(&out->gpu, &p->cluster.gpu, sizeof out->gpu);
+    out->set = p->kernels;
+    out->precision = p->precision;
+    out->seq = seq;
+    out->head_dim = m->head_dim;
+    out->attention_forward = 4 * pairs * (double)heads * (double)m->head_dim;
+    out->limited = p->cluster.power_limit_w > 0 ? gpu_power_share(&p->cluster.gpu, p->cluster.power_limit_w) : 0;
+    out->dropout = p->dropout > 0;
+    out->is_host = p->cluster.is_host;
+    for (int i = 0; masks && i < NPIECE; i++)
+        out->masked[i] = piece_masked(p, (enum piece_id)i);
+    out->measured = p->kernels == KERNELS_DPX ? device : NULL;
+    out->traced = device && device->traced[p->kernels] ? device : NULL;
+}
+
+/* c->of is set. */
+static void describe(struct cost_cache *c, const struct plan *p)
+{
+    const struct price_inputs *of = &c->of;
 
     c->p = p;
-    c->of = *p;
-    c->measured = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
-    c->traced = p->cluster.measured && p->cluster.measured->traced[p->kernels] ? p->cluster.measured : NULL;
+    c->measured = of->measured;
+    c->traced = of->traced;
     kernel_residuals(&p->cluster.gpu, p->precision, &c->gemm);
     c->in = (struct kernel_context){
-        .measured = c->measured ? c->measured : c->traced, .set = p->kernels, .gemm = &c->gemm, .seq = seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
-        .attention_forward = 4 * pairs * (double)heads * (double)m->head_dim,
-        .sustained = true,
-        .limited = p->cluster.power_limit_w > 0 ? gpu_power_share(&p->cluster.gpu, p->cluster.power_limit_w) : 0,
+        .measured = c->measured ? c->measured : c->traced, .set = of->set, .gemm = &c->gemm, .seq = of->seq, .head_dim = of->head_dim,
+        .dropout = of->dropout, .attention_forward = of->attention_forward, .sustained = true, .limited = of->limited,
     };
 }
 
@@ -148,6 +189,7 @@ struct cost_cache *cost_cache_new(const struct plan *p)
 
     if (!c)
         abort();
+    price_inputs(p, &c->of);
     describe(c, p);
     return c;
 }
@@ -160,35 +202,26 @@ void cost_cache_free(struct cost_cache *c)
     free(c);
 }
 
-static bool same_gpu(const struct gpu *a, const struct gpu *b)
-{
-    return !strcmp(a->name, b->name) && a->sms == b->sms && a->sm_arch == b->sm_arch && a->hbm == b->hbm
-           && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16 && a->fp8 == b->fp8 && a->fp4 == b->fp4;
-}
-
 /* Which kernels there are is in the keys of their passes. */
 bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
 {
-    const struct plan *o = &c->of;
+    struct price_inputs now;
 
-    return same_gpu(&o->cluster.gpu, &p->cluster.gpu)
-           && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
-           && o->parallel.tensor == p->parallel.tensor && o->parallel.context == p->parallel.context
-           && plan_attention_seq(o) == plan_attention_seq(p)
-           && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
-           && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
-           && !(o->cluster.power_limit_w < p->cluster.power_limit_w) && !(o->cluster.power_limit_w > p->cluster.power_limit_w)
-           && o->compile_mode == p->compile_mode && o->megatron.cuda_graph_impl == p->megatron.cuda_graph_impl
-           && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;
+    price_inputs(p, &now);
+    return !memcmp(&c->of, &now, sizeof now);
 }
 
 void cost_cache_use(struct cost_cache *c, const struct plan *p)
 {
-    if (cost_cache_fits(c, p)) {
+    struct price_inputs now;
+
+    price_inputs(p, &now);
+    if (!memcmp(&c->of, &now, sizeof now)) {
         c->p = p;
         return;
     }
     forget(c);
+    memcpy(&c->of, &now, sizeof now);
     describe(c, p);
 }
 
@@ -217,13 +250,6 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
     if (!c->measured || kernel_launches(c->p->kernels, PASS_FORWARD, k) == 0)
         return 0;
     return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
-}
-
-/* Do the blocks of a piece hand sdpa a mask?  Where some do and some do not, the former have pieces of
- * their own. */
-static bool piece_masked(const struct plan *p, enum piece_id id)
-{
-    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (program_piece_windowed(p, id) || !attention_mixed(p));
 }
 
 static bool traced_with_hooks(const struct cost_cache *c)
@@ -293,7 +319,7 @@ static struct sums *sums_of(struct cost_cache *c, const struct schedules *s, con
     c->hooked = s->hooks;
     if (!of->at || of->key != piece->key[pass] || of->hooked != s->hooks || of->flash != s->program.flash
         || of->cuda_12_8 != s->program.cuda_12_8) {
-        c->in.masked = piece_masked(c->p, (enum piece_id)o->u.compute.piece);
+        c->in.masked = c->of.masked[o->u.compute.piece];
         sum_up(c, piece, pass, &s->program, of);
     }
     assert(of->n == piece->nkernels[pass]);
