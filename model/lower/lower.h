@@ -6,8 +6,7 @@
  *     ...
  *     schedules_free(&s);          (or lower() again: memory is reused)
  *
- * One file per family: lower_dp.c, lower_ddp.c, lower_paper.c, lower_fsdp1.c,
- * lower_fsdp2.c, lower_ds.c, lower_ds_other.c, lower_zero12.c, lower_zero3.c. */
+ * Which function makes a framework's schedules (model/plan/framework.h) is a row of lower.c. */
 #ifndef DPX_LOWER_H
 #define DPX_LOWER_H
 

@@ -226,8 +226,8 @@ static void stage3_groups(const struct plan *p, const struct mesh *m, struct pla
 
 /* engine.allreduce_gradients: stages 2 and 3 reduce each micro-step, 0 and 1 the last. */
 #define DEEPSPEED .tool = &framework_deepspeed_tool, .syncs = OF_STRATEGY(STRAT_ZERO2) | OF_STRATEGY(STRAT_ZERO3), \
-                  .lone_expert_data = true, .units = OF_UNIT(UNIT_MODULE), .units_text = "module", .check_overflow = check_overflow, .sequence = true, \
-                  .context_method = CONTEXT_ULYSSES, .check = check, .check_tensor = check_autotp, .check_context = check_context, \
+                  .lone_expert_data = true, .units = OF_UNIT(UNIT_MODULE), .units_text = "module", \
+                  .check_overflow = check_overflow, .sequence = true, .context_method = CONTEXT_ULYSSES, .check = check, .check_tensor = check_autotp, .check_context = check_context, \
                   .check_pipeline = deepspeed_check_pipeline, .runs_pipelines = true, .ends_alone = true, \
                   .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B), .resolve = resolve, .orthogonalises = orthogonalises, \
                   .meets_tied_grads = true, .runs_context = true, .check_run = check_run

@@ -87,7 +87,8 @@ static int check_run(const struct plan *p)
 #define PYTORCH .tool = &framework_torch_tool, .syncs = EVERY_STRATEGY, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK), \
                 .units_text = "model, block", .reduce_dtype = reduce_dtype, .resolve = resolve, .recipe = recipe, .sequence = true, \
                 .context_method = CONTEXT_ALL_GATHER, .ends_count = true, \
-                .check_tensor = titan_check_tensor, .check_context = titan_check_context, .check_run = check_run, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B)
+                .check_tensor = titan_check_tensor, .check_context = titan_check_context, .check_run = check_run, \
+                .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B)
 
 const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp, .meets_tied_grads = true };
 const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp,
