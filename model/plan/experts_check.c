@@ -211,6 +211,18 @@ static int check_autoep(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Experts see the rank's own positions; attention is as of a dense model. */
+static int check_context(const struct plan *p, const char *where)
+{
+    bool planned = p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->parallel.expert <= 1;
+    const char *family = p->model.family;
+
+    if (!planned || (strcmp(family, "mixtral") && strcmp(family, "qwen3_moe")) || model_blocks_differ(&p->model))
+        return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "
+                    "under fsdp/torch without parallel.expert", where);
+    return 0;
+}
+
 static int check_framework(const struct plan *p, const char *where)
 {
     bool torch = p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP));
@@ -226,9 +238,9 @@ static int check_framework(const struct plan *p, const char *where)
         return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
-    if (!plan_is_data_parallel(p))
-        return fail("%s: parallel: tensor, context and pipeline parallelism of a mixture of experts are not planned yet", where);
-    return 0;
+    if (p->parallel.tensor > 1 || p->parallel.pipeline > 1)
+        return fail("%s: parallel: tensor and pipeline parallelism of a mixture of experts are not planned yet", where);
+    return p->parallel.context > 1 ? check_context(p, where) : 0;
 }
 
 /* torchtitan's FSDP of experts: a block is a unit, and a dimension beyond the first is cut evenly (FSDPParam). */

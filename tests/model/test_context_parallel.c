@@ -198,13 +198,12 @@ static json_t *next_line(FILE *f)
     return fgets(text, sizeof text, f) ? json_loads(text, 0, NULL) : NULL;
 }
 
-static void steps_take_what_pytorch_counted(void **state)
+static int steps_agree(const char *path)
 {
-    FILE *f = fopen("tests/golden/grid/context_memory.jsonl", "r");
+    FILE *f = fopen(path, "r");
     json_t *head, *first;
     int n = 0;
 
-    (void)state;
     assert_non_null(f);
     head = next_line(f);
     while ((first = next_line(f)) != NULL) {
@@ -215,9 +214,22 @@ static void steps_take_what_pytorch_counted(void **state)
         json_decref(last);
         n++;
     }
-    assert_true(n >= 30);
     json_decref(head);
     fclose(f);
+    return n;
+}
+
+static void steps_take_what_pytorch_counted(void **state)
+{
+    (void)state;
+    assert_true(steps_agree("tests/golden/grid/context_memory.jsonl") >= 30);
+}
+
+/* Whose experts see the rank's own positions. */
+static void steps_of_mixtures_take_what_pytorch_counted(void **state)
+{
+    (void)state;
+    assert_true(steps_agree("tests/golden/grid/context_mixtures.jsonl") >= 6);
 }
 
 int main(void)
@@ -230,6 +242,7 @@ int main(void)
         cmocka_unit_test(keys_travel_beside_the_step_before),
         cmocka_unit_test(what_pytorch_has_not_is_refused_by_name),
         cmocka_unit_test(steps_take_what_pytorch_counted),
+        cmocka_unit_test(steps_of_mixtures_take_what_pytorch_counted),
     };
     return cmocka_run_group_tests_name("context parallelism", tests, NULL, NULL);
 }

@@ -134,6 +134,14 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     q = p;
     q.parallel.tensor = 2;
     refused(&q, "parallel", "mixture of experts");
+    q = p;
+    q.parallel.context = 2;
+    q.parallel.expert = 2;
+    refused(&q, "parallel.context", "without parallel.expert");
+    model_free(&p.model);
+    plan_moe(&p, "olmoe-1b-7b", 8);
+    p.parallel.context = 2;
+    refused(&p, "parallel.context", "mixtral and qwen3_moe");
     model_free(&p.model);
     plan_of(&p, "qwen3-30b-a3b", 2, 8, STRAT_DDP, DIALECT_TORCH, DT_BF16);
     p.kernels = KERNELS_TORCH_SDPA;

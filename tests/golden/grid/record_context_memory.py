@@ -2,6 +2,7 @@
 """Records the memory of steps under context parallelism, whose peak is attention's.
 
     python record_context_memory.py [--only SUBSTRING] [-o context_memory.jsonl]         five minutes
+    python record_context_memory.py -o context_mixtures.jsonl                            of mixtures of experts, three minutes
 
 record_memory.py's steps, of models with few words and long sequences, followed from the first and from the last rank of a
 context group, each in a process of its own: DTensor keeps process groups that are gone."""
@@ -49,6 +50,17 @@ def cases():
     yield plan("wide", 8, steps.tp(2, False, False) | cp(4), batch=1, seq=16384, recompute="full")
 
 
+def mixture_cases():
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "memory"))
+    import torch_mixtures as mixtures
+    mixtures.take_grouped_products()
+    steps.MODELS.update(mixtures.MIXTURES)
+    for model in ("mixtral", "qwen3_moe"):
+        yield steps.plan_of(model, 4, cp(2), batch=2, seq=1024)
+        yield steps.plan_of(model, 4, cp(4, "ring"), batch=1, seq=1024, recompute="full")
+        yield steps.plan_of(model, 8, cp(2), batch=1, seq=1024, recompute="full", accumulation=2)
+
+
 def shapes_are_not_counted():
     """The ring's handler asks for the shapes of attention over the whole sequence, under the fake mode that stands in for the
     device here: these tensors are not counted."""
@@ -73,7 +85,7 @@ def main():
     steps.meshes_are_real()
     shapes_are_not_counted()
     steps.base.sdpa.__name__ = "scaled_dot_product_attention"         # context_parallel() puts its own in place of it by name
-    plans = [p for p in cases() if args.only in steps.name_of(p)]
+    plans = [p for p in (mixture_cases() if "mixtures" in args.o else cases()) if args.only in steps.name_of(p)]
     with open(args.o, "w") as out:
         print(json.dumps({"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "transformers": transformers.__version__,
                           "models": {name: steps.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
