@@ -98,6 +98,12 @@ static void print_tight(const struct plan *p, const struct evaluation *e, FILE *
         fprintf(to, "PyTorch's allocator runs full and gives its cache back %" PRId64 " times in init and three steps.\n", r->retries);
 }
 
+void answer_fits(int64_t needed, int64_t available, FILE *to)
+{
+    ink(TERMINAL_GREEN, "Fits", to);
+    fprintf(to, "%s of %s usable.\n", size_text(needed).s, size_text(available).s);
+}
+
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size)
 {
     struct lack l;
@@ -127,10 +133,8 @@ void answer_memory(const struct plan *p, const struct evaluation *e, const struc
     }
     if (e->verdict == VERDICT_TIGHT)
         print_tight(p, e, to);
-    else {
-        ink(TERMINAL_GREEN, "Fits", to);
-        fprintf(to, "%s of %s usable.\n", size_text(e->m.needed).s, size_text(e->m.available).s);
-    }
+    else
+        answer_fits(e->m.needed, e->m.available, to);
     if (simulate_waits_for_memory(e, t))
         fputs("  Streams that run ahead would need more memory than there is: the allocator makes them wait. The step time leaves that out.\n", to);
 }

@@ -24,6 +24,8 @@ void answer_cluster(const struct cluster *c, FILE *to);
 
 /* Why a plan does not fit: "needs 54.88 GiB, 23.55 GiB more than there is", or what a node lacks. */
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size);
+/* "  Fits: 55.68 GiB of 74.31 GiB usable." */
+void answer_fits(int64_t needed, int64_t available, FILE *to);
 /* "  Fits: ...", "  Tight: ..." with the reason, or "  Does not fit: ...". */
 void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to);
 /* "  Step 8.93 s (8.29 to 9.77), 58.7k tokens/s, MFU 39.0 %." and what times rest on. */

@@ -18,6 +18,7 @@
 #include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
+#include "sim/price/flops.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/lack.h"
 
@@ -50,13 +51,24 @@ static void add(struct alternatives *all, const struct ranked *first, const stru
     snprintf(all->of[all->n++].better, sizeof all->of[0].better, "%s", better);
 }
 
+/* NULL where only variants of the first, or plans that their framework has deprecated, are faster. */
+static const struct found *fastest(const struct search_answer *s)
+{
+    const struct found *first = s->ranked[0].found;
+
+    for (int64_t i = 0; i < s->r.nfit && s->r.found[i].step_s < first->step_s; i++)
+        if (!ranking_same_idea(&s->r.found[i].plan, &first->plan) && !ranking_deprecated(&s->r.found[i].plan))
+            return &s->r.found[i];
+    return NULL;
+}
+
 static const struct found *smallest(const struct search_answer *s)
 {
     const struct found *first = s->ranked[0].found, *best = NULL;
 
     for (int64_t i = 0; i < s->r.nfit; i++) {
         const struct found *f = &s->r.found[i];
-        if (f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
+        if (!ranking_deprecated(&f->plan) && f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
             best = f;
     }
     return best;
@@ -106,8 +118,7 @@ static void choose(const struct search_answer *s, struct alternatives *all)
     static const enum dialect frameworks[] = { DIALECT_TORCH, DIALECT_DEEPSPEED, DIALECT_MEGATRON };
     const struct ranked *first = &s->ranked[0];
 
-    if (s->r.found[0].step_s < first->found->step_s && !ranking_same_idea(&s->r.found[0].plan, &first->found->plan))
-        add(all, first, &s->r.found[0], "fastest");
+    add(all, first, fastest(s), "fastest");
     add(all, first, smallest(s), "smallest");
     add(all, first, simplest(s), "simplest");
     add(all, first, surest(s), "most certain");
@@ -214,28 +225,53 @@ static void print_why(const struct search_answer *s, FILE *to)
         fprintf(to, "It is %s.\n", old);
 }
 
-static int print_first(const struct search_asked *a, const struct search_answer *s, FILE *to)
+/* The step of a ranked plan, as far as its sentence needs it. */
+static struct timing timing_of(const struct ranked *k)
 {
-    const struct plan *p = &s->ranked[0].found->plan;
-    char words[PLAN_WORDS];
-    struct evaluation e;
-    struct timing t;
+    const struct plan *p = &k->found->plan;
+    struct timing t = { .low_s = k->low_s, .high_s = k->high_s, .basis = k->basis };
 
+    t.line.step_s = k->found->step_s;
+    t.tokens_per_s = (double)(plan_global_batch(p) * p->seq) / k->found->step_s;
+    t.mfu = flops_mfu(p, FLOPS_PALM, t.tokens_per_s / (double)p->cluster.world_size);
+    return t;
+}
+
+/* Only why a plan is tight, and a training, need more than the ranking knows. */
+static int print_verdict(const struct search_asked *a, const struct ranked *k, FILE *to)
+{
+    const struct plan *p = &k->found->plan;
+    struct timing t = timing_of(k);
+    struct evaluation e;
+    int rc = 0;
+
+    if (!k->tight && !k->waits && !a->money.tokens) {
+        answer_fits(k->found->needed, k->found->available, to);
+        answer_step(&t, to);
+        return 0;
+    }
     if (evaluate(p, &e) < 0)
         return -1;
-    int rc = simulate_plan(p, &e, &t, NULL);
-    if (rc == 0) {
-        plan_words(p, words, sizeof words);
-        fprintf(to, "\nRecommended: %s.\n", words);
-        plan_words_settings(p, words, sizeof words);
-        if (words[0])
-            fprintf(to, "  Settings: %s.\n", words);
+    if ((rc = simulate_plan(p, &e, &t, NULL)) == 0) {
         answer_memory(p, &e, &t, to);
         answer_step(&t, to);
         rc = money_print(&a->money, p, &t, to);
     }
     evaluation_free(&e);
     return rc;
+}
+
+static int print_first(const struct search_asked *a, const struct search_answer *s, FILE *to)
+{
+    const struct plan *p = &s->ranked[0].found->plan;
+    char words[PLAN_WORDS];
+
+    plan_words(p, words, sizeof words);
+    fprintf(to, "\nRecommended: %s.\n", words);
+    plan_words_settings(p, words, sizeof words);
+    if (words[0])
+        fprintf(to, "  Settings: %s.\n", words);
+    return print_verdict(a, &s->ranked[0], to);
 }
 
 /* ---- the rest ---- */

@@ -127,6 +127,7 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
     r->low_s = l->t.low_s;
     r->high_s = l->t.high_s;
     r->basis = l->t.basis;
+    memcpy(r->views, l->step_s, sizeof r->views);
 }
 
 /* Of two plans that are a tie: which to tell.  < 0 where the first is. */
@@ -404,19 +405,14 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
 int ranking_beside(const struct ranked *first, const struct found *const *f, int64_t n, struct ranked *out)
 {
     struct desk d = { 0 };
-    struct look mine, its;
-    bool looked = false;
+    struct look l;
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < n; i++) {
-        if (out[i].found)
+        if (out[i].found || (rc = look_at(&d, f[i], NULL, &l)) < 0 || !l.fits)
             continue;
-        rc = !looked ? look_at(&d, first->found, NULL, &mine) : 0;
-        looked = true;
-        if (rc < 0 || (rc = look_at(&d, f[i], NULL, &its)) < 0 || !its.fits)
-            continue;
-        fill(&out[i], f[i], &its, ranking_departures(&f[i]->plan));
-        out[i].unsure_s = ties_unsure_s(mine.step_s, its.step_s);
+        fill(&out[i], f[i], &l, ranking_departures(&f[i]->plan));
+        out[i].unsure_s = ties_unsure_s(first->views, l.step_s);
     }
     cost_cache_free(d.cache);
     return rc;

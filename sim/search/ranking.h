@@ -21,6 +21,7 @@
 
 #include "sim/price/cost.h"
 #include "sim/search/search.h"
+#include "sim/search/ties.h"
 
 struct ranked {
     const struct found *found;  /* of the idea's variants that are a tie with its fastest (or its fastest with room), the one nearest to
@@ -34,6 +35,7 @@ struct ranked {
     double  low_s, high_s;      /* 90 % interval of the step */
     double  unsure_s;           /* half of the 90 % interval of this step less that of the first of the answer */
     enum basis basis;
+    double  views[TIES_VIEWS];  /* its step as ties.h moves the sources of error */
 };
 
 /* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported.  `tied`: how many of all
