@@ -46,7 +46,8 @@ fetch() {
 }
 
 unpack() {      # NAME: to $dir/src/NAME
-    mkdir -p "$dir/src/$1" && tar xf "$dir"/src/"$1"_*.orig.tar.* --strip-components=1 -C "$dir/src/$1" || missing "the source of $1 does not unpack"
+    mkdir -p "$dir/src/$1" && tar xf "$dir"/src/"$1"_*.orig.tar.* --strip-components=1 -C "$dir/src/$1" ||
+        missing "the source of $1 does not unpack"
 }
 
 compile() {     # NAME FLAGS...
@@ -81,5 +82,6 @@ unpack libyaml
 jansson_config
 cp "$dir/src/libyaml/include/yaml.h" "$dir/include/"
 compile jansson -DHAVE_CONFIG_H
-compile libyaml -DYAML_DECLARE_STATIC -DYAML_VERSION_MAJOR=0 -DYAML_VERSION_MINOR=2 -DYAML_VERSION_PATCH=5 '-DYAML_VERSION_STRING="0.2.5"'
+compile libyaml -DYAML_DECLARE_STATIC -DYAML_VERSION_MAJOR=0 -DYAML_VERSION_MINOR=2 -DYAML_VERSION_PATCH=5 \
+    '-DYAML_VERSION_STRING="0.2.5"'
 mv "$dir/lib/libyaml.a" "$dir/lib/libyaml.a.new" && mv "$dir/lib/jansson.a" "$dir/lib/libjansson.a" && mv "$dir/lib/libyaml.a.new" "$dir/lib/libyaml.a"
