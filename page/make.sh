@@ -9,7 +9,8 @@ ${MAKE:-make} --no-print-directory WASM=1 $W/dpx.js
 
 # Colours are those of the figures of reports, light and dark: --c0 to --c12.
 palette() {
-    sed -n "/ $1\[NCOLOURS\] = {/,/}/p" base/chart/chart.c | grep -o '#[0-9a-f]*' | awk '{ printf "%s--c%d:%s", (NR > 1 ? ";" : ""), NR - 1, $0 }'
+    sed -n "/ $1\[NCOLOURS\] = {/,/}/p" base/chart/chart.c | grep -o '#[0-9a-f]*' |
+        awk '{ printf "%s--c%d:%s", (NR > 1 ? ";" : ""), NR - 1, $0 }'
 }
 style() {
     sed "s/@LIGHT@/$(palette light)/; s/@DARK@/$(palette dark)/" page/style.css

@@ -46,19 +46,19 @@ fetch() {
 }
 
 unpack() {      # NAME: to $dir/src/NAME
-    mkdir -p "$dir/src/$1" && tar xf "$dir"/src/"$1"_*.orig.tar.* --strip-components=1 -C "$dir/src/$1" || missing "the source of $1 does not unpack"
+    mkdir -p "$dir/src/$1" && tar xf "$dir"/src/"$1"_*.orig.tar.* --strip-components=1 -C "$dir/src/$1" ||
+        missing "the source of $1 does not unpack"
 }
 
-compile() {     # NAME FLAGS...
-    name=$1
-    shift
+compile() {     # NAME ARCHIVE FLAGS...
+    name=$1 archive=$2
+    shift 2
     mkdir -p "$dir/obj/$name"
     for c in "$dir/src/$name"/src/*.c; do
-        case ${c##*/} in dumper_fuzz* ) continue ;; esac
         emcc -O3 -w -I"$dir/include" -I"$dir/src/$name/src" -I"$dir/src/$name/include" "$@" -c -o "$dir/obj/$name/${c##*/}.o" "$c" ||
             missing "emcc does not compile ${c##*/} of $name"
     done
-    emar rcs "$dir/lib/$name.a" "$dir/obj/$name"/*.o
+    emar rcs "$dir/lib/$archive" "$dir/obj/$name"/*.o
 }
 
 # What jansson's configure would find.
@@ -80,6 +80,6 @@ unpack jansson
 unpack libyaml
 jansson_config
 cp "$dir/src/libyaml/include/yaml.h" "$dir/include/"
-compile jansson -DHAVE_CONFIG_H
-compile libyaml -DYAML_DECLARE_STATIC -DYAML_VERSION_MAJOR=0 -DYAML_VERSION_MINOR=2 -DYAML_VERSION_PATCH=5 '-DYAML_VERSION_STRING="0.2.5"'
-mv "$dir/lib/libyaml.a" "$dir/lib/libyaml.a.new" && mv "$dir/lib/jansson.a" "$dir/lib/libjansson.a" && mv "$dir/lib/libyaml.a.new" "$dir/lib/libyaml.a"
+compile jansson libjansson.a -DHAVE_CONFIG_H
+compile libyaml libyaml.a -DYAML_DECLARE_STATIC -DYAML_VERSION_MAJOR=0 -DYAML_VERSION_MINOR=2 -DYAML_VERSION_PATCH=5 \
+    '-DYAML_VERSION_STRING="0.2.5"'

@@ -7,7 +7,7 @@
 const fs = require('fs'), path = require('path');
 const { open_browser, sleep } = require('./chromium.js');
 const [, , html, seeds, answers, shots] = process.argv, url = 'file://' + path.resolve(html);
-const CHANGES = Number(process.env.PAGE_CHANGES || 150);
+const CHANGES = Number(process.env.PAGE_CHANGES || 100);
 
 async function holds(what, f) {
     try {

@@ -17,26 +17,34 @@ fi
 check 'the page is one file of at most 4 MB' "$(size=$(wc -c <"$B/dpx.html"); [ "$size" -le 4194304 ] || echo "$size bytes")"
 # Names of XML are no requests; the library's texts may name sources.
 check 'the page names nothing that a browser would fetch' \
-    "$(grep -nE "(src|href)=['\"]?(https?:)?//|@import|url\(['\"]?http|fetch\(['\"]http" "$B/dpx.html" | cut -c 1-200 | grep -v '^[0-9]*:var dpx_module' | head -n 5)"
+    "$(grep -nE "(src|href)=['\"]?(https?:)?//|@import|url\(['\"]?http|fetch\(['\"]http" "$B/dpx.html" | cut -c 1-200 |
+        grep -v '^[0-9]*:var dpx_module' | head -n 5)"
 check 'the page asks a browser to fetch nothing' \
     "$(grep -q "Content-Security-Policy\" content=\"default-src 'none'" "$B/dpx.html" || echo 'no policy')"
 
 # Both answer the same questions; how long a search took is not asked.
 same() {        # FILE: prints the first that differ
-    "$B/tests/page/answers" <"$1" | sed 's/"search_s":[0-9.e+-]*//' >"$1.native" || echo 'the native library failed'
-    node tests/page/answers.js $W/dpx.js calib/measured <"$1" | sed 's/"search_s":[0-9.e+-]*//' >"$1.page" || echo 'the page'\''s library failed'
-    [ "$(wc -l <"$1")" = "$(wc -l <"$1.native")" ] || echo "$(wc -l <"$1") questions, $(wc -l <"$1.native") answers"
+    "$B/tests/page/answers" <"$1" | sed 's/"search_s":[0-9.e+-]*//' >"$1.native"
+    node tests/page/answers.js $W/dpx.js calib/measured <"$1" | sed 's/"search_s":[0-9.e+-]*//' >"$1.page"
+    for side in native page; do
+        [ "$(wc -l <"$1")" = "$(wc -l <"$1.$side")" ] || echo "$(wc -l <"$1") questions, $(wc -l <"$1.$side") answers of $side"
+    done
     cmp -s "$1.native" "$1.page" || paste -d '\n' "$1" "$1.native" "$1.page" | awk '
         NR % 3 == 1 { q = $0 } NR % 3 == 2 { a = $0 }
         NR % 3 == 0 && a != $0 { for (i = 1; substr(a, i, 1) == substr($0, i, 1); i++);
-            print q; print "    native " substr(a, i > 60 ? i - 60 : 1, 120); print "    page   " substr($0, i > 60 ? i - 60 : 1, 120); if (++n == 3) exit }'
+            print q
+            print "    native " substr(a, i > 60 ? i - 60 : 1, 120)
+            print "    page   " substr($0, i > 60 ? i - 60 : 1, 120)
+            if (++n == 3) exit }'
 }
-node tests/page/questions.js $W/dpx.js calib/measured "${PAGE_SEED:-20261128}" "${PAGE_PLANS:-200}" "${PAGE_SEARCHES:-20}" >"$scratch/questions"
+node tests/page/questions.js $W/dpx.js calib/measured "${PAGE_SEED:-20261128}" "${PAGE_PLANS:-200}" "${PAGE_SEARCHES:-20}" \
+    >"$scratch/questions"
 check 'random plans and searches give the same documents as libdpx, to the digit' "$(same "$scratch/questions")"
 check 'most of the random plans are answered, not refused' \
     "$(awk '{ n++; ok += $1 == 0 || $1 == 3 } END { if (ok < n / 3) print ok + 0 " of " n " answered" }' "$scratch/questions.page")"
-printf 'eval\t%s\n' '{"plan": {"dpx_plan": 1, "model": "gpt2", "cluster": "2xa100", "seq": 512, "micro_batch": 1, "strategy": "ddp", "dialect": "paper", "precision": "fp32"}, "db": "a.db"}' \
-    >"$scratch/db"
+cat >"$scratch/db" <<'END'
+eval	{"plan": {"dpx_plan": 1, "model": "gpt2", "cluster": "2xa100", "seq": 512, "strategy": "ddp", "dialect": "paper"}, "db": "a.db"}
+END
 check 'what needs a database says so by name' \
     "$(node tests/page/answers.js $W/dpx.js calib/measured <"$scratch/db" | grep -vxF "2	db: this build of dpx has no database")"
 
@@ -59,7 +67,8 @@ check 'what the page showed is what libdpx answers' "$(
     "$B/tests/page/answers" <"$scratch/asked" | cut -f 2 >"$scratch/native"
     cut -f 2 "$scratch/shown" >"$scratch/page"
     node -e '
-        const fs = require("fs"), lines = f => fs.readFileSync(f, "utf8").trim().split("\n").map(l => JSON.stringify(JSON.parse(l)));
+        const fs = require("fs"), whole = l => JSON.stringify(JSON.parse(l));
+        const lines = f => fs.readFileSync(f, "utf8").trim().split("\n").map(whole);
         const [a, b] = process.argv.slice(1).map(lines);
         a.forEach((x, i) => { if (x !== b[i]) console.log(`plan ${i + 1} differs: ${x.length} and ${b[i].length} characters`); });' "$scratch/native" "$scratch/page" 2>&1)"
 finish
