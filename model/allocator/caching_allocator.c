@@ -401,7 +401,7 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
     a->stats.segments++;
     int b = caching_block_new(a, stream, small, address_of(a, mapped), bytes);
     a->segments = caching_grown(a->segments, a->nsegments, &a->cap_segments, sizeof *a->segments);
-    a->segments[a->nsegments] = (struct segment){ a->blocks[b].addr, bytes };
+    a->segments[a->nsegments] = (struct segment){ a->blocks[b].addr, bytes, (uint8_t)stream, small };
     a->blocks[b].segment = a->nsegments++;
     return b;
 }

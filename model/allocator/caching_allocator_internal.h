@@ -37,7 +37,7 @@ struct block_pool { struct block_list free[2], unmapped[2]; };      /* of a stre
 struct range { int64_t addr, size, page; };
 
 /* From cudaMalloc, whether it is still there or not. */
-struct segment { int64_t addr, size; };
+struct segment { int64_t addr, size; uint8_t stream; bool small; };
 
 struct pending { int64_t event; int32_t block; };
 struct pending_queue { struct pending *at; int first, n, cap; int64_t recorded, completed; };

@@ -18,13 +18,14 @@
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
 
-/* Blocks that are as large as the one that is taken: kept at most. */
-enum { MOST_OTHERS = 1 << 20 };
+/* Blocks that are as large as the one that is taken: kept at most, in all and of one tie. */
+enum { MOST_OTHERS = 1 << 20, MOST_OF_TIE = 32 };
 
 struct place { int64_t addr, size; int32_t segment; };
-/* A request took a block of one segment, and each of these n had one as large; were they free as a whole? */
+/* A request took a block of one segment, and each of these n had one as large, or so many had that they are not known; were they free as a
+ * whole? */
 struct other { int32_t segment; bool whole; };
-struct tie { int64_t request, other0; int32_t taken, n; bool whole; };
+struct tie { int64_t request, other0; int32_t taken, n; bool whole, many; };
 
 struct caching_follow {
     bool unknown;                       /* no answer is to be expected any more */
@@ -97,6 +98,9 @@ static void note_other(const struct caching_allocator *a, struct caching_follow 
 
     if (b->segment == t->taken)
         return;
+    t->many |= t->n == MOST_OF_TIE;
+    if (t->many)
+        return;
     f->others = room_for(f->others, f->nothers, &f->cap_others, sizeof *f->others);
     f->others[f->nothers++] = (struct other){ b->segment, !caching_block_split(b) };
     t->n++;
@@ -112,11 +116,13 @@ void caching_follow_ties(struct caching_allocator *a, const struct block_list *l
     const struct block *b = &a->blocks[e->block];
     struct tie t = { .request = f->n, .other0 = f->nothers, .taken = b->segment, .whole = !caching_block_split(b) };
     int from = at.at + 1;
-    for (int run = at.run; run < l->nruns && (from == l->runs[run].n || l->runs[run].at[from].size == e->size); run++, from = 0)
-        for (int i = from; i < l->runs[run].n && l->runs[run].at[i].size == e->size; i++)
+    for (int run = at.run; run < l->nruns && !t.many && (from == l->runs[run].n || l->runs[run].at[from].size == e->size); run++, from = 0)
+        for (int i = from; i < l->runs[run].n && l->runs[run].at[i].size == e->size && !t.many; i++)
             note_other(a, f, &t, l->runs[run].at[i].block);
     if (t.n == 0)
         return;
+    if (t.many)
+        f->nothers = t.other0;
     f->unknown = f->nothers > MOST_OTHERS;
     f->ties = room_for(f->ties, f->nties, &f->cap_ties, sizeof *f->ties);
     f->ties[f->nties++] = t;
@@ -192,41 +198,65 @@ bool caching_allocator_follow(struct caching_allocator *a, const int *held, int 
     return true;
 }
 
+/* Who is whose twin at a request that is yet to come; how many segments of each pool are not their own. */
+struct twins { const struct caching_allocator *a; int32_t *of; int moved[CACHING_STREAMS][2]; };
+
+static int64_t twins_addr(const struct twins *x, int32_t segment) { return x->a->segments[x->of[segment]].addr; }
+
+static int *moved_beside(struct twins *x, int32_t segment)
+{
+    const struct segment *s = &x->a->segments[segment];
+
+    return &x->moved[s->stream][s->small];
+}
+
+static void change_twins(struct twins *x, int32_t s, int32_t t)
+{
+    int32_t twin = x->of[s];
+    int *moved = moved_beside(x, s);
+
+    *moved -= (x->of[s] != s) + (x->of[t] != t);
+    x->of[s] = x->of[t];
+    x->of[t] = twin;
+    *moved += (x->of[s] != s) + (x->of[t] != t);
+}
+
 /* Does a request with a tie take the same block, given the twins?  These change where it is as good as the same. */
-static bool takes_same(const struct caching_allocator *a, const struct tie *t, const struct other *others, int32_t *twin_of)
+static bool takes_same(struct twins *x, const struct tie *t, const struct other *others)
 {
     const struct other *first = NULL;
-    int64_t addr = a->segments[twin_of[t->taken]].addr;
+    int64_t addr = twins_addr(x, t->taken);
 
+    if (t->many)
+        return *moved_beside(x, t->taken) == 0;
     for (int i = 0; i < t->n; i++)
-        if (a->segments[twin_of[others[i].segment]].addr < addr) {
+        if (twins_addr(x, others[i].segment) < addr) {
             first = &others[i];
-            addr = a->segments[twin_of[first->segment]].addr;
+            addr = twins_addr(x, first->segment);
         }
-    if (!first)
-        return true;
-    int32_t twin = twin_of[t->taken];
-    twin_of[t->taken] = twin_of[first->segment];
-    twin_of[first->segment] = twin;
-    return t->whole && first->whole;
+    if (first)
+        change_twins(x, t->taken, first->segment);
+    return !first || (t->whole && first->whole);
 }
 
 /* Do all requests from here on take the same block? */
 static bool take_same(const struct caching_allocator *a, struct caching_follow *f)
 {
-    int32_t *twin_of = room_new((size_t)a->nsegments + 1, sizeof *twin_of);
+    struct twins x = { .a = a, .of = room_new((size_t)a->nsegments + 1, sizeof *x.of) };
     int64_t i = f->nties;
     bool same = true;
 
-    memcpy(twin_of, f->twin_of, (size_t)a->nsegments * sizeof *twin_of);
+    memcpy(x.of, f->twin_of, (size_t)a->nsegments * sizeof *x.of);
+    for (int32_t s = 0; s < a->nsegments; s++)
+        *moved_beside(&x, s) += x.of[s] != s;
     while (i > 0 && f->ties[i - 1].request >= f->at)
         i--;
     for (; same && i < f->nties; i++) {
-        same = takes_same(a, &f->ties[i], f->others + f->ties[i].other0, twin_of);
+        same = takes_same(&x, &f->ties[i], f->others + f->ties[i].other0);
         if (!same)                      /* and twice as far, so that they are not gone through at each request */
             f->patience = 2 * (f->ties[i].request + 1) - f->at;
     }
-    free(twin_of);
+    free(x.of);
     return same;
 }
 
