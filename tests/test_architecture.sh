@@ -208,6 +208,7 @@ check 'tests/README.md names the tests of every source' \
 prefixes='schedule: sched coll
 tape_ops: op
 torch_parts tape_loss tape_liger: op
+framework: dialect plan
 program_dpx: dpx
 program_dpx_block: dpx
 lower_zero12*: z12
