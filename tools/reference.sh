@@ -112,11 +112,18 @@ help_page() {   # FILE PROGRAM [COMMAND]
         printf '%s\n' "$text" | sed 's/^/    /; s/[[:space:]]*$//'
     } >"$page"
 }
+# The first paragraph after the usage, in one line.
+about_program() { awk '/^usage:/ { on = 1; next } on == 1 && /^$/ { on = 2; next } on == 2 && /^$/ { exit } on == 2 { text = text (text == "" ? "" : " ") $0 } END { print text }'; }
+# What the list of commands says of one, its lines joined.
+about_command() {
+    awk -v start="^  $1  +" '/^usage:/ { list = 1 } !list { next } on && /^          / { sub(/^ +/, ""); text = text " " $0; next } on { exit }
+        $0 ~ start { on = 1; sub(start, ""); text = $0 } END { print text }'
+}
 index=$out/index
 : >"$index"
 for program in dpxplan dpxrun dpxcal dpxreport; do
     [ -x "$B/$program" ] || bad "$B/$program is not built: make"
-    about=$("$B/$program" --help | sed -n 2p)
+    about=$("$B/$program" --help | about_program | cell)
     commands=$("$B/$program" --help | awk '/^usage:/ && / COMMAND/ { several = 1 } several && /^  [a-z]+  +[^ ]/ { print $1 }')
     if [ -z "$commands" ]; then
         help_page "$program.md" "$program"
@@ -125,7 +132,7 @@ for program in dpxplan dpxrun dpxcal dpxreport; do
     for command in $commands; do
         case $command in help|version) continue ;; esac
         help_page "$program-$command.md" "$program" "$command"
-        about=$("$B/$program" --help | sed -n "s/^  $command  *//p" | head -n 1 | cell)
+        about=$("$B/$program" --help | about_command "$command" | cell)
         printf '| [`%s %s`](commands/%s-%s.md) | %s |\n' "$program" "$command" "$program" "$command" "$about" >>"$index"
     done
 done
