@@ -51,7 +51,7 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
 
 /* ---- the table ---- */
 
-static double gb(int64_t bytes) { return (double)bytes / 1e9; }
+static double gib(int64_t bytes) { return (double)bytes / (1 << 30); }
 
 /* To three digits. */
 static double three(double x)
@@ -99,7 +99,7 @@ static char *figures(const struct fit_answer *f, int width)
         columns_cell(t, "%s", r->gpu->name);
         columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : "none", r->gpus);
         if (r->gpus)
-            columns_cell(t, "%.1f of %.1f GB", gb(r->needed), gb(r->usable));
+            columns_cell(t, "%.1f of %.1f GiB", gib(r->needed), gib(r->usable));
         else
             columns_cell(t, "%s", "");
         if (r->gpus)
@@ -119,8 +119,8 @@ static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
     if (stopped && !r->why[0])
         fputs("stopped before it was known; ", to);
     if (r->tried)
-        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
-                gb(r->needed), gb(r->available));
+        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GiB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
+                gib(r->needed), gib(r->available));
     fprintf(to, "%s%s\n", r->tried && r->why[0] ? "; more: " : "", r->why);
 }
 

@@ -194,7 +194,7 @@ static void keep(const struct ranked *best, struct fit_row *r)
     r->plan.cluster.measured = NULL;            /* it goes with the question */
     r->gpus = r->plan.cluster.world_size;
     r->needed = f->needed;
-    r->usable = f->needed > cluster_available(&r->plan.cluster) ? found_limit(&r->plan) : cluster_available(&r->plan.cluster);
+    r->usable = cluster_available(&r->plan.cluster);
     r->tight = best->tight;
     r->waits = best->waits;
     r->step_s = f->step_s;

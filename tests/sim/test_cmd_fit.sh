@@ -101,14 +101,14 @@ check 'hours and money follow by multiplication' "$(
 check 'the table of eight GPUs fits 80 columns' "$(
     COLUMNS=80 "$B/dpxplan" fit gpt2-xl --tokens 1B --price '$2' >"$tmp/fit" 2>&1 || cat "$tmp/fit"
     awk 'length($0) > 80' "$tmp/fit"
-    [ "$(grep -c '^  [a-z0-9-]* *[0-9]* *[0-9.]* of [0-9.]* GB' "$tmp/fit")" = 8 ] || cat "$tmp/fit"
+    [ "$(grep -c '^  [a-z0-9-]* *[0-9]* *[0-9.]* of [0-9.]* GiB' "$tmp/fit")" = 8 ] || cat "$tmp/fit"
     COLUMNS=60 "$B/dpxplan" fit gpt2-xl h100 --tokens 1B --price '$2' | awk 'length($0) > 60 && !/dpxplan/ && !/\\$/')"
 check 'where no number holds it the row says why, and the exit status is 3' "$(
     "$B/dpxplan" fit gpt2 t4 --seq 1k --batch 3 --framework deepspeed >"$tmp/out" 2>&1 || { echo "exit $?"; cat "$tmp/out"; }
     "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k >"$tmp/out" 2>&1
     rc=$?
     [ $rc = 3 ] || { echo "exit $rc, not 3"; cat "$tmp/out"; }
-    grep -q '^  t4 *none' "$tmp/out" && grep -q '^ *[0-9]* do not hold it: a plan needs at least [0-9.]* GB of each' "$tmp/out" || cat "$tmp/out"
+    grep -q '^  t4 *none' "$tmp/out" && grep -q '^ *[0-9]* do not hold it: a plan needs at least [0-9.]* GiB of each' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k --json >"$tmp/out" 2>&1
     grep -q '"fits": false' "$tmp/out" && grep -q '"gpus": null' "$tmp/out" || cat "$tmp/out")"
 finish
