@@ -163,7 +163,7 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
     if (f->best >= 0)
         fprintf(to, "\nTimes are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
     if (tight)
-        fprintf(to, "Tight: it needs some of the 5 %% of memory that is otherwise kept free.\n");
+        fprintf(to, "Tight: what it reserves needs some of the 5 %% of memory that is otherwise kept free.\n");
     if (!a->offload)
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }
