@@ -137,25 +137,3 @@ void explain_pipeline(const struct plan *p, const struct evaluation *e, const st
             of->stage[of->busiest].bubble_s);
     print_balance(p, t, to);
 }
-
-struct trace_role *explain_roles(const struct evaluation *e, const struct run *runs)
-{
-    enum { NAME = 24 };
-    const struct schedules *of[EVALUATION_STAGES];
-    int n = evaluation_roles(e, of);
-    struct trace_role *roles = room_new((size_t)n, sizeof *roles + NAME);
-    char *name = (char *)(roles + n);           /* behind the roles, one after the other */
-
-    for (int i = 0; i < n; i++, name += NAME) {
-        const struct memory_verdict *m = e->nstages ? &e->stage[i].m : &e->m;
-        snprintf(name, NAME, "stage %d", i);
-        roles[i] = (struct trace_role){ of[i], &runs[i], 0, e->nstages ? name : NULL };
-        for (int c = 0; c < NCAT; c++)
-            roles[i].before += m->ledger.persistent[c];
-        if (runs[i].n == 0) {
-            free(roles);
-            return NULL;
-        }
-    }
-    return roles;
-}

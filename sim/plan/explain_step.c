@@ -1,7 +1,8 @@
-/* explain_step.c -- one steady step as pictures need it: entries on their streams, and memory by category. */
+/* explain_step.c -- one steady step as pictures need it: its roles, their entries on their streams, memory by category. */
 #include "sim/plan/explain.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/room.h"
@@ -138,6 +139,28 @@ static json_t *role_json(const struct trace_role *role, double near_s)
 
     json_decref(words.number);
     return doc;
+}
+
+struct trace_role *explain_roles(const struct evaluation *e, const struct run *runs)
+{
+    enum { NAME = 24 };
+    const struct schedules *of[EVALUATION_STAGES];
+    int n = evaluation_roles(e, of);
+    struct trace_role *roles = room_new((size_t)n, sizeof *roles + NAME);
+    char *name = (char *)(roles + n);           /* behind the roles, one after the other */
+
+    for (int i = 0; i < n; i++, name += NAME) {
+        const struct memory_verdict *m = e->nstages ? &e->stage[i].m : &e->m;
+        snprintf(name, NAME, "stage %d", i);
+        roles[i] = (struct trace_role){ of[i], &runs[i], 0, e->nstages ? name : NULL };
+        for (int c = 0; c < NCAT; c++)
+            roles[i].before += m->ledger.persistent[c];
+        if (runs[i].n == 0) {
+            free(roles);
+            return NULL;
+        }
+    }
+    return roles;
 }
 
 json_t *explain_step_json(const struct explained *p, const struct run *runs)
