@@ -12,11 +12,33 @@
 
 enum { LEAST = 60, USUAL = 100, DEEPER = 2 };
 
+struct page { FILE *self, *to; int width; char *line; size_t n; int64_t room; struct page *next; };
+
+/* This thread's, the last one first: a stream does not say what it was made of. */
+static _Thread_local struct page *pages;
+
+static const struct page *page_of(FILE *f)
+{
+    const struct page *p = pages;
+
+    while (p && p->self != f)
+        p = p->next;
+    return p;
+}
+
 int page_width(FILE *f)
 {
-    int n = terminal_width(f, USUAL);
+    const struct page *p = page_of(f);
+    int n = p ? p->width : terminal_width(f, USUAL);
 
     return n < LEAST ? LEAST : n;
+}
+
+const char *page_ink(FILE *f, enum terminal_ink ink)
+{
+    const struct page *p = page_of(f);
+
+    return terminal_ink(p ? p->to : f, ink);
 }
 
 /* Bytes of the letter or of the escape sequence at s, and the columns that it takes. */
@@ -46,8 +68,6 @@ int page_columns(const char *text, size_t n)
         at += letter(text + at, n - at, &one);
     return sum;
 }
-
-struct page { FILE *to; int width; char *line; size_t n; int64_t room; };
 
 static void put(const char *s, size_t n, FILE *to)
 {
@@ -129,8 +149,12 @@ static ssize_t page_write(void *of, const char *text, size_t n)
 
 static int page_end(void *of)
 {
-    struct page *p = of;
+    struct page *p = of, **at = &pages;
 
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (*at)
+        *at = p->next;
     if (p->n > 0) {
         p->line = room_for(p->line, (int64_t)p->n, &p->room, 1);
         p->line[p->n] = '\0';
@@ -150,6 +174,9 @@ FILE *page_open(FILE *to)
     f = fopencookie(p, "w", (cookie_io_functions_t){ .write = page_write, .close = page_end });
     if (f) {
         setvbuf(f, NULL, _IOLBF, 0);
+        p->self = f;
+        p->next = pages;
+        pages = p;
         return f;
     }
     free(p);

@@ -14,10 +14,15 @@
 
 #include <stdio.h>
 
+#include "base/terminal.h"
+
 #define PAGE_HANG "\x1f"
 
-/* Columns of what `f` ends in. */
+/* Columns of what `f`, a page of this thread or any stream, ends in. */
 int page_width(FILE *f);
+
+/* terminal_ink() of what `f` ends in. */
+const char *page_ink(FILE *f, enum terminal_ink ink);
 
 /* A stream into `to`; NULL with the reason reported. */
 FILE *page_open(FILE *to);

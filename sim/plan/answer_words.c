@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "base/terminal.h"
+#include "base/page.h"
 #include "sim/search/lack.h"
 
 /* Three digits, and never an exponent. */
@@ -81,7 +81,7 @@ void answer_question(const struct question *q, FILE *to)
 
 static void ink(enum terminal_ink colour, const char *word, FILE *to)
 {
-    fprintf(to, "  %s%s%s: ", terminal_ink(stdout, colour), word, terminal_ink(stdout, TERMINAL_PLAIN));
+    fprintf(to, "  %s%s%s: ", page_ink(to, colour), word, page_ink(to, TERMINAL_PLAIN));
 }
 
 /* What is tight about it: reserved memory in the headroom, or a cache that is given back. */

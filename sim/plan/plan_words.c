@@ -408,7 +408,7 @@ void plan_words_legend(const struct plan *const *plans, int64_t n, FILE *to)
             columns_cell(t, "%s", words);
         }
     free(said);
-    columns_print(t, to, page_width(stdout));
+    columns_print(t, to, page_width(to));
     for (int64_t k = 0; k < n; k++)
         if (plans[k]->megatron.pipeline_layout[0] && plans[k]->parallel.pipeline > 1) {
             fprintf(to, "  In a layout E is the embedding, t a block, m a prediction layer, L the head; | ends a stage, *3 is three times.\n");

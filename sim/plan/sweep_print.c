@@ -104,12 +104,12 @@ void sweep_table_head(const struct sweep *s, bool all, FILE *to)
     struct field f[FIELDS];
     int n = fields_of(s, 0, NULL, f);
 
-    fit(f, n, page_width(stdout));
-    fputs(terminal_ink(stdout, TERMINAL_BOLD), to);
+    fit(f, n, page_width(to));
+    fputs(page_ink(to, TERMINAL_BOLD), to);
     for (int k = 0; k < n; k++)
         if (f[k].width)
             fprintf(to, "%*s  ", f[k].width, f[k].title);
-    fprintf(to, "%s%s\n", all ? "plan" : "", terminal_ink(stdout, TERMINAL_PLAIN));
+    fprintf(to, "%s%s\n", all ? "plan" : "", page_ink(to, TERMINAL_PLAIN));
 }
 
 void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, bool all, FILE *to)
@@ -120,7 +120,7 @@ void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r
     struct field f[FIELDS];
     int n = fields_of(s, i, r, f);
 
-    fit(f, n, page_width(stdout));
+    fit(f, n, page_width(to));
     int used = 0;
     for (int k = 0; k < n; k++)
         if (f[k].width)
@@ -130,8 +130,8 @@ void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r
     else
         snprintf(note, sizeof note, "%s%s%s%s%s", all ? r->what : "", all && noted ? ", " : "", all && noted ? sweep_state_name(r->state) : "",
                  all && noted && r->decides[0] ? ": " : "", noted ? r->decides : "");
-    bool below = used + (int)strlen(note) > page_width(stdout) && 3 * used > 2 * page_width(stdout);
-    fprintf(to, "%s" PAGE_HANG "%s%s%s", below ? "\n    " : "", terminal_ink(stdout, ink), note, terminal_ink(stdout, TERMINAL_PLAIN));
+    bool below = used + (int)strlen(note) > page_width(to) && 3 * used > 2 * page_width(to);
+    fprintf(to, "%s" PAGE_HANG "%s%s%s", below ? "\n    " : "", page_ink(to, ink), note, page_ink(to, TERMINAL_PLAIN));
     if (!s->has_plan && !all && r->words[0])
         fprintf(to, "\n    " PAGE_HANG "%s", r->words);
     fputc('\n', to);
@@ -162,7 +162,7 @@ static void print_labels(FILE *rows, int64_t n, FILE *to)
     free(said);
     if (nsaid)
         fprintf(to, "\nwhat the labels mean\n");
-    columns_print(t, to, page_width(stdout));
+    columns_print(t, to, page_width(to));
 }
 
 void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to)
