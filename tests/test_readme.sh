@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/test_readme.sh -- every command that README.md and the pages of docs/ show prints what they show.
-# tools/pages.sh says what may differ; `make pages` brings them up to date.  tests/test_pages.sh holds their form.
+# tools/pages.sh says what may differ; `make pages` brings them up to date.  tests/test_docs.sh holds their form.
 . tests/check.sh
 
 # Questions, the gallery and the reference have tests of their own.
