@@ -143,6 +143,14 @@ static int parse_num(const char *what, const char *value, double *out)
     return 0;
 }
 
+int opts_money(const char *what, const char *value, double *out, char (*sign)[8])
+{
+    char digits[32];
+
+    split_money(value, digits, sign);
+    return parse_num(what, digits, out);
+}
+
 static int parse_whole(const char *what, const char *value, const struct opt *o)
 {
     int64_t n;
@@ -181,11 +189,8 @@ int opts_set_value(const struct opt *o, const char *what, const char *value)
         return add_pair(what, value, o->many != NULL, o->pairs ? o->pairs : o->many);
     if (o->i || o->bytes || o->length)
         return parse_whole(what, value, o);
-    if (o->sign) {
-        char digits[32];
-        split_money(value, digits, o->sign);
-        return parse_num(what, digits, o->num);
-    }
+    if (o->sign)
+        return opts_money(what, value, o->num, o->sign);
     if (o->num)
         return parse_num(what, value, o->num);
     if (o->set)
