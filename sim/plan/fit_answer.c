@@ -153,11 +153,17 @@ static int count_tokens(const struct fit_asked *a, struct fit_answer *f)
     return 0;
 }
 
+/* A larger one fits only with larger micro-batches, whose memory would then decide how many GPUs it needs. */
+static int check_batch(const struct fit_asked *a)
+{
+    return a->batch > FIT_BATCH ? fail("fit: --batch %" PRId64 " is more samples than a step has: at most %d", a->batch, FIT_BATCH) : 0;
+}
+
 static int open_question(const struct fit_asked *a, struct fit_answer *f)
 {
     struct search_args *ask = &f->of.ask;
 
-    if (fit_model_read(a->model, a->model_doc, &f->of) < 0)
+    if (check_batch(a) < 0 || fit_model_read(a->model, a->model_doc, &f->of) < 0)
         return -1;
     ask->framework = a->framework;
     ask->in_place = !a->offload;

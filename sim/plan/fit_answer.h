@@ -21,7 +21,7 @@
 #include "sim/plan/fit_model.h"
 #include "sim/plan/money.h"
 
-enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_RANK = 16 };
+enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_RANK = 16, FIT_BATCH = 1 << 20 };  /* FIT_BATCH: micro-steps of a plan at most */
 
 struct fit_asked {
     const char *model, *price, *db;

@@ -104,8 +104,10 @@ check 'prices and training that can be read in two ways are refused' "$(
     says 'h100 has two prices' fit gpt2 h100 --tokens 1B --price h100=2,h100=3
     says 'negative' fit gpt2 h100 --tokens 1B --price -1
     says 'h100 is a GPU' fit gpt2 h100 --tokens 1B --price h100
+    says "'h100' is not a number" eval gpt2 --cluster 1xh100 --tokens 1B --price h100
     says 'another currency' fit gpt2 h100 h200 --tokens 1B --price 'h100=$2,h200=3 EUR'
     says 'another currency' fit gpt2 h100 h200 --tokens 1B --price 'h100=$2,h200=3'
+    says 'at most 1048576' fit gpt2 h100 --batch 1e9
     says 'no training' fit gpt2 h100 --tokens 1B --epochs 0
     says '--train all has none' fit gpt2 h100 --lora 8 --train all
     for price in 3,h100=2 h100=2,3; do
