@@ -79,6 +79,10 @@ int opts_parse(const char *command, const char *about, const struct opt *opts,
  * `where`. */
 int opts_json(const char *where, const struct opt *opts, struct json_t *request, struct json_t *kept);
 
+/* "2.10", "$2.10", "2.10 EUR" as the value of an option with a `sign`: the number and its currency.  0, or -1 with one line
+ * that begins with `what`. */
+int opts_money(const char *what, const char *value, double *out, char (*sign)[8]);
+
 /* A program of several commands. */
 struct command {
     const char *name, *about;

@@ -2,6 +2,7 @@
 #include "base/opts.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -114,7 +115,7 @@ static int parse_set(const char *what, const char *value, const struct opt *o)
     return 0;
 }
 
-/* The digits of "$2.10", "2.10 EUR" into `digits`, and the currency. */
+/* The digits of "$2.10", "2.10 EUR" into `digits`, and the currency.  One letter is none: "h100" is a GPU. */
 static void split_money(const char *value, char digits[32], char (*sign)[8])
 {
     size_t before = strcspn(value, "0123456789.-"), n = strspn(value + before, "0123456789.eE+-"), behind;
@@ -124,7 +125,8 @@ static void split_money(const char *value, char digits[32], char (*sign)[8])
     behind = before ? before : strlen(from);
     while (behind > 0 && from[behind - 1] == ' ')
         behind--;
-    bool both = before && *end, fits = n > 0 && n < 32 && behind < sizeof *sign && !both;
+    bool both = before && *end, letter = behind == 1 && isalpha((unsigned char)from[0]);
+    bool fits = n > 0 && n < 32 && behind < sizeof *sign && !both && !letter;
     snprintf(digits, 32, "%.*s", fits ? (int)n : 31, fits ? value + before : value);
     snprintf(*sign, sizeof *sign, "%.*s", fits ? (int)behind : 0, from);
 }
@@ -141,6 +143,14 @@ static int parse_num(const char *what, const char *value, double *out)
         return fail("%s: '%.60s' is %s", what, value, x < 0 ? "negative" : "too large");
     *out = x;
     return 0;
+}
+
+int opts_money(const char *what, const char *value, double *out, char (*sign)[8])
+{
+    char digits[32];
+
+    split_money(value, digits, sign);
+    return parse_num(what, digits, out);
 }
 
 static int parse_whole(const char *what, const char *value, const struct opt *o)
@@ -181,11 +191,8 @@ int opts_set_value(const struct opt *o, const char *what, const char *value)
         return add_pair(what, value, o->many != NULL, o->pairs ? o->pairs : o->many);
     if (o->i || o->bytes || o->length)
         return parse_whole(what, value, o);
-    if (o->sign) {
-        char digits[32];
-        split_money(value, digits, o->sign);
-        return parse_num(what, digits, o->num);
-    }
+    if (o->sign)
+        return opts_money(what, value, o->num, o->sign);
     if (o->num)
         return parse_num(what, value, o->num);
     if (o->set)

@@ -1,4 +1,5 @@
 /* cmd_fit.c -- dpxplan fit: does it fit, and what is the least that holds it; one table. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -61,6 +62,17 @@ static double three(double x)
     return round(x / unit) * unit;
 }
 
+/* "$12.50", "375 EUR" */
+static void add_cost(struct columns *t, const struct fit_answer *f, double cost)
+{
+    bool word = isalpha((unsigned char)f->sign[0]);
+
+    if (cost >= 0)
+        columns_cell(t, cost < 100 ? "%s%.2f%s%s" : "%s%.0f%s%s", word ? "" : f->sign, cost, word ? " " : "", word ? f->sign : "");
+    else
+        columns_cell(t, "%s", "");
+}
+
 static void add_training(struct columns *t, const struct fit_answer *f, const struct fit_row *r)
 {
     double hours = r->training.days * 24;
@@ -74,10 +86,7 @@ static void add_training(struct columns *t, const struct fit_answer *f, const st
         columns_cell(t, hours < 10 ? "%.1f hours" : "%.0f hours", hours);
     else
         columns_cell(t, hours < 2400 ? "%.1f days" : "%.0f days", hours / 24);
-    if (r->training.cost >= 0)
-        columns_cell(t, r->training.cost < 100 ? "%s%.2f" : "%s%.0f", f->sign, r->training.cost);
-    else
-        columns_cell(t, "%s", "");
+    add_cost(t, f, r->training.cost);
 }
 
 /* Rows of figures, a line each, the titles first. */
@@ -163,7 +172,7 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
     if (f->best >= 0)
         fprintf(to, "\nTimes are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
     if (tight)
-        fprintf(to, "Tight: what it reserves needs some of the 5 %% of memory that is otherwise kept free.\n");
+        fprintf(to, "Tight: with the allocator's cache it takes some of the 5 %% of memory that is otherwise kept free.\n");
     if (!a->offload)
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }
@@ -175,7 +184,7 @@ static void print_next(const struct fit_asked *a, const struct fit_answer *f, FI
 
     fprintf(to, "\n%s %" PRId64 " %s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:" : "Fewest GPUs:", r->gpus,
             r->gpu->name);
-    fit_search_command(f, a, r, TABLE - 2, command);
+    fit_search_command(f, a, r, (page_width(stdout) < TABLE ? page_width(stdout) : TABLE) - 2, command);
     for (const char *at = command; *at; at += strcspn(at, "\n"), at += *at == '\n')
         fprintf(to, "  %.*s\n", (int)strcspn(at, "\n"), at);
     fprintf(to, "  " FIT_EVAL_COMMAND "\n");

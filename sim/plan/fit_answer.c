@@ -50,75 +50,101 @@ static int name_gpus(const struct fit_asked *a, struct fit_answer *f)
     return rc;
 }
 
-/* What trains: that of a recipe, unless it is said. */
-static void choose_training(const struct fit_asked *a, struct fit_model *m)
+/* What trains: that of a recipe, unless it is said.  A rank alone asks for adapters. */
+static int choose_training(const struct fit_asked *a, struct fit_model *m)
 {
     struct search_tuned *t = &m->ask.tuned;
 
+    if (a->train == TRAIN_ALL && a->lora)
+        return fail("fit: --lora %" PRId64 " is the rank of adapters, and --train all has none: give one of them", a->lora);
     if (a->train == TRAIN_ALL)
         *t = (struct search_tuned){ .optimizer = t->optimizer };
     if (a->train == TRAIN_LORA || a->train == TRAIN_QLORA) {
-        t->lora = t->lora && a->lora == FIT_RANK ? t->lora : a->lora;
+        t->lora = t->lora ? t->lora : FIT_RANK;
         t->base = a->train == TRAIN_QLORA ? BASE_NF4 : BASE_PLAIN;
     }
-}
-
-/* "$2.10": the sign, then the number. */
-static int read_price(const char *text, size_t n, char sign[8], double *price)
-{
-    size_t from = strcspn(text, "0123456789.");
-    char number[32], *end;
-
-    if (from >= 8 || from >= n || n - from >= sizeof number)
-        return fail("fit --price: '%.*s' is no price of a GPU-hour: 2.10, or h100=2.10,a100-80gb=1.35", (int)n, text);
-    snprintf(number, sizeof number, "%.*s", (int)(n - from), text + from);
-    *price = strtod(number, &end);
-    if (*end || *price < 0 || strspn(number, "0123456789.") != n - from)
-        return fail("fit --price: '%.*s' is no price of a GPU-hour: 2.10, or h100=2.10,a100-80gb=1.35", (int)n, text);
-    snprintf(sign, 8, "%.*s", (int)from, text);
+    if (a->lora)
+        t->lora = a->lora;
     return 0;
 }
 
-static int price_of_one(const char *item, size_t n, struct fit_answer *f)
+/* One item of --price, "2.10" or "$2.10"; all have the same currency. */
+static int read_price(const char *text, size_t n, struct fit_answer *f, double *price)
+{
+    char item[64], sign[8];
+    bool first = true;
+
+    for (int i = 0; i < f->n; i++)
+        first &= f->row[i].money.price < 0;
+    snprintf(item, sizeof item, "%.*s", (int)n, text);
+    if (gpu_find(item))
+        return fail("fit --price: %s is a GPU: its price is written %s=2.10", item, item);
+    if (opts_money("fit --price", item, price, &sign) < 0)
+        return -1;
+    if (!first && strcmp(sign, f->sign))
+        return fail("fit --price: '%s' is in another currency than the other prices: give all in one", item);
+    memcpy(f->sign, sign, sizeof sign);
+    return 0;
+}
+
+/* "2.10": of all GPUs that have no price of their own. */
+static int price_of_all(const char *item, size_t n, const char *all, struct fit_answer *f)
+{
+    double price;
+
+    if (read_price(item, n, f, &price) < 0)
+        return -1;
+    for (int i = 0; i < f->n; i++) {
+        if (f->row[i].money.price >= 0)
+            return fail("fit --price: '%s' has two prices for all GPUs: write 2.10 with a point, or h100=2.10,a100-80gb=1.35", all);
+        f->row[i].money.price = price;
+    }
+    return 0;
+}
+
+/* "h100=2.10"; `named` marks the rows that have one. */
+static int price_of_one(const char *item, size_t n, struct fit_answer *f, bool named[FIT_ROWS])
 {
     size_t name = strcspn(item, "=");
     char gpu[64];
-    double price;
 
-    if (name >= n) {
-        if (read_price(item, n, f->sign, &price) < 0)
-            return -1;
-        for (int i = 0; i < f->n; i++)
-            f->row[i].money.price = price;
-        return 0;
-    }
     snprintf(gpu, sizeof gpu, "%.*s", (int)name, item);
     const struct gpu *g = gpu_find(gpu);
     for (int i = 0; i < f->n; i++)
-        if (f->row[i].gpu == g)
-            return read_price(item + name + 1, n - name - 1, f->sign, &f->row[i].money.price);
+        if (f->row[i].gpu == g) {
+            if (named[i])
+                return fail("fit --price: %s has two prices", gpu);
+            named[i] = true;
+            return read_price(item + name + 1, n - name - 1, f, &f->row[i].money.price);
+        }
     return fail("fit --price: %s is not among the GPUs of this question", gpu);
 }
 
+/* That of all first, so that the order of the items does not matter. */
 static int read_prices(const struct fit_asked *a, struct fit_answer *f)
 {
+    bool named[FIT_ROWS] = { false };
     int rc = 0;
 
-    for (const char *at = a->price; at && *at && rc == 0; at += strcspn(at, ","), at += *at == ',')
-        rc = price_of_one(at, strcspn(at, ","), f);
+    for (int of_one = 0; of_one < 2; of_one++)
+        for (const char *at = a->price; at && *at && rc == 0; at += strcspn(at, ","), at += *at == ',') {
+            size_t n = strcspn(at, ",");
+            if ((memchr(at, '=', n) != NULL) == of_one)
+                rc = of_one ? price_of_one(at, n, f, named) : price_of_all(at, n, a->price, f);
+        }
     return rc;
 }
 
 /* Tokens of the whole training, once seq is known. */
 static int count_tokens(const struct fit_asked *a, struct fit_answer *f)
 {
-    double epochs = a->epochs > 0 ? a->epochs : 1, once = (double)a->tokens + (double)a->samples * (double)f->of.ask.seq;
+    double epochs = a->epochs >= 0 ? a->epochs : 1, once = (double)a->tokens + (double)a->samples * (double)f->of.ask.seq;
 
     if (a->tokens && a->samples)
         return fail("fit: --tokens and --samples say the same: give one of them");
     if (!a->tokens && !a->samples)
         return a->price ? fail("fit: --price needs --tokens or --samples: how long is the training?") :
-               a->epochs > 0 ? fail("fit: --epochs needs --samples or --tokens") : 0;
+               a->epochs >= 0 ? fail("fit: --epochs needs --samples or --tokens") : 0;
     if (once * epochs < 1 || once * epochs > 1e18)
         return fail("fit: %g tokens are no training", once * epochs);
     f->tokens = (int64_t)(once * epochs);
@@ -127,17 +153,22 @@ static int count_tokens(const struct fit_asked *a, struct fit_answer *f)
     return 0;
 }
 
+/* A larger one fits only with larger micro-batches, whose memory would then decide how many GPUs it needs. */
+static int check_batch(const struct fit_asked *a)
+{
+    return a->batch > FIT_BATCH ? fail("fit: --batch %" PRId64 " is more samples than a step has: at most %d", a->batch, FIT_BATCH) : 0;
+}
+
 static int open_question(const struct fit_asked *a, struct fit_answer *f)
 {
     struct search_args *ask = &f->of.ask;
 
-    if (fit_model_read(a->model, a->model_doc, &f->of) < 0)
+    if (check_batch(a) < 0 || fit_model_read(a->model, a->model_doc, &f->of) < 0)
         return -1;
     ask->framework = a->framework;
     ask->in_place = !a->offload;
     ask->db = a->db;
-    choose_training(a, &f->of);
-    if (name_gpus(a, f) < 0 || named_model(ask->model, ask->model_doc, &f->model) < 0)
+    if (choose_training(a, &f->of) < 0 || name_gpus(a, f) < 0 || named_model(ask->model, ask->model_doc, &f->model) < 0)
         return -1;
     ask->seq = a->seq ? a->seq : ask->seq ? ask->seq : search_usual_seq(&f->model);
     if (search_tune(&ask->tuned, &f->model) == 0 && read_prices(a, f) == 0 && count_tokens(a, f) == 0)

@@ -21,14 +21,14 @@
 #include "sim/plan/fit_model.h"
 #include "sim/plan/money.h"
 
-enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_RANK = 16 };
+enum { FIT_MOST = 1024, FIT_ROWS = 32, FIT_RANK = 16, FIT_BATCH = 1 << 20 };  /* FIT_BATCH: micro-steps of a plan at most */
 
 struct fit_asked {
     const char *model, *price, *db;
     const struct json_t *model_doc;
     struct opt_pairs gpus;
     int64_t seq, batch, tokens, samples, lora;      /* 0: not given */
-    double  epochs;
+    double  epochs;                                 /* below 0: not given */
     int     train, framework;                       /* -1: not given */
     bool    offload;
     /* Asked now and then, by any thread: may it go on?  `done` of `total` numbers of GPUs are known.  NULL: it goes on. */
@@ -36,7 +36,7 @@ struct fit_asked {
     void   *go_on_of;
 };
 
-#define FIT_ASKED { .train = -1, .framework = FRAMEWORK_ANY, .lora = FIT_RANK }
+#define FIT_ASKED { .train = -1, .framework = FRAMEWORK_ANY, .epochs = -1 }
 extern const char *const fit_trains[];
 #define FIT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan fit llama-3.1-8b"), \
@@ -53,7 +53,7 @@ extern const char *const fit_trains[];
     { "price", "of a GPU-hour: 2.10, or h100=2.10,a100-80gb=1.35; with a currency sign if you like", .str = &(a).price, .value = "PRICE", .often = true }, \
     { "samples", "samples of the data set, in the place of --tokens", .i = &(a).samples, .min = 1, .group = "How long" }, \
     { "epochs", "how often the samples or tokens are trained on (1)", .num = &(a).epochs, .group = "How long" }, \
-    { "lora", "rank of the adapters", .i = &(a).lora, .min = 1, .group = "What may be tried" }, \
+    { "lora", "rank of the adapters (16); alone it asks for --train lora", .i = &(a).lora, .min = 1, .group = "What may be tried" }, \
     { "framework", "what you can run: torch, deepspeed, megatron, or any of them", .word = &(a).framework, .words = search_frameworks, .group = "What may be tried" }, \
     { "offload", "also plans that keep states, parameters or activations in host memory", .flag = &(a).offload, .group = "What may be tried" }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
@@ -78,7 +78,7 @@ struct fit_answer {
     struct fit_model of;
     struct model model;
     int64_t tokens;                 /* of the training; 0: not asked */
-    char    sign[8];                /* before prices: "$", or "" */
+    char    sign[8];                /* the currency of prices: "$", "EUR", or "" */
     bool    stopped;                /* by go_on(): rows without a number are not known */
     int     n, best;                /* best: the row of the next commands, the cheapest or that with the fewest GPUs; -1: none fits */
     struct fit_row row[FIT_ROWS];

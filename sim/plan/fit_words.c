@@ -98,8 +98,12 @@ void fit_search_command(const struct fit_answer *f, const struct fit_asked *a, c
         add(&l, "--no-offload");
     if (f->tokens)
         add(&l, "--tokens %" PRId64, f->tokens);
-    if (f->tokens && r->money.price >= 0)
-        add(&l, "--price %g", r->money.price);
+    if (f->tokens && r->money.price >= 0) {
+        char price[48];
+        snprintf(price, sizeof price, "%s%.15g", f->sign, r->money.price);
+        quoted(price, word);
+        add(&l, "--price %s", word);
+    }
     if (a->db) {
         quoted(a->db, word);
         add(&l, "--db %s", word);

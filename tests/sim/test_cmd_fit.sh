@@ -96,13 +96,36 @@ check 'hours and money follow by multiplication' "$(
     says 'needs --tokens or --samples' fit gpt2 --price 2
     says 'give one of them' fit gpt2 --tokens 1B --samples 10
     says 'not among the GPUs' fit gpt2 h100 --tokens 1B --price a100=2
-    says 'no price' fit gpt2 h100 --tokens 1B --price h100=cheap)"
+    says 'not a number' fit gpt2 h100 --tokens 1B --price h100=cheap)"
+
+# One price has one reading: a comma parts prices, a GPU's name is no price, and sums of two currencies cannot be compared.
+check 'prices and training that can be read in two ways are refused' "$(
+    says 'two prices for all' fit gpt2 h100 --tokens 1B --price 2,10
+    says 'h100 has two prices' fit gpt2 h100 --tokens 1B --price h100=2,h100=3
+    says 'negative' fit gpt2 h100 --tokens 1B --price -1
+    says 'h100 is a GPU' fit gpt2 h100 --tokens 1B --price h100
+    says "'h100' is not a number" eval gpt2 --cluster 1xh100 --tokens 1B --price h100
+    says 'another currency' fit gpt2 h100 h200 --tokens 1B --price 'h100=$2,h200=3 EUR'
+    says 'another currency' fit gpt2 h100 h200 --tokens 1B --price 'h100=$2,h200=3'
+    says 'at most 1048576' fit gpt2 h100 --batch 1e9
+    says 'no training' fit gpt2 h100 --tokens 1B --epochs 0
+    says '--train all has none' fit gpt2 h100 --lora 8 --train all
+    for price in 3,h100=2 h100=2,3; do
+        "$B/dpxplan" fit gpt2 h100 --tokens 1B --price $price | grep -q -e '--price 2 ' || echo "$price: not 2 for h100"
+    done
+    "$B/dpxplan" fit gpt2 h100 --tokens 1B --price '2 EUR' >"$tmp/out"
+    grep -q '^  h100 .*[0-9] EUR$' "$tmp/out" && grep -q -e "--price '\{0,1\}EUR2" "$tmp/out" || cat "$tmp/out"
+    says 'another currency' fit gpt2 h100 h200 --tokens 1B --price '3,h200=$2'
+    "$B/dpxplan" fit gpt2 h100 --lora 8 | grep -q 'LoRA adapters of rank 8' || echo 'a rank alone is no LoRA')"
 
 check 'the table of eight GPUs fits 80 columns' "$(
     COLUMNS=80 "$B/dpxplan" fit gpt2-xl --tokens 1B --price '$2' >"$tmp/fit" 2>&1 || cat "$tmp/fit"
     awk 'length($0) > 80' "$tmp/fit"
     [ "$(grep -c '^  [a-z0-9-]* *[0-9]* *[0-9.]* of [0-9.]* GiB' "$tmp/fit")" = 8 ] || cat "$tmp/fit"
-    COLUMNS=60 "$B/dpxplan" fit gpt2-xl h100 --tokens 1B --price '$2' | awk 'length($0) > 60 && !/dpxplan/ && !/\\$/')"
+    COLUMNS=60 "$B/dpxplan" fit gpt2-xl h100 --tokens 1B --price '$2' >"$tmp/fit"
+    awk 'length($0) > 60' "$tmp/fit"
+    # each line of the search but its last ends in a backslash
+    sed -n '/dpxplan search/,/-o plan.json/p' "$tmp/fit" | sed '$d' | grep -v '\\$')"
 check 'where no number holds it the row says why, and the exit status is 3' "$(
     "$B/dpxplan" fit gpt2 t4 --seq 1k --batch 3 --framework deepspeed >"$tmp/out" 2>&1 || { echo "exit $?"; cat "$tmp/out"; }
     "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k >"$tmp/out" 2>&1
