@@ -162,6 +162,7 @@ static void workspaces_are_kept_before_torch_2_15(void **state)
     overhead_in(&p, 0, &o);
     assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
     p.dialect = DIALECT_DEEPSPEED;          /* the version is DeepSpeed's then */
+    p.strategy = STRAT_ZERO3;
     strcpy(p.framework_version, "0.19.8");
     overhead_in(&p, 0, &o);
     assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
