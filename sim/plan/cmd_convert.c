@@ -42,8 +42,8 @@ static void say_fits(const struct plan *p)
         return;
     answer_lack(p, &e, ignored, sizeof ignored);
     if (e.m.fits)
-        notes_say("    fits      yes: %s of %s on a GPU%s", size_text(e.m.needed).s, size_text(e.m.available).s,
-                  e.verdict == VERDICT_TIGHT ? ", tightly: the headroom is needed" : "");
+        notes_say("    fits      %s: %s of %s on a GPU%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes", size_text(e.m.needed).s,
+                  size_text(e.m.available).s, e.verdict == VERDICT_TIGHT ? ", so some of the headroom is needed" : "");
     else
         notes_say("    fits      no: %s", ignored);
     evaluation_free(&e);

@@ -236,7 +236,7 @@ static int say(const struct search_asked *a, struct search_answer *s, bool all)
     if (rc == 0 && all)
         print_rows(a, s, page);
     else if (rc == 0)
-        fprintf(page, "\nAll plans, their labels and the reasons: --all. To keep the plan: -o plan.json.\n");
+        fprintf(page, "\nAll plans, their labels and the reasons: --all.%s\n", s->r.nfit > 0 ? " To keep the plan: -o plan.json." : "");
     page_close(page);
     return rc;
 }

@@ -220,7 +220,7 @@ static void print_why(const struct search_answer *s, FILE *to)
         fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit, but for plans whose allocator stalls; it changes %d %s.\n", s->r.nfit,
                 first->departures, settings);
     else
-        fprintf(to, "Why: of %" PRId64 " plans that fit only its own variants are as fast within the prediction's error.\n", s->r.nfit);
+        fprintf(to, "Why: no other plan that fits is as fast within the prediction's error, its own variants aside.\n");
     if (old)
         fprintf(to, "It is %s.\n", old);
 }
@@ -316,7 +316,8 @@ static void print_asked(const struct search_answer *s, FILE *to)
     answer_question(&s->q, to);
     if (r->alone[0])
         fprintf(to, "Data parallelism alone: %s. So tensor, context and pipeline parallelism were searched too.\n", r->alone);
-    fprintf(to, "%" PRId64 " of %" PRId64 " plans%s fit.\n", r->nfit, r->partial ? r->lowered : r->considered, r->partial ? " looked at" : "");
+    fprintf(to, "%" PRId64 " plans considered, %" PRId64 " %s, %" PRId64 " of them fit.\n", r->considered, r->lowered,
+            r->partial ? "looked at" : "evaluated", r->nfit);
     if ((left_out = search_left_out_words(&s->q.options)))
         fputs(left_out, to);
     free(left_out);
