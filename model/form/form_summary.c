@@ -39,13 +39,22 @@ static const char *sharing(const struct plan *p)
     return p->cluster.world_size == 1 ? "one GPU" : "DDP";
 }
 
+/* Modules, parameters of experts, or both. */
+static void add_adapted(struct lines *l, const struct training *t)
+{
+    bool modules = t->target_modules[0], parameters = t->target_parameters[0];
+
+    add(l, "LoRA of rank %" PRId64 " on %.80s%s%.80s", t->rank, modules ? t->target_modules : parameters ? "" : "PEFT's usual modules",
+        modules && parameters ? "," : "", t->target_parameters);
+}
+
 static void add_trained(struct lines *l, const struct plan *p)
 {
     add(l, "trains    ");
     if (training_is_all(&p->train))
         add(l, "everything");
     else if (training_is_lora(&p->train))
-        add(l, "LoRA of rank %" PRId64 " on %.80s", p->train.rank, p->train.target_modules[0] ? p->train.target_modules : "PEFT's usual modules");
+        add_adapted(l, &p->train);
     else
         add(l, "%.80s", p->train.what);
     if (p->model.trainable < p->model.params)

@@ -219,7 +219,7 @@ static bool go_on(void *of, int64_t done, int64_t total)
 static void keep(const struct ranked *best, struct fit_row *r)
 {
     const struct found *f = best->found;
-    struct timing t = { .line.step_s = f->step_s, .low_s = best->low_s, .high_s = best->high_s };
+    struct timing t = { .line.step_s = best->step_s, .low_s = best->low_s, .high_s = best->high_s };
 
     r->plan = f->plan;
     r->plan.cluster.measured = NULL;            /* it goes with the question */
@@ -228,10 +228,10 @@ static void keep(const struct ranked *best, struct fit_row *r)
     r->usable = cluster_available(&r->plan.cluster);
     r->tight = best->tight;
     r->waits = best->waits;
-    r->step_s = f->step_s;
+    r->step_s = best->step_s;
     r->low_s = best->low_s;
     r->high_s = best->high_s;
-    r->tokens_per_s = (double)(plan_global_batch(&r->plan) * r->plan.seq) / f->step_s;
+    r->tokens_per_s = (double)(plan_global_batch(&r->plan) * r->plan.seq) / best->step_s;
     if (r->money.tokens)
         money_of(&r->money, &r->plan, &t, &r->training);
 }

@@ -55,6 +55,9 @@ static int read_training(const struct plan *p, const char *path, struct fit_mode
     if (!training_is_lora(t))
         return fail("%s: it trains %.80s: fit asks about all weights or LoRA adapters; dpxplan eval %s --cluster 8xh100 evaluates it as it is", path,
                     t->what, path);
+    if (t->target_parameters[0])
+        return fail("%s: it has adapters of experts' weights (%.80s), which fit does not ask about; dpxplan eval %s --cluster 8xh100 evaluates it as it is",
+                    path, t->target_parameters, path);
     snprintf(out->targets, sizeof out->targets, "%s", t->target_modules[0] ? t->target_modules : training_usual_targets(p->model.family));
     snprintf(out->saves, sizeof out->saves, "%s", t->modules_to_save);
     to->lora = t->rank;

@@ -65,6 +65,7 @@ bool ranking_same_idea(const struct plan *a, const struct plan *b)
 /* What is known of a plan that was looked at. */
 struct look {
     double step_s[TIES_VIEWS];
+    double retry_s;                 /* simulate_retries_s() */
     struct timing t;
     bool slower;                    /* than what it was compared with: then nothing else is known */
     bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
@@ -108,6 +109,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
             out->fits = e.m.fits;
             out->tight = e.verdict == VERDICT_TIGHT;
         }
+        out->retry_s = simulate_retries_s(&e);
         if (out->fits) {
             rc = f->waits_known ? simulate_interval(&st, &e, &out->t) : simulate_step(&st, &e, &out->t, NULL);
             out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(&e, &out->t));
@@ -124,6 +126,7 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
     r->departures = departures;
     r->tight = l->tight;
     r->waits = l->waits;
+    r->step_s = f->step_s - f->retry_s + l->retry_s;
     r->low_s = l->t.low_s;
     r->high_s = l->t.high_s;
     r->basis = l->t.basis;

@@ -32,6 +32,7 @@ struct ranked {
     bool    by_room;            /* with the latter alone: the fastest of all, which is tight, is faster */
     bool    tight;              /* as `eval` says it */
     bool    waits;              /* for memory */
+    double  step_s;             /* the step, with what the allocator's retries take (`found` lacks them until looked_at) */
     double  low_s, high_s;      /* 90 % interval of the step */
     double  unsure_s;           /* half of the 90 % interval of this step less that of the first of the answer */
     enum basis basis;

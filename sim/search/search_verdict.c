@@ -17,6 +17,8 @@ void search_verdict(const struct found *f, struct evaluation *e)
     } else {
         int rc = reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
         e->verdict = rc < 0 ? VERDICT_DOES_NOT_FIT : reserved_verdict(&r, e->m.fits);
+        e->reserved.steady_retries = rc < 0 ? 0 : r.steady_retries;
+        e->reserved.steady_calls = rc < 0 ? 0 : r.steady_calls;
     }
     e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
 }

@@ -46,6 +46,8 @@ check 'llama-3.1-8b: two H100 hold it, as search says, and one does not' "$(same
 check 'llama-3.1-8b: one H200' "$(same llama-3.1-8b h200 1xh200 -)"
 # 3.21e9 x 16 bytes are 51.4 GB: 25.7 on each of two cards that have 24.
 check 'llama-3.2-3b: four RTX 4090' "$(same llama-3.2-3b rtx4090 4xrtx4090 2xrtx4090 --seq 2k)"
+# Each step the allocator gives memory back to the device: 1.5 ms that belong to the step.
+check 'gemma-2b: four RTX 4090, whose allocator retries' "$(same gemma-2b rtx4090 4xrtx4090 2xrtx4090 --seq 1k --batch 256)"
 check 'gpt2: one is enough' "$(same gpt2 t4 1xt4 - --seq 512 --batch 4)"
 check 'QLoRA of 8 billion parameters: one RTX 4090' "$(same llama-3.1-8b rtx4090 1xrtx4090 - --train qlora --seq 2k --batch 16)"
 # 3.21e9 frozen parameters in 16 bits are 6.4 GB.
@@ -74,6 +76,26 @@ YAML
     grep -q -e '--lora 8 --lora-targets q_proj,v_proj --lora-dropout 0.05' "$tmp/fit" || grep 'dpxplan search' "$tmp/fit"
     (cd "$tmp" && PATH=$tmp:$PATH sh -c "$(on 1xl40s) --json --top 1" >"$tmp/search" 2>&1) || head -3 "$tmp/search"
     [ "$(field step_s "$tmp/fit")" = "$(field step_s "$tmp/search")" ] || echo "fit $(field step_s "$tmp/fit") s, search $(field step_s "$tmp/search") s"
+    cat >"$tmp/experts.yaml" <<'YAML'
+base_model: Qwen/Qwen3-30B-A3B
+datasets: [{ path: x, type: alpaca }]
+adapter: lora
+lora_r: 8
+lora_alpha: 16
+lora_target_parameters: [mlp.experts.gate_up_proj]
+sequence_len: 1024
+micro_batch_size: 1
+gradient_accumulation_steps: 2
+optimizer: adamw_torch
+bf16: true
+gradient_checkpointing: true
+learning_rate: 0.0002
+num_epochs: 1
+YAML
+    says "adapters of experts' weights" fit "$tmp/experts.yaml" h200
+    # 8 x 128 experts x (2048 + 2 x 768) x 48 blocks
+    "$B/dpxplan" import "$tmp/experts.yaml" --cluster 8xh200 -o "$tmp/experts.json" 2>&1 |
+        grep -q 'LoRA of rank 8 on mlp.experts.gate_up_proj: 176.16M' || echo 'import does not say what it adapts'
     says 'a plan names its own cluster' fit demo/8b-fsdp.json)"
 
 check 'the printed commands run, in their order' "$(
