@@ -111,7 +111,8 @@ void answer_lack(const struct plan *p, const struct evaluation *e, char *to, siz
     if (!lack_of(p, e, &l) || l.space != SPACE_DEVICE || l.nodes[0])
         snprintf(to, size, "%s", e->why_not);
     else
-        snprintf(to, size, "needs %s%s, %s more than there is", size_text(l.needed).s, l.reserved ? " reserved" : "", size_text(l.needed - l.available).s);
+        snprintf(to, size, "needs %s%s, %s more than the %s there is%s", size_text(l.needed).s, l.reserved ? " reserved" : "",
+                 size_text(l.needed - l.available).s, size_text(l.available).s, l.card ? " with the headroom" : "");
 }
 
 static void print_lack(const struct plan *p, const struct evaluation *e, FILE *to)

@@ -288,7 +288,8 @@ static void print_nearest(const struct search_answer *s, FILE *to)
     fprintf(to, "\nThe nearest plan that does not fit: %s.\n", words);
     lack_words(&l, text, sizeof text);
     if (l.space == SPACE_DEVICE && !l.nodes[0])
-        fprintf(to, "  It needs %s, %s more than there is.\n", size_text(l.needed).s, size_text(l.needed - l.available).s);
+        fprintf(to, "  It needs %s, %s more than the %s there is%s.\n", size_text(l.needed).s, size_text(l.needed - l.available).s,
+                size_text(l.available).s, l.card ? " with the headroom" : "");
     else
         fprintf(to, "  It %s.\n", text);
     search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);

@@ -261,11 +261,11 @@ check 'MFU says of which peak it is' "$(
 # One limit for one plan, from each command.
 check 'search and eval say the same of what does not fit' "$(
     "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy ddp --no-grid |
-        sed -n 's/^  It needs \(.* more than there is\).*/\1/p' >"$tmp/nearest"
+        sed -n 's/^  It needs \(.* more than the .* there is\).*/\1/p' >"$tmp/nearest"
     "$B/dpxplan" eval demo/8b-ddp.json --set optimizer_form=fused >"$tmp/eval"
     # Needed less what is too much: the limit, to the last digit printed of both.
     limit() { awk '$2 == "GiB," && $4 == "GiB" { printf "%.1f\n", $1 - $3 }'; }
-    of_eval=$(sed -n 's/^  Does not fit: needs \(.* more than there is\).*/\1/p' "$tmp/eval" | limit)
+    of_eval=$(sed -n 's/^  Does not fit: needs \(.* more than the .* there is\).*/\1/p' "$tmp/eval" | limit)
     of_search=$(limit <"$tmp/nearest")
     [ -n "$of_eval" ] && [ "$of_eval" = "$of_search" ] || echo "eval: $of_eval; search: $of_search")"
 

@@ -65,14 +65,14 @@ static void any_finds_what_the_best_framework_finds(void **state)
     }
 }
 
-/* gpt-oss has no plan in dialect deepspeed: the reason is said, and no option looks at it. */
+/* DeepSeek-V3 has no plan in dialect deepspeed: the reason is said, and no option looks at it. */
 static void a_framework_without_a_plan_is_named_with_its_reason(void **state)
 {
     struct asked q;
 
     (void)state;
-    ask(&q, "gpt-oss-20b", "8xh100", 2048, 8, FRAMEWORK_ANY);
-    assert_non_null(strstr(q.beyond, "not looked at: deepspeed, which has no such plan: model: gpt_oss"));
+    ask(&q, "moonlight-16b-a3b", "8xh100", 2048, 8, FRAMEWORK_ANY);
+    assert_non_null(strstr(q.beyond, "not looked at: deepspeed, which has no such plan: model: deepseek_v3"));
     json_t *list = search_beyond_json(&q.a.ask, &q.s.q.options, &q.s.r);
     assert_true(json_is_null(json_object_get(json_array_get(list, 0), "option")));
     json_decref(list);
