@@ -308,7 +308,7 @@ function show_few(limits, q) {
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
         .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, l.refused.replace(/^limits: /, ''), '', '']
         : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params / 1e9) + ' B' : 'none',
-        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'no number'] }));
+        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none'] }));
     say_in('few', `Of each strategy, with full recompute and nothing offloaded: the largest model of this family on `
         + `${cluster_words(q)}, and of your model the most samples at once and the fewest GPUs of this type, in nodes of ${q.node}.`);
     section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs'],

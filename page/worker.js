@@ -1,7 +1,7 @@
 // worker.js -- runs the library: one question at a time, as the page sends them.
 //
 // { open: compiled module, fits: [[name, text]] }  once; then { id, call, request, files }.  Answers are { id, status, answer },
-// and while a search or a sweep lasts { id, done, total }.  Whoever wants to stop one ends the worker.
+// and while a search or a sweep lasts { id, done, total }.  To stop one, end the worker.
 'use strict';
 /* global dpx_module */
 

@@ -11,7 +11,6 @@
 #include "base/notes.h"
 #include "base/parallel.h"
 #include "sim/plan/commands.h"
-#include "sim/search/found.h"
 #include "sim/search/limits.h"
 #include "sim/search/ranking.h"
 

@@ -97,7 +97,7 @@ enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 
 struct search_result {
     bool    stopped;                /* by go_on(): nothing else is set */
-    bool    partial;                /* by go_on(), where the options keep what was found: plans that were not looked at are in no number */
+    bool    partial;                /* by go_on() ended it: the counts leave out plans that were not looked at */
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels

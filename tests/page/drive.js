@@ -2,7 +2,7 @@
 //
 // Prints a line for each thing that must hold: "ok WHAT", or "not ok WHAT: why".  What was shown of plans is written to
 // ANSWERS-FILE, a line each:
-// the request, a tab, the answer, for whoever asks the native library the same.
+// the request, a tab, the answer, so that the native library can be asked the same.
 'use strict';
 const fs = require('fs'), path = require('path');
 const { open_browser, sleep } = require('./chromium.js');

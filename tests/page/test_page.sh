@@ -1,13 +1,14 @@
 #!/bin/sh
 # tests/page/test_page.sh -- the planner in a browser: one file; the digits of the native library; what a reader may do to it.
-# Skipped by name where it was not built ($B/dpx.html, `make page`), or where Chromium is not there.
+# Skipped by name where it was not built ($B/dpx.html, `make page`), where there is no emcc, so that the page may be an older tree's, or where
+# Chromium is not there.
 # PAGE_SHOTS=FOLDER keeps pictures of 360, 1280 and 2560 pixels; PAGE_PLANS=N, PAGE_SEARCHES=N, PAGE_CHANGES=N ask for more.
 . tests/check.sh
 B=${B:-build} W=build-wasm
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
-if [ ! -f "$B/dpx.html" ] || [ ! -f $W/dpx.js ] || ! command -v node >/dev/null; then
+if [ ! -f "$B/dpx.html" ] || [ ! -f $W/dpx.js ] || ! command -v node >/dev/null || ! command -v emcc >/dev/null; then
     for what in 'the page is one file' 'digits' 'the page in Chromium'; do
         skip "$what" 'the page was not built: emcc, node, or the sources of jansson and libyaml are missing'
     done
