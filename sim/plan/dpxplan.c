@@ -98,6 +98,7 @@ int main(int argc, char **argv)
         OPTS_COMMANDS("Understand a plan"),
         { "eval",       "every figure of one plan", cmd_eval },
         { "explain",    "its memory over time, why its peak is where it is, two plans beside each other, an out-of-memory message", cmd_explain },
+        { "bill",       "a whole training with checkpoints and interruptions: when it ends, what it costs", cmd_bill },
         { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
         OPTS_COMMANDS("Look things up"),
         { "list",       "what dpx knows: models, clusters, GPUs, strategies, keys of plans", cmd_list },
