@@ -10,8 +10,7 @@
 #include "base/fail.h"
 #include "sim/plan/commands.h"
 
-/* Until ranks start again: "the average time to detect failure and execute diagnostic tests is less than 10 minutes" (MegaScale,
- * arXiv 2402.15627, section 6.3). */
+/* Until ranks start again: MegaScale (arXiv 2402.15627) detects and diagnoses in less than 10 minutes on average. */
 #define RECOVER 600.0
 /* A run that takes that many times what it takes undisturbed is said not to end. */
 #define ENDLESS 100

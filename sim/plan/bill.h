@@ -41,7 +41,7 @@ struct bill_asked {
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).eval.host_memory, .min = MEMORY_LEAST }, \
     { "mtbf", "how long one GPU with its share of the node runs until it interrupts the job: a published rate (llama3, opt-175b, bloom, rsc-1, rsc-2) or a time such as 50000h", \
       .str = &(a).mtbf, .value = "RATE", .often = true, .group = BILL_FAILURES }, \
-    { "recover", "from an interruption until ranks load the checkpoint: found, replaced, started (10min: MegaScale, section 5)", .str = &(a).recover, .value = "TIME", .group = BILL_FAILURES }, \
+    { "recover", "from an interruption until ranks load the checkpoint: found, replaced, started (10min, as MegaScale states)", .str = &(a).recover, .value = "TIME", .group = BILL_FAILURES }, \
     { "spares", "nodes that stand by, and are paid for; left out: one is always there", .i = &(a).spares, .min = 0, .group = BILL_FAILURES }, \
     { "repair", "until a node that failed is back (with --spares)", .str = &(a).repair, .value = "TIME", .group = BILL_FAILURES }, \
     { "shrink", "without a spare go on with fewer nodes instead of waiting", .flag = &(a).shrink, .group = BILL_FAILURES }, \
@@ -52,9 +52,12 @@ struct bill_asked {
     { "neighbour", "checkpoints go to another node's host memory, each K-th to the storage as well", .i = &(a).neighbour, .min = 1, .value = "K", .group = BILL_CHECKPOINTS }, \
     { "memory-lost", "share of interruptions that take what lies in memory (with --neighbour)", .num = &(a).memory_lost, .group = BILL_CHECKPOINTS }, \
     { "worlds", "also a quarter, half, twice and four times as many GPUs with the same global batch: where more of them stop helping", .flag = &(a).worlds }, \
-    MONEY_OPTS((a).eval.money), \
+    { "tokens", "tokens of the whole training, such as 15T", .i = &(a).eval.money.tokens, .min = 1, .group = MONEY_GROUP }, \
+    { "price", "price of a GPU-hour, with its currency or without: 2.10, $2.10", .num = &(a).eval.money.price, .sign = &(a).eval.money.currency, \
+      .group = MONEY_GROUP }, \
+    { "watts", "power of a GPU's board, where the table has none", .num = &(a).eval.money.watts, .group = MONEY_GROUP }, \
     { "samples", "samples of --seq tokens, instead of --tokens", .i = &(a).samples, .min = 1, .group = MONEY_GROUP }, \
-    { "epochs", "times that each sample is seen (1)", .i = &(a).epochs, .min = 1, .group = MONEY_GROUP }, \
+    { "epochs", "times that each sample is seen", .i = &(a).epochs, .min = 1, .group = MONEY_GROUP }, \
     { "start", "the first day, YYYY-MM-DD: the answer then has dates", .str = &(a).start, .value = "DATE", .group = MONEY_GROUP }, \
     { "db", "the database of calibrations", .str = &(a).eval.db, .value = "FILE" }
 #define BILL_FAILURES "Interruptions"

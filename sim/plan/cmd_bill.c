@@ -122,7 +122,7 @@ static void print_interruptions(const struct bill_asked *a, const struct bill *b
         fprintf(to, "  %s.\n  Source: %s.\n", b->rate->run, b->rate->source);
     fprintf(to, "  From an interruption until steps go on: %s, loading included.\n", duration_text(b->run.recover_s).s);
     if (!a->recover)
-        fputs("  Of that 10 min to find and replace, as MegaScale states (arXiv 2402.15627, section 6.3); --recover says another.\n", to);
+        fputs("  Of that 10 min to find and replace, as MegaScale states (arXiv 2402.15627); --recover says another.\n", to);
 }
 
 /* ---- the bill ---- */
