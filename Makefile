@@ -30,6 +30,9 @@
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
 #                     without debug information (STRIP= keeps it)
+# make uninstall      take away what make install put there
+# make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
+# make dist           the sources of HEAD as an archive
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -570,6 +573,20 @@ install: all $(SHARE)
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
+# What libdpx and dpxplan need lies beside them in it.
+wheel: $B/dpxplan $B/$(SONAME)
+	@tools/install-deps.sh wheel
+	@python3 tools/wheel.py $B $(VERSION)
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc \
+	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
+
+dist:
+	@mkdir -p $B
+	git archive --prefix=dpx-$(VERSION)/ -o $B/dpx-$(VERSION).tar.gz HEAD
+	@echo $B/dpx-$(VERSION).tar.gz
+
 deps:
 	@tools/install-deps.sh build test fuzz more
 help:
@@ -579,7 +596,7 @@ clean:
 
 .PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -24,6 +24,9 @@ test  | binutils                 | readelf   |         | tests of what the progr
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on
 test  | valgrind?                | valgrind  |         | instructions of evaluations (without it: not counted)
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
+wheel | patchelf                 | patchelf  |         | libraries of the wheel that find each other
+wheel | binutils                 | readelf   |         | strip and objdump
+wheel | python3                  | python3   |         | tools/wheel.py
 more  | liburing-dev pkg-config  | liburing.h | uring  | io_uring: files of offloaded buffers (without it: threads)
 '
 
@@ -72,7 +75,7 @@ spared() {
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
-    readelf | gnuplot | valgrind) command -v "$1" >/dev/null ;;
+    readelf | gnuplot | valgrind | patchelf | python3) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
     c++)     cxx_works ;;
     fuzzer)  fuzzer_works ;;
@@ -97,7 +100,7 @@ find_missing() {
 # In the usual case, that all is there, one compilation shows it.
 all_there() {
     case " $groups " in
-    *' fuzz '* | *' more '*) return 1 ;;
+    *' fuzz '* | *' more '* | *' wheel '*) return 1 ;;
     *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
     *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
     esac
