@@ -371,21 +371,21 @@ async function bring(text, name) {
 
 // The file's own model where it names one dpx knows, else the question's.
 async function import_file(text, name) {
-    const q = state.q, base = { file: '/drop/' + name, cluster: cluster_words(q) }, files = { [name]: text };
+    const q = state.q, base = { file: name, text, cluster: cluster_words(q) };
     let a = null, first = null;
     for (const more of [{}, { seq: q.seq }, { model: q.model }, { model: q.model, seq: q.seq }]) {
-        a = await others.ask('import', { ...base, ...more }, { files, always: true });
+        a = await others.ask('import', { ...base, ...more }, { always: true });
         if (!a || a.doc)
             break;
         first = first || a;
     }
     if (!a || !a.doc) {
         old(false);
-        return say((first || a).why.replaceAll('/drop/', ''));
+        return say((first || a).why);
     }
     if (await explain(a.doc.plan, 'file')) {
         asked_by_file();
-        show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n').replaceAll('/drop/', ''));
+        show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n'));
     }
     old(false);
 }
