@@ -281,9 +281,9 @@ $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STOR
 ifdef HTTPD
 $B/dpxplan:   $B/lib/dpx.c.o $B/page/served.c.o
 $B/dpxplan: private LIBS += -lmicrohttpd -pthread
-$B/sim/plan/dpxplan_serve.c.o: private FLAGS += -DDPX_HTTPD
+$B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o: private FLAGS += -DDPX_HTTPD
 endif
-$B/sim/plan/dpxplan_serve.c.o $B/sim/serve.a: $B/settings.httpd
+$B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o $B/sim/serve.a: $B/settings.httpd
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
 $B/dpxcal:    $(patsubst %,$B/%.o,$(wildcard calib/dpxcal*.c)) $(BENCH) $(EXEC) $(STORE) $(MODEL)
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
@@ -316,6 +316,7 @@ $B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/a
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
+$(if $(HTTPD),$(filter $B/tests/sim/test_http,$(TESTS))): LIBS += -lmicrohttpd -pthread
 $(filter $B/tests/lib/%,$(TESTS)) $(CALLS): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
 ifdef FUZZER
 $(FUZZERS): LIBS = -fsanitize=fuzzer

@@ -313,6 +313,9 @@ function show_change(d) {
 
 // ---- taken away ----
 
+// What a link begins with: this file; the address of dpxplan serve holds a secret and ends with it.
+const page_name = () => typeof Served === 'undefined' ? location.href.split('#')[0] : 'dpx.html';
+
 function show_take(d) {
     const box = box_of('take'), out = el('pre', { className: 'command', hidden: true, tabIndex: 0 }), b = (words, f) => {
         const e = el('button', { type: 'button' }, words);
@@ -332,8 +335,8 @@ function show_take(d) {
         b('whole answer as JSON', () => save('answer.json', JSON.stringify(d, null, 1) + '\n', 'application/json')), ' ',
         b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')), ' ',
             b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh')), ' ',
-        b('link to the question', () => show_text(location.href.split('#')[0] + question_fragment(state.q), 'link.txt')), ' ',
-        b('link to this plan', () => show_text(location.href.split('#')[0] + question_fragment(state.q, d.plan), 'link.txt'))),
+        b('link to the question', () => show_text(page_name() + question_fragment(state.q), 'link.txt')), ' ',
+        b('link to this plan', () => show_text(page_name() + question_fragment(state.q, d.plan), 'link.txt'))),
         el('p', {}, 'As the config of: ', ...targets.flatMap(t => [t, ' '])),
         el('p', {}, b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)), ' ',
             b('save', () => { if (!out.hidden) save(out.name, out.textContent, out.type); })), out);
@@ -530,6 +533,11 @@ async function open() {
     $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is `
         + `in its title above.`;
     search();
+    if (typeof Served !== 'undefined') {
+        const a = await others.ask('runs', {}, { always: true });
+        if (a && a.doc)
+            Served.show_runs(a.doc, p => choose(p));
+    }
     let width = innerWidth;
     addEventListener('resize', later(() => {
         if (state.answer && width !== innerWidth)

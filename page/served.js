@@ -39,3 +39,21 @@ class Served {
     terminate() { this.ends.abort(); }
 }
 Served.token = new URLSearchParams(location.search).get('token') ?? '';
+
+// What was run here, each beside its prediction; a click asks for its plan as dpx predicts it now.
+Served.show_runs = (doc, look) => {
+    const told = (measured, predicted, words) => [measured === null ? '' : words(measured), predicted === null ? '' : words(predicted)];
+    section('runs').hidden = false;
+    say_in('runs', doc.runs.length ? `${doc.runs.length} of ${doc.db}, the newest first.` : 'None yet: dpxrun records them.');
+    section('runs').querySelector('.table').replaceChildren(table(['run', 'plan', 'ended', 'step', 'predicted', 'held', 'predicted'],
+        doc.runs.map(r => {
+            const b = el('button', { type: 'button', title: r.label }, r.words || r.strategy);
+            b.disabled = !r.plan || !r.words;
+            b.addEventListener('click', () => look(r.plan));
+            return { cells: [String(r.id), b, `${r.outcome}, ${r.steps} steps on ${r.world_size} of ${r.host || 'a host'}`,
+                ...told(r.step_s, r.predicted_s, seconds_words), ...told(r.held_bytes, r.predicted_held_bytes, bytes_words)] };
+        }), [3, 4, 5, 6]));
+    tools('runs', () => [['run', 'model', 'plan', 'outcome', 'steps', 'step s', 'p10 s', 'p90 s', 'predicted s', 'low s', 'high s', 'held bytes',
+        'predicted held bytes'], ...doc.runs.map(r => [r.id, r.model, r.label, r.outcome, r.steps, r.step_s, r.p10_s, r.p90_s, r.predicted_s,
+        r.low_s, r.high_s, r.held_bytes, r.predicted_held_bytes])]);
+};
