@@ -19,6 +19,7 @@ build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products
 build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
 build | gnuplot-nox              | gnuplot   |         | figures of dpxreport, sweep and explain
+build | libmicrohttpd-dev?       | microhttpd.h | microhttpd | dpxplan serve (without it: the page as a file alone)
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on
@@ -101,8 +102,8 @@ find_missing() {
 all_there() {
     case " $groups " in
     *' fuzz '* | *' more '* | *' wheel '*) return 1 ;;
-    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
-    *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z microhttpd cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
+    *)          compiles "$build" 'jansson yaml sqlite3 dnnl z microhttpd' && mpi_works ;;
     esac
 }
 
@@ -140,7 +141,7 @@ known() {
 only_optional() { ! grep -qvE '^([^ ]+\? )+\|' "$tmp/missing"; }
 
 groups=$*
-build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h'
+build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h microhttpd.h'
 all_there && exit 0
 find_missing && exit 0
 
