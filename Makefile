@@ -32,6 +32,7 @@
 #                     without debug information (STRIP= keeps it)
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
+# make everywhere-check   the wheel in a clean environment; what a machine lacks is counted as skipped
 # make dist           the sources of HEAD as an archive
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
@@ -281,8 +282,9 @@ $(MODEL) $(SIM) $(STORE) $(REPORTS) &: FORCE
 endif
 
 $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STORE) $(MODEL)
+$B/dpxplan:   $B/lib/dpx.c.o
 ifdef HTTPD
-$B/dpxplan:   $B/lib/dpx.c.o $B/page/served.c.o
+$B/dpxplan:   $B/page/served.c.o
 $B/dpxplan: private LIBS += -lmicrohttpd -pthread
 $B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o: private FLAGS += -DDPX_HTTPD
 endif
@@ -595,10 +597,19 @@ install: all $(SHARE)
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
-# What libdpx and dpxplan need lies beside them in it.
-wheel: $B/dpxplan $B/$(SONAME)
+# What libdpx and dpxplan need lies beside them in it.  A web server's libraries would be three times the rest: without serve.
+$B/quiet/dpxplan_serve.c.o: sim/plan/dpxplan_serve.c
+	@mkdir -p $(@D)
+	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $<
+$B/quiet/dpxplan: $B/quiet/dpxplan_serve.c.o $(patsubst %,$B/%.o,$(filter-out %_serve.c,$(wildcard sim/plan/dpxplan*.c))) $B/lib/dpx.c.o $(SIM) $(STORE) $(MODEL)
+	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) -lsqlite3 -lz -ljansson -lyaml -pthread -lm
+wheel: $B/quiet/dpxplan $B/$(SONAME)
 	@tools/install-deps.sh wheel
 	@python3 tools/wheel.py $B $(VERSION)
+
+# Where people install it: what a machine lacks is counted as skipped.
+everywhere-check: all wheel
+	@sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc \
@@ -618,7 +629,7 @@ clean:
 
 .PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)
