@@ -50,6 +50,17 @@ static void print_key(const json_t *r)
     printf("%s: %s\n    values %s; default %s\n    %s\n", word(r, "key"), word(r, "about"), word(r, "values"), word(r, "default"), text);
 }
 
+static void print_option(const json_t *r)
+{
+    const json_t *words = json_object_get(r, "words"), *w;
+    size_t i;
+
+    printf("%s %s: %s", word(r, "command"), word(r, "key"), word(r, "about"));
+    json_array_foreach(words, i, w)
+        printf("%s%s", i ? ", " : " [", json_string_value(w));
+    puts(words ? "]" : "");
+}
+
 static void print_refused(const json_t *r)
 {
     printf("%s%s%s: %s\n", word(r, "key"), word(r, "value") ? "=" : "", word(r, "value") ? word(r, "value") : "", word(r, "why"));
@@ -58,7 +69,7 @@ static void print_refused(const json_t *r)
 static void print_rows(const char *what, const json_t *doc)
 {
     static void (*const print[])(const json_t *row) = { print_model, print_cluster, print_gpu, print_strategy, print_parallel, print_key,
-                                                        print_refused };
+                                                        print_option, print_refused };
     const json_t *row;
     size_t i;
     int k = 0;
@@ -117,7 +128,7 @@ int cmd_list(int argc, char **argv)
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxplan list gpus"),
         OPTS_EXAMPLE("dpxplan list clusters --example"),
-        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), the keys of plan.json, or refused: what frameworks have and plans do not", .str = &what, .words = list_words,
+        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), the keys of plan.json, options (of commands, as libdpx has them), or refused: what frameworks have and plans do not", .str = &what, .words = list_words,
           .positional = true, .required = true },
         { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },
         { "json", "print one JSON document", .flag = &json },
