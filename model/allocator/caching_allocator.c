@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
 
@@ -535,6 +536,25 @@ int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stre
     if (a->follow && b >= 0)
         caching_follow_request(a, NO_BLOCK);
     return b < 0 ? -1 : 0;
+}
+
+int caching_allocator_serve(struct caching_allocator *a, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail)
+{
+    for (int i = 0; i < n; i++) {
+        const struct caching_step *s = &steps[i];
+        if (s->what == CACHING_FREE) {
+            caching_allocator_free(a, block[s->at]);
+        } else if (s->what == CACHING_TOUCH) {
+            if (caching_allocator_touch(a, s->bytes, stream) < 0)
+                return i;
+        } else {
+            if ((block[s->at] = caching_allocator_malloc(a, s->bytes, stream)) < 0)
+                return i;
+            if (trail)
+                *trail = hash_mix(*trail, (uint64_t)a->blocks[block[s->at]].addr);
+        }
+    }
+    return n;
 }
 
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream)

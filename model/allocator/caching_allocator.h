@@ -69,6 +69,11 @@ int  caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int st
 void caching_allocator_free(struct caching_allocator *a, int block);
 /* Both at once, of a block that nobody else sees: 0, or -1 as malloc. */
 int  caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stream);
+/* Many of these in a row, on one stream: block[at] becomes a block, is freed, or is touched. */
+enum caching_do { CACHING_MALLOC, CACHING_FREE, CACHING_TOUCH };
+struct caching_step { int64_t bytes; int32_t at; uint8_t what; };
+/* n, or the step that ran out of memory; none behind it is done.  `trail`, NULL or a number to which the addresses of blocks are added. */
+int  caching_allocator_serve(struct caching_allocator *a, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail);
 /* record_stream(): the block is used again only after the work issued on `stream` until it is freed. */
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream);
 /* Work of `stream` is done: all that was issued so far, or what was before its event number `event`

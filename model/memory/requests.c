@@ -355,29 +355,29 @@ static bool stands_apart(const struct walk *w, const struct op *o, int mem)
     return mem == MEM_GRADS && w->s->tied_apart && o->u.compute.fate != GRADS_KEEP;
 }
 
-/* Kernels of a piece that an entry runs: their moves are [from, to). */
-struct run { const struct op *o; const struct move *moves; struct lives *lives; int from, to, owner; };
+/* Kernels of a piece that an entry runs: their steps are [from, to). */
+struct run { const struct op *o; const struct move *moves; struct steps *steps; int from, to, owner; };
 
-/* Is what the i-th move makes or frees made, freed, and used by these kernels alone? */
-static bool is_within(const struct run *r, int i) { return r->lives->mate[i] >= r->from && r->lives->mate[i] < r->to; }
+/* Is what the i-th step makes or frees made, freed, and used by these kernels alone? */
+static bool is_within(const struct run *r, int i) { return r->steps->of[i].mate >= r->from && r->steps->of[i].mate < r->to; }
 
 /* Where blocks of several kinds meet, one may have freed a tensor of the embedding's for another one of its size. */
 static void move(struct walk *w, const struct run *r, int i)
 {
     const struct op *o = r->o;
-    const struct move *m = &r->moves[i];
+    const struct move *m = &r->moves[r->steps->of[i].move];
     int at, owner = r->owner;
 
     switch ((enum move_kind)m->kind) {
     case MOVE_ALLOC:
         if (is_within(r, i))
-            r->lives->block[i] = request_tensor(w, o, m);
+            r->steps->block[i] = request_tensor(w, o, m);
         else
             make_tensor(w, o, m, owner);
         break;
     case MOVE_FREE:
         if (is_within(r, i)) {
-            give_back(w, r->lives->block[r->lives->mate[i]]);
+            give_back(w, r->steps->block[r->steps->of[i].mate]);
             break;
         }
         at = requests_find(w, owner, m->tensor);
@@ -402,12 +402,8 @@ static void move(struct walk *w, const struct run *r, int i)
     }
 }
 
-static bool is_product(const struct kernel *k) { return k->kind == KC_GEMM || (k->kind == KC_ATTENTION && k->m > 0); }
-
 static void workspace(struct walk *w, enum pass pass)
 {
-    if (w->o.workspace == 0)
-        return;
     int *kept = &w->workspace[w->captured][pass], pool = w->captured ? GRAPH_POOL : STREAM_COMPUTE;
 
     if (!w->o.workspace_kept && w->t->touch)
@@ -418,18 +414,50 @@ static void workspace(struct walk *w, enum pass pass)
         *kept = request(w, w->o.workspace, pool);
 }
 
-/* `outputs`: what it makes is made by so many of its moves; behind them a product has its workspace. */
-static void run_kernel(struct walk *w, const struct run *r, const struct kernel *k, int outputs)
+static void run_step(struct walk *w, const struct run *r, int i)
 {
-    w->captured = w->captures && k->captured;
-    for (int i = 0; i < outputs; i++)
-        move(w, r, k->move0 + i);
-    if (is_product(k))
+    int what = r->steps->of[i].move;
+
+    w->captured = w->captures && r->steps->of[i].captured;
+    if (what == WORKSPACE)
         workspace(w, (enum pass)r->o->u.compute.pass);
-    for (int i = outputs; i < k->nmoves; i++)
-        move(w, r, k->move0 + i);
-    while (w->ndropped > 0)
+    else if (what != KERNEL_ENDS)
+        move(w, r, i);
+    while (what == KERNEL_ENDS && w->ndropped > 0)
         give_back(w, w->dropped[--w->ndropped]);
+}
+
+/* The first step from i on that is not of these kernels alone, or in another pool. */
+static int end_of_own(const struct walk *w, const struct run *r, int i)
+{
+    bool in_place = r->o->u.compute.fate == GRADS_IN_PLACE, captured = r->steps->of[i].captured;
+
+    while (w->t->serve && i < r->to && is_within(r, i) && !(in_place && r->steps->of[i].grads) && r->steps->of[i].captured == captured)
+        i++;
+    return i;
+}
+
+/* Steps [i, end) are of these kernels alone: all at once. */
+static void serve(struct walk *w, const struct run *r, int i, int end)
+{
+    const struct steps *s = r->steps;
+    int pool = w->captures && s->of[i].captured ? GRAPH_POOL : STREAM_COMPUTE;
+    int done = i + w->t->serve(w->t->of, s->does + i, end - i, pool, s->block, w->pasts ? &w->trail : NULL);
+
+    w->over = done < end;
+    w->out->refused = w->over ? s->does[done].bytes : 0;
+    w->out->requests += s->of[done].asked - s->of[i].asked + w->over;
+}
+
+static void run_steps(struct walk *w, const struct run *r)
+{
+    for (int i = r->from, end; i < r->to && !w->over; i = end) {
+        end = end_of_own(w, r, i);
+        if (end > i)
+            serve(w, r, i, end);
+        else
+            run_step(w, r, end++);
+    }
 }
 
 /* Does a kernel from k on hand the tensor out? */
@@ -453,10 +481,9 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
                 (int)(o->unit + o->unit_by * iteration);
 
     if (o->u.compute.k0 < o->u.compute.k1) {
-        const struct kernel *first = &p->kernels[pass][o->u.compute.k0], *last = &p->kernels[pass][o->u.compute.k1 - 1];
-        struct run r = { o, p->moves[pass], requests_lives(w, o->u.compute.piece, pass), first->move0, last->move0 + last->nmoves, owner };
-        for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
-            run_kernel(w, &r, &p->kernels[pass][i], r.lives->outputs[i]);
+        struct steps *steps = requests_steps(w, o->u.compute.piece, pass);
+        struct run r = { o, p->moves[pass], steps, steps->first[o->u.compute.k0], steps->first[o->u.compute.k1], owner };
+        run_steps(w, &r);
     }
     for (int i = requests_of_owner(w, owner)->newest, older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
         older = w->tensors[i].in[OWN].older;
@@ -561,7 +588,7 @@ static void end(struct walk *w)
     free(w->instances);
     free(w->first);
     requests_tensors_end(w);
-    requests_lives_end(w);
+    requests_steps_end(w);
     free(w->pending);
     free(w->dropped);
     free(w->at_event);

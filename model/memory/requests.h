@@ -39,6 +39,8 @@ struct request_target {
     void (*keep)(void *of, int stream);                     /* caching_allocator_keep() */
     /* NULL: allocate() and release(). */
     int  (*touch)(void *of, int64_t bytes, int stream);     /* caching_allocator_touch() */
+    /* NULL: these two and touch(). */
+    int  (*serve)(void *of, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail);      /* caching_allocator_serve() */
     /* NULL: each step is walked to its end; else what is left asks nothing of the device, and the target is left as it was there. */
     void (*watch)(void *of, const int *held, int n);        /* caching_allocator_watch() */
     bool (*follow)(void *of, const int *held, int n);       /* caching_allocator_follow() */

@@ -115,7 +115,8 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->to = reserved_target(a);
     w->n = 0;
     w->stop = stop;
-    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL, NULL, NULL, NULL, NULL };
+    t = (struct request_target){ .of = w, .allocate = watch_allocate, .release = watch_release, .record = watch_record, .complete = watch_complete,
+                                 .events = watch_events, .stats = w->to.stats, .empty = watch_empty, .keep = watch_keep };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);
