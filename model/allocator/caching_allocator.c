@@ -428,7 +428,7 @@ static int take_of(struct caching_allocator *a, int i, int64_t size, struct bloc
     a->blocks[first].segment = rest->segment;
     caching_block_link(a, first, rest->prev, i);
     if (l) {
-        caching_list_resize(a, l, i, rest->addr + size, rest->size - size);
+        caching_list_cut(a, l, i, size);
         rest->inserted = a->lookups[rest->small];
     } else {
         rest->addr += size;

@@ -16,10 +16,11 @@ struct block {
     int64_t  addr, size, requested;
     int64_t  inserted;                  /* the pool's `lookups` when it became free */
     int32_t  prev, next;                /* neighbours; `next` links unused blocks */
-    int32_t  before, after;             /* in the list that it is in, of its class */
+    int32_t  before, after;             /* in that class */
     int32_t  range;                     /* of an expandable segment, or NO_RANGE */
     int32_t  events;                    /* recorded and not seen completed */
     uint32_t uses;                      /* bit s: record_stream() named stream s */
+    uint16_t class;                     /* in the list that it is in */
     uint8_t  stream;
     bool     small, allocated, mapped;
     bool     moved;                     /* caching_follow.c, and so is twin */
@@ -78,21 +79,8 @@ int  caching_list_next(const struct caching_allocator *a, const struct block_lis
 int  caching_list_last(const struct caching_allocator *a, const struct block_list *l);
 void caching_list_add(struct caching_allocator *a, struct block_list *l, int block);
 void caching_list_take(struct caching_allocator *a, struct block_list *l, int block);
-/* A block of the list lies elsewhere. */
-void caching_list_resize(struct caching_allocator *a, struct block_list *l, int block, int64_t addr, int64_t size);
-
-/* Sizes are multiples of 512 bytes. */
-static inline unsigned caching_class_of(int64_t size)
-{
-    uint64_t units = (uint64_t)size >> 9;
-
-    if (units < CACHING_PARTS)
-        return (unsigned)units;
-    unsigned log = 63 - (unsigned)__builtin_clzll(units);
-    return (log - 2) * CACHING_PARTS + (unsigned)(units >> (log - 3)) % CACHING_PARTS;
-}
-
-static inline unsigned caching_class(const struct block *b) { return b->mapped ? caching_class_of(b->size) : 0; }
+/* A block of the list becomes its last bytes but `size`. */
+void caching_list_cut(struct caching_allocator *a, struct block_list *l, int block, int64_t size);
 
 /* ---- caching_blocks.c ---- */
 

@@ -2,6 +2,19 @@
  * are linked in order: few have more than one or two.  What is added is looked for from where something was added last. */
 #include "model/allocator/caching_allocator_internal.h"
 
+/* Sizes are multiples of 512 bytes. */
+static inline unsigned class_of(int64_t size)
+{
+    uint64_t units = (uint64_t)size >> 9;
+
+    if (units < CACHING_PARTS)
+        return (unsigned)units;
+    unsigned log = 63 - (unsigned)__builtin_clzll(units);
+    return (log - 2) * CACHING_PARTS + (unsigned)(units >> (log - 3)) % CACHING_PARTS;
+}
+
+static inline bool has(const struct block_list *l, unsigned c) { return l->any[c / 64] >> c % 64 & 1; }
+
 /* The class from c on that has blocks; NCLASS: none. */
 static inline unsigned class_from(const struct block_list *l, unsigned c)
 {
@@ -28,9 +41,9 @@ int caching_list_first(const struct block_list *l) { return first_from(l, 0); }
 
 int caching_list_least(const struct caching_allocator *a, const struct block_list *l, int64_t size)
 {
-    unsigned c = caching_class_of(size);
+    unsigned c = class_of(size);
 
-    if (l->any[c / 64] >> c % 64 & 1)
+    if (has(l, c))
         for (int i = l->first[c]; i != NO_BLOCK; i = a->blocks[i].after)
             if (a->blocks[i].size >= size)
                 return i;
@@ -41,7 +54,7 @@ int caching_list_next(const struct caching_allocator *a, const struct block_list
 {
     const struct block *b = &a->blocks[block];
 
-    return b->after != NO_BLOCK ? b->after : first_from(l, caching_class(b) + 1);
+    return b->after != NO_BLOCK ? b->after : first_from(l, b->class + 1u);
 }
 
 int caching_list_last(const struct caching_allocator *a, const struct block_list *l)
@@ -67,15 +80,15 @@ static void put_between(struct caching_allocator *a, struct block_list *l, unsig
     l->latest[c] = block;
 }
 
-void caching_list_add(struct caching_allocator *a, struct block_list *l, int block)
+static inline void add_to(struct caching_allocator *a, struct block_list *l, unsigned c, int block)
 {
-    const struct block *blocks = a->blocks, *b = &blocks[block];
-    unsigned c = caching_class(b);
+    struct block *blocks = a->blocks, *b = &blocks[block];
 
-    l->n++;
-    if (!(l->any[c / 64] >> c % 64 & 1)) {
+    b->class = (uint16_t)c;
+    if (!has(l, c)) {
         l->any[c / 64] |= (uint64_t)1 << c % 64;
-        put_between(a, l, c, block, NO_BLOCK, NO_BLOCK);
+        b->before = b->after = NO_BLOCK;
+        l->first[c] = l->latest[c] = block;
         return;
     }
     int at = l->latest[c];
@@ -89,13 +102,12 @@ void caching_list_add(struct caching_allocator *a, struct block_list *l, int blo
         put_between(a, l, c, block, at, blocks[at].after);
 }
 
-void caching_list_take(struct caching_allocator *a, struct block_list *l, int block)
+static inline void take_from(struct caching_allocator *a, struct block_list *l, int block)
 {
     struct block *blocks = a->blocks;
     int before = blocks[block].before, after = blocks[block].after;
-    unsigned c = caching_class(&blocks[block]);
+    unsigned c = blocks[block].class;
 
-    l->n--;
     if (before == NO_BLOCK && after == NO_BLOCK) {
         l->any[c / 64] &= ~((uint64_t)1 << c % 64);
         return;
@@ -106,17 +118,30 @@ void caching_list_take(struct caching_allocator *a, struct block_list *l, int bl
     l->latest[c] = after != NO_BLOCK ? after : before;
 }
 
-void caching_list_resize(struct caching_allocator *a, struct block_list *l, int block, int64_t addr, int64_t size)
+void caching_list_add(struct caching_allocator *a, struct block_list *l, int block)
+{
+    const struct block *b = &a->blocks[block];
+
+    l->n++;
+    add_to(a, l, b->mapped ? class_of(b->size) : 0, block);
+}
+
+void caching_list_take(struct caching_allocator *a, struct block_list *l, int block)
+{
+    l->n--;
+    take_from(a, l, block);
+}
+
+void caching_list_cut(struct caching_allocator *a, struct block_list *l, int block, int64_t size)
 {
     struct block *b = &a->blocks[block];
+    unsigned c = class_of(b->size - size);
+    bool stays = c == b->class && b->before == NO_BLOCK && b->after == NO_BLOCK;
 
-    if (caching_class(b) == caching_class_of(size) && b->before == NO_BLOCK && b->after == NO_BLOCK) {
-        b->addr = addr;
-        b->size = size;
-        return;
-    }
-    caching_list_take(a, l, block);
-    b->addr = addr;
-    b->size = size;
-    caching_list_add(a, l, block);
+    if (!stays)
+        take_from(a, l, block);
+    b->addr += size;
+    b->size -= size;
+    if (!stays)
+        add_to(a, l, c, block);
 }

@@ -430,11 +430,13 @@ static void run_step(struct walk *w, const struct run *r, int i)
 /* The first step from i on that is not of these kernels alone, or in another pool. */
 static int end_of_own(const struct walk *w, const struct run *r, int i)
 {
-    bool in_place = r->o->u.compute.fate == GRADS_IN_PLACE, captured = r->steps->of[i].captured;
+    const struct step *s = r->steps->of + i, *end = r->steps->of + (w->t->serve ? r->to : i);
+    const bool in_place = r->o->u.compute.fate == GRADS_IN_PLACE, captured = s->captured;
+    const unsigned from = (unsigned)r->from, n = (unsigned)r->to - from;
 
-    while (w->t->serve && i < r->to && is_within(r, i) && !(in_place && r->steps->of[i].grads) && r->steps->of[i].captured == captured)
-        i++;
-    return i;
+    while (s < end && (unsigned)s->mate - from < n && !(in_place & s->grads) && s->captured == captured)
+        s++;
+    return (int)(s - r->steps->of);
 }
 
 /* Steps [i, end) are of these kernels alone: all at once. */
