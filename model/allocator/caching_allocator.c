@@ -578,6 +578,7 @@ void caching_allocator_complete_until(struct caching_allocator *a, int stream, i
 }
 
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream) { return a->queue[stream].recorded; }
+int64_t caching_allocator_completed(const struct caching_allocator *a, int stream) { return a->queue[stream].completed; }
 
 /* ---- invariants ---- */
 

@@ -80,8 +80,9 @@ void caching_allocator_record_stream(struct caching_allocator *a, int block, int
  * (counted from 1 as frees record them: caching_allocator_events()). */
 void caching_allocator_complete(struct caching_allocator *a, int stream);
 void caching_allocator_complete_until(struct caching_allocator *a, int stream, int64_t event);
-/* Events that frees have recorded on `stream` so far. */
+/* Events that frees have recorded on `stream` so far; and those of them that are done. */
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream);
+int64_t caching_allocator_completed(const struct caching_allocator *a, int stream);
 /* Nothing of this stream's pool is given back to the device, by a full device or an emptied cache: a graph holds its addresses. */
 void caching_allocator_keep(struct caching_allocator *a, int stream);
 /* torch.cuda.empty_cache(). */
@@ -101,7 +102,7 @@ const struct caching_stats *caching_allocator_stats(const struct caching_allocat
 void caching_allocator_reset_peaks(struct caching_allocator *a);
 
 /* Numbers that decide, for the same requests on blocks at the same addresses, the same answers: into out[] (NULL: none), how many there
- * are.  -1: while events are pending, or lookups counted, no state comes again. */
+ * are.  Events count by how many were recorded since.  -1: where lookups are counted no state comes again. */
 int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out);
 /* Of a block that is allocated. */
 int64_t caching_allocator_address(const struct caching_allocator *a, int block);

@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "base/room.h"
-#include "model/memory/micro_step.h"
 #include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 
@@ -516,28 +515,19 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
 
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
-/* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
-enum { MOST_MICRO_STEPS = 64 };
-
-/* Stops at the first micro-step that changes no counter: later ones change none either.  Of a pipeline's iterations those are left out that
- * begin as one before. */
+/* Iterations are left out that begin as one before. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
-    bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
-    struct past *past = micro ? NULL : requests_past_new(w, open);
+    struct past *past = requests_past_new(w, open);
 
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
-        struct caching_stats before = *w->t->stats;
-        w->uneven |= micro && i > 1;
         run(w, open + 1, o->u.repeat.other, i);
-        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
-            w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
-            w->skipped_calls += (o->u.repeat.n - i - 1) * (requests_device_calls(w->t->stats) - requests_device_calls(&before));
-            return;
+        if (past && !w->over && !w->met) {
+            int64_t skipped = requests_past_skip(past, w, i);
+            requests_follow_skip(w, skipped);
+            i += skipped;
         }
-        if (past && !w->over)
-            i += requests_past_skip(past, w, i);
     }
     requests_past_free(past, w);
 }
@@ -552,7 +542,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
         } else if (o->kind != OP_END) {
             w->out->op = i;
             step(w, o, iteration);
-            w->met = w->follows && !w->uneven && w->t->met(w->t->of);
+            w->met = w->follows && w->t->met(w->t->of);
         }
     }
 }
@@ -596,6 +586,7 @@ static void end(struct walk *w)
     free(w->at_event);
     free(w->issued);
     requests_state_free(&w->before);
+    free(w->skips);
 }
 
 /* What is captured behind the first step finds an empty cache: create_cudagraphs() of Megatron-core.  The pool's memory stays. */
@@ -634,6 +625,7 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         int64_t requests = out->requests, unmatched = out->unmatched;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
+        out->retries += out->steady_retries;
         out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
         if (w.met) {                    /* what is left asks nothing of the device */
             out->requests = requests + counted;

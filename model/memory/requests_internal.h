@@ -65,7 +65,7 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
-    bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
+    int64_t *skips; int nskips; int64_t cap_skips; int at_skip;     /* after each iteration of the first time: how many were left out */
     struct walk_state before;           /* of the step that is walked twice */
     bool    watched;                    /* the first time: the target wrote down what it did */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
@@ -122,6 +122,8 @@ void requests_past_free(struct past *p, struct walk *w);
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
 void requests_watch(struct walk *w);
 bool requests_follow(struct walk *w);
+/* After an iteration of a repeat, either time: so many that follow are left out. */
+void requests_follow_skip(struct walk *w, int64_t skipped);
 void requests_state_free(struct walk_state *s);
 
 /* ---- requests_streams.c ---- */
