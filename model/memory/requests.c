@@ -119,6 +119,8 @@ static void await_gradients(struct walk *w, const struct buf *b, int instance)
     x->stream = STREAM_COMPUTE;
     x->uses = 0;
     x->pending = b->bytes;
+    if (b->bytes == 0)
+        return;
     w->pending = room_for(w->pending, w->npending, &w->cap_pending, sizeof *w->pending);
     w->pending[w->npending++] = instance;
 }

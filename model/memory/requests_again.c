@@ -22,7 +22,7 @@
 
 /* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down; micro-steps
  * after each of which one is. */
-enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 8 };
+enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4 };
 
 struct state {
     int64_t *of, n, room;
