@@ -170,25 +170,36 @@ static bool is_granted(const struct op *o, const struct buf *b)
 
 /* ---- moves to and from other memories ---- */
 
-/* What a block keeps leaves the device, or comes back: its own tensors, and its input, which the piece before made. */
+static void move_tensor(struct walk *w, const struct op *o, int what, struct made *t)
+{
+    if (what == ACT_FREE) {
+        give_back(w, t->block);
+        t->block = NONE;
+    } else {
+        t->block = request(w, t->bytes, pool_of(w, o));
+    }
+}
+
+/* What a block keeps leaves the device, or comes back: its own tensors, and its input, the newest that the piece before handed on: an embedding
+ * hands on what it added up as well. */
 static void move_kept(struct walk *w, const struct op *o, int what, int block)
 {
-    int from[2] = { block > 0 ? block - 1 : EMBEDDING, block };
+    const int before = block > 0 ? block - 1 : EMBEDDING;
+    const bool there = what == ACT_FREE;
 
-    for (int of = 0; of < 2; of++)
-        for (int i = requests_of_owner(w, from[of])->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
-            struct made *t = &w->tensors[i];
-            if (!requests_is_of_pass(w, t) || t->mem != MEM_ACTIVATIONS || t->left)
-                continue;
-            if (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary)
-                continue;
-            if (what == ACT_FREE && t->block != NONE) {
-                give_back(w, t->block);
-                t->block = NONE;
-            } else if (what == ACT_ALLOC && t->block == NONE) {
-                t->block = request(w, t->bytes, pool_of(w, o));
-            }
+    for (int i = requests_of_owner(w, before)->newest; i != NONE; i = w->tensors[i].in[OWN].older) {
+        struct made *t = &w->tensors[i];
+        bool handed_on = requests_is_of_pass(w, t) && t->mem == MEM_ACTIVATIONS && !t->left && t->handed_on;
+        if (handed_on && t->bytes == w->s->program.boundary && (t->block != NONE) == there) {
+            move_tensor(w, o, what, t);
+            break;
         }
+    }
+    for (int i = requests_of_owner(w, block)->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
+        struct made *t = &w->tensors[i];
+        if (requests_is_of_pass(w, t) && t->mem == MEM_ACTIVATIONS && !t->left && !t->handed_on && (t->block != NONE) == there)
+            move_tensor(w, o, what, t);
+    }
 }
 
 /* Only what lies in device memory is PyTorch's allocator's. */
