@@ -142,8 +142,8 @@ static int explain_one(const struct explain_args *a, const struct outputs *o, FI
         rc = EXIT_MISUSE;
     if (rc == EXIT_DONE) {
         print_plan(&p, to);
-        fprintf(to, "\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
-        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, page_width(stdout), to);
+        fprintf(to, "\nallocated on %s over one steady step\n", evaluation_where(&p.e).s);
+        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.needed - p.e.m.ledger.peak.bytes, p.e.m.available, page_width(stdout), to);
         print_live(&p.e, to);
         rc = print_time(&p, runs, o, to) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
         fputc('\n', to);

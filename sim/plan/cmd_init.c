@@ -9,6 +9,7 @@
 #include "base/opts.h"
 #include "base/output.h"
 #include "base/size.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/search_args.h"
 #include "sim/search/ranking.h"
@@ -201,8 +202,8 @@ static int write_commented(const struct plan *p, const struct search_args *a, co
 static void say(const struct ranked *best, const struct search_args *a, const char *path)
 {
     fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
-            best->tight ? ", tight: it needs the headroom, or PyTorch's allocator gives its cache back in every step" : "",
-            best->waits ? "; allocator stalls are not included" : "", path ? path : "PLAN.json");
+            best->tight ? ", tight: it takes part of the headroom, or PyTorch's allocator runs full" : "",
+            best->waits ? "; " ANSWER_WAITS : "", path ? path : "PLAN.json");
     if (a->export_to >= 0)
         fprintf(stderr, "dpxplan export %s --to %s writes it for %s\n", path ? path : "PLAN.json", export_targets[a->export_to],
                 export_targets[a->export_to]);

@@ -363,17 +363,12 @@ static void fill(const struct sweep *s, const struct plan *p, const struct timin
     }
 }
 
-/* What is allocated is in the table; where that is not too much, what is. */
+/* What a GPU takes is in the table; where that is not what is short, what is. */
 static void decided_by(const struct evaluation *e, struct sweep_row *out)
 {
     int space = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
 
-    if (e->m.fits || e->m.needed > e->m.available)
-        return;
-    if (space < 0)
-        snprintf(out->decides, sizeof out->decides, "reserves %s of %s", size_text(e->reserved.reserved_peak).s,
-                 size_text(e->reserved.limit).s);
-    else
+    if (!e->m.fits && e->m.needed <= e->m.available && space >= 0)
         snprintf(out->decides, sizeof out->decides, "needs %s of %s of %s", size_text(e->m.spaces.of[space].peak).s,
                  size_text(e->m.spaces.of[space].available).s, space_name((enum space)space));
 }
@@ -390,7 +385,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     knob_label(p, out->what, sizeof out->what);
     plan_words(p, out->words, sizeof out->words);
     out->gpus = p->cluster.world_size;
-    out->bytes = e.m.needed;
+    out->bytes = evaluation_taken(&e.m, &e.reserved);
     out->available = e.m.available;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
     decided_by(&e, out);

@@ -165,15 +165,32 @@ static void print_labels(FILE *rows, int64_t n, FILE *to)
     columns_print(t, to, page_width(to));
 }
 
+/* What the column is, and of how much where that is the same of all points. */
+static void print_memory(FILE *rows, int64_t n, FILE *to)
+{
+    struct sweep_row r;
+    int64_t of = 0;
+    bool same = true;
+
+    rewind(rows);
+    for (int64_t i = 0; i < n && fread(&r, sizeof r, 1, rows) == 1; i++) {
+        same &= r.state == SWEEP_REFUSED || !of || r.available == of;
+        of = r.state == SWEEP_REFUSED ? of : r.available;
+    }
+    if (of)
+        fprintf(to, "\nMemory is what the fullest GPU reserves%s%s%s.\n", same ? ", of " : "", same ? size_text(of).s : "", same ? " usable" : "");
+}
+
 void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to)
 {
     struct sweep_row r = { .words = "" };
 
+    print_memory(rows, n, to);
     rewind(rows);
     if (all)
         print_labels(rows, n, to);
     else if (s->has_plan && n > 0 && fread(&r, sizeof r, 1, rows) == 1 && r.words[0])
-        fprintf(to, "\nThe first row is %s.\n", r.words);
+        fprintf(to, "The first row is %s.\n", r.words);
 }
 
 /* ---- CSV (RFC 4180) ---- */
