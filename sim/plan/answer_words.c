@@ -55,7 +55,8 @@ struct answer_text answer_days(double days) { return days < 3 ? number(24 * days
 void answer_cluster(const struct cluster *c, FILE *to)
 {
     if (c->is_host)
-        fprintf(to, "%" PRId64 " rank%s on CPU cores (%s each)", c->world_size, c->world_size == 1 ? "" : "s", size_text(cluster_available(c)).s);
+        fprintf(to, "%" PRId64 " rank%s on CPU cores (%s usable%s)", c->world_size, c->world_size == 1 ? "" : "s", size_text(cluster_available(c)).s,
+                c->world_size == 1 ? "" : " each");
     else
         fprintf(to, "%" PRId64 " %s (%s on the card, %s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
 }

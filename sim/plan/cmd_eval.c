@@ -12,6 +12,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
@@ -289,7 +290,11 @@ int cmd_eval(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if ((rc = eval_ask(&a, &e)) != EXIT_DONE && rc != EXIT_NO)
+    struct progress watch;
+    progress_watch(&watch, "evaluating the plan");
+    rc = eval_ask(&a, &e);
+    progress_end(&watch);
+    if (rc != EXIT_DONE && rc != EXIT_NO)
         return rc;
     if (json)
         rc = dpxplan_print_json(eval_json(&a, &e), rc);

@@ -78,7 +78,7 @@ static int ask(const char *what, const char *usual, int (*ok)(const char *, int6
     return fail("init: the input ends before all is said");
 }
 
-/* Tools that `export` writes for, and "any" behind them. */
+/* Tools that `export` writes for; behind them "any", and PyTorch itself. */
 static int framework_ok(const char *text, int64_t *n)
 {
     const char *words[16], *near;
@@ -87,6 +87,8 @@ static int framework_ok(const char *text, int64_t *n)
     for (; export_targets[i]; i++)
         words[i] = export_targets[i];
     words[i++] = "any";
+    words[i++] = "torch";
+    words[i++] = "pytorch";
     words[i] = NULL;
     for (*n = 0; words[*n]; ++*n)
         if (!strcmp(words[*n], text))
@@ -98,11 +100,14 @@ static int framework_ok(const char *text, int64_t *n)
 /* The plan is one that this tool takes. */
 static int ask_framework(struct search_args *a)
 {
-    int64_t n = 0;
+    int64_t n = 0, tools = 0;
 
-    if (ask("What runs it: accelerate, torchtitan, fsdp (your own PyTorch loop), deepspeed, megatron, or any", "any", framework_ok, NULL, &n) < 0)
+    if (ask("What runs it: torch, accelerate, torchtitan, fsdp (your own PyTorch loop), deepspeed, megatron, or any", "any", framework_ok, NULL, &n) < 0)
         return -1;
-    a->export_to = export_targets[n] ? (int)n : -1;
+    while (export_targets[tools])
+        tools++;
+    a->export_to = n < tools ? (int)n : -1;
+    a->framework = n > tools ? FRAMEWORK_TORCH : a->framework;
     return 0;
 }
 

@@ -33,7 +33,7 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
 /* ---- a row ---- */
 
 static const struct column columns[] = {
-    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "GPUs from", true, 0 },
+    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "fewest GPUs", true, 0 },
     { "bytes a parameter", true, 3 }, { "", false, 0 },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
@@ -47,7 +47,7 @@ static void add_gpus(struct columns *t, const struct limits_asked *a, const stru
     else if (l->min_gpus_recompute)
         columns_cell(t, "%" PRId64 " if recomputed", l->min_gpus_recompute);
     else
-        columns_cell(t, "none");
+        columns_cell(t, "none found");
 }
 
 /* What ends the growth where data wait elsewhere, what is assumed, and what was asked of a training. */

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
 #include "sim/price/measured_gaps.h"
 
 const char *eval_space_name(enum space m)
@@ -67,6 +68,7 @@ json_t *eval_json(const struct eval_args *a, const struct eval_answer *e)
 {
     json_t *doc = evaluation_json(&e->plan, &e->e), *time;
 
+    plan_words_into(doc, &e->plan);
     simulate_timing_into(doc, &e->plan, &e->e, &e->t);
     time = json_object_get(doc, "time");
     json_object_set_new(time, "measured", measured_json(&e->plan, &e->e.schedules));
