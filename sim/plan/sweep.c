@@ -385,7 +385,8 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     knob_label(p, out->what, sizeof out->what);
     plan_words(p, out->words, sizeof out->words);
     out->gpus = p->cluster.world_size;
-    out->bytes = evaluation_taken(&e.m, &e.reserved);
+    out->bytes = e.m.needed;
+    out->taken = evaluation_taken(&e.m, &e.reserved);
     out->available = e.m.available;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
     decided_by(&e, out);
@@ -566,7 +567,7 @@ const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "s
 const char *sweep_metric_words(int metric)
 {
     static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step", "MFU", "scaling efficiency",
-                                         "memory of the fullest rank", "days", "cost" };
+                                         "reserved memory of the fullest rank", "days", "cost" };
     return words[metric];
 }
 
@@ -579,7 +580,7 @@ enum measure sweep_metric_unit(int metric)
 
 double sweep_metric(const struct sweep_row *r, int metric)
 {
-    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)r->bytes, r->days, r->cost };
+    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost };
     bool there = metric == SWEEP_MEMORY ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
 
     return there ? values[metric] : NAN;

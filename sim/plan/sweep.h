@@ -77,7 +77,8 @@ enum sweep_state { SWEEP_FITS, SWEEP_TIGHT, SWEEP_NO, SWEEP_REFUSED };
 
 struct sweep_row {
     enum sweep_state state;
-    int64_t gpus, bytes, available;     /* bytes: what the fullest GPU takes (evaluation_taken) */
+    int64_t gpus, bytes, available;     /* bytes: allocated on the fullest GPU, with NCCL's; */
+    int64_t taken;                      /* and what decides beside `available` (evaluation_taken); 0: not known */
     double  step_s, low_s, high_s, tokens_per_s, each, mfu;     /* each: tokens/s of a GPU */
     double  efficiency;                 /* each / that of the series' first point that fits, on another number of GPUs of that type; below 0: none */
     char    gpu[32];                    /* the type */
