@@ -33,8 +33,8 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
 /* ---- a row ---- */
 
 static const struct column columns[] = {
-    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "least GPUs", true, 0 },
-    { "bytes a parameter", true, 3 }, { "", false, 0 },
+    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "fewest GPUs", true, 0 },
+    { "bytes/param", true, 3 }, { "", false, 0 },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 

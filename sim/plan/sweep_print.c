@@ -53,7 +53,7 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     }
     r = r ? r : &none;
     snprintf(step, sizeof step, "%.4g s", r->step_s);
-    f[n] = (struct field){ "GPUs", 7, 2, "" };
+    f[n] = (struct field){ "GPUs", 7, s->scales ? 1 : 4, "" };
     number_into(&f[n++], there ? (double)r->gpus : -1, "%.0f");
     f[n] = (struct field){ "step", 10, 0, "" };
     put_into(&f[n++], timed, step);
@@ -61,16 +61,16 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     put_into(&f[n++], timed, count_text((int64_t)r->tokens_per_s).s);
     f[n] = (struct field){ "a GPU", 8, 5, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->each).s);
-    f[n] = (struct field){ "MFU", 6, 3, "" };
+    f[n] = (struct field){ "MFU", 6, 4, "" };
     number_into(&f[n++], timed ? 100 * r->mfu : -1, "%.1f%%");
     f[n] = (struct field){ "reserved", 11, 0, "" };
     put_into(&f[n++], there && r->taken, size_text(r->taken).s);
-    f[n] = (struct field){ "allocated", 11, 4, "" };
+    f[n] = (struct field){ "allocated", 11, 3, "" };
     put_into(&f[n++], there && r->bytes, size_text(r->bytes).s);
     f[n] = (struct field){ "fits", 5, 0, "" };
     put_into(&f[n++], there, fits[r->state]);
     if (s->scales) {
-        f[n] = (struct field){ "efficiency", 10, 3, "" };
+        f[n] = (struct field){ "efficiency", 10, 2, "" };
         number_into(&f[n++], 100 * r->efficiency, "%.1f%%");
     }
     if (s->money->tokens) {

@@ -271,7 +271,7 @@ static void what_is_not_read_is_listed_in_every_section(void **state)
     n = notes_of("[training]\nbatch_size = 4\ntensor_parallel_degree = 4\n[experimental]\ncontext_parallel_degree = 1\n");
     assert_int_equal(n.n, 0);
     n = notes_of("--compile.backend aot_eager --parallelism.enable-compiled-autograd\n");
-    assert_true(noted(&n, "compile.backend matters") && noted(&n, "enable_compiled_autograd matters"));
+    assert_true(noted(&n, "compile.backend is not in the plan") && noted(&n, "enable_compiled_autograd is not in the plan"));
 }
 
 /* ---- commands ---- */
