@@ -25,6 +25,7 @@
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make fits           what comes with dpx of real GPUs, calib/measured/, from its samples in tests/calib/measured/
 # make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
+# make words          every command of every page at 80 and 120 columns: lines too wide, codes without words, long sentences (2 minutes)
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
@@ -554,6 +555,11 @@ fits:
 	@$(MAKE) --no-print-directory $B/dpxcal
 	@for f in tests/calib/measured/*.json; do $B/dpxcal fit $$f calib/measured/$$(basename $$f .json).fits || exit 1; done
 
+words:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory $(PROGRAMS)
+	@B=$B WORDS=all tests/test_words.sh
+
 pages:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $(PROGRAMS)
@@ -628,7 +634,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:

@@ -33,6 +33,16 @@ static void shorten(char *text, size_t n)
     memcpy(text + head, mark, (size_t)length);
 }
 
+static void (*clears)(void);
+
+void fail_clears(void (*clear)(void)) { clears = clear; }
+
+void fail_clear(void)
+{
+    if (clears)
+        clears();
+}
+
 /* What was said, in one line, on stderr or where it is captured. */
 static void tell(const char *text)
 {
@@ -46,8 +56,10 @@ static void tell(const char *text)
     shorten(line, printable_copy(line, size, text));
     if (captured)
         snprintf(captured, capacity, "%s", line);
-    else
+    else {
+        fail_clear();
         fprintf(stderr, "dpx: %s\n", line);
+    }
     if (line != room)
         free(line);
 }

@@ -23,4 +23,8 @@ struct fail_sink { char *into; size_t size; };
 struct fail_sink fail_divert(char *into, size_t size);
 void fail_restore(struct fail_sink before);
 
+/* Called before anything is printed on standard error beside what it would spoil (a progress line); NULL: nothing is.  Of the process. */
+void fail_clears(void (*clear)(void));
+void fail_clear(void);
+
 #endif

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "base/fail.h"
 #include "base/hash.h"
 #include "base/page.h"
 #include "base/printable.h"
@@ -66,6 +67,7 @@ static void say(const char *text)
         return;
     }
     /* Who reads them where no width is known, a log or a script, has them a line each. */
+    fail_clear();
     FILE *page = isatty(STDERR_FILENO) || getenv("COLUMNS") ? page_open(stderr) : NULL;
     fprintf(page ? page : stderr, "%s\n", line);
     if (page)

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/opts_internal.h"
 #include "base/size.h"
+#include "base/terminal.h"
 #include "base/version.h"
 
 /* ---- help ---- */
@@ -135,7 +136,7 @@ static bool in_our_words(const struct parser *p, const char *typed, char out[200
 
 static int unknown_option(const struct parser *p, const char *name, size_t len)
 {
-    const char *words[MAX_OPTS + 3], *near;
+    const char *words[MAX_OPTS + 4], *near;
     char typed[64], ours[200];
     int n = 0;
 
@@ -144,6 +145,7 @@ static int unknown_option(const struct parser *p, const char *name, size_t len)
             words[n++] = o->name;
     words[n++] = "help";
     words[n++] = "version";
+    words[n++] = "color";
     words[n] = NULL;
     snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
     for (char *c = typed; *c; c++)
@@ -183,6 +185,19 @@ static int take(struct parser *p, const struct opt *o, const char *what, const c
     return 0;
 }
 
+/* --color WHEN, of every command. */
+static int take_colour(struct parser *p, const char *attached)
+{
+    char words[64];
+
+    if (!attached && p->at < p->argc)
+        attached = p->argv[p->at++];
+    if (attached && terminal_colour_when(attached))
+        return OPTS_OK;
+    return fail("%s: --color%s%.40s%s is one of %s", p->command, attached ? " '" : "", attached ? attached : "", attached ? "'" : "",
+                opts_join(words, sizeof words, terminal_whens, ", "));
+}
+
 /* Not in --help: it is for the build (Makefile, install). */
 #define FORMAT "help-format="
 
@@ -207,6 +222,8 @@ static int long_option(struct parser *p, const char *name)
         print_version(p->command);
         return OPTS_DONE;
     }
+    if (len == strlen("color") && strncmp(name, "color", len) == 0)
+        return take_colour(p, attached);
     if (attached && strncmp(name, FORMAT, sizeof FORMAT - 1) == 0)
         return opts_print_as(attached, p->command, p->about, p->opts);
     return unknown_option(p, name, len);
@@ -295,7 +312,7 @@ int opts_command_run(const char *program, const char *about, const struct comman
         opts_print_commands(program, about, commands);
         return 0;
     }
-    if (is_one_of(argv[1], "--version", "version")) {
+    if (is_one_of(argv[1], "--version", "version") || (strcmp(argv[1], "help") == 0 && is_one_of(argv[2], "version", "--version"))) {
         print_version(program);
         return 0;
     }

@@ -188,6 +188,7 @@ static void man_ending(const char *program)
     puts(".SH OPTIONS OF EVERY COMMAND");
     man_row("help", 'h', NULL, "what there is, shortly", "");
     man_row("version", 0, NULL, "the version", "");
+    man_row("color", 0, "WHEN", "colours: auto (on a terminal without NO_COLOR), always or never", "");
     puts(".PP\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B, lengths in tokens 8192\nor 8k.\n"
          ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nsomething failed\n"
          ".TP\n2\nwrong usage or bad input: one line on standard error says what, where, and what would\n"
@@ -247,6 +248,7 @@ static void bash_cases(const char *command, const struct opt *opts)
         printf("    '%.*s --%s')%s", n, word, o->name, o->set ? " list=1" : "");
         printf(" words='%s' ;;\n", words_of(o, words, sizeof words));
     }
+    printf("    '%.*s --color') words='auto always never' ;;\n", n, word);
     for (const struct opt *o = opts; o->name; o++)
         if (!o->flag && !has_words(o) && opts_is_option(o)) {
             printf("    '%.*s --%s'", n, word, o->name);
@@ -260,7 +262,7 @@ static void bash_cases(const char *command, const struct opt *opts)
             printf("--%s ", o->name);
         else if (has_words(o))
             printf("%s ", words_of(o, words, sizeof words));
-    puts("--help --version' ;;");
+    puts("--help --version --color' ;;");
 }
 
 /* Where nothing is known, `-o default` completes file names. */
@@ -371,7 +373,7 @@ static void zsh_print(const char *command, const char *about, const struct opt *
     fputs("    _arguments", stdout);
     for (const struct opt *o = opts; o->name; o++)
         zsh_row(o);
-    puts(" \\\n        '(-h --help)'{-h,--help}'[what there is]' '--version[the version]'");
+    puts(" \\\n        '(-h --help)'{-h,--help}'[what there is]' '--version[the version]' '--color[colours]:when:(auto always never)'");
     if (n)
         puts("    ;;");
 }

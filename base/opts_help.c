@@ -160,6 +160,7 @@ void opts_print_help(const char *command, const char *about, const struct opt *o
             print_option(o);
     print_row("-h, --help", "this text");
     print_row("--version", "the version");
+    print_row("--color WHEN", "colours: auto (on a terminal without NO_COLOR), always, never");
     putchar('\n');
     print_wrapped("Bytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B, lengths in tokens 8192 or 8k.", 0, 0);
 }

@@ -32,10 +32,26 @@ bool terminal_utf8(void)
     return false;
 }
 
+enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
+const char *const terminal_whens[] = { "auto", "always", "never", NULL };
+static enum when colour_when;
+
+bool terminal_colour_when(const char *when)
+{
+    for (int i = 0; terminal_whens[i]; i++)
+        if (!strcmp(terminal_whens[i], when)) {
+            colour_when = (enum when)i;
+            return true;
+        }
+    return false;
+}
+
 bool terminal_colour(FILE *f)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
 
+    if (colour_when != WHEN_AUTO)
+        return colour_when == WHEN_ALWAYS;
     return !(no && *no) && isatty(fileno(f)) && term && strcmp(term, "dumb");
 }
 

@@ -11,10 +11,10 @@ if [ -n "$absent" ]; then
 else
     check 'docs/reference is what the programs print' "$(B=$B tools/reference.sh --check 2>&1 | head -n 40)"
     check 'every key, model, GPU and refusal stands there' "$(
-        "$B/dpxplan" list keys | sed -n 's/^\([a-z][A-Za-z0-9_.]*\): .*/\1/p' | sort -u |
+        COLUMNS=9999 "$B/dpxplan" list keys | sed -n 's/^\([a-z][A-Za-z0-9_.]*\): .*/\1/p' | sort -u |
             while read -r key; do grep -qF "| \`$key\` |" docs/reference/keys*.md || echo "$key"; done
         for what in models gpus refused; do
-            "$B/dpxplan" list $what | sed 's/[: =].*//' |
+            COLUMNS=9999 "$B/dpxplan" list $what | sed 's/^ *//; s/[: =].*//' | grep -vx name |
                 while read -r name; do grep -qF "\`$name" docs/reference/*.md || echo "$what: $name"; done
         done)"
 fi

@@ -16,7 +16,7 @@ out=$tmp/reference
 mkdir -p "$out/commands"
 
 bad() { echo "reference.sh: $*" >&2; exit 1; }
-plan() { "$B/dpxplan" "$@"; }
+plan() { COLUMNS=9999 "$B/dpxplan" "$@"; }         # a row a line
 cell() { sed 's/|/\\|/g'; }
 
 head_of() {     # TITLE WHAT: how a page of this folder begins
@@ -77,13 +77,14 @@ shown=$(cat "$out"/keys*.md | grep -c '^| `')
     printf '## GPUs\n\n`NxGxGPU` makes a cluster of them: `4x8xh100` is four nodes of eight. TFLOP/s are of dense\n'
     printf 'bf16 matrix products. A link is one GPU'"'"'s, in one direction.\n\n'
     printf '| name | GPU | memory | bandwidth | bf16 | link | board |\n|---|---|---|---|---|---|---|\n'
-    plan list gpus | cell | sed -E 's/^([a-z0-9-]+) +(.*[^ ]) +([0-9.]+ GiB) +([0-9]+ GB\/s) +bf16 +([0-9.]+ TFLOP\/s) +link +([0-9]+ GB\/s) +([0-9]+ W)$/| `\1` | \2 | \3 | \4 | \5 | \6 | \7 |/'
+    plan list gpus | tail -n +2 | cell |
+        sed -E 's/^ +([a-z0-9-]+) +(.*[^ ]) +([0-9.]+ GiB) +([0-9]+ GB\/s) +([0-9.]+ TFLOP\/s|-) +([0-9]+ GB\/s|-) +([0-9]+ W)$/| `\1` | \2 | \3 | \4 | \5 | \6 | \7 |/'
     printf '\n## Clusters\n\n| name | what it is |\n|---|---|\n'
-    plan list clusters | cell | sed -E 's/^([^ ]+) +(.*)$/| `\1` | \2 |/'
+    plan list clusters | cell | sed -E 's/^ +([^ ]+) +(.*)$/| `\1` | \2 |/'
     printf '\n## A cluster file\n\nWhat `dpxplan list clusters --example` prints; see [your own cluster](../howto/own-cluster.md).\n\n'
     plan list clusters --example | sed 's/^/    /'
 } >"$out/gpus.md"
-[ "$(plan list gpus | wc -l)" = "$(sed -n '/^## GPUs/,/^## Clusters/p' "$out/gpus.md" | grep -c '^| `')" ] || bad 'a GPU is not in the table'
+[ "$(plan list gpus | tail -n +2 | wc -l)" = "$(sed -n '/^## GPUs/,/^## Clusters/p' "$out/gpus.md" | grep -c '^| `')" ] || bad 'a GPU is not in the table'
 {
     head_of 'Strategies and parallelism' 'What `dpxplan list strategies` and `dpxplan list parallel` print.'
     printf '## Strategies\n\n| strategy | dialects |\n|---|---|\n'
@@ -91,7 +92,7 @@ shown=$(cat "$out"/keys*.md | grep -c '^| `')
         END { for (i = 1; i <= n; i++) printf "| `%s` | %s |\n", order[i], d[order[i]] }'
     printf '\n## Parallelism beside them\n\nKeys of `"parallel"`, and the dialects or `strategy/dialect` that have them.\n\n'
     printf '| what | keys | where |\n|---|---|---|\n'
-    plan list parallel | cell | sed -E 's/^(.{22}) (.{58}) (.*)$/| \1 | `\2` | \3 |/; s/ +(`? \|)/\1/g'
+    plan list parallel | cell | sed -E 's/^  ([^"]*[^ ]) +(".*[^ ])  +([^" ].*)$/| \1 | `\2` | \3 |/'
 } >"$out/strategies.md"
 {
     head_of 'What is not modelled' 'What frameworks have and plans do not: `dpxplan list refused`, the table that makes the refusals.'

@@ -168,19 +168,19 @@ int export_torchtitan(const struct plan *p, FILE *to)
     }
     fprintf(to, "# torchtitan %s, on %" PRId64 " node%s of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
             p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", p->cluster.gpus_per_node);
-    fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
-                "them in the root\n");
+    fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts\n"
+                "# them in the root\n");
     if (known >= 0 && registry[known].but && p->float8.recipe == FLOAT8_NONE)
-        fprintf(to, "# %s of its registry has %s, which no override switches off: give --module %s and a "
+        fprintf(to, "# %s of its registry has %s, which no override switches off:\n# give --module %s and a "
                 "--config of your own without them\n", registry[known].config, registry[known].but,
                 registry[known].module);
     else if (known >= 0)
         fprintf(to, "--module %s --config %s\n", registry[known].module, registry[known].config);
     else
-        fprintf(to, "# no config of its registry is %s: give --module and --config of your own\n",
+        fprintf(to, "# no config of its registry is %s:\n# give --module and --config of your own\n",
                 p->model.name);
-    fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
-                "the head than the plan counts, and its gradients are reduced once a chunk\n");
+    fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper):\n"
+                "# less memory at the head than the plan counts, and its gradients are reduced\n# once a chunk\n");
     fputs(float8, to);
     free(float8);
     print_knobs(&said, false, to);

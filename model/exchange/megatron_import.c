@@ -313,7 +313,7 @@ static int read_emptied(const struct import *in)
     if (v && (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 2))
         return fail("%s: empty_unused_memory_level: expected 0, 1 or 2", in->where);
     if (json_integer_value(v) > 0)
-        notes_say("%s: empty_unused_memory_level matters, and is not followed: PyTorch's cache is given back before the optimizer's step%s, which "
+        notes_say("%s: empty_unused_memory_level is not in the plan: PyTorch's cache is given back before the optimizer's step%s, which "
                   "waits for the device, and may lower what is reserved", in->where, json_integer_value(v) > 1 ? " and after it" : "");
     return 0;
 }

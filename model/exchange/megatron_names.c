@@ -193,7 +193,7 @@ int megatron_check_names(const struct import *in)
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
         const char *why = why_it_matters(name, v);
         if (why)
-            notes_say("%s: %s matters, and is not followed: %s", in->where, name, why);
+            notes_say("%s: %s is not in the plan: %s", in->where, name, why);
         if (applied || lack >= 0 || is_told(name) || one_of(name, beside, sizeof beside / sizeof *beside, true))
             continue;
         const char *near = opts_nearest_word(name, known);

@@ -34,7 +34,7 @@ static void flush(struct unread *u)
 void unread_add(struct unread *u, const char *key, const char *why, bool silent)
 {
     if (why) {
-        notes_add(u->notes, "%s matters, and is not followed: %s", key, why);
+        notes_add(u->notes, "%s is not in the plan: %s", key, why);
         return;
     }
     if (silent)

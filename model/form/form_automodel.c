@@ -178,7 +178,7 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
     form_set(r, "micro_batch", json_integer(each));
     form_set(r, "accumulation", json_integer(local / each));
     if (per > 0)
-        notes_add(r->notes, "distributed.pipeline.layers_per_stage matters, and is not followed: stages are as even as they can be");
+        notes_add(r->notes, "distributed.pipeline.layers_per_stage is not in the plan: stages are as even as they can be");
 }
 
 static void read_batch(struct form_reading *r, int64_t dp)

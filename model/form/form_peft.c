@@ -84,7 +84,7 @@ static const struct form_row unsloth_rows[] = {
     { "max_steps", ROW_SILENT, NULL }, { "learning_rate", ROW_SILENT, NULL }, { "weight_decay", ROW_SILENT, NULL }, { "lr_scheduler_type", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL }, { "report_to", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
     { "save_model", ROW_SILENT, NULL }, { "save_method", ROW_SILENT, NULL }, { "save_gguf", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
-    { "packing", ROW_MATTERS, "samples are full: so are the plan's" }, { "per_device_eval_batch_size", ROW_SILENT, NULL },
+    { "packing", ROW_MATTERS, "every sample counts as full, packed or not" }, { "per_device_eval_batch_size", ROW_SILENT, NULL },
     { "raw_text_file", ROW_SILENT, NULL }, { "chunk_size", ROW_SILENT, NULL }, { "stride", ROW_SILENT, NULL },
     { "quantization", ROW_SILENT, NULL }, { "push_model", ROW_SILENT, NULL }, { "push_gguf", ROW_SILENT, NULL }, { "hub_path", ROW_SILENT, NULL },
     { "hub_token", ROW_SILENT, NULL },

@@ -22,7 +22,7 @@ enum form_says {
     ROW_READ,               /* the form's function reads it */
     ROW_SETS,               /* its value is that of the plan's key `what` */
     ROW_SILENT,             /* says nothing of a step */
-    ROW_MATTERS,            /* matters, and is not followed: `what` says what it would change */
+    ROW_MATTERS,            /* is not in the plan: `what` says what it would change */
     ROW_REFUSED,            /* the file is refused where it asks for it: `what` says why */
 };
 

@@ -165,7 +165,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, FSDP "dtype", dtypes, 0);
     form_set(r, "loss", json_string("fused"));
     if (form_number(r, ACTOR "entropy_coeff", 0) > 0 || form_true(r, ACTOR "calculate_entropy", false))
-        notes_add(r->notes, ACTOR "entropy_coeff matters, and is not followed: the entropy's own copies of the logits, in fp32, are not in the plan");
+        notes_add(r->notes, ACTOR "entropy_coeff is not in the plan: the entropy's own copies of the logits, in fp32, are not in the plan");
     if (form_value(r->file->doc, "trainer.n_gpus_per_node"))
         unread_ranks(r->notes, "trainer.n_gpus_per_node", gpus, p->cluster.world_size);
     if (!strcmp(p->model.family, "gpt_oss"))

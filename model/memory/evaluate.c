@@ -187,6 +187,11 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     return evaluate_elsewhere(p, g, n, s, out);
 }
 
+int64_t evaluation_taken(const struct memory_verdict *m, const struct reserved *r)
+{
+    return r->known ? r->reserved_peak + m->overhead.by[OVERHEAD_OUTSIDE] : m->needed;
+}
+
 struct evaluation_where evaluation_where(const struct evaluation *e)
 {
     struct evaluation_where t;
@@ -205,9 +210,9 @@ static void fails_reserved(struct evaluation *e)
 
     e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
     evaluation_op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
-    snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on %s (%s allocated): it fails"
-             " at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s, evaluation_where(e).s,
-             size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
+    snprintf(e->why_not, sizeof e->why_not, "would reserve %s of %s usable on %s: a request of %s finds no room at %s of the %s step, "
+             "even in the headroom", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s, evaluation_where(e).s,
+             size_text(r->refused).s, e->over_at, sched_name(r->sched));
 }
 
 /* Device memory is short. */
@@ -222,9 +227,9 @@ static void device_in_words(struct evaluation *e)
     int64_t card = e->reserved.limit + m->overhead.by[OVERHEAD_OUTSIDE];
     bool whole = e->reserved.known && m->needed > card;
     int64_t limit = whole ? card : m->available;
-    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s%s on %s: %s too much, at %s of the %s step",
-             size_text(m->needed).s, size_text(limit).s, whole ? " with the headroom" : "", evaluation_where(e).s,
-             size_text(m->needed - limit).s, e->peak_at, sched_name(p->sched));
+    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s usable on %s: %s too much%s, at %s of the %s step",
+             size_text(m->needed).s, size_text(m->available).s, evaluation_where(e).s, size_text(m->needed - limit).s,
+             whole ? " even with the headroom" : "", e->peak_at, sched_name(p->sched));
 }
 
 /* Host memory or disk is short: where this rank exceeds its share of the node's. */
@@ -511,6 +516,7 @@ static json_t *memory_json(const struct evaluation *e)
     if (e->nstages)
         json_object_set_new(doc, "roles", roles_json(e));
     reserved_into(doc, &e->reserved);
+    json_object_set_new(doc, "taken_bytes", json_integer(evaluation_taken(&e->m, &e->reserved)));
     json_object_set_new(doc, "verdict", json_string(verdict_name(e->verdict)));
     if (e->m.elsewhere)
         json_object_set_new(doc, "spaces", spaces_json(&e->m.spaces, e->m.needed, e->m.available));

@@ -69,7 +69,7 @@ struct evaluation {
     struct peak      first_over;        /* op < 0 when it fits */
     char             peak_at[96];       /* "backward block 31" */
     char             over_at[96];
-    char             why_not[320];
+    char             why_not[400];
     struct comm_table comm;             /* one steady step */
 };
 
@@ -82,6 +82,10 @@ int  evaluate_allocated(const struct plan *p, struct evaluation *out);
  * has one for many plans. */
 int  evaluate_using(const struct plan *p, const struct program *g, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
+
+/* Bytes of a GPU that decide, beside m.available: what PyTorch's allocator reserves and libraries take beside it (NCCL); without that
+ * allocator m.needed. */
+int64_t evaluation_taken(const struct memory_verdict *m, const struct reserved *r);
 
 /* The schedules of one rank of each stage, the first stage first; without a pipeline those of the fullest rank.
  * Returns how many. */

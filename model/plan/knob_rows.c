@@ -461,7 +461,7 @@ static const struct knob rows[] = {
     { "deepspeed", "overlap_comm", .type = KNOB_FLAG, AT(ds.overlap_comm), .def = 0, .cells = DS12, ZERO,
       .null = KNOB_NULL_DEFAULT, TRIES(9, false, true), .label = ", overlap_comm",
       .about = "reduce on a stream of its own" },
-    { "deepspeed", "overlap_comm", .type = KNOB_FLAG, AT(ds.overlap_comm), .def = 1, .cells = DS3, ZERO,
+    { "deepspeed", "overlap_comm", .type = KNOB_FLAG, AT(ds.overlap_comm), .def = 1, .cells = DS3, ZERO, .label = ", no overlap_comm",
       .null = KNOB_NULL_DEFAULT, .about = "reduce on a stream of its own" },
     { "deepspeed", "reduce_scatter", BOOL(ds.reduce_scatter, true), .cells = DS123, ZERO,
       .about = "each rank keeps its slices" },

@@ -464,10 +464,8 @@ int knob_say_reshard(const struct plan *p, char *to, size_t size)
 /* The shard group in the label marks a hybrid one. */
 int knob_say_sharding(const struct plan *p, char *to, size_t size)
 {
-    bool keeps = p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP
-              || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
-
-    return keeps ? snprintf(to, size, ", SHARD_GRAD_OP") : 0;
+    return p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP ? snprintf(to, size, ", SHARD_GRAD_OP")
+         : p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2 ? snprintf(to, size, ", _HYBRID_SHARD_ZERO2") : 0;
 }
 
 int knob_say_no_prefetch(const struct plan *p, char *to, size_t size)

@@ -48,12 +48,15 @@ struct answer_text answer_rate(double x)
     return x < 1e4 ? number(x, " tokens/s") : x < 1e6 ? number(x / 1e3, "k tokens/s") : number(x / 1e6, "M tokens/s");
 }
 
+struct answer_text answer_network(double bytes_per_s) { return number(8 * bytes_per_s / 1e9, " Gbit/s"); }
+
 struct answer_text answer_days(double days) { return days < 3 ? number(24 * days, " hours") : number(days, " days"); }
 
 void answer_cluster(const struct cluster *c, FILE *to)
 {
     if (c->is_host)
-        fprintf(to, "%" PRId64 " rank%s on CPU cores (%s each)", c->world_size, c->world_size == 1 ? "" : "s", size_text(cluster_available(c)).s);
+        fprintf(to, "%" PRId64 " rank%s on CPU cores (%s usable%s)", c->world_size, c->world_size == 1 ? "" : "s", size_text(cluster_available(c)).s,
+                c->world_size == 1 ? "" : " each");
     else
         fprintf(to, "%" PRId64 " %s (%s on the card, %s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
 }
@@ -72,7 +75,7 @@ void answer_question(const struct question *q, FILE *to)
     if (c->gpus_per_node > 1 && !c->is_host)
         fprintf(to, ", %.4g GB/s between the GPUs of a node", c->intra / 1e9);
     if (c->nodes > 1)
-        fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
+        fprintf(to, ", %s between nodes", answer_network(c->inter).s);
     fputs(o->accept_what ? "; only plans for " : "", to);
     fprintf(to, "%s.\n", o->accept_what ? (const char *)o->accept_what : "");
 }
@@ -84,24 +87,33 @@ static void ink(enum terminal_ink colour, const char *word, FILE *to)
     fprintf(to, "  %s%s%s: ", page_ink(to, colour), word, page_ink(to, TERMINAL_PLAIN));
 }
 
-/* What is tight about it: reserved memory in the headroom, or a cache that is given back. */
-static void print_tight(const struct plan *p, const struct evaluation *e, FILE *to)
+/* "reserves 37.89 GiB of 74.31 GiB usable", or where no allocator of PyTorch decides "28.14 GiB of 74.31 GiB usable". */
+static void print_taken(const struct evaluation *e, FILE *to)
 {
-    const struct reserved *r = &e->reserved;
-    int64_t outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
-
-    ink(TERMINAL_YELLOW, "Tight", to);
-    if (r->reserved_peak > r->without_headroom)
-        fprintf(to, "needs %s; reserved memory %s of %s usable takes part of the headroom.\n", size_text(e->m.needed).s,
-                size_text(r->reserved_peak + outside).s, size_text(cluster_available(&p->cluster)).s);
-    else
-        fprintf(to, "PyTorch's allocator runs full and gives its cache back %" PRId64 " times in init and three steps.\n", r->retries);
+    fprintf(to, "%s%s of %s usable", e->reserved.known ? "reserves " : "", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s);
 }
 
-void answer_fits(int64_t needed, int64_t available, FILE *to)
+/* What is tight about it: reserved memory in the headroom, or a cache that is given back. */
+static void print_tight(const struct evaluation *e, FILE *to)
+{
+    const struct reserved *r = &e->reserved;
+
+    ink(TERMINAL_YELLOW, "Tight", to);
+    print_taken(e, to);
+    if (r->reserved_peak > r->without_headroom)
+        fputs(", so it takes part of the headroom", to);
+    if (r->retries > 0)
+        fprintf(to, "; the allocator runs full and empties its cache %" PRId64 " time%s in init and three steps", r->retries, r->retries == 1 ? "" : "s");
+    fprintf(to, " (%s allocated).\n", size_text(e->m.needed).s);
+}
+
+static void print_fits(const struct evaluation *e, FILE *to)
 {
     ink(TERMINAL_GREEN, "Fits", to);
-    fprintf(to, "%s of %s usable.\n", size_text(needed).s, size_text(available).s);
+    print_taken(e, to);
+    if (e->reserved.known)
+        fprintf(to, " (%s allocated)", size_text(e->m.needed).s);
+    fputs(".\n", to);
 }
 
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size)
@@ -111,8 +123,7 @@ void answer_lack(const struct plan *p, const struct evaluation *e, char *to, siz
     if (!lack_of(p, e, &l) || l.space != SPACE_DEVICE || l.nodes[0])
         snprintf(to, size, "%s", e->why_not);
     else
-        snprintf(to, size, "needs %s%s, %s more than the %s there is%s", size_text(l.needed).s, l.reserved ? " reserved" : "",
-                 size_text(l.needed - l.available).s, size_text(l.available).s, l.card ? " with the headroom" : "");
+        lack_words(&l, to, size);
 }
 
 static void print_lack(const struct plan *p, const struct evaluation *e, FILE *to)
@@ -133,11 +144,11 @@ void answer_memory(const struct plan *p, const struct evaluation *e, const struc
         return;
     }
     if (e->verdict == VERDICT_TIGHT)
-        print_tight(p, e, to);
+        print_tight(e, to);
     else
-        answer_fits(e->m.needed, e->m.available, to);
+        print_fits(e, to);
     if (simulate_waits_for_memory(e, t))
-        fputs("  Streams that run ahead would need more memory than there is: the allocator makes them wait. The step time leaves that out.\n", to);
+        fputs("  Streams that run ahead would need more memory than there is: the step " ANSWER_WAITS ".\n", to);
 }
 
 static const char *rests_on(enum basis b)

@@ -9,11 +9,16 @@
 
 struct answer_text { char s[48]; };
 
+/* Said of each step in which streams would wait for memory (simulate_waits_for_memory). */
+#define ANSWER_WAITS "time leaves out waits for memory"
+
 /* "8.93 s", "12.3 ms", "2.4 hours"; and an interval, "8.29 to 9.77 s" without its unit: "(8.29 to 9.77)". */
 struct answer_text answer_seconds(double s);
 struct answer_text answer_interval(double low_s, double s, double high_s);
 /* "58.7k tokens/s" */
 struct answer_text answer_rate(double tokens_per_s);
+/* "400 Gbit/s": what links between nodes are sold by; within a node they are GB/s. */
+struct answer_text answer_network(double bytes_per_s);
 /* "70.9 hours" below three days, else "12.3 days". */
 struct answer_text answer_days(double days);
 
@@ -22,11 +27,9 @@ void answer_question(const struct question *q, FILE *to);
 /* "8 H100 SXM5 80GB (79.65 GiB on the card, 74.31 GiB usable)". */
 void answer_cluster(const struct cluster *c, FILE *to);
 
-/* Why a plan does not fit: "needs 54.88 GiB, 23.55 GiB more than there is", or what a node lacks. */
+/* Why a plan does not fit: "needs 54.88 GiB of 31.33 GiB usable, 23.55 GiB too much", or what a node lacks. */
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size);
-/* "  Fits: 55.68 GiB of 74.31 GiB usable." */
-void answer_fits(int64_t needed, int64_t available, FILE *to);
-/* "  Fits: ...", "  Tight: ..." with the reason, or "  Does not fit: ...". */
+/* "  Fits: reserves 37.89 GiB of 74.31 GiB usable (28.14 GiB allocated).", "  Tight: ..." with the reason, or "  Does not fit: ...". */
 void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to);
 /* "  Step 8.93 s (8.29 to 9.77), 58.7k tokens/s, MFU 39.0 %." and what times rest on. */
 void answer_step(const struct timing *t, FILE *to);

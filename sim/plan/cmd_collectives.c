@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/columns.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/price/coll_algo.h"
 #include "sim/price/coll_cost.h"
@@ -35,28 +38,37 @@ static double rate(double bytes, double time)
     return time > 0 ? bytes / time : 0;
 }
 
-static void print_head(const struct coll_net *net, enum coll_op op, int64_t bytes)
+static const struct column columns[] = {
+    { "algorithm", false, 0 }, { "time", true, 0 }, { "steps", true, 2 }, { "sent/rank", true, 1 }, { "peak node", true, 4 }, { "total", true, 3 },
+    { "algbw", true, 5 }, { "busbw", true, 1 }, { "latency", false, 2 }, { "bytes", false, 2 },
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_head(const struct coll_net *net, enum coll_op op, int64_t bytes, FILE *to)
 {
-    printf("%s of %s over %.0f ranks", coll_name(op), size_text(bytes).s, net->ranks);
+    fprintf(to, "%s of %s over %.0f ranks", coll_name(op), size_text(bytes).s, net->ranks);
     if (net->nodes > 1)
-        printf(", %.0f a node on %.0f nodes", net->per_node, net->nodes);
-    printf("\nalpha %.2f us, beta 1/%.1f GB/s", net->alpha_intra * 1e6,
-           net->beta_intra > 0 ? 1e-9 / net->beta_intra : 0);
+        fprintf(to, ", %.0f a node on %.0f nodes", net->per_node, net->nodes);
+    fprintf(to, "\nalpha %.2f us, beta 1/%.1f GB/s", net->alpha_intra * 1e6, net->beta_intra > 0 ? 1e-9 / net->beta_intra : 0);
     if (net->nodes > 1)
-        printf("; between nodes %.2f us, %.1f GB/s a node", net->alpha_inter * 1e6, net->nic * net->nics / 1e9);
-    printf("; gamma %.1f ps/B\n\n", net->gamma * 1e12);
-    printf("%-25s %11s %8s %12s %12s %12s %9s %9s  %-8s %-8s %s\n", "algorithm", "time", "steps", "sent/rank",
-           "peak node", "total", "algbw", "busbw", "latency", "bytes", "");
-    printf("%-25s %11s %8s %12s %12s %12s %9s %9s  %-17s\n", "", "", "", "", "", "", "GB/s", "GB/s", "growth with N");
+        fprintf(to, "; between nodes %.2f us, %s a node", net->alpha_inter * 1e6, answer_network(net->nic * net->nics).s);
+    fprintf(to, "; gamma %.1f ps/B\n\n", net->gamma * 1e12);
 }
 
-static void print_row(const struct coll_algo *a, const struct coll_figures *f, double bytes, double factor)
+static void add_row(struct columns *t, const struct coll_algo *a, const struct coll_figures *f, double bytes, double factor)
 {
-    char t[24];
+    char time[24];
 
-    printf("%-25s %11s %8.0f %12s %12s %12s %9.2f %9.2f  %-8s %-8s %s\n", a->name, seconds(f->time_s, t), f->steps,
-           bytes_text(f->sent).s, bytes_text(f->peak).s, bytes_text(f->total).s, rate(bytes, f->time_s) / 1e9,
-           factor * rate(bytes, f->time_s) / 1e9, a->latency, a->bandwidth, a->about);
+    columns_cell(t, "%s", a->name);
+    columns_cell(t, "%s", seconds(f->time_s, time));
+    columns_cell(t, "%.0f", f->steps);
+    columns_cell(t, "%s", bytes_text(f->sent).s);
+    columns_cell(t, "%s", bytes_text(f->peak).s);
+    columns_cell(t, "%s", bytes_text(f->total).s);
+    columns_cell(t, "%.2f", rate(bytes, f->time_s) / 1e9);
+    columns_cell(t, "%.2f", factor * rate(bytes, f->time_s) / 1e9);
+    columns_cell(t, "%s", a->latency);
+    columns_cell(t, "%s", a->bandwidth);
 }
 
 static json_t *row_json(const struct coll_algo *a, const struct coll_figures *f, double bytes, double factor)
@@ -69,25 +81,23 @@ static json_t *row_json(const struct coll_algo *a, const struct coll_figures *f,
 }
 
 /* What the library on this cluster would run, and how long coll_cost() expects it to take. */
-static void print_choice(const struct cluster *c, const struct nccl_choice *nccl, enum coll_op op,
-                         int64_t ranks, const struct cost *cost)
+static void print_choice(const struct cluster *c, const struct nccl_choice *nccl, enum coll_op op, int64_t ranks, const struct cost *cost, FILE *to)
 {
     char t[24], low[24], high[24];
 
     if (ranks < 2) {
-        puts("\nOne rank: nothing moves.");
+        fputs("\nOne rank: nothing moves.\n", to);
         return;
     }
+    fputs("\nalgbw and busbw are GB/s; latency and bytes: how either grows with the number of ranks N.\n", to);
     if (!c->is_host)
-        printf("\n%s would run %s with protocol %s here.  ", c->gpu.sm_arch ? "NCCL" : "RCCL",
-               nccl_algo_name(nccl->algo), nccl_proto_name(nccl->proto));
-    else
-        printf("\n");
-    printf("Expected: %s (90%% between %s and %s; %s).\n", seconds(cost->s, t), seconds(cost->low_s, low),
-           seconds(cost->high_s, high), basis_name(cost->basis));
+        fprintf(to, "%s would run %s with protocol %s here. ", c->gpu.sm_arch ? "NCCL" : "RCCL", nccl_algo_name(nccl->algo),
+                nccl_proto_name(nccl->proto));
+    fprintf(to, "Expected: %s (90 %% between %s and %s; %s).\n", seconds(cost->s, t), seconds(cost->low_s, low), seconds(cost->high_s, high),
+            basis_name(cost->basis));
     if (op == COLL_ALL_REDUCE)
-        puts("O(1) in bytes: each rank moves about 2S however many ranks there are.  A server's port moves S for each\n"
-             "worker, O(N).  A ring is O(1) while bandwidth binds and O(N) once 2(N-1) latencies do.");
+        fputs("O(1) in bytes: each rank moves about 2S however many ranks there are. A server's port moves S for each worker, O(N). "
+              "A ring is O(1) while bandwidth binds and O(N) once 2(N-1) latencies do.\n", to);
 }
 
 /* "all_reduce" as the schedules print it, or "all-reduce". */
@@ -108,51 +118,72 @@ static int parse_op(const char *text)
 
 struct args { const char *op, *cluster; int64_t ranks, bytes; bool json; };
 
-static int compare(const struct args *a, const struct cluster *c, enum coll_op op)
-{
-    int64_t per_node = a->ranks < c->gpus_per_node ? a->ranks : c->gpus_per_node;
-    double  factor = coll_bus_factor(op, a->ranks);
-    json_t *rows = a->json ? json_array() : NULL;
-    const struct coll_algo *algo;
-    struct nccl_choice nccl = { 0 };
-    struct nccl_net    net;
-    struct coll_net    wires;
-    struct coll_figures f;
-    struct cost cost;
+/* Of one question: what the wires are, what the library chooses, and how long it would take. */
+struct compared { int64_t per_node; struct coll_net wires; struct nccl_choice nccl; struct cost cost; };
 
-    if (coll_cost(c, op, a->ranks, per_node, a->bytes, &cost) < 0)
-        return EXIT_MISUSE;
-    coll_net_of(c, a->ranks, per_node, &wires);
+static int prepare(const struct args *a, const struct cluster *c, enum coll_op op, struct compared *out)
+{
+    struct nccl_net net;
+
+    *out = (struct compared){ .per_node = a->ranks < c->gpus_per_node ? a->ranks : c->gpus_per_node };
+    if (coll_cost(c, op, a->ranks, out->per_node, a->bytes, &out->cost) < 0)
+        return -1;
+    coll_net_of(c, a->ranks, out->per_node, &out->wires);
     if (!c->is_host) {
-        nccl_net_of(c, a->ranks, per_node, &net);
-        nccl_choose(&net, op, a->bytes, &nccl);
+        nccl_net_of(c, a->ranks, out->per_node, &net);
+        nccl_choose(&net, op, a->bytes, &out->nccl);
     }
-    if (!a->json)
-        print_head(&wires, op, a->bytes);
-    for (int i = 0; (algo = coll_algo_at(i)); i++) {
-        if (algo->op != op || !coll_algo_cost(algo, &wires, (double)a->bytes, &f))
-            continue;
-        if (a->json)
-            json_array_append_new(rows, row_json(algo, &f, (double)a->bytes, factor));
-        else
-            print_row(algo, &f, (double)a->bytes, factor);
-    }
-    if (!a->json) {
-        print_choice(c, &nccl, op, a->ranks, &cost);
-        return EXIT_DONE;
-    }
+    return 0;
+}
+
+static int print(const struct args *a, const struct cluster *c, enum coll_op op, const struct compared *of)
+{
+    static const struct column legend[] = { { "", false, 0 }, { "", false, 0 } };
+    struct columns *t = columns_new(columns, COLUMNS), *what = columns_new(legend, 2);
+    FILE *to = page_open(stdout);
+    const struct coll_algo *algo;
+    struct coll_figures f;
+
+    if (!to)
+        return EXIT_FAILED;
+    print_head(&of->wires, op, a->bytes, to);
+    for (int i = 0; (algo = coll_algo_at(i)); i++)
+        if (algo->op == op && coll_algo_cost(algo, &of->wires, (double)a->bytes, &f)) {
+            add_row(t, algo, &f, (double)a->bytes, coll_bus_factor(op, a->ranks));
+            columns_cell(what, "%s", algo->name);
+            columns_cell(what, "%s", algo->about ? algo->about : "");
+        }
+    columns_print(t, to, page_width(stdout));
+    fputc('\n', to);
+    columns_print(what, to, page_width(stdout));
+    print_choice(c, &of->nccl, op, a->ranks, &of->cost, to);
+    page_close(to);
+    return EXIT_DONE;
+}
+
+static int print_json(const struct args *a, const struct cluster *c, enum coll_op op, const struct compared *of)
+{
+    bool chosen = !c->is_host && a->ranks > 1;
+    json_t *rows = json_array();
+    const struct coll_algo *algo;
+    struct coll_figures f;
+
+    for (int i = 0; (algo = coll_algo_at(i)); i++)
+        if (algo->op == op && coll_algo_cost(algo, &of->wires, (double)a->bytes, &f))
+            json_array_append_new(rows, row_json(algo, &f, (double)a->bytes, coll_bus_factor(op, a->ranks)));
     return dpxplan_print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:s?, s:s?, s:{s:f, s:f, s:f, s:s}}", "op", a->op,
-                                "ranks", (json_int_t)a->ranks, "per_node", (json_int_t)per_node,
+                                "ranks", (json_int_t)a->ranks, "per_node", (json_int_t)of->per_node,
                                 "bytes", (json_int_t)a->bytes, "algorithms", rows,
-                                "library_algorithm", c->is_host || a->ranks < 2 ? NULL : nccl_algo_name(nccl.algo),
-                                "library_protocol", c->is_host || a->ranks < 2 ? NULL : nccl_proto_name(nccl.proto),
-                                "expected", "time_s", cost.s, "low_s", cost.low_s, "high_s", cost.high_s,
-                                "basis", basis_name(cost.basis)), EXIT_DONE);
+                                "library_algorithm", chosen ? nccl_algo_name(of->nccl.algo) : NULL,
+                                "library_protocol", chosen ? nccl_proto_name(of->nccl.proto) : NULL,
+                                "expected", "time_s", of->cost.s, "low_s", of->cost.low_s, "high_s", of->cost.high_s,
+                                "basis", basis_name(of->cost.basis)), EXIT_DONE);
 }
 
 int cmd_collectives(int argc, char **argv)
 {
     struct args a = { .op = "all_reduce" };
+    struct compared of;
     struct cluster c;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxplan collectives --op all_reduce --bytes 1GB --cluster 4x8xh100"),
@@ -183,5 +214,7 @@ int cmd_collectives(int argc, char **argv)
         fail("--ranks %" PRId64 ": the cluster '%s' has %" PRId64, a.ranks, a.cluster, c.world_size);
         return EXIT_MISUSE;
     }
-    return compare(&a, &c, (enum coll_op)op);
+    if (prepare(&a, &c, (enum coll_op)op, &of) < 0)
+        return EXIT_MISUSE;
+    return a.json ? print_json(&a, &c, (enum coll_op)op, &of) : print(&a, &c, (enum coll_op)op, &of);
 }

@@ -42,8 +42,9 @@ static void say_fits(const struct plan *p)
         return;
     answer_lack(p, &e, ignored, sizeof ignored);
     if (e.m.fits)
-        notes_say("    fits      %s: %s of %s on a GPU%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes", size_text(e.m.needed).s,
-                  size_text(e.m.available).s, e.verdict == VERDICT_TIGHT ? ", so some of the headroom is needed" : "");
+        notes_say("    fits      %s: %s%s of %s usable on a GPU%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes",
+                  e.reserved.known ? "reserves " : "", size_text(evaluation_taken(&e.m, &e.reserved)).s, size_text(e.m.available).s,
+                  e.verdict == VERDICT_TIGHT ? ", so some of the headroom is needed, or the allocator runs full" : "");
     else
         notes_say("    fits      no: %s", ignored);
     evaluation_free(&e);

@@ -1,11 +1,14 @@
 /* cmd_estimators.c -- dpxplan estimators: DeepSpeed's own estimate and Megatron-LM's own report, to the byte, and what our schedules say
  * beside them. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "model/exchange/estimators.h"
 #include "model/exchange/megatron_memory.h"
@@ -22,16 +25,51 @@ struct args {
 
 /* ---- Megatron-LM's report ---- */
 
+static int64_t states_of(const struct memory_verdict *m)
+{
+    return m->ledger.most[CAT_PARAMS] + m->ledger.most[CAT_GRADS] + m->ledger.most[CAT_OPTIMIZER];
+}
+
 static json_t *bytes_json(double weights, double activations)
 {
     return json_pack("{s:f, s:f, s:f}", "weights_and_optimizer_bytes", weights, "activations_bytes", activations, "total_bytes", weights + activations);
+}
+
+static const struct column report_columns[] = { { "a rank of the first stage", false, 0 }, { "Megatron-LM", true, 0 }, { "dpx", true, 0 } };
+
+static void report_row(struct columns *t, const char *what, double theirs, int64_t ours)
+{
+    columns_cell(t, "%s", what);
+    columns_cell(t, "%s", size_text((int64_t)theirs).s);
+    columns_cell(t, "%s", size_text(ours).s);
+}
+
+static int print_report_words(const struct plan *p, const struct megatron_report *r, const struct evaluation *e)
+{
+    const struct memory_verdict *m = e->stage ? &e->stage[0].m : &e->m;
+    struct columns *t = columns_new(report_columns, 3);
+    FILE *to = page_open(stdout);
+
+    if (!to)
+        return EXIT_FAILED;
+    report_row(t, "weights and optimizer", r->weights, states_of(m));
+    report_row(t, "activations", r->activations, m->ledger.most[CAT_ACTIVATIONS]);
+    report_row(t, "together", r->weights + r->activations, m->ledger.peak.bytes);
+    columns_print(t, to, page_width(stdout));
+    fprintf(to, "\nMegatron-LM's activations are those of %s.\n"
+            "dpx has the most of each kind that its schedules hold (kernels %s). Together is the peak, temporaries and buffers of communication included. "
+            "The fullest rank is %" PRId64 ": %s.\n",
+            r->by_positions ? "sequence parallelism with selective recompute" : "tensor parallelism alone, whatever is recomputed, and 5 %",
+            kernels_name(p->kernels), e->m.rank, size_text(e->m.ledger.peak.bytes).s);
+    page_close(to);
+    return EXIT_DONE;
 }
 
 /* Of both, the first stage; Megatron-LM takes it for the fullest. */
 static int print_report(const struct plan *p, const struct megatron_report *r, const struct evaluation *e, bool json)
 {
     const struct memory_verdict *m = e->stage ? &e->stage[0].m : &e->m;
-    int64_t states = m->ledger.most[CAT_PARAMS] + m->ledger.most[CAT_GRADS] + m->ledger.most[CAT_OPTIMIZER];
+    int64_t states = states_of(m);
     int64_t activations = m->ledger.most[CAT_ACTIVATIONS], peak = m->ledger.peak.bytes;
 
     if (json)
@@ -39,16 +77,7 @@ static int print_report(const struct plan *p, const struct megatron_report *r, c
             "by_positions", r->by_positions, "dpx", "model_states_bytes", (json_int_t)states, "activations_bytes", (json_int_t)activations,
             "gpu_peak_bytes", (json_int_t)peak, "fullest_rank", (json_int_t)e->m.rank, "fullest_rank_peak_bytes",
             (json_int_t)e->m.ledger.peak.bytes), EXIT_DONE);
-    printf("%-28s %18s %18s\n", "a rank of the first stage", "Megatron-LM", "dpx");
-    printf("%-28s %18s %18s\n", "weights and optimizer", size_text((int64_t)r->weights).s, size_text(states).s);
-    printf("%-28s %18s %18s\n", "activations", size_text((int64_t)r->activations).s, size_text(activations).s);
-    printf("%-28s %18s %18s\n", "together", size_text((int64_t)(r->weights + r->activations)).s, size_text(peak).s);
-    printf("\nMegatron-LM's activations are those of %s.\n"
-           "dpx has the most of each kind that its schedules hold (kernels %s), and the peak of all, temporaries and buffers of communication\n"
-           "among them; the fullest rank is %lld: %s.\n",
-           r->by_positions ? "sequence parallelism with selective recompute" : "tensor parallelism alone, whatever is recomputed, and 5 %",
-           kernels_name(p->kernels), (long long)e->m.rank, size_text(e->m.ledger.peak.bytes).s);
-    return EXIT_DONE;
+    return print_report_words(p, r, e);
 }
 
 static int report(const struct args *a)
@@ -104,7 +133,7 @@ static int ours(const struct args *a, int row, struct ours *out)
     if (plan_check(&p, "estimators") < 0 || evaluate_allocated(&p, &e) < 0)
         goto out;
     out->peak = e.m.ledger.peak.bytes;
-    out->states = e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] + e.m.ledger.most[CAT_OPTIMIZER];
+    out->states = states_of(&e.m);
     out->host = e.m.spaces.of[SPACE_HOST].peak;
     out->pinned = e.m.spaces.of[SPACE_PINNED].peak;
     evaluation_free(&e);
@@ -127,32 +156,70 @@ static json_t *ours_json(const struct ours *o)
                      (json_int_t)o->states, "host_bytes", (json_int_t)o->host, "pinned_bytes", (json_int_t)o->pinned);
 }
 
-static void print_row(const struct estimate_row *r, const struct ours *o)
+static const struct column columns[] = {
+    { "estimate", false, 0 }, { "GPU, zero.Init", true, 0 }, { "CPU", true, 1 }, { "GPU, no init", true, 2 }, { "CPU", true, 3 }, { "dpx", false, 0 },
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void add_row(struct columns *t, const struct estimate_row *r, const struct ours *o)
 {
-    printf("%-24s %15s %15s %15s %15s", r->name, size_text(r->zero_init.gpu_bytes).s, size_text(r->zero_init.cpu_bytes).s,
-           size_text(r->no_zero_init.gpu_bytes).s, size_text(r->no_zero_init.cpu_bytes).s);
+    char mine[512] = "";
+
+    columns_cell(t, "%s", r->name);
+    columns_cell(t, "%s", size_text(r->zero_init.gpu_bytes).s);
+    columns_cell(t, "%s", size_text(r->zero_init.cpu_bytes).s);
+    columns_cell(t, "%s", size_text(r->no_zero_init.gpu_bytes).s);
+    columns_cell(t, "%s", size_text(r->no_zero_init.cpu_bytes).s);
     if (o && !o->known)
-        printf("   not planned: %s", o->why);
-    if (o && o->known)
-        printf("   %s (%s)", size_text(o->peak).s, size_text(o->states).s);
-    if (o && o->host > 0)
-        printf(", host %s", size_text(o->host).s);
-    if (o && o->pinned > 0)
-        printf(", %s of it pinned", size_text(o->pinned).s);
-    putchar('\n');
+        snprintf(mine, sizeof mine, "not planned: %s", o->why);
+    else if (o && o->host > 0)
+        snprintf(mine, sizeof mine, "dpx: %s, states %s; host %s, %s of it pinned", size_text(o->peak).s, size_text(o->states).s, size_text(o->host).s,
+                 size_text(o->pinned).s);
+    else if (o)
+        snprintf(mine, sizeof mine, "dpx: %s, states %s", size_text(o->peak).s, size_text(o->states).s);
+    columns_cell(t, "%s", mine);
 }
 
-static void print_why(const struct args *a)
+static void print_why(const struct args *a, FILE *to)
 {
-    printf("\ndpx counts what the estimate leaves out on the GPU: the reduction bucket, flattening and cast copies,\n"
-           "persistent and prefetched parameters, activations and logits (seq %lld, micro-batch %lld, bf16); and on the\n"
-           "host, per node, each buffer as it is, where the estimate has 16 or 18 bytes a parameter times %g: pinned\n"
-           "ones in powers of two, one at a time, the fp32 gradient and the 16-bit copy among them.  The estimate without\n"
-           "zero.Init is of the whole model that every rank builds in fp32 before it is moved, which is gone by then.\n",
-           (long long)a->seq, (long long)a->micro_batch, a->factor);
+    fprintf(to, "\ndpx: the peak of a rank, and of it the states alone (seq %" PRId64 ", micro-batch %" PRId64 ", bf16). It counts what the estimate "
+            "leaves out: the reduction bucket, flattening and cast copies, persistent and prefetched parameters, activations and logits.\n"
+            "On the host it counts each buffer of a node as it is; the estimate has 16 or 18 bytes a parameter, times %g. Pinned buffers come "
+            "in powers of two.\n"
+            "The estimate without zero.Init is of the whole model that every rank builds in fp32 before it is moved.\n",
+            a->seq, a->micro_batch, a->factor);
 }
 
-static int print(const struct args *a, const struct estimate_row rows[ESTIMATE_ROWS])
+static int print(const struct args *a, const struct estimate_row rows[ESTIMATE_ROWS], const struct ours *mine)
+{
+    struct columns *t = columns_new(columns, COLUMNS);
+    FILE *to = page_open(stdout);
+
+    if (!to)
+        return EXIT_FAILED;
+    for (int i = 0; i < ESTIMATE_ROWS; i++)
+        add_row(t, &rows[i], mine ? &mine[i] : NULL);
+    columns_print(t, to, page_width(stdout));
+    if (mine)
+        print_why(a, to);
+    page_close(to);
+    return EXIT_DONE;
+}
+
+static json_t *rows_json(const struct estimate_row rows[ESTIMATE_ROWS], const struct ours *mine)
+{
+    json_t *doc = json_object();
+
+    for (int i = 0; i < ESTIMATE_ROWS; i++) {
+        json_t *o = json_pack("{s:o, s:o}", "zero_init", pair(&rows[i].zero_init), "no_zero_init", pair(&rows[i].no_zero_init));
+        if (mine)
+            json_object_set_new(o, "dpx", ours_json(&mine[i]));
+        json_object_set_new(doc, rows[i].name, o);
+    }
+    return doc;
+}
+
+static int answer(const struct args *a, const struct estimate_row rows[ESTIMATE_ROWS])
 {
     struct ours mine[ESTIMATE_ROWS] = { { 0 } };
     bool with_ours = a->model != NULL;
@@ -163,24 +230,7 @@ static int print(const struct args *a, const struct estimate_row rows[ESTIMATE_R
         mine[i].known = ours(a, i, &mine[i]) == 0;
         fail_restore(said);
     }
-    if (!a->json)
-        printf("%-24s %15s %15s %15s %15s%s\n", "estimate", "GPU, zero.Init", "CPU", "GPU, no init", "CPU",
-               with_ours ? "   dpx: peak of a rank (states alone)" : "");
-    json_t *doc = json_object();
-    for (int i = 0; i < ESTIMATE_ROWS; i++) {
-        json_t *o = json_pack("{s:o, s:o}", "zero_init", pair(&rows[i].zero_init), "no_zero_init", pair(&rows[i].no_zero_init));
-        if (with_ours)
-            json_object_set_new(o, "dpx", ours_json(&mine[i]));
-        if (!a->json)
-            print_row(&rows[i], with_ours ? &mine[i] : NULL);
-        json_object_set_new(doc, rows[i].name, o);
-    }
-    if (a->json)
-        return dpxplan_print_json(doc, EXIT_DONE);
-    json_decref(doc);
-    if (with_ours)
-        print_why(a);
-    return EXIT_DONE;
+    return a->json ? dpxplan_print_json(rows_json(rows, with_ours ? mine : NULL), EXIT_DONE) : print(a, rows, with_ours ? mine : NULL);
 }
 
 int cmd_estimators(int argc, char **argv)
@@ -235,5 +285,5 @@ int cmd_estimators(int argc, char **argv)
                                   .buffer_factor = a.factor };
     if (estimate_all(&in, rows) < 0)
         return EXIT_MISUSE;
-    return print(&a, rows);
+    return answer(&a, rows);
 }

@@ -12,6 +12,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
@@ -80,6 +81,14 @@ static void row(struct columns *t, const char *what, int64_t bytes)
     columns_cell(t, "%s", "");
 }
 
+/* The row that decides says of how much. */
+static void row_of(struct columns *t, const char *what, int64_t bytes, int64_t usable)
+{
+    columns_cell(t, "%s", what);
+    columns_cell(t, "%s", size_text(bytes).s);
+    columns_cell(t, "of %s usable", size_text(usable).s);
+}
+
 /* One line for each memory beyond the device's. */
 static void add_spaces(struct columns *t, const struct space_accounts *a)
 {
@@ -104,11 +113,14 @@ static void print_memory(const struct evaluation *e, const struct timing *t, boo
     for (int i = 0; i < e->m.overhead.n; i++)
         if (e->m.overhead.item[i].kind != OVERHEAD_CONTEXT)
             row(rows, e->m.overhead.item[i].name, e->m.overhead.item[i].bytes);
-    row(rows, "together", p->bytes + extra);
-    if (all) {
-        row(rows, "available", e->m.available);
+    if (r->known)
+        row(rows, "together", p->bytes + extra);
+    else
+        row_of(rows, "together", p->bytes + extra, e->m.available);
+    if (r->known)
+        row_of(rows, EVAL_TAKEN, evaluation_taken(&e->m, r), e->m.available);
+    if (all)
         row(rows, "held at most, by the clock", t->held_bytes);
-    }
     if (e->m.elsewhere)
         add_spaces(rows, &e->m.spaces);
     for (int i = 0; all && e->m.nkinds > 1 && i < e->m.nkinds; i++) {
@@ -118,7 +130,6 @@ static void print_memory(const struct evaluation *e, const struct timing *t, boo
     }
     if (all)
         row(rows, "active (PyTorch's allocator)", r->active_peak);
-    row(rows, "reserved", r->reserved_peak);
     row(rows, "nvidia-smi will show", r->driver);
     columns_print(rows, to, page_width(stdout));
 }
@@ -174,7 +185,7 @@ static void print_stages(const struct evaluation *e, const struct timing *t, FIL
         const struct stage_part *part = &t->stages.stage[i];
         columns_cell(rows, "stage %d, rank %" PRId64, i, of->m.rank);
         columns_cell(rows, "%s", size_text(of->m.needed).s);
-        columns_cell(rows, "%s", of->reserved.known ? size_text(of->reserved.reserved_peak).s : "-");
+        columns_cell(rows, "%s", of->reserved.known ? size_text(evaluation_taken(&of->m, &of->reserved)).s : "-");
         columns_cell(rows, "%.4g", part->work_s);
         columns_cell(rows, "%.4g", part->messages_s);
         columns_cell(rows, "%.4g", part->bubble_s);
@@ -279,7 +290,11 @@ int cmd_eval(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if ((rc = eval_ask(&a, &e)) != EXIT_DONE && rc != EXIT_NO)
+    struct progress watch;
+    progress_watch(&watch, "evaluating the plan");
+    rc = eval_ask(&a, &e);
+    progress_end(&watch);
+    if (rc != EXIT_DONE && rc != EXIT_NO)
         return rc;
     if (json)
         rc = dpxplan_print_json(eval_json(&a, &e), rc);

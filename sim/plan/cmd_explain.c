@@ -19,6 +19,7 @@
 #include "sim/plan/memory_plot.h"
 #include "sim/plan/pipeline_plot.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 #include "sim/search/advice.h"
 
 /* Beside a row of the clock: the stream's name, the seconds that it is busy. */
@@ -130,25 +131,56 @@ static int prepare(struct explained *p, const struct explain_args *a, const stru
     return explain_time(p, a->db, runs);
 }
 
+/* The advice, which many plans are evaluated for, in the end. */
+static void print_advice(const struct explained *p, FILE *to)
+{
+    struct progress watch;
+    char *text = NULL;
+    size_t size;
+    FILE *kept = open_memstream(&text, &size);
+
+    if (!kept)
+        abort();
+    fflush(to);
+    progress_watch(&watch, "trying what would lower the peak");
+    advice_print(&p->plan, &p->e, kept);
+    progress_end(&watch);
+    fclose(kept);
+    fprintf(to, "\n%s", text);
+    free(text);
+}
+
+static int print_one(const struct explained *p, const struct outputs *o, const struct run *runs, FILE *to)
+{
+    const struct evaluation *e = &p->e;
+
+    print_plan(p, to);
+    fprintf(to, "\nallocated on %s over one steady step\n", evaluation_where(e).s);
+    memory_plot(&e->schedules, SCHED_STEADY, e->m.needed - e->m.ledger.peak.bytes, e->m.available, page_width(stdout), to);
+    print_live(e, to);
+    int rc = print_time(p, runs, o, to) < 0 ? EXIT_FAILED : e->m.fits ? EXIT_DONE : EXIT_NO;
+    print_advice(p, to);
+    return rc;
+}
+
 static int explain_one(const struct explain_args *a, const struct outputs *o, FILE *to)
 {
+    struct progress watch;
     struct explained p;
 
-    if (explain_load(&a->plan, &a->set, &p) < 0)
+    progress_watch(&watch, "evaluating the plan");
+    int rc = explain_load(&a->plan, &a->set, &p);
+    if (rc < 0) {
+        progress_end(&watch);
         return EXIT_MISUSE;
+    }
     struct run *runs = room_new((size_t)explain_runs(&p), sizeof *runs);
-    int rc = prepare(&p, a, o, runs);
+    rc = prepare(&p, a, o, runs);
+    progress_end(&watch);
     if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a, to) < 0)
         rc = EXIT_MISUSE;
-    if (rc == EXIT_DONE) {
-        print_plan(&p, to);
-        fprintf(to, "\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
-        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, page_width(stdout), to);
-        print_live(&p.e, to);
-        rc = print_time(&p, runs, o, to) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
-        fputc('\n', to);
-        advice_print(&p.plan, &p.e, to);
-    }
+    if (rc == EXIT_DONE)
+        rc = print_one(&p, o, runs, to);
     for (int i = 0; i < explain_runs(&p); i++)
         run_free(&runs[i]);
     free(runs);
@@ -159,8 +191,11 @@ static int explain_one(const struct explain_args *a, const struct outputs *o, FI
 static int print_two(const struct explain_args *a, FILE *to)
 {
     struct explained p, q;
-    int rc = explain_load_two(a, &p, &q);
+    struct progress watch;
 
+    progress_watch(&watch, "evaluating both plans");
+    int rc = explain_load_two(a, &p, &q);
+    progress_end(&watch);
     if (rc != EXIT_DONE)
         return rc;
     explain_two(&p, &q, a->schedule, to);

@@ -11,6 +11,7 @@
 #include "base/page.h"
 #include "base/size.h"
 #include "model/arch/training.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/fit_answer.h"
 #include "sim/plan/plan_words.h"
@@ -23,11 +24,11 @@ enum { TABLE = 80 };
 static void print_batch(const struct fit_asked *a, const struct fit_model *m, FILE *to)
 {
     if (a->batch || (m->batch && !m->batch_a_gpu))
-        fprintf(to, "%" PRId64 " of them a step", a->batch ? a->batch : m->batch);
+        fprintf(to, "%" PRId64 " a step", a->batch ? a->batch : m->batch);
     else if (m->batch)
-        fprintf(to, "%" PRId64 " of them a step on each GPU", m->batch);
+        fprintf(to, "%" PRId64 " a step on each GPU", m->batch);
     else
-        fprintf(to, "%d of them a step (on more GPUs as many as GPUs)", SEARCH_BATCH);
+        fprintf(to, "%d a step (the next multiple where GPUs do not divide it)", SEARCH_BATCH);
 }
 
 static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
@@ -46,7 +47,7 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
         fprintf(to, ", %s tokens in all", count_text(f->tokens).s);
     fputs(".\n", to);
     if (a->train < 0 && !a->seq && !a->batch && !f->of.recipe)
-        fputs("Another question: --train lora, --seq 8k, --batch 16.\n", to);
+        fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
     fputs("\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
 }
 
@@ -93,7 +94,7 @@ static void add_training(struct columns *t, const struct fit_answer *f, const st
 static char *figures(const struct fit_answer *f, int width)
 {
     static const struct column columns[] = {
-        { .title = "GPU" }, { .title = "least", .right = true }, { .title = "memory used of usable", .right = true },
+        { .title = "GPU" }, { .title = "least", .right = true }, { .title = "reserved of usable", .right = true },
         { .title = "tokens/s", .right = true, .rank = 1 }, { .title = "time", .right = true }, { .title = "cost", .right = true },
     };
     struct columns *t = columns_new(columns, 6);
@@ -108,7 +109,7 @@ static char *figures(const struct fit_answer *f, int width)
         columns_cell(t, "%s", r->gpu->name);
         columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : "none", r->gpus);
         if (r->gpus)
-            columns_cell(t, "%.1f of %.1f GiB", gib(r->needed), gib(r->usable));
+            columns_cell(t, "%.1f of %.1f GiB", gib(r->taken), gib(r->usable));
         else
             columns_cell(t, "%s", "");
         if (r->gpus)
@@ -128,7 +129,7 @@ static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
     if (stopped && !r->why[0])
         fputs("stopped before it was known; ", to);
     if (r->tried)
-        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GiB of each, which has %.1f", r->tried, r->tried == 1 ? "es" : "",
+        fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GiB of each, which has %.1f at most", r->tried, r->tried == 1 ? "es" : "",
                 gib(r->needed), gib(r->available));
     fprintf(to, "%s%s\n", r->tried && r->why[0] ? "; more: " : "", r->why);
 }
@@ -138,7 +139,7 @@ static void print_plan(const struct fit_row *r, FILE *to)
     char words[PLAN_WORDS];
 
     plan_words(&r->plan, words, sizeof words);
-    fprintf(to, "      " PAGE_HANG "%s%s%s\n", words, r->tight ? "; tight" : "", r->waits ? "; waits for memory, which the time leaves out" : "");
+    fprintf(to, "      " PAGE_HANG "%s%s%s\n", words, r->tight ? "; tight" : "", r->waits ? "; " ANSWER_WAITS : "");
 }
 
 static void print_table(const struct fit_answer *f, FILE *to)
@@ -170,9 +171,9 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
             tight |= f->row[i].tight;
         }
     if (f->best >= 0)
-        fprintf(to, "\nTimes are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
+        fprintf(to, "\nReserved memory is what decides. Times are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
     if (tight)
-        fprintf(to, "Tight: with the allocator's cache it takes some of the 5 %% of memory that is otherwise kept free.\n");
+        fprintf(to, "Tight: it takes some of the 5 %% of memory that is otherwise kept free, or PyTorch's allocator runs full.\n");
     if (!a->offload)
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }

@@ -9,6 +9,7 @@
 #include "base/opts.h"
 #include "base/output.h"
 #include "base/size.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/search_args.h"
 #include "sim/search/ranking.h"
@@ -77,7 +78,7 @@ static int ask(const char *what, const char *usual, int (*ok)(const char *, int6
     return fail("init: the input ends before all is said");
 }
 
-/* Tools that `export` writes for, and "any" behind them. */
+/* Tools that `export` writes for; behind them "any", and PyTorch itself. */
 static int framework_ok(const char *text, int64_t *n)
 {
     const char *words[16], *near;
@@ -86,6 +87,8 @@ static int framework_ok(const char *text, int64_t *n)
     for (; export_targets[i]; i++)
         words[i] = export_targets[i];
     words[i++] = "any";
+    words[i++] = "torch";
+    words[i++] = "pytorch";
     words[i] = NULL;
     for (*n = 0; words[*n]; ++*n)
         if (!strcmp(words[*n], text))
@@ -97,11 +100,14 @@ static int framework_ok(const char *text, int64_t *n)
 /* The plan is one that this tool takes. */
 static int ask_framework(struct search_args *a)
 {
-    int64_t n = 0;
+    int64_t n = 0, tools = 0;
 
-    if (ask("What runs it: accelerate, torchtitan, fsdp (your own PyTorch loop), deepspeed, megatron, or any", "any", framework_ok, NULL, &n) < 0)
+    if (ask("What runs it: torch, accelerate, torchtitan, fsdp (your own PyTorch loop), deepspeed, megatron, or any", "any", framework_ok, NULL, &n) < 0)
         return -1;
-    a->export_to = export_targets[n] ? (int)n : -1;
+    while (export_targets[tools])
+        tools++;
+    a->export_to = n < tools ? (int)n : -1;
+    a->framework = n > tools ? FRAMEWORK_TORCH : a->framework;
     return 0;
 }
 
@@ -201,8 +207,8 @@ static int write_commented(const struct plan *p, const struct search_args *a, co
 static void say(const struct ranked *best, const struct search_args *a, const char *path)
 {
     fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
-            best->tight ? ", tight: it needs the headroom, or PyTorch's allocator gives its cache back in every step" : "",
-            best->waits ? "; allocator stalls are not included" : "", path ? path : "PLAN.json");
+            best->tight ? ", tight: it takes part of the headroom, or PyTorch's allocator runs full" : "",
+            best->waits ? "; " ANSWER_WAITS : "", path ? path : "PLAN.json");
     if (a->export_to >= 0)
         fprintf(stderr, "dpxplan export %s --to %s writes it for %s\n", path ? path : "PLAN.json", export_targets[a->export_to],
                 export_targets[a->export_to]);

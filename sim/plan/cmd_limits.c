@@ -33,8 +33,8 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
 /* ---- a row ---- */
 
 static const struct column columns[] = {
-    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "GPUs from", true, 0 },
-    { "bytes a parameter", true, 3 }, { "", false, 0 },
+    { "strategy", false, 0 }, { "largest model", true, 0 }, { "blocks", true, 2 }, { "micro-batch", true, 0 }, { "fewest GPUs", true, 0 },
+    { "bytes/param", true, 3 }, { "", false, 0 },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -76,7 +76,7 @@ static int add_note(struct columns *t, const struct limits_row *r)
 /* Cells that have no answer for the same reason are one line. */
 struct printing {
     struct columns *rows;
-    bool states_only;
+    bool states_only, none;         /* none: of some no number of GPUs is enough */
     int64_t memory, world;
     struct progress progress;
     int64_t done;
@@ -119,6 +119,7 @@ static int take_row(void *of, const struct limits_row *r)
         columns_cell(p->rows, "%" PRId64, r->limit.max_layers);
         columns_cell(p->rows, r->limit.max_micro_batch ? "up to %" PRId64 : "does not fit", r->limit.max_micro_batch);
         add_gpus(p->rows, a, &r->limit);
+        p->none |= !r->limit.min_gpus && !r->limit.min_gpus_recompute;
     }
     columns_cell(p->rows, "%.4g", r->limit.bytes_per_param);
     return add_note(p->rows, r);
@@ -139,6 +140,8 @@ static int say(const struct limits_asked *a)
             fprintf(page, "model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(p.memory).s, p.world,
                     p.world > 1 ? "s" : "");
         columns_print(p.rows, page, page_width(stdout));
+        if (p.none)
+            fputs("none: no number of GPUs holds the model that way.\n", page);
         for (int i = 0; i < p.nrefused; i++)
             fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why);
     }

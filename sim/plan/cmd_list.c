@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/list.h"
@@ -17,69 +19,129 @@ static double number(const json_t *row, const char *key) { return json_number_va
 
 static int64_t whole(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
 
-static void print_model(const json_t *r)
+/* ---- tables ---- */
+
+enum { MOST = 7 };
+struct table { const char *what; int n; struct column column[MOST]; void (*add)(struct columns *t, const json_t *row); };
+
+static void add_model(struct columns *t, const json_t *r)
 {
-    printf("%-20s %10s  %-10s %s\n", word(r, "name"), count_text(whole(r, "params")).s, word(r, "family"), word(r, "about"));
+    columns_cell(t, "%s", word(r, "name"));
+    columns_cell(t, "%s", count_text(whole(r, "params")).s);
+    columns_cell(t, "%s", word(r, "family"));
+    columns_cell(t, "%s", word(r, "about"));
 }
 
-static void print_gpu(const json_t *r)
+static void add_cluster(struct columns *t, const json_t *r)
 {
-    printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s  %5.0f W\n", word(r, "name"), word(r, "title"),
-           size_text(whole(r, "memory_bytes")).s, number(r, "hbm_bytes_per_s") / 1e9, number(r, "bf16_flops") / 1e12,
-           number(r, "link_bytes_per_s") / 1e9, number(r, "board_watts"));
+    columns_cell(t, "%s", word(r, "name"));
+    columns_cell(t, "%s", word(r, "about"));
 }
 
-static void print_cluster(const json_t *r) { printf("%-16s %s\n", word(r, "name"), word(r, "about")); }
+/* "-" of what a GPU has not: units for bf16, links of its own. */
+static void add_rate(struct columns *t, double rate, const char *format)
+{
+    columns_cell(t, rate > 0 ? format : "-", rate);
+}
 
-static void print_strategy(const json_t *r) { printf("%-8s %s\n", word(r, "strategy"), word(r, "dialect")); }
+static void add_gpu(struct columns *t, const json_t *r)
+{
+    columns_cell(t, "%s", word(r, "name"));
+    columns_cell(t, "%s", word(r, "title"));
+    columns_cell(t, "%s", size_text(whole(r, "memory_bytes")).s);
+    columns_cell(t, "%.0f GB/s", number(r, "hbm_bytes_per_s") / 1e9);
+    add_rate(t, number(r, "bf16_flops") / 1e12, "%.1f TFLOP/s");
+    add_rate(t, number(r, "link_bytes_per_s") / 1e9, "%.0f GB/s");
+    columns_cell(t, "%.0f W", number(r, "board_watts"));
+}
 
-static void print_parallel(const json_t *r)
+static void add_strategy(struct columns *t, const json_t *r)
+{
+    columns_cell(t, "%s", word(r, "strategy"));
+    columns_cell(t, "%s", word(r, "dialect"));
+}
+
+static void add_parallel(struct columns *t, const json_t *r)
 {
     const json_t *cells = json_object_get(r, "cells");
     char text[256];
 
     list_cells_text(cells, text, sizeof text);
-    printf("%-22s %-58s %s\n", word(r, "feature"), word(r, "keys"), json_array_size(cells) ? text : "not yet");
+    columns_cell(t, "%s", word(r, "feature"));
+    columns_cell(t, "%s", word(r, "keys"));
+    columns_cell(t, "%s", json_array_size(cells) ? text : "not yet");
 }
 
-static void print_key(const json_t *r)
+static const struct table tables[] = {
+    { "models", 4, { { .title = "" }, { .title = "", .right = true }, { .title = "", .rank = 1 }, { .title = "" } }, add_model },
+    { "clusters", 2, { { .title = "" }, { .title = "" } }, add_cluster },
+    { "gpus", 7, { { .title = "name" }, { .title = "GPU", .rank = 1 }, { .title = "memory", .right = true }, { .title = "bandwidth", .right = true, .rank = 2 },
+                   { .title = "bf16", .right = true }, { .title = "link", .right = true, .rank = 3 }, { .title = "board", .right = true, .rank = 4 } }, add_gpu },
+    { "strategies", 2, { { .title = "" }, { .title = "" } }, add_strategy },
+    { "parallel", 3, { { .title = "" }, { .title = "" }, { .title = "" } }, add_parallel },
+};
+
+static void print_table(const struct table *of, const json_t *rows, FILE *to)
+{
+    struct columns *t = columns_new(of->column, of->n);
+    const json_t *row;
+    size_t i;
+
+    json_array_foreach(rows, i, row)
+        of->add(t, row);
+    if (!strcmp(of->what, "clusters")) {
+        columns_cell(t, "NxGxGPU");
+        columns_cell(t, "N nodes of G GPUs of a type of `dpxplan list gpus`: 4x8xh100");
+    }
+    columns_print(t, to, page_width(stdout));
+}
+
+/* ---- lines ---- */
+
+static void print_key(const json_t *r, FILE *to)
 {
     char text[512];
 
     list_cells_text(json_object_get(r, "cells"), text, sizeof text);
-    printf("%s: %s\n    values %s; default %s\n    %s\n", word(r, "key"), word(r, "about"), word(r, "values"), word(r, "default"), text);
+    fprintf(to, "%s: " PAGE_HANG "%s\n    values " PAGE_HANG "%s; default %s\n    " PAGE_HANG "%s\n", word(r, "key"), word(r, "about"), word(r, "values"),
+            word(r, "default"), text);
 }
 
-static void print_option(const json_t *r)
+static void print_option(const json_t *r, FILE *to)
 {
     const json_t *words = json_object_get(r, "words"), *w;
     size_t i;
 
-    printf("%s %s: %s", word(r, "command"), word(r, "key"), word(r, "about"));
+    fprintf(to, "%s %s: " PAGE_HANG "%s", word(r, "command"), word(r, "key"), word(r, "about"));
     json_array_foreach(words, i, w)
-        printf("%s%s", i ? ", " : " [", json_string_value(w));
-    puts(words ? "]" : "");
+        fprintf(to, "%s%s", i ? ", " : " [", json_string_value(w));
+    fputs(words ? "]\n" : "\n", to);
 }
 
-static void print_refused(const json_t *r)
+static void print_refused(const json_t *r, FILE *to)
 {
-    printf("%s%s%s: %s\n", word(r, "key"), word(r, "value") ? "=" : "", word(r, "value") ? word(r, "value") : "", word(r, "why"));
+    fprintf(to, "%s%s%s: %s\n", word(r, "key"), word(r, "value") ? "=" : "", word(r, "value") ? word(r, "value") : "", word(r, "why"));
 }
 
-static void print_rows(const char *what, const json_t *doc)
+static int print_rows(const char *what, const json_t *doc)
 {
-    static void (*const print[])(const json_t *row) = { print_model, print_cluster, print_gpu, print_strategy, print_parallel, print_key,
-                                                        print_option, print_refused };
-    const json_t *row;
+    const json_t *rows = json_object_get(doc, what), *row;
+    FILE *to = page_open(stdout);
+    bool is_table = false;
     size_t i;
-    int k = 0;
 
-    while (strcmp(what, list_words[k]))
-        k++;
-    json_array_foreach(json_object_get(doc, what), i, row)
-        print[k](row);
-    if (!strcmp(what, "clusters"))
-        printf("%-16s %s\n", "NxGxGPU", "N nodes of G GPUs of a type of `dpxplan list gpus`: 4x8xh100");
+    if (!to)
+        return EXIT_FAILED;
+    for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+        if (!strcmp(what, tables[k].what)) {
+            print_table(&tables[k], rows, to);
+            is_table = true;
+        }
+    if (!is_table)
+        json_array_foreach((json_t *)rows, i, row)
+            (!strcmp(what, "keys") ? print_key : !strcmp(what, "options") ? print_option : print_refused)(row, to);
+    page_close(to);
+    return EXIT_DONE;
 }
 
 bool list_plan_key_entry(int i, const char **name, const char **text)
@@ -151,7 +213,7 @@ int cmd_list(int argc, char **argv)
         return EXIT_MISUSE;
     if (json)
         return dpxplan_print_json(doc, EXIT_DONE);
-    print_rows(what, doc);
+    int status = print_rows(what, doc);
     json_decref(doc);
-    return EXIT_DONE;
+    return status;
 }

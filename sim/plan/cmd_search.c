@@ -15,6 +15,7 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/plan_words.h"
 #include "sim/plan/progress.h"
@@ -52,7 +53,7 @@ static void add_found(struct columns *t, const struct found *f, const char *name
 
     knob_label(&f->plan, words, sizeof words);
     cells(t, f, name, "", "");
-    columns_cell(t, "%s%s%s", words, f->tight ? ", tight" : "", search_waits(f) ? ", allocator stalls not included" : "");
+    columns_cell(t, "%s%s%s", words, f->tight ? ", tight" : "", search_waits(f) ? ", " ANSWER_WAITS : "");
 }
 
 /* The difference from the first, and how sure it is. */
@@ -74,7 +75,7 @@ static void add_ranked(struct columns *t, const struct ranked *first, const stru
     money_short(money, &f->plan, f->step_s, training, sizeof training);
     cells(t, f, "", interval, slower);
     columns_cell(t, "%s%s%s%s%s%s%s", words, variants, old ? "; " : "", old ? old : "", k->tight ? "; tight" : "",
-                 k->waits ? "; allocator stalls not included" : "", training);
+                 k->waits ? "; " ANSWER_WAITS : "", training);
 }
 
 /* Ties, the others, and those that wait for memory: a table each. */
@@ -88,7 +89,7 @@ static void print_answer(const struct ranked *of, int64_t n, const struct money_
     while (i < n) {
         struct columns *t = columns_new(row_columns, ROW_COLUMNS);
         if (of[i].waits)
-            fprintf(to, "with allocator stalls, which these times do not include\n");
+            fprintf(to, "with waits for memory, which these times leave out\n");
         else if (i == 0 && tied > 1)
             fprintf(to, "equally fast within the prediction's error%s\n  those closest to the framework's defaults first, deprecated and tight ones last%s\n",
                     by_room ? " (or as the fastest that is not tight)" : "",
@@ -166,7 +167,9 @@ static void print_legend(const struct search_answer *s, const int64_t *lines, in
         fprintf(to, "\nwhat the labels mean\n");
     plan_words_legend(of, s->n + n, to);
     if (variants)
-        fprintf(to, "  and 2 variants: two more plans differ only in buckets, units, prefetch and such.\n");
+        fprintf(to, "  and N variants: N more plans, which differ only in buckets, units, prefetch and such.\n");
+    if (s->n > 1)
+        fprintf(to, "  (+- 1.2): the error of that difference, in %% of the first plan's step.\n");
     if (s->n + n > 0)
         fprintf(to, "  exposed: the share of the step in which compute waits for communication.\n");
     free(of);

@@ -67,10 +67,8 @@ int eval_ask(const struct eval_args *a, struct eval_answer *out)
 json_t *eval_json(const struct eval_args *a, const struct eval_answer *e)
 {
     json_t *doc = evaluation_json(&e->plan, &e->e), *time;
-    char words[PLAN_WORDS];
 
-    plan_words(&e->plan, words, sizeof words);
-    json_object_set_new(doc, "words", json_string(words));
+    plan_words_into(doc, &e->plan);
     simulate_timing_into(doc, &e->plan, &e->e, &e->t);
     time = json_object_get(doc, "time");
     json_object_set_new(time, "measured", measured_json(&e->plan, &e->e.schedules));

@@ -58,8 +58,9 @@ int     eval_ask(const struct eval_args *a, struct eval_answer *out);
 json_t *eval_json(const struct eval_args *a, const struct eval_answer *e);
 void    eval_free(struct eval_answer *e);
 
-/* Words of `eval` that others say too: "host memory of a node"; what a step's idle time is, where bytes lie outside of
+/* Words of `eval` that others say too: what is taken of a GPU for all that is allocated (evaluation_taken); "host memory of a node"; what a step's idle time is, where bytes lie outside of
  * device memory and where none do. */
+#define EVAL_TAKEN "reserved for that"
 const char *eval_space_name(enum space m);
 const char *eval_idle_name(bool elsewhere);
 

@@ -15,6 +15,7 @@
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/plan_words.h"
@@ -152,9 +153,16 @@ static void different_keys(const json_t *a, const json_t *b, const char *prefix,
     }
 }
 
+/* As people read it: text without quotes; of an object, which then one plan alone has, only how many options it holds. */
 static char *text_of(const json_t *v)
 {
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char options[32];
+
+    if (json_is_object(v)) {
+        snprintf(options, sizeof options, "%zu options", json_object_size(v));
+        return strdup(options);
+    }
+    char *text = !v || json_is_null(v) ? NULL : json_is_string(v) ? strdup(json_string_value(v)) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 
     return text ? text : strdup("-");
 }
@@ -166,7 +174,7 @@ static void print_keys(const json_t *rows, FILE *to)
 
     json_array_foreach((json_t *)rows, i, row) {
         char *first = text_of(json_object_get(row, "first")), *second = text_of(json_object_get(row, "second"));
-        fprintf(to, "  %-28s %14.40s   %14.40s\n", json_string_value(json_object_get(row, "key")), first, second);
+        fprintf(to, "  %-28s %14s   %14s\n", json_string_value(json_object_get(row, "key")), first, second);
         free(first);
         free(second);
     }
@@ -341,13 +349,17 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
 
 /* ---- both together ---- */
 
+/* 0 where it says no more than the line above it. */
+static int64_t taken(const struct evaluation *e) { return e->reserved.known ? evaluation_taken(&e->m, &e->reserved) : 0; }
+
 static void print_memory(const struct explained *p, const struct explained *q, FILE *to)
 {
     fprintf(to, "\nmemory at the peak (%s; %s)\n", p->e.peak_at, q->e.peak_at);
     for (int c = 0; c < NCAT; c++)
         print_bytes(category_name((enum category)c), p->e.m.ledger.peak.by[c], q->e.m.ledger.peak.by[c], to);
-    print_bytes("together", p->e.m.ledger.peak.bytes, q->e.m.ledger.peak.bytes, to);
-    print_bytes("needed, overhead included", p->e.m.needed, q->e.m.needed, to);
+    print_bytes("NCCL, BLAS workspaces", p->e.m.needed - p->e.m.ledger.peak.bytes, q->e.m.needed - q->e.m.ledger.peak.bytes, to);
+    print_bytes("together", p->e.m.needed, q->e.m.needed, to);
+    print_bytes(EVAL_TAKEN, taken(&p->e), taken(&q->e), to);
     for (int m = SPACE_PINNED; m < NSPACE; m++)
         print_bytes(eval_space_name((enum space)m), held_of_node(&p->e, m), held_of_node(&q->e, m), to);
     if (!p->e.m.fits)
@@ -417,8 +429,8 @@ static void print_crossing(const struct explained *p, const struct explained *q,
     double at = crossing(p, q, &slower);
 
     if (at > 0)
-        fprintf(to, "\nboth take as long at %.3g GB/s between nodes (here %.3g); on a slower network the %s takes less\n", at / 1e9,
-                p->plan.cluster.inter / 1e9, slower ? "second" : "first");
+        fprintf(to, "\nBoth take as long at %s between nodes (here %s); on a slower network the %s takes less.\n", answer_network(at).s,
+                answer_network(p->plan.cluster.inter).s, slower ? "second" : "first");
 }
 
 void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)

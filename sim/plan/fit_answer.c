@@ -5,12 +5,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "base/notes.h"
 #include "base/parallel.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/search_words.h"
+#include "sim/search/lack.h"
 #include "sim/search/limits.h"
 #include "sim/search/ranking.h"
 
@@ -22,15 +25,46 @@ enum { NRENTED = sizeof rented / sizeof *rented };
 
 /* ---- the question ---- */
 
+/* Several in one word, or a name with blanks: how it is written. */
+static int refuse_gpu(const char *name)
+{
+    char nearest[128], joined[64];
+    size_t n = 0;
+
+    for (const char *c = name; *c && n + 1 < sizeof joined; c++)
+        if (*c != ' ' && *c != '_')
+            joined[n++] = *c;
+    joined[n] = '\0';
+    const struct gpu *g = gpu_find(joined);
+    if (g)
+        return fail("fit: no GPU '%.40s' is known: write %s", name, g->name);
+    if (strchr(name, ','))
+        return fail("fit: no GPU '%.40s' is known: give each as a word of its own, such as dpxplan fit MODEL h100 h200", name);
+    gpu_nearest(name, nearest, sizeof nearest);
+    return fail("fit: no GPU '%.40s' is known; similar names: %s; how many is what fit finds out", name, nearest);
+}
+
+/* A name that stands for one of several: which it was taken for. */
+static void say_taken(const char *name, const struct gpu *g)
+{
+    const struct gpu *other;
+    size_t n = strlen(name);
+    char others[128] = "";
+
+    for (int i = 0; (other = gpu_at(i)); i++)
+        if (other != g && !strncasecmp(other->name, name, n) && other->name[n] == '-')
+            snprintf(others + strlen(others), sizeof others - strlen(others), "%s%s", others[0] ? ", " : "", other->name);
+    if (strcasecmp(name, g->name) && others[0])
+        notes_say("dpx: %s is taken as %s; there are also %s", name, g->name, others);
+}
+
 static int add_gpu(const char *name, struct fit_answer *f)
 {
     const struct gpu *g = gpu_find(name);
-    char nearest[128];
 
-    if (!g) {
-        gpu_nearest(name, nearest, sizeof nearest);
-        return fail("fit: no GPU '%.40s' is known; similar names: %s; how many is what fit finds out", name, nearest);
-    }
+    if (!g)
+        return refuse_gpu(name);
+    say_taken(name, g);
     for (int i = 0; i < f->n; i++)
         if (f->row[i].gpu == g)
             return 0;
@@ -215,7 +249,7 @@ static bool go_on(void *of, int64_t done, int64_t total)
     return !q->stopped;
 }
 
-static void keep(const struct ranked *best, struct fit_row *r)
+static void keep(const struct ranked *best, int64_t taken, struct fit_row *r)
 {
     const struct found *f = best->found;
     struct timing t = { .line.step_s = best->step_s, .low_s = best->low_s, .high_s = best->high_s };
@@ -225,6 +259,7 @@ static void keep(const struct ranked *best, struct fit_row *r)
     r->gpus = r->plan.cluster.world_size;
     r->needed = f->needed;
     r->usable = cluster_available(&r->plan.cluster);
+    r->taken = taken;
     r->tight = best->tight;
     r->waits = best->waits;
     r->step_s = best->step_s;
@@ -240,14 +275,23 @@ static int look(const struct search_result *s, struct fit_row *r)
 {
     struct ranked best;
     int64_t tied, n = s->nfit ? ranking(s, &best, 1, &tied) : 0;
+    struct evaluation e;
 
     r->why[0] = '\0';
     r->tried = s->n > 0 ? s->found[0].plan.cluster.world_size : r->tried;
-    if (n > 0)
-        keep(&best, r);
+    if (n > 0) {
+        if (evaluate(&best.found->plan, &e) < 0)
+            return -1;
+        keep(&best, evaluation_taken(&e.m, &e.reserved), r);
+        evaluation_free(&e);
+    }
     else if (n == 0 && s->n > 0) {
-        r->needed = s->found[0].needed;
-        r->available = s->found[0].available;
+        const struct found *f = &s->found[0];
+        struct lack l;
+        r->needed = f->needed;
+        r->available = f->available;
+        if (!f->at_least && f->looked_at && search_nearest_lacks(f, &l) && l.reserved)
+            r->needed = l.taken;
     }
     return n < 0 ? -1 : 0;
 }
@@ -368,7 +412,8 @@ static int choose_best(struct fit_answer *f)
         return EXIT_FAILED;
     }
     if (nasked == 0) {                          /* no number was a question */
-        fail("%s", f->row[0].why);
+        static const char begins[] = "nothing to search: ";
+        fail("fit: %s", f->row[0].why + (strncmp(f->row[0].why, begins, strlen(begins)) ? 0 : strlen(begins)));
         return EXIT_MISUSE;
     }
     return f->best < 0 ? EXIT_NO : EXIT_DONE;

@@ -66,7 +66,7 @@ struct fit_row {
     int64_t needed, available;
     char    why[512];               /* why larger ones are no question: a batch that they cannot share; "": they were not tried */
     struct plan plan;               /* shares the model of the answer */
-    int64_t usable;                 /* memory of a GPU, its reserve and headroom aside; with the headroom where the plan needs it */
+    int64_t usable, taken;          /* memory of a GPU, its reserve and headroom aside; what decides of it (evaluation_taken) */
     bool    tight, waits;           /* as ranking.h */
     double  step_s, low_s, high_s, tokens_per_s;
     struct money_question money;    /* tokens 0: not asked */

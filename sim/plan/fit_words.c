@@ -129,9 +129,9 @@ static json_t *row_json(const struct fit_row *r)
     }
     plan_words(&r->plan, words, sizeof words);
     knob_label(&r->plan, label, sizeof label);
-    json_object_update_new(j, json_pack("{s:s, s:s, s:I, s:{s:I, s:I}, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "what", words, "label", label,
-        "global_batch", (json_int_t)plan_global_batch(&r->plan), "memory", "needed_bytes", (json_int_t)r->needed, "usable_bytes",
-        (json_int_t)r->usable, "tight", r->tight, "waits_for_memory", r->waits, "step_s", r->step_s, "low_s", r->low_s, "high_s", r->high_s,
+    json_object_update_new(j, json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I}, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "what", words, "label", label, "words", words,
+        "global_batch", (json_int_t)plan_global_batch(&r->plan), "memory", "needed_bytes", (json_int_t)r->needed, "taken_bytes",
+        (json_int_t)r->taken, "usable_bytes", (json_int_t)r->usable, "tight", r->tight, "waits_for_memory", r->waits, "step_s", r->step_s, "low_s", r->low_s, "high_s", r->high_s,
         "tokens_per_s", r->tokens_per_s, "plan", plan_to_json(&r->plan)));
     if (r->money.tokens)
         json_object_set_new(j, "training", json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "steps", (json_int_t)r->training.steps, "days",

@@ -32,7 +32,7 @@ static char column_phase(const struct schedules *s, const struct point *p, int64
     return letters[s->ops[p[i < n ? i : n - 1].op].phase];
 }
 
-void memory_plot(const struct schedules *s, enum sched_id id, int64_t limit, int width, FILE *to)
+void memory_plot(const struct schedules *s, enum sched_id id, int64_t before, int64_t limit, int width, FILE *to)
 {
     static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
     static const char *const ascii[] = { " ", ".", ".", ".", ":", ":", ":", "#", "#" };
@@ -46,7 +46,7 @@ void memory_plot(const struct schedules *s, enum sched_id id, int64_t limit, int
         abort();
     n = ledger_curve(s, id, p, POINTS);
     for (int c = 0; c < columns && n > 0; c++) {
-        peaks[c] = column_peak(p, n, c, columns);
+        peaks[c] = before + column_peak(p, n, c, columns);
         if (peaks[c] > top)
             top = peaks[c];
     }

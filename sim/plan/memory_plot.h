@@ -8,6 +8,6 @@
 
 /* Live bytes (allocated meter) entry by entry, with a line at `limit` bytes
  * (<= 0: none), in so many columns.  Repeats are unrolled up to 65536 entries. */
-void memory_plot(const struct schedules *s, enum sched_id id, int64_t limit, int width, FILE *to);
+void memory_plot(const struct schedules *s, enum sched_id id, int64_t before, int64_t limit, int width, FILE *to);
 
 #endif

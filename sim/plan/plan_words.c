@@ -139,6 +139,17 @@ static int say_reshard(const struct plan *p, char *to, size_t size)
                   : snprintf(to, size, "after forward parameters stay shared by %" PRId64 " %s", k, plan_words_gpu(p, k));
 }
 
+static int say_sharding(const struct plan *p, char *to, size_t size)
+{
+    return snprintf(to, size, "parameters stay gathered after forward (%s)",
+                    p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2 ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP");
+}
+
+static int say_overlap(const struct plan *p, char *to, size_t size)
+{
+    return snprintf(to, size, p->ds.overlap_comm ? "gradients reduced during backward" : "collectives not beside compute (overlap_comm false)");
+}
+
 static int say_unit(const struct plan *p, char *to, size_t size)
 {
     static const char *const of[] = {
@@ -267,7 +278,7 @@ static const struct part parts[] = {
     { "fsdp", "wrap_adapters", false, .format = "each adapter a unit" },
     { "fsdp", "enable_fsdp_float8_all_gather", false, .format = "weights gathered in 8 bits" },
     { "fsdp", "precompute_float8_dynamic_scale_for_fsdp", false, .format = "scales computed once a step" },
-    { "fsdp", "sharding_strategy", false, .format = "parameters stay gathered after forward (SHARD_GRAD_OP)" },
+    { "fsdp", "sharding_strategy", false, .say = say_sharding },
     { "fsdp", "backward_prefetch", false, .format = "no prefetch in backward" },
     { "fsdp", "forward_prefetch", false, .format = "prefetch in forward" },
     { "megatron", "overlap_grad_reduce", false, .format = "gradients reduced during backward" },
@@ -290,7 +301,7 @@ static const struct part parts[] = {
     { "megatron", "exp_avg_sq_dtype", false, .of = adam_square },
     { "megatron", "pipeline_model_parallel_layout", false, .format = "uneven stages" },
     { "deepspeed", "reduce_bucket_size", false, .say = say_deepspeed_bucket },
-    { "deepspeed", "overlap_comm", false, .format = "gradients reduced during backward" },
+    { "deepspeed", "overlap_comm", false, .say = say_overlap },
     { "deepspeed", "stage3_max_reuse_distance", false, .say = say_reuse },
     { "deepspeed", "zero_hpz_partition_size", false, .format = "a second copy of the parameters in every %g (hpZ)" },
     { "deepspeed", "zero_quantized_weights", true, .format = "parameters gathered in int8 (ZeRO++)" },
@@ -356,6 +367,14 @@ void plan_words_settings(const struct plan *p, char *to, size_t size)
 {
     to[0] = '\0';
     list(p, false, to, size);
+}
+
+void plan_words_into(json_t *doc, const struct plan *p)
+{
+    char words[PLAN_WORDS];
+
+    plan_words(p, words, sizeof words);
+    json_object_set_new(doc, "words", json_string(words));
 }
 
 /* ---- the legend ---- */

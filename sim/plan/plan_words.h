@@ -23,6 +23,9 @@ void plan_words(const struct plan *p, char *to, size_t size);
 /* The other settings that are not the framework's defaults: "gradients reduced during backward, buckets of 50 MiB"; "" where there are none. */
 void plan_words_settings(const struct plan *p, char *to, size_t size);
 
+/* The key "words" of a plan's document, beside its "label". */
+void plan_words_into(json_t *doc, const struct plan *p);
+
 /* What each code in the labels of n plans means, a line each: "b1x8  1 sample a GPU, 8 accumulation steps". */
 void plan_words_legend(const struct plan *const *plans, int64_t n, FILE *to);
 

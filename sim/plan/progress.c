@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fail.h"
+
 #define FIRST .8                /* seconds to the first line on a terminal, between two, and between two in a file */
 #define AGAIN .25
 #define IN_FILE 10
@@ -63,12 +65,23 @@ static void *tick(void *arg)
     return NULL;
 }
 
+/* The one whose line messages would spoil. */
+static struct progress *watched;
+
+static void clear_watched(void)
+{
+    if (watched)
+        progress_clear(watched);
+}
+
 void progress_watch(struct progress *p, const char *what)
 {
     *p = (struct progress){ .what = what, .start = now(), .terminal = isatty(STDERR_FILENO) };
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     p->ticks = pthread_create(&p->ticker, NULL, tick, p) == 0;
+    watched = p;
+    fail_clears(clear_watched);
 }
 
 void progress_start(struct progress *p, int64_t of, const char *what)
@@ -105,6 +118,7 @@ void progress_end(struct progress *p)
     if (p->ticks)
         pthread_join(p->ticker, NULL);
     progress_clear(p);
+    watched = NULL;
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
 }

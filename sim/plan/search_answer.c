@@ -9,6 +9,7 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
 #include "sim/plan/search_beyond.h"
 #include "sim/plan/search_codes.h"
 #include "sim/plan/search_words.h"
@@ -25,6 +26,7 @@ static json_t *full_json(const struct plan *p, const struct money_question *mone
     if (evaluate(p, &e) < 0)
         return NULL;
     j = evaluation_json(p, &e);
+    plan_words_into(j, p);
     if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
         simulate_timing_into(j, p, &e, &t);
         if (money->tokens)
@@ -37,10 +39,11 @@ static json_t *full_json(const struct plan *p, const struct money_question *mone
 
 static json_t *brief_json(const struct found *f)
 {
-    char words[KNOB_LABEL];
+    char label[KNOB_LABEL], words[PLAN_WORDS];
 
-    knob_label(&f->plan, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", words, "what", words, "strategy", strategy_name(f->plan.strategy),
+    knob_label(&f->plan, label, sizeof label);
+    plan_words(&f->plan, words, sizeof words);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", label, "what", label, "words", words, "strategy", strategy_name(f->plan.strategy),
                      "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
                      (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
 }

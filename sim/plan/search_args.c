@@ -212,7 +212,7 @@ void search_question_print(const struct question *q, FILE *to)
     if (c->gpus_per_node > 1 && !c->is_host)
         fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);
     if (c->nodes > 1)
-        fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
+        fprintf(to, ", %.4g Gbit/s between nodes", c->inter * 8 / 1e9);
     optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
     fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s%s\n",
             o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),

@@ -32,6 +32,18 @@
 enum { MOST = 10 };
 
 struct alternative { const struct found *f; char better[96]; };
+
+/* Bytes of a GPU that decide (evaluation_taken): the search replays the allocator for few, this for those that are shown. */
+static int taken(const struct found *f, int64_t *bytes)
+{
+    struct evaluation e;
+
+    if (evaluate(&f->plan, &e) < 0)
+        return -1;
+    *bytes = evaluation_taken(&e.m, &e.reserved);
+    evaluation_free(&e);
+    return 0;
+}
 struct alternatives { int n; struct alternative of[MOST]; };
 
 /* A plan twice is one row with both words. */
@@ -62,6 +74,7 @@ static const struct found *fastest(const struct search_answer *s)
     return NULL;
 }
 
+/* By what is allocated; nothing where that one does not reserve less, too. */
 static const struct found *smallest(const struct search_answer *s)
 {
     const struct found *first = s->ranked[0].found, *best = NULL;
@@ -71,7 +84,8 @@ static const struct found *smallest(const struct search_answer *s)
         if (!ranking_deprecated(&f->plan) && f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
             best = f;
     }
-    return best;
+    int64_t less, than;
+    return best && taken(best, &less) == 0 && taken(first, &than) == 0 && (double)less < SMALLER * (double)than ? best : NULL;
 }
 
 static const struct found *simplest(const struct search_answer *s)
@@ -147,18 +161,23 @@ static void name(const struct found *f, const struct found *const *others, int n
     }
 }
 
-static void row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better, const char *words)
+static int row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better, const char *words)
 {
     const struct found *f = k->found;
+    int64_t bytes;
     char slower[64];
+
+    if (taken(f, &bytes) < 0)
+        return -1;
     double ratio = f->step_s / first->found->step_s;
 
     snprintf(slower, sizeof slower, ratio < 2 ? "%s (+- %.1f)" : "%s", percent_slower(ratio).s, 100 * k->unsure_s / first->found->step_s);
     columns_cell(t, "%s", better);
     columns_cell(t, "%s", answer_seconds(f->step_s).s);
     columns_cell(t, "%s", slower);
-    columns_cell(t, "%s", size_text(f->needed).s);
-    columns_cell(t, "%s%s%s", words, k->tight ? "; tight" : "", k->waits ? "; its allocator stalls come on top" : "");
+    columns_cell(t, "%s", size_text(bytes).s);
+    columns_cell(t, "%s%s%s", words, k->tight ? "; tight" : "", k->waits ? "; " ANSWER_WAITS : "");
+    return 0;
 }
 
 /* What the ranking says of a plan of its own; else nothing. */
@@ -187,17 +206,17 @@ static int print_alternatives(const struct search_answer *s, FILE *to, int width
     if (ranking_beside(&s->ranked[0], of, all.n, beside) < 0)
         return -1;
     struct columns *t = columns_new(columns, 5);
-    int rows = 0;
+    int rows = 0, rc = 0;
     for (int i = 0; i < all.n; i++)
         if (beside[i].found) {
             name(of[i], of, all.n + 1, words, sizeof words);
-            row(t, &s->ranked[0], &beside[i], all.of[i].better, words);
+            rc |= row(t, &s->ranked[0], &beside[i], all.of[i].better, words);
             rows++;
         }
     if (rows)
-        fprintf(to, "\nAlternatives\n");
+        fprintf(to, "\nAlternatives (memory is what is reserved; +-: how far the difference itself may be off)\n");
     columns_print(t, to, width);
-    return 0;
+    return rc;
 }
 
 /* ---- the plan to take ---- */
@@ -217,7 +236,7 @@ static void print_why(const struct search_answer *s, FILE *to)
     } else if (first->found->step_s <= s->r.found[0].step_s)
         fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit; it changes %d %s of its framework.\n", s->r.nfit, first->departures, settings);
     else if (search_waits(&s->r.found[0]))
-        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit, but for plans whose allocator stalls; it changes %d %s.\n", s->r.nfit,
+        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit, but for plans that wait for memory; it changes %d %s.\n", s->r.nfit,
                 first->departures, settings);
     else
         fprintf(to, "Why: no other plan that fits is as fast within the prediction's error, its own variants aside.\n");
@@ -237,7 +256,7 @@ static struct timing timing_of(const struct ranked *k)
     return t;
 }
 
-/* Only why a plan is tight, and a training, need more than the ranking knows. */
+/* Only waits for memory, and a training, need more of the clock than the ranking knows. */
 static int print_verdict(const struct search_asked *a, const struct ranked *k, FILE *to)
 {
     const struct plan *p = &k->found->plan;
@@ -245,14 +264,11 @@ static int print_verdict(const struct search_asked *a, const struct ranked *k, F
     struct evaluation e;
     int rc = 0;
 
-    if (!k->tight && !k->waits && !a->money.tokens) {
-        answer_fits(k->found->needed, k->found->available, to);
-        answer_step(&t, to);
-        return 0;
-    }
     if (evaluate(p, &e) < 0)
         return -1;
-    if ((rc = simulate_plan(p, &e, &t, NULL)) == 0) {
+    if (k->waits || a->money.tokens)
+        rc = simulate_plan(p, &e, &t, NULL);
+    if (rc == 0) {
         answer_memory(p, &e, &t, to);
         answer_step(&t, to);
         rc = money_print(&a->money, p, &t, to);
@@ -287,11 +303,7 @@ static void print_nearest(const struct search_answer *s, FILE *to)
     plan_words(&r->found[r->nfit].plan, words, sizeof words);
     fprintf(to, "\nThe nearest plan that does not fit: %s.\n", words);
     lack_words(&l, text, sizeof text);
-    if (l.space == SPACE_DEVICE && !l.nodes[0])
-        fprintf(to, "  It needs %s, %s more than the %s there is%s.\n", size_text(l.needed).s, size_text(l.needed - l.available).s,
-                size_text(l.available).s, l.card ? " with the headroom" : "");
-    else
-        fprintf(to, "  It %s.\n", text);
+    fprintf(to, "  It %s.\n", text);
     search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);
     fprintf(to, "  To make it fit: %s.\n", text);
 }
@@ -319,6 +331,8 @@ static void print_asked(const struct search_answer *s, FILE *to)
         fprintf(to, "Data parallelism alone: %s. So tensor, context and pipeline parallelism were searched too.\n", r->alone);
     fprintf(to, "%" PRId64 " plans considered, %" PRId64 " %s, %" PRId64 " of them fit.\n", r->considered, r->lowered,
             r->partial ? "looked at" : "evaluated", r->nfit);
+    if (s->n > 0 && !search_best_in_place(r))
+        fputs("Nothing fits without offload.\n", to);
     if ((left_out = search_left_out_words(&s->q.options)))
         fputs(left_out, to);
     free(left_out);
@@ -343,7 +357,8 @@ int search_brief(const struct search_asked *a, struct search_answer *s, FILE *to
     }
     print_nearest(s, to);
     print_offload(s, to);
-    search_codes_say(&s->q.options, &s->r, to);
+    if (s->n > 0)
+        search_codes_say(&s->q.options, &s->r, s->ranked[0].found->step_s, to);
     search_beyond_words(&a->ask, &s->q.options, &s->r, text);
     if (text[0])
         fprintf(to, "\n%c%s\n", toupper((unsigned char)text[0]), text + 1);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "model/plan/knob.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/plan_words.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/crossover.h"
@@ -246,8 +247,8 @@ static void words(const struct search_result *r, const struct offer *of, char *t
         n = snprintf(to, size, "On a slower network %s would take less than the first (here %.4g s a step, %s more); it changes the "
                      "numerics: %s.", label, of->step_s, percent_share(of->step_s / r->found[0].step_s - 1).s, search_codes_changes(&of->plan));
     if (of->cross > 0 && n < (int)size)
-        snprintf(to + n, size - (size_t)n, " Both take as long at %.3g GB/s between nodes (here %.3g).", of->cross / 1e9,
-                 of->plan.cluster.inter / 1e9);
+        snprintf(to + n, size - (size_t)n, " Both take as long at %s between nodes (here %s).", answer_network(of->cross).s,
+                 answer_network(of->plan.cluster.inter).s);
 }
 
 void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
@@ -266,31 +267,29 @@ void search_codes_words(const struct search_options *o, const struct search_resu
     words(r, &of, to + n, size - n);
 }
 
-static void say(const struct search_result *r, const struct offer *of, FILE *to)
+static void say(double recommended_s, const struct offer *of, FILE *to)
 {
     char words[PLAN_WORDS];
     bool float8 = of->plan.float8.recipe != FLOAT8_NONE || plan_scaled(&of->plan);
-    double ratio = of->step_s / r->found[0].step_s;
+    double ratio = of->step_s / recommended_s;
 
     plan_words(&of->plan, words, sizeof words);
     fprintf(to, "\n%s: %s.\n", float8 ? "With 8-bit floats" : of->now ? "With less on the network" : "On a slower network", words);
-    if (of->now)
-        fprintf(to, "  Its step takes %.3g s, %.1f %% less than the fastest. It changes the numbers: %s.\n", of->step_s, 100 * (1 - ratio),
-                search_codes_changes(&of->plan));
-    else
-        fprintf(to, "  Here its step takes %.3g s, %s. It changes the numbers: %s.\n", of->step_s, percent_slower(ratio).s, search_codes_changes(&of->plan));
+    fprintf(to, "  %s step takes %s, %s than recommended. It changes the numbers: %s.\n", of->now ? "Its" : "Here its", answer_seconds(of->step_s).s,
+            percent_slower(ratio).s, search_codes_changes(&of->plan));
     if (of->cross > 0)
-        fprintf(to, "  Both take as long at %.3g GB/s between nodes (here %.3g).\n", of->cross / 1e9, of->plan.cluster.inter / 1e9);
+        fprintf(to, "  It takes as long as the fastest at %s between nodes (here %s).\n", answer_network(of->cross).s,
+                answer_network(of->plan.cluster.inter).s);
 }
 
-void search_codes_say(const struct search_options *o, const struct search_result *r, FILE *to)
+void search_codes_say(const struct search_options *o, const struct search_result *r, double recommended_s, FILE *to)
 {
     struct offer of;
 
     if (find(o, r, &of))
-        say(r, &of, to);
+        say(recommended_s, &of, to);
     if (find_float8(o, r, &of))
-        say(r, &of, to);
+        say(recommended_s, &of, to);
 }
 
 static json_t *offer_json(const struct search_result *r, const struct offer *of)

@@ -16,8 +16,8 @@
  * Megatron-LM's with Transformer Engine's, where that takes
  * less than the first plan found.  In one to three sentences; else "". */
 void    search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size);
-/* The same for people, a plan in words: a paragraph each, or nothing. */
-void    search_codes_say(const struct search_options *o, const struct search_result *r, FILE *to);
+/* The same for people, a plan in words beside the recommended one's step: a paragraph each, or nothing. */
+void    search_codes_say(const struct search_options *o, const struct search_result *r, double recommended_s, FILE *to);
 /* The same: {"why", "label", "step_s", "saves_s" (negative: takes longer here), "crossover_bytes_per_s" (0: not known), "changes", "plan"}, or null (new reference). */
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r);
 json_t *search_codes_float8_json(const struct search_options *o, const struct search_result *r);

@@ -143,7 +143,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
     if (first->found->step_s <= fastest->step_s)
         n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit", mine, r->nfit);
     else if (!first->waits && search_waits(fastest))
-        n = snprintf(to, size, "%s is the fastest without allocator stalls, of %" PRId64 " plans that fit", mine, r->nfit);
+        n = snprintf(to, size, "%s is the fastest that does not wait for memory, of %" PRId64 " plans that fit", mine, r->nfit);
     else {
         knob_label(&fastest->plan, words, sizeof words);
         n = snprintf(to, size, "%s comes first of %" PRId64 " plans that fit: %s is predicted %.1f %% faster, less than the error "
@@ -151,7 +151,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
     }
     if (n > 0 && (size_t)n < size)
         snprintf(to + n, size - (size_t)n, "; no other strategy or dialect%s is among the first.",
-                 others_wait ? " without allocator stalls" : "");
+                 others_wait ? " that does not wait for memory" : "");
 }
 
 bool search_second_is_plain(const struct ranked *of, int64_t n)
@@ -168,7 +168,7 @@ static void plainer_words(const struct search_result *r, const struct ranked *of
     if (!search_second_is_plain(of, n))
         return;
     knob_label(&of[1].found->plan, label, sizeof label);
-    at = (size_t)snprintf(to, size, "  %s is plainer (%d changed), but tight: it needs the headroom, or its allocator gives memory back in the step.", label,
+    at = (size_t)snprintf(to, size, "  %s changes %d, but is tight.", label,
                           of[1].departures);
     for (int64_t i = 0; i < r->nfit && at < size; i++) {
         const struct found *f = &r->found[i];
@@ -176,7 +176,7 @@ static void plainer_words(const struct search_result *r, const struct ranked *of
         if (f->step_s <= of[0].found->step_s || !f->looked_at || f->tight || f->elsewhere || ranking_deprecated(&f->plan) || !plainer || search_waits(f))
             continue;
         knob_label(&f->plan, label, sizeof label);
-        snprintf(to + at, size - at, "  %s is plainer and has room, at %s more time.", label, percent_share(f->step_s / of[0].found->step_s - 1).s);
+        snprintf(to + at, size - at, "  %s is plainer and has room, and takes %s more time.", label, percent_share(f->step_s / of[0].found->step_s - 1).s);
         return;
     }
 }
@@ -191,11 +191,9 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
         return;
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
-        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction%s; "
-                 "%sit is closest to its framework's defaults (%d option%s changed).", mine, tied,
-                 of[0].by_room ? " (its own from the fastest with room; the fastest of all is tight)" : "",
-                 of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
-                 of[0].departures, of[0].departures == 1 ? "" : "s");
+        snprintf(to, size, "%" PRId64 " plans are %s within the prediction's error. %s comes first: %sit changes the fewest settings of its framework "
+                 "(%d).", tied, of[0].by_room ? "as fast as the fastest that is not tight," : "equally fast", mine,
+                 of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ", of[0].departures);
     if (tied > 1)
         plainer_words(r, of, n, to + strlen(to), size - strlen(to));
     else if (next < 0)
@@ -258,13 +256,12 @@ static int cost_elsewhere(const struct found *f, struct elsewhere *out)
         memcpy(out->why, ", but ", sizeof ", but ");
         lack_words(&l, out->why + strlen(out->why), sizeof out->why - strlen(out->why));
     } else if (rc == 0 && simulate_waits_for_memory(&e, &t))
-        snprintf(out->why, sizeof out->why, ", without its allocator stalls (%s, tight)", size_text(e.m.needed).s);
+        snprintf(out->why, sizeof out->why, ", waits for memory left out (%s, tight)", size_text(e.m.needed).s);
     evaluation_free(&e);
     return rc;
 }
 
-/* The fastest plan that keeps all in device memory; NULL. */
-static const struct found *best_in_place(const struct search_result *r)
+const struct found *search_best_in_place(const struct search_result *r)
 {
     for (int64_t i = 0; i < r->nfit; i++)
         if (!r->found[i].elsewhere)
@@ -276,7 +273,7 @@ void search_elsewhere_words(const struct search_result *r, const struct found *f
 {
     static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
                                              "writing files" };
-    const struct found *other = best_in_place(r);
+    const struct found *other = search_best_in_place(r);
     struct elsewhere c;
     size_t at = 0;
 
@@ -285,7 +282,7 @@ void search_elsewhere_words(const struct search_result *r, const struct found *f
         return;
     if (other && other->step_s <= f->step_s)
         at += (size_t)snprintf(to, size, search_waits(other) ?
-                               "Without offload the fastest takes %.4g s without its allocator stalls. " :
+                               "Without offload the fastest takes %.4g s, waits for memory left out. " :
                                "Without offload the fastest takes %.4g s, a tie. ", other->step_s);
     else if (other)
         at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);
@@ -305,7 +302,7 @@ void search_elsewhere_say(const struct search_result *r, const struct found *f, 
 {
     static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
                                              "writing files" };
-    const struct found *other = best_in_place(r);
+    const struct found *other = search_best_in_place(r);
     struct elsewhere c;
     int n = 0;
 
@@ -313,10 +310,8 @@ void search_elsewhere_say(const struct search_result *r, const struct found *f, 
         return;
     if (other)
         fprintf(to, "Without offload the fastest takes %s%s.", answer_seconds(other->step_s).s,
-                other->step_s > f->step_s ? "" : search_waits(other) ? " and its allocator's stalls" : ", a tie");
-    else
-        fprintf(to, "Nothing fits without offload.");
-    fprintf(to, " Offload costs %s a step: in device memory this plan would take %s%s.", answer_seconds(c.step_s - c.in_place_s).s,
+                other->step_s > f->step_s ? "" : search_waits(other) ? ", and waits for memory" : ", a tie");
+    fprintf(to, "%sOffload costs %s a step: in device memory this plan would take %s%s.", other ? " " : "", answer_seconds(c.step_s - c.in_place_s).s,
             answer_seconds(c.in_place_s).s, c.why[0] ? ", where it does not fit with room" : "");
     for (int i = 0; i < NAWAY; i++)
         if (f->away_s[i] > 0)

@@ -40,6 +40,9 @@ void search_to_fit_words(const struct search_options *o, const struct found *f, 
 char   *search_left_out_words(const struct search_options *o);
 json_t *search_left_out_json(const struct search_options *o);
 
+/* The fastest plan that keeps all in device memory; NULL: none fits. */
+const struct found *search_best_in_place(const struct search_result *r);
+
 /* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
  * all in device memory.  For people, as text, and as the object "offload" (new reference). */
 void    search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to);

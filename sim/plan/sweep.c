@@ -363,17 +363,12 @@ static void fill(const struct sweep *s, const struct plan *p, const struct timin
     }
 }
 
-/* What is allocated is in the table; where that is not too much, what is. */
+/* What a GPU takes is in the table; where that is not what is short, what is. */
 static void decided_by(const struct evaluation *e, struct sweep_row *out)
 {
     int space = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
 
-    if (e->m.fits || e->m.needed > e->m.available)
-        return;
-    if (space < 0)
-        snprintf(out->decides, sizeof out->decides, "reserves %s of %s", size_text(e->reserved.reserved_peak).s,
-                 size_text(e->reserved.limit).s);
-    else
+    if (!e->m.fits && e->m.needed <= e->m.available && space >= 0)
         snprintf(out->decides, sizeof out->decides, "needs %s of %s of %s", size_text(e->m.spaces.of[space].peak).s,
                  size_text(e->m.spaces.of[space].available).s, space_name((enum space)space));
 }
@@ -391,6 +386,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     plan_words(p, out->words, sizeof out->words);
     out->gpus = p->cluster.world_size;
     out->bytes = e.m.needed;
+    out->taken = evaluation_taken(&e.m, &e.reserved);
     out->available = e.m.available;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
     decided_by(&e, out);
@@ -571,7 +567,7 @@ const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "s
 const char *sweep_metric_words(int metric)
 {
     static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step", "MFU", "scaling efficiency",
-                                         "memory of the fullest rank", "days", "cost" };
+                                         "reserved memory of the fullest rank", "days", "cost" };
     return words[metric];
 }
 
@@ -584,7 +580,7 @@ enum measure sweep_metric_unit(int metric)
 
 double sweep_metric(const struct sweep_row *r, int metric)
 {
-    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)r->bytes, r->days, r->cost };
+    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost };
     bool there = metric == SWEEP_MEMORY ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
 
     return there ? values[metric] : NAN;

@@ -77,12 +77,13 @@ enum sweep_state { SWEEP_FITS, SWEEP_TIGHT, SWEEP_NO, SWEEP_REFUSED };
 
 struct sweep_row {
     enum sweep_state state;
-    int64_t gpus, bytes, available;
+    int64_t gpus, bytes, available;     /* bytes: allocated on the fullest GPU, with NCCL's; */
+    int64_t taken;                      /* and what decides beside `available` (evaluation_taken); 0: not known */
     double  step_s, low_s, high_s, tokens_per_s, each, mfu;     /* each: tokens/s of a GPU */
     double  efficiency;                 /* each / that of the series' first point that fits, on another number of GPUs of that type; below 0: none */
     char    gpu[32];                    /* the type */
     double  days, cost;                 /* below 0: not asked */
-    char    decides[64];                /* what does not fit though `bytes` are available: "reserves 80.50 GiB of 77.77 GiB"; "": nothing */
+    char    decides[64];                /* the memory of a node that is short: "needs 200.00 GiB of 128.00 GiB of host memory"; "": none */
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
     char    words[PLAN_WORDS];          /* the plan in words; "" where there is none */
 };

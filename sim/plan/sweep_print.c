@@ -25,7 +25,7 @@ static int width_of(const struct sweep_axis *a)
 
 /* Of the title and of every row; the highest rank falls away first where the page is narrow, rank 0 stays. */
 struct field { const char *title; int width, rank; char text[48]; };
-enum { FIELDS = SWEEP_AXES + 10 };
+enum { FIELDS = SWEEP_AXES + 11 };
 
 /* "-" for what there is not. */
 static void number_into(struct field *f, double x, const char *format)
@@ -53,22 +53,24 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     }
     r = r ? r : &none;
     snprintf(step, sizeof step, "%.4g s", r->step_s);
-    f[n] = (struct field){ "GPUs", 7, 2, "" };
+    f[n] = (struct field){ "GPUs", 7, s->scales ? 1 : 4, "" };
     number_into(&f[n++], there ? (double)r->gpus : -1, "%.0f");
     f[n] = (struct field){ "step", 10, 0, "" };
     put_into(&f[n++], timed, step);
     f[n] = (struct field){ "tokens/s", 9, 1, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->tokens_per_s).s);
-    f[n] = (struct field){ "a GPU", 8, 4, "" };
+    f[n] = (struct field){ "a GPU", 8, 5, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->each).s);
-    f[n] = (struct field){ "MFU", 6, 3, "" };
+    f[n] = (struct field){ "MFU", 6, 4, "" };
     number_into(&f[n++], timed ? 100 * r->mfu : -1, "%.1f%%");
-    f[n] = (struct field){ "memory", 11, 0, "" };
+    f[n] = (struct field){ "reserved", 11, 0, "" };
+    put_into(&f[n++], there && r->taken, size_text(r->taken).s);
+    f[n] = (struct field){ "allocated", 11, 3, "" };
     put_into(&f[n++], there && r->bytes, size_text(r->bytes).s);
     f[n] = (struct field){ "fits", 5, 0, "" };
     put_into(&f[n++], there, fits[r->state]);
     if (s->scales) {
-        f[n] = (struct field){ "efficiency", 10, 5, "" };
+        f[n] = (struct field){ "efficiency", 10, 2, "" };
         number_into(&f[n++], 100 * r->efficiency, "%.1f%%");
     }
     if (s->money->tokens) {
@@ -165,15 +167,34 @@ static void print_labels(FILE *rows, int64_t n, FILE *to)
     columns_print(t, to, page_width(to));
 }
 
+/* Of how much, where that is the same of all points. */
+static void print_memory(FILE *rows, int64_t n, FILE *to)
+{
+    struct sweep_row r;
+    int64_t of = 0;
+    bool same = true;
+
+    rewind(rows);
+    for (int64_t i = 0; i < n && fread(&r, sizeof r, 1, rows) == 1; i++) {
+        same &= r.state == SWEEP_REFUSED || !of || r.available == of;
+        of = r.state == SWEEP_REFUSED ? of : r.available;
+    }
+    if (of && same)
+        fprintf(to, "\nReserved memory of the fullest GPU decides; %s are usable.\n", size_text(of).s);
+    else if (of)
+        fputs("\nReserved memory of the fullest GPU decides.\n", to);
+}
+
 void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to)
 {
     struct sweep_row r = { .words = "" };
 
+    print_memory(rows, n, to);
     rewind(rows);
     if (all)
         print_labels(rows, n, to);
     else if (s->has_plan && n > 0 && fread(&r, sizeof r, 1, rows) == 1 && r.words[0])
-        fprintf(to, "\nThe first row is %s.\n", r.words);
+        fprintf(to, "The first row is %s.\n", r.words);
 }
 
 /* ---- CSV (RFC 4180) ---- */
@@ -200,7 +221,7 @@ void sweep_csv_head(const struct sweep *s, FILE *to)
         fputc(',', to);
     }
     fputs("gpus,verdict,step_s,low_s,high_s,tokens_per_s,tokens_per_s_per_gpu,mfu,memory_bytes,available_bytes,"
-          "efficiency,days,cost,plan\n", to);
+          "efficiency,days,cost,taken_bytes,plan\n", to);
 }
 
 /* Empty where there is none. */
@@ -231,6 +252,7 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
     csv_number(r->efficiency, timed && r->efficiency >= 0, to);
     csv_number(r->days, r->days >= 0, to);
     csv_number(r->cost, r->cost >= 0, to);
+    csv_number((double)r->taken, r->taken > 0, to);
     csv_text(r->what, to);
     fputc('\n', to);
 }
@@ -282,12 +304,13 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
-    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
                      "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
                      "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
                      "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
                      "memory_bytes", there ? json_integer(r->bytes) : json_null(),
+                     "taken_bytes", r->taken ? json_integer(r->taken) : json_null(),
                      "available_bytes", there ? json_integer(r->available) : json_null(),
                      "efficiency", real(r->efficiency, timed && r->efficiency >= 0), "days", real(r->days, r->days >= 0),
                      "cost", real(r->cost, r->cost >= 0));

@@ -55,16 +55,16 @@ static void print_why(const struct plan *plan, const struct evaluation *e, FILE 
     const struct peak *p = &e->m.ledger.peak;
     bool told[NCAT] = { false };
 
-    fprintf(to, "The peak of %s comes in the %s step, at %s.", size_text(p->bytes).s, sched_name(p->sched), e->peak_at);
+    fprintf(to, "The peak of %s comes in the %s step, at %s.", size_text(e->m.needed).s, sched_name(p->sched), e->peak_at);
     for (int k = 0; k < 3; k++) {
         int most = -1;
         for (int c = 0; c < NCAT; c++)
             if (!told[c] && p->by[c] > 0 && (most < 0 || p->by[c] > p->by[most]))
                 most = c;
-        if (most < 0 || p->by[most] < p->bytes / 20)
+        if (most < 0 || p->by[most] < e->m.needed / 20)
             break;
         told[most] = true;
-        fprintf(to, " %.0f%% of it is %s (%s): %s.", 100.0 * (double)p->by[most] / (double)p->bytes,
+        fprintf(to, " %.0f %% of it is %s (%s): %s.", 100.0 * (double)p->by[most] / (double)e->m.needed,
                 category_name((enum category)most), size_text(p->by[most]).s,
                 reason(plan, (enum category)most, e->peak_at));
     }
@@ -232,8 +232,8 @@ static bool all_here(struct plan *p)
     return !enumerate_same_place(p, &was);
 }
 
-/* `peak`: of the memory that the plan lacks, else of device memory; `needed`: with what comes on top. */
-struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; json_t *plan; };
+/* `peak`: of the memory that the plan lacks, else of device memory with what comes on top of the schedule. */
+struct tried { const char *words; char what[48]; int64_t peak; bool fits; json_t *plan; };
 
 /* The memory of a node that an evaluated plan lacks while device memory is enough; SPACE_DEVICE: none. */
 static enum space short_of(const struct evaluation *e)
@@ -245,7 +245,7 @@ static enum space short_of(const struct evaluation *e)
 
 static int64_t peak_in(const struct evaluation *e, enum space s)
 {
-    return s == SPACE_DEVICE ? e->m.ledger.peak.bytes : e->m.elsewhere ? e->m.spaces.of[s].peak : 0;
+    return s == SPACE_DEVICE ? e->m.needed : e->m.elsewhere ? e->m.spaces.of[s].peak : 0;
 }
 
 static int by_peak(const void *a, const void *b)
@@ -296,7 +296,7 @@ static int try_all(const struct plan *p, enum space s, const struct judge *j, bo
             continue;
         }
         tried[n] = (struct tried){ .words = changes[i].words, .peak = peak_in(&f, s),
-                                   .needed = s == SPACE_DEVICE ? f.m.needed : peak_in(&f, s), .fits = f.m.fits,
+                                   .fits = f.m.fits,
                                    .plan = j->plans ? plan_to_json(&q) : NULL };
         if (q.strategy != p->strategy)
             snprintf(tried[n].what, sizeof tried[n].what, " with %s", strategy_name(q.strategy));
@@ -321,7 +321,7 @@ bool advice_accepted(const struct plan *p, bool (*accept)(const struct plan *p, 
     int n = try_all(p, s, &j, true, tried);
     for (int i = 0; i < n; i++)         /* in the order of the table: the cheapest first */
         if (tried[i].fits) {
-            snprintf(to, size, "%s%s (%s%s)", tried[i].words, tried[i].what, size_text(tried[i].needed).s,
+            snprintf(to, size, "%s%s (%s%s)", tried[i].words, tried[i].what, size_text(tried[i].peak).s,
                      s == SPACE_DEVICE ? "" : s == SPACE_DISK ? " of disk space" : " of host memory");
             return true;
         }

@@ -16,7 +16,7 @@ bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out)
     int64_t outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
     int node = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
 
-    *out = (struct lack){ .space = SPACE_DEVICE, .needed = e->m.needed, .available = e->m.available,
+    *out = (struct lack){ .space = SPACE_DEVICE, .needed = e->m.needed, .available = e->m.available, .usable = e->m.available,
                           .headroom = p->cluster.headroom };
     if (e->m.fits)
         return false;
@@ -38,7 +38,9 @@ bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out)
         out->headroom = 0;
     } else {
         out->reserved = true;
+        out->refused = r->refused;
         out->needed = out->available + r->refused;
+        out->taken = evaluation_taken(&e->m, &e->reserved);
     }
     return true;
 }
@@ -49,17 +51,22 @@ void lack_words(const struct lack *l, char *to, size_t size)
 
     if (l->space != SPACE_DEVICE)
         snprintf(to, size, "lacks %s, %s too much", l->nodes, over.s);
+    else if (l->reserved)
+        snprintf(to, size, "would reserve %s of %s usable: a request of %s finds no room, even in the headroom%s%s", size_text(l->taken).s,
+                 size_text(l->usable).s, size_text(l->refused).s, l->nodes[0] ? "; " : "", l->nodes);
     else
-        snprintf(to, size, "needs %s%s of %s%s, %s too much%s%s", size_text(l->needed).s, l->reserved ? " reserved" : "",
-                 size_text(l->available).s, l->card ? " with the headroom" : "", over.s, l->nodes[0] ? "; " : "", l->nodes);
+        snprintf(to, size, "needs %s of %s usable, %s too much%s%s%s", size_text(l->needed).s, size_text(l->usable).s, over.s,
+                 l->card ? " even with the headroom" : "", l->nodes[0] ? "; " : "", l->nodes);
 }
 
-/* Headroom is a share of the memory: more memory, more headroom. */
+/* Headroom is a share of the memory: more memory, more headroom.  With all that would be reserved there is room for certain; less may do,
+ * for the allocator then gives back what it keeps. */
 void lack_more_words(const struct lack *l, char *to, size_t size)
 {
-    int64_t more = (int64_t)ceil((double)(l->needed - l->available) / (1 - l->headroom));
+    int64_t over = l->reserved && l->taken > l->available ? l->taken - l->available : l->needed - l->available;
+    int64_t more = (int64_t)ceil((double)over / (1 - l->headroom));
 
-    snprintf(to, size, "%s%s more %s", l->card ? "at least " : "", size_text(more).s, l->space == SPACE_DEVICE ? "memory a GPU" : l->space == SPACE_DISK ?
+    snprintf(to, size, "%s%s more %s", l->reserved ? "at most " : l->card ? "at least " : "", size_text(more).s, l->space == SPACE_DEVICE ? "memory a GPU" : l->space == SPACE_DISK ?
              "disk space a node" : "host memory a node");
 }
 

@@ -2,7 +2,7 @@
  *
  *     struct lack l;
  *     if (lack_of(&plan, &evaluation, &l)) {
- *         lack_words(&l, words, sizeof words);         "needs 26.85 GiB of ..., 1.2 GiB too much"
+ *         lack_words(&l, words, sizeof words);         "needs 26.85 GiB of ... usable, 1.2 GiB too much"
  *         lack_more_gpus(&plan, &options, knob_label, words, sizeof words);        "more GPUs: 16 hold it" */
 #ifndef DPX_LACK_H
 #define DPX_LACK_H
@@ -15,7 +15,9 @@
 struct lack {
     enum space space;           /* SPACE_DEVICE: of a rank; others: of a node */
     bool       card, reserved;  /* of all of the card; by what is reserved */
-    int64_t    needed, available;
+    int64_t    needed, available;       /* needed where reserved: available and the request that found no room */
+    int64_t    usable;          /* of a GPU, headroom left free: the one capacity that people are told */
+    int64_t    refused, taken;  /* where reserved: that request, and what would be reserved if there were room */
     double     headroom;        /* share of more memory that stays free */
     char       nodes[200];      /* what a node lacks, in words; "" nothing */
 };
@@ -23,7 +25,7 @@ struct lack {
 /* false: it fits.  Device memory comes first where several are short. */
 bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out);
 
-/* "needs 78.92 GiB of 78.51 GiB with the headroom, 416.02 MiB too much"; and "437.91 MiB more memory a GPU". */
+/* "needs 78.92 GiB of 74.31 GiB usable, 416.02 MiB too much even with the headroom"; and "437.91 MiB more memory a GPU". */
 void lack_words(const struct lack *l, char *to, size_t size);
 void lack_more_words(const struct lack *l, char *to, size_t size);
 

@@ -487,7 +487,7 @@ static void notes_give_this_files_reasons(void **state)
         { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
           "attention by flash_attention_2 is planned with", "zzz" },
         { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss_type", "attention by" },
-        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile matters", "adapters" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile is not in the plan", "adapters" },
         { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
           "not known" },
         { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nbeta: 0.04\n", "GRPO's reference model is not in the plan", "not known" },

@@ -96,7 +96,7 @@ static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **stat
     assert_int_equal(p.ddp.model_dtype, DT_BF16);
     /* Seven layers of 32 blocks: 32 (4 x 8192 + 3 x 15104) a block. */
     assert_int_equal(p.model.trainable, (int64_t)32 * 32 * (4 * 8192 + 3 * 15104));
-    assert_true(noted(&notes, "sample_packing matters"));
+    assert_true(noted(&notes, "sample_packing is not in the plan"));
     assert_true(noted(&notes, "not known, and may matter to memory or time: some_new_key"));
     assert_false(noted(&notes, "learning_rate"));       /* says nothing of a step */
     assert_false(noted(&notes, "wandb_project"));       /* it says nothing */
@@ -153,7 +153,7 @@ static void llama_factorys_lora_has_its_own_defaults(void **state)
     assert_int_equal(p.ddp.model_dtype, DT_BF16);
     assert_int_equal(plan_recipe(&p).kept, DT_FP32);
     assert_int_equal(plan_recipe(&p).frozen, DT_BF16);
-    assert_false(noted(&notes, "stage matters"));       /* sft trains one model alone */
+    assert_false(noted(&notes, "stage is not in the plan"));       /* sft trains one model alone */
     plan_free(&p);
     /* Everything, four bits of it where asked, without checkpoints. */
     assert_int_equal(read_recipe("model_name_or_path: gpt2\nquantization_bit: 4\ndouble_quantization: false\nfp16: true\n"
@@ -448,7 +448,7 @@ static void axolotls_own_defaults(void **state)
                                  "lora_mlp_kernel: false\n", NULL, "2xa100-80gb", 0, &p, &notes), 0);
     assert_int_equal(p.precision, DT_FP32);     /* bf16 is null: not the default, which is auto */
     assert_int_equal(p.micro_batch, 4);         /* a chosen and a rejected one */
-    assert_true(noted(&notes, "reward_model matters"));
+    assert_true(noted(&notes, "reward_model is not in the plan"));
     plan_free(&p);
     static const struct { const char *keys; enum base_dtype base; } packs[] = {
         { "adapter: lora\nload_in_4bit: true\n", BASE_PLAIN }, { "adapter: lora\nload_in_8bit: true\n", BASE_INT8 },
@@ -534,7 +534,7 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
           "DiffusionPlugin is not known", "LigerPlugin is not known" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
         { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
-          "lora_target_linear: true\n", "activation_offloading matters", "who shares" },
+          "lora_target_linear: true\n", "activation_offloading is not in the plan", "who shares" },
         { "base_model: llama-2-7b\nsequence_len: 512\nbf16: true\nfsdp_version: 2\nfsdp_config: {offload_params: true}\noptimizer: adamw_torch_fused\n",
           "adamw_torch_fused is planned as foreach on the host", "who shares" },
         /* 2 x 32000 x 4096 of 4 bytes more */
