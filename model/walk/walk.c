@@ -63,7 +63,9 @@ static void end_piece(struct walk *w, enum piece_id piece, bool forward, int k0,
 {
     bool begins = k0 == 0, ends = k1 < 0;
 
-    run(w, (struct walk_run){ .u = w->root, .piece = piece, .forward = forward, .begins = begins, .ends = ends, .opens = true,
+    bool opens = forward ? piece == PIECE_EMBED || !w->embeds : piece == PIECE_HEAD || !w->heads;
+
+    run(w, (struct walk_run){ .u = w->root, .piece = piece, .forward = forward, .begins = begins, .ends = ends, .opens = opens,
                               .loss = forward ? !begins : !ends }, k0, k1);
 }
 
@@ -173,11 +175,10 @@ static void backward(struct walk *w)
     call_at(w, w->hooks->post_backward, w->root);
 }
 
-static void pass(struct walk *w, bool is_forward)
+static void begin_pass(struct walk *w, bool is_forward)
 {
     w->forward = is_forward;
     call(w, w->hooks->begin_pass);
-    (is_forward ? forward : backward)(w);
 }
 
 /* ---- micro-steps ---- */
@@ -188,7 +189,8 @@ static void micro_pass(void *walk, const struct micro *m)
 
     w->first = m->first;
     w->last = m->last;
-    pass(w, m->pass == MICRO_FORWARD);
+    begin_pass(w, m->pass == MICRO_FORWARD);
+    (w->forward ? forward : backward)(w);
     if (m->pass == MICRO_BACKWARD)
         call(w, w->hooks->end_of_micro_step);
 }
@@ -215,6 +217,7 @@ static void enter_chunk(struct walk *w, const struct pipeline_act *a)
     bool whole = w->map.kind == UNIT_MODEL;
     int each = halves(w) ? 2 : 1;
 
+    w->chunk = a->chunk;
     w->embeds = stage_ports_embeds(&w->ports, a->chunk);
     w->heads = stage_ports_heads(&w->ports, a->chunk);
     w->block0 = stage_ports_block0(&w->ports, a->chunk);
@@ -223,6 +226,7 @@ static void enter_chunk(struct walk *w, const struct pipeline_act *a)
     w->unit1 = w->map.blocks > 1 ? w->map.n : each * w->block1;
     w->root = walk_root;
     w->root.c = whole || w->embeds || (w->heads && !w->map.of_class[UC_HEAD]) ? UC_ROOT : w->heads ? UC_HEAD : NUC;
+    w->root.position = w->root.c == UC_HEAD ? w->map.n : -1;
     w->ties = w->map.of_class[UC_TIED] && w->root.c != NUC;
     if (w->ties && w->root.c == UC_ROOT && !w->map.of_class[UC_ROOT]) {     /* nothing else than the embedding */
         w->root.c = UC_TIED;
@@ -244,8 +248,9 @@ static void stage_act(void *walk, const struct pipeline_act *a)
     if (a->verb > PIPE_WEIGHT || stage_ports_idle(&w->ports, a))
         return;
     w->part = a->verb == PIPE_FORWARD || stage_ports_whole(&w->ports, a) ? WHOLE_BACKWARD : a->verb == PIPE_INPUT ? INPUT_PART : WEIGHT_PART;
+    begin_pass(w, a->verb == PIPE_FORWARD);
     stage_ports_begin(&w->ports, a);
-    pass(w, a->verb == PIPE_FORWARD);
+    (w->forward ? forward : backward)(w);
     stage_ports_end(&w->ports, a);
 }
 

@@ -18,7 +18,7 @@
 
 #include "model/lower/common/stage_ports.h"
 
-/* Instance i of a class's families, a unit; its place in the order of forward, -1 of a root; in a repeat, by how much instances,
+/* Instance i of a class's families, a unit; its place in the order of forward, outside of [0, n) of a root; in a repeat, by how much instances,
  * and blocks, move with each iteration. */
 struct at { enum unit_class c; int i, by, position, by_block; };
 
@@ -34,7 +34,7 @@ struct walk_run {
     bool           forward;
     int            block, by;       /* of a block's piece */
     bool           begins, ends;    /* it is the first segment of its pass, the last one */
-    bool           opens;           /* it is of the first block of the unit's pass */
+    bool           opens;           /* of the unit's pass, or the root's pieces, it is the first block or piece */
     bool           loss;            /* it is the trainer's loss, outside of the model */
     bool           both;            /* it computes a block anew of which another unit has the other half */
     bool           weights;         /* of backward: it makes gradients of weights */
@@ -47,7 +47,8 @@ struct walk_hooks {
     void (*end_of_backward)(void *of);
     void (*optimizer)(void *of);
 
-    /* A micro-step: before its forward and before its backward, in which walk.forward, .first and .last say which; behind its backward. */
+    /* A micro-step: before its forward and before its backward, walk.forward, .first and .last say which; behind its backward.  A stage has
+     * the former alone, ahead of what it received. */
     void (*begin_pass)(void *of);
     void (*end_of_micro_step)(void *of);
 
@@ -90,6 +91,7 @@ struct walk {
     bool first, last;               /* of the micro-steps; neither in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
     enum walk_part part;
+    int chunk;                      /* of a stage */
     struct at root;                 /* of the pass; c NUC: it has none */
     bool embeds, heads, ties;       /* the pass has the embedding, the head; needs the tied embedding, a unit of its own */
     int unit0, unit1, block0, block1;       /* its units and blocks, one past the last */
