@@ -21,7 +21,7 @@ import traceback
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "job.json")) as f:
     job = json.load(f)
 plan = job["plan"]
-grid = plan["parallel"]
+grid = plan.get("parallel", {})
 cuda = job["device"] == "cuda"
 
 
@@ -33,8 +33,7 @@ rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 world = job["world_size"]
 os.environ.update(RANK=str(rank), LOCAL_RANK=str(local), WORLD_SIZE=str(world), OMP_NUM_THREADS=str(job["threads"]),
-                  TOKENIZERS_PARALLELISM="false", DS_ACCELERATOR="cuda" if cuda else "cpu", TORCH_FR_BUFFER_SIZE="200000",
-                  TORCH_NCCL_TRACE_BUFFER_SIZE="200000")
+                  TOKENIZERS_PARALLELISM="false", DS_ACCELERATOR="cuda" if cuda else "cpu", TORCH_FR_BUFFER_SIZE="200000")
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("MASTER_PORT", str(job["port"]))
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)          # PR_SET_PDEATHSIG: no rank outlives its launcher
@@ -349,7 +348,7 @@ def build():
     fields = {k: v for k, v in plan["model"].items() if k != "_name_or_path"}
     config = transformers.AutoConfig.for_model(**fields)
     config.bos_token_id = config.eos_token_id = config.pad_token_id = None
-    config.use_cache = False
+    config.use_cache, config.loss_type = False, "ForCausalLM"
     words = {"attn_implementation": "eager" if plan["kernels"] == "torch-eager" else "sdpa"}
     if any(k in fields for k in ("num_experts", "num_local_experts")):
         words["experts_implementation"] = "grouped_mm"
@@ -362,7 +361,7 @@ def build():
 
 def with_adapters(model):
     """What "train" and "lora" say, by PEFT.  Its first A is random, seeded alike on all ranks."""
-    if plan["train"] == "all":
+    if plan.get("train", "all") == "all":
         return model
     try:
         import peft

@@ -15,6 +15,7 @@
 #include "exec/data/safetensors.h"
 #include "exec/data/tokens.h"
 #include "exec/data/weights.h"
+#include "model/exchange/ds_config.h"
 #include "model/plan/plan_groups.h"
 
 /* common_py, torch_py, deepspeed_py: their lines, made from the files beside this one. */
@@ -195,7 +196,8 @@ static json_t *job_json(const struct engine_job *j)
         json_array_append_new(lr, json_real(j->lr[i]));
     for (int64_t r = 0; r < p->cluster.world_size; r++)
         json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
-    return json_pack("{s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "plan", plan_to_json(p), "folder", j->folder,
+    json_t *config = j->engine == ENGINE_DEEPSPEED ? ds_config_export(p) : json_null();
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "config", config, "plan", plan_to_json(p), "folder", j->folder,
                      "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
                      "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,
                      "weight_decay", j->weight_decay, "init", writes_weights(j) ? json_sprintf("%s/init.safetensors", j->folder) : json_null(),

@@ -20,7 +20,7 @@ REDUCE = torch.float32 if plan["reduce_dtype"] == "fp32" else None
 
 def meshes():
     """Of the axes that are there: pp, then replica, then shard, then tp."""
-    tensor, pipe = grid["tensor"], grid["pipeline"]
+    tensor, pipe = grid.get("tensor", 1), grid.get("pipeline", 1)
     rest = world // tensor // pipe
     shard = 1 if strategy in ("ddp", "zero1") else plan["shard_group"] or rest
     axes = [("pp", pipe), ("replica", rest // shard), ("shard", shard), ("tp", tensor)]
@@ -99,7 +99,7 @@ def wrapped(model, mesh, axes, blocks):
 class Trainer:
     def __init__(self, model):
         mesh, axes = meshes()
-        if grid["tensor"] > 1:
+        if grid.get("tensor", 1) > 1:
             cut_by_tensors(model, mesh["tp"])
         checkpointed(model)
         self.model = wrapped(model, mesh, axes, blocks_of(model))

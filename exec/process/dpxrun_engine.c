@@ -16,11 +16,13 @@
 #include "exec/engine/engine.h"
 #include "exec/process/launch.h"
 
+enum { NDIFFER = 2 };           /* init; the first three steps */
+
 /* One rank as planned, to be held against what it did. */
 struct planned {
     struct schedules s;
     struct ledger    l;
-    int64_t          differs[NEP];      /* of each phase the first collective that differs; -1: none */
+    struct difference { int64_t at; char planned[160], issued[160]; } differs[NDIFFER];      /* the first collective that is another; at -1: none */
 };
 
 struct engine_run {
@@ -246,34 +248,40 @@ static void over_ranks(struct engine_run *e)
     medians(e);
 }
 
-/* Each rank's collectives of init and of the first three steps against its schedules.  DDP rebuilds its buckets where the schedules say that
- * step 1 ends, and the recorded step 2 begins: all steps are one list. */
+/* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
+ * schedules say that step 1 ends, and the recorded step 2 begins. */
 static void compare_calls(struct engine_run *e)
 {
-    for (int64_t i = 0; i < e->rows.n; i++) {
-        struct engine_lines want = { 0 }, got = { 0 };
-        engine_planned_calls(&e->rank[i].s, 0, e->reductions, &want);
-        e->rank[i].differs[EP_INIT] = engine_first_difference(&want, &e->rows.rank[i].calls[EP_INIT]);
-        engine_lines_free(&want);
-        for (int64_t step = 1; step <= 3 && step <= e->steps; step++) {
-            const struct engine_lines *of = &e->rows.rank[i].calls[EP_INIT + step];
-            engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
-            for (int64_t k = 0; k < of->n; k++)
-                engine_lines_add(&got, of->line[k]);
+    for (int64_t i = 0; i < e->rows.n; i++)
+        for (int d = 0; d < NDIFFER; d++) {
+            struct engine_lines want = { 0 }, got = { 0 };
+            struct difference *to = &e->rank[i].differs[d];
+            for (int64_t step = d; step <= (d ? 3 : 0) && step <= e->steps; step++) {
+                const struct engine_lines *of = &e->rows.rank[i].calls[EP_INIT + step];
+                engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
+                for (int64_t k = 0; k < of->n; k++)
+                    engine_lines_add(&got, of->line[k]);
+            }
+            to->at = engine_first_difference(&want, &got);
+            if (to->at >= 0) {
+                snprintf(to->planned, sizeof to->planned, "%s", to->at < want.n ? want.line[to->at] : "nothing");
+                snprintf(to->issued, sizeof to->issued, "%s", to->at < got.n ? got.line[to->at] : "nothing");
+            }
+            engine_lines_free(&want);
+            engine_lines_free(&got);
         }
-        e->rank[i].differs[EP_STEADY] = engine_first_difference(&want, &got);
-        if (e->rank[i].differs[EP_STEADY] >= 0 && getenv("DPX_ENGINE_LISTS"))
-            for (int64_t k = 0; k < want.n || k < got.n; k++)
-                fprintf(stderr, "%-60s %s\n", k < want.n ? want.line[k] : "-", k < got.n ? got.line[k] : "-");
-        engine_lines_free(&want);
-        engine_lines_free(&got);
-    }
+}
+
+/* NULL: the rank issued what was planned. */
+static const struct difference *first_difference(const struct planned *p)
+{
+    return p->differs[0].at >= 0 ? &p->differs[0] : p->differs[1].at >= 0 ? &p->differs[1] : NULL;
 }
 
 static bool calls_agree(const struct engine_run *e)
 {
     for (int64_t i = 0; i < e->rows.n; i++)
-        if (e->rank[i].differs[EP_INIT] >= 0 || e->rank[i].differs[EP_STEADY] >= 0)
+        if (first_difference(&e->rank[i]))
             return false;
     return true;
 }
@@ -356,23 +364,6 @@ static void print_memory(const struct engine_run *e)
         printf("  reserved                      %14s %14s\n", size_text(planned_reserved(e)).s, size_text(reserved(&e->rows.rank[0])).s);
 }
 
-static void print_difference(const struct engine_run *e, int64_t rank, int phase)
-{
-    struct engine_lines want = { 0 }, got = { 0 };
-    int64_t at = e->rank[rank].differs[phase];
-
-    for (int64_t step = phase == EP_INIT ? 0 : 1; step <= (phase == EP_INIT ? 0 : e->steps < 3 ? e->steps : 3); step++) {
-        const struct engine_lines *of = &e->rows.rank[rank].calls[step];
-        engine_planned_calls(&e->rank[rank].s, step, e->reductions, &want);
-        for (int64_t k = 0; k < of->n; k++)
-            engine_lines_add(&got, of->line[k]);
-    }
-    printf("  rank %" PRId64 ", %s, entry %" PRId64 " differs:\n    planned: %s\n    issued:  %s\n", rank, phase == EP_INIT ? "init" : "the first steps", at + 1,
-           at < want.n ? want.line[at] : "nothing", at < got.n ? got.line[at] : "nothing");
-    engine_lines_free(&want);
-    engine_lines_free(&got);
-}
-
 static void print_calls(const struct engine_run *e)
 {
     int64_t n = 0;
@@ -385,12 +376,14 @@ static void print_calls(const struct engine_run *e)
         return;
     }
     printf("collectives: not those of the plan\n");
-    for (int64_t i = 0; i < e->rows.n; i++)
-        for (int p = EP_INIT; p < NEP; p += EP_STEADY)
-            if (e->rank[i].differs[p] >= 0) {
-                print_difference(e, i, p);
-                return;
-            }
+    for (int64_t i = 0; i < e->rows.n; i++) {
+        const struct difference *d = first_difference(&e->rank[i]);
+        if (!d)
+            continue;
+        printf("  rank %" PRId64 ", %s, entry %" PRId64 " is the first that differs:\n    planned: %s\n    issued:  %s\n", i,
+               d == &e->rank[i].differs[0] ? "init" : "the first steps", d->at + 1, d->planned, d->issued);
+        return;
+    }
 }
 
 static void print_table(const struct engine_run *e)
@@ -426,8 +419,11 @@ static json_t *rank_json(const struct engine_run *e, int64_t i)
                                                 "collectives", (json_int_t)k->calls[p].n));
     for (int64_t s = 0; s < k->steps; s++)
         json_array_append_new(seconds, real(k->seconds[s]));
-    return json_pack("{s:I, s:b, s:o, s:o, s:o}", "rank", (json_int_t)i, "collectives_equal", e->rank[i].differs[EP_INIT] < 0 && e->rank[i].differs[EP_STEADY] < 0,
-                     "phases", phases, "step_s", seconds, "driver_bytes", bytes(k->driver));
+    const struct difference *d = first_difference(&e->rank[i]);
+    json_t *differs = !d ? json_null() : json_pack("{s:s, s:I, s:s, s:s}", "phase", d == &e->rank[i].differs[0] ? "init" : "steps", "entry", (json_int_t)d->at + 1,
+                                                   "planned", d->planned, "issued", d->issued);
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
+                     bytes(k->driver));
 }
 
 static json_t *result_json(const struct engine_run *e)
@@ -465,14 +461,18 @@ static int print_result(const struct engine_run *e)
     return EXIT_DONE;
 }
 
-/* The last lines of what a rank said, for whoever looks for the reason. */
+/* The last lines of what a rank said, for whoever looks for the reason; before it has a log of its own they are in the launcher's. */
 static void show_log(const struct engine_run *e)
 {
     char path[700], line[400];
     long size;
 
-    snprintf(path, sizeof path, e->end.rank >= 0 ? "%s/rank%d.log" : "%s/launcher.log", e->job.folder, e->end.rank);
+    snprintf(path, sizeof path, "%s/rank%d.log", e->job.folder, e->end.rank);
     FILE *f = fopen(path, "r");
+    if (!f) {
+        snprintf(path, sizeof path, "%s/launcher.log", e->job.folder);
+        f = fopen(path, "r");
+    }
     if (!f)
         return;
     if (fseek(f, 0, SEEK_END) == 0 && (size = ftell(f)) > 2000)
