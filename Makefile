@@ -251,7 +251,8 @@ $(call room, exec/cuda,             base model/arch model/schedule exec/device e
 $(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
 $(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
-$(call room, exec/process,          base model/arch model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
+$(call room, exec/engine,           base model/arch model/cluster model/plan model/schedule model/exchange exec/data)
+$(call room, exec/process,          base model/arch model/cluster model/plan model/schedule model/lower model/memory exec/device exec/kernels exec/cuda exec/data exec/run exec/train exec/engine)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
 $(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock calib/store calib/trace)
@@ -393,6 +394,16 @@ $B/settings $B/settings.real $B/settings.httpd: FORCE
 $B/%.a:
 	@mkdir -p $(@D)
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+# The runners of frameworks are part of dpxrun: their lines, as C.
+ENGINES := common torch deepspeed
+$B/exec/engine/engine_job.c.o: $B/exec/engine/scripts.inc
+$B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
+	@mkdir -p $(@D)
+	@for e in $(ENGINES); do \
+	    echo "static const char *const $${e}_py[] = {"; \
+	    sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n",/' exec/engine/$$e.py; echo 'NULL };'; done >$@.new
+	@mv $@.new $@
 
 # --version: the commit too, where there is one.  Rewritten only on change.
 $B/base/version.c.o: $B/dpx_version.h
