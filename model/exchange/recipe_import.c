@@ -652,6 +652,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return -1;
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
+    p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
     choose_checkpoint(&in);
     find_unused(&in, adapts);
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };

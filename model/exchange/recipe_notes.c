@@ -44,7 +44,7 @@ static void note_loss(const struct recipe_about *of, const struct plan *p, struc
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure;
+    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
 
     if (of->adapts && (packed || pure) && p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
         notes_add(notes, "%s in bf16; planned in fp32: up to %.3g GB more than they take",

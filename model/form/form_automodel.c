@@ -274,12 +274,12 @@ static void read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model));
-    form_narrow_adapters(r, "Automodel");
     if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
                   form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
+    form_narrow_adapters(r, "Automodel");
 }
 
 static void read_kernels(struct form_reading *r)

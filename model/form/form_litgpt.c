@@ -66,7 +66,7 @@ static void read_adapters(struct form_reading *r)
         for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++)
             json_array_append_new(targets, json_string(of[i].modules[k]));
     if (form_true(r, "lora_head", false))
-        form_fail(r, "lora_head: an adapter of the head is not planned");
+        json_array_append_new(targets, json_string("lm_head"));
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.target_modules", targets);
     form_set(r, "lora.rank", json_integer(form_count(r, "lora_r", 8)));
@@ -188,13 +188,14 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     }
     if (!alone)
         form_set(&r, "recompute", json_string("full"));
-    form_set(&r, "loss", json_string(lora ? "chunked" : precision == 0 ? "bf16" : "fp32"));
+    bool packed = form_value(f->doc, "quantize") != NULL;       /* beside which the plan has autocast, whose cross-entropy is in fp32 */
+    form_set(&r, "loss", json_string(lora && packed ? "chunked" : precision == 0 ? "bf16" : "fp32"));
     if (!alone && !lora && (precision == 1 || precision == 2)) {
         form_set(&r, "reduce_dtype", json_string(ours[precision]));
         notes_add(notes, "precision: Fabric's mixed precision gathers weights in fp32 and casts them under autocast: the plan gathers %s", ours[precision]);
     }
     notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
-              lora ? ", and its chunks compute in fp32" : "");
+              lora && packed ? ", and its chunks compute in fp32" : "");
     form_set(&r, "clip", json_null());
     note_devices(&r, p);
     read_base(&r, p);
