@@ -15,6 +15,7 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "model/plan/knob.h"
+#include "sim/plan/bill.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 #include "sim/plan/eval.h"
@@ -176,6 +177,22 @@ static int answer_limits(struct call *c, json_t **doc)
     return opts_json("limits", opts, c->request, c->kept) < 0 ? DPX_MISUSE : limits_json(&a, doc);
 }
 
+static int answer_bill(struct call *c, json_t **doc)
+{
+    struct bill_asked a = BILL_ASKED;
+    const struct opt opts[] = { BILL_OPTS(a), { 0 } };
+    struct bill b;
+
+    if (opts_json("bill", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = bill_answer(&a, &b);
+    if (rc == DPX_DONE || rc == DPX_NO) {
+        *doc = bill_json(&a, &b);
+        bill_free(&b);
+    }
+    return rc;
+}
+
 static int answer_fit(struct call *c, json_t **doc)
 {
     struct fit_asked a = FIT_ASKED;
@@ -266,6 +283,7 @@ int dpx_eval(const char *request, char **answer)    { return call(answer_eval, r
 int dpx_explain(const char *request, char **answer) { return call(answer_explain, request, NULL, answer); }
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer)  { return call(answer_sweep, request, watch, answer); }
 int dpx_limits(const char *request, char **answer)  { return call(answer_limits, request, NULL, answer); }
+int dpx_bill(const char *request, char **answer)    { return call(answer_bill, request, NULL, answer); }
 int dpx_fit(const char *request, char **answer)     { return call(answer_fit, request, NULL, answer); }
 int dpx_list(const char *request, char **answer)    { return call(answer_list, request, NULL, answer); }
 int dpx_import(const char *request, char **answer)  { return call(answer_import, request, NULL, answer); }

@@ -64,6 +64,8 @@ int dpx_explain(const char *request, char **answer);
 /* One plan, or one search, at each point of the axes of "over": {"nodes": [1, 2, 4], "seq": "4k..32k*2"}.  All points are in the
  * answer, so that its size grows with them. */
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer);
+/* A whole training with its checkpoints and interruptions: when it ends, what it costs. */
+int dpx_bill(const char *request, char **answer);
 /* Per strategy the largest model, the largest micro-batch, the fewest GPUs. */
 int dpx_limits(const char *request, char **answer);
 /* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel, keys, options (of the commands: the keys of a

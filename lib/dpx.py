@@ -26,7 +26,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
-__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "limits", "known",
+__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "bill", "limits", "known",
            "import_plan", "export", "version"]
 
 Document = Dict[str, Any]
@@ -71,7 +71,7 @@ def _load() -> ctypes.CDLL:
     answer = ctypes.POINTER(ctypes.c_void_p)
     for function in (library.dpx_search, library.dpx_sweep):
         function.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
-    for function in (library.dpx_fit, library.dpx_eval, library.dpx_explain, library.dpx_limits, library.dpx_list, library.dpx_import,
+    for function in (library.dpx_fit, library.dpx_eval, library.dpx_explain, library.dpx_bill, library.dpx_limits, library.dpx_list, library.dpx_import,
                      library.dpx_export):
         function.argtypes = [ctypes.c_char_p, answer]
     library.dpx_free.argtypes = [ctypes.c_void_p]
@@ -216,6 +216,15 @@ def sweep(over: Mapping[str, Any], plan: Optional[Named] = None, *, set: Optiona
     `progress` as in search().
     """
     return _Watched(_library.dpx_sweep, dict(options, over=over, plan=plan, set=set)).run(progress)
+
+
+def bill(plan: Named, *, set: Optional[Mapping[str, Any]] = None, **options: Any) -> Document:
+    """A whole training with its checkpoints and interruptions: when it ends (`run`), what it costs (`money`).
+
+    `options` are those of `dpxplan bill`: tokens, or samples and epochs; mtbf and storage, without which seconds are unknown (None); every,
+    asynchronous checkpoints by **{"async": True}, neighbour, memory_lost, spares, repair, shrink, recover, worlds, price, start.
+    """
+    return _call(_library.dpx_bill, dict(options, plan=plan, set=set))
 
 
 def limits(cluster: Optional[Named] = None, model: Optional[Named] = None, seq: Union[int, str, None] = None,

@@ -2,6 +2,7 @@
 #include "sim/plan/list_options.h"
 
 #include "base/opts.h"
+#include "sim/plan/bill.h"
 #include "sim/plan/convert.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/explain.h"
@@ -27,6 +28,7 @@ int list_options(json_t *to)
     struct eval_args eval = EVAL_ARGS;
     struct explain_args explain = EXPLAIN_ARGS;
     struct sweep_asked sweep = SWEEP_ASKED;
+    struct bill_asked bill = BILL_ASKED;
     struct limits_asked limits = LIMITS_ASKED;
     struct fit_asked fit = FIT_ASKED;
     struct import_args import = IMPORT_ARGS;
@@ -34,6 +36,7 @@ int list_options(json_t *to)
 
     of_command(to, "fit", (const struct opt[]){ FIT_OPTS(fit), { 0 } });
     of_command(to, "search", (const struct opt[]){ SEARCH_ASKED_OPTS(search), { 0 } });
+    of_command(to, "bill", (const struct opt[]){ BILL_OPTS(bill), { 0 } });
     of_command(to, "limits", (const struct opt[]){ LIMITS_OPTS(limits), { 0 } });
     of_command(to, "import", (const struct opt[]){ IMPORT_OPTS(import), { 0 } });
     of_command(to, "export", (const struct opt[]){ EXPORT_OPTS(export), { 0 } });

@@ -53,6 +53,8 @@ class Answers(unittest.TestCase):
                          [(256, 1), (256, 2), (256, 4), (512, 1), (512, 2), (512, 4)])
         self.assertEqual(swept["points"][3]["step_s"], dpx.evaluate(PLAN)["time"]["step_s"])
         self.assertEqual(bare(dpx.limits("2xa100", "gpt2", 512, dialect="paper")), command("limits", *words))
+        self.assertEqual(bare(dpx.bill(PLAN, tokens="1T", mtbf="llama3", storage="5GB/s")),
+                         command("bill", "-", *"--tokens 1T --mtbf llama3 --storage 5GB/s".split(), given=plan))
         for what in "models", "clusters", "gpus", "strategies", "parallel", "keys", "refused":
             self.assertEqual(dpx.known(what), command("list", what)[what])
 
