@@ -56,7 +56,7 @@ static int obj_open(struct obj *o, const json_t *j, const char *where, const cha
 
         while (keys[i] && strcmp(keys[i], key))
             i++;
-        if (!keys[i] && strncmp(key, "//", 2))         /* "// ..." is for people */
+        if (!keys[i] && strncmp(key, "//", 2) && strcmp(key, "$schema"))       /* "// ..." is for people, $schema for editors */
             return fail("%s: unknown key \"%.40s\"", o->name, key);
     }
     return 0;

@@ -106,10 +106,10 @@ static bool is_head(const char *name)
     return false;
 }
 
-/* "// seq": "tokens of a sample" is for people (dpxplan init writes such keys). */
+/* "// seq": "tokens of a sample" is for people (dpxplan init writes such keys), "$schema" for editors. */
 static bool is_comment(const char *name)
 {
-    return !strncmp(name, "//", 2);
+    return !strncmp(name, "//", 2) || !strcmp(name, "$schema");
 }
 
 /* An empty object of another framework says nothing and is let through. */

@@ -21,6 +21,7 @@ int cmd_export(int argc, char **argv);
 int cmd_bill(int argc, char **argv);
 int cmd_collectives(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
+int cmd_schema(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_serve(int argc, char **argv);   /* dpxplan_serve.c */
 

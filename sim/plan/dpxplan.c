@@ -101,6 +101,7 @@ int main(int argc, char **argv)
         { "bill",       "a whole training with checkpoints and interruptions: when it ends, what it costs", cmd_bill },
         { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
         { "serve",      "all of these as a page in this machine's browser, with what was measured and run here", cmd_serve },
+        { "schema",     "plan.json as a JSON Schema, for editors and checks", cmd_schema },
         { "mcp",        "the questions as tools for an agent (Model Context Protocol)", cmd_mcp },
         OPTS_COMMANDS("Look things up"),
         { "list",       "what dpx knows: models, clusters, GPUs, strategies, keys of plans", cmd_list },
