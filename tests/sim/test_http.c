@@ -99,7 +99,7 @@ static void only_two_paths_are_there(void **state)
 
 /* ---- over sockets ---- */
 
-static atomic_int given_up, asked;
+static atomic_int given_up, large;
 
 /* "echo": the request; "long": an answer that takes until it is given up. */
 static char *answer(void *of, const char *call, const char *request, http_progress *progress, void *watch, int *status)
@@ -107,7 +107,7 @@ static char *answer(void *of, const char *call, const char *request, http_progre
     const struct timespec moment = { 0, 10000000 };
 
     (void)of;
-    asked++;
+    large += !strcmp(call, "large");
     *status = 0;
     if (!strcmp(call, "echo"))
         return strdup(request);
@@ -212,10 +212,10 @@ static void what_is_too_large_is_not_read(void **state)
 {
     (void)state;
     static char chunk[(1 << 20) + 16];
-    int fd, mib = 0, before = asked;
+    int fd, mib = 0;
 
-    assert_int_equal(status_of(post("echo", "Content-Length: 1000000000000", "{")), 413);
-    fd = post("echo", "Transfer-Encoding: chunked", "");
+    assert_int_equal(status_of(post("large", "Content-Length: 1000000000000", "{")), 413);
+    fd = post("large", "Transfer-Encoding: chunked", "");
     snprintf(chunk, sizeof chunk, "100000\r\n");
     memset(chunk + 8, ' ', 1 << 20);
     memcpy(chunk + 8 + (1 << 20), "\r\n", 2);
@@ -228,7 +228,7 @@ static void what_is_too_large_is_not_read(void **state)
     for (mib = 0; mib < 4 && send(fd, chunk + 8, 1 << 20, MSG_NOSIGNAL) > 0;)
         mib++;
     assert_int_not_equal(status_of(fd), 200);
-    assert_int_equal(asked, before);
+    assert_int_equal(large, 0);
 }
 
 static bool is_ended(int fd)
