@@ -103,6 +103,8 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
     if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
         return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
+    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || p->model.kv_rank > 0 || !strcmp(p->model.family, "gpt_oss")))
+        return fail("%s: megatron.attention_backend: unfused is not modelled beside context parallelism, latent attention and sinks", where);
     if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN)
         return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
                     "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,
