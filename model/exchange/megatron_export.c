@@ -278,6 +278,8 @@ int megatron_export(const struct plan *p, FILE *to)
     number(to, "--micro-batch-size", p->micro_batch);
     number(to, "--global-batch-size", plan_global_batch(p));
     flag(to, p->precision == DT_BF16, "--bf16");
+    flag(to, p->precision == DT_FP16, "--fp16");
+    flag(to, p->precision == DT_FP16 && p->reduce_dtype == DT_FP32, "--accumulate-allreduce-grads-in-fp32");
     fprintf(to, "--transformer-impl %s\n", p->kernels == KERNELS_TE ? "transformer_engine" : "local");
     fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
     write_parallel(p, to);

@@ -12,11 +12,11 @@
 
 static int check_dtypes(const struct plan *p, const char *where)
 {
-    if (p->precision == DT_FP16)
-        return fail("%s: precision: fp16 with Megatron's loss scaling is not modelled: bf16 or fp32", where);
-    if (p->reduce_dtype != DT_FP32 && (p->precision != DT_BF16 || p->reduce_dtype != DT_BF16))
-        return fail("%s: reduce_dtype: megatron adds up and reduces gradients in fp32, or with precision bf16 in bf16 (--grad-reduce-in-bf16)",
-                    where);
+    if (p->precision == DT_FP16 && plan_scaled(p) != SCALED_NONE)
+        return fail("%s: precision: products in 8 or 4 bits are planned beside bf16", where);
+    if (p->reduce_dtype != DT_FP32 && (p->precision == DT_FP32 || p->reduce_dtype != p->precision))
+        return fail("%s: reduce_dtype: megatron adds up and reduces gradients in fp32, or in the precision's 16 bits (--grad-reduce-in-bf16; fp16 "
+                    "without --accumulate-allreduce-grads-in-fp32)", where);
     return 0;
 }
 
