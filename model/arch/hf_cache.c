@@ -1,6 +1,6 @@
 /* hf_cache.c -- the config.json of a model that the Hugging Face hub's client has fetched to this machine.
  *
- * huggingface_hub keeps "org/name" in models--org--name/, below HF_HUB_CACHE, else HF_HOME/hub, else
+ * huggingface_hub keeps "org/name" in models--org--name/, below HF_HUB_CACHE (before: HUGGINGFACE_HUB_CACHE), else HF_HOME/hub, else
  * ~/.cache/huggingface/hub; refs/main names the newest snapshot. */
 #include "model/arch/builtin.h"
 
@@ -12,10 +12,10 @@
 
 static void folder(char *out, size_t size)
 {
-    const char *cache = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    const char *cache = getenv("HF_HUB_CACHE"), *older = getenv("HUGGINGFACE_HUB_CACHE"), *home = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
 
-    if (cache && *cache)
-        snprintf(out, size, "%s", cache);
+    if ((cache && *cache) || (older && *older))
+        snprintf(out, size, "%s", cache && *cache ? cache : older);
     else if (home && *home)
         snprintf(out, size, "%s/hub", home);
     else if (xdg && *xdg)

@@ -298,6 +298,7 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "canopylabs/orpheus-3b-0.1-pretrained", "orpheus-3b" }, { "canopylabs/orpheus-3b-0.1-ft", "orpheus-3b" },
     { "unsloth/orpheus-3b-0.1-ft", "orpheus-3b" }, { "mistralai/Ministral-3-3B-Base-2512", "ministral-3-3b" },
     { "mistralai/Ministral-3-3B-Reasoning-2512", "ministral-3-3b" }, { "mistralai/Ministral-3-3B-Instruct-2512-BF16", "ministral-3-3b" },
+    { "mistralai/Ministral-3-3B-Instruct-2512", "ministral-3-3b" },
     { "mistralai/Ministral-3-8B-Base-2512", "ministral-3-8b" }, { "mistralai/Ministral-3-8B-Reasoning-2512", "ministral-3-8b" },
     { "mistral-community/Mixtral-8x22B-v0.1", "mixtral-8x22b-v0.1" }, { "mosaicml/mpt-7b", "mosaicml-mpt-7b" },
     { "mosaicml/mpt-7b-instruct", "mosaicml-mpt-7b" }, { "mosaicml/mpt-7b-chat", "mosaicml-mpt-7b" },

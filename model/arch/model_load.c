@@ -132,7 +132,7 @@ int model_load(const char *spec, struct model *out)
         near = hf_ids_nearest(spec);
         return fail("%s: no built-in model of this name (%s%s%s), not in the Hugging Face cache, and as a config.json or a folder with one: %s%s",
                     spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", strerror(error),
-                    strchr(spec, '/') ? "; its config.json is enough: --model config.json" : "");
+                    strchr(spec, '/') ? "; its config.json is enough: `hf download MODEL config.json`, or --model config.json" : "");
     }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
 }

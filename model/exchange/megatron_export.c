@@ -161,12 +161,13 @@ static void write_data(const struct plan *p, FILE *to)
 
 static void write_scaled(const struct plan *p, FILE *to)
 {
-    static const char *const format[] = { NULL, "e4m3", "hybrid" }, *const recipe[] = { "delayed", "tensorwise", "blockwise", "mxfp8" };
+    static const char *const format[] = { NULL, "e4m3", "hybrid" }, *const backend[] = { "auto", "flash", "fused", "unfused" }, *const recipe[] = { "delayed", "tensorwise", "blockwise", "mxfp8" };
     const struct megatron_options *o = &p->megatron;
 
     if (o->fp8_format)
         fprintf(to, "--fp8-format %s\n--fp8-recipe %s\n", format[o->fp8_format], recipe[o->fp8_recipe]);
-    flag(to, o->attention_backend, o->attention_backend == BACKEND_FLASH ? "--attention-backend flash" : "--attention-backend fused");
+    if (o->attention_backend)
+        fprintf(to, "--attention-backend %s\n", backend[o->attention_backend]);
     flag(to, o->fp4_format, "--fp4-format e2m1\n--fp4-recipe nvfp4");
     flag(to, o->fp8_format && o->fp8_param_gather, "--fp8-param-gather");
     flag(to, o->fp8_format && o->reuse_grad_buf_for_mxfp8_param_ag, "--reuse-grad-buf-for-mxfp8-param-ag");
@@ -277,6 +278,8 @@ int megatron_export(const struct plan *p, FILE *to)
     number(to, "--micro-batch-size", p->micro_batch);
     number(to, "--global-batch-size", plan_global_batch(p));
     flag(to, p->precision == DT_BF16, "--bf16");
+    flag(to, p->precision == DT_FP16, "--fp16");
+    flag(to, p->precision == DT_FP16 && p->reduce_dtype == DT_FP32, "--accumulate-allreduce-grads-in-fp32");
     fprintf(to, "--transformer-impl %s\n", p->kernels == KERNELS_TE ? "transformer_engine" : "local");
     fprintf(to, "--clip-grad %g\n--hidden-dropout %g\n--attention-dropout %g\n", p->clip, p->dropout, p->dropout);
     write_parallel(p, to);

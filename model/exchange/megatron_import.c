@@ -296,8 +296,9 @@ static int read_compute(struct import *in)
         other = attention ? other : p->dropout;         /* the model's own */
     if (other != p->dropout)
         return fail("%s: attention_dropout: %g beside hidden_dropout %g (0.1 where one is left out): a plan has one for both", in->where, other, p->dropout);
-    if (import_has(in, "grad_reduce_in_bf16"))
-        p->reduce_dtype = DT_BF16;
+    bool narrow = p->precision == DT_BF16 && import_has(in, "grad_reduce_in_bf16");      /* an option of bf16 alone, and before the other */
+    if (narrow || import_has(in, "accumulate_allreduce_grads_in_fp32"))
+        p->reduce_dtype = narrow ? DT_BF16 : DT_FP32;
     if (import_says(in, "transformer_impl", "local"))
         p->kernels = KERNELS_MEGATRON_LOCAL;
     if (import_has(in, "cross_entropy_loss_fusion"))
@@ -329,7 +330,9 @@ static int read_data(struct import *in)
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
     o->gradient_accumulation_fusion = !import_has(in, "no_gradient_accumulation_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
-    o->check_for_nan_in_loss_and_grad = !import_has(in, "no_check_for_nan_in_loss_and_grad");
+    /* dynamic loss scaling looks for it itself (validate_args()) */
+    bool scales = in->p->precision == DT_FP16 && !json_number_value(json_object_get(in->from, "loss_scale"));
+    o->check_for_nan_in_loss_and_grad = !scales && !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
         return -1;
     return read_emptied(in) < 0 ? -1 : import_integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
@@ -385,12 +388,18 @@ static int read_scaled(struct import *in)
     return import_integer(in, "fp8_amax_history_len", 1, &o->fp8_amax_history_len);
 }
 
+static enum dtype precision_of(const struct import *in) { return import_has(in, "fp16") ? DT_FP16 : import_has(in, "bf16") ? DT_BF16 : DT_FP32; }
+
 int megatron_import(const json_t *options, const char *where, struct plan *p)
 {
     struct import in = { options, where, p };
     struct notes said = { 0 };
     int64_t seq = p->seq, micro = p->micro_batch, steps = p->accumulation, world;
 
+    if (import_has(&in, "fp16") && import_has(&in, "bf16"))
+        return fail("%s: fp16: beside bf16: Megatron-LM takes one of them", where);
+    if (import_has(&in, "fp16") && import_has(&in, "in_sections"))
+        return fail("%s: fp16: of a recipe in sections it is not read: bf16", where);
     if (json_object_size(options) == 0)
         return fail("%s: expected options of Megatron-LM, such as --tensor-model-parallel-size 8", where);
     if (megatron_check_names(&in) < 0 || megatron_check_sizes(&in) < 0 || import_integer(&in, "world_size", p->cluster.world_size, &world) < 0)
@@ -399,7 +408,7 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
     notes_print(&said, where);
     p->framework_version[0] = '\0';
     p->seq = seq ? seq : 1;
-    plan_defaults(p, import_has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, import_has(&in, "bf16") ? DT_BF16 : DT_FP32);
+    plan_defaults(p, import_has(&in, "use_distributed_optimizer") ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, precision_of(&in));
     p->seq = seq;
     p->micro_batch = micro;
     p->accumulation = steps;

@@ -12,7 +12,6 @@
 
 /* What a plan has no word for, and why; the value that asks for nothing passes. */
 static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
-    { "fp16", "fp16 with loss scaling is not modelled yet", 0 },
     { "fp8_dot_product_attention", "attention in 8 bits is not modelled yet", 0 },
     { "fp8_multi_head_attention", "attention in 8 bits is not modelled yet", 0 },
     { "fp8_output_proj", "a head in 8 bits is not modelled yet", 0 },
@@ -47,7 +46,7 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "use_torch_fsdp2", "that is dialect torch", 0 },
     { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_custom_fsdp", "Megatron-FSDP is not modelled", 0 },
-    { "use_tp_pp_dp_mapping", "another order of ranks is not modelled yet", 0 },
+    { "use_tp_pp_dp_mapping", "another order of ranks is not modelled on several nodes", 0 },
     { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
     { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
@@ -96,14 +95,14 @@ static const char *const beside[] = {
     "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
     "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_bias_update_rate",
     "mtp_loss_scaling_factor", "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
-    "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
+    "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "apply_query_key_layer_scaling", "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
 };
 
 /* What is applied below. */
 static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size",
-    "seq_length", "bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
+    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
     "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
@@ -111,7 +110,7 @@ static const char *const known[] = {
     "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "fp8_amax_history_len", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "moe_layer_recompute", "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "hierarchical_context_parallel_sizes", "mtp_num_layers",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "loss_scale", "hierarchical_context_parallel_sizes", "mtp_num_layers",
     "world_size", "partly_stated", "in_sections", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
@@ -125,7 +124,7 @@ static const char *const known[] = {
 
 /* Those of them without a value. */
 static const char *const flags[] = {
-    "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "use_distributed_optimizer",
+    "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "fp16", "use_distributed_optimizer",
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "no_gradient_accumulation_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
@@ -175,6 +174,9 @@ static bool is_told(const char *name)
     return false;
 }
 
+/* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
+static bool changes_nothing(const struct import *in, const char *name) { return !strcmp(name, "use_tp_pp_dp_mapping") && in->p->cluster.nodes == 1; }
+
 int megatron_check_names(const struct import *in)
 {
     const char *name;
@@ -184,7 +186,7 @@ int megatron_check_names(const struct import *in)
 
     json_object_foreach((json_t *)in->from, name, v) {
         int lack = lack_of(name);
-        if (lack >= 0 && !asks_nothing(lack, v))
+        if (lack >= 0 && !asks_nothing(lack, v) && !changes_nothing(in, name))
             return fail("%s: %s: %s", in->where, name, lacks[lack].why);
         bool applied = one_of(name, known, sizeof known / sizeof *known - 1, false);
         if (applied && one_of(name, flags, sizeof flags / sizeof *flags, false) && !json_is_true(v))

@@ -235,7 +235,7 @@ static bool is_linear(const struct tensor *t)
 
 /* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them,
  * those among the targets ("*_proj" where there are none), or all but the excluded. */
-static json_t *adapted(struct form_reading *r, const struct model *m)
+static json_t *adapted(struct form_reading *r, const struct model *m, int64_t rank, int64_t *trains)
 {
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
@@ -250,6 +250,8 @@ static json_t *adapted(struct form_reading *r, const struct model *m)
         if (!is_linear(&m->tensors[of->first]))
             continue;
         bool picked = all || (targets ? is_among(of->name, leaf, targets) : !is_among(of->name, leaf, but));
+        const int64_t *shape = m->tensors[of->first].shape;
+        *trains += picked ? rank * (shape[0] + shape[1]) : 0;
         json_object_set_new(picked ? chosen : left, leaf, json_true());
     }
     if (m->tied && (all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but))))     /* a layer all the same */
@@ -267,19 +269,23 @@ static json_t *adapted(struct form_reading *r, const struct model *m)
     return out;
 }
 
-static void read_adapters(struct form_reading *r, const struct plan *p)
+/* What trains: rank x (in + out) of each layer that is picked. */
+static int64_t read_adapters(struct form_reading *r, const struct plan *p)
 {
+    int64_t rank = form_count(r, "peft.dim", 8), trains = 0;
+
     form_set(r, "train", json_string("lora"));
-    form_set(r, "lora.rank", json_integer(form_count(r, "peft.dim", 8)));
+    form_set(r, "lora.rank", json_integer(rank));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
-    form_set(r, "lora.target_modules", adapted(r, &p->model));
+    form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
     if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
                   form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
     form_narrow_adapters(r, "Automodel");
+    return trains;
 }
 
 static void read_kernels(struct form_reading *r)
@@ -331,6 +337,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     static const char *const dtypes[] = { "bf16", "bfloat16", "torch.bfloat16", "auto", "float32", "fp32", "torch.float32", NULL };
     static const char *const policies[] = { "bfloat16", "bf16", "torch.bfloat16", "float32", "fp32", "torch.float32", NULL };
     struct form_reading r;
+    int64_t trains = 0;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
@@ -357,8 +364,12 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_length(&r, p);
     read_kernels(&r);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
-        read_adapters(&r, p);
-    return form_end(&r, p);
+        trains = read_adapters(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    return trains == 0 || trains == p->model.trainable ? 0
+         : fail("%s: peft.target_modules: adapters of %lld parameters in Automodel, which knows no experts' weights by these names; a plan's would have %lld",
+                f->path, (long long)trains, (long long)p->model.trainable);
 }
 
 const struct form form_automodel = {

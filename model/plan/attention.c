@@ -140,7 +140,9 @@ enum attention_kernel attention_choice(const struct plan *p)
     bool grouped = m->heads != m->kv_heads && !attention_repeats(p) && !habits_of(m->family)->own_groups;
     bool unknown_heads = habits_of(m->family)->own_groups && singleton && !takes_groups(p);
 
-    if (p->kernels == KERNELS_TORCH_EAGER || p->kernels == KERNELS_MEGATRON_LOCAL)
+    bool unfused = p->kernels == KERNELS_TE && p->megatron.attention_backend == BACKEND_UNFUSED;
+
+    if (p->kernels == KERNELS_TORCH_EAGER || p->kernels == KERNELS_MEGATRON_LOCAL || unfused)
         return ATTENTION_EAGER;
     /* Transformer Engine, get_attention_backend(): flash-attn 2 where it is installed, but cuDNN's from Hopper on; neither in fp32. */
     bool two = m->value_dim > 0 && m->value_dim != m->head_dim;

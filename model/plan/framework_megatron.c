@@ -15,12 +15,9 @@ const struct framework_tool framework_megatron_tool = {
 
 static double kernels(const struct plan *p) { return p->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE; }
 
-/* Gradients are added up and reduced in fp32 unless told --grad-reduce-in-bf16 (training/arguments.py: accumulate_allreduce_grads_in_fp32). */
-static double reduce_dtype(const struct plan *p)
-{
-    (void)p;
-    return DT_FP32;
-}
+/* Gradients are added up and reduced in fp32 unless told --grad-reduce-in-bf16, those of fp16 in fp16 unless told
+ * --accumulate-allreduce-grads-in-fp32 (training/arguments.py). */
+static double reduce_dtype(const struct plan *p) { return p->precision == DT_FP16 ? DT_FP16 : DT_FP32; }
 
 /* main_grad. */
 static void recipe(const struct plan *p, struct recipe *r)

@@ -70,7 +70,7 @@ static const char *const partition_words[] = { "parameters", "uniform", "type:bl
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
 static const char *const fp8_words[]       = { "none", "e4m3", "hybrid", NULL };
 static const char *const scaling_words[]   = { "delayed", "tensorwise", "blockwise", "mxfp8", NULL };
-static const char *const backend_words[]   = { "auto", "flash", "fused", NULL };
+static const char *const backend_words[]   = { "auto", "flash", "fused", "unfused", NULL };
 static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
@@ -395,7 +395,7 @@ static const struct knob rows[] = {
     { "megatron", "make_vocab_size_divisible_by", INT(megatron.make_vocab_size_divisible_by, 1, 1 << 20, 128), .cells = MEGATRON,
       .about = "the vocabulary is filled up to a multiple of this for each tensor-parallel rank" },
     { "megatron", "attention_backend", WORD(megatron.attention_backend, backend_words, BACKEND_AUTO), .cells = MEGATRON, .label = ", %s attention",
-      .about = "whose kernel Transformer Engine takes: flash, flash-attn's; fused, cuDNN's; auto, cuDNN's from Hopper on" },
+      .about = "whose kernel Transformer Engine takes: flash, flash-attn's; fused, cuDNN's; unfused, single products and a softmax; auto, cuDNN's from Hopper on" },
     { "megatron", "fp8_format", WORD(megatron.fp8_format, fp8_words, FP8_OFF), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", fp8 %s",
       .about = "8-bit floats in the products of linear layers, by Transformer Engine; hybrid: gradients in e5m2" },
     { "megatron", "fp8_recipe", WORD(megatron.fp8_recipe, scaling_words, FP8_DELAYED), .cells = MEGATRON, IDLE(fp8), .label = " %s",

@@ -12,11 +12,11 @@
 
 static int check_dtypes(const struct plan *p, const char *where)
 {
-    if (p->precision == DT_FP16)
-        return fail("%s: precision: fp16 with Megatron's loss scaling is not modelled: bf16 or fp32", where);
-    if (p->reduce_dtype != DT_FP32 && (p->precision != DT_BF16 || p->reduce_dtype != DT_BF16))
-        return fail("%s: reduce_dtype: megatron adds up and reduces gradients in fp32, or with precision bf16 in bf16 (--grad-reduce-in-bf16)",
-                    where);
+    if (p->precision == DT_FP16 && plan_scaled(p) != SCALED_NONE)
+        return fail("%s: precision: products in 8 or 4 bits are planned beside bf16", where);
+    if (p->reduce_dtype != DT_FP32 && (p->precision == DT_FP32 || p->reduce_dtype != p->precision))
+        return fail("%s: reduce_dtype: megatron adds up and reduces gradients in fp32, or in the precision's 16 bits (--grad-reduce-in-bf16; fp16 "
+                    "without --accumulate-allreduce-grads-in-fp32)", where);
     return 0;
 }
 
@@ -103,6 +103,8 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
     if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
         return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
+    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || p->model.kv_rank > 0 || !strcmp(p->model.family, "gpt_oss")))
+        return fail("%s: megatron.attention_backend: unfused is not modelled beside context parallelism, latent attention and sinks", where);
     if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN)
         return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
                     "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,

@@ -184,7 +184,7 @@ enum adam_state { ADAM_FP32, ADAM_BF16, ADAM_FP16, ADAM_FP8 };
 enum adam_main { MAIN_FP32, MAIN_FP16 };
 
 /* Whose fused attention Transformer Engine takes: of its choice; flash-attn's; cuDNN's (NVTE_FLASH_ATTN, NVTE_FUSED_ATTN). */
-enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED };
+enum attention_backend { BACKEND_AUTO, BACKEND_FLASH, BACKEND_FUSED, BACKEND_UNFUSED };
 
 /* Megatron-LM's, under the names of its command line (training/arguments.py); the distributed optimizer is strategy zero1, the
  * number format of gradients reduce_dtype. */

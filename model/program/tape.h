@@ -51,6 +51,7 @@ struct vari { int store; struct edge edge; bool float8; };
 
 enum node_kind {
     NODE_PASS,          /* the gradient goes on as it is, to every edge: add, views */
+    NODE_IN_PLACE,      /* the gradient is written over by a kernel that reads what was saved, and goes on */
     NODE_COPY,          /* one new tensor of the operand's size: most elementwise ops */
     NODE_EACH,          /* one new tensor per operand: mul, cat */
     NODE_MUL,           /* two operands, each needing the other */
@@ -268,6 +269,8 @@ enum op_saves { SAVE_NONE, SAVE_IN, SAVE_OUT };
 var  op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum op_saves s);
 /* An autograd.Function that saves its input and needs `scratch` bytes in backward. */
 var  op_function(struct tape *t, const char *name, var x, int64_t scratch);
+/* Its result is saved; backward writes over the gradient that comes in. */
+var  op_softmax_in_place(struct tape *t, const char *name, var x);
 var  op_cast(struct tape *t, var x, enum dtype to);         /* x itself (held) when it has it */
 var  op_add(struct tape *t, const char *name, var a, var b);
 var  op_mul(struct tape *t, const char *name, var a, var b);

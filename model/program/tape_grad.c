@@ -228,6 +228,12 @@ static void run_matmul(struct tape *t, const struct node *n, int out[])
 }
 
 /* A kernel for each parameter's gradient. */
+static void run_in_place(struct tape *t, const struct node *n, int out[])
+{
+    back(t, n, n->name)->bytes = 2 * bytes_of(n, 0) + saved_bytes(t, n);
+    out[0] = share(t, n->grad[0]);
+}
+
 static void run_listed(struct tape *t, const struct node *n, int out[])
 {
     for (int i = 0; i < (int)n->batch && n->m >= 0; i++) {
@@ -252,6 +258,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     switch (n->kind) {
     case NODE_PASS:
         run_pass(t, n, out, got);
+        break;
+    case NODE_IN_PLACE:
+        run_in_place(t, n, out);
         break;
     case NODE_MUL:
         run_mul(t, n, out, got);

@@ -95,6 +95,14 @@ var op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum
     return y;
 }
 
+var op_softmax_in_place(struct tape *t, const char *name, var x)
+{
+    var y = op_unary(t, name, KC_SOFTMAX, x, SAVE_OUT);
+
+    t->nodes[t->nnodes - 1].kind = NODE_IN_PLACE;
+    return y;
+}
+
 var op_function(struct tape *t, const char *name, var x, int64_t scratch)
 {
     var y = op_unary(t, name, KC_ELEMENTWISE, x, SAVE_IN);

@@ -179,9 +179,31 @@ static var fused_core(struct torch_model *b, var q, var k, var v)
     return turns ? tmp(t, o, te_contiguous(t, "positions first", o)) : o;
 }
 
+/* Transformer Engine's UnfusedDotProductAttention (backends.py), whose softmax has the causal mask in its kernel and writes over its gradient
+ * (csrc/extensions/softmax.cpp).  The buffer in which it makes the scores takes what their softmax does next, and is not counted. */
+static var unfused_te_core(struct torch_model *b, var q, var k, var v)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t s = b->p->seq, d = m->head_dim, batch = b->p->micro_batch * m->heads, group = m->heads / m->kv_heads;
+    var keys = k && group > 1 ? op_repeat(t, "repeat keys", k, group) : tape_hold(t, k ? k : q);
+    var values = v && group > 1 ? op_repeat(t, "repeat values", v, group) : tape_hold(t, v ? v : q);
+    var w = op_matmul(t, "attention scores", q, keys, batch, s, s, d);
+    var p = tmp(t, w, op_softmax_in_place(t, "softmax", w));
+
+    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->p->dropout));
+    var o = op_matmul(t, "attention values", p, values, batch, s, d, s);
+    tape_drop(t, keys);
+    tape_drop(t, values);
+    o = tmp(t, p, o);
+    return tmp(t, o, te_contiguous(t, "positions first", o));
+}
+
 var te_core(struct torch_model *b, var q, var k, var v)
 {
-    return b->kernel > ATTENTION_MATH ? fused_core(b, q, k, v) : unfused_core(b, q, k, v);
+    if (b->kernel > ATTENTION_MATH)
+        return fused_core(b, q, k, v);
+    return local_kernels(b) ? unfused_core(b, q, k, v) : unfused_te_core(b, q, k, v);
 }
 
 /* Views of what the projection gave, normed and rotated where the model does so; Transformer Engine's norm copies a view and keeps the copy

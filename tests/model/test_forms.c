@@ -514,6 +514,23 @@ static void notes_give_this_files_reasons(void **state)
     plan_free(&p);
 }
 
+/* What a plan lacks and has a known bound is a note, 3 x 4 bytes x 16 x 512 x 151936 here, unless the verdict would depend on it. */
+static void a_verdict_that_depends_on_what_is_missing_is_refused(void **state)
+{
+    static const char text[] = "model: qwen3-0.6b\ntrain_dataset: d.yaml\nmicro_batch_size: 16\ncutoff_len: 512\ndist_config:\n  name: fsdp2\n";
+    struct notes notes = { 0 };
+    struct plan p;
+    char why[1024];
+
+    (void)state;
+    assert_int_equal(read_text("v1.yaml", text, "8xh100", &p, &notes, why), 0);
+    assert_true(notes_say_that(&notes, "up to 14.9 GB more"));
+    plan_free(&p);
+    assert_int_equal(read_text("v1.yaml", text, "8xrtx4090", &p, &notes, why), -1);
+    assert_non_null(strstr(why, "whether it fits is not known"));
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +541,7 @@ int main(void)
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
         cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
     };
     read_rows();

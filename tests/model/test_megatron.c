@@ -272,7 +272,8 @@ static void what_it_lacks_is_refused_by_name(void **state)
     refused(&p, "overlap_grad_reduce");
     p.megatron.overlap_param_gather = false;
     p.precision = DT_FP16;
-    refused(&p, "fp16");
+    p.reduce_dtype = DT_BF16;
+    refused(&p, "reduce_dtype");
     p.precision = DT_BF16;
     p.reduce_dtype = DT_FP16;
     refused(&p, "reduce_dtype");
@@ -444,7 +445,8 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --bf16 --fp8-format hybrid --fp8-multi-head-attention", "txt", "attention in 8 bits" },
         { "model:\n  seq_length: 512\ntrain:\n  micro_batch_size: 1\nmixed_precision: bf16_with_fp8_current_scaling_mixed\n", "yaml",
           "mixed_precision: \"bf16_with_fp8_current_scaling_mixed\": 8- and 4-bit floats are read from fields" },
-        { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfused", "txt", "attention_backend: expected one" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfusd", "txt", "attention_backend: expected one" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfused --context-parallel-size 2", "txt", "unfused is not modelled beside" },
         { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
         { "8 --micro-batch-size 1", "txt", "expected an option" },
         { "--micro-batch-size 99999999999999999999 --seq-length 512", "txt", "expected a number" },
@@ -466,7 +468,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*3|L", "txt", "do not divide by" },
         { "model:\n  seq_length: 512\ndata:\n  seq_length: 1024\n", "yaml", "two sections say different things" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\n  sequence_parallel: 1\n", "yaml", "sequence_parallel: expected true or false" },
-        { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: 16-mixed\n", "yaml", "fp16 with loss scaling" },
+        { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: 16-mixed\n", "yaml", "of a recipe in sections" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: half\n", "yaml", "mixed_precision: expected the name of a number" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\ntrainer:\n  devices: 9223372036854775807\n  num_nodes: 4\n", "yaml", "world_size" },
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers abc", "txt",

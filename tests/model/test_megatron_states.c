@@ -108,11 +108,54 @@ static void who_keeps_the_main_parameters(void **state)
     schedules_free(&s);
 }
 
+static int64_t elements(const struct schedules *s, enum coll_op op, int *calls)
+{
+    int64_t sum = 0;
+
+    *calls = 0;
+    for (int64_t i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
+        if (s->ops[i].kind == OP_COLL && s->ops[i].u.coll.op == op) {
+            sum += s->ops[i].u.coll.elems;
+            ++*calls;
+        }
+    return sum;
+}
+
+/* fp16 is bf16 with gradients reduced in 16 bits, but for one number: whether a gradient is not finite, over the ranks of the norm. */
+static void fp16_looks_for_overflow_before_the_norm(void **state)
+{
+    (void)state;
+    for (int sharded = 0; sharded < 2; sharded++) {
+        struct schedules half = { 0 }, wide = { 0 };
+        struct plan p;
+        int calls[2], gathers[2];
+        plan_of(&p, "gpt2", 4, 8, sharded ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, DT_BF16);
+        p.parallel.tensor = 2;
+        p.shard_group = 4;
+        p.megatron.check_for_nan_in_loss_and_grad = false;
+        p.reduce_dtype = DT_BF16;
+        plan_resolve(&p);
+        lowered(&p, 0, &wide);
+        p.precision = p.reduce_dtype = DT_FP16;
+        lowered(&p, 0, &half);
+        assert_int_equal(elements(&half, COLL_ALL_REDUCE, &calls[0]), elements(&wide, COLL_ALL_REDUCE, &calls[1]) + 1);
+        assert_int_equal(calls[0], calls[1] + 1);
+        assert_int_equal(elements(&half, COLL_ALL_GATHER, &gathers[0]), elements(&wide, COLL_ALL_GATHER, &gathers[1]));
+        assert_int_equal(states(&half), states(&wide));
+        assert_int_equal(buffer(&half, "fp32 gradients"), buffer(&wide, "fp32 gradients"));
+        assert_true(buffer(&half, "fp32 gradients") > 0);
+        plan_free(&p);
+        schedules_free(&half);
+        schedules_free(&wide);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_a_precision_aware_parameter),
         cmocka_unit_test(who_keeps_the_main_parameters),
+        cmocka_unit_test(fp16_looks_for_overflow_before_the_norm),
     };
     return cmocka_run_group_tests_name("model/megatron_states", tests, NULL, NULL);
 }

@@ -543,7 +543,7 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         /* 64 (4 x 8192 + 3 x 15104) 32 adapters of 8 bytes: 1.28 GB */
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_peft: true\nlora_r: 64\nlora_target_modules: all-linear\nload_in_4bit: true\n",
           "TRL keeps adapters of packed weights in bf16; planned in fp32: up to 1.28 GB more", "reference" },
-        { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "pure_bf16 keeps adapters in bf16", "matters" },
+        { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "", "keeps adapters" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\nattn_implementation: flash_attention_2\n",
           "attention by flash_attention_2 is not planned for gemma2", "who shares" },
         { "base_model: llama-2-7b\nsequence_len: 512\nflash_attention: true\nplugins: [some.OtherPlugin, axolotl.integrations.liger.LigerPlugin]\n",
@@ -587,6 +587,10 @@ static void pure_bf16_is_a_model_in_bf16(void **state)
     assert_int_equal(p.precision, DT_BF16);
     assert_int_equal(p.ddp.model_dtype, DT_BF16);
     assert_int_equal(plan_recipe(&p).kept, DT_BF16);
+    plan_free(&p);
+    assert_int_equal(read_recipe("model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", NULL, "8xh100", 0, &p, NULL), 0);
+    assert_true(p.train.narrow);                /* the Trainer has no autocast without bf16 */
+    assert_false(plan_recipe(&p).autocast);
     plan_free(&p);
     assert_int_equal(read_recipe("model_name_or_path: llama-2-7b\nstage: sft\nfinetuning_type: full\npure_bf16: true\nfsdp: full_shard auto_wrap\n"
                                  "fsdp_config: {version: 2}\n", NULL, "8xh100", 0, &p, NULL), 0);

@@ -45,6 +45,26 @@ static void transformer_engine_keeps_34_bytes(void **state)
     finish(&x);
 }
 
+/* Unfused, Transformer Engine's attention keeps the 5as/h of the paper too, without dropout 2as/h; of fewer heads of keys it keeps copies for
+ * each head of queries. */
+static void unfused_attention_keeps_the_scores(void **state)
+{
+    const int64_t sbh = INT64_C(8192) * 8192, sbf = INT64_C(8192) * 28672, scores = INT64_C(64) * 8192 * 8192;
+    struct built x;
+
+    (void)state;
+    gpt3(&x, KERNELS_TE);
+    x.plan.megatron.attention_backend = BACKEND_UNFUSED;
+    is(saved(&x, PIECE_BLOCK), 114 * SBH / 8 + stats(2048 / 8));
+    x.plan.dropout = 0;
+    is(saved(&x, PIECE_BLOCK), (32 + 2 * 16) * SBH / 8 + stats(2048 / 8));
+    finish(&x);
+    llama70b(&x, KERNELS_TE);
+    x.plan.megatron.attention_backend = BACKEND_UNFUSED;
+    is(saved(&x, PIECE_BLOCK), (8 * sbh + 2 * 3 * sbh + 2 * sbh + 4 * sbf + 2 * sbf + 2 * scores) / 8 + stats(8192 / 8) / 2);
+    finish(&x);
+}
+
 /* x and norm(x) twice; q, k, v, of which keys and values are 1/8 each as large as q; attention's output; gate and up; their product. */
 static void a_llama_block_keeps(void **state)
 {
@@ -611,6 +631,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(korthikantis_table_2),
         cmocka_unit_test(transformer_engine_keeps_34_bytes),
+        cmocka_unit_test(unfused_attention_keeps_the_scores),
         cmocka_unit_test(a_llama_block_keeps),
         cmocka_unit_test(recompute_of_the_core_keeps_more_where_q_and_k_are_rotated),
         cmocka_unit_test(norms_of_q_and_k_keep_copies),

@@ -76,7 +76,7 @@ static void peaks_with_adapters_in_16_bits_agree(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(NARROW, check_peak) >= 26);
+    assert_true(each_line(NARROW, check_peak) >= 33);
     assert_int_equal(wrong, 0);
 }
 

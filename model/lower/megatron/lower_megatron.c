@@ -253,12 +253,34 @@ static void widen_gradients(struct mega *z)
     act_grads(z, ACT_R);
 }
 
+static enum group of_one_model(const struct mega *z)
+{
+    return sched_group_ranks(z->s, GROUP_WORLD) > 0 ? GROUP_WORLD : z->sharded ? GROUP_DATA : GROUP_MODEL;
+}
+
+static int64_t main_gradients(const struct mega *z) { return z->own_elems * (z->wide >= 0 ? 4 : dtype_bytes(z->r.grad)); }
+
+/* fp16: the main gradients are divided by the loss's scale and looked through for what is not finite, one number says so over the ranks that
+ * have other gradients, and the host reads it (_unscale_main_grads_and_check_for_nan()). */
+static void unscale(struct mega *z)
+{
+    if (z->p->precision != DT_FP16)
+        return;
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale gradients", main_gradients(z), main_gradients(z));
+    sched_does(z->s, COPY_OVERFLOW, 1);
+    if (sched_group_ranks(z->s, of_one_model(z)) > 1) {
+        sched_coll(z->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, of_one_model(z), DT_FP32, RED_MAX, 1)->after = AFTER(STREAM_COMPUTE);
+        sched_moves(z->s, OF_OVERFLOW);
+    }
+    sched_op(z->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow")->after = AFTER(STREAM_COMPUTE) | AFTER(STREAM_GROUP);
+}
+
 /* get_grad_norm_fp32(): over the ranks that have other gradients, which are all with the distributed optimizer; the host reads
  * it.  Then clip_grad_by_total_norm_fp32(). */
 static void norm(struct mega *z)
 {
-    enum group over = sched_group_ranks(z->s, GROUP_WORLD) > 0 ? GROUP_WORLD : z->sharded ? GROUP_DATA : GROUP_MODEL;
-    int64_t bytes = z->own_elems * (z->wide >= 0 ? 4 : dtype_bytes(z->r.grad));
+    enum group over = of_one_model(z);
+    int64_t bytes = main_gradients(z);
 
     sched_copy(z->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(z->s, COPY_NORM, 1);
@@ -323,6 +345,7 @@ static int step(struct mega *z, enum sched_id id)
         micro_steps(z);
     megatron_finalize(z);
     widen_gradients(z);
+    unscale(z);
     norm(z);
     update(z, first);
     lower_read_loss(z->s);
