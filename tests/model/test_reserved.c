@@ -267,109 +267,6 @@ static void a_gradient_outlives_the_entry_that_made_it(void **state)
     plan_free(&p);
 }
 
-/* ---- verdicts ---- */
-
-/* Plan 10, fsdp2-gpt2, on a device of so many bytes. */
-static enum verdict verdict_with(int64_t memory, double headroom, struct reserved *r)
-{
-    struct plan p;
-    struct evaluation e;
-
-    request_plan(10, &p);
-    p.cluster.memory = memory;
-    p.cluster.headroom = headroom;
-    assert_int_equal(evaluate(&p, &e), 0);
-    *r = e.reserved;
-    enum verdict v = e.verdict;
-    assert_int_equal(e.m.fits, v != VERDICT_DOES_NOT_FIT);
-    assert_int_equal(v == VERDICT_DOES_NOT_FIT, e.why_not[0] != 0 && e.first_over.op >= 0);
-    assert_int_equal(r->limit, memory - p.cluster.context - e.m.overhead.by[OVERHEAD_OUTSIDE]);
-    assert_int_equal(r->driver, r->reserved_peak + e.m.overhead.by[OVERHEAD_OUTSIDE] + p.cluster.gpu.context);
-    evaluation_free(&e);
-    plan_free(&p);
-    return v;
-}
-
-/* The limit is what the device has beside context and NCCL: just what is reserved at most fits without headroom and is
- * tight with one; a little less makes the allocator give its cache back; less than is active at most cannot do. */
-static void verdicts_go_by_what_is_reserved(void **state)
-{
-    struct reserved room, r;
-    int64_t gib = (int64_t)1 << 30;
-
-    (void)state;
-    assert_int_equal(verdict_with(80 * gib, 0.05, &room), VERDICT_FITS);
-    assert_true(room.known && room.retries == 0 && !room.out_of_memory);
-    assert_true(room.allocated_peak <= room.active_peak && room.active_peak <= room.reserved_peak);
-    int64_t beside = 80 * gib - room.limit;
-    assert_int_equal(verdict_with(room.reserved_peak + beside, 0, &r), VERDICT_FITS);
-    assert_int_equal(r.reserved_peak, room.reserved_peak);
-    assert_int_equal(verdict_with(room.reserved_peak + beside, 0.01, &r), VERDICT_TIGHT);
-    assert_int_equal(r.retries, 0);
-    assert_int_equal(verdict_with(room.reserved_peak + beside - (2 << 20), 0, &r), VERDICT_TIGHT);
-    assert_true(r.retries > 0 && r.reserved_peak < room.reserved_peak);
-    assert_int_equal(verdict_with(room.active_peak + beside - (2 << 20), 0, &r), VERDICT_DOES_NOT_FIT);
-    assert_true(r.out_of_memory);
-    assert_int_equal(r.reserved_peak, room.reserved_peak);
-}
-
-static void kernels_of_dpx_have_an_arena(void **state)
-{
-    struct plan p;
-    struct evaluation e;
-
-    (void)state;
-    request_plan(NREQUEST_PLANS - 5, &p);           /* paper: it has dpx's kernels */
-    p.kernels = KERNELS_DPX;
-    assert_int_equal(evaluate(&p, &e), 0);
-    assert_false(e.reserved.known);
-    assert_int_equal(e.m.fits, e.m.needed <= e.m.available);
-    assert_int_equal(e.verdict, e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
-    evaluation_free(&e);
-    plan_free(&p);
-}
-
-/* A block's kernels make a tensor by another name than they free it by: the plan's figures would be those of a leak. */
-static void a_free_of_what_was_never_made_is_an_internal_error(void **state)
-{
-    struct plan p;
-    struct evaluation e;
-    struct reserved r;
-    char why[512];
-    int i = 0;
-
-    (void)state;
-    request_plan(10, &p);
-    assert_int_equal(evaluate_allocated(&p, &e), 0);
-    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), 0);
-    assert_true(r.known);
-    struct move *m = e.schedules.program.piece[PIECE_BLOCK].moves[PASS_FORWARD];
-    while (m[i].kind != MOVE_ALLOC)
-        i++;
-    m[i].tensor += 1 << 20;
-    fail_capture(why, sizeof why);
-    assert_int_equal(reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r), -1);
-    assert_false(r.known);
-    assert_int_equal(evaluation_reserve(&p, &e, NULL), -1);
-    fail_capture(NULL, 0);
-    assert_non_null(strstr(why, "internal error: the replay of PyTorch's allocator on rank 0 frees "));
-    m[i].tensor -= 1 << 20;
-    evaluation_free(&e);
-    plan_free(&p);
-}
-
-static void what_a_papers_pipeline_reserves_is_not_known(void **state)
-{
-    struct plan p;
-
-    (void)state;
-    request_plan(NREQUEST_PLANS - 4, &p);
-    assert_true(p.dialect == DIALECT_PAPER && reserved_is_known(&p));
-    p.parallel.pipeline = 2;
-    assert_false(reserved_is_known(&p));
-    plan_free(&p);
-}
-
 /* ---- the same requests through PyTorch's allocator ---- */
 
 /* Takes requests for a replay, as lines too: a hash of them, and a file if one is wanted. */
@@ -718,10 +615,6 @@ int main(void)
         cmocka_unit_test(so_do_those_of_random_plans),
         cmocka_unit_test(what_an_embedding_adds_up_stays_on_the_device),
         cmocka_unit_test(a_gradient_outlives_the_entry_that_made_it),
-        cmocka_unit_test(verdicts_go_by_what_is_reserved),
-        cmocka_unit_test(kernels_of_dpx_have_an_arena),
-        cmocka_unit_test(a_free_of_what_was_never_made_is_an_internal_error),
-        cmocka_unit_test(what_a_papers_pipeline_reserves_is_not_known),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
     };
     return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);
