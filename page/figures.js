@@ -215,23 +215,40 @@ function found_ways(found, dialect) {
     return ways.filter((p, i) => ways.findIndex(q => q.label === p.label) === i);
 }
 
-// again(plan) takes a changed plan; found: what a search gave for the same question, or null.
-function show_whynot(d, again, more, found) {
+// Marks which of the ways that fit takes the least time, once the time of each is known: { s: seconds or a promise of them, at: element }.
+async function mark_cheapest(ways) {
+    const s = await Promise.all(ways.map(w => w.s)), least = Math.min(...s.filter(v => v > 0));
+    ways.forEach((w, i) => {
+        if (w.told !== true && s[i] > 0)
+            w.at.append(`, a step ${seconds_words(s[i])}`);
+        if (s[i] === least)
+            w.at.append(', ', el('b', {}, 'the least time, so the cheapest on these GPUs'));
+    });
+}
+
+// again(plan) takes a changed plan; found: what a search gave for the same question, or null; step_of(plan): a promise of its seconds.
+function show_whynot(d, again, more, found, step_of) {
     section('whynot').hidden = d.fits;
     if (d.fits)
         return;
-    const f = d.first_over, list = el('ul', { className: 'ways' }), ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
+    const priced = [], f = d.first_over, list = el('ul', { className: 'ways' }), ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
     for (const w of ways.slice(0, 8)) {
         const b = el('button', { type: 'button', className: w.fits ? 'strong' : '' }, w.change);
         b.addEventListener('click', () => again(w.plan, w.change));
-        list.append(el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`));
+        const at = el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`);
+        list.append(at);
+        if (w.fits)
+            priced.push({ s: step_of(w.plan), at });
     }
     const others = el('ul', { className: 'ways' });
     for (const p of found ? found_ways(found, d.plan.dialect) : []) {
         const b = el('button', { type: 'button', className: 'strong', title: p.label }, plan_said(p));
         b.addEventListener('click', () => again(p.plan, p.label));
-        others.append(el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`));
+        const at = el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`);
+        others.append(at);
+        priced.push({ s: p.s, at, told: true });
     }
+    mark_cheapest(priced);
     box_of('whynot').replaceChildren(
         f ? el('p', {}, `The first buffer that does not fit: `, el('b', {}, f.buffer),
             ` (${bytes_words(f.bytes)}), at ${f.op} of the ${f.phase} step.`) : '',
@@ -320,4 +337,17 @@ function show_few(limits, q) {
         rows, [1, 2, 3]));
     tools('few', () => [['strategy', 'dialect', 'max params', 'max micro-batch', 'min gpus'],
         ...limits.limits.map(l => [l.strategy, l.dialect, l.max_params, l.max_micro_batch, l.min_gpus])]);
+}
+
+// fit: what dpx_fit() says of the question's GPU; take(n): asks the same of n GPUs.
+function show_fewest(fit, q, take) {
+    const p = document.getElementById('fewest'), row = fit.gpus[0];
+    p.hidden = false;
+    if (!row || !row.gpus)
+        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`);
+    const b = el('button', { type: 'button' }, row.gpus === q.gpus ? 'these' : `take ${row.gpus}`);
+    b.disabled = row.gpus === q.gpus;
+    b.addEventListener('click', () => take(row.gpus));
+    p.replaceChildren('The fewest ', row.title, ' that hold it, nothing offloaded: ', el('b', {}, String(row.gpus)), ', as ',
+        row.words || row.what, `; a step ${seconds_words(row.step_s)}. `, b);
 }

@@ -165,7 +165,19 @@ static void a_worker_of_dataparallel_holds_less(void **state)
     json_decref(second);
 }
 
-/* The plan behind an advice is the plan whose peak the advice names. */
+/* Samples of a step: of a micro-batch, micro-steps, and the ranks that do not share a sample. */
+static json_int_t samples_of(const json_t *plan)
+{
+    const json_t *parallel = json_object_get(plan, "parallel");
+    json_int_t tensor = json_integer_value(json_object_get(parallel, "tensor")), context = json_integer_value(json_object_get(parallel, "context")),
+               pipeline = json_integer_value(json_object_get(parallel, "pipeline"));
+
+    return json_integer_value(json_object_get(plan, "micro_batch")) * json_integer_value(json_object_get(plan, "accumulation")) *
+           json_integer_value(json_object_get(json_object_get(plan, "cluster"), "world_size")) /
+           ((tensor ? tensor : 1) * (context ? context : 1) * (pipeline ? pipeline : 1));
+}
+
+/* The plan behind an advice is the plan whose peak the advice names, and its step does the same: as many samples and tokens, clipped alike. */
 static void the_plan_of_an_advice_has_its_peak(void **state)
 {
     (void)state;
@@ -185,6 +197,11 @@ static void the_plan_of_an_advice_has_its_peak(void **state)
             assert_int_equal(json_integer_value(json_object_get(json_array_get(of(changed, "peaks", NULL), 0), "bytes")),
                              json_integer_value(json_object_get(way, "peak_bytes")));
             assert_int_equal(json_is_true(json_object_get(changed, "fits")), json_is_true(json_object_get(way, "fits")));
+            const json_t *was = of(doc, "plan", NULL), *is = of(changed, "plan", NULL);
+            assert_int_equal(samples_of(is), samples_of(was));
+            static const char *const kept[] = { "seq", "clip", "precision", "dropout" };
+            for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+                assert_true(json_equal(json_object_get(is, kept[k]), json_object_get(was, kept[k])));
             json_decref(changed);
             json_decref(q);
             free(request);
