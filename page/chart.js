@@ -143,7 +143,7 @@ function legend(box, entries) {
 
 // ---- memory over a step ----
 
-// { categories, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the
+// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the
 // bottom up.
 // Colours go by the category's number, as in every figure.
 function chart_memory(box, d) {
@@ -151,7 +151,7 @@ function chart_memory(box, d) {
     const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals),
         top = Math.max(most, ...d.lines.map(l => l.bytes)) * 1.06;
     const x = axis_x(c, plot, 0, d.end_s, seconds_words), y = axis_y(c, plot, 0, top, bytes_words, true);
-    const used = d.categories.map((name, k) => ({ words: name, colour: k, most: Math.max(...d.bytes.map(b => b[k])) }))
+    const used = d.categories.map((name, k) => ({ words: name, k, colour: d.colours[k], most: Math.max(...d.bytes.map(b => b[k])) }))
         .filter(k => k.most > 0);
     const sum = totals.map(() => 0);
 
@@ -160,7 +160,7 @@ function chart_memory(box, d) {
         d.t.forEach((t, i) => {
             const next = i + 1 < d.t.length ? d.t[i + 1] : d.end_s;
             down = `L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}` + down;
-            sum[i] += d.bytes[i][k.colour];
+            sum[i] += d.bytes[i][k.k];
             up += `${i ? 'L' : 'M'}${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}`;
         });
         c.s.append(svg('path', { d: up + down + 'Z', fill: `var(--c${k.colour})`, class: 'area' }));
@@ -185,15 +185,13 @@ function chart_memory(box, d) {
         cursor.setAttribute('x2', x(t));
         tip_show(c, x(t), plot.y + 20, [{ words: `${d.words[i]}: ${bytes_words(totals[i])}`, head: true },
             `${seconds_words(d.t[i])} into the step`,
-            ...used.filter(k => d.bytes[i][k.colour] > 0).reverse().map(k =>
-                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.colour])}`, colour: k.colour }))]);
+            ...used.filter(k => d.bytes[i][k.k] > 0).reverse().map(k =>
+                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.k])}`, colour: k.colour }))]);
     }, () => { c.tip.hidden = true; cursor.setAttribute('visibility', 'hidden'); });
     legend(box, used);
 }
 
 // ---- the step on its streams ----
-
-const KIND_COLOUR = { forward: 0, backward: 1, optimizer: 2, collective: 4, message: 3, copy: 5, wait: 9 };
 
 // Below a row, for every two pixels: how much of them is exposed, as a bar of `h` at most.
 function exposed_bars(bare, x, plot, y, h) {
@@ -209,7 +207,7 @@ function exposed_bars(bare, x, plot, y, h) {
     return [...share].map((v, i) => v > 0.01 ? `M${plot.x + 2 * i} ${y}h2v${(h * Math.min(1, v)).toFixed(2)}h-2Z` : '').join('');
 }
 
-// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], end_s, view: { from, to } }: seconds.  Zooms by
+// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], colours: { kind: number }, end_s, view: { from, to } }: seconds.  Zooms by
 // wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {
@@ -249,9 +247,9 @@ function chart_streams(box, d) {
             under[kind] = (under[kind] || '') + `M${column} ${y}h1v${h}h-1Z`;
         }
         for (const k in under)
-            all.append(svg('path', { d: under[k], fill: `var(--c${KIND_COLOUR[k]})` }));
+            all.append(svg('path', { d: under[k], fill: `var(--c${d.colours[k]})` }));
         for (const k in paths)
-            all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
+            all.append(svg('path', { d: paths[k], fill: `var(--c${d.colours[k]})` }));
         const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to);
         const wide = bare.filter(([s, e]) => x(e) - x(s) >= 2).map(([s, e]) =>
             `M${x(s).toFixed(2)} ${y}H${x(e).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
@@ -304,7 +302,7 @@ function chart_streams(box, d) {
         const bare = row && !hit && (row.exposed || []).find(q => q[0] <= t && q[1] >= t);
         if (hit)
             tip_show(c, x(t), row.y + row.h + 6, [{ words: hit.words, head: true },
-                { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: KIND_COLOUR[hit.kind] },
+                { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: d.colours[hit.kind] },
                 `from ${seconds_words(hit.s)}`]);
         else if (bare)
             tip_show(c, x(t), row.y + row.h + 6, [{ words: 'exposed', head: true },
@@ -313,7 +311,7 @@ function chart_streams(box, d) {
             c.tip.hidden = true;
     });
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
-    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })),
+    legend(box, [...kinds.map(k => ({ words: k, colour: d.colours[k] })),
         { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
 }
 

@@ -100,7 +100,7 @@ function show_memory(d, step, role) {
         lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
     if (step) {
         const mem = r.memory, told = i => r.words[mem.words[i]];
-        chart_memory(box_of('memory'), { categories: step.categories, t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
+        chart_memory(box_of('memory'), { categories: step.categories, colours: step.categories.map(c => d.colours.category[c]), t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
             words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
         tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
             ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...mem.bytes[i]])]);
@@ -168,7 +168,7 @@ function show_streams(d, step, role) {
             : rows_of(step, role);
     if (view.of !== end_s)
         Object.assign(view, { from: 0, to: end_s, of: end_s });
-    const data = { rows, end_s, view };
+    const data = { rows, colours: d.colours.work, end_s, view };
     say_in('streams', `${seconds_words(d.time.step_s)}: compute ${seconds_words(d.time.compute_s)}, exposed communication `
         + `${seconds_words(d.time.exposed_comm_s)}, `
         + `optimizer ${seconds_words(d.time.optimizer_s)}${d.time.bubble_s ? `, bubble ${seconds_words(d.time.bubble_s)}` : ''}. `
@@ -183,21 +183,19 @@ function show_streams(d, step, role) {
 
 // ---- bytes and time ----
 
-const OP_COLOUR = { all_gather: 5, reduce_scatter: 4, all_reduce: 1, broadcast: 7, all_to_all: 3, send: 8, recv: 8 };
-
 function show_comm(d) {
     const ops = [...d.comm.ops].sort((a, b) => b.bytes - a.bytes);
     say_in('comm', `A rank sends ${bytes_words(d.comm.sent_bytes_per_rank)} in a step. Bars: full buffers of all calls, as `
         + `nccl-tests counts them.`);
     chart_bars(box_of('comm'), ops.map(o => ({ name: `${o.op} ${o.group} ${o.dtype}`, value: o.bytes,
-        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: OP_COLOUR[o.op] ?? 9 })), 'Bytes by collective');
+        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: d.colours.op[o.op] ?? 9 })), 'Bytes by collective');
     tools('comm', () => [['op', 'group', 'dtype', 'calls', 'bytes'], ...ops.map(o => [o.op, o.group, o.dtype, o.count, o.bytes])]);
 }
 
 function show_time(d) {
-    const t = d.time, parts = [['compute', t.compute_s, 0], ['optimizer', t.optimizer_s, 2], ['bubble', t.bubble_s, 9],
-        ['idle', t.idle_s, 9], ['wait for the slowest rank', t.slowest_rank_s, 7],
-        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, 4])].filter(p => p[1] > 0);
+    const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer], ['bubble', t.bubble_s, c.bubble],
+        ['idle', t.idle_s, c.idle], ['wait for the slowest rank', t.slowest_rank_s, 7],
+        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, c['exposed communication']])].filter(p => p[1] > 0);
     say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_words(t)}.`);
     chart_bars(box_of('time'), parts.map(([name, value, colour]) =>
         ({ name, value, colour, words: `${seconds_words(value)}, ${(100 * value / t.step_s).toFixed(1)} %` })), 'Time by part');

@@ -106,6 +106,37 @@ static void a_stage_is_a_role(void **state)
     }
 }
 
+static void all_have_a_colour(const json_t *doc, const char *meaning, const json_t *names)
+{
+    const json_t *colours = of(doc, "colours", meaning);
+
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (!json_is_integer(json_object_get(colours, name)))
+            fail_msg("%s %s has no colour", meaning, name);
+        for (size_t k = 0; k < i && !strcmp(meaning, "category"); k++)
+            assert_int_not_equal(json_integer_value(json_object_get(colours, name)),
+                                 json_integer_value(json_object_get(colours, json_string_value(json_array_get(names, k)))));
+    }
+}
+
+/* A category, a collective and what a stream does each have the colour that reports draw them in; no two categories share one. */
+static void what_a_figure_draws_has_a_colour(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PLANS; i++) {
+        json_t *doc = explained(i), *ops = json_array(), *op;
+        size_t k;
+        json_array_foreach(of(doc, "comm", "ops"), k, op)
+            json_array_append(ops, json_object_get(op, "op"));
+        all_have_a_colour(doc, "category", of(doc, "step", "categories"));
+        all_have_a_colour(doc, "work", of(doc, "step", "kinds"));
+        all_have_a_colour(doc, "op", ops);
+        json_decref(ops);
+        json_decref(doc);
+    }
+}
+
 static json_int_t most_of(const json_t *role)
 {
     const json_t *bytes = of(role, "memory", "bytes");
@@ -229,6 +260,7 @@ int main(void)
         cmocka_unit_test(entries_of_a_stream_do_not_overlap),
         cmocka_unit_test(a_stage_is_a_role),
         cmocka_unit_test(the_plan_of_an_advice_has_its_peak),
+        cmocka_unit_test(what_a_figure_draws_has_a_colour),
         cmocka_unit_test(the_fullest_of_all_ranks_is_the_plans),
         cmocka_unit_test(a_worker_of_dataparallel_holds_less),
         cmocka_unit_test(detail_goes_with_one_plan),
