@@ -364,7 +364,8 @@ function chart_plans(box, d) {
 // { points: [{ name, y, low, high, words: [lines], now, bad }], y_words, y_label }: at even distances.
 function chart_curve(box, d) {
     const c = canvas(box, 250, d.label), plot = { x: 66, y: 18, w: c.width - 104, h: 190 }, ok = d.points.filter(p => p.y !== null);
-    const y1 = Math.max(...ok.map(p => p.high ?? p.y), 1e-300) * 1.05, y = axis_y(c, plot, 0, y1, d.y_words), n = d.points.length;
+    const y1 = Math.max(0, ...ok.map(p => p.high ?? p.y)) * 1.05 || 1, y = axis_y(c, plot, 0, y1, ok.length ? d.y_words : () => ''),
+        n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));
     d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16, p.name,

@@ -257,10 +257,21 @@ function show_whynot(d, again, more, found, step_of) {
 
 // ---- plans found ----
 
+// What was recommended, and why: numbers are the search's.
+function found_said(found) {
+    const [best, ...rest] = found.plans, ties = rest.filter(p => p.tie), slower = rest.find(p => !p.tie && p.time.step_s > best.time.step_s);
+    if (!best)
+        return '';
+    return (ties.length ? `${ties.length + 1} plans are equally fast within the prediction's error; the recommended one has memory to spare or changes `
+        + 'fewest settings. ' : 'No other plan is within the prediction\'s error of the recommended one. ')
+        + (slower ? `The next takes ${seconds_words(slower.time.step_s)} a step, ${(100 * (slower.time.step_s / best.time.step_s - 1)).toFixed(0)} % more: `
+            + `${plan_said(slower)}.` : '');
+}
+
 function show_plans(found, shown_label, pick) {
     const known = new Set(), points = [], best = found.plans[0];
     section('plans').hidden = false;
-    say_in('plans', found.why || '');
+    say_in('plans', found_said(found));
     const add = (p, memory, time, mark, low, high) => {
         if (known.has(p.label) || !time)
             return;
@@ -285,7 +296,7 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found.why || ''} In the table alone: what takes more than 2.5 times as long `
+        say_in('plans', `${found_said(found)} In the table alone: what takes more than 2.5 times as long `
             + `(${points.length - near.length}).`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words,
         x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
@@ -326,12 +337,12 @@ function show_curve(axis, sweep, now) {
 
 function show_few(limits, q) {
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
-        .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, l.refused.replace(/^limits: /, ''), '', '']
+        .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, '', '', '', l.refused.replace(/^limits: /, '')]
         : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params / 1e9) + ' B' : 'none',
-        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none'] }));
+        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none', ''] }));
     say_in('few', `Of each strategy, with full recompute and nothing offloaded: the largest model of this family on `
         + `${cluster_words(q)}, and of your model the most samples at once and the fewest GPUs of this type, in nodes of ${q.node}.`);
-    section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs'],
+    section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs', ''],
         rows, [1, 2, 3]));
     tools('few', () => [['strategy', 'dialect', 'max params', 'max micro-batch', 'min gpus'],
         ...limits.limits.map(l => [l.strategy, l.dialect, l.max_params, l.max_micro_batch, l.min_gpus])]);
