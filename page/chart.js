@@ -143,9 +143,8 @@ function legend(box, entries) {
 
 // ---- memory over a step ----
 
-// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the
-// bottom up.
-// Colours go by the category's number, as in every figure.
+// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words,
+// end_s }; the stack from the bottom up.
 function chart_memory(box, d) {
     const c = canvas(box, 300, 'Memory over one step, by category'), plot = { x: 58, y: 14, w: c.width - 70, h: 240 };
     const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals),
@@ -207,7 +206,8 @@ function exposed_bars(bare, x, plot, y, h) {
     return [...share].map((v, i) => v > 0.01 ? `M${plot.x + 2 * i} ${y}h2v${(h * Math.min(1, v)).toFixed(2)}h-2Z` : '').join('');
 }
 
-// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], colours: { kind: number }, end_s, view: { from, to } }: seconds.  Zooms by
+// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], colours: { kind: number }, end_s,
+// view: { from, to } }: seconds.  Zooms by
 // wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {

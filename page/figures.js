@@ -100,7 +100,8 @@ function show_memory(d, step, role) {
         lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
     if (step) {
         const mem = r.memory, told = i => r.words[mem.words[i]];
-        chart_memory(box_of('memory'), { categories: step.categories, colours: step.categories.map(c => d.colours.category[c]), t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
+        chart_memory(box_of('memory'), { categories: step.categories, colours: step.categories.map(c => d.colours.category[c]),
+            t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
             words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
         tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
             ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...mem.bytes[i]])]);
@@ -193,7 +194,8 @@ function show_comm(d) {
 }
 
 function show_time(d) {
-    const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer], ['bubble', t.bubble_s, c.bubble],
+    const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer],
+        ['bubble', t.bubble_s, c.bubble],
         ['idle', t.idle_s, c.idle], ['wait for the slowest rank', t.slowest_rank_s, 7],
         ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, c['exposed communication']])].filter(p => p[1] > 0);
     say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_words(t)}.`);
@@ -229,7 +231,8 @@ function show_whynot(d, again, more, found, step_of) {
     section('whynot').hidden = d.fits;
     if (d.fits)
         return;
-    const priced = [], f = d.first_over, list = el('ul', { className: 'ways' }), ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
+    const priced = [], f = d.first_over, list = el('ul', { className: 'ways' }),
+        ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
     for (const w of ways.slice(0, 8)) {
         const b = el('button', { type: 'button', className: w.fits ? 'strong' : '' }, w.change);
         b.addEventListener('click', () => again(w.plan, w.change));
@@ -259,13 +262,14 @@ function show_whynot(d, again, more, found, step_of) {
 
 // What was recommended, and why: numbers are the search's.
 function found_said(found) {
-    const [best, ...rest] = found.plans, ties = rest.filter(p => p.tie), slower = rest.find(p => !p.tie && p.time.step_s > best.time.step_s);
+    const [best, ...rest] = found.plans, ties = rest.filter(p => p.tie),
+        slower = rest.find(p => !p.tie && p.time.step_s > best.time.step_s);
     if (!best)
         return '';
-    return (ties.length ? `${ties.length + 1} plans are equally fast within the prediction's error; the recommended one has memory to spare or changes `
-        + 'fewest settings. ' : 'No other plan is within the prediction\'s error of the recommended one. ')
-        + (slower ? `The next takes ${seconds_words(slower.time.step_s)} a step, ${(100 * (slower.time.step_s / best.time.step_s - 1)).toFixed(0)} % more: `
-            + `${plan_said(slower)}.` : '');
+    return (ties.length ? `${ties.length + 1} plans are equally fast within the prediction's error; the recommended one has memory `
+        + 'to spare or changes fewest settings. ' : 'No other plan is within the prediction\'s error of the recommended one. ')
+        + (slower ? `The next takes ${seconds_words(slower.time.step_s)} a step, `
+            + `${(100 * (slower.time.step_s / best.time.step_s - 1)).toFixed(0)} % more: ${plan_said(slower)}.` : '');
 }
 
 function show_plans(found, shown_label, pick) {

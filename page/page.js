@@ -42,7 +42,8 @@ const plan_kind = q => JSON.stringify([q.model, q.trains, q.rank]);
 
 // Asks for the plan's document and shows it.  false: the library refuses it, and `wrong` was told why.
 async function explain(plan, by, wrong = say, set) {
-    const a = await answers.ask('explain', { plan, ...(set ? { set } : {}), ...(state.rank === null ? {} : { rank: state.rank }), detail: true });
+    const a = await answers.ask('explain', { plan, ...(set ? { set } : {}), ...(state.rank === null ? {} : { rank: state.rank }),
+        detail: true });
     if (!a)
         return true;
     if (!a.doc) {

@@ -53,7 +53,7 @@ Served.show_runs = (doc, look) => {
             return { cells: [b, String(r.id), `${r.outcome}, ${r.steps} steps on ${r.world_size} of ${r.host || 'a host'}`,
                 ...told(r.step_s, r.predicted_s, seconds_words), ...told(r.held_bytes, r.predicted_held_bytes, bytes_words)] };
         }), [3, 4, 5, 6]));
-    tools('runs', () => [['run', 'model', 'plan', 'outcome', 'steps', 'step s', 'p10 s', 'p90 s', 'predicted s', 'low s', 'high s', 'held bytes',
-        'predicted held bytes'], ...doc.runs.map(r => [r.id, r.model, r.label, r.outcome, r.steps, r.step_s, r.p10_s, r.p90_s, r.predicted_s,
-        r.low_s, r.high_s, r.held_bytes, r.predicted_held_bytes])]);
+    const columns = ['id', 'model', 'label', 'outcome', 'steps', 'step_s', 'p10_s', 'p90_s', 'predicted_s', 'low_s', 'high_s',
+        'held_bytes', 'predicted_held_bytes'];
+    tools('runs', () => [columns, ...doc.runs.map(r => columns.map(c => r[c]))]);
 };
