@@ -317,16 +317,18 @@ function chart_streams(box, d) {
 
 // ---- bars ----
 
-// [{ name, value, words, colour }] below each other.
+// [{ name, value, words, colour }] below each other; names beside the bars, above them where the box is narrow.
 function chart_bars(box, bars, label) {
-    const h = 24, c = canvas(box, Math.max(1, bars.length) * (h + 6) + 6, label), room = Math.min(230, c.width * 0.42),
+    const narrow = (box.clientWidth || 600) < 480, h = narrow ? 14 : 24, pitch = narrow ? 36 : 30,
+        c = canvas(box, Math.max(1, bars.length) * pitch + 6, label), room = narrow ? 2 : Math.min(230, c.width * 0.42),
         most = Math.max(...bars.map(b => b.value), 1e-300);
-    const words = Math.min(c.width * 0.4, 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
+    const words = Math.min(c.width * (narrow ? 0.6 : 0.4), 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
     bars.forEach((b, i) => {
-        const y = 4 + i * (h + 6), w = (c.width - room - words) * b.value / most;
-        c.s.append(text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
+        const y = 4 + i * pitch + (narrow ? 16 : 0), w = (c.width - room - words) * b.value / most;
+        c.s.append(narrow ? text(room, y - 4, b.name, { class: 'tick' })
+            : text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
             svg('rect', { x: room, y, width: Math.max(1, w), height: h, fill: `var(--c${b.colour ?? 4})` }),
-            text(room + Math.max(1, w) + 6, y + 16, b.words, { class: 'tick' }));
+            text(room + Math.max(1, w) + 6, y + h / 2 + 4, b.words, { class: 'tick' }));
     });
 }
 
@@ -368,9 +370,12 @@ function chart_curve(box, d) {
         n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));
-    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16, p.name,
+    // Where names would touch each other every second one stands a line lower.
+    const close = plot.w / n < 8 * Math.max(...d.points.map(p => Math.max(p.name.length, p.bad.length))),
+        lower = i => close && i % 2 ? 14 : 0;
+    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16 + lower(i), p.name,
         { 'text-anchor': 'middle', class: p.now ? 'tick strong' : 'tick' }),
-        p.bad ? text(x(i), plot.y + plot.h - 6, p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
+        p.bad ? text(x(i), plot.y + plot.h - 6 - lower(i), p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
     const run = f => d.points.map((p, i) => p.y === null ? null : `${x(i).toFixed(1)} ${y(f(p)).toFixed(1)}`).filter(Boolean);
     if (ok.length && ok[0].low !== undefined)
         c.s.append(svg('path', { d: 'M' + run(p => p.high).concat(run(p => p.low).reverse()).join('L') + 'Z', class: 'band' }));
