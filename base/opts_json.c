@@ -202,8 +202,8 @@ json_t *opts_table_json(const struct opt *opts)
     for (const struct opt *o = opts; o->name; o++) {
         if (o->example)
             continue;
-        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:b, s:b}", "key", key_of(o, key), "about", o->help, "kind", kind_of(o),
-                                "value", o->flag ? "" : opts_value_name(o, value, sizeof value), "default", default_of(o), "group", o->group,
+        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:b, s:b}", "key", key_of(o, key), "about", o->help, "kind",
+                                kind_of(o), "value", o->flag ? "" : opts_value_name(o, value, sizeof value), "default", default_of(o), "group", o->group,
                                 "often", o->often, "required", o->required);
         json_t *words = o->words ? json_array() : NULL;
         for (int i = 0; words && o->words[i]; i++)

@@ -143,15 +143,14 @@ function legend(box, entries) {
 
 // ---- memory over a step ----
 
-// { categories, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words, end_s }; the stack from the
-// bottom up.
-// Colours go by the category's number, as in every figure.
+// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words,
+// end_s }; the stack from the bottom up.
 function chart_memory(box, d) {
     const c = canvas(box, 300, 'Memory over one step, by category'), plot = { x: 58, y: 14, w: c.width - 70, h: 240 };
     const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals),
         top = Math.max(most, ...d.lines.map(l => l.bytes)) * 1.06;
     const x = axis_x(c, plot, 0, d.end_s, seconds_words), y = axis_y(c, plot, 0, top, bytes_words, true);
-    const used = d.categories.map((name, k) => ({ words: name, colour: k, most: Math.max(...d.bytes.map(b => b[k])) }))
+    const used = d.categories.map((name, k) => ({ words: name, k, colour: d.colours[k], most: Math.max(...d.bytes.map(b => b[k])) }))
         .filter(k => k.most > 0);
     const sum = totals.map(() => 0);
 
@@ -160,7 +159,7 @@ function chart_memory(box, d) {
         d.t.forEach((t, i) => {
             const next = i + 1 < d.t.length ? d.t[i + 1] : d.end_s;
             down = `L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}` + down;
-            sum[i] += d.bytes[i][k.colour];
+            sum[i] += d.bytes[i][k.k];
             up += `${i ? 'L' : 'M'}${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}`;
         });
         c.s.append(svg('path', { d: up + down + 'Z', fill: `var(--c${k.colour})`, class: 'area' }));
@@ -185,15 +184,13 @@ function chart_memory(box, d) {
         cursor.setAttribute('x2', x(t));
         tip_show(c, x(t), plot.y + 20, [{ words: `${d.words[i]}: ${bytes_words(totals[i])}`, head: true },
             `${seconds_words(d.t[i])} into the step`,
-            ...used.filter(k => d.bytes[i][k.colour] > 0).reverse().map(k =>
-                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.colour])}`, colour: k.colour }))]);
+            ...used.filter(k => d.bytes[i][k.k] > 0).reverse().map(k =>
+                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.k])}`, colour: k.colour }))]);
     }, () => { c.tip.hidden = true; cursor.setAttribute('visibility', 'hidden'); });
     legend(box, used);
 }
 
 // ---- the step on its streams ----
-
-const KIND_COLOUR = { forward: 0, backward: 1, optimizer: 2, collective: 4, message: 3, copy: 5, wait: 9 };
 
 // Below a row, for every two pixels: how much of them is exposed, as a bar of `h` at most.
 function exposed_bars(bare, x, plot, y, h) {
@@ -209,7 +206,8 @@ function exposed_bars(bare, x, plot, y, h) {
     return [...share].map((v, i) => v > 0.01 ? `M${plot.x + 2 * i} ${y}h2v${(h * Math.min(1, v)).toFixed(2)}h-2Z` : '').join('');
 }
 
-// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], end_s, view: { from, to } }: seconds.  Zooms by
+// { rows: [{ name, main, entries: [{ s, e, words, kind }], exposed: [[s, e]] }], colours: { kind: number }, end_s,
+// view: { from, to } }: seconds.  Zooms by
 // wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {
@@ -249,9 +247,9 @@ function chart_streams(box, d) {
             under[kind] = (under[kind] || '') + `M${column} ${y}h1v${h}h-1Z`;
         }
         for (const k in under)
-            all.append(svg('path', { d: under[k], fill: `var(--c${KIND_COLOUR[k]})` }));
+            all.append(svg('path', { d: under[k], fill: `var(--c${d.colours[k]})` }));
         for (const k in paths)
-            all.append(svg('path', { d: paths[k], fill: `var(--c${KIND_COLOUR[k]})` }));
+            all.append(svg('path', { d: paths[k], fill: `var(--c${d.colours[k]})` }));
         const bare = (r.exposed || []).filter(([s, e]) => e > from && s < to);
         const wide = bare.filter(([s, e]) => x(e) - x(s) >= 2).map(([s, e]) =>
             `M${x(s).toFixed(2)} ${y}H${x(e).toFixed(2)}v${h}H${x(s).toFixed(2)}Z`);
@@ -304,7 +302,7 @@ function chart_streams(box, d) {
         const bare = row && !hit && (row.exposed || []).find(q => q[0] <= t && q[1] >= t);
         if (hit)
             tip_show(c, x(t), row.y + row.h + 6, [{ words: hit.words, head: true },
-                { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: KIND_COLOUR[hit.kind] },
+                { words: `${hit.kind}, ${seconds_words(hit.e - hit.s)}`, colour: d.colours[hit.kind] },
                 `from ${seconds_words(hit.s)}`]);
         else if (bare)
             tip_show(c, x(t), row.y + row.h + 6, [{ words: 'exposed', head: true },
@@ -313,22 +311,24 @@ function chart_streams(box, d) {
             c.tip.hidden = true;
     });
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
-    legend(box, [...kinds.map(k => ({ words: k, colour: KIND_COLOUR[k] })),
+    legend(box, [...kinds.map(k => ({ words: k, colour: d.colours[k] })),
         { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
 }
 
 // ---- bars ----
 
-// [{ name, value, words, colour }] below each other.
+// [{ name, value, words, colour }] below each other; names beside the bars, above them where the box is narrow.
 function chart_bars(box, bars, label) {
-    const h = 24, c = canvas(box, Math.max(1, bars.length) * (h + 6) + 6, label), room = Math.min(230, c.width * 0.42),
+    const narrow = (box.clientWidth || 600) < 480, h = narrow ? 14 : 24, pitch = narrow ? 36 : 30,
+        c = canvas(box, Math.max(1, bars.length) * pitch + 6, label), room = narrow ? 2 : Math.min(230, c.width * 0.42),
         most = Math.max(...bars.map(b => b.value), 1e-300);
-    const words = Math.min(c.width * 0.4, 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
+    const words = Math.min(c.width * (narrow ? 0.6 : 0.4), 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
     bars.forEach((b, i) => {
-        const y = 4 + i * (h + 6), w = (c.width - room - words) * b.value / most;
-        c.s.append(text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
+        const y = 4 + i * pitch + (narrow ? 16 : 0), w = (c.width - room - words) * b.value / most;
+        c.s.append(narrow ? text(room, y - 4, b.name, { class: 'tick' })
+            : text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
             svg('rect', { x: room, y, width: Math.max(1, w), height: h, fill: `var(--c${b.colour ?? 4})` }),
-            text(room + Math.max(1, w) + 6, y + 16, b.words, { class: 'tick' }));
+            text(room + Math.max(1, w) + 6, y + h / 2 + 4, b.words, { class: 'tick' }));
     });
 }
 
@@ -366,12 +366,16 @@ function chart_plans(box, d) {
 // { points: [{ name, y, low, high, words: [lines], now, bad }], y_words, y_label }: at even distances.
 function chart_curve(box, d) {
     const c = canvas(box, 250, d.label), plot = { x: 66, y: 18, w: c.width - 104, h: 190 }, ok = d.points.filter(p => p.y !== null);
-    const y1 = Math.max(...ok.map(p => p.high ?? p.y), 1e-300) * 1.05, y = axis_y(c, plot, 0, y1, d.y_words), n = d.points.length;
+    const y1 = Math.max(0, ...ok.map(p => p.high ?? p.y)) * 1.05 || 1, y = axis_y(c, plot, 0, y1, ok.length ? d.y_words : () => ''),
+        n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));
-    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16, p.name,
+    // Where names would touch each other every second one stands a line lower.
+    const close = plot.w / n < 8 * Math.max(...d.points.map(p => Math.max(p.name.length, p.bad.length))),
+        lower = i => close && i % 2 ? 14 : 0;
+    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16 + lower(i), p.name,
         { 'text-anchor': 'middle', class: p.now ? 'tick strong' : 'tick' }),
-        p.bad ? text(x(i), plot.y + plot.h - 6, p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
+        p.bad ? text(x(i), plot.y + plot.h - 6 - lower(i), p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
     const run = f => d.points.map((p, i) => p.y === null ? null : `${x(i).toFixed(1)} ${y(f(p)).toFixed(1)}`).filter(Boolean);
     if (ok.length && ok[0].low !== undefined)
         c.s.append(svg('path', { d: 'M' + run(p => p.high).concat(run(p => p.low).reverse()).join('L') + 'Z', class: 'band' }));

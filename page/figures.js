@@ -100,7 +100,8 @@ function show_memory(d, step, role) {
         lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
     if (step) {
         const mem = r.memory, told = i => r.words[mem.words[i]];
-        chart_memory(box_of('memory'), { categories: step.categories, t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
+        chart_memory(box_of('memory'), { categories: step.categories, colours: step.categories.map(c => d.colours.category[c]),
+            t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
             words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
         tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
             ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...mem.bytes[i]])]);
@@ -168,7 +169,7 @@ function show_streams(d, step, role) {
             : rows_of(step, role);
     if (view.of !== end_s)
         Object.assign(view, { from: 0, to: end_s, of: end_s });
-    const data = { rows, end_s, view };
+    const data = { rows, colours: d.colours.work, end_s, view };
     say_in('streams', `${seconds_words(d.time.step_s)}: compute ${seconds_words(d.time.compute_s)}, exposed communication `
         + `${seconds_words(d.time.exposed_comm_s)}, `
         + `optimizer ${seconds_words(d.time.optimizer_s)}${d.time.bubble_s ? `, bubble ${seconds_words(d.time.bubble_s)}` : ''}. `
@@ -183,21 +184,20 @@ function show_streams(d, step, role) {
 
 // ---- bytes and time ----
 
-const OP_COLOUR = { all_gather: 5, reduce_scatter: 4, all_reduce: 1, broadcast: 7, all_to_all: 3, send: 8, recv: 8 };
-
 function show_comm(d) {
     const ops = [...d.comm.ops].sort((a, b) => b.bytes - a.bytes);
     say_in('comm', `A rank sends ${bytes_words(d.comm.sent_bytes_per_rank)} in a step. Bars: full buffers of all calls, as `
         + `nccl-tests counts them.`);
     chart_bars(box_of('comm'), ops.map(o => ({ name: `${o.op} ${o.group} ${o.dtype}`, value: o.bytes,
-        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: OP_COLOUR[o.op] ?? 9 })), 'Bytes by collective');
+        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: d.colours.op[o.op] ?? 9 })), 'Bytes by collective');
     tools('comm', () => [['op', 'group', 'dtype', 'calls', 'bytes'], ...ops.map(o => [o.op, o.group, o.dtype, o.count, o.bytes])]);
 }
 
 function show_time(d) {
-    const t = d.time, parts = [['compute', t.compute_s, 0], ['optimizer', t.optimizer_s, 2], ['bubble', t.bubble_s, 9],
-        ['idle', t.idle_s, 9], ['wait for the slowest rank', t.slowest_rank_s, 7],
-        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, 4])].filter(p => p[1] > 0);
+    const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer],
+        ['bubble', t.bubble_s, c.bubble],
+        ['idle', t.idle_s, c.idle], ['wait for the slowest rank', t.slowest_rank_s, 7],
+        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, c['exposed communication']])].filter(p => p[1] > 0);
     say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_words(t)}.`);
     chart_bars(box_of('time'), parts.map(([name, value, colour]) =>
         ({ name, value, colour, words: `${seconds_words(value)}, ${(100 * value / t.step_s).toFixed(1)} %` })), 'Time by part');
@@ -215,23 +215,41 @@ function found_ways(found, dialect) {
     return ways.filter((p, i) => ways.findIndex(q => q.label === p.label) === i);
 }
 
-// again(plan) takes a changed plan; found: what a search gave for the same question, or null.
-function show_whynot(d, again, more, found) {
+// Marks which of the ways that fit takes the least time, once the time of each is known: { s: seconds or a promise of them, at: element }.
+async function mark_cheapest(ways) {
+    const s = await Promise.all(ways.map(w => w.s)), least = Math.min(...s.filter(v => v > 0));
+    ways.forEach((w, i) => {
+        if (w.told !== true && s[i] > 0)
+            w.at.append(`, a step ${seconds_words(s[i])}`);
+        if (s[i] === least)
+            w.at.append(', ', el('b', {}, 'the least time, so the cheapest on these GPUs'));
+    });
+}
+
+// again(plan) takes a changed plan; found: what a search gave for the same question, or null; step_of(plan): a promise of its seconds.
+function show_whynot(d, again, more, found, step_of) {
     section('whynot').hidden = d.fits;
     if (d.fits)
         return;
-    const f = d.first_over, list = el('ul', { className: 'ways' }), ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
+    const priced = [], f = d.first_over, list = el('ul', { className: 'ways' }),
+        ways = [...d.advice.to_lower_it].sort((a, b) => b.fits - a.fits);
     for (const w of ways.slice(0, 8)) {
         const b = el('button', { type: 'button', className: w.fits ? 'strong' : '' }, w.change);
         b.addEventListener('click', () => again(w.plan, w.change));
-        list.append(el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`));
+        const at = el('li', {}, b, ` ${bytes_words(w.peak_bytes)}${w.fits ? ': it fits' : ': still too much'}`);
+        list.append(at);
+        if (w.fits)
+            priced.push({ s: step_of(w.plan), at });
     }
     const others = el('ul', { className: 'ways' });
     for (const p of found ? found_ways(found, d.plan.dialect) : []) {
         const b = el('button', { type: 'button', className: 'strong', title: p.label }, plan_said(p));
         b.addEventListener('click', () => again(p.plan, p.label));
-        others.append(el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`));
+        const at = el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`);
+        others.append(at);
+        priced.push({ s: p.s, at, told: true });
     }
+    mark_cheapest(priced);
     box_of('whynot').replaceChildren(
         f ? el('p', {}, `The first buffer that does not fit: `, el('b', {}, f.buffer),
             ` (${bytes_words(f.bytes)}), at ${f.op} of the ${f.phase} step.`) : '',
@@ -242,10 +260,22 @@ function show_whynot(d, again, more, found) {
 
 // ---- plans found ----
 
+// What was recommended, and why: numbers are the search's.
+function found_said(found) {
+    const [best, ...rest] = found.plans, ties = rest.filter(p => p.tie),
+        slower = rest.find(p => !p.tie && p.time.step_s > best.time.step_s);
+    if (!best)
+        return '';
+    return (ties.length ? `${ties.length + 1} plans are equally fast within the prediction's error; the recommended one has memory `
+        + 'to spare or changes fewest settings. ' : 'No other plan is within the prediction\'s error of the recommended one. ')
+        + (slower ? `The next takes ${seconds_words(slower.time.step_s)} a step, `
+            + `${(100 * (slower.time.step_s / best.time.step_s - 1)).toFixed(0)} % more: ${plan_said(slower)}.` : '');
+}
+
 function show_plans(found, shown_label, pick) {
     const known = new Set(), points = [], best = found.plans[0];
     section('plans').hidden = false;
-    say_in('plans', found.why || '');
+    say_in('plans', found_said(found));
     const add = (p, memory, time, mark, low, high) => {
         if (known.has(p.label) || !time)
             return;
@@ -270,7 +300,7 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found.why || ''} In the table alone: what takes more than 2.5 times as long `
+        say_in('plans', `${found_said(found)} In the table alone: what takes more than 2.5 times as long `
             + `(${points.length - near.length}).`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words,
         x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
@@ -311,13 +341,26 @@ function show_curve(axis, sweep, now) {
 
 function show_few(limits, q) {
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
-        .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, l.refused.replace(/^limits: /, ''), '', '']
+        .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, '', '', '', l.refused.replace(/^limits: /, '')]
         : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params / 1e9) + ' B' : 'none',
-        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none'] }));
+        l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none', ''] }));
     say_in('few', `Of each strategy, with full recompute and nothing offloaded: the largest model of this family on `
         + `${cluster_words(q)}, and of your model the most samples at once and the fewest GPUs of this type, in nodes of ${q.node}.`);
-    section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs'],
+    section('few').querySelector('.table').replaceChildren(table(['strategy', 'largest model', 'samples at once', 'fewest GPUs', ''],
         rows, [1, 2, 3]));
     tools('few', () => [['strategy', 'dialect', 'max params', 'max micro-batch', 'min gpus'],
         ...limits.limits.map(l => [l.strategy, l.dialect, l.max_params, l.max_micro_batch, l.min_gpus])]);
+}
+
+// fit: what dpx_fit() says of the question's GPU; take(n): asks the same of n GPUs.
+function show_fewest(fit, q, take) {
+    const p = document.getElementById('fewest'), row = fit.gpus[0];
+    p.hidden = false;
+    if (!row || !row.gpus)
+        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`);
+    const b = el('button', { type: 'button' }, row.gpus === q.gpus ? 'these' : `take ${row.gpus}`);
+    b.disabled = row.gpus === q.gpus;
+    b.addEventListener('click', () => take(row.gpus));
+    p.replaceChildren('The fewest ', row.title, ' that hold it, nothing offloaded: ', el('b', {}, String(row.gpus)), ', as ',
+        row.words || row.what, `; a step ${seconds_words(row.step_s)}. `, b);
 }

@@ -42,7 +42,8 @@ const plan_kind = q => JSON.stringify([q.model, q.trains, q.rank]);
 
 // Asks for the plan's document and shows it.  false: the library refuses it, and `wrong` was told why.
 async function explain(plan, by, wrong = say, set) {
-    const a = await answers.ask('explain', { plan, ...(set ? { set } : {}), ...(state.rank === null ? {} : { rank: state.rank }), detail: true });
+    const a = await answers.ask('explain', { plan, ...(set ? { set } : {}), ...(state.rank === null ? {} : { rank: state.rank }),
+        detail: true });
     if (!a)
         return true;
     if (!a.doc) {
@@ -66,7 +67,7 @@ function show() {
     const of_rank = step && state.rank !== null ? step.roles.findIndex(r => r.rank === state.rank) : -1;
     state.role = of_rank >= 0 ? of_rank : step ? Math.min(state.role, step.roles.length - 1) : 0;
     show_verdict(d, HOW[state.by]);
-    show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d), state.found);
+    show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d), state.found, step_of);
     roles(step);
     show_memory(d, step, state.role);
     show_streams(d, step, state.role);
@@ -128,6 +129,17 @@ function roles(step) {
     }
 }
 
+// Seconds of a step of a plan; 0: it has none.
+const steps_known = new Map();
+function step_of(plan) {
+    const key = JSON.stringify(plan);
+    if (steps_known.size > 100)
+        steps_known.clear();
+    if (!steps_known.has(key) && others)
+        steps_known.set(key, others.ask('eval', { plan }, { always: true }).then(a => a?.doc?.time?.step_s ?? 0));
+    return steps_known.get(key) ?? 0;
+}
+
 // ---- more GPUs, in "why not" ----
 
 function more_gpus(d) {
@@ -157,6 +169,7 @@ function ask() {
     if (finder.busy)
         finder.stop();
     stopped();
+    $('fewest').hidden = true;
     state.found = null;
     if (wrong)
         return say(wrong);
@@ -205,7 +218,16 @@ async function search() {
         show();
     else if (state.answer)
         show_plans(n, state.answer.label, p => choose(p.plan));
+    fewest();
     few();
+}
+
+// As `dpxplan fit` has it.
+async function fewest() {
+    const q = state.q, a = await finder.ask('fit', { model: q.model, gpu: [q.gpu], train: q.trains, seq: q.seq, batch: q.batch,
+        ...(q.trains === 'all' ? {} : { lora: q.rank }) }, { always: true });
+    if (a && a.doc && q === state.q)
+        show_fewest(a.doc, q, gpus => { state.q = { ...state.q, gpus }; put_form(); ask(); });
 }
 
 async function few() {

@@ -45,15 +45,15 @@ Served.show_runs = (doc, look) => {
     const told = (measured, predicted, words) => [measured === null ? '' : words(measured), predicted === null ? '' : words(predicted)];
     section('runs').hidden = false;
     say_in('runs', doc.runs.length ? `${doc.runs.length} of ${doc.db}, the newest first.` : 'None yet: dpxrun records them.');
-    section('runs').querySelector('.table').replaceChildren(table(['run', 'plan', 'ended', 'step', 'predicted', 'held', 'predicted'],
+    section('runs').querySelector('.table').replaceChildren(table(['plan', 'run', 'ended', 'step', 'predicted', 'held', 'predicted'],
         doc.runs.map(r => {
             const b = el('button', { type: 'button', title: r.label }, r.words || r.strategy);
             b.disabled = !r.plan || !r.words;
             b.addEventListener('click', () => look(r.plan));
-            return { cells: [String(r.id), b, `${r.outcome}, ${r.steps} steps on ${r.world_size} of ${r.host || 'a host'}`,
+            return { cells: [b, String(r.id), `${r.outcome}, ${r.steps} steps on ${r.world_size} of ${r.host || 'a host'}`,
                 ...told(r.step_s, r.predicted_s, seconds_words), ...told(r.held_bytes, r.predicted_held_bytes, bytes_words)] };
         }), [3, 4, 5, 6]));
-    tools('runs', () => [['run', 'model', 'plan', 'outcome', 'steps', 'step s', 'p10 s', 'p90 s', 'predicted s', 'low s', 'high s', 'held bytes',
-        'predicted held bytes'], ...doc.runs.map(r => [r.id, r.model, r.label, r.outcome, r.steps, r.step_s, r.p10_s, r.p90_s, r.predicted_s,
-        r.low_s, r.high_s, r.held_bytes, r.predicted_held_bytes])]);
+    const columns = ['id', 'model', 'label', 'outcome', 'steps', 'step_s', 'p10_s', 'p90_s', 'predicted_s', 'low_s', 'high_s',
+        'held_bytes', 'predicted_held_bytes'];
+    tools('runs', () => [columns, ...doc.runs.map(r => columns.map(c => r[c]))]);
 };

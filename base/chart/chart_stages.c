@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Colours as other figures of a step have them. */
-static const struct { const char *words; int colour; } of[NSTAGE_DOES] = {
-    [STAGE_FORWARD] = { "forward", 5 },     [STAGE_BACKWARD] = { "backward", 0 },
-    [STAGE_WEIGHTS] = { "weight gradients", 8 }, [STAGE_OPTIMIZER] = { "optimizer", 2 },
-    [STAGE_COLLECTIVE] = { "collectives", 4 }, [STAGE_MESSAGE] = { "messages", 1 },
+#include "base/chart/meaning.h"
+
+static const struct { const char *words, *work; } of[NSTAGE_DOES] = {
+    [STAGE_FORWARD] = { "forward", "forward" },         [STAGE_BACKWARD] = { "backward", "backward" },
+    [STAGE_WEIGHTS] = { "weight gradients", "weights" }, [STAGE_OPTIMIZER] = { "optimizer", "optimizer" },
+    [STAGE_COLLECTIVE] = { "collectives", "collective" }, [STAGE_MESSAGE] = { "messages", "message" },
 };
 static const char bubble[] = "bubble";
 enum { BUBBLE = CHART_PALE };
@@ -28,12 +29,13 @@ static void put(struct chart *c, int row, enum stage_does does, int number, doub
 
     if (!(to > from))
         return;
-    part(c, of[does].words, of[does].colour);
+    int colour = meaning_colour(MEANING_WORK, of[does].work);
+    part(c, of[does].words, colour);
     if (number < 0)
         snprintf(what, sizeof what, "%s", of[does].words);
     else
         snprintf(what, sizeof what, "%s, micro-step %d", of[does].words, number);
-    chart_span(c, row, of[does].colour, from, to, what);
+    chart_span(c, row, colour, from, to, what);
 }
 
 /* Beside computing, on streams of their own. */

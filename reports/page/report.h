@@ -97,8 +97,7 @@ struct line_fit table_fit_line(const struct coll_rate *c, int64_t n);
 /* The end of the sweep that begins at `from`: same machine, operation, algorithm, dtype, ranks. */
 int64_t table_sweep_end(const struct rates *r, int64_t from);
 
-/* Colours that a thing has in every figure. */
-int figure_colour_of_category(const char *category), figure_colour_of_op(const char *op),
-    figure_colour_of_phase(const char *phase), figure_colour_of_strategy(const char *strategy);
+/* The colour that a strategy has in every figure; of other things base/chart/meaning.h. */
+int figure_colour_of_strategy(const char *strategy);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chart/meaning.h"
 #include "base/sort.h"
 #include "reports/page/report.h"
 
@@ -370,12 +371,12 @@ static void draw_sweep(struct chart *k, const struct coll_rate *c, int64_t n)
     char name[120];
 
     snprintf(name, sizeof name, "%s, %s, %" PRId64 " ranks", c->op, c->dtype, c->ranks);
-    int points = chart_series(k, name, figure_colour_of_op(c->op), MARK_POINTS);
+    int points = chart_series(k, name, meaning_colour(MEANING_OP, c->op), MARK_POINTS);
     for (int64_t i = 0; i < n; i++)
         chart_spot(k, points, (double)c[i].bytes, c[i].bus_gbs);
     if (isnan(f.alpha_s))
         return;
-    int line = chart_series(k, NULL, figure_colour_of_op(c->op), MARK_LINE);
+    int line = chart_series(k, NULL, meaning_colour(MEANING_OP, c->op), MARK_LINE);
     k->series[line].dashed = true;
     for (double b = (double)c[0].bytes; b <= (double)c[n - 1].bytes * 1.01; b *= 1.25) {
         double s = f.alpha_s + f.beta_s * b, bus = c[0].bus_gbs * c[0].seconds / (double)c[0].bytes;

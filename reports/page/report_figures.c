@@ -1,4 +1,4 @@
-/* report_figures.c -- memory, phases and collectives of each run as bars, and the colour of each part. */
+/* report_figures.c -- memory, phases and collectives of each run as bars; its step and its memory over a step. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -6,51 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chart/meaning.h"
 #include "reports/page/report.h"
 
 /* ---- colours ---- */
-
-struct coloured { const char *name; int colour; };
-
-static int find(const struct coloured *of, const char *name, int otherwise)
-{
-    for (; of->name; of++)
-        if (!strcmp(of->name, name))
-            return of->colour;
-    return otherwise;
-}
-
-int figure_colour_of_category(const char *category)
-{
-    static const struct coloured of[] = {
-        { "params", 0 }, { "grads", 1 }, { "optimizer", 2 }, { "activations", 5 }, { "temporaries", 4 },
-        { "unsharded params", 8 }, { "unsharded grads", 6 }, { "all-gather", 3 }, { "reduce-scatter", 7 },
-        { "bucket", 11 }, { "overhead", 9 }, { NULL, 0 } };
-
-    return find(of, category, 10);
-}
-
-int figure_colour_of_op(const char *op)
-{
-    static const struct coloured of[] = { { "all_gather", 4 }, { "reduce_scatter", 1 },
-                                          { "all_reduce", 3 }, { "broadcast", 6 },
-                                          { "reduce", 7 },     { "scatter", 8 },
-                                          { "gather", 10 },    { "all_to_all", 0 },
-                                          { "send", 9 },       { "recv", 5 },
-                                          { NULL, 0 } };
-
-    return find(of, op, 11);
-}
-
-int figure_colour_of_phase(const char *phase)
-{
-    static const struct coloured of[] = {
-        { "compute", 5 }, { "exposed communication", 1 }, { "optimizer", 2 }, { "idle", 9 }, { "bubble", CHART_PALE },
-        { NULL, 0 }
-    };
-
-    return find(of, phase, 7);
-}
 
 int figure_colour_of_strategy(const char *strategy)
 {
@@ -101,7 +60,7 @@ static void memory_bar(struct chart *c, const struct chosen *r, int64_t rank, bo
         const struct run_part *p = &r->parts.part[i];
         int64_t bytes = predicted ? p->predicted_bytes : p->bytes;
         if (p->rank == rank && bytes > 0 && !runs_part_elsewhere(p))
-            b->part[part_named(c, p->category, figure_colour_of_category(p->category))] += (double)bytes;
+            b->part[part_named(c, p->category, meaning_colour(MEANING_CATEGORY, p->category))] += (double)bytes;
     }
     if (r->available > 0)
         b->limit = (double)r->available;
@@ -167,7 +126,7 @@ static void comm_bar(struct chart *k, const struct chosen *x, bool predicted)
         const struct run_comm_row *m = &x->rec.comm[i];
         int64_t bytes = predicted ? m->predicted_bytes : m->bytes;
         if (bytes > 0)
-            b->part[part_named(k, m->op, figure_colour_of_op(m->op))] += (double)bytes;
+            b->part[part_named(k, m->op, meaning_colour(MEANING_OP, m->op))] += (double)bytes;
     }
     snprintf(label, sizeof label, "comm/%" PRId64 ".together/%s", x->rec.row.id,
              predicted ? "predicted_bytes" : "bytes");
@@ -222,7 +181,7 @@ static void phase_bar(struct report *r, struct chart *k, const struct chosen *x,
         const struct run_phase_row *p = &x->rec.phase[i];
         double s = predicted ? p->predicted_s : p->seconds;
         if (s > 0)
-            b->part[part_named(k, p->name, figure_colour_of_phase(p->name))] += s;
+            b->part[part_named(k, p->name, meaning_colour(MEANING_PHASE, p->name))] += s;
     }
     b->low = predicted && row->has_prediction ? row->predicted.low_s : predicted ? NAN : row->end.p10_s;
     b->high = predicted && row->has_prediction ? row->predicted.high_s : predicted ? NAN : row->end.p90_s;
@@ -266,20 +225,20 @@ static int colour_of_entry(const struct run_entry *e, const char **part)
     *part = NULL;
     if (!strcmp(e->kind, "collective")) {
         *part = what;
-        return figure_colour_of_op(what);
+        return meaning_colour(MEANING_OP, what);
     }
     if (!strcmp(e->kind, "optimizer")) {
         *part = "optimizer";
-        return 2;
+        return meaning_colour(MEANING_WORK, "optimizer");
     }
     if (!strcmp(e->kind, "copy")) {
         *part = "copies";
-        return 9;
+        return meaning_colour(MEANING_WORK, "copy");
     }
     if (strcmp(e->kind, "compute"))
         return -1;
     *part = !strcmp(what, "forward") || !strcmp(what, "backward") ? what : "compute";
-    return !strcmp(what, "forward") ? 5 : 0;
+    return meaning_colour(MEANING_WORK, !strcmp(what, "forward") ? "forward" : "backward");
 }
 
 static void stream_span(struct chart *k, const struct run_entry *e, int row, bool predicted)

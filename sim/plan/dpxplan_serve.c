@@ -138,8 +138,8 @@ static json_t *run_json(const struct run_row *r)
         "outcome", run_outcome_name(r->end.outcome), "steps", (json_int_t)r->steps,
         "step_s", real_or_null(r->end.step_s), "p10_s", real_or_null(r->end.p10_s), "p90_s", real_or_null(r->end.p90_s),
         "predicted_s", real_or_null(r->has_prediction ? r->predicted.step_s : NAN),
-        "low_s", real_or_null(r->has_prediction ? r->predicted.low_s : NAN), "high_s", real_or_null(r->has_prediction ? r->predicted.high_s : NAN),
-        "held_bytes", bytes_or_null(r->held_bytes), "predicted_held_bytes", bytes_or_null(r->has_prediction ? r->predicted.held_bytes : -1),
+        "low_s", real_or_null(r->has_prediction ? r->predicted.low_s : NAN),
+        "high_s", real_or_null(r->has_prediction ? r->predicted.high_s : NAN), "held_bytes", bytes_or_null(r->held_bytes), "predicted_held_bytes", bytes_or_null(r->has_prediction ? r->predicted.held_bytes : -1),
         "plan", plan ? plan : json_null());
 }
 
@@ -206,6 +206,10 @@ static int serve(int64_t port, const char *db)
     char folder[PATH_MAX], path[2 * PATH_MAX];
     struct http_service s = { served_page, served_page_size, answer, NULL };
 
+    if (port > 65535) {
+        fail("--port %lld: 65535 at most", (long long)port);
+        return EXIT_MISUSE;
+    }
     if (db && access(db, R_OK) < 0) {
         fail("--db %s: %s", db, strerror(errno));
         return EXIT_MISUSE;
@@ -248,14 +252,10 @@ int cmd_serve(int argc, char **argv)
         { "db", "the database of calibrations and runs", .str = &db, .value = "FILE", .often = true },
         { 0 }
     };
-    int rc = opts_parse("dpxplan serve", "The planner as a page in this machine's browser, with its calibrations and recorded runs.  It listens on 127.0.0.1 alone, "
-                        "answers only the page whose address it prints, and writes nothing.", opts, argc, argv);
+    int rc = opts_parse("dpxplan serve", "The planner as a page in this machine's browser, with its calibrations and recorded runs.  It "
+                        "listens on 127.0.0.1 alone, answers only the page whose address it prints, and writes nothing.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (port > 65535) {
-        fail("--port %lld: 65535 at most", (long long)port);
-        return EXIT_MISUSE;
-    }
     return serve(port, db);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chart/meaning.h"
 #include "base/fail.h"
 #include "base/room.h"
 #include "base/sort.h"
@@ -219,6 +220,22 @@ static json_t *schedules_json(const struct schedules *s)
     return doc;
 }
 
+/* {"category": {"params": 0, ...}, "op", "work", "phase"}: numbers of the palette of all figures. */
+static json_t *colours_json(void)
+{
+    json_t *all = json_object();
+
+    for (enum meaning of = 0; of < NMEANING; of++) {
+        json_t *names = json_object();
+        const char *name;
+        int colour;
+        for (int i = 0; (name = meaning_at(of, i, &colour)); i++)
+            json_object_set_new(names, name, json_integer(colour));
+        json_object_set_new(all, meaning_name(of), names);
+    }
+    return all;
+}
+
 /* `step` (may be NULL) becomes part of it. */
 static json_t *plan_json(const struct explained *p, const struct explain_args *a, const struct schedules *which, json_t *step)
 {
@@ -232,8 +249,10 @@ static json_t *plan_json(const struct explained *p, const struct explain_args *a
     json_object_set_new(doc, "peaks", peaks_json(&p->e));
     json_object_set_new(doc, "memory_curve_bytes", curve_json(&p->e.schedules));
     json_object_set_new(doc, "advice", advice_json(&p->plan, &p->e, a->detail));
-    if (step)
+    if (step) {
         json_object_set_new(doc, "step", step);
+        json_object_set_new(doc, "colours", colours_json());
+    }
     if (which)
         json_object_set_new(doc, "schedule", schedules_json(which));
     return doc;

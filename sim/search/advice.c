@@ -161,6 +161,17 @@ static bool unit_block(struct plan *p)
     return true;
 }
 
+/* As many samples a step as that plan has; false where they cannot be dealt out. */
+static bool same_batch(struct plan *p, const struct plan *was)
+{
+    int64_t each = p->micro_batch * plan_batch_ranks(p), batch = plan_global_batch(was);
+
+    if (batch % each || batch / each > PLAN_MAX_BATCH)
+        return false;
+    p->accumulation = batch / each;
+    return true;
+}
+
 /* The next strategy that shards more, with its dialect's defaults and this
  * plan's batch. */
 static bool shard_more(struct plan *p)
@@ -181,7 +192,8 @@ static bool shard_more(struct plan *p)
     p->recompute = was.recompute;
     p->recompute_interval = was.recompute_interval;
     p->dropout = was.dropout;
-    return optimizer_carry(&was, p);
+    p->clip = was.clip;
+    return same_batch(p, &was) && optimizer_carry(&was, p);
 }
 
 /* Within nodes, with as many samples a step; norms on a share of the positions, as torchtitan and Megatron-LM's published runs have them. */

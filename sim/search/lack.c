@@ -105,6 +105,9 @@ static int ways_of(const struct plan *p, const struct search_options *o, struct 
         if (o->settle)
             o->settle(&out[n], o->accept_what);
         out[n].kernels = p->kernels;
+        out[n].accumulation = p->accumulation;
+        out[n].clip = p->clip;
+        out[n].dropout = p->dropout;
         recompute_all(&out[n]);
         n += optimizer_carry(p, &out[n]) && may(o, &out[n]);
     }

@@ -247,8 +247,9 @@ static enum MHD_Result send_answer(struct http *h, struct MHD_Connection *c, con
         return refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are under way: ask again");
     }
     struct answer *a = answer_begin(h, call, body);
-    return a ? reply(c, MHD_HTTP_OK, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 16, send_more, a, sent), "application/x-ndjson")
-             : refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "no thread for another answer");
+    if (!a)
+        return refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "no thread for another answer");
+    return reply(c, MHD_HTTP_OK, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 16, send_more, a, sent), "application/x-ndjson");
 }
 
 static bool add_body(struct request *r, const char *data, size_t n)
@@ -275,7 +276,8 @@ static const char *header(struct MHD_Connection *c, const char *name) { return M
 static const char *check(const struct http *h, struct MHD_Connection *c, const char *path, const char *method, unsigned *status)
 {
     struct http_asked q = { method, path, header(c, "Host"), header(c, "Origin"), header(c, "Sec-Fetch-Site"), header(c, "Content-Type"),
-                            header(c, "Content-Length"), header(c, "X-Dpx-Token"), MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token") };
+                            header(c, "Content-Length"), header(c, "X-Dpx-Token"),
+                            MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token") };
 
     return http_guard_check(&h->guard, &q, status);
 }
@@ -340,8 +342,8 @@ struct http *http_open(const struct http_service *s, int port)
     pthread_sigmask(SIG_BLOCK, &ends, NULL);        /* of all threads: http_wait() takes them */
     if (http_guard_token(&h->guard) == 0)
         h->daemon = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD, (uint16_t)port, NULL, NULL, handle, h,
-            MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_PATIENCE_S,
-            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)1 << 17, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
+            MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS,
+            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_PATIENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)1 << 17, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
             MHD_OPTION_NOTIFY_CONNECTION, connected, h, MHD_OPTION_END);
     const union MHD_DaemonInfo *i = h->daemon ? MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
     if (!i) {

@@ -8,11 +8,12 @@
  *     http_wait(h);                                        until SIGINT or SIGTERM
  *     http_close(h);
  *
- * It listens on 127.0.0.1 and nowhere else.  GET / with the token gives the page; POST /ask/CALL gives an answer, a line of JSON after
- * the other: {"done", "total"} while it lasts, at the end {"status", "answer"}.  Lines may be empty.  What is refused, with one line of text:
- * a Host that is not this address (a name that somebody lets point here), an Origin that is another page's, a request without the
- * token, which no other page can know, a body beyond HTTP_BODY, a path that is not one of the two.  A request must be there whole
- * within HTTP_PATIENCE_S seconds, an answer within HTTP_ANSWER_S; HTTP_CONNECTIONS may be open and HTTP_ANSWERS under way. */
+ * It listens on 127.0.0.1 and nowhere else.  GET / with the token gives the page; POST /ask/CALL gives an answer, a line of JSON
+ * after the other: {"done", "total"} while it lasts, at the end {"status", "answer"}.  Lines may be empty.  What is refused, with one
+ * line of text: a Host that is not this address (a name that somebody lets point here), an Origin that is another page's, a request
+ * without the token, which no other page can know, a body beyond HTTP_BODY, a path that is not one of the two.  A request must be
+ * there whole within HTTP_PATIENCE_S seconds, an answer within HTTP_ANSWER_S; HTTP_CONNECTIONS may be open and HTTP_ANSWERS under
+ * way. */
 #ifndef DPX_HTTP_H
 #define DPX_HTTP_H
 

@@ -106,6 +106,37 @@ static void a_stage_is_a_role(void **state)
     }
 }
 
+static void all_have_a_colour(const json_t *doc, const char *meaning, const json_t *names)
+{
+    const json_t *colours = of(doc, "colours", meaning);
+
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (!json_is_integer(json_object_get(colours, name)))
+            fail_msg("%s %s has no colour", meaning, name);
+        for (size_t k = 0; k < i && !strcmp(meaning, "category"); k++)
+            assert_int_not_equal(json_integer_value(json_object_get(colours, name)),
+                                 json_integer_value(json_object_get(colours, json_string_value(json_array_get(names, k)))));
+    }
+}
+
+/* A category, a collective and what a stream does each have the colour that reports draw them in; no two categories share one. */
+static void what_a_figure_draws_has_a_colour(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PLANS; i++) {
+        json_t *doc = explained(i), *ops = json_array(), *op;
+        size_t k;
+        json_array_foreach(of(doc, "comm", "ops"), k, op)
+            json_array_append(ops, json_object_get(op, "op"));
+        all_have_a_colour(doc, "category", of(doc, "step", "categories"));
+        all_have_a_colour(doc, "work", of(doc, "step", "kinds"));
+        all_have_a_colour(doc, "op", ops);
+        json_decref(ops);
+        json_decref(doc);
+    }
+}
+
 static json_int_t most_of(const json_t *role)
 {
     const json_t *bytes = of(role, "memory", "bytes");
@@ -165,7 +196,19 @@ static void a_worker_of_dataparallel_holds_less(void **state)
     json_decref(second);
 }
 
-/* The plan behind an advice is the plan whose peak the advice names. */
+/* Samples of a step: of a micro-batch, micro-steps, and the ranks that do not share a sample. */
+static json_int_t samples_of(const json_t *plan)
+{
+    const json_t *parallel = json_object_get(plan, "parallel");
+    json_int_t tensor = json_integer_value(json_object_get(parallel, "tensor")), context = json_integer_value(json_object_get(parallel, "context")),
+               pipeline = json_integer_value(json_object_get(parallel, "pipeline"));
+
+    return json_integer_value(json_object_get(plan, "micro_batch")) * json_integer_value(json_object_get(plan, "accumulation")) *
+           json_integer_value(json_object_get(json_object_get(plan, "cluster"), "world_size")) /
+           ((tensor ? tensor : 1) * (context ? context : 1) * (pipeline ? pipeline : 1));
+}
+
+/* The plan behind an advice is the plan whose peak the advice names, and its step does the same: as many samples and tokens, clipped alike. */
 static void the_plan_of_an_advice_has_its_peak(void **state)
 {
     (void)state;
@@ -182,9 +225,13 @@ static void the_plan_of_an_advice_has_its_peak(void **state)
             if (!changed)
                 fail_msg("%s: %s", json_string_value(json_object_get(way, "change")), answer);
             assert_true(status == DPX_DONE || status == DPX_NO);
-            assert_int_equal(json_integer_value(json_object_get(json_array_get(of(changed, "peaks", NULL), 0), "bytes")),
-                             json_integer_value(json_object_get(way, "peak_bytes")));
+            assert_int_equal(json_integer_value(of(changed, "advice", "peak_bytes")), json_integer_value(json_object_get(way, "peak_bytes")));
             assert_int_equal(json_is_true(json_object_get(changed, "fits")), json_is_true(json_object_get(way, "fits")));
+            const json_t *was = of(doc, "plan", NULL), *is = of(changed, "plan", NULL);
+            assert_int_equal(samples_of(is), samples_of(was));
+            static const char *const kept[] = { "seq", "clip", "precision", "dropout" };
+            for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+                assert_true(json_equal(json_object_get(is, kept[k]), json_object_get(was, kept[k])));
             json_decref(changed);
             json_decref(q);
             free(request);
@@ -212,6 +259,7 @@ int main(void)
         cmocka_unit_test(entries_of_a_stream_do_not_overlap),
         cmocka_unit_test(a_stage_is_a_role),
         cmocka_unit_test(the_plan_of_an_advice_has_its_peak),
+        cmocka_unit_test(what_a_figure_draws_has_a_colour),
         cmocka_unit_test(the_fullest_of_all_ranks_is_the_plans),
         cmocka_unit_test(a_worker_of_dataparallel_holds_less),
         cmocka_unit_test(detail_goes_with_one_plan),
