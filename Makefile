@@ -289,7 +289,7 @@ $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STOR
 $B/dpxplan:   $B/lib/dpx.c.o
 ifdef HTTPD
 $B/dpxplan:   $B/page/served.c.o
-$B/dpxplan: private LIBS += -lmicrohttpd -pthread
+$B/dpxplan: private LIBS += -ldl -pthread
 $B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o: private FLAGS += -DDPX_HTTPD
 endif
 $B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o $B/sim/serve.a: $B/settings.httpd
@@ -325,7 +325,7 @@ $B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/a
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
-$(if $(HTTPD),$(filter $B/tests/sim/test_http,$(TESTS))): LIBS += -lmicrohttpd -pthread
+$(if $(HTTPD),$(filter $B/tests/sim/test_http,$(TESTS))): LIBS += -ldl -pthread
 $(filter $B/tests/lib/%,$(TESTS)) $(CALLS): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
 ifdef FUZZER
 $(FUZZERS): LIBS = -fsanitize=fuzzer
@@ -616,13 +616,8 @@ install: all $(SHARE)
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
-# What libdpx and dpxplan need lies beside them in it.  A web server's libraries would be three times the rest: without serve.
-$B/quiet/dpxplan_serve.c.o: sim/plan/dpxplan_serve.c
-	@mkdir -p $(@D)
-	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $<
-$B/quiet/dpxplan: $B/quiet/dpxplan_serve.c.o $(patsubst %,$B/%.o,$(filter-out %_serve.c,$(wildcard sim/plan/dpxplan*.c))) $B/lib/dpx.c.o $(SIM) $(STORE) $(MODEL)
-	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) -lsqlite3 -lz -ljansson -lyaml -pthread -lm
-wheel: $B/quiet/dpxplan $B/$(SONAME)
+# What libdpx and dpxplan need lies beside them in it.
+wheel: $B/dpxplan $B/$(SONAME)
 	@tools/install-deps.sh wheel
 	@python3 tools/wheel.py $B $(VERSION)
 

@@ -35,7 +35,7 @@ def needed(path):
 def gather(build, folder):
     """dpxplan, libdpx and what they load, stripped, in one folder."""
     folder.mkdir(parents=True)
-    files = {"dpxplan": build / "quiet/dpxplan", "libdpx.so.0": build / "libdpx.so.0"}
+    files = {name: build / name for name in ("dpxplan", "libdpx.so.0")}
     for path in list(files.values()):
         files.update(needed(path))
     for name, path in files.items():

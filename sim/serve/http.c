@@ -3,6 +3,7 @@
 #include "sim/serve/http.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +21,37 @@
 
 #include "base/fail.h"
 #include "sim/serve/http_guard.h"
+
+/* The library is loaded where a server is asked for: linked, it and the eleven that it needs would be a fifth of the instructions of an eval. */
+#define LIBRARY "libmicrohttpd.so.12"
+#define FUNCTIONS(X) \
+    X(add_response_header) \
+    X(create_response_from_buffer) \
+    X(create_response_from_callback) \
+    X(destroy_response) \
+    X(get_connection_info) \
+    X(get_daemon_info) \
+    X(lookup_connection_value) \
+    X(queue_response) \
+    X(start_daemon) \
+    X(stop_daemon)
+
+#define MEMBER(name) __typeof__(MHD_##name) *name;
+static struct { FUNCTIONS(MEMBER) } mhd;
+
+static int load(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *f;
+
+    if (!library)
+        return fail("serve: %s", dlerror());
+#define FIND(name) \
+    if (!(f = dlsym(library, "MHD_" #name))) \
+        return fail("serve: %s has no MHD_%s", LIBRARY, #name); \
+    memcpy(&mhd.name, &f, sizeof f);
+    FUNCTIONS(FIND)
+    return 0;
+}
 
 struct http {
     const struct http_service *s;
@@ -44,7 +76,7 @@ static double now_s(void)
 
 static int descriptor(struct MHD_Connection *c)
 {
-    const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *i = mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 
     return i ? (int)i->connect_fd : -1;
 }
@@ -222,10 +254,10 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, struct M
     if (!r)
         return MHD_NO;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        MHD_add_response_header(r, headers[i][0], headers[i][1]);
-    MHD_add_response_header(r, "Content-Type", type);
-    enum MHD_Result rc = MHD_queue_response(c, status, r);
-    MHD_destroy_response(r);
+        mhd.add_response_header(r, headers[i][0], headers[i][1]);
+    mhd.add_response_header(r, "Content-Type", type);
+    enum MHD_Result rc = mhd.queue_response(c, status, r);
+    mhd.destroy_response(r);
     return rc;
 }
 
@@ -234,7 +266,7 @@ static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const c
     char line[256];
     int n = snprintf(line, sizeof line, "%s\n", why);
 
-    return reply(c, status, MHD_create_response_from_buffer((size_t)n, line, MHD_RESPMEM_MUST_COPY), "text/plain; charset=utf-8");
+    return reply(c, status, mhd.create_response_from_buffer((size_t)n, line, MHD_RESPMEM_MUST_COPY), "text/plain; charset=utf-8");
 }
 
 static enum MHD_Result send_answer(struct http *h, struct MHD_Connection *c, const char *call, struct request *r)
@@ -249,7 +281,7 @@ static enum MHD_Result send_answer(struct http *h, struct MHD_Connection *c, con
     struct answer *a = answer_begin(h, call, body);
     if (!a)
         return refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "no thread for another answer");
-    return reply(c, MHD_HTTP_OK, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 16, send_more, a, sent), "application/x-ndjson");
+    return reply(c, MHD_HTTP_OK, mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 16, send_more, a, sent), "application/x-ndjson");
 }
 
 static bool add_body(struct request *r, const char *data, size_t n)
@@ -270,14 +302,14 @@ static bool add_body(struct request *r, const char *data, size_t n)
     return true;
 }
 
-static const char *header(struct MHD_Connection *c, const char *name) { return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name); }
+static const char *header(struct MHD_Connection *c, const char *name) { return mhd.lookup_connection_value(c, MHD_HEADER_KIND, name); }
 
 /* Before any of the body: who asks, and for what. */
 static const char *check(const struct http *h, struct MHD_Connection *c, const char *path, const char *method, unsigned *status)
 {
     struct http_asked q = { method, path, header(c, "Host"), header(c, "Origin"), header(c, "Sec-Fetch-Site"), header(c, "Content-Type"),
                             header(c, "Content-Length"), header(c, "X-Dpx-Token"),
-                            MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token") };
+                            mhd.lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token") };
 
     return http_guard_check(&h->guard, &q, status);
 }
@@ -306,7 +338,7 @@ static enum MHD_Result handle(void *of, struct MHD_Connection *c, const char *pa
     late_set(h, descriptor(c), false);
     if (!strcmp(method, "POST"))
         return send_answer(h, c, path + strlen(HTTP_ASK), r);
-    return reply(c, MHD_HTTP_OK, MHD_create_response_from_buffer(h->s->page_size, (void *)(uintptr_t)h->s->page, MHD_RESPMEM_PERSISTENT),
+    return reply(c, MHD_HTTP_OK, mhd.create_response_from_buffer(h->s->page_size, (void *)(uintptr_t)h->s->page, MHD_RESPMEM_PERSISTENT),
                  "text/html; charset=utf-8");
 }
 
@@ -328,10 +360,12 @@ static void completed(void *of, struct MHD_Connection *c, void **own, enum MHD_R
 struct http *http_open(const struct http_service *s, int port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct http *h = calloc(1, sizeof *h);
+    struct http *h;
     sigset_t ends;
 
-    if (!h)
+    if (load() < 0)
+        return NULL;
+    if (!(h = calloc(1, sizeof *h)))
         abort();
     h->s = s;
     pthread_mutex_init(&h->lock, NULL);
@@ -341,11 +375,11 @@ struct http *http_open(const struct http_service *s, int port)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);        /* of all threads: http_wait() takes them */
     if (http_guard_token(&h->guard) == 0)
-        h->daemon = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD, (uint16_t)port, NULL, NULL, handle, h,
+        h->daemon = mhd.start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD, (uint16_t)port, NULL, NULL, handle, h,
             MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS,
             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_PATIENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)1 << 17, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
             MHD_OPTION_NOTIFY_CONNECTION, connected, h, MHD_OPTION_END);
-    const union MHD_DaemonInfo *i = h->daemon ? MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
+    const union MHD_DaemonInfo *i = h->daemon ? mhd.get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
     if (!i) {
         fail("port %d of 127.0.0.1 cannot be listened on: it is taken, or not allowed", port);
         http_close(h);
@@ -376,7 +410,7 @@ void http_close(struct http *h)
 
     h->over = true;
     if (h->daemon)
-        MHD_stop_daemon(h->daemon);
+        mhd.stop_daemon(h->daemon);
     for (int i = 0; i < 100 && atomic_load(&h->answers) > 0; i++)
         nanosleep(&moment, NULL);
     if (atomic_load(&h->answers) > 0)
