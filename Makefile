@@ -31,6 +31,10 @@
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
 #                     without debug information (STRIP= keeps it)
+# make uninstall      take away what make install put there
+# make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
+# make everywhere-check   the wheel in a clean environment; what a machine lacks is counted as skipped
+# make dist           the sources of HEAD as an archive
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -163,6 +167,11 @@ CARRIED   := -L$(CARRY)/lib -ldl -pthread
 endif
 REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))
 
+# The page by HTTP (dpxplan serve) where libmicrohttpd is there; else dpxplan says that it is not.
+ifndef WASM
+HTTPD := $(filter /%,$(shell $(CC) -print-file-name=libmicrohttpd.so))
+endif
+
 # ---- what is made ----
 
 MAINS    := $(wildcard sim/plan/dpxplan.c exec/process/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
@@ -217,8 +226,9 @@ $(call room, model/plan,            base model/arch model/cluster)
 $(call room, model/program,         base model/arch model/plan)
 $(call room, model/schedule,        base model/arch model/cluster model/plan model/program)
 $(call room, model/lower/common,    base model/arch model/cluster model/plan model/program model/schedule)
-$(call room, model/lower/paper,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
-$(call room, model/lower/torch,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/walk,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/lower/paper,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
+$(call room, model/lower/torch,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/lower/deepspeed, base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/lower/megatron,  base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/lower,           base model/cluster model/plan model/program model/schedule model/lower/common model/lower/paper model/lower/torch model/lower/deepspeed model/lower/megatron)
@@ -228,10 +238,12 @@ $(call room, model/form,            base model/arch model/cluster model/plan mod
 $(call room, sim/price,             base model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
+$(call room, sim/bill,              base model/arch model/cluster model/plan model/schedule model/lower/common sim/price)
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/lower calib/store calib/trace)
-$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search)
+$(call room, sim/serve,             base)
+$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search sim/bill)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
@@ -239,7 +251,8 @@ $(call room, exec/cuda,             base model/arch model/schedule exec/device e
 $(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
 $(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
-$(call room, exec/process,          base model/arch model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
+$(call room, exec/engine,           base model/arch model/cluster model/plan model/schedule model/exchange exec/data)
+$(call room, exec/process,          base model/arch model/cluster model/plan model/schedule model/lower model/memory exec/device exec/kernels exec/cuda exec/data exec/run exec/train exec/engine)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
 $(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock calib/store calib/trace)
@@ -250,7 +263,7 @@ replaced := $(foreach f,$(notdir $(instead)),exec/%/$f)
 exec_process_more := $(filter exec/nompi/%,$(instead))
 exec_kernels_more := $(filter exec/nodnnl/%,$(instead))
 BUILT    := $(filter-out $(if $(KERNELS),,exec/cuda),$(ROOMS))
-sources   = $(filter-out $(MAINS) $(replaced) exec/process/dpxrun%.c sim/plan/dpxplan%.c,$(wildcard $1/*.c)) \
+sources   = $(filter-out $(MAINS) $(replaced) $(if $(HTTPD),,sim/serve/http.c) exec/process/dpxrun%.c sim/plan/dpxplan%.c,$(wildcard $1/*.c)) \
             $(if $(filter exec/cuda,$1),$(KERNELS)) $($(subst /,_,$1)_more)
 # An archive depends on its folder as well, so that a deleted source leaves it.
 $(foreach r,$(BUILT),$(eval $B/$r.a: $(patsubst %,$B/%.o,$(call sources,$r)) $r))
@@ -273,6 +286,13 @@ $(MODEL) $(SIM) $(STORE) $(REPORTS) &: FORCE
 endif
 
 $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STORE) $(MODEL)
+$B/dpxplan:   $B/lib/dpx.c.o
+ifdef HTTPD
+$B/dpxplan:   $B/page/served.c.o
+$B/dpxplan: private LIBS += -lmicrohttpd -pthread
+$B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o: private FLAGS += -DDPX_HTTPD
+endif
+$B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o $B/sim/serve.a: $B/settings.httpd
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
 $B/dpxcal:    $(patsubst %,$B/%.o,$(wildcard calib/dpxcal*.c)) $(BENCH) $(EXEC) $(STORE) $(MODEL)
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
@@ -305,6 +325,7 @@ $B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/a
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
+$(if $(HTTPD),$(filter $B/tests/sim/test_http,$(TESTS))): LIBS += -lmicrohttpd -pthread
 $(filter $B/tests/lib/%,$(TESTS)) $(CALLS): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
 ifdef FUZZER
 $(FUZZERS): LIBS = -fsanitize=fuzzer
@@ -339,7 +360,7 @@ $B/$(SONAME):
 $B/libdpx.so: $B/$(SONAME)
 	@ln -sf $(SONAME) $@
 # The library for a browser.  Of the database's room it has what reads the fits that come with dpx.
-WASMCALLS := search eval explain sweep limits list import export free version
+WASMCALLS := search fit eval explain sweep limits list import export free version
 WASMFLAGS := -sMODULARIZE=1 -sEXPORT_NAME=dpx_module -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=8MB -sENVIRONMENT=web,worker,node -sDYNAMIC_EXECUTION=0 \
              -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _malloc) \
              -sEXPORTED_RUNTIME_METHODS=UTF8ToString,stringToUTF8,lengthBytesUTF8,addFunction,FS,ENV
@@ -364,14 +385,25 @@ else
 endif
 # Objects of another compiler, or of another choice of libraries, are no good.  Rewritten only on change.
 settings      = $(CC) $(CFLAGS) $(FLAGS)
+settings.httpd = $(HTTPD)
 settings.real = $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(REALFLAGS) $(CUDA_INC) $(NVCC) $(NVCCFLAGS)
-$B/settings $B/settings.real: FORCE
+$B/settings $B/settings.real $B/settings.httpd: FORCE
 	@mkdir -p $(@D)
 	@echo '$($(@F))' >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $B/%.a:
 	@mkdir -p $(@D)
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+# The runners of frameworks are part of dpxrun: their lines, as C.
+ENGINES := common torch deepspeed
+$B/exec/engine/engine_job.c.o: $B/exec/engine/scripts.inc
+$B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
+	@mkdir -p $(@D)
+	@for e in $(ENGINES); do \
+	    echo "static const char *const $${e}_py[] = {"; \
+	    sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n",/' exec/engine/$$e.py; echo 'NULL };'; done >$@.new
+	@mv $@.new $@
 
 # --version: the commit too, where there is one.  Rewritten only on change.
 $B/base/version.c.o: $B/dpx_version.h
@@ -423,6 +455,14 @@ demo:
 	@B=$B demo/demo.sh
 	@if command -v emcc >/dev/null; then $(MAKE) --no-print-directory page; \
 	else echo 'The planner in a browser: not built, there is no emcc (apt-get install emscripten node-acorn; make page)'; fi
+
+# The page without the library in it, as bytes of a C source.
+$B/page/served.c: $(wildcard page/*) base/chart/chart.c
+	@mkdir -p $(@D)
+	$Qpage/make.sh served | od -v -A n -t u1 | awk 'BEGIN { print "/* generated by page/make.sh */\n#include \"page/served.h\"\nconst unsigned char served_page[] = {" } \
+	    { for (i = 1; i <= NF; i++) printf "%s,", $$i; print "" } END { print "};\nconst size_t served_page_size = sizeof served_page;" }' >$@
+$B/page/served.c.o: $B/page/served.c
+	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $<
 
 # One file: page/make.sh says by name what is missing.
 page:
@@ -576,6 +616,29 @@ install: all $(SHARE)
 	for f in $(wildcard calib/measured/*.fits); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
+# What libdpx and dpxplan need lies beside them in it.  A web server's libraries would be three times the rest: without serve.
+$B/quiet/dpxplan_serve.c.o: sim/plan/dpxplan_serve.c
+	@mkdir -p $(@D)
+	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $<
+$B/quiet/dpxplan: $B/quiet/dpxplan_serve.c.o $(patsubst %,$B/%.o,$(filter-out %_serve.c,$(wildcard sim/plan/dpxplan*.c))) $B/lib/dpx.c.o $(SIM) $(STORE) $(MODEL)
+	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) -lsqlite3 -lz -ljansson -lyaml -pthread -lm
+wheel: $B/quiet/dpxplan $B/$(SONAME)
+	@tools/install-deps.sh wheel
+	@python3 tools/wheel.py $B $(VERSION)
+
+# Where people install it: what a machine lacks is counted as skipped.
+everywhere-check: all wheel
+	@sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh)
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc \
+	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
+
+dist:
+	@mkdir -p $B
+	git archive --prefix=dpx-$(VERSION)/ -o $B/dpx-$(VERSION).tar.gz HEAD
+	@echo $B/dpx-$(VERSION).tar.gz
+
 deps:
 	@tools/install-deps.sh build test fuzz more
 help:
@@ -585,7 +648,7 @@ clean:
 
 .PHONY: all archives words test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

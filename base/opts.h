@@ -79,6 +79,11 @@ int opts_parse(const char *command, const char *about, const struct opt *opts,
  * `where`. */
 int opts_json(const char *where, const struct opt *opts, struct json_t *request, struct json_t *kept);
 
+/* The table as a list (new reference): {"key", "about", "kind", "words", "value", "default", "group", "often", "required"} of each option.
+ * key: as opts_json() has it.  kind: flag, count, bytes, length, number, text, document (or a text that names one), word (one of "words"),
+ * words (some of them), pairs (an object), texts (a list).  value: what help calls it.  default, group: null where there is none. */
+struct json_t *opts_table_json(const struct opt *opts);
+
 /* "2.10", "$2.10", "2.10 EUR" as the value of an option with a `sign`: the number and its currency.  0, or -1 with one line
  * that begins with `what`. */
 int opts_money(const char *what, const char *value, double *out, char (*sign)[8]);

@@ -175,3 +175,42 @@ int opts_json(const char *where, const struct opt *opts, json_t *request, json_t
     }
     return 0;
 }
+
+/* ---- the table itself ---- */
+
+static const char *kind_of(const struct opt *o)
+{
+    return o->flag ? "flag" : o->i ? "count" : o->bytes ? "bytes" : o->length ? "length" : o->num ? "number" : o->word ? "word" :
+           o->set ? "words" : o->pairs ? "pairs" : o->many ? "texts" : o->doc ? "document" : "text";
+}
+
+/* What help says in parentheses: "8" of " (default 8)"; NULL where it says nothing. */
+static json_t *default_of(const struct opt *o)
+{
+    static const char before[] = " (default ";
+    char text[128];
+    size_t n = strlen(opts_default_text(o, text, sizeof text));
+
+    return n > sizeof before ? json_stringn(text + sizeof before - 1, n - sizeof before) : json_null();
+}
+
+json_t *opts_table_json(const struct opt *opts)
+{
+    json_t *rows = json_array();
+    char key[KEY], value[512];
+
+    for (const struct opt *o = opts; o->name; o++) {
+        if (o->example)
+            continue;
+        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:b, s:b}", "key", key_of(o, key), "about", o->help, "kind", kind_of(o),
+                                "value", o->flag ? "" : opts_value_name(o, value, sizeof value), "default", default_of(o), "group", o->group,
+                                "often", o->often, "required", o->required);
+        json_t *words = o->words ? json_array() : NULL;
+        for (int i = 0; words && o->words[i]; i++)
+            json_array_append_new(words, json_string(o->words[i]));
+        if (words)
+            json_object_set_new(row, "words", words);
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}

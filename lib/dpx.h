@@ -66,7 +66,8 @@ int dpx_explain(const char *request, char **answer);
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer);
 /* Per strategy the largest model, the largest micro-batch, the fewest GPUs. */
 int dpx_limits(const char *request, char **answer);
-/* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel, keys or refused. */
+/* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel, keys, options (of the commands: the keys of a
+ * request) or refused. */
 int dpx_list(const char *request, char **answer);
 /* A plan from a DeepSpeed or accelerate config: {"dpx", "plan", "label"}. */
 int dpx_import(const char *request, char **answer);

@@ -12,8 +12,8 @@
 Answers are the documents that dpxplan prints with --json, as dicts.  What is wrong with a question is a DpxError whose
 text is one line: what, where, and what would be right.  That nothing fits is an answer, not an error: `fits` is False.
 
-One file, the standard library and libdpx.so.0, which is looked for in $DPX_LIBRARY, the build folder beside this file,
-where `make install` put it, and where the system looks.  Calls may come from any thread; they run without the
+One file, the standard library and libdpx.so.0, which is looked for in $DPX_LIBRARY, beside this file (dpx_native, as the wheel
+has it), in the build folder, where `make install` put it, and where the system looks.  Calls may come from any thread; they run without the
 interpreter's lock.
 """
 
@@ -61,8 +61,9 @@ class _Watch(ctypes.Structure):
 def _load() -> ctypes.CDLL:
     """The library, its functions with their types."""
     given = os.environ.get("DPX_LIBRARY")
-    built = Path(__file__).resolve().parent.parent / "build" / "libdpx.so.0"
-    name = given or (str(built) if built.exists() else _INSTALLED or "libdpx.so.0")
+    here = Path(__file__).resolve().parent
+    beside = [path for path in (here / "dpx_native" / "libdpx.so.0", here.parent / "build" / "libdpx.so.0") if path.exists()]
+    name = given or (str(beside[0]) if beside else _INSTALLED or "libdpx.so.0")
     try:
         library = ctypes.CDLL(name)
     except OSError as error:

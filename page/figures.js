@@ -53,6 +53,9 @@ const BASIS = {
     measured: 'times were measured on a GPU of this type',
 };
 
+// A plan in words; its label where the answer has none.
+const plan_said = p => p.words || p.what || p.label;
+
 // ---- the verdict ----
 
 function show_verdict(d, how) {
@@ -62,7 +65,7 @@ function show_verdict(d, how) {
     v.className = d.fits ? '' : 'no';
     const figure = (name, value, more) => el('span', {}, name + ' ', el('b', {}, value), more ? ' ' + more : '');
     v.replaceChildren(el('p', { className: 'word' }, words),
-        el('p', {}, how + ' ', el('b', {}, d.label)),
+        el('p', {}, how + ' ', el('b', { title: d.label }, plan_said(d))),
         el('div', { className: 'figures' },
             figure(m.reserved_peak_bytes ? 'reserves' : 'memory', bytes_words(m.taken_bytes), `of ${bytes_words(m.available_bytes)} usable`),
             m.reserved_peak_bytes ? figure('allocated', bytes_words(m.allocated_peak_bytes)) : null,
@@ -84,16 +87,18 @@ function show_verdict(d, how) {
 // ---- memory ----
 
 function show_memory(d, step, role) {
-    const m = d.memory, peak = d.peaks[0];
+    const m = d.memory, r = step && step.roles[role], peak = r ? r.peak : d.peaks[0], fullest = !r || r.rank === m.rank;
     const elsewhere = m.phase === 'steady' ? '' : ` The picture shows a later, steady step; the peak is in the ${m.phase} one.`;
-    say_in('memory', d.advice.why.split('\n')[0] + elsewhere);
+    say_in('memory', fullest ? d.advice.why.split('\n')[0] + elsewhere
+        : `Rank ${r.rank}: ${bytes_words(r.peak.bytes)} at the most, at ${r.peak.at} of the ${r.peak.step} step; the fullest rank, `
+            + `${m.rank}, allocates ${bytes_words(d.peaks[0].bytes)}.`);
     const lines = [{ words: 'usable', bytes: m.available_bytes, kind: 'limit' }];
-    if (m.reserved_peak_bytes)
+    if (m.reserved_peak_bytes && fullest)
         lines.push({ words: 'reserved', bytes: m.reserved_peak_bytes, kind: 'reserved' });
-    if (m.phase !== 'steady')
+    if (m.phase !== 'steady' && fullest)
         lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
     if (step) {
-        const r = step.roles[role], mem = r.memory, told = i => r.words[mem.words[i]];
+        const mem = r.memory, told = i => r.words[mem.words[i]];
         chart_memory(box_of('memory'), { categories: step.categories, t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
             words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
         tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
@@ -222,7 +227,7 @@ function show_whynot(d, again, more, found) {
     }
     const others = el('ul', { className: 'ways' });
     for (const p of found ? found_ways(found, d.plan.dialect) : []) {
-        const b = el('button', { type: 'button', className: 'strong' }, p.label);
+        const b = el('button', { type: 'button', className: 'strong', title: p.label }, plan_said(p));
         b.addEventListener('click', () => again(p.plan, p.label));
         others.append(el('li', {}, b, ` ${bytes_words(p.bytes)}, a step ${seconds_words(p.s)}`));
     }
@@ -245,9 +250,9 @@ function show_plans(found, shown_label, pick) {
             return;
         known.add(p.label);
         const tight = memory > found.usable ? 'tight' : '';
-        points.push({ label: p.label, x: memory, y: time, low, high,
+        points.push({ label: p.label, said: plan_said(p), x: memory, y: time, low, high,
             mark: [mark, p.label === shown_label ? 'shown' : ''].join(' ').trim(), tight, plan: p.plan,
-            words: [p.label, `${bytes_words(memory)}, `
+            words: [plan_said(p), `${bytes_words(memory)}, `
                 + `${seconds_words(time)}${low ? ` (90 %: ${seconds_words(low)} to ${seconds_words(high)})` : ''}`,
                 mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
                     tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
@@ -271,7 +276,7 @@ function show_plans(found, shown_label, pick) {
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
         { words: 'slower, or less memory', colour: 0 }]);
     const rows = points.map(p => {
-        const b = el('button', { type: 'button' }, p.label);
+        const b = el('button', { type: 'button', title: p.label }, p.said);
         b.addEventListener('click', p.pick);
         return { className: p.mark.includes('shown') ? 'shown' : '',
             cells: [b, p.words.slice(2).join('; '), bytes_words(p.x), seconds_words(p.y),

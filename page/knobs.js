@@ -45,27 +45,11 @@ const knobs_of = (keys, plan) => keys.filter(k => k.cells.some(c => c.strategy =
 const FIRST_KEYS = ['micro_batch', 'accumulation', 'recompute', 'precision', 'optimizer', 'kernels', 'shard_group', 'activation_offload',
     'parallel.tensor', 'parallel.context', 'parallel.pipeline', 'fsdp.cpu_offload', 'deepspeed.offload_optimizer.device'];
 
-// Options of a search, as dpxplan search has them: what the form has not.
-const SEARCH_OPTIONS = [
-    { key: 'framework', values: 'any, torch, deepspeed, megatron', about: 'what you can run' },
-    { key: 'export_to', values: 'deepspeed, accelerate, torchtitan, fsdp, megatron', about: 'only plans that this tool can run' },
-    { key: 'strategy', values: 'a list of names', about: 'only these, such as ddp,fsdp' },
-    { key: 'dialect', values: 'paper, torch, torch-fsdp1, deepspeed, megatron', about: 'only this dialect' },
-    { key: 'recompute', values: 'all, none, selective, full, op, offload, reentrant', about: 'activation recompute' },
-    { key: 'precision', values: 'bf16, fp16, fp32', about: 'number format' },
-    { key: 'micro_batch', values: '1 or more', about: 'only this micro-batch' },
-    { key: 'kernels', values: 'dpx, torch-eager, torch-sdpa, torch-compile, te, megatron-local',
-        about: 'kernel set; default: what transformers picks for the model' },
-    { key: 'optimizer', values: 'adamw, sgd, adafactor, adamw_bnb_8bit, lion_32bit, lion_8bit, adamw_torch_8bit, '
-        + 'adamw_torch_4bit, muon', about: 'only plans with this optimizer' },
-    { key: 'optimizer_form', values: 'foreach, fused, loop', about: 'only plans that can have this form of it' },
-    { key: 'no_offload', values: 'true, false', about: 'keep states, parameters and activations in device memory' },
-    { key: 'no_grid', values: 'true, false', about: 'no tensor, context or pipeline parallelism' },
-    { key: 'grid', values: 'true, false', about: 'only tensor, context and pipeline parallelism, of every dialect that has them' },
-    { key: 'lora_targets', values: 'names', about: 'layers that get adapters, such as q_proj,v_proj; default: all linear layers' },
-    { key: 'memory', values: 'bytes, such as 80GB', about: 'bytes of a rank, in place of the GPU\'s' },
-    { key: 'host_memory', values: 'bytes, such as 2TB', about: 'bytes of a node\'s host memory' },
-    { key: 'headroom', values: 'a share, such as 0.05', about: 'share of memory kept free' },
-    { key: 'tokens', values: 'a count, such as 15T', about: 'tokens of the whole training: days and GPU-hours' },
-    { key: 'price', values: 'a number', about: 'price of a GPU-hour: what it costs; with tokens' },
-];
+// What the form asks by itself, and what is not a page's to choose.
+const FORM_HAS = ['model', 'cluster', 'seq', 'global_batch', 'lora', 'base_dtype', 'top', 'db', 'threads'];
+
+// Options of a search, as the program lists them, in the form of a knob.
+const search_options = options => options.filter(o => o.command === 'search' && !FORM_HAS.includes(o.key)).map(o => ({ key: o.key,
+    about: o.about, default: '', values: o.kind === 'flag' ? 'true, false' : o.kind === 'word' ? o.words.join(', ')
+        : o.kind === 'words' ? 'some of ' + o.words.join(' ') : { count: '1 or more', bytes: 'bytes, such as 80GB',
+            number: 'a number', length: 'tokens, such as 8k' }[o.kind] || 'a text' }));

@@ -9,6 +9,8 @@
 
 const Library = {
     async load() {
+        if (typeof Served !== 'undefined')
+            return;
         const bytes = base64_bytes(document.getElementById('library').textContent);
         this.module = await WebAssembly.compile(bytes);
         this.source = URL.createObjectURL(new Blob([document.getElementById('worker').textContent], { type: 'text/javascript' }));
@@ -31,7 +33,7 @@ class Asker {
     }
 
     start() {
-        this.worker = new Worker(Library.source);
+        this.worker = typeof Served !== 'undefined' ? new Served() : new Worker(Library.source);
         this.worker.onmessage = e => this.heard(e.data);
         this.worker.onerror = e => this.heard({ id: [...this.waiting.keys()][0], status: 1, ended: true, answer: e.message });
         this.busy = 0;
@@ -70,7 +72,7 @@ class Asker {
         left.forEach(w => w.done(null));
     }
 
-    async ask(call, request, { files, on_progress, always } = {}) {
+    async ask(call, request, { on_progress, always } = {}) {
         const mine = {};
         if (!always)
             this.queued = mine;
@@ -80,7 +82,7 @@ class Asker {
             return null;
         let free;
         const turn = this.busy = new Promise(f => { free = f; });
-        const answer = await this.post({ call, request: JSON.stringify(request), files }, on_progress);
+        const answer = await this.post({ call, request: JSON.stringify(request) }, on_progress);
         if (this.busy === turn)
             this.busy = 0;
         free();

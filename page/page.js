@@ -2,7 +2,8 @@
 'use strict';
 
 // What is shown: the question, the plan's document and who chose it: 'first', 'search', 'you' or 'file'; the last answers.
-const state = { q: { ...USUAL }, plan: null, by: 'first', answer: null, found: null, curve: null, axis: 'seq', role: 0, keys: [],
+const state = { q: { ...USUAL }, plan: null, by: 'first', answer: null, found: null, axis: 'seq', role: 0, rank: null, keys: [],
+    options: [],
     models: [] };
 let answers, finder, others, curves;    // askers: of the plan shown, of searches, of tables and files, of what-if
 
@@ -41,7 +42,7 @@ const plan_kind = q => JSON.stringify([q.model, q.trains, q.rank]);
 
 // Asks for the plan's document and shows it.  false: the library refuses it, and `wrong` was told why.
 async function explain(plan, by, wrong = say, set) {
-    const a = await answers.ask('explain', set ? { plan, set, detail: true } : { plan, detail: true });
+    const a = await answers.ask('explain', { plan, ...(set ? { set } : {}), ...(state.rank === null ? {} : { rank: state.rank }), detail: true });
     if (!a)
         return true;
     if (!a.doc) {
@@ -62,7 +63,8 @@ async function explain(plan, by, wrong = say, set) {
 
 function show() {
     const d = state.answer, step = d.step;
-    state.role = step ? Math.min(state.role, step.roles.length - 1) : 0;
+    const of_rank = step && state.rank !== null ? step.roles.findIndex(r => r.rank === state.rank) : -1;
+    state.role = of_rank >= 0 ? of_rank : step ? Math.min(state.role, step.roles.length - 1) : 0;
     show_verdict(d, HOW[state.by]);
     show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d), state.found);
     roles(step);
@@ -80,20 +82,43 @@ function show() {
 
 function choose(plan, words) {
     old(true);
+    state.rank = null;
     going(words ? `changing the plan: ${words}` : 'looking inside');
     explain(plan, 'you').then(() => going(''));
 }
 
-// The stages of a pipeline, as buttons.
+// Another rank than the fullest of its stage: null gives that one.
+function ask_rank(rank) {
+    state.rank = rank;
+    old(true);
+    explain(state.plan.document, state.by);
+}
+
+function rank_input(step) {
+    const last = state.answer.plan.cluster.world_size - 1, input = el('input', { type: 'number', min: 0, max: last,
+        value: step.roles[state.role].rank, ariaLabel: `rank, 0 to ${last}` });
+    input.addEventListener('change', () => {
+        const v = Number(input.value);
+        if (Number.isInteger(v) && v >= 0 && v <= last)
+            ask_rank(v);
+        else
+            input.value = step.roles[state.role].rank;
+    });
+    return el('label', {}, 'rank ', input, ` of ${last + 1} `);
+}
+
+// The stages of a pipeline, as buttons; any rank, as a number.
 function roles(step) {
     for (const id of ['memory', 'streams']) {
         const pick = section(id).querySelector('.pick');
         pick.replaceChildren(...(step && step.roles.length > 1 ? step.roles.map((r, i) => {
             const b = el('button', { type: 'button' }, r.name);
             b.setAttribute('aria-pressed', i === state.role);
-            b.addEventListener('click', () => { state.role = i; show(); });
+            b.addEventListener('click', () => { state.role = i; state.rank === null ? show() : ask_rank(null); });
             return b;
         }) : []));
+        if (step && state.answer.plan.cluster.world_size > 1)
+            pick.append(rank_input(step));
         if (id === 'streams')
             for (const [words, k] of [['+', 1 / 2], ['−', 2], ['whole step', 1e9]]) {
                 const b = el('button', { type: 'button', ariaLabel: 'zoom ' + words }, words);
@@ -288,6 +313,9 @@ function show_change(d) {
 
 // ---- taken away ----
 
+// What a link begins with: this file; the address of dpxplan serve holds a secret and ends with it.
+const page_name = () => typeof Served === 'undefined' ? location.href.split('#')[0] : 'dpx.html';
+
 function show_take(d) {
     const box = box_of('take'), out = el('pre', { className: 'command', hidden: true, tabIndex: 0 }), b = (words, f) => {
         const e = el('button', { type: 'button' }, words);
@@ -307,8 +335,8 @@ function show_take(d) {
         b('whole answer as JSON', () => save('answer.json', JSON.stringify(d, null, 1) + '\n', 'application/json')), ' ',
         b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')), ' ',
             b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh')), ' ',
-        b('link to the question', () => show_text(location.href.split('#')[0] + question_fragment(state.q), 'link.txt')), ' ',
-        b('link to this plan', () => show_text(location.href.split('#')[0] + question_fragment(state.q, d.plan), 'link.txt'))),
+        b('link to the question', () => show_text(page_name() + question_fragment(state.q), 'link.txt')), ' ',
+        b('link to this plan', () => show_text(page_name() + question_fragment(state.q, d.plan), 'link.txt'))),
         el('p', {}, 'As the config of: ', ...targets.flatMap(t => [t, ' '])),
         el('p', {}, b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)), ' ',
             b('save', () => { if (!out.hidden) save(out.name, out.textContent, out.type); })), out);
@@ -346,21 +374,21 @@ async function bring(text, name) {
 
 // The file's own model where it names one dpx knows, else the question's.
 async function import_file(text, name) {
-    const q = state.q, base = { file: '/drop/' + name, cluster: cluster_words(q) }, files = { [name]: text };
+    const q = state.q, base = { file: name, text, cluster: cluster_words(q) };
     let a = null, first = null;
     for (const more of [{}, { seq: q.seq }, { model: q.model }, { model: q.model, seq: q.seq }]) {
-        a = await others.ask('import', { ...base, ...more }, { files, always: true });
+        a = await others.ask('import', { ...base, ...more }, { always: true });
         if (!a || a.doc)
             break;
         first = first || a;
     }
     if (!a || !a.doc) {
         old(false);
-        return say((first || a).why.replaceAll('/drop/', ''));
+        return say((first || a).why);
     }
     if (await explain(a.doc.plan, 'file')) {
         asked_by_file();
-        show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n').replaceAll('/drop/', ''));
+        show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n'));
     }
     old(false);
 }
@@ -419,6 +447,7 @@ function set_question(change) {
     if (state.by === 'you' || state.by === 'file')
         state.by = 'search';            // a new question: its best plan is recommended again
     state.role = 0;
+    state.rank = null;
     ask();
 }
 
@@ -452,7 +481,7 @@ function form() {
     addEventListener('drop', e => { e.preventDefault(); inside = 0; $('drop').hidden = true; bring_file(e.dataTransfer.files[0]); });
     const rank = knob({ key: 'LoRA rank', values: '1 to 65536', about: 'of adapters, where they train' }, String(state.q.rank),
         v => { if (whole(Number(v), 65536)) set_question({ rank: Number(v) }); });
-    $('more-options').replaceChildren(rank.box, ...SEARCH_OPTIONS.map(o =>
+    $('more-options').replaceChildren(rank.box, ...search_options(state.options).map(o =>
         knob({ ...o, default: '' }, shown_value(state.q.more[o.key]), v => {
         const more = { ...state.q.more };
         delete more[o.key];
@@ -487,8 +516,8 @@ async function open() {
     const looked = explain(read.plan || first_plan(state.q), read.plan ? 'file' : 'first');
     await answers.opened;
     [others, finder, curves] = [new Asker(), new Asker(), new Asker()];
-    const [models, gpus, strategies, keys] = await Promise.all(['models', 'gpus', 'strategies', 'keys'].map(list));
-    Object.assign(state, { models, cells: strategies, keys, gpus: gpus.map(g => g.name) });
+    const [models, gpus, strategies, keys, options] = await Promise.all(['models', 'gpus', 'strategies', 'keys', 'options'].map(list));
+    Object.assign(state, { models, cells: strategies, keys, options, gpus: gpus.map(g => g.name) });
     $('gpu').replaceChildren(...gpus.map(g => el('option', { value: g.name, title: g.source },
         `${g.title}: ${bytes_words(g.memory_bytes)}`)));
     $('trains').replaceChildren(...Object.entries(TRAINS).map(([k, v]) => el('option', { value: k }, v)));
@@ -504,6 +533,11 @@ async function open() {
     $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is `
         + `in its title above.`;
     search();
+    if (typeof Served !== 'undefined') {
+        const a = await others.ask('runs', {}, { always: true });
+        if (a && a.doc)
+            Served.show_runs(a.doc, p => choose(p));
+    }
     let width = innerWidth;
     addEventListener('resize', later(() => {
         if (state.answer && width !== innerWidth)

@@ -1,6 +1,6 @@
 // worker.js -- runs the library: one question at a time, as the page sends them.
 //
-// { open: compiled module, fits: [[name, text]] }  once; then { id, call, request, files }.  Answers are { id, status, answer },
+// { open: compiled module, fits: [[name, text]] }  once; then { id, call, request }.  Answers are { id, status, answer },
 // and while a search or a sweep lasts { id, done, total }.  To stop one, end the worker.
 'use strict';
 /* global dpx_module */
@@ -29,7 +29,6 @@ async function open(module, fits) {
         print() {}, printErr() {},
     });
     library.FS.mkdir('/measured');
-    library.FS.mkdir('/drop');
     for (const [name, text] of fits)
         library.FS.writeFile('/measured/' + name, text);
     watch = library._malloc(8);
@@ -59,12 +58,7 @@ async function serve(m) {
         return { version: library.UTF8ToString(library._dpx_version()) };
     }
     asking = m.id;
-    for (const name in m.files || {})
-        library.FS.writeFile('/drop/' + name, m.files[name]);
-    const answer = ask(m.call, m.request);
-    for (const name in m.files || {})
-        library.FS.unlink('/drop/' + name);
-    return answer;
+    return ask(m.call, m.request);
 }
 
 // In order, one after the other: the library opens before it is asked.

@@ -19,11 +19,15 @@ build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products
 build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
 build | gnuplot-nox              | gnuplot   |         | figures of dpxreport, sweep and explain
+build | libmicrohttpd-dev?       | microhttpd.h | microhttpd | dpxplan serve (without it: the page as a file alone)
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on
 test  | valgrind?                | valgrind  |         | instructions of evaluations (without it: not counted)
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
+wheel | patchelf                 | patchelf  |         | libraries of the wheel that find each other
+wheel | binutils                 | readelf   |         | strip and objdump
+wheel | python3                  | python3   |         | tools/wheel.py
 more  | liburing-dev pkg-config  | liburing.h | uring  | io_uring: files of offloaded buffers (without it: threads)
 '
 
@@ -72,7 +76,7 @@ spared() {
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
-    readelf | gnuplot | valgrind) command -v "$1" >/dev/null ;;
+    readelf | gnuplot | valgrind | patchelf | python3) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
     c++)     cxx_works ;;
     fuzzer)  fuzzer_works ;;
@@ -97,9 +101,9 @@ find_missing() {
 # In the usual case, that all is there, one compilation shows it.
 all_there() {
     case " $groups " in
-    *' fuzz '* | *' more '*) return 1 ;;
-    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
-    *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
+    *' fuzz '* | *' more '* | *' wheel '*) return 1 ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z microhttpd cmocka' && present readelf && present valgrind && mpi_works && cxx_works ;;
+    *)          compiles "$build" 'jansson yaml sqlite3 dnnl z microhttpd' && mpi_works ;;
     esac
 }
 
@@ -137,7 +141,7 @@ known() {
 only_optional() { ! grep -qvE '^([^ ]+\? )+\|' "$tmp/missing"; }
 
 groups=$*
-build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h'
+build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h microhttpd.h'
 all_there && exit 0
 find_missing && exit 0
 

@@ -253,6 +253,9 @@ END
     json_of sweep <<'END'
 sweep demo/8b-fsdp.json --over nodes=1,2 --tokens 1T --price 2
 END
+    json_of bill <<'END'
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
+END
     json_of limits <<'END'
 limits --cluster 8xh100 --model llama-3.1-8b --seq 8192 --recompute full --dialect torch
 END

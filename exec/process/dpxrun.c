@@ -31,6 +31,8 @@ static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const comms[] = { "mpi", "nccl", "null", NULL };
 static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
 static const char *const ios[] = { "best", "io_uring", "threads", NULL };      /* enum block_io_kind */
+static const char *const engines[] = { "own", "torch", "deepspeed", "accelerate", "torchtitan", "megatron", NULL };     /* enum engine */
+static const char *const launchers[] = { "dpxrun", "torchrun", "mpirun", "srun", NULL };                               /* enum engine_launcher */
 static const char *const sums[] = { "each-hop", "once", NULL };
 
 /* ---- options ---- */
@@ -40,6 +42,9 @@ static int parse(int argc, char **argv, struct options *o)
     const struct opt opts[] = {
         { "PLAN.json", "the plan (dpxplan search -o, or written by hand)", .str = &o->plan, .positional = true,
           .required = true },
+        { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engines },
+        { "python", "with --engine: the Python that has the framework (default python3 of PATH)", .str = &o->python, .value = "PROGRAM" },
+        { "launcher", "with --engine: who starts the ranks", .word = &o->launcher, .words = launchers },
         { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
         { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
           .str = &o->data, .value = "FILE" },
@@ -227,6 +232,21 @@ static int check(struct dpxrun *r)
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
     return can_run(&r->plan);
+}
+
+/* The plan as its framework has it, kernels and all. */
+static int plan_for_engine(struct dpxrun *r)
+{
+    if (plan_read(r->o.plan, &r->plan) < 0)
+        return -1;
+    usual_rates(r);
+    if (r->o.clip >= 0)
+        r->plan.clip = r->o.clip;
+    if (r->o.steps > MOST_STEPS)
+        return fail("--steps %lld: at most %d", (long long)r->o.steps, MOST_STEPS);
+    if (r->o.min_lr > r->o.lr)
+        return fail("--min-lr %g: above --lr %g", r->o.min_lr, r->o.lr);
+    return r->o.db && !r->o.no_db ? db_takes(r->o.db) : 0;
 }
 
 /* Same shards, collectives and order with dpx's own kernels; what of the plan only PyTorch's have is refused by name. */
@@ -582,8 +602,10 @@ int main(int argc, char **argv)
         r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
-    else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
+    else if (parse_betas(&r.o) < 0 || (r.o.engine ? plan_for_engine : plan_for_here)(&r) < 0)
         status = EXIT_MISUSE;
+    else if (r.o.engine)
+        status = dpxrun_engine(&r);
     else if (r.o.comm == COMM_NULL)
         status = all(&r);
     else if (launch_needed())

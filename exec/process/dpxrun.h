@@ -7,7 +7,8 @@
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
  *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
- *     dpxrun_record.c    the database */
+ *     dpxrun_record.c    the database
+ *     dpxrun_engine.c    a plan run by its framework */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
 
@@ -27,6 +28,8 @@ struct options {
     const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
     int64_t steps, seed, warmup, memory, rank, threads, grads_step;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
+    const char *python;
+    int     engine, launcher;           /* enum engine, enum engine_launcher (exec/engine/engine.h) */
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
     bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
@@ -181,5 +184,10 @@ int  record_steps(struct dpxrun *r, int64_t from);
 int  record_end(struct dpxrun *r, enum run_outcome how, const char *why);
 /* For train_tell(): the run ends, from another thread than the one that records. */
 void record_told(void *arg, const char *why, bool by_signal);
+
+/* ---- dpxrun_engine.c ---- */
+
+/* --engine: the exit status. */
+int dpxrun_engine(struct dpxrun *r);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
 
@@ -47,13 +48,8 @@ void caching_allocator_delete(struct caching_allocator *a)
 {
     if (!a)
         return;
-    for (int s = 0; s < CACHING_STREAMS; s++) {
-        for (int small = 0; small < 2; small++) {
-            caching_list_free(&a->pool[s].free[small]);
-            caching_list_free(&a->pool[s].unmapped[small]);
-        }
+    for (int s = 0; s < CACHING_STREAMS; s++)
         free(a->queue[s].at);
-    }
     free(a->blocks);
     free(a->ranges);
     free(a->segments);
@@ -122,30 +118,28 @@ static bool joins(const struct caching_allocator *a, const struct block *b, int 
     return o && !o->allocated && o->events == 0 && o->mapped == b->mapped;
 }
 
-/* The block with its free neighbours, as one, takes the place of one of them in the list. */
+/* The block with its free neighbours becomes one. */
 static void join(struct caching_allocator *a, int i, bool with_prev, bool with_next)
 {
     struct block *b = &a->blocks[i];
-    int prev = b->prev, next = b->next, known = with_prev ? prev : next;
-    int64_t key;
-    struct block_list *l = caching_list_of(a, b, &key);
+    struct block_list *l = caching_list_of(a, b);
+    int prev = b->prev, next = b->next;
 
-    if (with_prev && with_next)
-        caching_block_remove(a, next);
-    struct spot at = caching_list_spot(l, b->mapped ? a->blocks[known].size : 0, a->blocks[known].addr);
     if (with_prev) {
-        b->addr = a->blocks[prev].addr;
-        b->size += a->blocks[prev].size;
-    }
-    if (with_next)
-        b->size += a->blocks[next].size;
-    caching_block_link(a, i, with_prev ? a->blocks[prev].prev : prev, with_next ? a->blocks[next].next : next);
-    if (with_prev)
+        const struct block *p = &a->blocks[prev];
+        caching_list_take(a, l, prev);
+        b->addr = p->addr;
+        b->size += p->size;
+        caching_block_link(a, i, p->prev, b->next);
         caching_block_drop(a, prev);
-    if (with_next)
+    }
+    if (with_next) {
+        const struct block *n = &a->blocks[next];
+        caching_list_take(a, l, next);
+        b->size += n->size;
+        caching_block_link(a, i, b->prev, n->next);
         caching_block_drop(a, next);
-    caching_list_change(l, at, (struct entry){ b->mapped ? b->size : 0, b->addr, i });
-    b->inserted = a->lookups[b->small];
+    }
 }
 
 /* No stream needs the block any more. */
@@ -159,8 +153,7 @@ static void release(struct caching_allocator *a, int i)
     a->stats.requested.now -= b->requested;
     if (with_prev || with_next)
         join(a, i, with_prev, with_next);
-    else
-        caching_block_insert(a, i);
+    caching_block_insert(a, i);
     split_meter(a, b, (caching_block_split(b) ? b->size : 0) - (b->size - size));
 }
 
@@ -223,10 +216,9 @@ static void release_list(struct caching_allocator *a, struct block_list *l)
     int nexpandable = 0, kept = 0, n = l->n;
     int32_t *expandable = room_new((size_t)n, sizeof *expandable);
     int32_t *all = room_new((size_t)n, sizeof *all);
-    struct spot at = { 0, 0 };
 
-    for (int i = 0; i < n; i++, at = caching_list_next(l, at))
-        all[i] = caching_list_at(l, at)->block;
+    for (int i = 0, at = caching_list_first(l); i < n; i++, at = caching_list_next(a, l, at))
+        all[i] = at;
     for (int i = 0; i < n; i++) {
         const struct block *b = &a->blocks[all[i]];
         if (is_segment(b))
@@ -266,14 +258,14 @@ static bool release_available(struct caching_allocator *a, int stream, bool smal
 
     if (a->o.max_split_size == INT64_MAX || a->kept >> stream & 1)
         return false;
-    const struct entry *e = caching_list_at(l, caching_list_find(l, key, 0));
-    if (e) {
-        release_segment(a, e->block);
+    int b = caching_list_least(a, l, key);
+    if (b != NO_BLOCK) {
+        release_segment(a, b);
         return true;
     }
-    while (released < key && (e = caching_list_last(l)) && e->size >= a->o.max_split_size) {
-        released += e->size;
-        release_segment(a, e->block);
+    while (released < key && (b = caching_list_last(a, l)) != NO_BLOCK && a->blocks[b].size >= a->o.max_split_size) {
+        released += a->blocks[b].size;
+        release_segment(a, b);
     }
     return released >= key;
 }
@@ -294,10 +286,9 @@ static struct ages ages(const struct caching_allocator *a)
         if (a->kept >> s & 1)
             continue;
         const struct block_list *l = &a->pool[s].free[0];
-        const struct entry *e;
-        for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); at = caching_list_next(l, at))
-            if (is_segment(&a->blocks[e->block])) {
-                sum.total += age(a, e->block);
+        for (int b = caching_list_first(l); b != NO_BLOCK; b = caching_list_next(a, l, b))
+            if (is_segment(&a->blocks[b])) {
+                sum.total += age(a, b);
                 sum.n++;
             }
     }
@@ -311,18 +302,14 @@ static int64_t collect_older(struct caching_allocator *a, double oldest, struct 
 
     for (int s = 0; s < a->nstreams; s++) {
         struct block_list *l = &a->pool[s].free[0];
-        const struct entry *e;
-        for (struct spot at = { 0, 0 }; !(a->kept >> s & 1) && (e = caching_list_at(l, at));) {
-            struct entry it = *e;
-            if (!is_segment(&a->blocks[it.block]) || (double)age(a, it.block) < oldest) {
-                at = caching_list_next(l, at);
+        for (int b = a->kept >> s & 1 ? NO_BLOCK : caching_list_first(l), next; b != NO_BLOCK; b = next) {
+            next = caching_list_next(a, l, b);
+            if (!is_segment(&a->blocks[b]) || (double)age(a, b) < oldest)
                 continue;
-            }
-            bytes += it.size;
-            left->total -= age(a, it.block);
+            bytes += a->blocks[b].size;
+            left->total -= age(a, b);
             left->n--;
-            release_segment(a, it.block);
-            at = caching_list_find(l, it.size, it.addr);
+            release_segment(a, b);
         }
     }
     return bytes;
@@ -352,28 +339,31 @@ static int64_t growable(const struct caching_allocator *a, int block)
     return b->size + (b->next != NO_BLOCK && !a->blocks[b->next].mapped ? a->blocks[b->next].size : 0);
 }
 
-/* The smallest free block that fits, and where it is in its list; or NO_BLOCK. */
-static inline int find_free(struct caching_allocator *a, struct block_list *l, bool small, int64_t size, struct spot *where)
+/* Of expandable segments: a block that can grow counts with what it can grow to. */
+static int least_growable(const struct caching_allocator *a, const struct block_list *l, int block)
 {
-    struct spot at;
-    const struct entry *e = caching_list_least(l, size, &at), *next;
+    for (int next; (next = caching_list_next(a, l, block)) != NO_BLOCK && growable(a, next) < growable(a, block);)
+        block = next;
+    return block;
+}
+
+/* The smallest free block that fits, or NO_BLOCK. */
+static inline int find_free(struct caching_allocator *a, const struct block_list *l, bool small, int64_t size)
+{
+    int i = caching_list_least(a, l, size);
 
     if (a->collects)
         a->lookups[small]++;
-    if (!e)
+    if (i == NO_BLOCK)
         return NO_BLOCK;
-    /* A block that can grow counts with what it can grow to. */
     if (a->o.expandable_segments)
-        for (struct spot later = at; (next = caching_list_at(l, later = caching_list_next(l, later))); e = next, at = later)
-            if (growable(a, next->block) >= growable(a, e->block))
-                break;
-    if (size < a->o.max_split_size ? e->size >= a->o.max_split_size :
-        e->size >= size + a->o.max_non_split_rounding)
+        i = least_growable(a, l, i);
+    const struct block *b = &a->blocks[i];
+    if (size < a->o.max_split_size ? b->size >= a->o.max_split_size : b->size >= size + a->o.max_non_split_rounding)
         return NO_BLOCK;
-    *where = at;
-    if (a->follow)
-        caching_follow_ties(a, l, at);
-    return e->block;
+    if (a->follow && b->after != NO_BLOCK && a->blocks[b->after].size == b->size)
+        caching_follow_ties(a, i);
+    return i;
 }
 
 /* Where a new segment begins; the caller has seen that there is room. */
@@ -420,14 +410,14 @@ static int new_block_or_retry(struct caching_allocator *a, int stream, bool smal
     return new_block(a, stream, small, size);
 }
 
-/* Hands out the first `size` bytes of a block, or all of it.  NULL: it is in no list, else it lies there. */
-static int take_of(struct caching_allocator *a, int i, int64_t size, struct block_list *l, struct spot at)
+/* Hands out the first `size` bytes of a block, or all of it.  NULL: it is in no list, else in this one. */
+static int take_of(struct caching_allocator *a, int i, int64_t size, struct block_list *l)
 {
     bool split = caching_block_split(&a->blocks[i]);
 
     if (!should_split(a, &a->blocks[i], size)) {
         if (l)
-            caching_list_take(l, at);
+            caching_list_take(a, l, i);
         if (split)
             split_meter(a, &a->blocks[i], -a->blocks[i].size);
         return i;
@@ -437,12 +427,12 @@ static int take_of(struct caching_allocator *a, int i, int64_t size, struct bloc
     a->blocks[first].range = rest->range;
     a->blocks[first].segment = rest->segment;
     caching_block_link(a, first, rest->prev, i);
-    rest->addr += size;
-    rest->size -= size;
     if (l) {
-        caching_list_change(l, at, (struct entry){ rest->size, rest->addr, i });
+        caching_list_cut(a, l, i, size);
         rest->inserted = a->lookups[rest->small];
     } else {
+        rest->addr += size;
+        rest->size -= size;
         caching_block_insert(a, i);
     }
     split_meter(a, rest, split ? -size : rest->size);
@@ -462,8 +452,7 @@ static int allocate(struct caching_allocator *a, int64_t bytes, int stream)
         process_events(a);
     int64_t peak = s->reserved.peak;
     struct block_list *l = &a->pool[stream].free[small];
-    struct spot at;
-    int b = find_free(a, l, small, size, &at);
+    int b = find_free(a, l, small, size);
     if (b == NO_BLOCK) {
         l = NULL;
         b = new_block_or_retry(a, stream, small, size);
@@ -472,7 +461,7 @@ static int allocate(struct caching_allocator *a, int64_t bytes, int stream)
         s->ooms++;
         return -1;
     }
-    b = take_of(a, b, size, l, at);
+    b = take_of(a, b, size, l);
     a->blocks[b].allocated = true;
     a->blocks[b].requested = bytes;
     caching_meter_add(&s->allocated, a->blocks[b].size);
@@ -533,11 +522,10 @@ int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stre
 {
     int64_t size = round_size(&a->o, bytes);
     bool small = size <= SMALL_SIZE;
-    struct spot at;
 
     if (a->npending > 0)
         process_events(a);
-    int b = a->collects || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size, &at);
+    int b = a->collects || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size);
     if (b != NO_BLOCK) {
         pass_by(a, &a->blocks[b], size, bytes);
     } else {
@@ -548,6 +536,25 @@ int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stre
     if (a->follow && b >= 0)
         caching_follow_request(a, NO_BLOCK);
     return b < 0 ? -1 : 0;
+}
+
+int caching_allocator_serve(struct caching_allocator *a, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail)
+{
+    for (int i = 0; i < n; i++) {
+        const struct caching_step *s = &steps[i];
+        if (s->what == CACHING_FREE) {
+            caching_allocator_free(a, block[s->at]);
+        } else if (s->what == CACHING_TOUCH) {
+            if (caching_allocator_touch(a, s->bytes, stream) < 0)
+                return i;
+        } else {
+            if ((block[s->at] = caching_allocator_malloc(a, s->bytes, stream)) < 0)
+                return i;
+            if (trail)
+                *trail = hash_mix(*trail, (uint64_t)a->blocks[block[s->at]].addr);
+        }
+    }
+    return n;
 }
 
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream)
@@ -571,22 +578,24 @@ void caching_allocator_complete_until(struct caching_allocator *a, int stream, i
 }
 
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream) { return a->queue[stream].recorded; }
+int64_t caching_allocator_completed(const struct caching_allocator *a, int stream) { return a->queue[stream].completed; }
 
 /* ---- invariants ---- */
 
 static bool list_is_sound(const struct caching_allocator *a, const struct block_list *l, bool mapped)
 {
-    const struct entry *e, *before = NULL;
+    const struct block *before = NULL;
+    int n = 0;
 
-    for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); before = e, at = caching_list_next(l, at)) {
-        const struct block *b = &a->blocks[e->block];
-        if (b->allocated || b->events || b->mapped != mapped || b->addr != e->addr ||
-            (mapped && b->size != e->size))
+    for (int i = caching_list_first(l); i != NO_BLOCK; i = caching_list_next(a, l, i), n++) {
+        const struct block *b = &a->blocks[i];
+        if (b->allocated || b->events || b->mapped != mapped)
             return false;
-        if (before && (before->size > e->size || (before->size == e->size && before->addr >= e->addr)))
+        if (before && (mapped && before->size != b->size ? before->size > b->size : before->addr >= b->addr))
             return false;
+        before = b;
     }
-    return true;
+    return n == l->n;
 }
 
 bool caching_allocator_check(const struct caching_allocator *a)

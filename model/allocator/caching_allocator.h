@@ -69,14 +69,20 @@ int  caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int st
 void caching_allocator_free(struct caching_allocator *a, int block);
 /* Both at once, of a block that nobody else sees: 0, or -1 as malloc. */
 int  caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stream);
+/* Many of these in a row, on one stream: block[at] becomes a block, is freed, or is touched. */
+enum caching_do { CACHING_MALLOC, CACHING_FREE, CACHING_TOUCH };
+struct caching_step { int64_t bytes; int32_t at; uint8_t what; };
+/* n, or the step that ran out of memory; none behind it is done.  `trail`, NULL or a number to which the addresses of blocks are added. */
+int  caching_allocator_serve(struct caching_allocator *a, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail);
 /* record_stream(): the block is used again only after the work issued on `stream` until it is freed. */
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream);
 /* Work of `stream` is done: all that was issued so far, or what was before its event number `event`
  * (counted from 1 as frees record them: caching_allocator_events()). */
 void caching_allocator_complete(struct caching_allocator *a, int stream);
 void caching_allocator_complete_until(struct caching_allocator *a, int stream, int64_t event);
-/* Events that frees have recorded on `stream` so far. */
+/* Events that frees have recorded on `stream` so far; and those of them that are done. */
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream);
+int64_t caching_allocator_completed(const struct caching_allocator *a, int stream);
 /* Nothing of this stream's pool is given back to the device, by a full device or an emptied cache: a graph holds its addresses. */
 void caching_allocator_keep(struct caching_allocator *a, int stream);
 /* torch.cuda.empty_cache(). */
@@ -96,7 +102,7 @@ const struct caching_stats *caching_allocator_stats(const struct caching_allocat
 void caching_allocator_reset_peaks(struct caching_allocator *a);
 
 /* Numbers that decide, for the same requests on blocks at the same addresses, the same answers: into out[] (NULL: none), how many there
- * are.  -1: while events are pending, or lookups counted, no state comes again. */
+ * are.  Events count by how many were recorded since.  -1: where lookups are counted no state comes again. */
 int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out);
 /* Of a block that is allocated. */
 int64_t caching_allocator_address(const struct caching_allocator *a, int block);

@@ -16,20 +16,27 @@ struct block {
     int64_t  addr, size, requested;
     int64_t  inserted;                  /* the pool's `lookups` when it became free */
     int32_t  prev, next;                /* neighbours; `next` links unused blocks */
+    int32_t  before, after;             /* in that class */
     int32_t  range;                     /* of an expandable segment, or NO_RANGE */
     int32_t  events;                    /* recorded and not seen completed */
     uint32_t uses;                      /* bit s: record_stream() named stream s */
+    uint16_t class;                     /* in the list that it is in */
     uint8_t  stream;
     bool     small, allocated, mapped;
     bool     moved;                     /* caching_follow.c, and so is twin */
     int32_t  segment, twin;             /* segment: NO_SEGMENT in an expandable one */
 };
 
-/* Sorted by size, then address (free blocks), or by address alone (unmapped ones). */
-struct entry { int64_t size, addr; int32_t block; };
-struct run { struct entry *at; int n; int64_t size, addr; };      /* size and addr: its last entry's */
-struct block_list { struct run *runs; int nruns, cap, n; };        /* n: entries in all */
-struct spot { int run, at; };
+/* Classes of sizes: those of a multiple of 512 bytes from 2^k on, up to 2^(k+1), in so many parts. */
+enum { CACHING_PARTS = 8, CACHING_CLASSES = 448 };
+
+/* Sorted by size, then address (free blocks), or by address alone (unmapped ones, all in class 0).  Zeros: empty. */
+struct block_list {
+    uint64_t any[CACHING_CLASSES / 64];         /* bit c: class c has blocks, and then it has these: */
+    int32_t  first[CACHING_CLASSES];
+    int32_t  latest[CACHING_CLASSES];           /* where something was added last, or beside it */
+    int32_t  n;
+};
 
 struct block_pool { struct block_list free[2], unmapped[2]; };      /* of a stream; [1]: small */
 
@@ -65,22 +72,15 @@ struct caching_allocator {
 
 /* ---- caching_list.c ---- */
 
-/* The first entry whose key is not below (size, addr); what is there, NULL behind the last one; and the one after it.  A change of the
- * list ends the life of all. */
-struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr);
-/* The first entry of at least `size`, and where it is; NULL: there is none. */
-const struct entry *caching_list_least(const struct block_list *l, int64_t size, struct spot *at);
-const struct entry *caching_list_at(const struct block_list *l, struct spot s);
-struct spot caching_list_next(const struct block_list *l, struct spot s);
-/* NULL: it is empty. */
-const struct entry *caching_list_last(const struct block_list *l);
-void caching_list_add(struct block_list *l, struct entry e);
-void caching_list_take(struct block_list *l, struct spot at);
-/* Another entry in the place of one. */
-void caching_list_change(struct block_list *l, struct spot at, struct entry e);
-/* Where the entry with this key is, which is there. */
-struct spot caching_list_spot(const struct block_list *l, int64_t size, int64_t addr);
-void caching_list_free(struct block_list *l);
+/* Each returns a block, or NO_BLOCK: the first one; the first of at least `size` > 0 bytes; the one behind another one; the last one. */
+int  caching_list_first(const struct block_list *l);
+int  caching_list_least(const struct caching_allocator *a, const struct block_list *l, int64_t size);
+int  caching_list_next(const struct caching_allocator *a, const struct block_list *l, int block);
+int  caching_list_last(const struct caching_allocator *a, const struct block_list *l);
+void caching_list_add(struct caching_allocator *a, struct block_list *l, int block);
+void caching_list_take(struct caching_allocator *a, struct block_list *l, int block);
+/* A block of the list becomes its last bytes but `size`. */
+void caching_list_cut(struct caching_allocator *a, struct block_list *l, int block, int64_t size);
 
 /* ---- caching_blocks.c ---- */
 
@@ -137,12 +137,10 @@ static inline void caching_block_link(struct caching_allocator *a, int block, in
         a->blocks[next].prev = block;
 }
 
-/* Unmapped blocks have size 0 as a key: they are in the order of their addresses. */
-static inline struct block_list *caching_list_of(struct caching_allocator *a, const struct block *b, int64_t *key)
+static inline struct block_list *caching_list_of(struct caching_allocator *a, const struct block *b)
 {
     struct block_pool *p = &a->pool[b->stream];
 
-    *key = b->mapped ? b->size : 0;
     return b->mapped ? &p->free[b->small] : &p->unmapped[b->small];
 }
 
@@ -150,26 +148,18 @@ static inline struct block_list *caching_list_of(struct caching_allocator *a, co
 static inline void caching_block_insert(struct caching_allocator *a, int block)
 {
     struct block *b = &a->blocks[block];
-    int64_t key;
-    struct block_list *l = caching_list_of(a, b, &key);
 
-    caching_list_add(l, (struct entry){ key, b->addr, block });
+    caching_list_add(a, caching_list_of(a, b), block);
     b->inserted = a->lookups[b->small];
 }
 
-static inline void caching_block_remove(struct caching_allocator *a, int block)
-{
-    int64_t key;
-    struct block_list *l = caching_list_of(a, &a->blocks[block], &key);
-
-    caching_list_take(l, caching_list_spot(l, key, a->blocks[block].addr));
-}
+static inline void caching_block_remove(struct caching_allocator *a, int block) { caching_list_take(a, caching_list_of(a, &a->blocks[block]), block); }
 
 /* ---- caching_follow.c ---- */
 
-/* A request is served by the free block at this place of its list.  It got this block; NO_BLOCK: one that it gave back at once.  A block is
- * freed. */
-void caching_follow_ties(struct caching_allocator *a, const struct block_list *l, struct spot at);
+/* A request is served by this free block, and the one after it is as large.  It got this block; NO_BLOCK: one that it gave back at once.  A
+ * block is freed. */
+void caching_follow_ties(struct caching_allocator *a, int block);
 void caching_follow_request(struct caching_allocator *a, int block);
 void caching_follow_release(struct caching_allocator *a, int block);
 void caching_follow_free(struct caching_follow *f);         /* accepts NULL */

@@ -45,12 +45,8 @@ static int find_place(struct caching_allocator *a, int stream, bool small, int64
 {
     const struct block_list *l = &a->pool[stream].unmapped[small];
 
-    const struct entry *e;
-
-    for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); at = caching_list_next(l, at)) {
-        int b = e->block, before = a->blocks[b].prev;
-        if (is_free(a, before))
-            b = before;
+    for (int at = caching_list_first(l); at != NO_BLOCK; at = caching_list_next(a, l, at)) {
+        int b = is_free(a, a->blocks[at].prev) ? a->blocks[at].prev : at;
         if (has_room(a, b, size))
             return b;
     }

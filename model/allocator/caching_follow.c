@@ -106,19 +106,16 @@ static void note_other(const struct caching_allocator *a, struct caching_follow 
     t->n++;
 }
 
-void caching_follow_ties(struct caching_allocator *a, const struct block_list *l, struct spot at)
+void caching_follow_ties(struct caching_allocator *a, int block)
 {
     struct caching_follow *f = a->follow;
+    const struct block *b = &a->blocks[block];
 
     if (f->second || f->unknown)
         return;
-    const struct entry *e = &l->runs[at.run].at[at.at];
-    const struct block *b = &a->blocks[e->block];
     struct tie t = { .request = f->n, .other0 = f->nothers, .taken = b->segment, .whole = !caching_block_split(b) };
-    int from = at.at + 1;
-    for (int run = at.run; run < l->nruns && !t.many && (from == l->runs[run].n || l->runs[run].at[from].size == e->size); run++, from = 0)
-        for (int i = from; i < l->runs[run].n && l->runs[run].at[i].size == e->size && !t.many; i++)
-            note_other(a, f, &t, l->runs[run].at[i].block);
+    for (int i = b->after; i != NO_BLOCK && a->blocks[i].size == b->size && !t.many; i = a->blocks[i].after)
+        note_other(a, f, &t, i);
     if (t.n == 0)
         return;
     if (t.many)

@@ -1,26 +1,26 @@
-/* caching_state.c -- what decides how the caching allocator answers from now on, as numbers. */
+/* caching_state.c -- what decides how the caching allocator answers from now on, as numbers: the blocks of each segment or range, in the order
+ * of addresses, and the events that blocks wait for, by how long ago they were recorded. */
 #include <stdlib.h>
 
+#include "base/room.h"
 #include "base/sort.h"
 #include "model/allocator/caching_allocator_internal.h"
 
-enum { OF_BLOCK = 3, OF_RANGE = 3, OF_ALL = 6 };
+enum { OF_BLOCK = 4, OF_RANGE = 3, OF_ALL = 6, OF_QUEUE = 2, OF_EVENT = 2 };
+
+struct head { int64_t addr; int block; };
 
 static int by_address(const void *a, const void *b)
 {
-    const int64_t *x = a, *y = b;
+    const struct head *x = a, *y = b;
 
-    return x[0] < y[0] ? -1 : x[0] > y[0];
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Events are counted without end, and so are lookups. */
-static bool is_counting(const struct caching_allocator *a)
-{
-    for (int s = 0; s < a->nstreams; s++)
-        if (a->queue[s].n > 0)
-            return true;
-    return a->o.garbage_collection_threshold > 0 && a->o.fraction < 1;
-}
+static bool is_block(const struct block *b) { return b->size > 0; }
+
+/* Free blocks get older with each lookup. */
+static bool is_counting(const struct caching_allocator *a) { return a->o.garbage_collection_threshold > 0 && a->o.fraction < 1; }
 
 static int64_t kind_of(const struct block *b)
 {
@@ -28,36 +28,59 @@ static int64_t kind_of(const struct block *b)
            (int64_t)(b->prev != NO_BLOCK) << 11 | (int64_t)(b->range + 1) << 12;
 }
 
+static int64_t *put_blocks(const struct caching_allocator *a, int64_t *out)
+{
+    struct head *heads = room_new((size_t)a->nblocks, sizeof *heads);
+    size_t n = 0;
+
+    for (int i = 0; i < a->nblocks; i++)
+        if (is_block(&a->blocks[i]) && a->blocks[i].prev == NO_BLOCK)
+            heads[n++] = (struct head){ a->blocks[i].addr, i };
+    sort_stable(heads, n, sizeof *heads, by_address);
+    for (size_t h = 0; h < n; h++)
+        for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
+            const struct block *b = &a->blocks[i];
+            const int64_t of[OF_BLOCK] = { b->addr, b->size, kind_of(b), b->uses };
+            for (int k = 0; k < OF_BLOCK; k++)
+                *out++ = of[k];
+        }
+    free(heads);
+    return out;
+}
+
+static int64_t *put_queue(const struct caching_allocator *a, const struct pending_queue *q, int64_t *out)
+{
+    *out++ = q->n;
+    *out++ = q->completed - q->recorded;
+    for (int i = 0; i < q->n; i++) {
+        const struct pending *p = &q->at[q->first + i];
+        *out++ = p->event - q->recorded;
+        *out++ = a->blocks[p->block].addr;
+    }
+    return out;
+}
+
 int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out)
 {
-    int64_t n = OF_ALL + (int64_t)a->nranges * OF_RANGE, blocks = n;
+    int64_t n = OF_ALL + (int64_t)a->nranges * OF_RANGE + (int64_t)a->nstreams * OF_QUEUE + (int64_t)a->npending * OF_EVENT;
 
     if (is_counting(a))
         return -1;
-    for (int i = 0; i < a->nblocks; i++) {
-        const struct block *b = &a->blocks[i];
-        if (b->size == 0)               /* no block */
-            continue;
-        if (b->events > 0 || b->uses)
-            return -1;
-        if (out) {
-            out[n] = b->addr;
-            out[n + 1] = b->size;
-            out[n + 2] = kind_of(b);
-        }
-        n += OF_BLOCK;
-    }
+    for (int i = 0; i < a->nblocks; i++)
+        n += is_block(&a->blocks[i]) ? OF_BLOCK : 0;
     if (!out)
         return n;
     const int64_t all[OF_ALL] = { a->used, a->next_addr, a->last_addr, a->nstreams, (int64_t)a->kept, a->stats.requested.now };
     for (int i = 0; i < OF_ALL; i++)
-        out[i] = all[i];
+        *out++ = all[i];
     for (int i = 0; i < a->nranges; i++) {
-        out[OF_ALL + i * OF_RANGE] = a->ranges[i].addr;
-        out[OF_ALL + i * OF_RANGE + 1] = a->ranges[i].size;
-        out[OF_ALL + i * OF_RANGE + 2] = a->ranges[i].page;
+        *out++ = a->ranges[i].addr;
+        *out++ = a->ranges[i].size;
+        *out++ = a->ranges[i].page;
     }
-    sort_stable(out + blocks, (size_t)(n - blocks) / OF_BLOCK, OF_BLOCK * sizeof *out, by_address);
+    for (int s = 0; s < a->nstreams; s++)
+        out = put_queue(a, &a->queue[s], out);
+    put_blocks(a, out);
     return n;
 }
 

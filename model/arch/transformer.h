@@ -105,6 +105,7 @@ struct training {
     char    target_parameters[TRAINING_LIST];   /* "": none; or names of parameters of experts */
     char    modules_to_save[TRAINING_LIST];
     enum base_dtype base;                   /* "base_dtype" */
+    bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
 };
 
 struct model {

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_refuses.h"
 #include "model/exchange/unread.h"
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
@@ -77,26 +78,6 @@ static const char *packed_by(const json_t *config)
     return json_is_true(json_object_get(config, "gptq")) ? "gptq" : NULL;
 }
 
-/* What makes another step of it than the plan's: other optimizers and other weights that train. */
-static int check_method(const json_t *config, enum recipe_form form, const char *where)
-{
-    static const struct { const char *key, *what; } others[] = {
-        { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
-        { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
-        { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
-        { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
-    };
-
-    for (size_t i = 0; i < COUNT(others); i++) {
-        const json_t *v = json_object_get(config, others[i].key);
-        if (v && !unread_asks_nothing(v))
-            return fail("%s: %s: %s not planned", where, others[i].key, others[i].what);
-    }
-    if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0 && !json_is_string(json_object_get(config, "adapter")))
-        return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan's \"train\"", where);
-    return 0;
-}
-
 /* Keys that only recipes of pictures and sound have: axolotl's loader of a processor, LLaMA-Factory's sizes of pictures and its frozen towers. */
 int recipe_check_text(const json_t *config, enum recipe_form form, const char *where)
 {
@@ -117,7 +98,7 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         return fail("%s: qat: quantisation-aware training is not planned", where);
     if (form == RECIPE_AXOLOTL && packed_by(config))
         return fail("%s: %s: weights packed before training are not planned", where, packed_by(config));
-    return check_method(config, form, where);
+    return recipe_refuse_step(config, form, where);
 }
 
 /* Sections [parallelism], [training] and [model] are many programs'; their keys are torchtitan's alone. */

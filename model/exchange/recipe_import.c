@@ -652,9 +652,13 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return -1;
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
+    p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
     choose_checkpoint(&in);
     find_unused(&in, adapts);
-    recipe_note(&(struct recipe_about){ config, in.form, adapts, pure, launch != NULL }, p, notes);
+    struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
+    if (recipe_check_embedding(&about, p, where) < 0)
+        return -1;
+    recipe_note(&about, p, notes);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);
     return plan_check(p, where);

@@ -73,7 +73,6 @@ const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_
 
 /* What does matter, and why it is not in the plan. */
 static const struct { const char *key, *why; } matters[] = {
-    { "torch_compile", "the Trainer compiles the whole model: what its kernels keep and take is not planned" },
     { "liger_use_token_scaling", "a softmax of each chunk of logits beside them" },
     { "use_unsloth", "unsloth's kernels are not modelled" },
     { "use_unsloth_gc", "unsloth's checkpoints wait in host memory" },
@@ -83,7 +82,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "unfrozen_parameters", "only these train; a plan's \"train\" says so" },
     { "relora_steps", "adapters are merged now and then" }, { "relora", "adapters are merged now and then" },
     { "upcast_layernorm", "norms in fp32" }, { "upcast_lmhead_output", "logits in fp32" },
-    { "fp8", "float8 is not modelled" }, { "quantization_type", "fp4 takes what nf4 takes" },
+    { "quantization_type", "fp4 takes what nf4 takes" },
     { "auto_find_batch_size", "the micro-batch shrinks until it fits" },
     { "torch_empty_cache_steps", "the allocator's cache is emptied now and then" },
     { "group_by_length", "samples are shorter" }, { "train_sampling_strategy", "samples may be shorter" },
@@ -99,7 +98,6 @@ static const struct { const char *key, *why; } matters[] = {
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
     { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
     { "activation_checkpointing_kwargs", "every_n_layers checkpoints some blocks alone" },
-    { "reward_model", "a head of one logit (axolotl), or a model beside the one that trains" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
     { "quantize_moe_experts", "experts' weights packed, too" },
@@ -110,7 +108,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "use_v1_kernels", "other kernels" }, { "use_kernels", "other kernels" }, { "freeze_vision_tower", "a vision tower is not modelled" },
     { "full_finetune", "everything trains" }, { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
     { "trl", "models beside the one that trains are not modelled" },
-    { "num_labels", "another head" }, { "process_reward_model", "another head" }, { "adapter_name_or_path", "adapters that are there already" },
+    { "adapter_name_or_path", "adapters that are there already" },
     { "lora_on_cpu", "adapters are loaded there first" },
 };
 

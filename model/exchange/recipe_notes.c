@@ -16,26 +16,13 @@ static bool is_set(const json_t *config, const char *key)
 
 static bool is_true(const json_t *config, const char *key) { return json_is_true(json_object_get(config, key)); }
 
-/* What TRL's trainers hold and run beside the model that trains. */
-static void note_models(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+/* What TRL's GRPO holds and runs beside the model that trains; with a reference model it is refused (recipe_refuses.c). */
+static void note_models(const struct recipe_about *of, struct notes *notes)
 {
-    static const char *const names[] = { "SFT", "DPO", "KTO", "reward modelling", "GRPO" };
-    enum trl_trainer trainer = recipe_trl_trainer(of->config);
-    const char *program = json_string_value(json_object_get(of->config, RECIPE_TRL_PROGRAM));
-    bool rloo = program && !strcmp(program, "rloo"), refers = trainer != TRL_GRPO || rloo || json_number_value(json_object_get(of->config, "beta")) > 0;
-    double gb = (double)p->model.params * 2 / 1e9;
-
-    if (trainer == TRL_REWARD)
-        notes_add(notes, "reward modelling has a head of one logit: the plan's head over the vocabulary holds more than that");
-    else if (!refers)
-        notes_add(notes, "GRPO has no reference model, as beta is 0%s", is_set(of->config, "beta") ? "" : ", TRL's default");
-    else if (trainer != TRL_SFT && of->adapts)
-        notes_add(notes, "%s's reference is the model without its adapters: its forward is not in the plan's time", names[trainer]);
-    else if (trainer != TRL_SFT)
-        notes_add(notes, "%s's reference model is not in the plan: %.3g GB in 16 bits, all of it on each GPU unless sharded, "
-                  "and a forward", names[trainer], gb);
-    if (trainer == TRL_GRPO)
-        notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
+    if (recipe_trl_trainer(of->config) != TRL_GRPO)
+        return;
+    notes_add(notes, "GRPO has no reference model, as beta is 0%s", is_set(of->config, "beta") ? "" : ", TRL's default");
+    notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
 }
 
 /* SFTConfig's loss_type is chunked_nll unless Liger-Kernel is used: it holds the logits of 256 positions alone, in fp32, and casts the head's weight
@@ -57,7 +44,7 @@ static void note_loss(const struct recipe_about *of, const struct plan *p, struc
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure;
+    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
 
     if (of->adapts && (packed || pure) && p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
         notes_add(notes, "%s in bf16; planned in fp32: up to %.3g GB more than they take",
@@ -107,15 +94,15 @@ static const char *attention_of(const struct recipe_about *of)
 
 /* loaders/model.py, _configure_embedding_dtypes(): norms, embedding and head are made fp32 before full fine-tuning, and narrow again for the
  * sake of other attention than torch's, or of cut-cross-entropy. */
-static void note_embedding(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+int recipe_check_embedding(const struct recipe_about *of, const struct plan *p, const char *where)
 {
     const char *asks = attention_of(of);
     bool torchs = !asks || !strcmp(asks, "sdpa") || !strcmp(asks, "eager") || !strcmp(asks, "sdp_attention");
-    double params = (double)p->model.vocab * (double)p->model.hidden * (p->model.tied ? 1 : 2);
+    bool alone = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->precision != DT_FP32;
+    bool wide = of->form == RECIPE_AXOLOTL && !of->adapts && torchs && alone && p->loss != LOSS_CUT;
 
-    if (!of->adapts && torchs && p->loss != LOSS_CUT && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->precision != DT_FP32)
-        notes_add(notes, "axolotl trains embedding, head and norms in fp32 where attention is not flash attention's: planned in 16 bits: %.3g GB of "
-                  "weights and gradients are missing, and as much of AdamW's states in 32 bits", params * 4 / 1e9);
+    return wide ? fail("%s: attn_implementation: beside other attention than flash attention's axolotl trains embedding, head and norms in fp32, "
+                       "which is not planned: attn_implementation: flash_attention_2", where) : 0;
 }
 
 int recipe_check_attention(const json_t *config, enum recipe_form form, const char *where)
@@ -163,7 +150,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     if (of->form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
     if (of->form == RECIPE_TRL) {
-        note_models(of, p, notes);
+        note_models(of, notes);
         note_loss(of, p, notes);
     }
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
@@ -171,7 +158,6 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
         note_offload(of, p, notes);
-        note_embedding(of, p, notes);
     }
     if (of->form == RECIPE_FACTORY)
         note_dtype(of, p, notes);

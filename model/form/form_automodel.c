@@ -51,7 +51,7 @@ static const struct form_row rows[] = {
     { "distributed.mp_policy.cast_forward_inputs", ROW_SILENT, NULL },
     { "distributed.autocast_dtype", ROW_REFUSED, "autocast beside FSDP2 is not planned" },
     { "distributed.enable_async_tensor_parallel", ROW_MATTERS, "products of tensor-parallel layers overlap with their collectives" },
-    { "distributed.enable_compile", ROW_MATTERS, "torch.compile of each block is not planned" },
+    { "distributed.enable_compile", ROW_REFUSED, "torch.compile of each block is not planned: enable_compile: false is" },
     { "distributed.enable_fsdp2_prefetch", ROW_MATTERS, "backward gathers two units ahead" },
     { "distributed.fsdp2_backward_prefetch_depth", ROW_MATTERS, "backward gathers as many units ahead" },
     { "distributed.fsdp2_forward_prefetch_depth", ROW_MATTERS, "forward gathers as many units ahead" },
@@ -91,11 +91,11 @@ static const struct form_row rows[] = {
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
-    { "fp8.enabled", ROW_MATTERS, "float8 layers: a plan's fp8 keys" }, { "fp8.recipe_name", ROW_SILENT, NULL },
+    { "fp8.enabled", ROW_REFUSED, "torchao's float8 layers are not planned of this form: fp8.enabled: false is" }, { "fp8.recipe_name", ROW_SILENT, NULL },
     { "fp8.enable_fsdp_float8_all_gather", ROW_SILENT, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_SILENT, NULL },
     { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
     { "fp8.emulate", ROW_SILENT, NULL },
-    { "compile.enabled", ROW_MATTERS, "torch.compile of the whole model is not planned" }, { "compile", ROW_SILENT, NULL },
+    { "compile.enabled", ROW_REFUSED, "torch.compile of the whole model is not planned: compile.enabled: false is" }, { "compile", ROW_SILENT, NULL },
     { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
     { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
@@ -274,12 +274,12 @@ static void read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model));
-    form_narrow_adapters(r, "Automodel");
     if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
                   form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
+    form_narrow_adapters(r, "Automodel");
 }
 
 static void read_kernels(struct form_reading *r)

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/recipe.h"
+#include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -28,7 +29,7 @@ static const struct form_row rows[] = {
     { "save_steps", ROW_SILENT, NULL }, { "save_epochs", ROW_SILENT, NULL }, { "save_ckpt_as_hf", ROW_SILENT, NULL }, { "save_total_limit", ROW_SILENT, NULL },
     { "logging_steps", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "custom_chat_template", ROW_SILENT, NULL },
     { "trust_remote_code", ROW_SILENT, NULL }, { "sample_backend", ROW_SILENT, NULL }, { "max_new_tokens", ROW_SILENT, NULL },
-    { "pref_loss", ROW_MATTERS, "preference training holds a second model, and two sequences of a sample" },
+    { "pref_loss", ROW_REFUSED, "preference training holds a second model, and two sequences of a sample" },
 };
 
 static bool claims(const struct form_file *f) { return recipe_is_factorys_second(f->doc); }
@@ -109,10 +110,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_true(&r, "enable_activation_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
     int rc = form_end(&r, p);
-    if (rc == 0)
-        notes_add(notes, "loss: the model makes one of its own, whose logits the trainer copies in fp32 once more: up to %.3g GB more than planned at the head",
-                  3 * 4 * (double)p->micro_batch * (double)p->seq * (double)p->model.vocab / 1e9);
-    return rc;
+    return rc < 0 ? -1 : form_bound(f, p, 3 * 4 * (double)p->micro_batch * (double)p->seq * (double)p->model.vocab,
+                                    "loss: the model makes one of its own beside the trainer's, which copies the logits in fp32 twice", notes);
 }
 
 const struct form form_factory1 = {

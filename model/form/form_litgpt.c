@@ -2,12 +2,14 @@
  * model_name; both have a section train with micro_batch_size.
  *
  * What its scripts do (litgpt/finetune/full.py, lora.py, litgpt/pretrain.py): one GPU is not wrapped.  On several, full
- * fine-tuning is FSDP1 with a unit a block and every block recomputed, LoRA FSDP2 likewise, pretraining FSDP1 with
- * HYBRID_SHARD and no recompute.  "bf16-true" keeps weights and states in 16 bits, "bf16-mixed" in fp32. */
+ * fine-tuning is FSDP1 with a unit a block and every block recomputed, LoRA FSDP2 likewise.  Pretraining compiles the whole
+ * model: refused.  "bf16-true" keeps weights and states in 16 bits, "bf16-mixed" in fp32. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -18,7 +20,7 @@ static const struct form_row rows[] = {
     { "lora_key", ROW_READ, NULL }, { "lora_value", ROW_READ, NULL }, { "lora_projection", ROW_READ, NULL }, { "lora_mlp", ROW_READ, NULL },
     { "lora_head", ROW_READ, NULL },
     { "train.micro_batch_size", ROW_READ, NULL }, { "train.global_batch_size", ROW_READ, NULL }, { "train.max_seq_length", ROW_READ, NULL },
-    { "train.max_norm", ROW_READ, NULL }, { "train.tie_embeddings", ROW_READ, NULL },
+    { "train.max_norm", ROW_REFUSED, "litgpt's fine-tuning refuses it" }, { "train.tie_embeddings", ROW_READ, NULL },
     { "train.save_interval", ROW_SILENT, NULL }, { "train.log_interval", ROW_SILENT, NULL }, { "train.lr_warmup_steps", ROW_SILENT, NULL },
     { "train.lr_warmup_fraction", ROW_SILENT, NULL }, { "train.epochs", ROW_SILENT, NULL }, { "train.max_tokens", ROW_SILENT, NULL },
     { "train.max_steps", ROW_SILENT, NULL }, { "train.max_time", ROW_SILENT, NULL }, { "train.min_lr", ROW_SILENT, NULL },
@@ -42,10 +44,8 @@ static const char *model(const struct form_file *f)
 {
     const char *dir = json_string_value(json_object_get(f->doc, "checkpoint_dir")), *at;
 
-    if (!dir) {
-        const char *name = json_string_value(json_object_get(f->doc, "model_name"));
-        return name && !strcmp(name, "tiny-llama-1.1b") ? "tinyllama-1.1b" : name;
-    }
+    if (!dir)
+        return json_string_value(json_object_get(f->doc, "model_name"));
     at = strrchr(dir, '/');
     while (at && at > dir && at[-1] != '/')
         at--;
@@ -66,7 +66,7 @@ static void read_adapters(struct form_reading *r)
         for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++)
             json_array_append_new(targets, json_string(of[i].modules[k]));
     if (form_true(r, "lora_head", false))
-        form_fail(r, "lora_head: an adapter of the head is not planned");
+        json_array_append_new(targets, json_string("lm_head"));
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.target_modules", targets);
     form_set(r, "lora.rank", json_integer(form_count(r, "lora_r", 8)));
@@ -86,9 +86,8 @@ static void read_base(struct form_reading *r, const struct plan *p)
     if (p->cluster.world_size > 1)
         form_fail(r, "quantize: litgpt packs weights on one GPU alone");
     form_set(r, "base_dtype", json_string(ours[base]));
-    double head = (double)(p->model.vocab * p->model.token_width) / 1e9;
-    notes_add(r->notes, "quantize: litgpt packs the head, too (%.3g GB less), and its StableEmbedding has a gradient, which is never cleared (%.3g GB more): "
-              "the plan has neither", head * (base > 1 ? 1 : 2 - 0.56), head * 2);
+    notes_add(r->notes, "quantize: litgpt packs the head, too, which takes %.3g GB less than planned",
+              (double)(p->model.vocab * p->model.token_width) / 1e9 * (base > 1 ? 1 : 2 - 0.56));
 }
 
 static void note_devices(struct form_reading *r, const struct plan *p)
@@ -100,7 +99,7 @@ static void note_devices(struct form_reading *r, const struct plan *p)
     unread_ranks(r->notes, "devices", each * nodes, p->cluster.world_size);
 }
 
-static void read_optimizer(struct form_reading *r, bool fused, bool flat)
+static void read_optimizer(struct form_reading *r)
 {
     const json_t *whole = form_value(r->file->doc, "optimizer");
     const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
@@ -112,10 +111,8 @@ static void read_optimizer(struct form_reading *r, bool fused, bool flat)
         form_set(r, "optimizer", json_string("paged_adamw_32bit"));
         return;
     }
-    if (fused && flat)
-        notes_add(r->notes, "optimizer: fused AdamW of FSDP1's shards is planned as foreach");
     if (!strcmp(name, "AdamW") || !strcmp(name, "Adam"))
-        form_set(r, "optimizer_form", json_string(fused && !flat ? "fused" : "foreach"));
+        form_set(r, "optimizer_form", json_string("foreach"));
     else
         form_fail(r, "optimizer: %.60s is not modelled", name);
 }
@@ -158,11 +155,18 @@ static int untie(const struct form_file *f, struct plan *p, struct notes *notes)
     return 0;
 }
 
+/* litgpt/pretrain.py compiles the model in any case. */
+static int check(const struct form_file *f)
+{
+    return json_object_get(f->doc, "checkpoint_dir") ? 0 : fail("%s: model_name: `litgpt pretrain` has torch.compile() of the whole model, which is not "
+                                                                "planned: its finetune is", f->path);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const words[] = { "bf16-true", "bf16-mixed", "16-mixed", "32-true", NULL };
     static const char *const ours[] = { "bf16", "bf16", "fp16", "fp32" };
-    bool alone = p->cluster.world_size == 1, pretrains = !json_object_get(f->doc, "checkpoint_dir"), lora = adapts(f);
+    bool alone = p->cluster.world_size == 1, lora = adapts(f);
     struct form_reading r;
 
     bool ties = json_is_true(form_value(f->doc, "train.tie_embeddings"));
@@ -180,31 +184,32 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (!alone && !lora) {
         form_set(&r, "fsdp.use_orig_params", json_true());
         form_set(&r, "fsdp.limit_all_gathers", json_true());
-        form_set(&r, "fsdp.sharding_strategy", json_string(pretrains ? "HYBRID_SHARD" : "FULL_SHARD"));
+        form_set(&r, "fsdp.sharding_strategy", json_string("FULL_SHARD"));
     }
-    if (!alone && !pretrains)
+    if (!alone)
         form_set(&r, "recompute", json_string("full"));
-    form_set(&r, "loss", json_string(lora ? "chunked" : precision == 0 ? "bf16" : "fp32"));
+    bool packed = form_value(f->doc, "quantize") != NULL;       /* beside which the plan has autocast, whose cross-entropy is in fp32 */
+    form_set(&r, "loss", json_string(lora && packed ? "chunked" : precision == 0 ? "bf16" : "fp32"));
     if (!alone && !lora && (precision == 1 || precision == 2)) {
         form_set(&r, "reduce_dtype", json_string(ours[precision]));
         notes_add(notes, "precision: Fabric's mixed precision gathers weights in fp32 and casts them under autocast: the plan gathers %s", ours[precision]);
     }
-    if (!pretrains)
-        notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
-                  lora ? ", and its chunks compute in fp32" : "");
-    else
-        notes_add(notes, "torch.compile() of the whole model is not planned: kernels are eager");
-    form_set(&r, "clip", pretrains && form_value(f->doc, "train.max_norm") ? json_real(form_number(&r, "train.max_norm", 1)) : json_null());
+    notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
+              lora && packed ? ", and its chunks compute in fp32" : "");
+    form_set(&r, "clip", json_null());
     note_devices(&r, p);
     read_base(&r, p);
     read_batch(&r, p);
-    read_optimizer(&r, pretrains, !alone && !lora);
+    read_optimizer(&r);
     if (lora)
         read_adapters(&r);
-    return form_end(&r, p);
+    int rc = form_end(&r, p);
+    if (rc < 0 || !form_value(f->doc, "quantize"))
+        return rc;
+    return form_bound(f, p, 2 * (double)(p->model.vocab * p->model.token_width), "quantize: StableEmbedding's gradient, which is never cleared", notes);
 }
 
 const struct form form_litgpt = {
     .name = "litgpt", .sign = "train.micro_batch_size with checkpoint_dir or model_name",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

@@ -1,5 +1,5 @@
-/* form_openrlhf.c -- OpenRLHF's supervised, preference and reward training (openrlhf.cli.train_sft, train_dpo, train_rm): a command whose
- * options have sections (--ds.zero_stage, 0.10 and later) or none (--zero_stage, before).
+/* form_openrlhf.c -- OpenRLHF's supervised training (openrlhf.cli.train_sft): a command whose options have sections (--ds.zero_stage, 0.10 and
+ * later) or none (--zero_stage, before).  Its other programs are refused.
  *
  * It is DeepSpeed with the config of openrlhf/utils/deepspeed/deepspeed_utils.py, which is made here and read as any other. */
 #include <stdio.h>
@@ -34,9 +34,9 @@ static const struct form_row rows[] = {
     { "adam_offload", ROW_READ, NULL }, { "overlap_comm", ROW_READ, NULL }, { "zpg", ROW_READ, NULL },
     { "grad_accum_dtype", ROW_READ, NULL }, { "gradient_checkpointing", ROW_READ, NULL }, { "lora_rank", ROW_READ, NULL },
     { "lora_alpha", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "lora_dropout", ROW_READ, NULL },
-    { "load_in_4bit", ROW_READ, NULL }, { "ds.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less" },
+    { "load_in_4bit", ROW_READ, NULL }, { "ds.use_liger_kernel", ROW_REFUSED, "Liger-Kernel's layers are not planned of this form" },
     { "ds.tensor_parallel_size", ROW_READ, NULL }, { "ds.ring_attn_size", ROW_READ, NULL }, { "ring_attn_size", ROW_READ, NULL },
-    { "ds.deepcompile", ROW_MATTERS, "DeepCompile's passes are not modelled" },
+    { "ds.deepcompile", ROW_REFUSED, "DeepCompile's passes are not planned" },
     { "ref.offload", ROW_MATTERS, "the reference model waits in host memory" },
     { "model.aux_loss_coef", ROW_MATTERS, "a loss that balances experts" }, { "ckpt.*", ROW_SILENT, NULL },
     { "logger.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "adam.*", ROW_SILENT, NULL }, { "muon.*", ROW_SILENT, NULL },
@@ -157,13 +157,18 @@ static int check_unplanned(const struct form_file *f)
     return 0;
 }
 
+/* Other programs than train_sft run a second model, or one with another head. */
+static int check(const struct form_file *f)
+{
+    if (runs(f, "train_rm") || runs(f, "train_prm"))
+        return fail("%s: openrlhf: a model with a head of one number is not planned: train_sft is", f->path);
+    return runs(f, "train_sft") ? 0 : fail("%s: openrlhf: a step with a second model on the same GPUs is not planned: train_sft is", f->path);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    bool pairs = runs(f, "train_dpo") || runs(f, "train_rm");
     int64_t global = count(f, BATCH, 128), micro = count(f, MICRO, 8), ranks = p->cluster.world_size;
 
-    if (!runs(f, "train_sft") && !pairs)
-        return fail("%s: openrlhf: training of several models on the same GPUs is not planned: train_sft, train_dpo and train_rm are", f->path);
     if (check_unplanned(f) < 0)
         return -1;
     if (global % (micro * ranks))
@@ -172,7 +177,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (p->accumulation == 0)
         p->accumulation = global / (micro * ranks);
     if (p->micro_batch == 0)
-        p->micro_batch = pairs ? 2 * micro : micro;
+        p->micro_batch = micro;
     if (p->seq == 0)
         p->seq = count(f, LENGTH, 2048);
     if (read_training(f, p) < 0)
@@ -184,19 +189,12 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     p->recompute = said(f, AGAIN) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_interval = 1;
-    if (pairs)
-        notes_add(notes, "each sample is a chosen and a rejected sequence, which run as one batch: micro-batch 2 x micro_batch_size");
-    if (runs(f, "train_rm"))
-        notes_add(notes, "a reward model has a head of one number: the plan's head over the vocabulary holds more than that");
-    if (runs(f, "train_dpo"))
-        notes_add(notes, "the reference model is not in the plan: %.3g GB in 16 bits over the ranks that share it, and a forward",
-                  (double)p->model.params * 2 / 1e9);
     form_list_rest(f, rows, FORM_COUNT(rows), notes);
     plan_resolve(p);
     return plan_check(p, f->path);
 }
 
 const struct form form_openrlhf = {
-    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft, train_dpo or train_rm",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft",
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

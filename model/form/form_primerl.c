@@ -182,7 +182,7 @@ static void read_compile(struct form_reading *r)
 
     form_set(r, "kernels", json_string(on && !away && !cut ? "torch-compile" : "torch-sdpa"));
     if (on && (away || cut))
-        notes_add(r->notes, "model.compile%s is not in the plan: compiled blocks beside %s are not planned",
+        form_fail(r, "model.compile%s: compiled blocks beside %s are not planned: set one of them to \"None\"",
                   form_value(r->file->doc, "model.compile") ? "" : " (usual)", away ? "ac_offloading" : "cp");
 }
 
@@ -201,8 +201,8 @@ static void read_optimizer(struct form_reading *r)
         notes_add(r->notes, "optim: fused AdamW on the host is planned as a loop over tensors");
     }
     if (away && !cpu)
-        notes_add(r->notes, "model.optim_cpu_offload%s is not in the plan: optimizer states wait in host memory but in the optimizer's step: "
-                  "less memory in forward and backward, and two copies of them a step", form_value(r->file->doc, "model.optim_cpu_offload") ? "" : " (usual)");
+        form_fail(r, "model.optim_cpu_offload%s: optimizer states that wait in host memory but in the optimizer's step are not planned: false is",
+                  form_value(r->file->doc, "model.optim_cpu_offload") ? "" : " (usual)");
 }
 
 /* The head's products come in chunks of tokens and of the vocabulary, forward and again in backward: no logits are kept. */

@@ -124,8 +124,13 @@ void form_set(struct form_reading *r, const char *key, json_t *v)
 
 void form_narrow_adapters(struct form_reading *r, const char *whose)
 {
-    notes_add(r->notes, "adapters: %s keeps them in the model's 16 bits and computes without autocast; the plan keeps them in fp32 under autocast, as PEFT does",
-              whose);
+    const char *base = json_string_value(form_value(r->plan, "base_dtype")), *strategy = json_string_value(form_value(r->plan, "strategy"));
+
+    if (!base)
+        form_set(r, "lora.narrow", json_true());
+    else if (strategy && !strcmp(strategy, "ddp"))          /* under FSDP2 adapters of packed weights are in 16 bits anyway */
+        notes_add(r->notes, "adapters: %s keeps them in the model's 16 bits and computes without autocast; beside packed weights the plan keeps them "
+                  "in fp32 under autocast, as PEFT does: an upper bound", whose);
 }
 
 /* ---- rows ---- */

@@ -60,7 +60,8 @@ int         form_word(struct form_reading *r, const char *path, const char *cons
 
 /* Sets a key of the plan ("fsdp.model_dtype"); takes the value. */
 void form_set(struct form_reading *r, const char *key, json_t *value);
-/* A note: `whose` adapters are in the model's 16 bits, without autocast; the plan's are PEFT's, in fp32 under autocast. */
+/* `whose` adapters are in the model's 16 bits, without autocast (lora.narrow); after strategy and base_dtype are set.  Beside packed weights on
+ * one GPU the plan's are PEFT's, in fp32 under autocast, with a note. */
 void form_narrow_adapters(struct form_reading *r, const char *whose);
 /* The reading fails, with one line. */
 void form_fail(struct form_reading *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

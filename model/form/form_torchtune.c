@@ -19,20 +19,21 @@ static const struct form_row rows[] = {
     { "batch_size", ROW_SETS, "micro_batch" }, { "gradient_accumulation_steps", ROW_SETS, "accumulation" },
     { "dtype", ROW_READ, NULL }, { "optimizer._component_", ROW_READ, NULL }, { "optimizer.fused", ROW_READ, NULL },
     { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
-    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_MATTERS, "the optimizer steps within backward, which frees gradients sooner" },
-    { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_SILENT, NULL },
+    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_REFUSED, "an optimizer that steps within backward, which frees each gradient at once, is not planned: optimizer_in_bwd=False is" },
+    { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_READ, NULL },
     { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_SILENT, NULL },
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
     { "activation_offloading_use_streams", ROW_READ, NULL },
-    { "compile", ROW_MATTERS, "torch.compile of each block is not planned in 16-bit training without autocast" },
+    { "compile", ROW_REFUSED, "torch.compile of each block is not planned in 16-bit training without autocast: compile=False is" },
     { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
     { "custom_sharded_layers", ROW_MATTERS, "units of their own for embedding and head" },
     { "ac_mode", ROW_READ, NULL }, { "ac_option", ROW_READ, NULL },
     { "tensor_parallel_dim", ROW_READ, NULL }, { "tensor_parallel_plan.*", ROW_SILENT, NULL },
     { "context_parallel_dim", ROW_READ, NULL },
     { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_SILENT, NULL },
-    { "enable_fp8_training", ROW_MATTERS, "its float8 is torchao's tensorwise: fp8 keys of a plan" }, { "fp8_recipe_name", ROW_SILENT, NULL },
+    { "enable_fp8_training", ROW_REFUSED, "torchtune's float8 is not planned" }, { "fp8_recipe_name", ROW_SILENT, NULL },
     { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
+    { "early_exit_loss.*", ROW_REFUSED, "losses of blocks before the last are not planned" }, { "layer_dropout.*", ROW_REFUSED, "blocks that some samples skip are not planned" },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer.*", ROW_REFUSED, "quantisation-aware training is not modelled" },
     { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
     { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
@@ -141,16 +142,16 @@ static void read_adapters(struct form_reading *r)
         json_array_append_new(targets, json_string("down_proj"));
     }
     if (form_true(r, "model.apply_lora_to_output", false))
-        form_fail(r, "model.apply_lora_to_output: an adapter of the head is not planned");
+        json_array_append_new(targets, json_string("lm_head"));
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.target_modules", targets);
     form_set(r, "lora.rank", json_integer(form_count(r, "model.lora_rank", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "model.lora_alpha", 16)));
     form_set(r, "lora.dropout", json_real(form_number(r, "model.lora_dropout", 0)));
-    if (!form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0)
-        form_narrow_adapters(r, "torchtune");
     if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
         form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
+    if (!form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0)
+        form_narrow_adapters(r, "torchtune");
 }
 
 static void read_optimizer(struct form_reading *r)
@@ -178,7 +179,7 @@ static void read_memory(struct form_reading *r)
     static const char *const modes[] = { "full", "selective", NULL };
     static const char *const losses[] = { "torch.nn.CrossEntropyLoss", "torchtune.modules.loss.CEWithChunkedOutputLoss",
                                           "torchtune.modules.loss.LinearCrossEntropyLoss", "torchtune.modules.loss.RKLLoss", NULL };
-    static const char *const ours[] = { "bf16", "chunked", "chunked" };
+    static const char *const ours[] = { "bf16", "chunked", "linear-chunks" };
     bool on = form_true(r, "enable_activation_checkpointing", false) || form_value(r->file->doc, "ac_mode");
     int mode = form_word(r, "ac_mode", modes, 0), loss = form_word(r, "loss._component_", losses, 1);
 
@@ -190,8 +191,8 @@ static void read_memory(struct form_reading *r)
         form_set(r, "activation_offload", json_string(form_true(r, "activation_offloading_use_streams", true) ? "streams" : "save_on_cpu-pinned"));
     if (loss < 3)
         form_set(r, "loss", json_string(ours[loss]));
-    if (loss == 2)
-        notes_add(r->notes, "loss: the head's product is made chunk by chunk; the plan's chunked loss holds the head's output once");
+    if (form_count(r, "loss.num_output_chunks", 8) != 8)
+        form_fail(r, "loss.num_output_chunks: its eight chunks are planned, which are usual");
 }
 
 static void read_mesh(struct form_reading *r, const struct plan *p)

@@ -41,7 +41,7 @@ static int read_recipe(const struct form_file *f, struct plan *p, struct notes *
 
 const struct form form_transformers = {
     .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
-    .claims = is_transformers, .model = recipes_model, .read = read_recipe,
+    .claims = is_transformers, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
@@ -53,7 +53,7 @@ const struct form form_axolotl = {
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
-    .claims = is_trl, .model = recipes_model, .read = read_recipe,
+    .claims = is_trl, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 
 /* ---- DeepSpeed, accelerate ---- */

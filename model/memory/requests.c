@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "base/room.h"
-#include "model/memory/micro_step.h"
 #include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 
@@ -120,6 +119,8 @@ static void await_gradients(struct walk *w, const struct buf *b, int instance)
     x->stream = STREAM_COMPUTE;
     x->uses = 0;
     x->pending = b->bytes;
+    if (b->bytes == 0)
+        return;
     w->pending = room_for(w->pending, w->npending, &w->cap_pending, sizeof *w->pending);
     w->pending[w->npending++] = instance;
 }
@@ -169,25 +170,36 @@ static bool is_granted(const struct op *o, const struct buf *b)
 
 /* ---- moves to and from other memories ---- */
 
-/* What a block keeps leaves the device, or comes back: its own tensors, and its input, which the piece before made. */
+static void move_tensor(struct walk *w, const struct op *o, int what, struct made *t)
+{
+    if (what == ACT_FREE) {
+        give_back(w, t->block);
+        t->block = NONE;
+    } else {
+        t->block = request(w, t->bytes, pool_of(w, o));
+    }
+}
+
+/* What a block keeps leaves the device, or comes back: its own tensors, and its input, the newest that the piece before handed on: an embedding
+ * hands on what it added up as well. */
 static void move_kept(struct walk *w, const struct op *o, int what, int block)
 {
-    int from[2] = { block > 0 ? block - 1 : EMBEDDING, block };
+    const int before = block > 0 ? block - 1 : EMBEDDING;
+    const bool there = what == ACT_FREE;
 
-    for (int of = 0; of < 2; of++)
-        for (int i = requests_of_owner(w, from[of])->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
-            struct made *t = &w->tensors[i];
-            if (!requests_is_of_pass(w, t) || t->mem != MEM_ACTIVATIONS || t->left)
-                continue;
-            if (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary)
-                continue;
-            if (what == ACT_FREE && t->block != NONE) {
-                give_back(w, t->block);
-                t->block = NONE;
-            } else if (what == ACT_ALLOC && t->block == NONE) {
-                t->block = request(w, t->bytes, pool_of(w, o));
-            }
+    for (int i = requests_of_owner(w, before)->newest; i != NONE; i = w->tensors[i].in[OWN].older) {
+        struct made *t = &w->tensors[i];
+        bool handed_on = requests_is_of_pass(w, t) && t->mem == MEM_ACTIVATIONS && !t->left && t->handed_on;
+        if (handed_on && t->bytes == w->s->program.boundary && (t->block != NONE) == there) {
+            move_tensor(w, o, what, t);
+            break;
         }
+    }
+    for (int i = requests_of_owner(w, block)->oldest; i != NONE; i = w->tensors[i].in[OWN].newer) {
+        struct made *t = &w->tensors[i];
+        if (requests_is_of_pass(w, t) && t->mem == MEM_ACTIVATIONS && !t->left && !t->handed_on && (t->block != NONE) == there)
+            move_tensor(w, o, what, t);
+    }
 }
 
 /* Only what lies in device memory is PyTorch's allocator's. */
@@ -355,29 +367,29 @@ static bool stands_apart(const struct walk *w, const struct op *o, int mem)
     return mem == MEM_GRADS && w->s->tied_apart && o->u.compute.fate != GRADS_KEEP;
 }
 
-/* Kernels of a piece that an entry runs: their moves are [from, to). */
-struct run { const struct op *o; const struct move *moves; struct lives *lives; int from, to, owner; };
+/* Kernels of a piece that an entry runs: their steps are [from, to). */
+struct run { const struct op *o; const struct move *moves; struct steps *steps; int from, to, owner; };
 
-/* Is what the i-th move makes or frees made, freed, and used by these kernels alone? */
-static bool is_within(const struct run *r, int i) { return r->lives->mate[i] >= r->from && r->lives->mate[i] < r->to; }
+/* Is what the i-th step makes or frees made, freed, and used by these kernels alone? */
+static bool is_within(const struct run *r, int i) { return r->steps->of[i].mate >= r->from && r->steps->of[i].mate < r->to; }
 
 /* Where blocks of several kinds meet, one may have freed a tensor of the embedding's for another one of its size. */
 static void move(struct walk *w, const struct run *r, int i)
 {
     const struct op *o = r->o;
-    const struct move *m = &r->moves[i];
+    const struct move *m = &r->moves[r->steps->of[i].move];
     int at, owner = r->owner;
 
     switch ((enum move_kind)m->kind) {
     case MOVE_ALLOC:
         if (is_within(r, i))
-            r->lives->block[i] = request_tensor(w, o, m);
+            r->steps->block[i] = request_tensor(w, o, m);
         else
             make_tensor(w, o, m, owner);
         break;
     case MOVE_FREE:
         if (is_within(r, i)) {
-            give_back(w, r->lives->block[r->lives->mate[i]]);
+            give_back(w, r->steps->block[r->steps->of[i].mate]);
             break;
         }
         at = requests_find(w, owner, m->tensor);
@@ -402,12 +414,8 @@ static void move(struct walk *w, const struct run *r, int i)
     }
 }
 
-static bool is_product(const struct kernel *k) { return k->kind == KC_GEMM || (k->kind == KC_ATTENTION && k->m > 0); }
-
 static void workspace(struct walk *w, enum pass pass)
 {
-    if (w->o.workspace == 0)
-        return;
     int *kept = &w->workspace[w->captured][pass], pool = w->captured ? GRAPH_POOL : STREAM_COMPUTE;
 
     if (!w->o.workspace_kept && w->t->touch)
@@ -418,18 +426,52 @@ static void workspace(struct walk *w, enum pass pass)
         *kept = request(w, w->o.workspace, pool);
 }
 
-/* `outputs`: what it makes is made by so many of its moves; behind them a product has its workspace. */
-static void run_kernel(struct walk *w, const struct run *r, const struct kernel *k, int outputs)
+static void run_step(struct walk *w, const struct run *r, int i)
 {
-    w->captured = w->captures && k->captured;
-    for (int i = 0; i < outputs; i++)
-        move(w, r, k->move0 + i);
-    if (is_product(k))
+    int what = r->steps->of[i].move;
+
+    w->captured = w->captures && r->steps->of[i].captured;
+    if (what == WORKSPACE)
         workspace(w, (enum pass)r->o->u.compute.pass);
-    for (int i = outputs; i < k->nmoves; i++)
-        move(w, r, k->move0 + i);
-    while (w->ndropped > 0)
+    else if (what != KERNEL_ENDS)
+        move(w, r, i);
+    while (what == KERNEL_ENDS && w->ndropped > 0)
         give_back(w, w->dropped[--w->ndropped]);
+}
+
+/* The first step from i on that is not of these kernels alone, or in another pool. */
+static int end_of_own(const struct walk *w, const struct run *r, int i)
+{
+    const struct step *s = r->steps->of + i, *end = r->steps->of + (w->t->serve ? r->to : i);
+    const bool in_place = r->o->u.compute.fate == GRADS_IN_PLACE, captured = s->captured;
+    const unsigned from = (unsigned)r->from, n = (unsigned)r->to - from;
+
+    while (s < end && (unsigned)s->mate - from < n && !(in_place & s->grads) && s->captured == captured)
+        s++;
+    return (int)(s - r->steps->of);
+}
+
+/* Steps [i, end) are of these kernels alone: all at once. */
+static void serve(struct walk *w, const struct run *r, int i, int end)
+{
+    const struct steps *s = r->steps;
+    int pool = w->captures && s->of[i].captured ? GRAPH_POOL : STREAM_COMPUTE;
+    int done = i + w->t->serve(w->t->of, s->does + i, end - i, pool, s->block, w->pasts ? &w->trail : NULL);
+
+    w->over = done < end;
+    w->out->refused = w->over ? s->does[done].bytes : 0;
+    w->out->requests += s->of[done].asked - s->of[i].asked + w->over;
+}
+
+static void run_steps(struct walk *w, const struct run *r)
+{
+    for (int i = r->from, end; i < r->to && !w->over; i = end) {
+        end = end_of_own(w, r, i);
+        if (end > i)
+            serve(w, r, i, end);
+        else
+            run_step(w, r, end++);
+    }
 }
 
 /* Does a kernel from k on hand the tensor out? */
@@ -453,10 +495,9 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
                 (int)(o->unit + o->unit_by * iteration);
 
     if (o->u.compute.k0 < o->u.compute.k1) {
-        const struct kernel *first = &p->kernels[pass][o->u.compute.k0], *last = &p->kernels[pass][o->u.compute.k1 - 1];
-        struct run r = { o, p->moves[pass], requests_lives(w, o->u.compute.piece, pass), first->move0, last->move0 + last->nmoves, owner };
-        for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
-            run_kernel(w, &r, &p->kernels[pass][i], r.lives->outputs[i]);
+        struct steps *steps = requests_steps(w, o->u.compute.piece, pass);
+        struct run r = { o, p->moves[pass], steps, steps->first[o->u.compute.k0], steps->first[o->u.compute.k1], owner };
+        run_steps(w, &r);
     }
     for (int i = requests_of_owner(w, owner)->newest, older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
         older = w->tensors[i].in[OWN].older;
@@ -487,28 +528,19 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
 
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
-/* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
-enum { MOST_MICRO_STEPS = 64 };
-
-/* Stops at the first micro-step that changes no counter: later ones change none either.  Of a pipeline's iterations those are left out that
- * begin as one before. */
+/* Iterations are left out that begin as one before. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
-    bool micro = micro_step_is(w->s, open + 1, o->u.repeat.other);
-    struct past *past = micro ? NULL : requests_past_new(w, open);
+    struct past *past = requests_past_new(w, open);
 
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
-        struct caching_stats before = *w->t->stats;
-        w->uneven |= micro && i > 1;
         run(w, open + 1, o->u.repeat.other, i);
-        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || micro_step_same(&before, w->t->stats))) {
-            w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
-            w->skipped_calls += (o->u.repeat.n - i - 1) * (requests_device_calls(w->t->stats) - requests_device_calls(&before));
-            return;
+        if (past && !w->over && !w->met) {
+            int64_t skipped = requests_past_skip(past, w, i);
+            requests_follow_skip(w, skipped);
+            i += skipped;
         }
-        if (past && !w->over)
-            i += requests_past_skip(past, w, i);
     }
     requests_past_free(past, w);
 }
@@ -523,7 +555,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
         } else if (o->kind != OP_END) {
             w->out->op = i;
             step(w, o, iteration);
-            w->met = w->follows && !w->uneven && w->t->met(w->t->of);
+            w->met = w->follows && w->t->met(w->t->of);
         }
     }
 }
@@ -561,12 +593,13 @@ static void end(struct walk *w)
     free(w->instances);
     free(w->first);
     requests_tensors_end(w);
-    requests_lives_end(w);
+    requests_steps_end(w);
     free(w->pending);
     free(w->dropped);
     free(w->at_event);
     free(w->issued);
     requests_state_free(&w->before);
+    free(w->skips);
 }
 
 /* What is captured behind the first step finds an empty cache: create_cudagraphs() of Megatron-core.  The pool's memory stays. */
@@ -605,6 +638,7 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         int64_t requests = out->requests, unmatched = out->unmatched;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
+        out->retries += out->steady_retries;
         out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
         if (w.met) {                    /* what is left asks nothing of the device */
             out->requests = requests + counted;

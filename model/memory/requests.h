@@ -39,14 +39,17 @@ struct request_target {
     void (*keep)(void *of, int stream);                     /* caching_allocator_keep() */
     /* NULL: allocate() and release(). */
     int  (*touch)(void *of, int64_t bytes, int stream);     /* caching_allocator_touch() */
+    /* NULL: these two and touch(). */
+    int  (*serve)(void *of, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail);      /* caching_allocator_serve() */
     /* NULL: each step is walked to its end; else what is left asks nothing of the device, and the target is left as it was there. */
     void (*watch)(void *of, const int *held, int n);        /* caching_allocator_watch() */
     bool (*follow)(void *of, const int *held, int n);       /* caching_allocator_follow() */
     bool (*met)(void *of);                                  /* caching_allocator_met() */
-    /* caching_allocator_state() and _address(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
+    /* caching_allocator_state(), _address() and _completed(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
      * it makes all requests. */
     int64_t (*state)(void *of, int64_t *out);
     int64_t (*address)(void *of, int block);
+    int64_t (*completed)(void *of, int stream);
 };
 
 struct request_report {
@@ -55,6 +58,7 @@ struct request_report {
     /* Of the last steady step: how often the cache was given back to the device, and how often memory was asked from and
      * given back to the device in all. */
     int64_t steady_retries, steady_calls;
+    int64_t retries;                /* of all steps, of iterations that were left out too: the target counts those that were not */
     int64_t refused;                /* bytes of the request that failed; 0: none did */
     bool    out_of_memory;          /* at entry `op` of schedule `sched` */
     enum sched_id sched;

@@ -1,4 +1,4 @@
-/* requests_again.c -- iterations of a repeat that begin as one before began.
+/* requests_again.c -- iterations of a repeat that begin as one before began: micro-steps, and what a pipeline repeats.
  *
  * What a walk does next follows from the blocks of the allocator, from which of them are which buffer and tensor, and from the
  * entries.  Buffers of micro-steps are named by how far they are from the iteration: where all of that is, number by number, what it
@@ -7,7 +7,11 @@
  *
  * Blocks of the micro-steps under way rotate, for hundreds or thousands of iterations before they come back.  So an iteration leaves
  * its trail, a number for the addresses that it got.  Where trails are those of `apart` iterations before, the state is written down, and
- * compared with the one after `apart` more: the trails say when to look, the states decide. */
+ * compared with the one after `apart` more: the trails say when to look, the states decide.
+ *
+ * Micro-steps that name the same buffers mostly leave the state that they found, the first or the second of them: the state is compared at
+ * each of the first ends.  With streams that are recorded it has what they wait for: events count by how many were recorded since, and one
+ * that is done by no more than that. */
 #include "model/memory/requests_internal.h"
 
 #include <stdlib.h>
@@ -15,10 +19,10 @@
 
 #include "base/hash.h"
 #include "base/room.h"
-#include "model/memory/micro_step.h"
 
-/* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down. */
-enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4 };
+/* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down; micro-steps
+ * after each of which one is. */
+enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4 };
 
 struct state {
     int64_t *of, n, room;
@@ -35,6 +39,7 @@ struct past {
     int64_t ntrails;            /* a power of two */
     int64_t apart, alike;       /* the last `alike` iterations left the trails of `apart` before; 0: none did */
     int64_t patience;           /* no state is written down before this iteration */
+    bool micro;
     bool waits;                 /* for the iteration whose state is compared with `then` */
     struct state then, now;
 };
@@ -70,12 +75,30 @@ static bool find_shifts(const struct schedules *s, int open, int64_t *shift, int
     return even;
 }
 
+/* Does every iteration name the same instances? */
+static bool is_micro_step(const struct schedules *s, int open)
+{
+    for (int i = open + 1; i < s->ops[open].u.repeat.other; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            i = o->u.repeat.other;
+            continue;
+        }
+        if (o->unit_by)
+            return false;
+        for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+            if (s->acts[k].by)
+                return false;
+    }
+    return true;
+}
+
 /* Of a repeat whose iterations may come back to a state that is known; NULL: they may not. */
 static int64_t *new_shifts(const struct walk *w, int open, int64_t *steps)
 {
     const struct op *o = &w->s->ops[open];
 
-    if (w->p->parallel.pipeline < 2 || !w->t->state || w->records || o->u.repeat.n < LEAST || micro_step_is(w->s, open + 1, o->u.repeat.other))
+    if (w->p->parallel.pipeline < 2 || !w->t->state || w->records || o->u.repeat.n < LEAST || is_micro_step(w->s, open))
         return NULL;
     int64_t *shift = room_new((size_t)w->s->nbufs, sizeof *shift);
     if (find_shifts(w->s, open, shift, steps))
@@ -92,20 +115,34 @@ bool requests_come_again(const struct walk *w, int open)
     return shift != NULL;
 }
 
+static bool take_state(struct past *p, const struct walk *w, int64_t iterations);
+
+/* The state that is compared with later ones is the one that was taken last. */
+static void set_down(struct past *p)
+{
+    struct state room = p->then;
+
+    p->then = p->now;
+    p->now = room;
+}
+
 struct past *requests_past_new(struct walk *w, int open)
 {
-    int64_t steps = 0, *shift = new_shifts(w, open, &steps);
+    bool micro = w->t->state && w->s->ops[open].u.repeat.n > 1 && is_micro_step(w->s, open);
+    int64_t steps = 0, *shift = micro ? room_new((size_t)w->s->nbufs, sizeof *shift) : new_shifts(w, open, &steps);
 
     if (!shift)
         return NULL;
     struct past *p = room_new(1, sizeof *p);
-    *p = (struct past){ .shift = shift, .steps = steps, .iterations = w->s->ops[open].u.repeat.n, .outer = w->trail };
+    *p = (struct past){ .shift = shift, .steps = steps, .iterations = w->s->ops[open].u.repeat.n, .outer = w->trail, .micro = micro };
     for (p->ntrails = LEAST; p->ntrails < p->iterations && p->ntrails < TRAILS;)
         p->ntrails *= 2;
     p->trail = room_new((size_t)p->ntrails, sizeof *p->trail);
     p->latest = room_new((size_t)p->ntrails, sizeof *p->latest);
     w->trail = HASH_BEGIN;
     w->pasts++;
+    if (micro && take_state(p, w, 0))
+        set_down(p);
     return p;
 }
 
@@ -157,6 +194,26 @@ static void put(struct past *p, int64_t number)
 }
 
 static void put_block(struct past *p, const struct walk *w, int block) { put(p, block == NONE ? NONE : w->t->address(w->t->of, block)); }
+
+/* Events of a stream that something waits for: what is done needs no waiting. */
+static void put_events(struct past *p, const struct walk *w, const int64_t of[NSTREAM])
+{
+    for (int s = 0; s < NSTREAM; s++) {
+        int64_t done = w->t->completed(w->t->of, s);
+        put(p, (of[s] > done ? of[s] : done) - w->t->events(w->t->of, s));
+    }
+}
+
+static void put_streams(struct past *p, const struct walk *w)
+{
+    for (int s = 0; s < NSTREAM; s++)
+        put_events(p, w, w->known[s]);
+    for (int e = 0; e <= w->s->nevents; e++) {
+        put_events(p, w, w->at_event[e]);
+        put_events(p, w, w->issued[e]);
+    }
+    put_events(p, w, w->pace);
+}
 
 static bool put_target(struct past *p, const struct walk *w)
 {
@@ -240,6 +297,8 @@ static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
     for (int i = 0; i < NPOOL * NPASS; i++)
         put_block(p, w, w->workspace[i / NPASS][i % NPASS]);
     put(p, w->captures);
+    if (w->records)
+        put_streams(p, w);
     p->now.iteration = iterations;
     p->now.retries = w->t->stats->retries;
     p->now.calls = requests_device_calls(w->t->stats);
@@ -294,15 +353,33 @@ static bool is_again(struct past *p, const struct walk *w, int64_t iterations)
 
 static void write_down(struct past *p, const struct walk *w, int64_t iterations)
 {
-    struct state room = p->then;
-
     p->waits = take_state(p, w, iterations);
-    if (!p->waits) {
+    if (p->waits)
+        set_down(p);
+    else
         p->patience = 2 * iterations;
-        return;
-    }
-    p->then = p->now;
-    p->now = room;
+}
+
+/* What is left but for less than `apart` is left out. */
+static int64_t leave_out(struct past *p, struct walk *w, int64_t left)
+{
+    int64_t times = left / p->apart;
+
+    jump(p, w, times);
+    p->iterations = 0;
+    return times * p->apart;
+}
+
+/* One of the first micro-steps has ended. */
+static int64_t skip_alike(struct past *p, struct walk *w, int64_t i)
+{
+    bool again = is_again(p, w, i + 1);
+
+    p->apart = again;
+    if (again)
+        return leave_out(p, w, p->iterations - (i + 1));
+    set_down(p);
+    return 0;
 }
 
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
@@ -311,14 +388,12 @@ int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
 
     note_trail(p, i, w->trail);
     w->trail = HASH_BEGIN;
+    if (p->micro && i < EACH && left > 0)
+        return skip_alike(p, w, i);
     if (p->waits && i + 1 == p->then.iteration + p->apart) {
         p->waits = false;
-        if (is_again(p, w, i + 1)) {
-            int64_t times = left / p->apart;
-            jump(p, w, times);
-            p->iterations = 0;          /* what is left is less than `apart` */
-            return times * p->apart;
-        }
+        if (is_again(p, w, i + 1))
+            return leave_out(p, w, left);
         p->patience = 2 * (i + 1);
     }
     if (!p->waits && p->apart && left >= 2 * p->apart && i >= p->patience && (p->alike >= ALIKE || p->alike >= p->apart))

@@ -74,7 +74,6 @@ void requests_watch(struct walk *w)
     w->watched = w->t->watch && !leaves_out(w);
     if (!w->watched)
         return;
-    w->uneven = false;
     state_of(w, &w->before);
     w->t->watch(w->t->of, w->before.held, w->before.nheld);
 }
@@ -82,7 +81,7 @@ void requests_watch(struct walk *w)
 bool requests_follow(struct walk *w)
 {
     struct walk_state now = { 0 };
-    bool same = w->watched && !w->uneven;
+    bool same = w->watched;
 
     if (!same)
         return false;
@@ -91,6 +90,18 @@ bool requests_follow(struct walk *w)
            w->t->follow(w->t->of, now.held, now.nheld);
     requests_state_free(&now);
     return same;
+}
+
+/* Where iterations are left out one of the times alone, requests are no longer those of the same place. */
+void requests_follow_skip(struct walk *w, int64_t skipped)
+{
+    if (w->follows) {
+        w->follows = w->at_skip < w->nskips && w->skips[w->at_skip] == skipped;
+        w->at_skip++;
+    } else if (w->watched) {
+        w->skips = room_for(w->skips, w->nskips, &w->cap_skips, sizeof *w->skips);
+        w->skips[w->nskips++] = skipped;
+    }
 }
 
 void requests_state_free(struct walk_state *s)

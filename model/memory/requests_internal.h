@@ -36,9 +36,12 @@ struct made {
     bool    handed_on, kept;        /* kept: its gradients become .grad */
 };
 
-/* Of a piece's pass, of each move: the one that frees what it makes, or makes what it frees, where nothing else is done with that in
- * between, else NONE; the block of what it makes.  Of each kernel: how many of its moves there are up to the last that makes something. */
-struct lives { int *mate, *block, *outputs; };
+/* What the kernels of a piece's pass ask of the allocator, in order.  Step i does what move `move` does, is a product's workspace (WORKSPACE),
+ * or the end of a kernel that hands gradients out (KERNEL_ENDS).  `mate`: the one that frees what it makes, or makes what it frees, where
+ * nothing else is done with that in between; itself where it touches a workspace; else NONE.  Kernel k's begin at first[k]. */
+enum { WORKSPACE = -2, KERNEL_ENDS = -3 };
+struct step { int move, mate, asked; bool grads, captured; };      /* asked: requests before it */
+struct steps { struct step *of; struct caching_step *does; int *block, *first; };      /* what steps with mates do, and with which block */
 
 /* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
 struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
@@ -55,14 +58,14 @@ struct walk {
     int     nsteps;                             /* micro-steps that have chains of their own: others share them, modulo this */
     int     unused;
     int     ngrads;                             /* of these, there and MEM_GRADS */
-    struct lives lives[NPIECE][NPASS];
+    struct steps steps[NPIECE][NPASS];
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
-    bool    uneven;                     /* more than two micro-steps of a repeat were walked: the other time it may be two */
+    int64_t *skips; int nskips; int64_t cap_skips; int at_skip;     /* after each iteration of the first time: how many were left out */
     struct walk_state before;           /* of the step that is walked twice */
     bool    watched;                    /* the first time: the target wrote down what it did */
     bool    follows, met;               /* it is the second time; the rest would be as the first time */
@@ -98,10 +101,10 @@ int  requests_find_other(const struct walk *w, const struct move *m, int owner);
 /* All tensors get the micro-steps of so many later ones. */
 void requests_tensors_shift(struct walk *w, int64_t steps);
 
-/* ---- requests_lives.c ---- */
+/* ---- requests_kernels.c ---- */
 
-struct lives *requests_lives(struct walk *w, int piece, enum pass pass);
-void requests_lives_end(struct walk *w);
+struct steps *requests_steps(struct walk *w, int piece, enum pass pass);
+void requests_steps_end(struct walk *w);
 
 /* ---- requests_again.c ---- */
 
@@ -119,6 +122,8 @@ void requests_past_free(struct past *p, struct walk *w);
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
 void requests_watch(struct walk *w);
 bool requests_follow(struct walk *w);
+/* After an iteration of a repeat, either time: so many that follow are left out. */
+void requests_follow_skip(struct walk *w, int64_t skipped);
 void requests_state_free(struct walk_state *s);
 
 /* ---- requests_streams.c ---- */

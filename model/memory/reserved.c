@@ -16,15 +16,22 @@ static int64_t events(void *of, int stream)                      { return cachin
 static void empty(void *of)                                      { caching_allocator_empty_cache(of); }
 static int64_t state(void *of, int64_t *out)                     { return caching_allocator_state(of, out); }
 static int64_t address(void *of, int block)                      { return caching_allocator_address(of, block); }
+static int64_t completed(void *of, int stream)                   { return caching_allocator_completed(of, stream); }
 static void keep(void *of, int stream)                           { caching_allocator_keep(of, stream); }
 static int  touch(void *of, int64_t bytes, int stream)           { return caching_allocator_touch(of, bytes, stream); }
+static int  serve(void *of, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail)
+{
+    return caching_allocator_serve(of, steps, n, stream, block, trail);
+}
 static void watch(void *of, const int *held, int n)              { caching_allocator_watch(of, held, n); }
 static bool follow(void *of, const int *held, int n)             { return caching_allocator_follow(of, held, n); }
 static bool met(void *of)                                        { return caching_allocator_met(of); }
 
 struct request_target reserved_target(struct caching_allocator *a)
 {
-    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a), empty, keep, touch, watch, follow, met, state, address };
+    return (struct request_target){ .of = a, .allocate = allocate, .release = release, .record = record, .complete = complete, .events = events,
+                                    .stats = caching_allocator_stats(a), .empty = empty, .keep = keep, .touch = touch, .serve = serve,
+                                    .watch = watch, .follow = follow, .met = met, .state = state, .address = address, .completed = completed };
 }
 
 struct request_options reserved_options(const struct plan *p)
@@ -55,7 +62,7 @@ static int replay(const struct plan *p, const struct schedules *s, int64_t capac
     out->reserved_peak = c->reserved.peak;
     out->idle = c->idle_at_peak;
     out->inactive_split = c->inactive_split.peak;
-    out->retries = c->retries;
+    out->retries = r.retries;
     out->steady_retries = r.out_of_memory ? 0 : r.steady_retries;
     out->steady_calls = r.out_of_memory ? 0 : r.steady_calls;
     out->requests = r.requests;

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/room.h"
 
@@ -93,6 +94,36 @@ static void balanced(const struct list *l, int64_t stages, int64_t *parts)
     free(of);
 }
 
+/* Lists of at most so many layers are remembered, as many of them. */
+enum { KEPT_LAYERS = 256, KEPT = 8 };
+
+/* A balanced split and all that it depends on.  A search asks for the same few again and again, stage by stage. */
+struct kept { int64_t layers, stages, parts[KEPT_LAYERS + 1]; double weight[KEPT_LAYERS]; };
+
+static void balanced_once(const struct list *l, int64_t stages, int64_t *parts)
+{
+    static _Thread_local struct { struct kept of[KEPT]; unsigned next; } memo;
+    size_t weights = (size_t)l->layers * sizeof *l->weight, firsts = (size_t)(stages + 1) * sizeof *parts;
+
+    if (l->layers > KEPT_LAYERS) {              /* more layers than stages: partition() */
+        balanced(l, stages, parts);
+        return;
+    }
+    for (int i = 0; i < KEPT; i++) {
+        const struct kept *k = &memo.of[i];
+        if (k->layers == l->layers && k->stages == stages && memcmp(k->weight, l->weight, weights) == 0) {
+            memcpy(parts, k->parts, firsts);
+            return;
+        }
+    }
+    balanced(l, stages, parts);
+    struct kept *k = &memo.of[memo.next++ % KEPT];
+    k->layers = l->layers;
+    k->stages = stages;
+    memcpy(k->weight, l->weight, weights);
+    memcpy(k->parts, parts, firsts);
+}
+
 /* Layer parts[s] is the first one of stage s. */
 static struct list partition(const struct plan *p, int64_t stages, int64_t *parts)
 {
@@ -105,7 +136,7 @@ static struct list partition(const struct plan *p, int64_t stages, int64_t *part
     }
     l.weight = room_new((size_t)l.layers, sizeof *l.weight);
     weigh(p, &l);
-    balanced(&l, stages, parts);
+    balanced_once(&l, stages, parts);
     free(l.weight);
     return l;
 }

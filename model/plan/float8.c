@@ -166,7 +166,7 @@ static int check_all(const struct plan *p, const char *where)
         return fail("%s: fp8: %s: modelled for layers that are nn.Linear, without experts", where, p->model.name);
     if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD || p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: fp8: beside offload, or recompute \"selective\", it is not modelled", where);
-    if (p->loss == LOSS_CHUNKED)
+    if (p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS)
         return fail("%s: loss: beside fp8 \"chunked\" is not modelled", where);
     if (p->parallel.pipeline > 1 && pipeline_splits(p->parallel.pipeline_schedule))
         return fail("%s: parallel.pipeline_schedule: backward passes in two halves are not modelled beside fp8", where);

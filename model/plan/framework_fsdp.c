@@ -62,7 +62,7 @@ static void recipe(const struct plan *p, struct recipe *r)
 /* accelerate leaves what FSDP2 has beside packed weights as PEFT made it (fsdp2_prepare_model()). */
 static bool fsdp2_wide_adapters(const struct plan *p)
 {
-    return p->fsdp.model_dtype >= 0 && (p->train.base == BASE_PLAIN || p->fsdp.autocast_adapter_dtype);
+    return p->fsdp.model_dtype >= 0 && !p->train.narrow && (p->train.base == BASE_PLAIN || p->fsdp.autocast_adapter_dtype);
 }
 
 static bool fsdp1_wide_adapters(const struct plan *p) { return p->fsdp.model_dtype >= 0; }

@@ -41,7 +41,7 @@ static void recipe(const struct plan *p, struct recipe *r)
     r->autocast = false;
 }
 
-static bool wide_adapters(const struct plan *p) { return p->ddp.model_dtype >= 0; }
+static bool wide_adapters(const struct plan *p) { return p->ddp.model_dtype >= 0 && !p->train.narrow; }
 
 /* ---- what is refused ---- */
 

@@ -47,7 +47,7 @@ static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
-                                               "cut-cross-entropy", NULL };
+                                               "cut-cross-entropy", "linear-chunks", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
@@ -172,7 +172,7 @@ static const struct knob rows[] = {
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
-      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks, Liger's without logits, Liger's in place, "
+      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
                "Apple's without logits" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
@@ -235,6 +235,8 @@ static const struct knob rows[] = {
     { "lora", "dropout", REAL(train.dropout, 0, 1, 0), .cells = TUNED, IDLE(lora), .about = "lora_dropout: on what adapters read" },
     { "lora", "autocast_adapter_dtype", BOOL(fsdp.autocast_adapter_dtype, false), .cells = FSDP2, IDLE(fsdp_packed), .label = ", adapters in fp32",
       .about = "get_peft_model()'s: adapters beside weights in 4 bits are in fp32; TRL gives false, PEFT's own default is true" },
+    { "lora", "narrow", BOOL(train.narrow, false), .cells = DDP_TORCH | FSDP2, IDLE(narrow), .label = ", adapters in 16 bits",
+      NOT_ACCELERATE(false), .about = "adapters in the model's 16 bits, computed without autocast: torchtune's, litgpt's and Automodel's; PEFT's are in fp32 under autocast" },
     { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "layers that get adapters; null: PEFT's of the family" },
     { "lora", "target_parameters", LIST(train.target_parameters, parameter_words), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(lora),

@@ -235,6 +235,11 @@ bool knob_idle_fsdp_packed(const struct plan *p)
     return knob_idle_lora(p) || p->train.base == BASE_PLAIN || !framework_of(p)->autocasts_adapters;
 }
 
+bool knob_idle_narrow(const struct plan *p)
+{
+    return knob_idle_lora(p) || (p->strategy == STRAT_FSDP ? p->fsdp.model_dtype : p->ddp.model_dtype) < 0;
+}
+
 bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
 
 bool knob_idle_delayed(const struct plan *p) { return knob_idle_fp8(p) || p->megatron.fp8_recipe != FP8_DELAYED; }
@@ -283,6 +288,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
         { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },
+        { knob_idle_narrow, "train is not \"lora\", or the model is in fp32 (model_dtype)" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },

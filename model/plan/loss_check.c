@@ -46,7 +46,7 @@ static int check_reads_head(const struct plan *p, const char *where)
 
 int loss_check(const struct plan *p, const char *where)
 {
-    bool autocast = plan_recipe(p).autocast, cut = p->loss == LOSS_CHUNKED || loss_reads_head(p->loss);
+    bool parts = p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS, autocast = plan_recipe(p).autocast, cut = parts || loss_reads_head(p->loss);
     const struct model *m = &p->model;
 
     if (p->loss == LOSS_FP32)
@@ -57,9 +57,11 @@ int loss_check(const struct plan *p, const char *where)
         return fail("%s: loss: \"bf16\" needs precision bf16", where);
     if (autocast && p->loss == LOSS_COMPUTE)
         return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
-    if (p->loss == LOSS_CHUNKED && !framework_of(p)->tool->torch)
-        return fail("%s: loss: chunked is torchtune's, of dialects torch and torch-fsdp1", where);
+    if (parts && !framework_of(p)->tool->torch)
+        return fail("%s: loss: chunked and linear-chunks are torchtune's, of dialects torch and torch-fsdp1", where);
+    if (p->loss == LOSS_LINEAR_CHUNKS && (p->parallel.pipeline > 1 || p->parallel.context > 1))
+        return fail("%s: loss: linear-chunks is not modelled beside pipeline or context parallelism", where);
     if (cut && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
-        return fail("%s: loss: chunked, fused-linear and cut-cross-entropy are not modelled for a head with a bias", where);
+        return fail("%s: loss: losses in parts or without logits are not modelled for a head with a bias", where);
     return loss_reads_head(p->loss) ? check_reads_head(p, where) : 0;
 }

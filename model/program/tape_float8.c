@@ -270,17 +270,28 @@ static void rescaled(struct tape *t, int scales, int64_t numel)
     tape_unref(t, scales);
 }
 
-static int multiply_back(struct tape *t, const struct node *n, const char *name, int i, int64_t rows, int64_t cols, int64_t inner,
-                         enum scaled scaled)
+/* `parts`: an operand that is gathered part by part (tape_parts.h), 0 where none is: all parts come before what follows the product. */
+static int multiply_parts(struct tape *t, const struct node *n, const char *name, int i, int64_t rows, int64_t cols, int64_t inner,
+                          enum scaled scaled, int parts)
 {
     int scales = scaled && !t->compiled ? rescale(t, &n->float8, rows * cols) : 0;
 
     product(begin(t, name, KC_GEMM), rows, cols, inner, n->flops, scaled);
     int out = gradient(t, n, i);
+    if (parts) {
+        tape_product_in_parts(t, parts, DT_FP8);
+        tape_parts_gathered(t);
+    }
     if (scaled && t->compiled)
         rescale(t, &n->float8, rows * cols);
     rescaled(t, scales, rows * cols);
     return out;
+}
+
+static int multiply_back(struct tape *t, const struct node *n, const char *name, int i, int64_t rows, int64_t cols, int64_t inner,
+                         enum scaled scaled)
+{
+    return multiply_parts(t, n, name, i, rows, cols, inner, scaled, 0);
 }
 
 static void run_eager(struct tape *t, const struct node *n, int out[TAPE_EDGES])
@@ -329,11 +340,7 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
         turned = turn_in_graph(t, n->grad[0], numel, rowwise, 0, how);
     w = how->gathered || how->keeps_weight ? copy8(t, n->n * n->k)
         : turn_in_graph(t, 0, n->n * n->k, rowwise && !wide, wide ? 1 : rowwise && !how->row_parallel ? n->k : 0, how);
-    out[0] = multiply_back(t, n, n->names.dx, 0, n->m, n->k, n->n, SCALED_FP8_TENSOR);
-    if (parts) {
-        tape_product_in_parts(t, n->grad[0], DT_FP8);
-        tape_parts_gathered(t);
-    }
+    out[0] = multiply_parts(t, n, n->names.dx, 0, n->m, n->k, n->n, SCALED_FP8_TENSOR, parts ? n->grad[0] : 0);
     tape_unref(t, w);
     forget(t, g);
     if (wide) {

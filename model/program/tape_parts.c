@@ -99,6 +99,7 @@ static void order(struct tape *t, int made)
         return;
     }
     memcpy(was, to, (size_t)(made + n - 1) * sizeof *was);
+    t->bad |= products_in(t, from, made) % n != 0;          /* each is in n parts */
     for (int i = 0; i < made; i++)
         if (was[i].kind == KC_GEMM && was[i].m > 0)
             product[products++] = i;

@@ -124,6 +124,42 @@ static var chunked(struct torch_model *b, var n)
     return loss;
 }
 
+/* torchtune's LinearCrossEntropyLoss: of the tokens that count, here all, head and loss come for each of eight parts. */
+static var linear_chunks(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    int64_t width = b->m->token_width, vocab = b->m->vocab, tokens = b->tokens;
+    int parts = tokens < CHUNKS ? (int)tokens : CHUNKS;
+    var picked = op_index(t, "tokens that count", n, tokens * width), labels = op_new(t, "labels that count", KC_COPY, tokens, DT_INT64);
+    var w = torch_weight(b, ROLE_HEAD, vocab * width, true), chunk[CHUNKS], loss = 0;
+
+    torch_share_head_adapter(b);
+    for (int i = 0; i < parts; i++)
+        chunk[i] = op_slice(t, "head chunk", picked, (tokens / parts + (i < tokens % parts)) * width);
+    for (int i = 0; i < parts; i++) {
+        var y = torch_linear_with(b, GEMM("logits"), chunk[i], vocab, width, w, ROLE_HEAD);
+        var logits = finish_logits(b, torch_adapted(b, y, chunk[i], vocab, width, ROLE_HEAD));
+        t->module = -1;
+        var in = op_cast(t, logits, DT_FP32), of = tape_hold_part(t, labels, tape_var_numel(t, in) / vocab);
+        var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
+        var nll = op_nll(t, logp, of);
+        tape_drop(t, logp);
+        tape_drop(t, in);
+        tape_drop(t, of);
+        tape_drop(t, logits);
+        loss = loss ? tmp(t, loss, op_add(t, "sum losses", loss, nll)) : tape_hold(t, nll);
+        tape_drop(t, nll);
+    }
+    for (int i = 0; i < parts; i++)
+        tape_drop(t, chunk[i]);
+    torch_drop_head_adapter(b);
+    tape_drop(t, w);
+    tape_drop(t, labels);
+    tape_drop(t, picked);
+    tape_drop(t, n);
+    return loss;
+}
+
 /* As many rows at a time as keep logits below the hidden states: a power of two (triton.next_power_of_2). */
 static int64_t liger_chunk(int64_t rows, int64_t width, int64_t vocab)
 {
@@ -227,6 +263,8 @@ var torch_loss(struct torch_model *b, var n)
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
+    if (kind == LOSS_LINEAR_CHUNKS)
+        return linear_chunks(b, n);
     l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
     if (torch_is_ulysses(b))
         l = tmp(t, l, torch_ulysses_loss(b, l));

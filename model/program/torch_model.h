@@ -120,6 +120,7 @@ struct torch_model {
     int         returned[2];    /* kernels and nodes of the tape when it did, before the loss; 0: after it */
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */
     int         ncasts;
+    var         head_halves[2]; /* of the head's adapter, where several products share them */
 };
 
 /* Of what one rank has. */

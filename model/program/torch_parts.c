@@ -180,6 +180,13 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
     return y;
 }
 
+static var half_of(struct torch_model *b, int tensor, int64_t numel, enum tensor_role role, enum adapter which)
+{
+    var shared = role == ROLE_HEAD ? b->head_halves[which == ADAPTER_LORA_B] : 0;
+
+    return shared ? tape_hold(b->t, shared) : cast_param(b, op_param(b->t, tensor, numel, b->param_dt));
+}
+
 /* nn.Linear without a bias, of an adapter. */
 static var half_adapter(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
                         enum tensor_role role, enum adapter which)
@@ -188,7 +195,7 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
     int tensor = torch_piece_part(b->m, b->block, role, false, which);
 
     t->module = torch_piece_module(b->m, b->block, role, which);
-    var w = cast_param(b, op_param(t, tensor, n * k, b->param_dt));
+    var w = half_of(b, tensor, n * k, role, which);
     var in = torch_bf16_if_autocast(b, x);
     var y = op_linear(t, names, in, n, k, w, 0, true);
     tape_drop(t, in);
@@ -301,6 +308,35 @@ static var float8_linear(struct torch_model *b, const struct gemm_names *names, 
     tape_drop(t, w);
     t->module = -1;
     return y;
+}
+
+void torch_share_head_adapter(struct torch_model *b)
+{
+    struct tape *t = b->t;
+
+    for (int i = 0; i < 2; i++) {
+        enum adapter which = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        int part = torch_piece_part(b->m, b->block, ROLE_HEAD, false, which);
+        if (part < 0)
+            return;
+        const struct tensor *half = tensor_at(b, b->block, part);
+        var w = half_of(b, part, half->shape[0] * half->shape[1], ROLE_HEAD, which);
+        t->module = torch_piece_module(b->m, b->block, ROLE_HEAD, which);
+        b->head_halves[i] = tmp(t, w, op_shared(t, w, t->linear_views));
+    }
+}
+
+void torch_drop_head_adapter(struct torch_model *b)
+{
+    for (int i = 0; i < 2; i++) {
+        tape_drop(b->t, b->head_halves[i]);
+        b->head_halves[i] = 0;
+    }
+}
+
+var torch_adapted(struct torch_model *b, var y, var x, int64_t n, int64_t k, enum tensor_role role)
+{
+    return add_adapter(b, y, x, n, k, role, false);
 }
 
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,

@@ -11,6 +11,10 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
            enum tensor_role role);
 /* The weight of a role, read by several operations, and a linear layer with it. */
 var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts);
+/* An adapter of the head that several products share, until it is dropped; y with its product of x added (takes y). */
+void torch_share_head_adapter(struct torch_model *b);
+void torch_drop_head_adapter(struct torch_model *b);
+var  torch_adapted(struct torch_model *b, var y, var x, int64_t n, int64_t k, enum tensor_role role);
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
                       enum tensor_role role);
 /* B A of a role's adapter, [n, k]: what PEFT adds to a matrix that is no layer's. */

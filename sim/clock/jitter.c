@@ -32,26 +32,27 @@ int jitter_parse(const char *text, struct jitter *out)
     return 0;
 }
 
-/* P(max <= x) = Phi(x)^n, and the mean of what has distribution F is
- * int_0^inf (1 - F) - int_-inf^0 F: Simpson's rule.  What is below 2^-60 of what it is taken from or added to, and so would be lost in
- * rounding, is left out: Phi(-x)^n, at most Phi(-x)^(n-1) of 1 - Phi(x)^n, and the end of the sum. */
+/* P(max <= x) = F = Phi(x)^n, and the mean of what has distribution F is int_0^inf (1 - F(x)) - F(-x).  What is integrated is even, smooth
+ * and soon 0, so the trapezoid rule over all x is exact to the last digits at this step: to 1e-18 for a million ranks.  What is below 2^-60 of
+ * what it is taken from or added to, and so would be lost in rounding, is left out: Phi(-x)^n, at most Phi(-x)^(n-1) of 1 - Phi(x)^n, and
+ * the end of the sum. */
 double jitter_largest(int64_t n)
 {
-    enum { STEPS = 2000 };
+    enum { STEPS = 160 };
     const double reach = 10, h = reach / STEPS, least = exp2(-60. / (double)(n - 1));
     double sum = 0;
 
     if (n < 2)
         return 0;
     for (int i = 0; i <= STEPS; i++) {
-        double x = h * i, weight = i == 0 || i == STEPS ? 1 : i % 2 ? 4 : 2;
+        double x = h * i;
         double above = erfc(x / sqrt(2)) / 2;           /* 1 - Phi(x) = Phi(-x) */
         double below = above < least ? 0 : exp((double)n * log(above));
-        if (4 * (double)n * above < 0x1p-60 * sum)
+        if (2 * (double)n * above < 0x1p-60 * sum)
             break;
-        sum += weight * (-expm1((double)n * log1p(-above)) - below);
+        sum += (i == 0 ? 0.5 : 1) * (-expm1((double)n * log1p(-above)) - below);
     }
-    return sum * h / 3;
+    return sum * h;
 }
 
 #define SIGMA (0.05 / 2.85)

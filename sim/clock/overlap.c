@@ -32,9 +32,16 @@ static bool products(enum kernel_class kind)
     return kind == KC_GEMM || kind == KC_ATTENTION;
 }
 
+/* Over several nodes each ring enters and leaves a node by an adapter of its own, so that the search finds as many as there are
+ * (src/graph/search.cc, ncclTopoSearchRecNet()), and ncclTopoPostset() doubles them: two an adapter, of Blackwell four. */
+static int of_adapters(const struct cluster *c, int each, int otherwise)
+{
+    return c->nics <= 0 ? otherwise : each * c->nics < 4 ? 4 : each * c->nics;
+}
+
 /* NCCL starts one block per channel (NCCL_NTHREADS in its docs, env.rst).  Twice the channels
  * its search finds: 24 on A100 and on one H100 node, where all-reduce through the switch takes
- * 16; 16 on H100 over several nodes (nccl#1197, #1453); 24 and 32 on B200 (src/transport/nvls.cc). */
+ * 16; 16 on H100 over several nodes with 8 adapters (nccl#1197, #1453); 24 and 32 on B200 (src/transport/nvls.cc). */
 int overlap_sms(const struct cluster *c, enum coll_op op)
 {
     bool one_node = c->nodes <= 1;
@@ -42,10 +49,10 @@ int overlap_sms(const struct cluster *c, enum coll_op op)
     if (on_host(c))
         return 0;
     if (c->gpu.sm_arch >= 100)
-        return one_node ? 24 : 32;
+        return one_node ? 24 : of_adapters(c, 4, 32);
     if (c->gpu.sm_arch >= 90)
-        return one_node && op != COLL_ALL_REDUCE ? 24 : 16;
-    return c->gpu.link > 0 ? 24 : 4;
+        return one_node && op != COLL_ALL_REDUCE ? 24 : one_node ? 16 : of_adapters(c, 2, 16);
+    return c->gpu.link <= 0 ? 4 : one_node ? 24 : of_adapters(c, 2, 24);
 }
 
 int overlap_left(const struct cluster *c, enum coll_op op)

@@ -107,6 +107,17 @@ static void print_key(const json_t *r, FILE *to)
             word(r, "default"), text);
 }
 
+static void print_option(const json_t *r, FILE *to)
+{
+    const json_t *words = json_object_get(r, "words"), *w;
+    size_t i;
+
+    fprintf(to, "%s %s: " PAGE_HANG "%s", word(r, "command"), word(r, "key"), word(r, "about"));
+    json_array_foreach(words, i, w)
+        fprintf(to, "%s%s", i ? ", " : " [", json_string_value(w));
+    fputs(words ? "]\n" : "\n", to);
+}
+
 static void print_refused(const json_t *r, FILE *to)
 {
     fprintf(to, "%s%s%s: %s\n", word(r, "key"), word(r, "value") ? "=" : "", word(r, "value") ? word(r, "value") : "", word(r, "why"));
@@ -128,7 +139,7 @@ static int print_rows(const char *what, const json_t *doc)
         }
     if (!is_table)
         json_array_foreach((json_t *)rows, i, row)
-            (strcmp(what, "keys") ? print_refused : print_key)(row, to);
+            (!strcmp(what, "keys") ? print_key : !strcmp(what, "options") ? print_option : print_refused)(row, to);
     page_close(to);
     return EXIT_DONE;
 }
@@ -179,7 +190,7 @@ int cmd_list(int argc, char **argv)
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxplan list gpus"),
         OPTS_EXAMPLE("dpxplan list clusters --example"),
-        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), the keys of plan.json, or refused: what frameworks have and plans do not", .str = &what, .words = list_words,
+        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), the keys of plan.json, options (of commands, as libdpx has them), or refused: what frameworks have and plans do not", .str = &what, .words = list_words,
           .positional = true, .required = true },
         { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },
         { "json", "print one JSON document", .flag = &json },

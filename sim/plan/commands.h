@@ -18,8 +18,11 @@ int cmd_limits(int argc, char **argv);
 int cmd_estimators(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_bill(int argc, char **argv);
 int cmd_collectives(int argc, char **argv);
+int cmd_mcp(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_serve(int argc, char **argv);   /* dpxplan_serve.c */
 
 /* Writes plan.json beside `path` and renames, so that a failure leaves what was
  * there; NULL: standard output.  0, or -1 reported. */

@@ -258,6 +258,15 @@ int convert_form(const struct import_args *a, const struct form_file *f, struct 
     return form ? import_file(a, form, f, out) : EXIT_MISUSE;
 }
 
+static char *copy_of(const char *text)
+{
+    char *copy = strdup(text);
+
+    if (!copy)
+        abort();
+    return copy;
+}
+
 int convert_import(const struct import_args *a, struct plan *out)
 {
     struct source from = { 0 };
@@ -265,9 +274,13 @@ int convert_import(const struct import_args *a, struct plan *out)
 
     if (find_source(a, &from) < 0)
         return EXIT_MISUSE;
+    if (a->text && !a->file) {
+        fail("import: --text is the text of FILE: give its name");
+        return EXIT_MISUSE;
+    }
     if (from.doc)
         form_from_doc(from.doc, from.name, &f);
-    else if (form_open(from.path, &f) < 0)
+    else if ((a->text ? form_parse(copy_of(a->text), a->file, &f) : form_open(from.path, &f)) < 0)
         return EXIT_MISUSE;
     int rc = EXIT_DONE;
     if (from.form != &form_accelerate && a->accelerate_doc)

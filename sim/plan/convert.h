@@ -18,6 +18,7 @@
 #include "sim/plan/search_args.h"
 
 struct import_args {
+    const char *text;                   /* of `file`, which is then only its name */
     const char *file, *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster;
     const struct json_t *file_doc, *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;  /* in the place of files and names */
     bool summary;                                                               /* say in five lines what was understood */
@@ -35,6 +36,7 @@ struct import_args {
     { "torchtitan", "likewise torchtitan's: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
     { "megatron", "likewise a command line of Megatron-LM, or its options as YAML", .str = &(a).megatron, .doc = &(a).megatron_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
     { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
+    { "text", "the text of FILE, which is then only its name", .str = &(a).text, .value = "TEXT", .group = "The form of the file, where it must be said" }, \
     { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .often = true }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \

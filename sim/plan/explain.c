@@ -10,6 +10,7 @@
 #include "base/sort.h"
 #include "model/lower/lower.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
 #include "sim/search/advice.h"
 
 static bool has_oom(const struct explain_args *a) { return a->oom.path || a->oom.text || a->oom.doc; }
@@ -27,8 +28,10 @@ int explain_check(const struct explain_args *a)
         return fail("explain: give one of --schedule and --oom");
     if (a->rank >= 0 && a->stage >= 0)
         return fail("explain: give one of --rank and --stage");
-    if ((a->rank >= 0 || a->stage >= 0) && (!a->schedule || has_other(a)))
-        return fail("explain: --%s goes with --schedule of one plan", a->rank >= 0 ? "rank" : "stage");
+    if (a->rank >= 0 && ((!a->schedule && !a->detail) || has_other(a)))
+        return fail("explain: --rank goes with --schedule or --detail of one plan");
+    if (a->stage >= 0 && (!a->schedule || has_other(a)))
+        return fail("explain: --stage goes with --schedule of one plan");
     return 0;
 }
 
@@ -137,7 +140,7 @@ int explain_live(const struct schedules *s, const struct peak *at, struct explai
     return n;
 }
 
-static json_t *live_json(const struct schedules *s, const struct peak *at)
+json_t *explain_live_json(const struct schedules *s, const struct peak *at)
 {
     enum { MOST = 64 };
     struct explain_live live[MOST];
@@ -160,7 +163,7 @@ static json_t *peaks_json(const struct evaluation *e)
 
     json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:o}", "space", space_name(SPACE_DEVICE), "step",
                                           sched_name(e->m.ledger.peak.sched), "at", e->peak_at, "bytes",
-                                          (json_int_t)e->m.ledger.peak.bytes, "live", live_json(s, &e->m.ledger.peak)));
+                                          (json_int_t)e->m.ledger.peak.bytes, "live", explain_live_json(s, &e->m.ledger.peak)));
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         if (!(s->spaces & IN(in)))
             continue;
@@ -168,7 +171,7 @@ static json_t *peaks_json(const struct evaluation *e)
         evaluation_op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:o}", "space", space_name(in), "step",
                                               sched_name(l.peak.sched), "at", where, "bytes", (json_int_t)l.peak.bytes,
-                                              "live", live_json(s, &l.peak)));
+                                              "live", explain_live_json(s, &l.peak)));
     }
     return list;
 }
@@ -216,17 +219,21 @@ static json_t *schedules_json(const struct schedules *s)
     return doc;
 }
 
-static json_t *plan_json(const struct explained *p, const struct explain_args *a, const struct schedules *which, const struct run *runs)
+/* `step` (may be NULL) becomes part of it. */
+static json_t *plan_json(const struct explained *p, const struct explain_args *a, const struct schedules *which, json_t *step)
 {
     json_t *doc = evaluation_json(&p->plan, &p->e);
+    char words[PLAN_WORDS];
 
+    plan_words(&p->plan, words, sizeof words);
+    json_object_set_new(doc, "words", json_string(words));
     simulate_timing_into(doc, &p->plan, &p->e, &p->t);
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "peaks", peaks_json(&p->e));
     json_object_set_new(doc, "memory_curve_bytes", curve_json(&p->e.schedules));
     json_object_set_new(doc, "advice", advice_json(&p->plan, &p->e, a->detail));
-    if (a->detail)
-        json_object_set_new(doc, "step", explain_step_json(p, runs));
+    if (step)
+        json_object_set_new(doc, "step", step);
     if (which)
         json_object_set_new(doc, "schedule", schedules_json(which));
     return doc;
@@ -236,16 +243,19 @@ static int one_json(const struct explain_args *a, json_t **doc)
 {
     const struct schedules *which = NULL;
     struct schedules other = { 0 };
+    json_t *step = NULL;
     struct explained p;
 
     if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
     struct run *runs = a->detail ? room_new((size_t)explain_runs(&p), sizeof *runs) : NULL;
     int rc = explain_check_place(&p, a) < 0 ? EXIT_MISUSE : explain_time(&p, a->db, runs);
-    if (rc == EXIT_DONE && a->schedule && !(which = explain_schedules(&p, a, &other)))
+    if (rc == EXIT_DONE && (a->schedule || a->rank >= 0) && !(which = explain_schedules(&p, a, &other)))
+        rc = EXIT_MISUSE;
+    if (rc == EXIT_DONE && runs && !(step = explain_step_json(&p, runs, which)))
         rc = EXIT_MISUSE;
     if (rc == EXIT_DONE) {
-        *doc = plan_json(&p, a, which, runs);
+        *doc = plan_json(&p, a, a->schedule ? which : NULL, step);
         rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
     }
     for (int i = 0; runs && i < explain_runs(&p); i++)

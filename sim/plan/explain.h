@@ -37,7 +37,7 @@ struct explain_args {
     { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &(a).schedule }, \
     { "detail", "with --json: every entry of the step on its streams, memory over it by category, and the plans behind the advice", \
       .flag = &(a).detail }, \
-    { "rank", "with --schedule: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
+    { "rank", "with --schedule or --detail: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
     { "stage", "with --schedule: of this stage of the pipeline", .i = &(a).stage, .value = "N" }
 
 /* A plan, evaluated; its step by what was measured on its machine. */
@@ -66,6 +66,9 @@ void explain_unload(struct explained *p);
 struct explain_live { const char *what, *of; enum category category; int64_t count, each, bytes; };
 int  explain_live(const struct schedules *s, const struct peak *at, struct explain_live *out, int most);
 
+/* [{"what", "of", "category", "count", "each_bytes", "bytes"}] of explain_live() (new reference). */
+json_t *explain_live_json(const struct schedules *s, const struct peak *at);
+
 /* How many runs a step has: one, or one a stage of a pipeline. */
 int  explain_runs(const struct explained *p);
 
@@ -76,14 +79,16 @@ const struct schedules *explain_schedules(const struct explained *p, const struc
  * not fit, or another exit status with the reason reported and no document. */
 int  explain_json(const struct explain_args *a, json_t **doc);
 
-/* The step for pictures: {"resolution_s", "categories", "kinds", "roles": [{"name", "step_s", "streams", "words", "entries", "memory"}]},
- * a role for each stage (new reference).  JSON null where a step has too many entries to keep.
+/* The step for pictures: {"resolution_s", "categories", "kinds", "roles": [{"name", "rank", "step_s", "streams", "words", "entries",
+ * "memory", "peak"}]}, a role for each stage (new reference): its fullest rank, or where it is of that stage the rank whose schedules are
+ * `of` (NULL: none).  `runs`: of explain_time().  JSON null where a step has too many entries to keep; NULL with the reason reported.
  *
  * entries: those that take time, each [stream, begin in ns, end in ns, words, kind], numbers of the lists; of a long step those of a
  * stream and kind that lie nearer together than resolution_s are one, named by its first.
  * memory: {"t_ns", "words", "bytes": [[of each category]]}: what is allocated while an entry is issued, at the time at which the
- * last entry up to it begins; of many entries the fullest of several. */
-json_t *explain_step_json(const struct explained *p, const struct run *runs);
+ * last entry up to it begins; of many entries the fullest of several.
+ * peak: {"step", "at", "bytes", "live"} of the largest in init, first and steady. */
+json_t *explain_step_json(const struct explained *p, const struct run *runs, const struct schedules *of);
 
 /* Two plans: options, memory, collectives, both steps, what each option makes of the difference; with `schedule` the
  * entries that only one of them has. */

@@ -105,6 +105,9 @@ static void watch_complete(void *of, int stream, int64_t event)     { struct wat
 static int64_t watch_events(void *of, int stream)                   { struct watch *w = of; return w->to.events(w->to.of, stream); }
 static void watch_empty(void *of)                                   { struct watch *w = of; w->to.empty(w->to.of); }
 static void watch_keep(void *of, int stream)                        { struct watch *w = of; w->to.keep(w->to.of, stream); }
+static int64_t watch_state(void *of, int64_t *out)                  { struct watch *w = of; return w->to.state(w->to.of, out); }
+static int64_t watch_address(void *of, int block)                   { struct watch *w = of; return w->to.address(w->to.of, block); }
+static int64_t watch_completed(void *of, int stream)                { struct watch *w = of; return w->to.completed(w->to.of, stream); }
 
 /* Ends at request number `stop` (-1: never).  Bytes allocated there. */
 static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, struct request_report *r)
@@ -115,7 +118,9 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->to = reserved_target(a);
     w->n = 0;
     w->stop = stop;
-    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats, watch_empty, watch_keep, NULL, NULL, NULL, NULL, NULL, NULL };
+    t = (struct request_target){ .of = w, .allocate = watch_allocate, .release = watch_release, .record = watch_record, .complete = watch_complete,
+                                 .events = watch_events, .stats = w->to.stats, .empty = watch_empty, .keep = watch_keep,
+                                 .state = watch_state, .address = watch_address, .completed = watch_completed };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/room.h"
 
@@ -130,12 +131,24 @@ static const char *category_of(int c) { return category_name((enum category)c); 
 static const char *stream_of(int st) { return stream_name((enum stream)st); }
 static const char *kind_name(int k) { return kind_names[k]; }
 
+static json_t *peak_json(const struct schedules *s)
+{
+    struct ledger l;
+    char where[96];
+
+    ledger_run(s, &l);
+    evaluation_op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
+    return json_pack("{s:s, s:s, s:I, s:o}", "step", sched_name(l.peak.sched), "at", where, "bytes", (json_int_t)l.peak.bytes, "live",
+                     explain_live_json(s, &l.peak));
+}
+
 static json_t *role_json(const struct trace_role *role, double near_s)
 {
     struct texts words = { json_array(), json_object() };
     json_t *entries = entries_json(role->s, role->r, near_s, &words), *memory = memory_json(role->s, role->r, &words);
-    json_t *doc = json_pack("{s:s?, s:f, s:o, s:o, s:o, s:o}", "name", role->name, "step_s", role->r->total.step_s, "streams",
-                            names_json(stream_of, NSTREAM), "words", words.list, "entries", entries, "memory", memory);
+    json_t *doc = json_pack("{s:s?, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "name", role->name, "rank", (json_int_t)role->s->rank, "step_s",
+                            role->r->total.step_s, "streams", names_json(stream_of, NSTREAM), "words", words.list, "entries", entries,
+                            "memory", memory, "peak", peak_json(role->s));
 
     json_decref(words.number);
     return doc;
@@ -163,10 +176,9 @@ struct trace_role *explain_roles(const struct evaluation *e, const struct run *r
     return roles;
 }
 
-json_t *explain_step_json(const struct explained *p, const struct run *runs)
+static json_t *roles_json(const struct evaluation *e, int n, const struct run *runs)
 {
-    struct trace_role *role = explain_roles(&p->e, runs);
-    int n = explain_runs(p);
+    struct trace_role *role = explain_roles(e, runs);
     int64_t entries = 0;
 
     if (!role)
@@ -181,4 +193,40 @@ json_t *explain_step_json(const struct explained *p, const struct run *runs)
                     names_json(kind_name, NKIND), "roles", roles);
     free(role);
     return doc;
+}
+
+/* The step with another rank in its stage's place: it may have entries of its own, so all stages run anew. */
+static json_t *step_of_rank(const struct explained *p, const struct schedules *of)
+{
+    struct evaluation e = p->e;
+    int n = explain_runs(p);
+    struct evaluation_stage *stage = room_new((size_t)n, sizeof *stage);
+    struct run *runs = room_new((size_t)n, sizeof *runs);
+    struct mesh m = plan_mesh(&p->plan);
+    struct timing t;
+    json_t *doc = NULL;
+
+    if (e.nstages) {
+        memcpy(stage, e.stage, (size_t)n * sizeof *stage);
+        e.stage = stage;
+        int64_t place = mesh_digit(&m, of->rank, AXIS_PIPE);
+        stage[place].schedules = *of;
+        if (place == e.fullest)
+            e.schedules = *of;
+    } else
+        e.schedules = *of;
+    if (simulate_stages(&p->plan, &e, &t, runs) == 0)
+        doc = roles_json(&e, n, runs);
+    for (int i = 0; i < n; i++)
+        run_free(&runs[i]);
+    free(runs);
+    free(stage);
+    return doc;
+}
+
+json_t *explain_step_json(const struct explained *p, const struct run *runs, const struct schedules *of)
+{
+    bool other = of && of != &p->e.schedules;
+
+    return other ? step_of_rank(p, of) : roles_json(&p->e, explain_runs(p), runs);
 }

@@ -2,6 +2,7 @@
 #include "sim/plan/fit_answer.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,20 +297,46 @@ static int look(const struct search_result *s, struct fit_row *r)
     return n < 0 ? -1 : 0;
 }
 
-/* Bytes of a GPU that weights alone take where all GPUs share them evenly, 16 bits each, of a packed base 4: no plan that keeps them in GPU
- * memory takes less. */
-static int64_t least_bytes(const struct asking *q, int64_t gpus)
+/* Bytes of a trained parameter that no plan of the search has fewer of, over all its ranks: the parameter, and where it is AdamW's the
+ * optimizer's states. */
+static int bytes_that_stay(const struct asking *q, const struct gpu *g)
+{
+    uint64_t dialects = search_framework_dialects(q->a->framework < 0 ? FRAMEWORK_ANY : q->a->framework);
+    int least = INT_MAX;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            if (!(dialects >> d & 1) || !dialect_has((enum dialect)d, (enum strategy)s))
+                continue;
+            struct plan p = { .model = q->f->model, .cluster = { .gpu = *g, .world_size = 1, .nodes = 1, .gpus_per_node = 1 }, .micro_batch = 1 };
+            char why[256];
+            plan_defaults(&p, (enum strategy)s, (enum dialect)d, search_precision(g));
+            struct fail_sink before = fail_divert(why, sizeof why);
+            int chosen = optimizer_choose(&p, &q->f->of.ask.tuned.optimizer, "fit");
+            fail_restore(before);
+            struct recipe r = plan_recipe(&p);
+            int each = (int)dtype_bytes(r.kept) + (p.optimizer == OPTIMIZER_ADAMW ? r.optimizer : 0);
+            least = chosen == 0 && each < least ? each : least;
+        }
+    return least < INT_MAX ? least : 0;
+}
+
+/* Bytes of a GPU that parameters and optimizer states alone take where all GPUs share them evenly, of a packed base 4 bits each: no plan
+ * that keeps them in GPU memory takes less on its fullest rank. */
+static int64_t least_bytes(const struct asking *q, const struct gpu *g, int64_t gpus)
 {
     const struct model *m = &q->f->model;
     double frozen = q->f->of.ask.tuned.base == BASE_PLAIN ? 2 : .5;
+    bool last = limit_next_gpus(gpus, g->node_gpus) > FIT_MOST;         /* what its plans need is part of the answer: searched */
+    int each = last ? 2 : bytes_that_stay(q, g);
 
-    return (int64_t)((2.0 * (double)m->trainable + frozen * (double)(m->params - m->trainable)) / (double)gpus);
+    return (int64_t)((each * (double)m->trainable + frozen * (double)(m->params - m->trainable)) / (double)gpus);
 }
 
 /* Too few, without a search. */
 static bool is_hopeless(const struct asking *q, struct fit_row *r, int64_t gpus)
 {
-    int64_t least = least_bytes(q, gpus);
+    int64_t least = least_bytes(q, r->gpu, gpus);
 
     if (q->a->offload || least <= r->gpu->memory)
         return false;

@@ -6,9 +6,10 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/list_options.h"
 #include "sim/plan/list_parallel.h"
 
-const char *const list_words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", "refused", NULL };
+const char *const list_words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", "options", "refused", NULL };
 
 static int list_models(json_t *to)
 {
@@ -118,7 +119,7 @@ static int list_refused(json_t *to)
 
 int list_json(const char *what, json_t **doc)
 {
-    static int (*const lists[])(json_t *to) = { list_models, list_clusters, list_gpus, list_strategies, list_parallel, list_keys, list_refused };
+    static int (*const lists[])(json_t *to) = { list_models, list_clusters, list_gpus, list_strategies, list_parallel, list_keys, list_options, list_refused };
     const char *near;
 
     for (int i = 0; list_words[i]; i++)
@@ -131,6 +132,6 @@ int list_json(const char *what, json_t **doc)
             return -1;
         }
     near = opts_nearest_word(what, list_words);
-    return fail("list \"%.60s\": expected models, clusters, gpus, strategies, parallel, keys or refused%s%s%s", what, near ? "; did you mean " : "",
+    return fail("list \"%.60s\": expected models, clusters, gpus, strategies, parallel, keys, options or refused%s%s%s", what, near ? "; did you mean " : "",
                 near ? near : "", near ? "?" : "");
 }

@@ -12,7 +12,7 @@
 
 #include "model/plan/knob.h"
 
-/* models, clusters, gpus, strategies, parallel, keys, refused; ended by NULL. */
+/* models, clusters, gpus, strategies, parallel, keys, options, refused; ended by NULL. */
 extern const char *const list_words[];
 
 /* 0, or -1 reported: another word, with the nearest named. */

@@ -104,6 +104,21 @@ static bool can_share(const struct plan *p, int64_t gpus)
     return plan_global_batch(p) % (gpus / gpus_together(p)) == 0 && (gpus <= per || gpus % per == 0);
 }
 
+int money_on_world(const struct plan *p, int64_t gpus, struct plan *out)
+{
+    int64_t b = p->micro_batch;
+
+    if (gpus < gpus_together(p) || gpus % gpus_together(p) != 0 || !can_share(p, gpus))
+        return 1;
+    int64_t each = plan_global_batch(p) / (gpus / gpus_together(p));
+    while (b > 1 && each % b != 0)
+        b--;
+    if (on_world(p, gpus, b, out))
+        return 1;
+    out->cluster.measured = p->cluster.measured;
+    return 0;
+}
+
 /* The world with the micro-batch that is fastest, into `out` where it is faster than what is there.  0, or -1 reported. */
 static int look_at(const struct money_question *q, const struct plan *p, int64_t gpus, struct money_fewest *out)
 {
@@ -149,8 +164,7 @@ int money_fewest_gpus(const struct money_question *q, const struct plan *p, cons
 
 /* ---- words ---- */
 
-/* 2381400 as "2,381,400"; whole. */
-static const char *grouped(double x, char *to, size_t size)
+const char *money_grouped(double x, char *to, size_t size)
 {
     char digits[32];
     size_t n, at = 0;
@@ -173,7 +187,7 @@ static const char *cost_text(const struct money_question *q, double x, char *to,
     char sum[40];
 
     if (x >= 1000)
-        grouped(x, sum, sizeof sum);
+        money_grouped(x, sum, sizeof sum);
     else
         snprintf(sum, sizeof sum, "%.2f", x);
     snprintf(to, size, "%s%s%s%s", word ? "" : q->currency, sum, word ? " " : "", word ? q->currency : "");
@@ -211,15 +225,15 @@ static void print_deadline(const struct money_question *q, const struct plan *p,
 
     if (!f->meets) {
         fprintf(to, "in %g days: not with up to %s GPUs, among which the global batch of %" PRId64 " can be divided", q->days,
-                grouped((double)f->most, a, sizeof a), plan_global_batch(p));
+                money_grouped((double)f->most, a, sizeof a), plan_global_batch(p));
         if (f->gpus)
-            fprintf(to, "; the fastest looked at, %s, take %.4g days", grouped((double)f->gpus, a, sizeof a), f->m.days);
+            fprintf(to, "; the fastest looked at, %s, take %.4g days", money_grouped((double)f->gpus, a, sizeof a), f->m.days);
         fputs(". A larger global batch lets more of them work.\n", to);
         return;
     }
     fprintf(to, "in %g days: %s GPU%s (%s node%s; micro-batch %" PRId64 ", accumulation %" PRId64
             ") are the fewest that divide the global batch and are enough: %.4g days", q->days,
-            grouped((double)f->gpus, a, sizeof a), f->gpus > 1 ? "s" : "", grouped((double)f->nodes, b, sizeof b),
+            money_grouped((double)f->gpus, a, sizeof a), f->gpus > 1 ? "s" : "", money_grouped((double)f->nodes, b, sizeof b),
             f->nodes > 1 ? "s" : "", f->micro_batch, f->accumulation, f->m.days);
     if (f->m.cost >= 0)
         fprintf(to, ", %s", cost_text(q, f->m.cost, a, sizeof a));
@@ -238,9 +252,9 @@ int money_print(const struct money_question *q, const struct plan *p, const stru
     money_of(q, p, t, &m);
     unit = time_unit(m.days, &name);
     fprintf(to, "\n%s token%s: %s step%s of %s tokens, %.4g %s (90 %%: %.4g to %.4g), %s GPU-hours\n",
-            count_text(q->tokens).s, q->tokens == 1 ? "" : "s", grouped((double)m.steps, a, sizeof a), m.steps == 1 ? "" : "s",
-            grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), unit * m.days, name, unit * m.low_days, unit * m.high_days,
-            grouped(m.gpu_hours, c, sizeof c));
+            count_text(q->tokens).s, q->tokens == 1 ? "" : "s", money_grouped((double)m.steps, a, sizeof a), m.steps == 1 ? "" : "s",
+            money_grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), unit * m.days, name, unit * m.low_days, unit * m.high_days,
+            money_grouped(m.gpu_hours, c, sizeof c));
     if (m.cost >= 0)
         fprintf(to, "cost %s (90 %%: %s to %s) at %s a GPU-hour\n", cost_text(q, m.cost, a, sizeof a),
                 cost_text(q, m.cost * m.low_days / m.days, b, sizeof b),

@@ -59,9 +59,16 @@ void money_of(const struct money_question *q, const struct plan *p, const struct
 int money_fewest_gpus(const struct money_question *q, const struct plan *p, const struct timing *t,
                       struct money_fewest *out);
 
+/* The plan on so many GPUs with the same global batch: the micro-batch is the largest, of those up to the plan's, that divides a rank's part.
+ * 1: it is not possible; else 0 and *out, plan_free() it. */
+int money_on_world(const struct plan *p, int64_t gpus, struct plan *out);
+
 /* The same answers in words, and as the object "training" (new reference; null without a question). */
 int     money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to);
 json_t *money_json(const struct money_question *q, const struct plan *p, const struct timing *t);
+
+/* 2381400 as "2,381,400"; whole.  Returns `to`. */
+const char *money_grouped(double x, char *to, size_t size);
 
 /* "$2,381,400", "2,381,400 EUR", "12.50"; "-" of a sum below 0. */
 void money_sum(const struct money_question *q, double x, char *to, size_t size);

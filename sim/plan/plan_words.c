@@ -202,6 +202,7 @@ _Static_assert(sizeof optimizers / sizeof *optimizers == NOPTIMIZER, "each optim
 static const char *const losses[] = {
     "loss in fp32", "loss in 16 bits", "flash-attn's loss kernel", "compiled loss", "loss in chunks", "loss without logits (fused-linear)",
     "Liger-Kernel's loss", "Apple's cut cross-entropy",
+    "head and loss in chunks",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const bases[] = {
@@ -270,6 +271,7 @@ static const struct part parts[] = {
     { "", "sync_every_micro_step", false, .format = "gradients reduced once a step" },
     { "", "host_threads", false, .format = "%g host threads for the optimizer" },
     { "lora", "autocast_adapter_dtype", false, .format = "adapters in fp32" },
+    { "lora", "narrow", false, .format = "adapters in 16 bits" },
     { "parallel", "loss_parallel", false, .format = "whole logits for the loss" },
     { "parallel", "async_tensor", false, .format = "products overlap their collectives" },
     { "parallel", "context_balance", false, .format = "positions not balanced over ranks" },

@@ -69,7 +69,7 @@ static double dram(const struct plan *p)
 }
 
 /* Of a GPU's link to host memory, what is this GPU's while the node's others copy as well. */
-static double link_rate(const struct plan *p)
+double space_cost_link_rate(const struct plan *p)
 {
     const struct cluster *c = &p->cluster;
     double share = c->node.links > 0 ? (double)c->node.links / ranks(p) : 1;
@@ -100,7 +100,7 @@ static void by_threads(const struct plan *p, const struct op *o, struct cost *ou
 
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
 {
-    double t = copied(o) / link_rate(p);
+    double t = copied(o) / space_cost_link_rate(p);
 
     if (is_staged(s, o))
         *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 };
@@ -151,7 +151,7 @@ struct shares space_cost_shares(const struct plan *p, const struct schedules *s,
         return of;
     if (link && p->cluster.gpu.pcie > 0) {
         sched_crosses(s, o, &from, &to);
-        of.of[from == SPACE_DEVICE ? SHARED_DOWN : SHARED_UP] = copied(o) / link_rate(p) / seconds;
+        of.of[from == SPACE_DEVICE ? SHARED_DOWN : SHARED_UP] = copied(o) / space_cost_link_rate(p) / seconds;
     }
     if (p->cluster.node.dram > 0)
         of.of[SHARED_DRAM] = in_dram(p, o) * ranks(p) / (DRAM * dram(p)) / seconds;

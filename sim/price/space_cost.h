@@ -24,6 +24,9 @@ bool space_cost_is_file(const struct op *o);
  * processes on cores, the host stream and copies over a link have none: they are priced as on any other stream. */
 bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out);
 
+/* Bytes/s that a rank copies to pinned host memory, in one direction, while the node's other ranks do the same. */
+double space_cost_link_rate(const struct plan *p);
+
 /* The shares that the entry takes, in `seconds`, of what its node's entries share; all 0 where space_cost() has no
  * price. */
 struct shares space_cost_shares(const struct plan *p, const struct schedules *s, const struct op *o, double seconds);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "base/room.h"
 #include "model/arch/training.h"
 #include "model/lower/common/pipeline_order.h"
@@ -106,11 +107,14 @@ static void shares(const struct plan *p, int64_t *params, int64_t *states)
                        p->strategy == STRAT_DDP || p->strategy == STRAT_DP ? 1 : plan_data_ranks(p));
 }
 
+bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
+
 int64_t bounds_bytes(const struct plan *p, const struct program *g)
 {
     struct plan in_place = enumerate_in_place(p);
     struct recipe r = plan_recipe(p);
     int64_t params, states, bytes = bounds_activations(p, g);
+    int64_t each = dtype_bytes(r.kept);                 /* of a parameter that trains, and of its gradient where the rank has that whole, too */
 
     if (!enumerate_same_place(p, &in_place))
         return bytes;
@@ -121,12 +125,15 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
         own = p->model.trainable;
     }
     int64_t with_states = own;
-    bytes += own / params * dtype_bytes(r.kept);
+    each += p->dialect == DIALECT_MEGATRON ? dtype_bytes(r.grad) : 0;
+    bytes += own / params * each;
     if (p->parallel.expert > 1 && plan_keeps_whole(p->strategy)) {      /* a rank has its share of them */
         int64_t of_experts = params_of(p, true), here = of_experts / (p->parallel.expert * p->parallel.expert_tensor);
-        bytes += here * dtype_bytes(r.kept) - of_experts / params * dtype_bytes(r.kept);
+        bytes += here * each - of_experts / params * each;
         with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
+    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP)
+        bytes += with_states / states * dtype_bytes(r.grad);
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
@@ -143,6 +150,19 @@ int64_t bounds_host_bytes(const struct plan *p, const struct program *g)
     int64_t on_node = p->cluster.world_size < p->cluster.gpus_per_node ? p->cluster.world_size : p->cluster.gpus_per_node;
 
     return p->activation_offload == OFFLOAD_NOTHING ? 0 : of_blocks(p, g) / p->parallel.pipeline * on_node;
+}
+
+bool bounds_host_is_short(const struct plan *p, const struct program *g)
+{
+    int64_t least = bounds_host_bytes(p, g), available;
+    char why[256];
+
+    if (least == 0)
+        return false;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool known = cluster_host_memory(&p->cluster, &available) == 0;
+    fail_restore(before);
+    return known && least > available;
 }
 
 /* ---- time ---- */

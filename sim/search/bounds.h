@@ -11,17 +11,24 @@
 #include "model/program/program.h"
 #include "sim/price/kernel_cost.h"
 
-/* Device memory of the fullest rank, bytes: when a micro-step's forward ends, it has the parameters and optimizer states that
- * it keeps all the time, what all blocks keep for backward, and the head's own.  Of a pipeline that of the first stage's
+/* Device memory of the fullest rank, bytes: when the last micro-step's forward ends, it has the parameters and optimizer states that
+ * it keeps all the time, gradients (bounds_keeps_grads), what all blocks keep for backward, and the head's own.  Of a pipeline that of the first stage's
  * blocks, for as many micro-steps as its schedule has in flight; and their parameters whole, where FSDP2 leaves them so.
  * What is kept elsewhere, or may be, counts nothing. */
 int64_t bounds_bytes(const struct plan *p, const struct program *g);
+
+/* Are gradients there when a forward ends?  Megatron-LM's buffer always is; others' after a step's first micro-step, at least as much as
+ * the rank has optimizer states for. */
+bool bounds_keeps_grads(const struct plan *p);
 
 /* Of that, what is the same in all plans with the same program, bytes. */
 int64_t bounds_activations(const struct plan *p, const struct program *g);
 
 /* Host memory of a node, bytes: what blocks keep for backward where that waits in host memory. */
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g);
+
+/* Is that more than a node has, where that is known? */
+bool bounds_host_is_short(const struct plan *p, const struct program *g);
 
 /* What a steady step takes, seconds: the kernels of one stage's blocks and the collectives between them that they wait for, m times,
  * and of the embedding and the head where it has them; before a stage's first forward the stages ahead of it do theirs, and

@@ -3,7 +3,10 @@
 
 #include <string.h>
 
+#include "base/sort.h"
+#include "model/memory/evaluate.h"
 #include "model/memory/reserved.h"
+#include "sim/clock/simulate.h"
 
 int64_t found_limit(const struct plan *p)
 {
@@ -46,4 +49,60 @@ int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_onl
         least = saves ? f->needed : least;
     }
     return found;
+}
+
+/* ---- order ---- */
+
+int search_by_rank(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->fits != y->fits)
+        return x->fits ? -1 : 1;
+    if (x->fits && x->step_s != y->step_s)
+        return x->step_s < y->step_s ? -1 : 1;
+    if (x->tight != y->tight)
+        return x->tight ? 1 : -1;
+    if (!x->fits && x->over != y->over)
+        return x->over < y->over ? -1 : 1;
+    if (x->needed != y->needed)
+        return x->needed < y->needed ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+int64_t found_drop_duplicates(struct found *f, int64_t n)
+{
+    int64_t kept = 0;
+
+    sort_stable(f, (size_t)n, sizeof *f, by_key);
+    for (int64_t i = 0; i < n; i++)
+        if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
+            f[kept++] = f[i];
+    return kept;
+}
+
+/* ---- waiting for memory ---- */
+
+int found_learn_waits(struct found *f)
+{
+    struct evaluation e;
+
+    if (f->waits_known)
+        return 0;
+    if (evaluate_allocated(&f->plan, &e) < 0)
+        return -1;
+    search_verdict(f, &e);
+    int rc = simulate_waits(&f->plan, &e, &f->waits);
+    f->waits_known = rc == 0;
+    evaluation_free(&e);
+    return rc;
 }

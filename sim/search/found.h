@@ -20,4 +20,10 @@ void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
  * for n; how many. */
 int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, int64_t *out);
 
+/* Sorts plans by their schedules and drops all but the first of equal ones; how many are left. */
+int64_t found_drop_duplicates(struct found *f, int64_t n);
+
+/* Whether a plan that fits, of which PyTorch's allocator was asked, waits for memory: `waits` and `waits_known`.  0, or -1 reported. */
+int     found_learn_waits(struct found *f);
+
 #endif

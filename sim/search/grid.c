@@ -34,7 +34,8 @@ static uint64_t beside_data(const struct search_options *o)
 
 enum { WAVE = 8 };                     /* plans that are looked at at once */
 
-/* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high. */
+/* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high, unless
+ * that is all of the batch and no gradients are kept. */
 struct hopeless { int64_t pipe, batch; int recompute, schedule; };
 
 struct grid {
@@ -72,7 +73,7 @@ static bool is_hopeless(const struct grid *g, const struct plan *p, int schedule
 {
     for (int64_t i = 0; i < g->nhopeless; i++) {
         const struct hopeless *h = &g->hopeless[i];
-        if (h->pipe == p->parallel.pipeline && h->recompute == (int)p->recompute && h->schedule == schedule && p->micro_batch % h->batch == 0)
+        if (bounds_keeps_grads(p) && h->pipe == p->parallel.pipeline && h->recompute == (int)p->recompute && h->schedule == schedule && p->micro_batch % h->batch == 0)
             return true;
     }
     return false;
@@ -617,19 +618,12 @@ bool grid_is_usual(const struct search_options *o)
 /* The fastest that does not wait for memory: what others are compared with (ranking.h).  Of the fittest few; INFINITY: none of these. */
 static int incumbent(struct search_result *r, double *best_s)
 {
-    struct evaluation e;
-
     *best_s = INFINITY;
     for (int64_t i = 0; i < r->nfit && i < SEARCH_LOOKS && *best_s == INFINITY; i++) {
         struct found *f = &r->found[i];
         if (!f->looked_at)
             continue;
-        if (evaluate_allocated(&f->plan, &e) < 0)
-            return -1;
-        search_verdict(f, &e);
-        int rc = keep_waits(f, &e);
-        evaluation_free(&e);
-        if (rc < 0)
+        if (found_learn_waits(f) < 0)
             return -1;
         if (!f->waits)
             *best_s = f->step_s;

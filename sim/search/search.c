@@ -19,6 +19,7 @@
 #include "sim/clock/simulate.h"
 #include "sim/search/alike.h"
 #include "sim/search/bounds.h"
+#include "sim/search/by_time.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/found.h"
 #include "sim/search/programs.h"
@@ -40,6 +41,7 @@ struct work {
     uint64_t     looked;        /* dialects that had a candidate */
     char         why[256];      /* of the thread that failed first */
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
+    double       best_s;                /* the fastest that fits and does not wait for memory, of those known */
     atomic_int   refused;               /* of these, how many could not be planned, */
     char         why_refused[256];      /* and why the first could not */
 };
@@ -58,19 +60,6 @@ static bool same_run(const struct plan *a, const struct plan *b)
 }
 
 /* ---- what cannot fit ---- */
-
-static bool host_is_short(const struct plan *p, const struct program *g)
-{
-    int64_t least = bounds_host_bytes(p, g), available;
-    char why[256];
-
-    if (least == 0)
-        return false;
-    struct fail_sink before = fail_divert(why, sizeof why);
-    bool known = cluster_host_memory(&p->cluster, &available) == 0;
-    fail_restore(before);
-    return known && least > available;
-}
 
 static struct found *push(struct work *w, const struct plan *p, int program)
 {
@@ -159,7 +148,7 @@ static int take(const struct plan *p, void *arg)
     bool over = least > found_limit(p);
     if (w->whole && !over)
         return 0;
-    if (!w->o->exhaustive && host_is_short(p, g)) {
+    if (!w->o->exhaustive && bounds_host_is_short(p, g)) {
         w->cut++;
         w->seen++;
     } else if (over && !w->whole) {
@@ -292,6 +281,36 @@ static int find_nearest(struct work *w)
     return rc;
 }
 
+/* ---- PyTorch's allocator ---- */
+
+static int look_at(struct work *w, struct found *f, struct schedules *s)
+{
+    struct memory_verdict m;
+    struct reserved r;
+
+    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
+        return -1;
+    if (reserved_within(&f->plan, s, &m.overhead, NULL, &r) < 0)
+        return -1;
+    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
+    f->looked_at = true;
+    f->fits = v != VERDICT_DOES_NOT_FIT;
+    f->tight = v == VERDICT_TIGHT;
+    f->steady_retries = r.steady_retries;
+    f->steady_calls = r.steady_calls;
+    f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
+    f->step_s += f->retry_s;
+    f->idle_s += f->retry_s;
+    if (!f->fits) {
+        f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->over = found_short_by(f->needed, f->available);
+    }
+    return 0;
+}
+
+/* ---- all candidates ---- */
+
 enum { RUN = 16 };                      /* candidates that a thread takes at a time */
 
 /* The thread that called search() asks whether it may go on: its language may have a word to say (Python's signals are
@@ -302,6 +321,14 @@ static void ask_on(struct work *w)
 
     if (w->o->go_on && pthread_equal(w->caller, pthread_self()) && !w->o->go_on(w->o->go_on_of, done < w->n ? done : w->n, w->n))
         w->stopped = 1;
+}
+
+static void one(struct work *w, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo, const char why[256])
+{
+    if (!w->found[i].at_least && assess(w, i, s, cache, memo) < 0)
+        cannot(w, i, why);
+    w->found[i].assessed = true;
+    ask_on(w);
 }
 
 /* Candidates are taken in runs, so that neighbours with equal kernels meet the same
@@ -322,17 +349,58 @@ static void *worker(void *arg)
             break;
         if (!cache)
             cache = cost_cache_new(&w->found[from].plan);
-        for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++) {
-            if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0)
-                cannot(w, i, why);
-            w->found[i].assessed = true;
-            ask_on(w);
-        }
+        for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
+            one(w, i, &s, cache, &memo, why);
     }
     cost_cache_free(cache);
     schedules_free(&s);
     fail_restore(before);
     return NULL;
+}
+
+/* Is it the fastest so far?  It must not leave out others by its time where PyTorch's allocator refuses it, or where it waits: then it
+ * comes behind all of them. */
+static int learn_best(struct work *w, struct found *f, struct schedules *s, double *best_s)
+{
+    if (!f->fits || f->step_s >= *best_s)
+        return 0;
+    if ((!f->looked_at && look_at(w, f, s) < 0) || (f->fits && found_learn_waits(f) < 0))
+        return -1;
+    if (f->fits && !f->waits && f->step_s < *best_s)
+        *best_s = f->step_s;
+    return 0;
+}
+
+static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+{
+    struct work *w = of;
+    char why[256];
+
+    if (w->failed || w->stopped)
+        return 0;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    one(w, i, s, cache, memo, why);
+    fail_restore(before);
+    return 0;
+}
+
+static int learn(void *of, int64_t i, struct schedules *s, double *best_s)
+{
+    struct work *w = of;
+
+    return w->failed || w->stopped ? -1 : learn_best(w, &w->found[i], s, best_s);
+}
+
+static void run_by_time(struct work *w)
+{
+    char why[256];
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn }, &w->best_s);
+
+    fail_restore(before);
+    if (rc < 0 && !w->stopped && atomic_fetch_add(&w->failed, 1) == 0)
+        memcpy(w->why, why, sizeof why);
+    w->next = w->n;
 }
 
 static void run_all(struct work *w)
@@ -343,6 +411,10 @@ static void run_all(struct work *w)
 
     if (left <= 0)
         return;
+    if (w->o->answer_only && !w->o->exhaustive) {
+        run_by_time(w);
+        return;
+    }
     if (n > (left + RUN - 1) / RUN)             /* no more than there is work for */
         n = (int)((left + RUN - 1) / RUN);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
@@ -380,7 +452,7 @@ static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t
     for (; i < w->n && same_run(&w->found[first].plan, &w->found[i].plan); i++) {
         const struct found *f = &w->found[i];
         int departures = ranking_departures(&f->plan);
-        room |= !lacks(f);
+        room |= f->too_slow || !lacks(f);           /* what saves memory is not faster */
         if (departures < fewest) {
             fewest = departures;
             *usual = i;
@@ -403,7 +475,7 @@ static bool hopeless(const struct work *w, int64_t n, const struct plan *p)
         if (knob_cell(q) != knob_cell(p) || q->recompute != p->recompute || q->recompute_interval != p->recompute_interval ||
             q->micro_batch >= p->micro_batch)
             continue;
-        if (w->found[i].fits)
+        if (w->found[i].fits || w->found[i].too_slow)
             return false;
         any = true;
     }
@@ -472,7 +544,7 @@ static void drop_refused(struct work *w)
     int64_t kept = 0;
 
     for (int64_t i = 0; i < w->n; i++)
-        if (!w->found[i].refused)
+        if (!w->found[i].refused && !w->found[i].too_slow)
             w->found[kept++] = w->found[i];
     w->n = kept;
 }
@@ -491,72 +563,7 @@ static int64_t keep_assessed(struct work *w)
     return fit;
 }
 
-/* ---- order ---- */
-
-int search_by_rank(const void *a, const void *b)
-{
-    const struct found *x = a, *y = b;
-
-    if (x->fits != y->fits)
-        return x->fits ? -1 : 1;
-    if (x->fits && x->step_s != y->step_s)
-        return x->step_s < y->step_s ? -1 : 1;
-    if (x->tight != y->tight)
-        return x->tight ? 1 : -1;
-    if (!x->fits && x->over != y->over)
-        return x->over < y->over ? -1 : 1;
-    if (x->needed != y->needed)
-        return x->needed < y->needed ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct found *x = a, *y = b;
-
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
-static int64_t drop_duplicates(struct found *f, int64_t n)
-{
-    int64_t kept = 0;
-
-    sort_stable(f, (size_t)n, sizeof *f, by_key);
-    for (int64_t i = 0; i < n; i++)
-        if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
-            f[kept++] = f[i];
-    return kept;
-}
-
-/* ---- PyTorch's allocator ---- */
-
-static int look_at(struct work *w, struct found *f, struct schedules *s)
-{
-    struct memory_verdict m;
-    struct reserved r;
-
-    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
-        return -1;
-    if (reserved_within(&f->plan, s, &m.overhead, NULL, &r) < 0)
-        return -1;
-    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
-    f->looked_at = true;
-    f->fits = v != VERDICT_DOES_NOT_FIT;
-    f->tight = v == VERDICT_TIGHT;
-    f->steady_retries = r.steady_retries;
-    f->steady_calls = r.steady_calls;
-    f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
-    f->step_s += f->retry_s;
-    f->idle_s += f->retry_s;
-    if (!f->fits) {
-        f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->over = found_short_by(f->needed, f->available);
-    }
-    return 0;
-}
+/* ---- the top of the ranking ---- */
 
 struct looks { struct work *w; const int64_t *at; };
 
@@ -589,7 +596,7 @@ static int rank(struct work *w, int64_t n)
 /* Every rank has all of the model's blocks. */
 static int search_data(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1, .caller = pthread_self() };
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self() };
     int rc = -1;
 
     memset(out, 0, sizeof *out);
@@ -623,6 +630,7 @@ static int search_data(const struct search_options *o, struct search_result *out
         goto failed;
     for (int64_t i = 0; i < w.n; i++) {
         out->elsewhere += w.found[i].elsewhere;
+        out->cut_by_time += w.found[i].too_slow;
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
@@ -637,7 +645,7 @@ static int search_data(const struct search_options *o, struct search_result *out
         out->lowered += !w.found[i].at_least;
         out->cut += w.found[i].at_least ? 1 + w.found[i].stands_for : 0;
     }
-    out->n = drop_duplicates(w.found, w.n);
+    out->n = found_drop_duplicates(w.found, w.n);
     if (rank(&w, out->n) < 0)
         goto out;
     out->found = w.found;

@@ -48,7 +48,8 @@ struct search_options {
     enum grid_use grid;
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
     bool         answer_only;               /* only whether a plan fits, and the first of the ranking: where none does, what lacks least is
-                                             * not sought; the best of each strategy and the smallest are not replayed */
+                                             * not sought; the best of each strategy and the smallest are not replayed; what is too slow to
+                                             * be that first one is not looked at */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
@@ -74,6 +75,7 @@ struct found {
     bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
     bool    at_least;           /* left out by a bound, which `needed` is (bounds.h): it stands for all such plans that differ
                                  * only in buckets, units, prefetch and such */
+    bool    too_slow;           /* left out by a bound of time while the search runs (by_time.h) */
     bool    waits;              /* for memory (simulate_waits_for_memory), where that is known: */
     bool    waits_known;
     double  bound_s;            /* of a grid: what its step takes at least (bounds.h) */

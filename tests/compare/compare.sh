@@ -1,13 +1,14 @@
 #!/bin/sh
 # compare.sh BASE [PLANS] -- does a commit change any figure, schedule or program of any plan?
 #
-# Builds dpxplan of commit BASE and of the working tree and compares three things of both:
+# Builds dpxplan of commit BASE and of the working tree and compares four things of both:
 #   figures    eval --json of the same PLANS plans (4000: all cells, precisions, units, worlds, meshes, micro-steps, several
 #              models), or the whole message where a plan is refused; lists the JSON paths that differ
 #   schedules  explain --schedule of these plans: every entry of init, first and steady with its stream, waits, events and
 #              buffers; prints the first entries that moved
+#   layouts    what the executor reads beside that: flags, what copies do, which elements of which tensors an entry reads and writes
 #   programs   every kernel of the programs of 370 other plans
-# Moves and redesigns must print "the same" three times; a mend says in its message which paths or entries it was expected to
+# Moves and redesigns must print "the same" four times; a mend says in its message which paths or entries it was expected to
 # change and by how much.
 # Exit status 0: the same, 1: different, or not comparable, 2: misuse.
 set -u
@@ -79,16 +80,25 @@ schedules "$B/dpxplan" schedules-after &
 compared schedules schedules-before schedules-after
 wait
 
-# What prints programs is this tree's, built with the base's libraries.
-cp tests/compare/print_programs.c "$work/tree/tests/compare/" && cp tests/model/random_plan.h "$work/tree/tests/model/" || exit 1
-if (cd "$work/tree" && make --no-print-directory CUDA=0 B=build build/tests/compare/print_programs) >"$work/log" 2>&1; then
-    "$work/tree/build/tests/compare/print_programs" >"$work/programs-before" &
-    "$B/tests/compare/print_programs" >"$work/programs-after"
-    wait
-    compared programs programs-before programs-after
-else
-    tail -n 5 "$work/log" >&2
-    echo "programs: NOT COMPARED: tests/compare/print_programs.c does not build at $base"
-    status=1
-fi
+# What prints layouts and programs is this tree's, built with the base's libraries.
+cp tests/compare/print_layouts.c tests/compare/print_programs.c "$work/tree/tests/compare/" &&
+    cp tests/model/random_plan.h "$work/tree/tests/model/" || exit 1
+
+# printed WHAT: what print_WHAT of both trees prints of the plans.
+printed() {
+    if (cd "$work/tree" && make --no-print-directory CUDA=0 B=build "build/tests/compare/print_$1") >"$work/log" 2>&1; then
+        rm -f "$work/$1-before" "$work/$1-after"
+        mkfifo "$work/$1-before" "$work/$1-after" || exit 1
+        "$work/tree/build/tests/compare/print_$1" <"$work/plans" >"$work/$1-before" 2>/dev/null &
+        "$B/tests/compare/print_$1" <"$work/plans" >"$work/$1-after" 2>/dev/null &
+        compared "$1" "$1-before" "$1-after"
+        wait
+    else
+        tail -n 5 "$work/log" >&2
+        echo "$1: NOT COMPARED: tests/compare/print_$1.c does not build at $base"
+        status=1
+    fi
+}
+printed layouts
+printed programs
 exit $status

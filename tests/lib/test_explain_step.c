@@ -10,7 +10,7 @@
 #include "lib/dpx.h"
 
 #define FORM "{\"plan\": {\"dpx_plan\": 1, \"model\": \"gpt2\", \"cluster\": \"%s\", \"seq\": 512, \"micro_batch\": 1," \
-             " \"accumulation\": 4, \"strategy\": \"%s\", \"dialect\": \"%s\", \"precision\": \"bf16\"%s}, \"detail\": true}"
+             " \"accumulation\": 4, \"strategy\": \"%s\", \"dialect\": \"%s\", \"precision\": \"bf16\"%s}, \"detail\": true%s}"
 
 static const struct { const char *cluster, *strategy, *dialect, *more; } plans[] = {
     { "2xa100", "ddp", "torch", "" },
@@ -19,14 +19,20 @@ static const struct { const char *cluster, *strategy, *dialect, *more; } plans[]
     { "8xh100", "zero3", "deepspeed", "" },
     { "8xh100", "zero1", "megatron", ", \"parallel\": {\"tensor\": 2, \"sequence\": true}" },
     { "8xh100", "ddp", "paper", ", \"parallel\": {\"pipeline\": 4}" },
+    { "4xa100", "dp", "paper", "" },
+    { "4xa100", "dp", "torch", "" },
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-static json_t *explained(int i)
-{
-    char request[1024], *answer;
+enum { FULLEST = -1 };
 
-    snprintf(request, sizeof request, FORM, plans[i].cluster, plans[i].strategy, plans[i].dialect, plans[i].more);
+static json_t *explained_rank(int i, int rank)
+{
+    char request[1024], of_rank[32] = "", *answer;
+
+    if (rank != FULLEST)
+        snprintf(of_rank, sizeof of_rank, ", \"rank\": %d", rank);
+    snprintf(request, sizeof request, FORM, plans[i].cluster, plans[i].strategy, plans[i].dialect, plans[i].more, of_rank);
     int status = dpx_explain(request, &answer);
     if (status != DPX_DONE)
         fail_msg("%s: %s", request, answer);
@@ -35,6 +41,7 @@ static json_t *explained(int i)
     dpx_free(answer);
     return doc;
 }
+static json_t *explained(int i) { return explained_rank(i, FULLEST); }
 
 static const json_t *of(const json_t *doc, const char *a, const char *b)
 {
@@ -99,6 +106,65 @@ static void a_stage_is_a_role(void **state)
     }
 }
 
+static json_int_t most_of(const json_t *role)
+{
+    const json_t *bytes = of(role, "memory", "bytes");
+    json_int_t most = 0;
+
+    for (size_t c = 0; c < json_array_size(bytes); c++) {
+        json_int_t sum = 0;
+        for (size_t k = 0; k < json_array_size(json_array_get(bytes, c)); k++)
+            sum += integer(json_array_get(bytes, c), k);
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+/* Each rank can be asked for: the fullest of them is the plan's, and no other figure of the document changes. */
+static void the_fullest_of_all_ranks_is_the_plans(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PLANS; i++) {
+        json_t *plan = explained(i), *step = json_incref((json_t *)of(plan, "step", NULL));
+        json_int_t peak = json_integer_value(json_object_get(json_array_get(of(plan, "peaks", NULL), 0), "bytes")), most = 0;
+        json_int_t fullest = json_integer_value(of(plan, "memory", "rank")), asked = 0;
+        json_object_del(plan, "step");
+        for (int rank = 0; rank < json_integer_value(json_object_get(json_object_get(of(plan, "plan", NULL), "cluster"), "world_size")); rank++) {
+            json_t *doc = explained_rank(i, rank), *role;
+            size_t r;
+            json_array_foreach(of(doc, "step", "roles"), r, role)
+                if (json_integer_value(of(role, "rank", NULL)) == rank) {
+                    json_int_t bytes = json_integer_value(of(role, "peak", "bytes"));
+                    assert_true(bytes <= peak && most_of(role) <= bytes && most_of(role) > 0);
+                    assert_true(rank != fullest || bytes == peak);
+                    most = bytes > most ? bytes : most;
+                    asked++;
+                }
+            assert_int_equal(json_array_size(of(doc, "step", "roles")), json_array_size(of(step, "roles", NULL)));
+            if (rank == fullest)
+                assert_true(json_equal(of(doc, "step", NULL), step));
+            json_object_del(doc, "step");
+            assert_true(json_equal(doc, plan));
+            json_decref(doc);
+        }
+        assert_int_equal(asked, json_integer_value(json_object_get(json_object_get(of(plan, "plan", NULL), "cluster"), "world_size")));
+        assert_int_equal(most, peak);
+        json_decref(step);
+        json_decref(plan);
+    }
+}
+
+/* DataParallel's first rank holds the optimizer and everybody's gradients, the others a copy of the weights. */
+static void a_worker_of_dataparallel_holds_less(void **state)
+{
+    (void)state;
+    json_t *first = explained_rank(PLANS - 1, 0), *second = explained_rank(PLANS - 1, 1);
+
+    assert_true(most_of(json_array_get(of(first, "step", "roles"), 0)) > most_of(json_array_get(of(second, "step", "roles"), 0)));
+    json_decref(first);
+    json_decref(second);
+}
+
 /* The plan behind an advice is the plan whose peak the advice names. */
 static void the_plan_of_an_advice_has_its_peak(void **state)
 {
@@ -146,6 +212,8 @@ int main(void)
         cmocka_unit_test(entries_of_a_stream_do_not_overlap),
         cmocka_unit_test(a_stage_is_a_role),
         cmocka_unit_test(the_plan_of_an_advice_has_its_peak),
+        cmocka_unit_test(the_fullest_of_all_ranks_is_the_plans),
+        cmocka_unit_test(a_worker_of_dataparallel_holds_less),
         cmocka_unit_test(detail_goes_with_one_plan),
     };
     return cmocka_run_group_tests_name("lib/explain_step", tests, NULL, NULL);

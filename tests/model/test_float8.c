@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/lower/lower.h"
+#include "model/memory/evaluate.h"
 #include "model/plan/can_run.h"
 #include "model/plan/float8.h"
 #include "model/schedule/ledger.h"
@@ -381,6 +382,43 @@ static void graphs_are_those_that_inductor_gets(void **state)
     assert_true(n >= 4);
 }
 
+static double flops_of(const struct plan *p, enum piece_id id, enum pass pass)
+{
+    struct program g = { 0 };
+    double sum = 0;
+
+    assert_int_equal(program_build(p, &g), 0);
+    for (int k = 0; k < g.piece[id].nkernels[pass]; k++)
+        sum += g.piece[id].kernels[pass][k].flops;
+    program_free(&g);
+    return sum;
+}
+
+/* Products in parts beside their collectives are the same products, and what a step makes it gives back (evaluate() refuses others). */
+static void parts_are_the_whole(void **state)
+{
+    static const char *const recipes[] = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp" }, *const recomputes[] = { "none", "full", "op" };
+
+    (void)state;
+    for (int i = 0; i < 4 * 3 * 2; i++) {
+        double flops[2][NPASS];
+        for (int async = 0; async < 2; async++) {
+            char words[512];
+            struct evaluation e;
+            snprintf(words, sizeof words, OF_8B ", \"fp8\": \"%s\", \"recompute\": \"%s\", \"micro_batch\": %d, \"parallel\": { \"tensor\": 4, "
+                     "\"async_tensor\": %s }", recipes[i % 4], recomputes[i / 4 % 3], 1 + i / 12, async ? "true" : "false");
+            struct plan p = plan_of(words);
+            for (int pass = 0; pass < NPASS; pass++)
+                flops[async][pass] = flops_of(&p, recomputes[i / 4 % 3][0] == 'n' ? PIECE_BLOCK : PIECE_BLOCK_RECOMPUTED, (enum pass)pass);
+            assert_int_equal(evaluate(&p, &e), 0);
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+        for (int pass = 0; pass < NPASS; pass++)
+            assert_close(flops[1][pass], flops[0][pass], 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +431,7 @@ int main(void)
         cmocka_unit_test(products_multiply_what_the_recipe_says),
         cmocka_unit_test(steps_take_what_pytorch_counted),
         cmocka_unit_test(graphs_are_those_that_inductor_gets),
+        cmocka_unit_test(parts_are_the_whole),
     };
     return cmocka_run_group_tests_name("model/float8", tests, NULL, NULL);
 }

@@ -415,7 +415,7 @@ static void another_number_of_ranks_is_a_note(void **state)
         { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n" },
         { "accelerate.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 4\n" },
         { "litgpt.yaml", "checkpoint_dir: c\ndevices: 4\ntrain:\n  micro_batch_size: 1\n  global_batch_size: 8\n" },
-        { "prime.toml", "[model]\noptimization_dtype = \"bfloat16\"\n[data]\nbatch_size = 8\nseq_len = 512\nmicro_batch_size = 1\n"
+        { "prime.toml", "[model]\noptimization_dtype = \"bfloat16\"\ncompile = \"None\"\noptim_cpu_offload = false\n[data]\nbatch_size = 8\nseq_len = 512\nmicro_batch_size = 1\n"
                         "[deployment]\nnum_train_gpus = 4\n" },
     };
 
@@ -487,10 +487,8 @@ static void notes_give_this_files_reasons(void **state)
         { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
           "attention by flash_attention_2 is planned with", "zzz" },
         { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss_type", "attention by" },
-        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\ntorch_compile: true\ndtype: bfloat16\n", "torch_compile is not in the plan", "adapters" },
         { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
           "not known" },
-        { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nbeta: 0.04\n", "GRPO's reference model is not in the plan", "not known" },
         { "arguments.yaml", "per_device_train_batch_size: 1\nmodel_max_length: 512\n", "model_max_length 512 is taken as the samples' length", "not known" },
         { "fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 1\n  fsdp_limit_all_gathers: true\n"
                        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "batch size is in the training script", "fsdp_limit_all_gathers" },

@@ -277,6 +277,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.fsdp.model_dtype = plain.precision = DT_BF16;
             plain.train.base = BASE_NF4;
         }
+        if (k->offset == offsetof(struct plan, train.narrow))
+            plain.fsdp.model_dtype = plain.ddp.model_dtype = plain.precision = DT_BF16;
         if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
             plain.kernels = KERNELS_TORCH_SDPA;
             plain.precision = DT_BF16;

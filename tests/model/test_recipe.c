@@ -130,9 +130,9 @@ static void int8_layers_checkpoints_are_those_of_the_trainer(void **state)
 {
     (void)state;
     checkpoints_as(INT8_AXOLOTL, RECOMPUTE_REENTRANT);
-    checkpoints_as(INT8_AXOLOTL "rl: dpo\n", RECOMPUTE_FULL);
+    checkpoints_as(INT8_AXOLOTL "rl: orpo\n", RECOMPUTE_FULL);
     checkpoints_as(INT8_AXOLOTL "gradient_checkpointing_kwargs:\n  use_reentrant: false\n", RECOMPUTE_FULL);
-    checkpoints_as(INT8_AXOLOTL "rl: dpo\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", RECOMPUTE_REENTRANT);
+    checkpoints_as(INT8_AXOLOTL "rl: orpo\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", RECOMPUTE_REENTRANT);
 }
 
 static void llama_factorys_lora_has_its_own_defaults(void **state)
@@ -408,25 +408,42 @@ static void trls_recipe_trains_everything_unless_it_uses_peft(void **state)
     refuses("model_name_or_path: x\nload_in_4bit: true\nmax_length: 512\n", 0, "load_in_4bit: packed weights do not train");
 }
 
-/* A pair is two sequences; what stands beside the model is said. */
+/* A pair is two sequences; a reference model or another head is refused, and so is what makes another step of the recipe. */
 static void preference_training_runs_pairs(void **state)
 {
-    static const char *const texts[] = {
-        "model_name_or_path: Qwen/Qwen2.5-7B\nbeta: 0.1\nmax_length: 1024\nper_device_train_batch_size: 4\ntorch_dtype: bfloat16\n",
-        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: dpo\nfinetuning_type: full\ncutoff_len: 1024\nper_device_train_batch_size: 4\nbf16: true\n",
-        "base_model: Qwen/Qwen2.5-7B\nrl: dpo\nsequence_len: 1024\nmicro_batch_size: 4\noptimizer: adamw_torch\n",
+    static const char *const pairs[] = {
+        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: dpo\npref_loss: orpo\nfinetuning_type: full\ncutoff_len: 1024\nper_device_train_batch_size: 4\nbf16: true\n",
+        "base_model: Qwen/Qwen2.5-7B\nrl: orpo\nflash_attention: true\nsequence_len: 1024\nmicro_batch_size: 4\noptimizer: adamw_torch\n",
+    };
+    static const struct { const char *keys, *why; } others[] = {
+        { "model_name_or_path: x\nbeta: 0.1\nmax_length: 1024\n", "DPO: a reference model" },
+        { "model_name_or_path: x\nmax_length: 1024\nuse_peft: true\nloss_type: ipo\n", "DPO: a reference model" },
+        { "model_name_or_path: x\nmax_length: 1024\ndesirable_weight: 1.0\n", "KTO: a reference model" },
+        { "model_name_or_path: x\nnum_generations: 8\nbeta: 0.04\n", "GRPO with beta: a reference model" },
+        { "model_name_or_path: x\ncenter_rewards_coefficient: 0.01\nmax_length: 1024\n", "reward modelling: a model with a head of classes" },
+        { "model_name_or_path: x\nstage: dpo\n", "dpo: a reference model" }, { "model_name_or_path: x\nstage: kto\n", "kto: a reference model" },
+        { "model_name_or_path: x\nstage: rm\n", "stage: rm: a model with a head" }, { "model_name_or_path: x\nstage: ppo\n", "ppo: a reference model" },
+        { "base_model: x\nrl: dpo\nsequence_len: 1024\n", "dpo: a reference model" }, { "base_model: x\nrl: kto\nsequence_len: 1024\n", "kto: a reference model" },
+        { "base_model: x\nrl: grpo\nsequence_len: 1024\ntrl: {beta: 0.001}\n", "trl.beta: a reference model" },
+        { "base_model: x\nreward_model: true\nsequence_len: 1024\n", "reward_model: a model with a head" },
+        { "base_model: x\nprocess_reward_model: true\nsequence_len: 1024\n", "process_reward_model: a model with a head" },
+        { "base_model: x\nsequence_len: 512\nfp8: true\n", "fp8: float8" }, { "model_name_or_path: x\nstage: sft\nfp8: true\n", "fp8: float8" },
+        { "base_model: x\nsequence_len: 512\ntorch_compile: auto\n", "torch_compile: a model" },
+        { "per_device_train_batch_size: 1\ntorch_compile: true\n", "torch_compile: a model" },
+        { "base_model: x\nsequence_len: 512\nplugins: [axolotl.integrations.diffusion.DiffusionPlugin]\n", "plugins: axolotl.integrations.diffusion" },
     };
     struct plan p;
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         struct notes notes = { 0 };
-        assert_int_equal(read_recipe(texts[i], NULL, "8xa100-80gb", 0, &p, &notes), 0);
+        assert_int_equal(read_recipe(pairs[i], NULL, "8xa100-80gb", 0, &p, &notes), 0);
         assert_int_equal(p.micro_batch, 8);
         assert_true(noted(&notes, "a chosen and a rejected sequence"));
-        assert_true(noted(&notes, i ? "models beside the one that trains" : "reference model is not in the plan: 15.2 GB"));
         plan_free(&p);
     }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        refuses(others[i].keys, 0, others[i].why);
 }
 
 /* What axolotl's schema has where a recipe is silent, and what it refuses. */
@@ -444,11 +461,10 @@ static void axolotls_own_defaults(void **state)
     assert_true(noted(&notes, "takes its fused LoRA kernels by itself"));
     plan_free(&p);
     notes = (struct notes){ 0 };
-    assert_int_equal(read_recipe("base_model: llama-2-7b\nreward_model: true\nmicro_batch_size: 2\nsequence_len: 512\nbf16:\nfp16:\n"
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nrl: simpo\nmicro_batch_size: 2\nsequence_len: 512\nbf16:\nfp16:\n"
                                  "lora_mlp_kernel: false\n", NULL, "2xa100-80gb", 0, &p, &notes), 0);
     assert_int_equal(p.precision, DT_FP32);     /* bf16 is null: not the default, which is auto */
     assert_int_equal(p.micro_batch, 4);         /* a chosen and a rejected one */
-    assert_true(noted(&notes, "reward_model is not in the plan"));
     plan_free(&p);
     static const struct { const char *keys; enum base_dtype base; } packs[] = {
         { "adapter: lora\nload_in_4bit: true\n", BASE_PLAIN }, { "adapter: lora\nload_in_8bit: true\n", BASE_INT8 },
@@ -530,16 +546,13 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "pure_bf16 keeps adapters in bf16", "matters" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\nattn_implementation: flash_attention_2\n",
           "attention by flash_attention_2 is not planned for gemma2", "who shares" },
-        { "base_model: llama-2-7b\nsequence_len: 512\nplugins: [axolotl.integrations.diffusion.DiffusionPlugin, axolotl.integrations.liger.LigerPlugin]\n",
-          "DiffusionPlugin is not known", "LigerPlugin is not known" },
-        { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\noptimizer: adamw_torch\n", "", "attention by" },
+        { "base_model: llama-2-7b\nsequence_len: 512\nflash_attention: true\nplugins: [some.OtherPlugin, axolotl.integrations.liger.LigerPlugin]\n",
+          "OtherPlugin is not known", "LigerPlugin is not known" },
+        { "base_model: google/gemma-2-2b\nsequence_len: 512\neager_attention: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\noptimizer: adamw_torch\n", "", "attention by" },
         { "base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\nadapter: lora\nlora_r: 8\n"
           "lora_target_linear: true\n", "activation_offloading is not in the plan", "who shares" },
         { "base_model: llama-2-7b\nsequence_len: 512\nbf16: true\nfsdp_version: 2\nfsdp_config: {offload_params: true}\noptimizer: adamw_torch_fused\n",
           "adamw_torch_fused is planned as foreach on the host", "who shares" },
-        /* 2 x 32000 x 4096 of 4 bytes more */
-        { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\n", "trains embedding, head and norms in fp32 where attention is not flash", "who shares" },
-        { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\n", "1.05 GB of weights and gradients are missing", "who shares" },
         { "base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\nflash_attention: true\n", "", "embedding, head and norms" },
         { "model_name_or_path: llama-2-7b\nstage: sft\n", "do_train is not given", "who shares" },
         { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "max_prompt_length 512 and max_completion_length 512", "max_length is" },
@@ -558,7 +571,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
     refuses("model_name_or_path: x\ntemplate: qwen3\ninfer_backend: huggingface\n", 0, "infer_backend: LLaMA-Factory does not train by this file");
     refuses("model_name_or_path: x\ntemplate: qwen3\nexport_dir: merged\n", 0, "export_dir: LLaMA-Factory does not train by this file");
     refuses("model_name_or_path: x\nstage: sft\ndo_predict: true\n", 0, "do_predict: LLaMA-Factory does not train by this file");
-    refuses("model_name_or_path: x\nbeta: 0.1\nmax_length: null\n", 0, "max_length: null: samples are as long as they are");
+    refuses("base_model: llama-2-7b\nsequence_len: 512\noptimizer: adamw_torch\n", 0, "trains embedding, head and norms in fp32");
+    refuses("model_name_or_path: x\ndataset_num_proc: 4\nmax_length: null\n", 0, "max_length: null: samples are as long as they are");
     refuses("model_name_or_path: x\nquantization_bit: 4\nquantization_method: hqq\n", 512, "\"hqq\" is not modelled");
     refuses("model_name_or_path: x\nfinetuning_type: full\nquantization_bit: 8\n", 512, "quantization_bit: packed weights do not train");
 }
@@ -580,7 +594,7 @@ static void pure_bf16_is_a_model_in_bf16(void **state)
     plan_free(&p);
     refuses("model_name_or_path: x\nfinetuning_type: full\npure_bf16: true\ndeepspeed: {\"zero_optimization\": {\"stage\": 2}}\n", 512, "pure_bf16");
     assert_int_equal(read_recipe("base_model: llama-2-7b\nsequence_len: 512\nactivation_offloading: true\ngradient_checkpointing: true\n"
-                                 "optimizer: adamw_torch\n", NULL, "1xh100", 0, &p, NULL), 0);
+                                 "flash_attention: true\noptimizer: adamw_torch\n", NULL, "1xh100", 0, &p, NULL), 0);
     assert_int_equal(p.recompute, RECOMPUTE_OFFLOAD);
     plan_free(&p);
 }

@@ -81,7 +81,7 @@ static void llama_factorys_key_knows_fewer_families(void **state)
     gives("model_name_or_path: x\nuse_liger_kernel: true\nbf16: true\nfinetuning_type: full\n", "llama-3.1-8b", "rng", LOSS_FUSED_LINEAR, NULL);
 }
 
-#define AXOLOTL "base_model: x\nmicro_batch_size: 1\nbf16: true\n"
+#define AXOLOTL "base_model: x\nmicro_batch_size: 1\nbf16: true\nflash_attention: true\n"
 #define PLUGIN  "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
 #define CUT     "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
 

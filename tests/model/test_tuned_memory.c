@@ -13,6 +13,7 @@
 #define MUON "tests/golden/tune/muon.jsonl"      /* by record_muon.py: under FSDP2 */
 #define MUON_LORA "tests/golden/tune/muon_lora.jsonl"   /* of adapters alone */
 #define MIXTURES "tests/golden/tune/mixtures.jsonl"     /* by record_mixtures.py: attention of mixtures of experts */
+#define NARROW "tests/golden/tune/narrow.jsonl"  /* by record_narrow.py: adapters in the model's 16 bits */
 #define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
@@ -68,6 +69,14 @@ static void mixtures_peaks_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(MIXTURES, check_peak) >= 87);
+    assert_int_equal(wrong, 0);
+}
+
+static void peaks_with_adapters_in_16_bits_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(NARROW, check_peak) >= 26);
     assert_int_equal(wrong, 0);
 }
 
@@ -191,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(mixtures_peaks_agree),
+        cmocka_unit_test(peaks_with_adapters_in_16_bits_agree),
         cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),

@@ -20,6 +20,7 @@ check 'the page is one file of at most 4 MB' "$(size=$(wc -c <"$B/dpx.html"); [ 
 check 'the page names nothing that a browser would fetch' \
     "$(grep -nE "(src|href)=['\"]?(https?:)?//|@import|url\(['\"]?http|fetch\(['\"]http" "$B/dpx.html" | cut -c 1-200 |
         grep -v '^[0-9]*:var dpx_module' | head -n 5)"
+check 'what asks dpxplan serve is not in it' "$(grep -n 'class Served' "$B/dpx.html")"
 check 'the page asks a browser to fetch nothing' \
     "$(grep -q "Content-Security-Policy\" content=\"default-src 'none'" "$B/dpx.html" || echo 'no policy')"
 

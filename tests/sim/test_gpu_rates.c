@@ -65,6 +65,18 @@ assert_close(gpu_scaled_share(g, rows[i].format, &published), share, 0.005);
     }
 }
 
+/* In 4 bits B200 and B300 do as many FLOP/s, since they differ in that peak alone. */
+static void four_bits_are_as_fast_on_b200(void **state)
+{
+    const struct gpu *b200 = gpu_find("b200"), *b300 = gpu_find("b300");
+    bool published;
+
+    (void)state;
+    double of200 = gpu_scaled_share(b200, SCALED_NVFP4, &published) * b200->fp4, of300 = gpu_scaled_share(b300, SCALED_NVFP4, &published) * b300->fp4;
+    assert_close(of200, of300, 1e-3);
+    assert_true(gpu_scaled_share(b200, SCALED_NVFP4, &published) <= gpu_scaled_share(b200, SCALED_MXFP8, &published));
+}
+
 /* Share of this peak at which the form of gemm_cost.c takes as long as `flops` says, operands of `bytes` an element. */
 static double level(const struct gpu *g, double peak, int64_t m, int64_t n, int64_t k, int64_t bytes, double flops)
 {
@@ -229,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_those_of_the_benchmark),
+        cmocka_unit_test(four_bits_are_as_fast_on_b200),
         cmocka_unit_test(long_runs_set_what_blackwell_sustains),
         cmocka_unit_test(a_4090_reaches_what_was_published),
         cmocka_unit_test(a_power_limit_leaves_what_was_published),

@@ -372,6 +372,7 @@ static struct walked walk(const struct plan *p, const struct schedules *s, bool 
     struct request_target t = reserved_target(a);
 
     t.allocate = count_made;
+    t.serve = NULL;
     t.watch = NULL;                     /* to the end of the last step */
     if (all)
         t.state = NULL;

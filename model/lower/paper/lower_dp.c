@@ -11,20 +11,17 @@
  * once every gradient of every replica exists, so nothing overlaps.
  *
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
-#include "model/lower/common/lower_internal.h"
-#include "model/lower/common/micro_steps.h"
+#include "model/walk/walk.h"
 
 struct dp {
+    struct walk walk;
     const struct plan *p;
-    const struct local_model *local;
     const struct model *m;
     struct schedules  *s;
     struct recipe      r;
     bool    server, torch;
     int64_t n, params;
     int     weights, grads, optimizer, replica_grads, staging, outputs, loss, foreach;
-    int     acts[NPIECE];
-    bool    first_of_step;      /* the micro-step being emitted */
 };
 
 /* ---- pieces ---- */
@@ -101,7 +98,7 @@ static void broadcast(struct dp *d)
 static void sum_into_grads(struct dp *d, const struct part *q)
 {
     int64_t bytes = q->elems * dtype_bytes(d->r.kept);
-    bool new = d->first_of_step;
+    bool new = d->walk.first;
     int what = !new ? ACT_A : q->first == 0 ? ACT_ALLOC | ACT_WRITE : ACT_W;
 
     sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "sum into grads", bytes, bytes);
@@ -162,31 +159,14 @@ static void reduce_server(struct dp *d)
 
 /* ---- a micro-step ---- */
 
-static void run(struct dp *d, enum piece_id piece, enum pass pass, int block, int by)
+static void compute(void *dp, const struct walk_run *r)
 {
-    bool forward = pass == PASS_FORWARD, head = piece == PIECE_HEAD;
-    bool adds = !d->torch && d->server && !d->first_of_step;
+    struct dp *d = dp;
+    bool adds = !d->torch && d->server && !d->walk.first;
 
-    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
-                  d->torch ? GRADS_KEEP : GRADS_IN_PLACE, CAT_UNSHARDED_GRADS);
-    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : head ? "head" : "block", block, by);
     sched_act(d->s, ACT_R, d->weights, 0, 0);
-    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
-    if (!forward)
-        sched_act(d->s, adds ? ACT_A : d->torch && head ? ACT_ALLOC | ACT_WRITE : ACT_W, d->replica_grads,
-                  0, 0);
-}
-
-static void block_forward(void *arg, int b, int by)
-{
-    struct dp *d = arg;
-    run(d, program_piece_of_block(d->p, b), PASS_FORWARD, b, by);
-}
-
-static void block_backward(void *arg, int b, int by)
-{
-    struct dp *d = arg;
-    run(d, program_piece_of_block(d->p, b), PASS_BACKWARD, b, by);
+    if (!r->forward)
+        sched_act(d->s, adds ? ACT_A : d->torch && r->piece == PIECE_HEAD ? ACT_ALLOC | ACT_WRITE : ACT_W, d->replica_grads, 0, 0);
 }
 
 /* The replicas' losses go to rank 0, the gradient of their mean comes back.  With gather_logits
@@ -209,11 +189,12 @@ static void exchange_loss(struct dp *d)
     sched_act(d->s, ACT_FREE, d->loss, 0, 0);
 }
 
-static void forward(struct dp *d)
+static void pre_forward(void *dp, struct at root)
 {
-    const struct plan *p = d->p;
-    int64_t tokens = d->n * p->micro_batch * p->seq;
+    struct dp *d = dp;
+    int64_t tokens = d->n * d->p->micro_batch * d->p->seq;
 
+    (void)root;
     if (d->n > 1) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_DATA, DT_INT64, RED_NONE, tokens);
         sched_moves(d->s, OF_TOKENS);
@@ -222,18 +203,22 @@ static void forward(struct dp *d)
     sched_act(d->s, d->server ? ACT_USE : ACT_ALLOC, d->weights, 0, 0);
     if (d->n > 1)
         broadcast(d);
-    run(d, PIECE_EMBED, PASS_FORWARD, 0, 0);
-    units_blocks_emit(d->local, d->s, false, block_forward, d);
-    run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
+}
+
+static void post_forward(void *dp, struct at root)
+{
+    struct dp *d = dp;
+
+    (void)root;
     if (d->n > 1)
         exchange_loss(d);
 }
 
-static void backward(struct dp *d)
+static void post_backward(void *dp, struct at root)
 {
-    run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
-    units_blocks_emit(d->local, d->s, true, block_backward, d);
-    run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
+    struct dp *d = dp;
+
+    (void)root;
     if (d->torch)
         reduce_torch(d);
     else
@@ -245,17 +230,6 @@ static void backward(struct dp *d)
         sched_act(d->s, ACT_FREE, d->weights, 0, 0);
 }
 
-static void micro_pass(void *arg, const struct micro *m)
-{
-    struct dp *d = arg;
-
-    d->first_of_step = m->first;
-    if (m->pass == MICRO_FORWARD)
-        forward(d);
-    else
-        backward(d);
-}
-
 /* ---- whole steps ---- */
 
 static void own_gradients(struct schedules *s, int what, void *arg)
@@ -265,27 +239,22 @@ static void own_gradients(struct schedules *s, int what, void *arg)
     sched_act(s, what, d->grads, 0, 0);
 }
 
-static void step(struct dp *d, enum sched_id id)
+static void optimizer(void *dp)
 {
-    int64_t bytes = d->params * dtype_bytes(d->r.kept);
-    struct micro_order order = { .steps = d->p->accumulation, .first_differs = true };
+    struct dp *d = dp;
+    bool makes_states = d->torch && d->walk.step == SCHED_FIRST;
 
-    sched_begin(d->s, id);
-    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
-    if (d->server) {
-        if (d->p->clip > 0)
-            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, NULL, 0, false, own_gradients, d);
-        lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
-        sched_act(d->s, ACT_R, d->grads, 0, 0);
-        sched_act(d->s, ACT_RW, d->weights, 0, 0);
-        sched_act(d->s, d->torch && id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer,
-                  0, 0);
-        sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
-        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
-        sched_act(d->s, d->torch ? ACT_FREE : ACT_USE, d->grads, 0, 0);
-    }
-    lower_read_loss(d->s);
-    sched_end(d->s, id);
+    if (!d->server)
+        return;
+    if (d->p->clip > 0)
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->params * dtype_bytes(d->r.kept), NULL, 0, false, own_gradients, d);
+    lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
+    sched_act(d->s, ACT_R, d->grads, 0, 0);
+    sched_act(d->s, ACT_RW, d->weights, 0, 0);
+    sched_act(d->s, makes_states ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
+    sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+    sched_act(d->s, d->torch ? ACT_FREE : ACT_USE, d->grads, 0, 0);
 }
 
 static int64_t rounded(const struct dp *d, int64_t bytes_per)
@@ -340,14 +309,15 @@ static void declare(struct dp *d)
                            ? (p->dp.gather_logits ? d->n * rows : round512(4 * d->n)) : 0);
     /* The loss of the other ranks' samples: log-softmax and its gradient. */
     d->loss = sched_buf(s, CAT_TEMPORARIES, "loss of the gathered batch", NULL, 0, 1, 2 * (d->n - 1) * rows);
-    lower_declare_activations(s, d->local, d->acts);
+    lower_declare_activations(s, d->walk.local, d->walk.acts);
     if (s->detailed)
         describe(d);
 }
 
-static void init(struct dp *d)
+static void init(void *dp)
 {
-    sched_begin(d->s, SCHED_INIT);
+    struct dp *d = dp;
+
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     if (d->server)
         sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->weights, 0, 0);
@@ -355,21 +325,26 @@ static void init(struct dp *d)
         sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->replica_grads, 0, 0);
     if (!d->torch && d->server)     /* with the fp32 copy of the parameters */
         sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->optimizer, 0, 0);
-    sched_end(d->s, SCHED_INIT);
 }
+
+static const struct walk_hooks hooks = {
+    .init = init, .optimizer = optimizer, .pre_forward = pre_forward, .post_forward = post_forward, .post_backward = post_backward,
+    .compute = compute, .grads = CAT_UNSHARDED_GRADS,
+};
 
 int lower_dp(const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    struct dp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .server = local->data_rank == 0,
-                    .torch = p->dialect == DIALECT_TORCH, .n = local->data_ranks,
-                    .params = local->model->params };
+    struct plan whole = *p;
+    struct dp d = { .p = p, .m = local->model, .s = s, .r = plan_recipe(p), .server = local->data_rank == 0,
+                    .torch = p->dialect == DIALECT_TORCH, .n = local->data_ranks, .params = local->model->params };
 
+    whole.unit = UNIT_MODEL;
+    walk_open(&d.walk, local, &whole, s, &hooks, &d);
+    d.walk.fate = d.torch ? GRADS_KEEP : GRADS_IN_PLACE;
+    d.walk.first_differs = true;
     s->star = !d.torch;
     s->seed /= (double)d.n;
     declare(&d);
-    init(&d);
-    step(&d, SCHED_FIRST);
-    step(&d, SCHED_STEADY);
-    return 0;
+    return walk_steps(&d.walk);
 }

@@ -2,9 +2,7 @@
 #ifndef DPX_LOWER_PAPER_H
 #define DPX_LOWER_PAPER_H
 
-#include "model/lower/common/stage_ports.h"
-
-struct at { enum unit_class c; int i, by; };
+#include "model/walk/walk.h"
 
 /* What is kept elsewhere than in device memory: lower_paper_offload.c. */
 struct paper_away {
@@ -16,24 +14,24 @@ struct paper_away {
     uint16_t ev_down;                       /* a unit's gradients have left the device */
     uint16_t ev_read[2], ev_up[2], ev_written;      /* the step, unit by unit */
     uint16_t summed_norm;                       /* what scaling to the norm waits for */
-    bool first;                             /* of the micro-steps: no earlier one's gradients are there */
 };
 
 struct paper {
+    struct walk        walk;
     const struct plan *p;
     const struct local_model *local;
     struct schedules  *s;
-    struct unit_map    map;
     struct recipe      r;
     int64_t            n;                   /* ranks a shard group has */
     bool shards_optimizer, shards_grads, shards_params, prefetches;
     bool fresh_grads;                       /* a micro-step's gradients have a buffer of their own: stages 2
                                              * and 3, and `deterministic` in all */
+    bool reduces_each, sums_each;           /* the whole model's, within every micro-step; and each is added to what the owners
+                                             * have of those before */
     int64_t            numel[NUC], padded[NUC];     /* of a unit's tensors that train */
     int                params[NUC], grads[NUC], optimizer[NUC], gathered[NUC], full_grads[NUC];
     int64_t            frozen_padded[NUC];          /* and of those that do not: a flat parameter of their own */
     int                frozen[NUC], frozen_gathered[NUC];
-    int                acts[NPIECE];
     int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
     int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
     int                partial_grads[NUC], sums[NUC];       /* a layout of them, and a buffer in which they are side by side */
@@ -43,18 +41,11 @@ struct paper {
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */
-    /* What the pass that is emitted runs: all, or one stage of a pipeline. */
-    struct at          root;                /* its unit of what is no block's; c NUC: it has none */
-    int                unit0, unit1, block0, block1;    /* units and blocks, one past the last */
-    bool               embeds, heads;
-    bool               ties;                /* the root's pass needs the tied embedding, a unit of its own */
-    enum { ALL_OF_IT, OF_INPUTS, OF_WEIGHTS } part;     /* of a backward */
     struct paper_away  away;
-    int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
 };
 
-/* Names the unit of the last entry. */
-void paper_name(struct paper *z, struct at u);
+/* Has a unit something that trains?  One without parameters, as of a model without embedding and head, is treated so. */
+static inline bool paper_trains(const struct paper *z, enum unit_class c) { return z->numel[c] > 0 || z->frozen_padded[c] == 0; }
 
 /* ---- lower_paper_layout.c ---- */
 
@@ -66,10 +57,24 @@ int64_t paper_own_elems(const struct paper *z);
 int  paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 
-/* ---- lower_paper_stage.c ---- */
+/* ---- lower_paper_whole.c ---- */
 
-/* What the passes of an act's chunk have: units, root, embedding, head, and where its micro-step's activations begin. */
-void paper_enter_chunk(struct paper *z, const struct stage_ports *ports, const struct pipeline_act *a);
+/* Gradients of the whole model: averaged, or only `summed` up to now.  Averages may be taken again of what is added up so far;
+ * the tensor-parallel ranks' parts are added up once, with the `last` micro-step's. */
+void paper_reduce_model(struct paper *z, bool summed, bool last);
+/* What was handed to its owners must not be handed over again with the next micro-step's. */
+void paper_forget_others(struct paper *z);
+/* Parameters that every rank has whole: each updated its part. */
+void paper_gather_updated(struct paper *z);
+
+/* ---- lower_paper_partial.c ---- */
+
+/* The buffer of a class of units in which what is partial is side by side; where a model that is one unit has the embedding that another
+ * stage has, too. */
+void paper_find_partial(struct paper *z, enum unit_class c, const char *of, int n);
+void paper_describe_tied(struct paper *z);
+/* A unit's partial gradients, in `family`, are added up. */
+void paper_sum_partial(struct paper *z, struct at u, int family);
 /* Where the first and the last stage each have the embedding, their gradients are added up: of a unit of its own what the rank
  * keeps of it, or where it lies in the model's. */
 void paper_reduce_tied(struct paper *z);
@@ -90,8 +95,8 @@ void paper_away_init(struct paper *z);
 /* A shard goes to the device, into what is gathered from or, on one rank, into what is computed with.  Returns the
  * former, or -1; the last entry is what it waits for. */
 int  paper_away_bring(struct paper *z, struct at u, enum phase phase, uint16_t after);
-/* Before a step's first pass. */
-void paper_away_begin(struct paper *z);
+/* Before a step's first pass: a hook. */
+void paper_away_begin(void *paper);
 /* Before the gradients of the next unit leave: those of the one before have. */
 void paper_away_await(struct paper *z);
 /* A unit's gradients, reduced when `after` is done, go to their memory, or are added to those there. */

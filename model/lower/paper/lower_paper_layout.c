@@ -16,8 +16,8 @@ static void slices(struct paper *z, enum unit_class c, bool frozen, enum holds h
     int64_t begin = 0;
 
     /* Where the part begins, should it hold nothing but padding. */
-    sched_slice(z->s, h, dt, unit_tensor(&z->map, c, 0), 0, 0, at);
-    for (int i = 0, t; z->s->detailed && (t = unit_tensor(&z->map, c, i)) >= 0; i++) {
+    sched_slice(z->s, h, dt, unit_tensor(&z->walk.map, c, 0), 0, 0, at);
+    for (int i = 0, t; z->s->detailed && (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++) {
         int64_t end = begin + numel_in(&z->local->model->tensors[t], frozen);
         int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
         if (a < b)
@@ -33,7 +33,7 @@ void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t
 
 static int flat(struct paper *z, enum unit_class c, bool frozen, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at)
 {
-    int layout = sched_layout(z->s, unit_stride(&z->map, c));
+    int layout = sched_layout(z->s, unit_stride(&z->walk.map, c));
 
     slices(z, c, frozen, h, t, from, n, at);
     return layout;
@@ -58,7 +58,7 @@ static int64_t whole_states(const struct paper *z, enum unit_class c, bool descr
 {
     int64_t at = 0;
 
-    for (int i = 0, t; optimizer_by_tensor(z->p->optimizer) && (t = unit_tensor(&z->map, c, i)) >= 0; i++)
+    for (int i = 0, t; optimizer_by_tensor(z->p->optimizer) && (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++)
         at += lower_whole_states(describe ? z->s : NULL, z->p, t, at, 4);
     return at;
 }
@@ -76,47 +76,12 @@ static void describe_states(struct paper *z, enum unit_class c, int64_t from, in
     enum optimizer o = z->p->optimizer;
     int64_t at = 0;
 
-    sched_holds(z->s, z->optimizer[c], sched_layout(z->s, unit_stride(&z->map, c)));
+    sched_holds(z->s, z->optimizer[c], sched_layout(z->s, unit_stride(&z->walk.map, c)));
     for (int i = 0; i < optimizer_moments(o); i++, at += 4 * n)
         paper_slices(z, c, moment[i], DT_FP32, from, n, at);
     at += whole_states(z, c, true);
     if (paper_has_master(z))
         paper_slices(z, c, HOLDS_MASTER, DT_FP32, from, n, at);
-}
-
-static bool is_partial(const struct paper *z, int tensor)
-{
-    return z->local->partial && z->local->partial[tensor] & MESH_AXIS(AXIS_TENSOR);
-}
-
-/* What is a part of a sum over tensor-parallel ranks: where a whole unit has it, or side by side.  Returns its elements. */
-static int64_t partial_slices(struct paper *z, enum unit_class c, bool side_by_side)
-{
-    int64_t from = 0, elems = 0;
-
-    for (int i = 0, t; (t = unit_tensor(&z->map, c, i)) >= 0; i++) {
-        int64_t n = z->local->model->tensors[t].numel;
-        if (is_partial(z, t)) {
-            sched_slice(z->s, HOLDS_GRAD, z->r.grad, t, 0, n, (side_by_side ? elems : from) * dtype_bytes(z->r.grad));
-            elems += n;
-        }
-        from += n;
-    }
-    return elems;
-}
-
-static void find_partial(struct paper *z, enum unit_class c, const char *of, int n)
-{
-    z->partial[c] = 0;
-    if (!z->local->partial)
-        return;
-    z->partial_grads[c] = sched_layout(z->s, unit_stride(&z->map, c));
-    z->partial[c] = partial_slices(z, c, false);
-    if (z->partial[c] == 0)
-        return;
-    z->sums[c] = sched_buf(z->s, CAT_BUCKET, "partial gradients", of, 0, n, z->partial[c] * dtype_bytes(z->r.grad));
-    sched_holds(z->s, z->sums[c], sched_layout(z->s, unit_stride(&z->map, c)));
-    partial_slices(z, c, true);
 }
 
 /* Does this rank's square count?  Tensors that every tensor-parallel rank has whole are rank 0's, a tied pair of two stages
@@ -134,10 +99,10 @@ static bool counts(const struct paper *z, int tensor)
 /* Of elements [from, from + n), which begin `at` bytes into the buffer. */
 static int counted(struct paper *z, enum unit_class c, int64_t from, int64_t n, int64_t at)
 {
-    int layout = sched_layout(z->s, unit_stride(&z->map, c));
+    int layout = sched_layout(z->s, unit_stride(&z->walk.map, c));
     int64_t begin = 0, g = dtype_bytes(z->r.grad);
 
-    for (int i = 0, t; (t = unit_tensor(&z->map, c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++) {
         int64_t end = begin + numel_in(&z->local->model->tensors[t], false);
         int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
         if (counts(z, t) && a < b)
@@ -145,17 +110,6 @@ static int counted(struct paper *z, enum unit_class c, int64_t from, int64_t n, 
         begin = end;
     }
     return layout;
-}
-
-/* Of a model that is one unit: where it has the embedding that another stage has, too. */
-static void describe_tied(struct paper *z)
-{
-    const struct model *m = z->local->model;
-    int64_t g = dtype_bytes(z->r.grad), from = 0;
-
-    for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, UC_ROOT, i)) >= 0; from += m->tensors[t].numel, i++)
-        if (z->local->partial[t] & MESH_AXIS(AXIS_PIPE))
-            z->tied_grads = paper_flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, from, m->tensors[t].numel, from * g);
 }
 
 static void describe(struct paper *z, enum unit_class c)
@@ -184,8 +138,8 @@ static void describe(struct paper *z, enum unit_class c)
         z->others_grads = paper_flat(z, c, HOLDS_GRAD, z->r.grad, 0, whole_from, 0);
         paper_slices(z, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard, (mine + shard) * g);
     }
-    if (c == UC_ROOT && z->map.kind == UNIT_MODEL)
-        describe_tied(z);
+    if (c == UC_ROOT && z->walk.map.kind == UNIT_MODEL)
+        paper_describe_tied(z);
     z->own_params[c] = paper_flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
     describe_states(z, c, whole_from, whole_n);
     if (z->away.states)
@@ -196,13 +150,13 @@ void paper_declare(struct paper *z, enum unit_class c)
 {
     struct schedules *s = z->s;
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = z->map.of_class[c];
+    int n = z->walk.map.of_class[c];
     int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad);
     int64_t whole, shard;
 
-    z->numel[c] = unit_sum(&z->map, c, numel_trained, NULL);
+    z->numel[c] = unit_sum(&z->walk.map, c, numel_trained, NULL);
     z->padded[c] = round_up(z->numel[c], z->n);
-    int64_t cold = unit_sum(&z->map, c, numel_frozen, NULL);
+    int64_t cold = unit_sum(&z->walk.map, c, numel_frozen, NULL);
     z->frozen_padded[c] = round_up(cold, z->n);
     shard = z->padded[c] / z->n;
     whole = z->shards_optimizer && z->n > 1 ? z->padded[c] : z->numel[c];
@@ -219,7 +173,7 @@ void paper_declare(struct paper *z, enum unit_class c)
     z->full_grads[c] = sched_buf(s, CAT_UNSHARDED_GRADS, "unit's grads", of, 0, n, g * z->padded[c]);
     for (int i = 0; i < n; i++)
         sched_unit(s, unit_class_name(c), i, z->numel[c], z->padded[c], shard);
-    find_partial(z, c, of, n);
+    paper_find_partial(z, c, of, n);
     if (z->away.states)
         paper_away_declare(z, c, shard);
     if (s->detailed)
@@ -231,6 +185,6 @@ int64_t paper_own_elems(const struct paper *z)
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
-        elems += (z->shards_optimizer ? z->padded[c] / z->n : z->numel[c]) * z->map.of_class[c];
+        elems += (z->shards_optimizer ? z->padded[c] / z->n : z->numel[c]) * z->walk.map.of_class[c];
     return elems;
 }

@@ -45,7 +45,7 @@ void paper_away_declare(struct paper *z, enum unit_class c, int64_t shard)
     int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad);
     struct paper_away *a = &z->away;
     struct schedules *s = z->s;
-    int n = z->map.of_class[c];
+    int n = z->walk.map.of_class[c];
 
     a->shard_elems[c] = shard;
     a->arrived[c] = sched_buf_in(s, SPACE_PINNED, CAT_GRADS, "gradients on their way down", of, 0, n, g * shard);
@@ -86,7 +86,7 @@ static struct op *move(struct paper *z, enum stream st, enum phase ph, const cha
 {
     struct op *o = sched_copy(z->s, st, ph, what, bytes, bytes);
 
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_does(z->s, COPY_SET, 1);
     return o;
 }
@@ -123,7 +123,7 @@ static void load(struct paper *z, enum stream st, struct at u, int family)
 
     o->flags = OPF_LOAD;
     o->after = AFTER(STREAM_DISK_WRITE);
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_act(z->s, ACT_ALLOC | ACT_WRITE, family, u.i, u.by);
 }
 
@@ -138,15 +138,15 @@ static void init_unit(struct paper *z, struct at u)
     if (on_disk(a->states_in))
         file_write(z, PHASE_INIT, "write states", u, state_bytes(z, u), a->states_at[u.c], z->optimizer[u.c]);
     sched_op(z->s, OP_MEMORY, STREAM_HOST, PHASE_INIT, "gradients");
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_act(z->s, ACT_ALLOC, z->grads[u.c], u.i, u.by);
 }
 
 void paper_away_init(struct paper *z)
 {
     for (int c = 0; c < NUC; c++)
-        for (int i = 0; i < z->map.of_class[c]; i++)
-            init_unit(z, (struct at){ (enum unit_class)c, i, 0 });
+        for (int i = 0; i < z->walk.map.of_class[c]; i++)
+            init_unit(z, (struct at){ .c = (enum unit_class)c, .i = i });
     sched_op(z->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "model states")->after =
         AFTER(STREAM_COMPUTE) | AFTER(STREAM_HOST) | AFTER(STREAM_DISK_WRITE);
 }
@@ -170,8 +170,12 @@ int paper_away_bring(struct paper *z, struct at u, enum phase phase, uint16_t af
 
 /* ---- gradients ---- */
 
-void paper_away_begin(struct paper *z)
+void paper_away_begin(void *paper)
 {
+    struct paper *z = paper;
+
+    if (!z->away.states)
+        return;
     sched_op(z->s, OP_MEMORY, STREAM_D2H, PHASE_FORWARD, "no gradients yet")->record = z->away.ev_down;
 }
 
@@ -183,7 +187,7 @@ void paper_away_await(struct paper *z)
 static void add_on_host(struct paper *z, struct at u, int to, uint16_t after)
 {
     sched_copy(z->s, STREAM_HOST, PHASE_REDUCE, "add gradients", 2 * grad_bytes(z, u), grad_bytes(z, u))->after = after;
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_does(z->s, COPY_ADD, 1);
     sched_act(z->s, ACT_R | ACT_FREE, z->away.arrived[u.c], u.i, u.by);
     sched_act(z->s, ACT_A, to, u.i, u.by);
@@ -192,7 +196,7 @@ static void add_on_host(struct paper *z, struct at u, int to, uint16_t after)
 void paper_away_gradient(struct paper *z, struct at u, uint16_t after)
 {
     struct paper_away *a = &z->away;
-    bool file = on_disk(a->grads_in), adds = !a->first;
+    bool file = on_disk(a->grads_in), adds = !z->walk.first;
     struct op *o = move(z, STREAM_D2H, PHASE_REDUCE, "gradients to host", u, grad_bytes(z, u));
 
     o->after = after | AFTER(STREAM_HOST) | (file ? AFTER(STREAM_DISK_WRITE) : 0);
@@ -216,26 +220,26 @@ void paper_away_gradient(struct paper *z, struct at u, uint16_t after)
 
 static bool next(const struct paper *z, struct at *u)
 {
-    if (++u->i < z->map.of_class[u->c])
+    if (++u->i < z->walk.map.of_class[u->c])
         return true;
     u->i = 0;
     do {
         if (++u->c == NUC)
             return false;
-    } while (z->map.of_class[u->c] == 0);
+    } while (z->walk.map.of_class[u->c] == 0);
     return true;
 }
 
 /* One unit's are in host memory. */
 void paper_away_norm(struct paper *z, const struct norm_sum *sums, int n)
 {
-    struct at u = { UC_ROOT, 0, 0 };
+    struct at u = walk_root;
     uint16_t after = AFTER(STREAM_DISK_WRITE);
 
     do {
         file_read(z, PHASE_OPTIMIZER, "read gradients", u, grad_bytes(z, u), z->grads[u.c], z->away.summed[u.c])->after = after;
         sched_copy(z->s, STREAM_HOST, PHASE_OPTIMIZER, "gradient norm", grad_bytes(z, u), 0)->after = AFTER(STREAM_DISK_READ);
-        paper_name(z, u);
+        walk_name(&z->walk, u);
         sched_does(z->s, COPY_NORM, 1);
         sched_act(z->s, ACT_R | ACT_FREE, z->away.summed[u.c], u.i, u.by);
         after = AFTER(STREAM_HOST);
@@ -276,7 +280,7 @@ static void clip_read(struct paper *z, struct at u, int k)
 
     o->after = z->away.summed_norm;
     o->wait[0] = z->away.ev_read[k & 1];
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_does(z->s, COPY_CLIP, 1);
     sched_act(z->s, ACT_RW, z->away.summed[u.c], u.i, u.by);
 }
@@ -292,7 +296,7 @@ static void adam(struct paper *z, struct at u, int k)
     o = lower_adamw(z->s, z->p, ADAMW_ON_HOST, a->shard_elems[u.c]);
     o->wait[0] = reads(z) ? a->ev_read[k & 1] : 0;
     o->wait[1] = !a->params && k > 1 ? a->ev_up[k & 1] : 0;
-    paper_name(z, u);
+    walk_name(&z->walk, u);
     sched_act(z->s, files ? ACT_R | ACT_FREE : ACT_R, files ? a->summed[u.c] : z->grads[u.c], u.i, u.by);
     sched_act(z->s, ACT_RW, files ? a->states_at[u.c] : z->optimizer[u.c], u.i, u.by);
     sched_act(z->s, in_place || steps_params(z) ? ACT_RW : ACT_ALLOC | ACT_W, in_place ? z->params[u.c] : a->updated[u.c],
@@ -321,7 +325,7 @@ static void out(struct paper *z, struct at u, int k)
 
 void paper_away_step(struct paper *z)
 {
-    struct at u = { UC_ROOT, 0, 0 }, ahead = u;
+    struct at u = walk_root, ahead = u;
     bool more = true;
 
     read_unit(z, u, 0);

@@ -13,70 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/lower_fsdp1.h"
-
-struct at fsdp1_at(const struct fsdp1 *f, int position, int by)
-{
-    struct unit_ref r = unit_at(&f->map, position);
-    return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
-}
-
-void fsdp1_name(struct fsdp1 *f, struct at u)
-{
-    sched_of(f->s, unit_class_name(u.c), u.i, u.by);
-}
-
-/* ---- compute ---- */
-
-/* Gradients of parameters are pieces until the unit's are concatenated. */
-static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pass, int block, int by)
-{
-    bool forward = pass == PASS_FORWARD;
-    bool in_block = piece_is_block(piece);
-
-    sched_compute(f->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
-                  GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    sched_of(f->s, in_block ? "block" : piece == PIECE_EMBED ? "embedding" : "head", block, by);
-    sched_act(f->s, ACT_R, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
-    sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
-    if (forward || !f->trains[u.c])
-        return;
-    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
-    if (piece == PIECE_EMBED && f->m->tied)
-        sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
-}
-
-static void run_root(struct fsdp1 *f, enum piece_id piece, enum pass pass)
-{
-    run(f, fsdp1_root, piece, pass, 0, 0);
-}
-
-/* Blocks of a model that is one unit. */
-static void root_block_forward(void *arg, int b, int by)
-{
-    struct fsdp1 *f = arg;
-    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_FORWARD, b, by);
-}
-
-static void root_block_backward(void *arg, int b, int by)
-{
-    struct fsdp1 *f = arg;
-    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_BACKWARD, b, by);
-}
-
-static void run_root_blocks(struct fsdp1 *f, enum pass pass)
-{
-    if (f->map.n == 0)
-        units_blocks_emit(f->local, f->s, pass == PASS_BACKWARD,
-                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, f);
-}
-
-static void run_unit(struct fsdp1 *f, struct at u, struct unit_step st, enum pass pass)
-{
-    int block = unit_at(&f->map, st.position).block;
-    run(f, u, program_piece_of_block(f->p, block), pass, block, st.by_block);
-}
 
 /* ---- forward ---- */
 
@@ -84,58 +21,43 @@ static void run_unit(struct fsdp1 *f, struct at u, struct unit_step st, enum pas
  * micro-step of all recorded. */
 static void prefetch_forward(struct fsdp1 *f, int position, int by)
 {
-    if (f->views_early && position < f->map.n)
-        fsdp1_unshard(f, fsdp1_at(f, position, by), PHASE_FORWARD, false);
+    if (f->now.views_early && position < f->walk.map.n)
+        fsdp1_unshard(f, walk_at(&f->walk, position, by), PHASE_FORWARD, false);
 }
 
-static void forward_unit(void *arg, struct unit_step st)
+static void pre_forward(void *fsdp1, struct at u)
 {
-    struct fsdp1 *f = arg;
-    struct at u = fsdp1_at(f, st.position, st.by);
+    struct fsdp1 *f = fsdp1;
+    bool root = u.c == UC_ROOT;
 
-    if (!f->views_early)
-        fsdp1_unshard(f, u, PHASE_FORWARD, false);
+    if (root || !f->now.views_early)
+        fsdp1_unshard(f, u, PHASE_FORWARD, root);
     fsdp1_await(f, u, PHASE_FORWARD);
-    prefetch_forward(f, st.position + 1, st.by);
-    if (fsdp1_adapters_apart(f))
-        fsdp1_adapters_forward(f, st);
-    else
-        run_unit(f, u, st, PASS_FORWARD);
-    fsdp1_reshard(f, u, st.position, PHASE_FORWARD);
+    prefetch_forward(f, u.position + 1, u.by);
 }
 
-static void forward(struct fsdp1 *f)
-{
-    fsdp1_unshard(f, fsdp1_root, PHASE_FORWARD, true);
-    fsdp1_await(f, fsdp1_root, PHASE_FORWARD);
-    prefetch_forward(f, 0, 0);
-    run_root(f, PIECE_EMBED, PASS_FORWARD);
-    run_root_blocks(f, PASS_FORWARD);
-    units_emit(&f->map, f->s, false, forward_unit, f);
-    run_root(f, PIECE_HEAD, PASS_FORWARD);
-    fsdp1_reshard(f, fsdp1_root, f->map.n, PHASE_FORWARD);
-}
+static void post_forward(void *fsdp1, struct at u) { fsdp1_reshard(fsdp1, u, PHASE_FORWARD); }
 
 /* ---- backward ---- */
 
 void fsdp1_prefetch_backward(struct fsdp1 *f, int position, int by)
 {
-    if (position >= 0 && position < f->map.n)
-        fsdp1_unshard(f, fsdp1_at(f, position, by), PHASE_BACKWARD, false);
+    if (position >= 0 && position < f->walk.map.n)
+        fsdp1_unshard(f, walk_at(&f->walk, position, by), PHASE_BACKWARD, false);
 }
 
 /* _post_backward_hook() */
-static void post_backward(struct fsdp1 *f, struct at u, int position, int by)
+static void finish(struct fsdp1 *f, struct at u)
 {
     if (f->trains[u.c])             /* else _post_backward_reshard_only_hook(), or _catch_all_reshard() */
-        fsdp1_concatenate(f, u, position);
-    fsdp1_reshard(f, u, position, PHASE_BACKWARD);
+        fsdp1_concatenate(f, u);
+    fsdp1_reshard(f, u, PHASE_BACKWARD);
     /* With early views the unit before has been unsharded by its own hook. */
-    if (f->p->fsdp.backward_prefetch == PREFETCH_POST && u.c != UC_ROOT && !f->views_early)
-        fsdp1_prefetch_backward(f, position - 1, by);
+    if (f->p->fsdp.backward_prefetch == PREFETCH_POST && u.c != UC_ROOT && !f->now.views_early)
+        fsdp1_prefetch_backward(f, u.position - 1, u.by);
     if (!f->trains[u.c])
         return;
-    if (f->reduce)
+    if (f->now.reduce)
         fsdp1_reduce(f, u);
     else
         fsdp1_leave_grads(f, u);
@@ -146,76 +68,87 @@ static bool prefetched(const struct fsdp1 *f, int position)
 {
     switch (f->p->fsdp.backward_prefetch) {
     case PREFETCH_PRE:  return true;
-    case PREFETCH_POST: return position + 1 < f->map.n && !f->views_early;
+    case PREFETCH_POST: return position + 1 < f->walk.map.n && !f->now.views_early;
     case PREFETCH_NONE: break;
     }
     return false;
 }
 
-static void backward_unit(void *arg, struct unit_step st)
+/* _pre_backward_hook(); a block's adapters ask for the one before it themselves. */
+static void pre_backward(void *fsdp1, struct at u)
 {
-    struct fsdp1 *f = arg;
-    struct at u = fsdp1_at(f, st.position, st.by), next = fsdp1_at(f, st.position + 1, st.by);
+    struct fsdp1 *f = fsdp1;
+    bool root = u.c == UC_ROOT;
 
-    if (!prefetched(f, st.position))
+    if (root || !prefetched(f, u.position))
         fsdp1_unshard(f, u, PHASE_BACKWARD, false);
     fsdp1_await(f, u, PHASE_BACKWARD);
-    if (fsdp1_adapters_apart(f)) {
-        fsdp1_adapters_backward(f, st);
-        return;
-    }
-    if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
-        fsdp1_prefetch_backward(f, st.position - 1, st.by);
-    run_unit(f, u, st, PASS_BACKWARD);
-    if (!f->views_early)
-        post_backward(f, u, st.position, st.by);
-    else if (next.c != UC_ROOT)
-        post_backward(f, next, st.position + 1, st.by);
+    if (f->p->fsdp.backward_prefetch == PREFETCH_PRE && (root || !fsdp1_adapters_apart(f)))
+        fsdp1_prefetch_backward(f, (root ? f->walk.map.n : u.position) - 1, u.by);
 }
 
-static void backward(struct fsdp1 *f)
+/* _post_backward_final_callback(). */
+static void final_callback(struct fsdp1 *f)
 {
-    fsdp1_unshard(f, fsdp1_root, PHASE_BACKWARD, false);
-    fsdp1_await(f, fsdp1_root, PHASE_BACKWARD);
-    if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
-        fsdp1_prefetch_backward(f, f->map.n - 1, 0);
-    run_root(f, PIECE_HEAD, PASS_BACKWARD);
-    run_root_blocks(f, PASS_BACKWARD);
-    units_emit(&f->map, f->s, true, backward_unit, f);
-    if (fsdp1_adapters_apart(f))    /* _post_backward_reshard_only_hook(), or _catch_all_reshard() */
-        fsdp1_reshard(f, fsdp1_at(f, 0, 0), 0, PHASE_BACKWARD);
-    run_root(f, PIECE_EMBED, PASS_BACKWARD);
-    if (f->views_early && f->map.n > 0)
-        post_backward(f, fsdp1_at(f, 0, 0), 0, 0);
-    post_backward(f, fsdp1_root, f->map.n, 0);
-    if (f->reduce) {                /* _post_backward_final_callback() */
-        struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
-        o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-        if (f->offload)
-            fsdp1_await_grads(f);
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    if (f->offload)
+        fsdp1_await_grads(f);
+}
+
+/* A unit's gradient is finished with it, or with early views one unit later.  A frozen block beside its adapters has none: it is dropped
+ * when the one before has been asked for, the first one here (_post_backward_reshard_only_hook(), or _catch_all_reshard()). */
+static void post_backward(void *fsdp1, struct at u)
+{
+    struct fsdp1 *f = fsdp1;
+    struct at next = walk_at(&f->walk, u.position + 1, u.by);
+
+    if (u.c == UC_ROOT) {
+        if (f->now.views_early && f->walk.map.n > 0)
+            finish(f, next);
+        finish(f, u);
+        if (f->now.reduce)
+            final_callback(f);
+    } else if (fsdp1_adapters_apart(f)) {
+        if (u.position == 0)
+            fsdp1_reshard(f, u, PHASE_BACKWARD);
+    } else if (!f->now.views_early) {
+        finish(f, u);
+    } else if (next.c != UC_ROOT) {
+        finish(f, next);
     }
+}
+
+/* Gradients of parameters are pieces until the unit's are concatenated. */
+static void compute(void *fsdp1, const struct walk_run *r)
+{
+    struct fsdp1 *f = fsdp1;
+
+    sched_act(f->s, ACT_R, fsdp1_params(f, r->u.c, r->forward ? PHASE_FORWARD : PHASE_BACKWARD), r->u.i, r->u.by);
+    if (r->forward || !f->trains[r->u.c])
+        return;
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[r->piece], r->block, r->by);
+    if (r->piece == PIECE_EMBED && f->m->tied)
+        sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
 
 /* ---- micro-steps ---- */
 
-/* `begin`: the state at the begin of a repeat's body. */
-struct passes { struct fsdp1 *f, begin; };
-
-static void micro_pass(void *arg, const struct micro *m)
+static void begin_pass(void *fsdp1)
 {
-    struct fsdp1 *f = ((struct passes *)arg)->f;
+    struct fsdp1 *f = fsdp1;
 
-    f->reduce = f->p->sync_every_micro_step || m->last;
-    if (m->pass == MICRO_FORWARD) {
-        forward(f);
-        return;
-    }
-    backward(f);
-    f->has_reduced |= f->reduce;
-    f->has_unsharded = !f->reduce;
+    f->now.reduce = f->p->sync_every_micro_step || f->walk.last;
+}
+
+static void end_of_micro_step(void *fsdp1)
+{
+    struct fsdp1 *f = fsdp1;
+
+    f->now.has_reduced |= f->now.reduce;
+    f->now.has_unsharded = !f->now.reduce;
     /* no_sync leaves what SHARD_GRAD_OP gathered: _should_free_in_backward() */
-    f->gathered = f->sharded && !f->reduce && !f->frees_after_forward;
-    f->views_early = f->p->fsdp.forward_prefetch;
+    f->now.gathered = f->sharded && !f->now.reduce && !f->frees_after_forward;
+    f->now.views_early = f->p->fsdp.forward_prefetch;
 }
 
 static bool same_queue(const struct limiter *a, const struct limiter *b)
@@ -224,30 +157,22 @@ static bool same_queue(const struct limiter *a, const struct limiter *b)
 }
 
 /* What is run again and again begins with the queue of the rate limiter that it leaves: what was
- * emitted before only filled it. */
-static bool settled(void *arg, bool begins)
+ * emitted before only filled it.  Micro-steps are repeated within a step that is. */
+static bool settled(void *fsdp1, bool begins)
 {
-    struct passes *e = arg;
+    struct fsdp1 *f = fsdp1;
+    struct limiter left = f->now.limiter;
 
     if (begins) {
-        e->begin = *e->f;
+        assert(f->nbegun < (int)(sizeof f->begun / sizeof *f->begun));
+        f->begun[f->nbegun++] = f->now;
         return true;
     }
-    if (same_queue(&e->begin.limiter, &e->f->limiter))
+    if (same_queue(&f->begun[--f->nbegun].limiter, &left))
         return true;
-    e->begin.limiter = e->f->limiter;
-    *e->f = e->begin;
+    f->now = f->begun[f->nbegun];
+    f->now.limiter = left;
     return false;
-}
-
-static void micro_steps(struct fsdp1 *f)
-{
-    struct micro_order order = { .steps = f->p->accumulation, .first_differs = true,
-                                 .last_differs = !f->p->sync_every_micro_step };
-    struct passes e = { .f = f };
-
-    f->has_reduced = f->has_unsharded = f->gathered = false;
-    micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, &e);
 }
 
 /* ---- the optimizer, and whole steps ---- */
@@ -255,14 +180,14 @@ static void micro_steps(struct fsdp1 *f)
 static void for_all(struct fsdp1 *f, int act, size_t family)
 {
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0)
+        if (f->walk.map.of_class[c] > 0)
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
 static void for_gradients(struct fsdp1 *f, int act, size_t family)
 {
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0 && f->trains[c])
+        if (f->walk.map.of_class[c] > 0 && f->trains[c])
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
@@ -274,15 +199,26 @@ static void own_gradients(struct schedules *s, int what, void *arg)
     for_gradients(arg, what, f->offload ? offsetof(struct fsdp1_families, cpu_grad) : offsetof(struct fsdp1_families, grads));
 }
 
-static void optimizer(struct fsdp1 *f, bool first)
+/* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
+ * those are views: the FlatParameter keeps the gradient until the next forward
+ * notices (_reset_flat_param_grad_info_if_needed). */
+static void zero_grad(struct fsdp1 *f, const char *what)
 {
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, what);
+    for_gradients(f, ACT_FREE, offsetof(struct fsdp1_families, grads));
+}
+
+static void optimizer(void *fsdp1)
+{
+    struct fsdp1 *f = fsdp1;
+    bool first = f->walk.step == SCHED_FIRST;
     enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
     /* A frozen FlatParameter is none of the optimizer's; where one trains in part, all of it is there. */
     void (*each)(struct fsdp1 *, int, size_t) = fsdp1_adapters_apart(f) ? for_gradients : for_all;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
-        elems += f->size[c].optim_numel * f->map.of_class[c];
+        elems += f->size[c].optim_numel * f->walk.map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
         lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), &(struct norm_sum){ f->group, f->sharded }, 1, false,
                            own_gradients, f);
@@ -293,31 +229,19 @@ static void optimizer(struct fsdp1 *f, bool first)
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
-}
-
-/* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
- * those are views: the FlatParameter keeps the gradient until the next forward
- * notices (_reset_flat_param_grad_info_if_needed). */
-static void zero_grad(struct fsdp1 *f, const char *what)
-{
-    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, what);
-    for_gradients(f, ACT_FREE, offsetof(struct fsdp1_families, grads));
-}
-
-static void step(struct fsdp1 *f, bool first)
-{
-    bool late = f->p->fsdp.use_orig_params;
-
-    if (late && !first && !f->offload)
-        zero_grad(f, "forward drops .grad");
-    micro_steps(f);
-    optimizer(f, first);
-    if (!late && !f->offload)       /* _cpu_grad stays */
+    else if (!f->p->fsdp.use_orig_params)           /* _cpu_grad stays */
         zero_grad(f, "zero_grad");
-    lower_read_loss(f->s);
 }
 
-static void steady_step(void *passes) { step(((struct passes *)passes)->f, false); }
+/* A micro-step finds no gradient of the step before. */
+static void begin(void *fsdp1)
+{
+    struct fsdp1 *f = fsdp1;
+
+    if (f->p->fsdp.use_orig_params && f->walk.step != SCHED_FIRST && !f->offload)
+        zero_grad(f, "forward drops .grad");
+    f->now.has_reduced = f->now.has_unsharded = f->now.gathered = false;
+}
 
 /* FullyShardedDataParallel(model, device_id=...): the module moves to the device, its
  * parameters are copied into one tensor, this rank's shard is cloned out of that. */
@@ -332,17 +256,17 @@ static void flatten(struct fsdp1 *f, struct at u)
 
     o->after = AFTER(STREAM_COMPUTE);
     o->flags = OPF_LOAD;
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_act(s, ACT_ALLOC | ACT_WRITE, m->init_params, u.i, u.by);
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten", f->size[u.c].numel * e, whole);
     o->after = AFTER(STREAM_H2D);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->init_flat : m->shard, u.i, u.by);
     if (f->sharded) {
         sched_act(s, ACT_R, m->init_params, u.i, u.by);
         sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
-        fsdp1_name(f, u);
+        walk_name(&f->walk, u);
         sched_does(s, COPY_SET, 1);
         sched_act(s, ACT_ALLOC | ACT_WRITE, own, u.i, u.by);
         sched_act(s, ACT_R | ACT_FREE, m->init_flat, u.i, u.by);
@@ -354,21 +278,21 @@ static void flatten(struct fsdp1 *f, struct at u)
     }
 }
 
-static void init(struct fsdp1 *f)
+static void init(void *fsdp1)
 {
-    sched_begin(f->s, SCHED_INIT);
+    struct fsdp1 *f = fsdp1;
+
     lower_load_statistics(f->s, f->statistics);
-    if (f->map.n > 0) {             /* children are wrapped before the root, adapters before their block */
-        sched_repeat(f->s, f->map.n);
-        for (int i = 0; i < f->map.nadapters; i++)
-            flatten(f, (struct at){ (enum unit_class)(UC_ADAPTER + i), 0, 1 });
-        flatten(f, (struct at){ UC_FULL, 0, 1 });
+    if (f->walk.map.n > 0) {             /* children are wrapped before the root, adapters before their block */
+        sched_repeat(f->s, f->walk.map.n);
+        for (int i = 0; i < f->walk.map.nadapters; i++)
+            flatten(f, (struct at){ .c = (enum unit_class)(UC_ADAPTER + i), .by = 1 });
+        flatten(f, (struct at){ .c = UC_FULL, .by = 1 });
         sched_repeat_end(f->s);
     }
-    flatten(f, fsdp1_root);
+    flatten(f, walk_root);
     if (f->offload)
         fsdp1_pin(f);
-    sched_end(f->s, SCHED_INIT);
 }
 
 /* ---- setup ---- */
@@ -379,7 +303,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     const struct flat_param *z = &f->size[c];
     struct fsdp1_families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = f->map.of_class[c];
+    int n = f->walk.map.of_class[c];
     int64_t kept = dtype_bytes(f->kept[c]), used = dtype_bytes(f->r.used);
     int64_t wire = dtype_bytes(f->r.wire_reduce), grads = round512(z->shard * kept);
 
@@ -486,26 +410,25 @@ static void setup(struct fsdp1 *f)
 
     f->r = plan_recipe(f->p);
     set_groups(f);
-    unit_map_init(&f->map, f->local);
     struct flat_rule rule = f->rule;
     /* The events of the rate limiter must differ inside of a repeat. */
-    if (f->sharded && f->p->fsdp.limit_all_gathers && f->map.n > 0)
-        f->map.period *= RING / gcd(f->map.period, RING);
+    if (f->sharded && f->p->fsdp.limit_all_gathers && f->walk.map.n > 0)
+        f->walk.map.period *= RING / gcd(f->walk.map.period, RING);
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0) {
-            f->trains[c] = unit_sum(&f->map, (enum unit_class)c, trained, NULL) > 0;
+        if (f->walk.map.of_class[c] > 0) {
+            f->trains[c] = unit_sum(&f->walk.map, (enum unit_class)c, trained, NULL) > 0;
             f->kept[c] = rule.kept = f->trains[c] ? f->r.kept : f->r.frozen;
-            f->size[c] = flat_param(&f->map, (enum unit_class)c, &rule);
+            f->size[c] = flat_param(&f->walk.map, (enum unit_class)c, &rule);
             if (!f->trains[c])      /* what is frozen is no parameter of the optimizer's */
                 f->size[c].optim_numel = f->size[c].optim_bytes = f->size[c].optim_tensors = 0;
             declare(f, (enum unit_class)c);
             if (s->detailed)
                 fsdp1_describe(f, (enum unit_class)c);
-            foreach += f->size[c].optim_bytes * f->map.of_class[c];
+            foreach += f->size[c].optim_bytes * f->walk.map.of_class[c];
             largest = f->size[c].optim_bytes > largest ? f->size[c].optim_bytes : largest;
         }
     f->statistics = lower_declare_statistics(s, f->local);
-    lower_declare_activations(s, f->local, f->acts);
+    lower_declare_activations(s, f->local, f->walk.acts);
     declare_parts(f);
     fsdp1_adapters_setup(f);
     if (f->offload) {
@@ -536,8 +459,8 @@ static int64_t optimizer_bytes(const struct fsdp1 *f, int64_t rank)
 
     r.rank = rank % r.nranks;
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0)
-            sum += flat_param(&f->map, (enum unit_class)c, &r).optim_bytes * f->map.of_class[c];
+        if (f->walk.map.of_class[c] > 0)
+            sum += flat_param(&f->walk.map, (enum unit_class)c, &r).optim_bytes * f->walk.map.of_class[c];
     return sum;
 }
 
@@ -551,7 +474,7 @@ int fsdp1_ranks(const struct local_model *local, int64_t ranks[4])
     if (!p->fsdp.use_orig_params)
         return 1;                       /* equal shards, zeros included */
     set_groups(&f);
-    unit_map_init(&f.map, local);
+    unit_map_init(&f.walk.map, local);
     int64_t fullest = 0, most = optimizer_bytes(&f, 0);
     for (int64_t rank = 1; f.sharded && rank < f.rule.nranks; rank++) {
         int64_t bytes = optimizer_bytes(&f, rank);
@@ -564,18 +487,20 @@ int fsdp1_ranks(const struct local_model *local, int64_t ranks[4])
     return fullest > 0 ? 2 : 1;
 }
 
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .optimizer = optimizer, .begin_pass = begin_pass, .end_of_micro_step = end_of_micro_step,
+    .pre_forward = pre_forward, .post_forward = post_forward, .pre_backward = pre_backward, .post_backward = post_backward,
+    .compute = compute, .inside = fsdp1_adapters_run, .settled = settled, .fate = GRADS_KEEP, .grads = CAT_UNSHARDED_GRADS,
+};
+
 int lower_fsdp1(const struct local_model *local, struct schedules *s)
 {
     struct fsdp1 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
     s->hooks = true;
+    walk_open(&f.walk, local, NULL, s, &hooks, &f);
+    f.walk.first_differs = true;
+    f.walk.last_differs = !f.p->sync_every_micro_step;
     setup(&f);
-    init(&f);
-    sched_begin(s, SCHED_FIRST);
-    step(&f, true);
-    sched_end(s, SCHED_FIRST);
-    sched_begin(s, SCHED_STEADY);
-    lower_emit_settled(s, steady_step, settled, &(struct passes){ .f = &f });
-    sched_end(s, SCHED_STEADY);
-    return 0;
+    return walk_steps(&f.walk);
 }

@@ -12,8 +12,8 @@
 #ifndef DPX_LOWER_FSDP1_H
 #define DPX_LOWER_FSDP1_H
 
-#include "model/lower/common/lower_internal.h"
 #include "model/lower/torch/flat_param.h"
+#include "model/walk/walk.h"
 
 /* Buffer families of one class of units. */
 struct fsdp1_families {
@@ -33,9 +33,6 @@ struct fsdp1_families {
     int first, born, staged[2], cpu_grad, zeros;
 };
 
-/* An instance of a class's families: a unit, and its step inside a repeat. */
-struct at { enum unit_class c; int i, by; };
-
 /* Free events are reused after so many units: more than are ever waited for. */
 enum { RING = 4 };
 
@@ -46,19 +43,29 @@ enum way { WAY_FORWARD, WAY_BACKWARD, WAY_AGAIN, NWAYS };
  * unshard takes the oldest and makes the issuing thread wait for it. */
 struct limiter { uint16_t queue[16]; int n; };
 
+/* What changes from entry to entry. */
+struct fsdp1_now {
+    enum way           way;             /* of the entries being emitted */
+    struct limiter     limiter;
+    /* The micro-step being emitted: does it reduce; do an unsharded gradient and a
+     * reduced one of earlier micro-steps exist; are all units gathered already; are
+     * their views made one unit early (forward_prefetch)? */
+    bool               reduce, has_unsharded, has_reduced, gathered, views_early;
+};
+
 struct fsdp1 {
+    struct walk        walk;
     const struct plan *p;
     const struct local_model *local;
     const struct model *m;
     struct schedules  *s;
-    struct unit_map    map;
     struct recipe      r;
     struct flat_rule   rule;
     struct flat_param  size[NUC];
     bool               trains[NUC];     /* any of the unit's tensors does: else it has no gradient */
     enum dtype         kept[NUC];       /* in which the FlatParameter persists */
     struct fsdp1_families fam[NUC];
-    int                acts[NPIECE], parts[NPIECE], foreach_temp;
+    int                parts[NPIECE], foreach_temp;
     int                statistics;      /* buffer of what packed weights have beside their codes; -1: there are none */
     enum group         group;           /* where parameters are sharded, or all of them reduced */
     bool               sharded;         /* false: NO_SHARD */
@@ -68,23 +75,13 @@ struct fsdp1 {
     double             predivide, postdivide;
     uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
     uint16_t           ev_adapter[NWAYS][RING][ADAPTERS_MOST];
-    enum way           way;             /* of the entries being emitted */
     int                module[ADAPTERS_MOST];   /* adapters that are units, as kernels count modules; map.nadapters of them */
-    struct limiter     limiter;
-    /* The micro-step being emitted: does it reduce; do an unsharded gradient and a
-     * reduced one of earlier micro-steps exist; are all units gathered already; are
-     * their views made one unit early (forward_prefetch)? */
-    bool               reduce, has_unsharded, has_reduced, gathered, views_early;
+    struct fsdp1_now   now, begun[2];   /* and as it was where a repeated micro-step, or step, begins */
+    int                nbegun;
 };
-
-static const struct at fsdp1_root = { UC_ROOT, 0, 0 };
 
 /* Does compute read a unit in another dtype than is kept? */
 static inline bool fsdp1_casts(const struct fsdp1 *f, enum unit_class c) { return f->r.used != f->kept[c]; }
-
-/* Unit at a position; positions outside of [0, n) are the root. */
-struct at fsdp1_at(const struct fsdp1 *f, int position, int by);
-void fsdp1_name(struct fsdp1 *f, struct at u);
 
 /* lower_ranks() of FSDP1: with use_orig_params the optimizer's tensors are the pieces
  * that lie in a rank's shard, and some ranks have more of them. */
@@ -99,13 +96,13 @@ int  fsdp1_params(const struct fsdp1 *f, enum unit_class c, enum phase phase);
 void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits);
 /* Compute waits for all gathers issued so far. */
 void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase);
-/* _reshard() after forward and after backward of the unit at a position. */
-void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase);
+/* _reshard() after a unit's forward, and after its backward. */
+void fsdp1_reshard(struct fsdp1 *f, struct at u, enum phase phase);
 
 /* ---- lower_fsdp1_grads.c ---- */
 
 /* Autograd's last step: the gradients of a unit's parameters become one. */
-void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position);
+void fsdp1_concatenate(struct fsdp1 *f, struct at u);
 /* The rest of _post_backward_hook(): reduce and accumulate. */
 void fsdp1_reduce(struct fsdp1 *f, struct at u);
 /* The same where this micro-step does not reduce (no_sync). */
@@ -120,9 +117,9 @@ void fsdp1_prefetch_backward(struct fsdp1 *f, int position, int by);
 
 void fsdp1_adapters_setup(struct fsdp1 *f);
 bool fsdp1_adapters_apart(const struct fsdp1 *f);
-void fsdp1_adapters_forward(struct fsdp1 *f, struct unit_step st);
-/* Behind the block's own _pre_backward_hook() but for its prefetch. */
-void fsdp1_adapters_backward(struct fsdp1 *f, struct unit_step st);
+/* A block's compute entries; its backward comes behind the block's own _pre_backward_hook() but for its prefetch.  A hook: false where
+ * adapters are no units. */
+bool fsdp1_adapters_run(void *fsdp1, struct at u, bool forward);
 
 /* ---- lower_fsdp1_offload.c: with f->offload ---- */
 

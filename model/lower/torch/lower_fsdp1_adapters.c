@@ -20,7 +20,6 @@
 /* A pass of one block, up to kernel `k`. */
 struct inside {
     struct fsdp1 *f;
-    struct unit_step st;
     struct at block;
     int number;                 /* of the block */
     enum piece_id piece;
@@ -28,12 +27,12 @@ struct inside {
     int k;
 };
 
-bool fsdp1_adapters_apart(const struct fsdp1 *f) { return f->map.nadapters > 0; }
+bool fsdp1_adapters_apart(const struct fsdp1 *f) { return f->walk.map.nadapters > 0; }
 
 void fsdp1_adapters_setup(struct fsdp1 *f)
 {
-    for (int i = 0; i < f->map.nadapters; i++) {
-        const struct tensor *t = &f->m->tensors[f->map.adapter[i]];
+    for (int i = 0; i < f->walk.map.nadapters; i++) {
+        const struct tensor *t = &f->m->tensors[f->walk.map.adapter[i]];
         f->module[i] = torch_piece_module(f->m, t->block, t->role, t->adapter);
         for (int way = 0; way < NWAYS; way++)
             for (int ring = 0; ring < RING; ring++)
@@ -41,11 +40,11 @@ void fsdp1_adapters_setup(struct fsdp1 *f)
     }
 }
 
-static struct inside enter(struct fsdp1 *f, struct unit_step st, enum pass pass)
+static struct inside enter(struct fsdp1 *f, struct at block, enum pass pass)
 {
-    int number = unit_at(&f->map, st.position).block;
+    int number = unit_at(&f->walk.map, block.position).block;
 
-    return (struct inside){ f, st, fsdp1_at(f, st.position, st.by), number, program_piece_of_block(f->p, number), pass, 0 };
+    return (struct inside){ f, block, number, program_piece_of_block(f->p, number), pass, 0 };
 }
 
 static const struct kernel *kernels(const struct inside *w) { return w->f->s->program.piece[w->piece].kernels[w->pass]; }
@@ -53,12 +52,15 @@ static int nkernels(const struct inside *w) { return w->f->s->program.piece[w->p
 
 static struct at unit_of(const struct inside *w, int adapter)
 {
-    return (struct at){ (enum unit_class)(UC_ADAPTER + adapter), w->block.i, w->block.by };
+    struct at u = w->block;
+
+    u.c = (enum unit_class)(UC_ADAPTER + adapter);
+    return u;
 }
 
 static int adapter_of(const struct inside *w, int k)
 {
-    for (int i = 0; i < w->f->map.nadapters; i++)
+    for (int i = 0; i < w->f->walk.map.nadapters; i++)
         if (kernels(w)[k].module == w->f->module[i])
             return i;
     return -1;
@@ -98,14 +100,14 @@ static void compute(struct inside *w, int k1, int adapter)
     if (k1 <= w->k)
         return;
     sched_compute(f->s, phase, w->piece, w->pass, w->k, k1, GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    sched_of(f->s, "block", w->number, w->st.by_block);
+    sched_of(f->s, "block", w->number, w->block.by_block);
     sched_act(f->s, ACT_R, fsdp1_params(f, w->block.c, phase), w->block.i, w->block.by);
     if (adapter >= 0)
         sched_act(f->s, ACT_R, fsdp1_params(f, unit_of(w, adapter).c, phase), w->block.i, w->block.by);
     if (forward && w->k == 0)
-        sched_act(f->s, ACT_ALLOC, f->acts[w->piece], w->number, w->st.by_block);
+        sched_act(f->s, ACT_ALLOC, f->walk.acts[w->piece], w->number, w->block.by_block);
     if (!forward && k1 == nkernels(w))
-        sched_act(f->s, ACT_FREE, f->acts[w->piece], w->number, w->st.by_block);
+        sched_act(f->s, ACT_FREE, f->walk.acts[w->piece], w->number, w->block.by_block);
     if (!forward && adapter >= 0 && hands_out(w, k1))
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->fam[unit_of(w, adapter).c].handed, w->block.i, w->block.by);
     w->k = k1;
@@ -129,7 +131,7 @@ static bool forward_to(struct inside *w, int end, struct found found, int first)
         struct at u = unit_of(w, a);
         bool there = a == found.first || a == found.second;
         compute(w, from, -1);
-        f->way = phase == PHASE_FORWARD ? WAY_FORWARD : there ? WAY_BACKWARD : WAY_AGAIN;
+        f->now.way = phase == PHASE_FORWARD ? WAY_FORWARD : there ? WAY_BACKWARD : WAY_AGAIN;
         if (!there)
             fsdp1_unshard(f, u, phase, false);
         fsdp1_await(f, u, phase);
@@ -137,21 +139,14 @@ static bool forward_to(struct inside *w, int end, struct found found, int first)
         if (phase == PHASE_BACKWARD && a == first && to == end)
             left = true;
         else if (phase == PHASE_FORWARD || f->frees_after_forward || !f->sharded) {
-            fsdp1_reshard(f, u, w->st.position, phase);
+            fsdp1_reshard(f, u, phase);
             left = left && a != first;
         }
         k = to;
     }
     compute(w, end, -1);
-    f->way = phase == PHASE_FORWARD ? WAY_FORWARD : WAY_BACKWARD;
+    f->now.way = phase == PHASE_FORWARD ? WAY_FORWARD : WAY_BACKWARD;
     return left;
-}
-
-void fsdp1_adapters_forward(struct fsdp1 *f, struct unit_step st)
-{
-    struct inside w = enter(f, st, PASS_FORWARD);
-
-    forward_to(&w, nkernels(&w), (struct found){ -1, -1 }, -1);
 }
 
 /* ---- backward ---- */
@@ -168,7 +163,7 @@ static void prefetch(struct inside *w, int next)
     if (next >= 0)
         fsdp1_unshard(w->f, unit_of(w, next), PHASE_BACKWARD, false);
     else
-        fsdp1_prefetch_backward(w->f, w->st.position - 1, w->st.by);
+        fsdp1_prefetch_backward(w->f, w->block.position - 1, w->block.by);
 }
 
 static int after(const struct inside *w, int k)
@@ -192,11 +187,11 @@ static void adapter_back(struct inside *w, int adapter, int from, int to, bool t
     if (when == PREFETCH_PRE && !hooked)
         prefetch(w, after(w, to));
     compute(w, to, adapter);
-    fsdp1_concatenate(f, u, w->st.position);
-    fsdp1_reshard(f, u, w->st.position, PHASE_BACKWARD);
+    fsdp1_concatenate(f, u);
+    fsdp1_reshard(f, u, PHASE_BACKWARD);
     if (when == PREFETCH_POST)
         prefetch(w, after(w, to));
-    if (f->reduce)
+    if (f->now.reduce)
         fsdp1_reduce(f, u);
     else
         fsdp1_leave_grads(f, u);
@@ -210,19 +205,19 @@ static int second_of(const struct inside *w, int k)
     return next_adapter(w, k, nkernels(w), &from, &to) >= 0 ? after(w, to) : -1;
 }
 
-void fsdp1_adapters_backward(struct fsdp1 *f, struct unit_step st)
+static void backward(struct fsdp1 *f, struct at block)
 {
-    struct inside w = enter(f, st, PASS_BACKWARD);
+    struct inside w = enter(f, block, PASS_BACKWARD);
     bool pre = f->p->fsdp.backward_prefetch == PREFETCH_PRE, there = pre;
     int again = recomputed(&w), first = after(&w, again), from, to, a;
     bool hooked = again > 0 && first >= 0 && adapter_of(&w, 0) == first;    /* the block ends with it: its hook asks for the rest */
     struct found found = { pre ? first : -1, -1 };
 
-    f->way = WAY_BACKWARD;
+    f->now.way = WAY_BACKWARD;
     if (pre)
         prefetch(&w, first);
-    if (st.position + 1 < f->map.n)
-        fsdp1_reshard(f, fsdp1_at(f, st.position + 1, st.by), st.position + 1, PHASE_BACKWARD);
+    if (block.position + 1 < f->walk.map.n)
+        fsdp1_reshard(f, walk_at(&f->walk, block.position + 1, block.by), PHASE_BACKWARD);
     if (hooked && pre)
         prefetch(&w, found.second = second_of(&w, again));
     else if (hooked)
@@ -235,4 +230,18 @@ void fsdp1_adapters_backward(struct fsdp1 *f, struct unit_step st)
         hooked = false;
     }
     compute(&w, nkernels(&w), -1);
+}
+
+bool fsdp1_adapters_run(void *fsdp1, struct at u, bool forward)
+{
+    struct fsdp1 *f = fsdp1;
+    struct inside w = enter(f, u, PASS_FORWARD);
+
+    if (!fsdp1_adapters_apart(f))
+        return false;
+    if (forward)
+        forward_to(&w, nkernels(&w), (struct found){ -1, -1 }, -1);
+    else
+        backward(f, u);
+    return true;
 }

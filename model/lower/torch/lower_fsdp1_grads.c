@@ -20,7 +20,7 @@ static void use(struct fsdp1 *f, struct at u, int what, int family)
 static void convert(struct fsdp1 *f, struct at u, enum stream st, const char *what, int from, int to)
 {
     sched_copy(f->s, st, PHASE_REDUCE, what, bytes_of(f, from), bytes_of(f, to));
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, from);
     use(f, u, ACT_ALLOC | ACT_WRITE, to);
@@ -32,7 +32,7 @@ static void divide(struct fsdp1 *f, struct at u, enum stream st, double factor, 
     if (factor <= 1)
         return;
     sched_copy(f->s, st, PHASE_REDUCE, "divide grads", bytes_of(f, family), bytes_of(f, family));
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1 / factor);
     use(f, u, ACT_RW, family);
 }
@@ -41,7 +41,7 @@ static void add(struct fsdp1 *f, struct at u, enum stream st, int to, int from)
 {
     sched_copy(f->s, st, st == STREAM_COMPUTE ? PHASE_BACKWARD : PHASE_REDUCE, "add to grads",
                2 * bytes_of(f, to), bytes_of(f, to));
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_ADD, 1);
     use(f, u, ACT_A, to);
     use(f, u, st == STREAM_COMPUTE ? ACT_R : ACT_R | ACT_FREE, from);
@@ -51,14 +51,14 @@ static void add(struct fsdp1 *f, struct at u, enum stream st, int to, int from)
  * engine keeps a node's inputs for its post hooks (engine.cpp, call_function: inputs_copy). */
 static bool accumulates(const struct fsdp1 *f)
 {
-    return f->has_unsharded || (!f->sharded && f->has_reduced);
+    return f->now.has_unsharded || (!f->sharded && f->now.has_reduced);
 }
 
 /* NO_SHARD without a cast, or after a reduction: .grad already has the
  * parameter's dtype, so it is what the optimizer will read. */
 static bool flat_is_final(const struct fsdp1 *f)
 {
-    return !f->sharded && (f->r.used == f->r.kept || f->has_reduced);
+    return !f->sharded && (f->r.used == f->r.kept || f->now.has_reduced);
 }
 
 static int unsharded_grad(const struct fsdp1 *f, enum unit_class c)
@@ -81,7 +81,7 @@ static int64_t free_root(struct fsdp1 *f)
 
     sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_EMBED], 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_HEAD], 0, 0);
-    for (int b = 0; f->map.n == 0 && b < (int)f->m->layers; b++)
+    for (int b = 0; f->walk.map.n == 0 && b < (int)f->m->layers; b++)
         bytes += free_block(f, b, 0);
     return bytes;
 }
@@ -92,7 +92,7 @@ static int64_t free_handed(struct fsdp1 *f, struct at u)
     return bytes_of(f, f->fam[u.c].handed);
 }
 
-void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
+void fsdp1_concatenate(struct fsdp1 *f, struct at u)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
     int to = unsharded_grad(f, u.c);
@@ -102,11 +102,11 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
     int64_t parts;
 
     sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "concatenate grads", 0, bytes_of(f, into));
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_ALLOC | ACT_WRITE, into);
     parts = u.c == UC_ROOT ? free_root(f) : unit_is_adapter(u.c) ? free_handed(f, u)
-          : free_block(f, unit_at(&f->map, position).block, u.by);
+          : free_block(f, unit_at(&f->walk.map, u.position).block, u.by);
     f->s->ops[entry].u.copy.reads = parts;
     if (exists)                     /* AccumulateGrad, in place */
         add(f, u, STREAM_COMPUTE, to, into);
@@ -116,7 +116,7 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
 static void release(struct fsdp1 *f, struct at u, const int families[], int n)
 {
     sched_op(f->s, OP_MEMORY, STREAM_REDUCE, PHASE_REDUCE, "hook returns");
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     for (int i = 0; i < n; i++)
         use(f, u, ACT_FREE, families[i]);
 }
@@ -136,7 +136,7 @@ static struct op *collective(struct fsdp1 *f, struct at u, enum stream st, enum 
 {
     struct op *o = sched_coll(f->s, st, PHASE_REDUCE, op, g, f->r.wire_reduce, RED_SUM, elems);
 
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     use(f, u, op == COLL_ALL_REDUCE ? ACT_RW : ACT_R, family);
     return o;
 }
@@ -155,7 +155,7 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
     int held[4] = { m->flat, m->flat_new }, nheld = accumulates(f) ? 2 : 1, first = f->s->nops;
     bool cast = f->r.wire_reduce != f->r.kept;
     int in = to_reduce_dtype(f, u, f->r.used, m->flat, m->wide);
-    int out = cast || f->has_reduced ? m->rs_out : m->grads;
+    int out = cast || f->now.has_reduced ? m->rs_out : m->grads;
     enum stream st = STREAM_REDUCE;
 
     if (in == m->wide)
@@ -175,12 +175,12 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
     }
     divide(f, u, st, f->postdivide, out);
     if (cast) {                     /* _cast_grad_to_param_dtype() */
-        int to = f->has_reduced ? m->grads_new : m->grads;
+        int to = f->now.has_reduced ? m->grads_new : m->grads;
         convert(f, u, st, "cast to param dtype", out, to);
         use(f, u, ACT_FREE, out);
         out = to;
     }
-    if (f->has_reduced)             /* _saved_grad_shard += sharded_grad */
+    if (f->now.has_reduced)             /* _saved_grad_shard += sharded_grad */
         add(f, u, st, m->grads, out);
     if (f->offload)
         fsdp1_send_grads(f, u, st);
@@ -229,6 +229,6 @@ void fsdp1_leave_grads(struct fsdp1 *f, struct at u)
     if (!accumulates(f))
         return;
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "hook returns");
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     use(f, u, ACT_FREE, f->fam[u.c].flat_new);
 }

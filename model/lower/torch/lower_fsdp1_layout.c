@@ -4,9 +4,9 @@
 
 static int part(struct fsdp1 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t from, int64_t n)
 {
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
-    flat_slices(&f->map, f->s, c, &f->rule, h, dt, from, n, 0, false);
+    flat_slices(&f->walk.map, f->s, c, &f->rule, h, dt, from, n, 0, false);
     return layout;
 }
 
@@ -30,10 +30,10 @@ static int states(struct fsdp1 *f, enum unit_class c)
 {
     const struct flat_param *z = &f->size[c];
     bool apart = f->rule.orig_params;
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
-    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG, f->kept[c], shard_begin(f, c), z->shard, 0, apart);
-    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_EXP_AVG_SQ, f->kept[c], shard_begin(f, c), z->shard,
+    flat_slices(&f->walk.map, f->s, c, &f->rule, HOLDS_EXP_AVG, f->kept[c], shard_begin(f, c), z->shard, 0, apart);
+    flat_slices(&f->walk.map, f->s, c, &f->rule, HOLDS_EXP_AVG_SQ, f->kept[c], shard_begin(f, c), z->shard,
                 z->optim_bytes, apart);
     return layout;
 }
@@ -41,18 +41,18 @@ static int states(struct fsdp1 *f, enum unit_class c)
 /* The module's own parameters, each an allocation of the device's. */
 static int as_built(struct fsdp1 *f, enum unit_class c)
 {
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
     struct flat_rule r = f->rule;
 
     r.host = false;
-    flat_slices(&f->map, f->s, c, &r, HOLDS_PARAM, f->kept[c], 0, f->size[c].flat, 0, true);
+    flat_slices(&f->walk.map, f->s, c, &r, HOLDS_PARAM, f->kept[c], 0, f->size[c].flat, 0, true);
     return layout;
 }
 
 /* An adapter's gradient, as the program hands it out. */
 static int handed(struct fsdp1 *f, enum unit_class c)
 {
-    int t = unit_tensor(&f->map, c, 0), layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int t = unit_tensor(&f->walk.map, c, 0), layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
     sched_slice(f->s, HOLDS_GRAD, f->r.used, t, 0, f->m->tensors[t].numel, 0);
     return layout;

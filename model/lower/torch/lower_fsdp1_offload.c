@@ -19,7 +19,7 @@ void fsdp1_offload_declare(struct fsdp1 *f, enum unit_class c)
     struct schedules *s = f->s;
     struct fsdp1_families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = f->map.of_class[c];
+    int n = f->walk.map.of_class[c];
     int64_t bytes = bytes_of(f, c), states = f->size[c].optim_numel * dtype_bytes(f->kept[c]);
 
     m->shard     = sched_buf_in(s, SPACE_PINNED, CAT_PARAMS, "flat params", of, 0, n, pinned_bytes(bytes));
@@ -41,14 +41,14 @@ void fsdp1_bring(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
     int way = phase == PHASE_BACKWARD;
 
     sched_copy(f->s, STREAM_COPY_IN, phase, "shard to device", bytes, bytes)->after = waits ? AFTER(STREAM_COMPUTE) : 0;
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, m->shard);
     use(f, u, ACT_ALLOC | ACT_W, m->staged[way]);
     if (!fsdp1_casts(f, u.c))
         return;
     sched_copy(f->s, STREAM_COPY_IN, phase, "cast shard", bytes, f->size[u.c].shard * dtype_bytes(f->r.used));
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, m->staged[way]);
     use(f, u, ACT_ALLOC | ACT_W, m->mp_shard[way]);
@@ -78,7 +78,7 @@ void fsdp1_drop_brought(struct fsdp1 *f, struct at u, enum phase phase)
     bool forwards = keeps_views(f, PHASE_FORWARD) && phase == PHASE_BACKWARD;
 
     sched_op(f->s, OP_MEMORY, STREAM_GATHER, phase, "gathered still")->after = AFTER(STREAM_COPY_IN);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     if (!fsdp1_holds_brought(f, u.c))
         use(f, u, ACT_FREE, fsdp1_brought(f, u.c, phase));
     else if (forwards)
@@ -90,7 +90,7 @@ void fsdp1_release_brought(struct fsdp1 *f, struct at u, enum phase phase)
     if (keeps_views(f, phase))
         return;
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, phase, "parameters are the host's");
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     use(f, u, ACT_FREE, fsdp1_brought(f, u.c, phase));
 }
 
@@ -101,7 +101,7 @@ void fsdp1_send_grads(struct fsdp1 *f, struct at u, enum stream st)
     int64_t bytes = bytes_of(f, u.c);
 
     sched_copy(f->s, st, PHASE_REDUCE, "gradient to host", bytes, bytes);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, f->fam[u.c].grads);
     use(f, u, ACT_W, f->fam[u.c].cpu_grad);
@@ -113,7 +113,7 @@ void fsdp1_await_grads(struct fsdp1 *f)
         AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "drop reduced gradients");
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0 && f->trains[c])
+        if (f->walk.map.of_class[c] > 0 && f->trains[c])
             sched_act_all(f->s, ACT_FREE, f->fam[c].grads);
 }
 
@@ -124,12 +124,12 @@ void fsdp1_await_grads(struct fsdp1 *f)
 static int64_t listed(const struct fsdp1 *f, int i)
 {
     if (f->rule.orig_params)
-        return i >= f->m->ntensors ? -1 : f->m->tensors[i].frozen ? 0 : flat_piece(&f->map, i, &f->rule) * dtype_bytes(f->r.kept);
+        return i >= f->m->ntensors ? -1 : f->m->tensors[i].frozen ? 0 : flat_piece(&f->walk.map, i, &f->rule) * dtype_bytes(f->r.kept);
     if (fsdp1_adapters_apart(f))
-        return i >= f->map.n * f->map.nadapters ? -1 : bytes_of(f, (enum unit_class)(UC_ADAPTER + i % f->map.nadapters));
-    if (i > f->map.n)
+        return i >= f->walk.map.n * f->walk.map.nadapters ? -1 : bytes_of(f, (enum unit_class)(UC_ADAPTER + i % f->walk.map.nadapters));
+    if (i > f->walk.map.n)
         return -1;
-    return bytes_of(f, i == 0 ? UC_ROOT : unit_at(&f->map, i - 1).cls);
+    return bytes_of(f, i == 0 ? UC_ROOT : unit_at(&f->walk.map, i - 1).cls);
 }
 
 /* _single_tensor_adam: (exp_avg_sq.sqrt() / c).add_(eps) makes two tensors of a parameter while the name `denom` still
@@ -152,7 +152,7 @@ void fsdp1_shard_to_host(struct fsdp1 *f, struct at u)
     int64_t bytes = bytes_of(f, u.c);
 
     sched_copy(f->s, STREAM_COMPUTE, PHASE_INIT, "shard to host", bytes, bytes);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, f->fam[u.c].first);
     use(f, u, ACT_ALLOC | ACT_W, f->fam[u.c].born);
@@ -165,16 +165,16 @@ static void pin_one(struct fsdp1 *f, struct at u)
     int64_t bytes = bytes_of(f, u.c);
 
     sched_copy(f->s, STREAM_HOST, PHASE_INIT, "pin shard", bytes, bytes);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, m->born);
     use(f, u, ACT_ALLOC | ACT_W, m->shard);
     sched_copy(f->s, STREAM_HOST, PHASE_INIT, "zeros", 0, bytes);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_ZERO, 1);
     use(f, u, ACT_ALLOC | ACT_W, m->zeros);
     sched_copy(f->s, STREAM_HOST, PHASE_INIT, "pin zeros", bytes, bytes);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, m->zeros);
     use(f, u, ACT_ALLOC | ACT_W, m->cpu_grad);
@@ -185,17 +185,17 @@ void fsdp1_pin(struct fsdp1 *f)
 {
     struct schedules *s = f->s;
 
-    pin_one(f, fsdp1_root);
-    if (f->map.n > 0) {
-        sched_repeat(s, f->map.n);
-        pin_one(f, (struct at){ UC_FULL, 0, 1 });
-        for (int i = 0; i < f->map.nadapters; i++)
-            pin_one(f, (struct at){ (enum unit_class)(UC_ADAPTER + i), 0, 1 });
+    pin_one(f, walk_root);
+    if (f->walk.map.n > 0) {
+        sched_repeat(s, f->walk.map.n);
+        pin_one(f, (struct at){ .c = UC_FULL, .by = 1 });
+        for (int i = 0; i < f->walk.map.nadapters; i++)
+            pin_one(f, (struct at){ .c = (enum unit_class)(UC_ADAPTER + i), .by = 1 });
         sched_repeat_end(s);
     }
     sched_op(s, OP_MEMORY, STREAM_HOST, PHASE_INIT, "drop pageable shards");
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0)
+        if (f->walk.map.of_class[c] > 0)
             sched_act_all(s, ACT_FREE, f->fam[c].born);
     sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "weights on the host")->after = AFTER(STREAM_HOST);
 }

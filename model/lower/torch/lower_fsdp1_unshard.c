@@ -19,7 +19,7 @@ static bool needs_unshard(const struct fsdp1 *f, struct at u, enum phase phase)
 {
     if (!f->sharded)
         return fsdp1_casts(f, u.c);
-    return phase == PHASE_FORWARD ? !f->gathered : f->frees_after_forward && u.c != UC_ROOT;
+    return phase == PHASE_FORWARD ? !f->now.gathered : f->frees_after_forward && u.c != UC_ROOT;
 }
 
 /* ---- the rate limiter ---- */
@@ -27,7 +27,7 @@ static bool needs_unshard(const struct fsdp1 *f, struct at u, enum phase phase)
 /* Takes the oldest event and makes the issuing thread wait for it. */
 static void await_oldest(struct fsdp1 *f, enum phase phase)
 {
-    struct limiter *l = &f->limiter;
+    struct limiter *l = &f->now.limiter;
 
     sched_op(f->s, OP_WAIT, STREAM_ISSUE, phase, "rate limiter")->wait[0] = l->queue[0];
     memmove(l->queue, l->queue + 1, (size_t)--l->n * sizeof *l->queue);
@@ -37,7 +37,7 @@ static void await_oldest(struct fsdp1 *f, enum phase phase)
  * unit gathered. */
 static void limit(struct fsdp1 *f, enum phase phase)
 {
-    if (f->limiter.n >= 2)
+    if (f->now.limiter.n >= 2)
         await_oldest(f, phase);
 }
 
@@ -55,9 +55,9 @@ static bool queued(const struct limiter *l, uint16_t event)
  * work before it either way. */
 static void make_room(struct fsdp1 *f, uint16_t event, enum phase phase)
 {
-    while (queued(&f->limiter, event))
+    while (queued(&f->now.limiter, event))
         await_oldest(f, phase);
-    assert(f->limiter.n < (int)(sizeof f->limiter.queue / sizeof *f->limiter.queue));
+    assert(f->now.limiter.n < (int)(sizeof f->now.limiter.queue / sizeof *f->now.limiter.queue));
 }
 
 /* ---- unshard, reshard ---- */
@@ -72,7 +72,7 @@ static void cast_shard(struct fsdp1 *f, struct at u, enum phase phase, bool wait
                               elems * dtype_bytes(f->r.used));
 
     o->after = waits ? AFTER(STREAM_COMPUTE) : 0;
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_R, m->shard, u.i, u.by);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->mp_shard[phase == PHASE_BACKWARD]
@@ -85,7 +85,7 @@ static void casts_wait(struct fsdp1 *f, struct at u, enum phase phase)
     if (f->r.used == f->r.kept)
         return;
     sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, phase, "wait for the optimizer")->after = AFTER(STREAM_COMPUTE);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
 }
 
 void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
@@ -107,7 +107,7 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
     struct op *o = sched_coll(f->s, STREAM_GATHER, phase, COLL_ALL_GATHER, f->group, f->r.wire_gather,
                               RED_NONE, f->size[u.c].padded);
     o->after = (casts || f->offload ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->full[phase == PHASE_BACKWARD], u.i, u.by);
     if (f->offload)
         sched_act(f->s, fsdp1_holds_brought(f, u.c) ? ACT_R : ACT_R | ACT_FREE, fsdp1_brought(f, u.c, phase), u.i, u.by);
@@ -124,7 +124,7 @@ void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase)
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, phase,
                             f->sharded ? "await all-gather" : "await cast");
     o->after = f->sharded ? AFTER(STREAM_GATHER) : AFTER(STREAM_COPY_IN);
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
 }
 
 /* Frees the unsharded parameter?  _post_forward_reshard(), _should_free_in_backward()
@@ -135,19 +135,19 @@ static bool frees(const struct fsdp1 *f, struct at u, enum phase phase)
         return fsdp1_casts(f, u.c);
     if (phase == PHASE_FORWARD)
         return f->frees_after_forward && u.c != UC_ROOT;
-    return f->frees_after_forward || f->reduce;
+    return f->frees_after_forward || f->now.reduce;
 }
 
-static uint16_t event_of(const struct fsdp1 *f, struct at u, int position, enum phase phase)
+static uint16_t event_of(const struct fsdp1 *f, struct at u, enum phase phase)
 {
     if (unit_is_adapter(u.c))
-        return f->ev_adapter[f->way][position % RING][u.c - UC_ADAPTER];
-    return u.c == UC_ROOT ? f->ev_root : phase == PHASE_FORWARD ? f->ev_forward[position % RING] : f->ev_backward[position % RING];
+        return f->ev_adapter[f->now.way][u.position % RING][u.c - UC_ADAPTER];
+    return u.c == UC_ROOT ? f->ev_root : phase == PHASE_FORWARD ? f->ev_forward[u.position % RING] : f->ev_backward[u.position % RING];
 }
 
-void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
+void fsdp1_reshard(struct fsdp1 *f, struct at u, enum phase phase)
 {
-    uint16_t event = event_of(f, u, position, phase);
+    uint16_t event = event_of(f, u, phase);
     bool limited = f->sharded && f->p->fsdp.limit_all_gathers;
 
     if (f->offload && fsdp1_holds_brought(f, u.c))
@@ -158,8 +158,8 @@ void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
         make_room(f, event, phase);
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, phase, "reshard");
     o->record = limited ? event : 0;
-    fsdp1_name(f, u);
+    walk_name(&f->walk, u);
     sched_act(f->s, ACT_FREE, fsdp1_params(f, u.c, phase), u.i, u.by);
     if (limited)
-        f->limiter.queue[f->limiter.n++] = event;
+        f->now.limiter.queue[f->now.limiter.n++] = event;
 }

@@ -1,7 +1,8 @@
 /* lower_fsdp2.h -- what the files of FSDP2's lowering share.
  *
- *     lower_fsdp2.c          buffers, entries, whole steps
- *     lower_fsdp2_pipeline.c micro-steps of a pipeline's stage
+ *     lower_fsdp2.c          hooks around modules, whole steps
+ *     lower_fsdp2_group.c    entries of one unit
+ *     lower_fsdp2_pipeline.c hooks of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
  *     lower_fsdp2_float8.c   weights that are cast to 8-bit floats before they are gathered
@@ -11,7 +12,7 @@
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
-#include "model/lower/common/stage_ports.h"
+#include "model/walk/walk.h"
 
 /* Elements and bytes of one unit, per class. */
 struct sizes {
@@ -46,18 +47,26 @@ struct offloaded {
 /* Bytes that a tensor of so many takes where it lies. */
 typedef int64_t fsdp2_room(int64_t bytes);
 
+/* A stage's units, by position + 1, roots first and last; what it holds (lower_fsdp2_pipeline.c). */
+struct fsdp2_stage {
+    bool old;                       /* PyTorch before 2.15 */
+    struct { bool there, coming; uint16_t gathered; } *unit;
+    struct at held;                 /* unit whose all-gather's output is still there; held.c NUC: none */
+    bool first_gather;              /* of this forward: after the optimizer, or what came before */
+};
+
 struct fsdp2 {
+    struct walk        walk;
     const struct plan *p;
     const struct local_model *local;
     const struct model *m;
     struct schedules  *s;
-    struct unit_map    map;
     struct recipe      r;
     int statistics;                 /* buffer of what packed weights have beside their codes; -1: there are none */
     int64_t            nshard, rank_in_group;
     struct sizes       size[NUC];
     struct families    fam[NUC];
-    int                acts[NPIECE], foreach_temp, norms;
+    int                foreach_temp;
     enum group         group;               /* where parameters are sharded */
     bool               hybrid, reshard, root_reshard, wide_grads, cast_grads;
     int64_t            reshard_ranks, root_ranks;   /* reshard_after_forward = k, else 0 */
@@ -74,15 +83,9 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
-    bool               first;               /* the first step is being emitted */
-    int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     enum stream        copy_in;
-    enum fsdp2_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART } part;   /* of backward that runs */
-    struct stage_memory stage;
+    struct fsdp2_stage stage;
 };
-
-/* An instance of a class's families: a unit, and its step inside a repeat. */
-struct at { enum unit_class c; int i, by; };
 
 /* Ranks that share what a unit keeps after forward; 0: its whole shard group. */
 static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
@@ -91,7 +94,7 @@ static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
 }
 
 /* The ranks that share a unit, this rank's place among them, and their group; whether units are followed by their block's experts. */
-static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->map.of_class[UC_EXPERTS] > 0; }
+static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->walk.map.of_class[UC_EXPERTS] > 0; }
 static inline int64_t fsdp2_ranks(const struct fsdp2 *f, enum unit_class c)
 {
     return c == UC_EXPERTS ? f->local->expert_data_ranks : f->nshard;
@@ -107,14 +110,18 @@ static inline enum dtype fsdp2_kept(const struct fsdp2 *f, const struct tensor *
 /* ---- lower_fsdp2_experts.c ---- */
 
 /* The experts of a block's unit. */
-static inline struct at fsdp2_experts(struct at u) { return (struct at){ UC_EXPERTS, u.i, u.by }; }
+static inline struct at fsdp2_experts(struct at u)
+{
+    u.c = UC_EXPERTS;
+    return u;
+}
 /* Dimension on which a class's tensors are cut. */
 int  fsdp2_dim(const struct fsdp2 *f, enum unit_class c);
 /* Tensors of experts that are a unit of their own. */
 int  fsdp2_expert_tensors(const struct fsdp2 *f);
-/* A unit of forward and one of backward, the next one's (NULL: there is none) gathered beside them. */
-void fsdp2_forward_with_experts(struct fsdp2 *f, struct unit_step st);
-void fsdp2_backward_with_experts(struct fsdp2 *f, struct unit_step st);
+/* Before a unit's forward, behind its backward. */
+void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u);
+void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u);
 /* Both parts of a unit are gathered, the experts' first on the way back. */
 void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase);
 
@@ -136,25 +143,25 @@ int  fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i);
 int64_t fsdp2_padded_share(const struct fsdp2 *f, int t);
 int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
 
-/* Names the unit of the last entry. */
-void fsdp2_name(struct fsdp2 *f, struct at u);
+/* ---- lower_fsdp2_group.c ---- */
 
-/* The unit at a position; an instance of its families. */
-struct at fsdp2_at(const struct fsdp2 *f, int position, int by);
-
-/* Entries of one unit, as lower_fsdp2.c has them. */
 void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again);
 void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again);
 void fsdp2_release(struct fsdp2 *f, struct at prev);
 void fsdp2_reshard(struct fsdp2 *f, struct at u);
 void fsdp2_regather(struct fsdp2 *f, struct at u);
-void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass);
-void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1);
 void fsdp2_accumulate(struct fsdp2 *f, struct at u);
 void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
 
-/* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
-int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
+/* Hooks that a stage has, too; unsharded gradients of earlier micro-steps are there, or not. */
+void fsdp2_init(void *fsdp2);
+void fsdp2_optimizer(void *fsdp2);
+void fsdp2_compute(void *fsdp2, const struct walk_run *r);
+void fsdp2_finds_unsharded(struct fsdp2 *f, bool has);
+
+/* A pipeline's stage: what it has beside other plans, and its hooks. */
+void fsdp2_stage_setup(struct fsdp2 *f);
+extern const struct walk_hooks fsdp2_stage_hooks;
 
 /* Bytes an element of a tensor as it is gathered; cast_work of a class, and of the codes alone; the dtype in which its units travel, in which
  * struct sizes.used is counted in elements. */

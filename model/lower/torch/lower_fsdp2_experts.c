@@ -32,36 +32,24 @@ void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase)
 }
 
 /* The last of the unit before was retained for its copy-out (AllGatherState); of experts that a rank has alone nothing was gathered. */
-void fsdp2_forward_with_experts(struct fsdp2 *f, struct unit_step st)
+void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u)
 {
-    struct at u = fsdp2_at(f, st.position, st.by), prev = fsdp2_at(f, st.position - 1, st.by), e = fsdp2_experts(u);
-    bool shared = fsdp2_ranks(f, UC_EXPERTS) > 1, first = st.position == 0;
+    struct at prev = walk_at(&f->walk, u.position - 1, u.by);
+    bool shared = fsdp2_ranks(f, UC_EXPERTS) > 1, first = u.position == 0;
 
     if (first || shared)
         fsdp2_release(f, first ? prev : fsdp2_experts(prev));
     fsdp2_copy_out(f, u, PHASE_FORWARD, false);
     fsdp2_release(f, u);
-    fsdp2_copy_out(f, e, PHASE_FORWARD, false);
-    if (st.position + 1 < f->map.n)
-        fsdp2_prefetch_with_experts(f, fsdp2_at(f, st.position + 1, st.by), PHASE_FORWARD);
-    fsdp2_compute(f, u, st.position, st.by_block, PASS_FORWARD);
-    if (f->reshard) {
-        fsdp2_reshard(f, u);
-        fsdp2_reshard(f, e);
-    }
+    fsdp2_copy_out(f, fsdp2_experts(u), PHASE_FORWARD, false);
+    if (u.position + 1 < f->walk.map.n)
+        fsdp2_prefetch_with_experts(f, walk_at(&f->walk, u.position + 1, u.by), PHASE_FORWARD);
 }
 
-void fsdp2_backward_with_experts(struct fsdp2 *f, struct unit_step st)
+void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u)
 {
-    struct at u = fsdp2_at(f, st.position, st.by), prev = fsdp2_at(f, st.position + 1, st.by);
+    struct at prev = walk_at(&f->walk, u.position + 1, u.by);
 
-    if (f->reshard) {
-        fsdp2_regather(f, u);
-        fsdp2_regather(f, fsdp2_experts(u));
-        if (st.position > 0)
-            fsdp2_prefetch_with_experts(f, fsdp2_at(f, st.position - 1, st.by), PHASE_BACKWARD);
-    }
-    fsdp2_compute(f, u, st.position, st.by_block, PASS_BACKWARD);
-    fsdp2_post_backward(f, fsdp2_experts(u), st.position + 1 < f->map.n ? &prev : NULL);
+    fsdp2_post_backward(f, fsdp2_experts(u), u.position + 1 < f->walk.map.n ? &prev : NULL);
     fsdp2_post_backward(f, u, NULL);
 }

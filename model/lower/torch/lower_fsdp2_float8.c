@@ -16,7 +16,7 @@ enum dtype fsdp2_wire(const struct fsdp2 *f, enum unit_class c)
 
     if (f->size[c].float8 == 0)
         return f->r.wire_gather;
-    while (unit_tensor(&f->map, c, tensors) >= 0)
+    while (unit_tensor(&f->walk.map, c, tensors) >= 0)
         tensors++;
     return f->size[c].float8 == tensors ? DT_FP8 : DT_UINT8;
 }
@@ -26,7 +26,7 @@ int64_t fsdp2_code_bytes(const struct fsdp2 *f, enum unit_class c)
 {
     int64_t bytes = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
         bytes += float8_gathers(f->p, &f->m->tensors[t]) ? round512(fsdp2_padded_share(f, t)) : 0;
     return bytes;
 }
@@ -36,7 +36,7 @@ int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c)
 {
     int64_t done = 0, most = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
         int64_t shard = fsdp2_padded_share(f, t);
         if (!float8_gathers(f->p, &f->m->tensors[t]))
             continue;
@@ -48,20 +48,20 @@ int64_t fsdp2_cast_work(const struct fsdp2 *f, enum unit_class c)
 
 bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after)
 {
-    if (f->size[u.c].float8 == 0 || (f->p->fsdp.float8_precomputed && !f->first))       /* the first step comes before there are any */
+    if (f->size[u.c].float8 == 0 || (f->p->fsdp.float8_precomputed && f->walk.step != SCHED_FIRST))       /* the first step comes before there are any */
         return false;
-    for (int i = 0, t; (t = unit_tensor(&f->map, u.c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, u.c, i)) >= 0; i++) {
         int64_t bytes = 4 * fsdp2_padded_share(f, t);
         if (!float8_gathers(f->p, &f->m->tensors[t]))
             continue;
         int layout = fsdp2_describe_shard(f, u.c, i);
         struct op *o = sched_copy(f->s, f->copy_in, phase, "largest value", 2 * bytes, bytes);
         o->after = after;
-        fsdp2_name(f, u);
+        walk_name(&f->walk, u);
         sched_does(f->s, COPY_AMAX, 1);
         sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
         sched_coll(f->s, STREAM_GROUP, phase, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, 1)->after = AFTER(f->copy_in);
-        fsdp2_name(f, u);
+        walk_name(&f->walk, u);
         sched_moves(f->s, OF_AMAX);
         sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
     }
@@ -72,9 +72,9 @@ bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after
 static void all_shards(struct fsdp2 *f)
 {
     for (int c = 0; c < NUC; c++)
-        for (int i = 0, t; f->map.of_class[c] > 0 && (t = unit_tensor(&f->map, (enum unit_class)c, i)) >= 0; i++) {
+        for (int i = 0, t; f->walk.map.of_class[c] > 0 && (t = unit_tensor(&f->walk.map, (enum unit_class)c, i)) >= 0; i++) {
             int layout = float8_gathers(f->p, &f->m->tensors[t]) ? fsdp2_describe_shard(f, (enum unit_class)c, i) : -1;
-            for (int u = 0; layout >= 0 && u < f->map.of_class[c]; u++)
+            for (int u = 0; layout >= 0 && u < f->walk.map.of_class[c]; u++)
                 sched_act_as(f->s, ACT_R, f->fam[c].shard, u, 0, layout);
         }
 }

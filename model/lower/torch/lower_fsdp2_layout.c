@@ -143,23 +143,23 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
     struct sizes *z = &f->size[c];
 
-    z->numel = unit_sum(&f->map, c, units_tensor_numel, NULL);
-    z->padded = unit_sum(&f->map, c, padded, &kept);
-    z->local = unit_sum(&f->map, c, local_elems, &kept);
-    z->trained = unit_sum(&f->map, c, trained_numel, NULL);
-    z->reduced = unit_sum(&f->map, c, padded, &grad);
-    z->stepped = unit_sum(&f->map, c, local_elems, &grad);
-    z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
-    z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &state);
-    z->optimizer_bytes = unit_sum(&f->map, c, state_bytes, &(struct state_arg){ &state, f->p }) + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
-    z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
-    z->used = unit_sum(&f->map, c, gathered_bytes, &used);
-    z->cast = unit_sum(&f->map, c, cast_bytes, &used);
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    z->numel = unit_sum(&f->walk.map, c, units_tensor_numel, NULL);
+    z->padded = unit_sum(&f->walk.map, c, padded, &kept);
+    z->local = unit_sum(&f->walk.map, c, local_elems, &kept);
+    z->trained = unit_sum(&f->walk.map, c, trained_numel, NULL);
+    z->reduced = unit_sum(&f->walk.map, c, padded, &grad);
+    z->stepped = unit_sum(&f->walk.map, c, local_elems, &grad);
+    z->shard_bytes = unit_sum(&f->walk.map, c, shard_bytes, &kept);
+    z->foreach_bytes = unit_sum(&f->walk.map, c, local_bytes, &state);
+    z->optimizer_bytes = unit_sum(&f->walk.map, c, state_bytes, &(struct state_arg){ &state, f->p }) + unit_sum(&f->walk.map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
+    z->host_grads_bytes = unit_sum(&f->walk.map, c, local_bytes, &grad);
+    z->used = unit_sum(&f->walk.map, c, gathered_bytes, &used);
+    z->cast = unit_sum(&f->walk.map, c, cast_bytes, &used);
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
         z->float8 += float8_gathers(f->p, &f->m->tensors[t]);
     z->cast_work = fsdp2_cast_work(f, c);
-    z->unsharded_bytes = fsdp2_brings_alone(f) ? 0 : unit_sum(&f->map, c, padded_bytes, &used);
-    z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
+    z->unsharded_bytes = fsdp2_brings_alone(f) ? 0 : unit_sum(&f->walk.map, c, padded_bytes, &used);
+    z->kept_bytes = again.rank ? unit_sum(&f->walk.map, c, kept_bytes, &again) : 0;
     z->grads_bytes = fsdp2_grads_bytes(f, c, f->r.used);
     z->grads_wide_bytes = fsdp2_grads_bytes(f, c, f->r.wire_reduce);
 }
@@ -177,7 +177,7 @@ static int64_t casts_beside(const struct fsdp2 *f, enum unit_class c)
     struct shard_arg used = { 1, 0, dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
     int64_t made = 0, before = 0, most = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         int64_t one = counts(x, &used) ? padded_bytes(x, &used) : 0, cast = fsdp2_kept(f, x) == f->r.used ? 0 : one;
         if (one == 0)
@@ -196,7 +196,7 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     const struct sizes *z = &f->size[c];
     struct families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = f->map.of_class[c];
+    int n = f->walk.map.of_class[c];
     int64_t ranks = fsdp2_ranks(f, c), shard = z->padded / ranks, reduced = z->reduced / ranks;
     int64_t rs_out = round512(reduced * dtype_bytes(f->r.wire_reduce));
     int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
@@ -232,7 +232,7 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
 static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, tensor_fn *bytes,
                      const struct shard_arg *a)
 {
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
         for (int k = 0; k < times && counts(&f->p->model.tensors[t], a); k++)
             sched_part(f->s, buf, bytes(&f->p->model.tensors[t], a));
 }
@@ -240,7 +240,7 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
 /* A walk over the model's tensors, as an optimizer's over its parameters, meets what the root has behind the blocks after them. */
 static bool is_behind(const struct fsdp2 *f, enum unit_class c, int t)
 {
-    return c == UC_ROOT && f->map.kind != UNIT_MODEL && t >= model_block_first(f->m, f->m->layers);
+    return c == UC_ROOT && f->walk.map.kind != UNIT_MODEL && t >= model_block_first(f->m, f->m->layers);
 }
 
 typedef void part_fn(struct schedules *s, int buf, int64_t bytes);
@@ -268,17 +268,17 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
     const struct families *m = &f->fam[c];
 
     if (!f->offload) {
-        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
             if (counts(&f->m->tensors[t], &kept))
                 part_of(f, c, t)(f->s, m->shard, shard_bytes(&f->m->tensors[t], &kept));
-        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
             state_parts(f, c, t, &state);
     }
     if (!fsdp2_brings_alone(f))
         parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
         sched_part(f->s, m->grads_wide, fsdp2_grad_bytes(f, t, f->r.wire_reduce));
 }
 
@@ -287,8 +287,8 @@ static void foreach_parts_of(struct fsdp2 *f, enum unit_class c, bool behind)
 {
     struct shard_arg a = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
 
-    for (int k = 0; k < f->map.of_class[c]; k++)
-        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    for (int k = 0; k < f->walk.map.of_class[c]; k++)
+        for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
             if (is_behind(f, c, t) == behind && counts(&f->p->model.tensors[t], &a))
                 sched_part(f->s, f->foreach_temp, local_bytes(&f->p->model.tensors[t], &a));
 }
@@ -318,8 +318,8 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
     struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL, 0 };
 
     /* Where they begin, should the first tensors have no rows on this rank. */
-    sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+    sched_slice(f->s, h, dt, unit_tensor(&f->walk.map, c, 0), 0, 0, at);
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / f->nshard;
         enum dtype as = lies_in(f, x, h, dt, !apart);
@@ -337,8 +337,8 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
     int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
     struct shard_arg a = { f->nshard, 0, e, round512, false, NULL, 0 };
 
-    sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
-    for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+    sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->walk.map, c, 0), 0, 0, at);
+    for (int i = 0, t; k && (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / k, from = part * share, left = x->numel - from;
         sched_slice(f->s, HOLDS_PARAM, f->r.used, t, from, left < share ? left : share, at);
@@ -350,10 +350,10 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
     struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, h == HOLDS_PARAM ? f : NULL, 0 };
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
     int64_t at = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         if (!counts(x, &a))
             continue;
@@ -365,7 +365,7 @@ static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
 
 int fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at)
 {
-    int layout = sched_layout(f->s, unit_stride(&f->map, c)), t = unit_tensor(&f->map, c, i);
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c)), t = unit_tensor(&f->walk.map, c, i);
 
     sched_slice(f->s, h, dt, t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), at);
     return layout;
@@ -377,13 +377,13 @@ int fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i)
     int64_t at = 0;
 
     for (int j = 0; j < i; j++)
-        at += shard_bytes(&f->m->tensors[unit_tensor(&f->map, c, j)], &kept);
-    return fsdp2_describe_one(f, c, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->map, c, i)]), i, at);
+        at += shard_bytes(&f->m->tensors[unit_tensor(&f->walk.map, c, j)], &kept);
+    return fsdp2_describe_one(f, c, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->walk.map, c, i)]), i, at);
 }
 
 static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool apart, int64_t at)
 {
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
     rows_of_rank(f, c, h, dt, f->rank_in_group, apart, at);
     return layout;
@@ -392,7 +392,7 @@ static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtyp
 /* An all-gather's output, a reduce-scatter's input: one chunk a rank. */
 static int chunks(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt)
 {
-    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
     for (int64_t r = 0; r < f->nshard; r++)
         rows_of_rank(f, c, h, dt, r, false,
@@ -409,12 +409,12 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     int64_t mine = k ? f->rank_in_group % k : 0;
 
     m->own = rank_rows(f, c, HOLDS_PARAM, used, false, f->rank_in_group * (f->size[c].used / f->nshard));
-    m->own_kept = sched_layout(s, unit_stride(&f->map, c));
+    m->own_kept = sched_layout(s, unit_stride(&f->walk.map, c));
     kth_part(f, c, mine, k ? mine * (part / k) : 0);
-    m->gathered_kept = sched_layout(s, unit_stride(&f->map, c));
+    m->gathered_kept = sched_layout(s, unit_stride(&f->walk.map, c));
     for (int64_t r = 0; r < k; r++)
         kth_part(f, c, r, r * (part / k));
-    sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->map, c)));
+    sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->walk.map, c)));
     kth_part(f, c, mine, 0);
     sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, true, 0));
     if (f->p->optimizer == OPTIMIZER_ADAMW || f->p->optimizer == OPTIMIZER_SGD)

@@ -18,7 +18,7 @@ enum { ITERATIONS = 5 };        /* DEFAULT_NS_STEPS */
  * and the polynomial of it, redistributed inputs of a product, what a collective needs beside its result, the product. */
 enum { MEAN, BEFORE, X, GRAM, POLYNOMIAL, ADDED, LEFT, RIGHT, BESIDE, PRODUCT, HELD };
 
-struct walk {
+struct muon {
     struct fsdp2 *f;
     struct dtensor_mesh mesh;
     bool emits;                 /* entries; else only what is held */
@@ -28,16 +28,16 @@ struct walk {
     int64_t copied;             /* elements of bf16 that were copied for the next product */
 };
 
-static struct walk begin(struct fsdp2 *f, bool emits)
+static struct muon begin(struct fsdp2 *f, bool emits)
 {
     bool far = f->nshard > f->p->cluster.gpus_per_node;
 
-    return (struct walk){ .f = f, .mesh = { f->nshard, f->rank_in_group, far }, .emits = emits };
+    return (struct muon){ .f = f, .mesh = { f->nshard, f->rank_in_group, far }, .emits = emits };
 }
 
 /* ---- what is held, and entries ---- */
 
-static void hold(struct walk *w, int what, int64_t bytes)
+static void hold(struct muon *w, int what, int64_t bytes)
 {
     int64_t sum = 0;
 
@@ -50,7 +50,7 @@ static void hold(struct walk *w, int what, int64_t bytes)
     memcpy(w->fullest, w->now, sizeof w->now);
 }
 
-static void compute(struct walk *w, const char *what, int64_t elems, int bytes, int passes, double flops)
+static void compute(struct muon *w, const char *what, int64_t elems, int bytes, int passes, double flops)
 {
     if (!w->emits)
         return;
@@ -66,7 +66,7 @@ static void compute(struct walk *w, const char *what, int64_t elems, int bytes, 
     w->after = 0;
 }
 
-static void communicate(struct walk *w, enum coll_op op, int64_t elems)
+static void communicate(struct muon *w, enum coll_op op, int64_t elems)
 {
     if (!w->emits)
         return;
@@ -78,7 +78,7 @@ static void communicate(struct walk *w, enum coll_op op, int64_t elems)
     w->after = AFTER(STREAM_GROUP);
 }
 
-static void move(struct walk *w, const struct dtensor *x, enum placed to, int into)
+static void move(struct muon *w, const struct dtensor *x, enum placed to, int into)
 {
     struct dtensor_move m = dtensor_move(&w->mesh, x, to);
 
@@ -91,7 +91,7 @@ static void move(struct walk *w, const struct dtensor *x, enum placed to, int in
 }
 
 /* x[0] + x[1] x[2], into what is held as `into`. */
-static struct dtensor multiply(struct walk *w, const struct dtensor x[3], bool added, int into)
+static struct dtensor multiply(struct muon *w, const struct dtensor x[3], bool added, int into)
 {
     enum placed want[3];
     struct dtensor product = { x[1].rows, x[2].columns, dtensor_product(&w->mesh, x, added, want), false };
@@ -111,7 +111,7 @@ static struct dtensor multiply(struct walk *w, const struct dtensor x[3], bool a
 
 /* ---- a matrix ---- */
 
-static struct dtensor newton_schulz(struct walk *w, struct dtensor x)
+static struct dtensor newton_schulz(struct muon *w, struct dtensor x)
 {
     for (int i = 0; i < ITERATIONS; i++) {
         struct dtensor gram = multiply(w, (struct dtensor[3]){ x, x, dtensor_transposed(x) }, false, GRAM);
@@ -123,7 +123,7 @@ static struct dtensor newton_schulz(struct walk *w, struct dtensor x)
 
 /* _single_tensor_muon().  Bytes an element of this rank's rows, of e a number: lerp_ and lerp read two and write one, the cast reads e
  * and writes 2, its norm reads 2; div_ reads and writes them; mul_ reads and writes e, add_ reads e and 2 and writes e. */
-static void step_of(struct walk *w, const struct tensor *t)
+static void step_of(struct muon *w, const struct tensor *t)
 {
     int e = (int)dtype_bytes(w->f->r.kept);
     bool tall = t->shape[0] > t->shape[1];
@@ -151,7 +151,7 @@ static void step_of(struct walk *w, const struct tensor *t)
 
 static void block(void *arg, int block, int by)
 {
-    struct walk *w = arg;
+    struct muon *w = arg;
     const struct model *m = w->f->m;
 
     w->block = block;
@@ -184,7 +184,7 @@ static int64_t beside(const struct fsdp2 *f, int *tensors, int64_t *list)
 
 struct op *fsdp2_step(struct fsdp2 *f, int64_t elems)
 {
-    struct walk w = begin(f, true);
+    struct muon w = begin(f, true);
     int tensors;
     int64_t list;
 
@@ -204,7 +204,7 @@ struct op *fsdp2_step(struct fsdp2 *f, int64_t elems)
 
 void fsdp2_step_temporaries(struct fsdp2 *f)
 {
-    struct walk w = begin(f, false);
+    struct muon w = begin(f, false);
     struct buf *b = &f->s->bufs[f->foreach_temp];
     int64_t list;
     int tensors;

@@ -33,7 +33,7 @@ static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
     const struct tensor *x = &f->m->tensors[tensor];
     enum dtype kept = fsdp2_kept(f, x);
     int64_t share = fsdp2_padded_share(f, tensor), e = dtype_bytes(kept);
-    int n = f->map.of_class[c];
+    int n = f->walk.map.of_class[c];
 
     t->up = share * e;
     t->used = share * dtype_bytes(f->r.used);
@@ -48,7 +48,7 @@ static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
 static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at)
 {
     struct offloaded *t = &f->tensor[c][i];
-    enum dtype kept = fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->map, c, i)]);
+    enum dtype kept = fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->walk.map, c, i)]);
 
     sched_holds(f->s, t->staged, fsdp2_describe_one(f, c, HOLDS_PARAM, kept, i, 0));
     if (t->cast != t->staged)
@@ -67,12 +67,12 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
 {
     int64_t params = 0, grads = 0, reduced = 0, most = 0, exact = 0;
 
-    while (unit_tensor(&f->map, c, f->ntensors[c]) >= 0)
+    while (unit_tensor(&f->walk.map, c, f->ntensors[c]) >= 0)
         f->ntensors[c]++;
     f->tensor[c] = room_new((size_t)f->ntensors[c], sizeof *f->tensor[c]);
     for (int i = 0; i < f->ntensors[c]; i++) {
         struct offloaded *t = &f->tensor[c][i];
-        declare_one(f, c, i, unit_tensor(&f->map, c, i));
+        declare_one(f, c, i, unit_tensor(&f->walk.map, c, i));
         if (f->s->detailed)
             describe_one(f, c, i, params, grads, reduced);
         params += f->param_room(t->up);
@@ -81,15 +81,15 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
         exact += t->up;
         most = t->down > most ? t->down : most;
     }
-    f->arrived[c] = sched_buf_in(f->s, SPACE_HOST, CAT_GRADS, "gradient to be added", of_class(c), 0, f->map.of_class[c], most);
-    f->born[c] = sched_buf_in(f->s, SPACE_HOST, CAT_PARAMS, "materialised shards", of_class(c), 0, f->map.of_class[c],
+    f->arrived[c] = sched_buf_in(f->s, SPACE_HOST, CAT_GRADS, "gradient to be added", of_class(c), 0, f->walk.map.of_class[c], most);
+    f->born[c] = sched_buf_in(f->s, SPACE_HOST, CAT_PARAMS, "materialised shards", of_class(c), 0, f->walk.map.of_class[c],
                               f->home == SPACE_PINNED ? exact : 0);
     if (!f->s->detailed || f->home != SPACE_PINNED)
         return;
-    int at = sched_layout(f->s, unit_stride(&f->map, c));
+    int at = sched_layout(f->s, unit_stride(&f->walk.map, c));
     int64_t born = 0;
     for (int i = 0; i < f->ntensors[c]; i++) {
-        int t = unit_tensor(&f->map, c, i);
+        int t = unit_tensor(&f->walk.map, c, i);
         sched_slice(f->s, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[t]), t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), born);
         born += f->tensor[c][i].up;
     }
@@ -117,7 +117,7 @@ static void bring_one(struct fsdp2 *f, struct at u, const struct offloaded *t, e
     struct schedules *s = f->s;
 
     sched_copy(s, st, phase, "shard to device", t->up, t->up);
-    fsdp2_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(s, COPY_SET, 1);
     sched_act_as(s, ACT_R, f->fam[u.c].shard, u.i, u.by, t->shard);
     sched_act(s, ACT_ALLOC | ACT_W, t->staged, u.i, u.by);
@@ -125,7 +125,7 @@ static void bring_one(struct fsdp2 *f, struct at u, const struct offloaded *t, e
     if (t->cast == t->staged)
         return;
     sched_copy(s, st, phase, "cast shard", t->up, t->used);
-    fsdp2_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R | ACT_FREE, t->staged, u.i, u.by);
     sched_act(s, ACT_ALLOC | ACT_W, t->cast, u.i, u.by);
@@ -151,13 +151,13 @@ void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase)
         bring_one(f, u, t, STREAM_COMPUTE, phase);
         if (i > 0) {
             sched_op(s, OP_MEMORY, STREAM_COMPUTE, phase, "release");
-            fsdp2_name(f, u);
+            walk_name(&f->walk, u);
             sched_act(s, ACT_FREE, t[-1].cast, u.i, u.by);
         }
         struct op *o = sched_copy(s, STREAM_COMPUTE, phase, "copy-out", t->used, t->used);
         o->flags |= i == 0 ? OPF_HOOK : 0;
         o->record = i == n - 1 ? f->ev_copy_out : 0;
-        fsdp2_name(f, u);
+        walk_name(&f->walk, u);
         sched_does(s, COPY_SET, 1);
         sched_act(s, i < n - 1 ? ACT_R : ACT_R | ACT_FREE, t->cast, u.i, u.by);
         sched_act(s, ACT_ALLOC | ACT_W, t->unsharded, u.i, u.by);
@@ -189,7 +189,7 @@ static void add_on_host(struct fsdp2 *f, struct at u, const struct offloaded *t,
 
     sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "gradient to host")->after = AFTER(st);
     sched_copy(s, STREAM_HOST, PHASE_REDUCE, "add to grads", 2 * t->down, t->down);
-    fsdp2_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(s, COPY_ADD, 1);
     sched_act_as(s, ACT_R | ACT_FREE, f->arrived[u.c], u.i, u.by, t->arrived);
     sched_act_as(s, ACT_A, f->fam[u.c].grads, u.i, u.by, t->grad);
@@ -213,7 +213,7 @@ void fsdp2_send_grads(struct fsdp2 *f, struct at u, enum stream st, int from)
         if (!t->trains)
             continue;
         sched_copy(s, st, PHASE_REDUCE, "gradient to host", t->down, t->down);
-        fsdp2_name(f, u);
+        walk_name(&f->walk, u);
         sched_does(s, COPY_SET, 1);
         sched_act_as(s, i < last || held ? ACT_R : ACT_R | ACT_FREE, from, u.i, u.by, t->reduced);
         if (f->has_sharded) {
@@ -258,12 +258,12 @@ static void pin(struct fsdp2 *f, enum unit_class c)
     int64_t bytes = 0;
 
     for (int i = 0; i < f->ntensors[c]; i++) {
-        int t = unit_tensor(&f->map, c, i);
+        int t = unit_tensor(&f->walk.map, c, i);
         bytes += fsdp2_local_share(f, t) * dtype_bytes(fsdp2_kept(f, &f->m->tensors[t]));
     }
-    sched_repeat(s, f->map.of_class[c]);
+    sched_repeat(s, f->walk.map.of_class[c]);
     sched_copy(s, STREAM_HOST, PHASE_INIT, "pin shards", bytes, bytes);
-    fsdp2_name(f, (struct at){ c, 0, 1 });
+    walk_name(&f->walk, (struct at){ .c = c, .by = c != UC_ROOT });
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R | ACT_FREE, f->born[c], 0, 1);
     sched_act(s, ACT_ALLOC | ACT_W, f->fam[c].shard, 0, 1);
@@ -276,11 +276,11 @@ void fsdp2_offload_init(struct fsdp2 *f)
 
     o->flags = OPF_LOAD;
     for (int c = 0; c < NUC; c++)
-        if (f->map.of_class[c] > 0)
+        if (f->walk.map.of_class[c] > 0)
             sched_act_all(f->s, ACT_ALLOC | ACT_W, f->home == SPACE_PINNED ? f->born[c] : f->fam[c].shard);
     lower_load_statistics(f->s, f->statistics);
     for (int c = 0; c < NUC && f->home == SPACE_PINNED; c++)
-        if (f->map.of_class[c] > 0)
+        if (f->walk.map.of_class[c] > 0)
             pin(f, (enum unit_class)c);
     sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "weights on the host")->after = AFTER(STREAM_HOST);
 }

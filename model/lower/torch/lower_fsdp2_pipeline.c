@@ -9,307 +9,241 @@
  * Each chunk of a rank is a model of its own: its root has the embedding, the head or nothing. */
 #include <stdlib.h>
 
-#include "model/lower/common/stage_ports.h"
+#include "base/room.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
-struct stage {
-    struct fsdp2 *f;
-    struct stage_ports ports;
-    bool old;                       /* PyTorch before 2.15 */
-    struct { bool there, coming; uint16_t gathered; } *unit;    /* by position + 1; roots first and last */
-    struct at held;                 /* unit whose all-gather's output is still there; held.c NUC: none */
-    bool first_gather;              /* of this forward: after the optimizer, or what came before */
-};
-
-/* ---- a chunk's units ---- */
-
-struct range { int from, to; };
-
-static struct range units_of(const struct stage *g, int chunk)
-{
-    const struct unit_map *m = &g->f->map;
-    int b0 = stage_ports_block0(&g->ports, chunk), b1 = stage_ports_block1(&g->ports, chunk);
-
-    if (m->kind == UNIT_HALF_BLOCK)
-        return (struct range){ 2 * b0, 2 * b1 };
-    return m->blocks > 1 ? (struct range){ 0, m->n } : (struct range){ b0, b1 };
-}
-
-/* The root of a chunk: its position, -1 or n; -2: it has no parameters. */
-static int root_of(const struct stage *g, int chunk)
-{
-    if (stage_ports_embeds(&g->ports, chunk))
-        return -1;
-    if (!stage_ports_heads(&g->ports, chunk))
-        return -2;
-    return g->f->map.of_class[UC_HEAD] ? g->f->map.n : -1;
-}
-
-static struct at unit(const struct stage *g, int position)
-{
-    struct unit_ref r = unit_at(&g->f->map, position);
-
-    if (r.cls == UC_ROOT && position >= 0)
-        r.cls = UC_HEAD;
-    return (struct at){ r.cls, r.index, 0 };
-}
-
-static bool there(const struct stage *g, int position) { return g->unit[position + 1].there; }
+static bool there(const struct fsdp2 *f, struct at u) { return f->stage.unit[u.position + 1].there; }
 
 /* ---- gathers ---- */
 
-static void with_event_of(struct stage *g, int position)
+static void with_event_of(struct fsdp2 *f, struct at u)
 {
-    if (!g->unit[position + 1].gathered)
-        g->unit[position + 1].gathered = sched_event(g->f->s);
-    g->f->ev_gather = g->unit[position + 1].gathered;
+    uint16_t *gathered = &f->stage.unit[u.position + 1].gathered;
+
+    if (!*gathered)
+        *gathered = sched_event(f->s);
+    f->ev_gather = *gathered;
 }
 
-static void release_held(struct stage *g)
+static void now(struct fsdp2 *f, struct at u, bool is_there)
 {
-    if (g->held.c != NUC && g->f->nshard > 1)
-        fsdp2_release(g->f, g->held);
-    g->held.c = NUC;
+    f->stage.unit[u.position + 1].there = is_there;
+    f->stage.unit[u.position + 1].coming = false;
 }
 
-/* A unit whose forward begins. */
-static void gather(struct stage *g, int position)
+static void release_held(struct fsdp2 *f)
 {
-    struct at u = unit(g, position);
+    if (f->stage.held.c != NUC && f->nshard > 1)
+        fsdp2_release(f, f->stage.held);
+    f->stage.held.c = NUC;
+}
 
-    if (there(g, position))
+static void ask(struct fsdp2 *f, struct at u)
+{
+    if (there(f, u) || f->stage.unit[u.position + 1].coming)
         return;
-    with_event_of(g, position);
-    fsdp2_unshard(g->f, u, PHASE_FORWARD, g->first_gather, false);
-    g->first_gather = false;
-    release_held(g);
-    fsdp2_copy_out(g->f, u, PHASE_FORWARD, false);
-    g->held = u;
-    g->unit[position + 1].there = true;
+    with_event_of(f, u);
+    fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
+    f->stage.unit[u.position + 1].coming = true;
 }
 
-static void ask(struct stage *g, int position)
+static void gather_again(struct fsdp2 *f, struct at u)
 {
-    if (there(g, position) || g->unit[position + 1].coming)
+    if (there(f, u))
         return;
-    with_event_of(g, position);
-    fsdp2_unshard(g->f, unit(g, position), PHASE_BACKWARD, false, true);
-    g->unit[position + 1].coming = true;
-}
-
-static void gather_again(struct stage *g, int position)
-{
-    if (there(g, position))
-        return;
-    ask(g, position);
-    with_event_of(g, position);
-    fsdp2_regather(g->f, unit(g, position));
-    g->unit[position + 1].coming = false;
-    g->unit[position + 1].there = true;
-}
-
-static void drop_after_forward(struct stage *g, int position)
-{
-    fsdp2_reshard(g->f, unit(g, position));
-    g->unit[position + 1].there = false;
+    ask(f, u);
+    with_event_of(f, u);
+    fsdp2_regather(f, u);
+    now(f, u, true);
 }
 
 /* ---- UNSHARD: unshard(async_op=True) of all of a stage's modules, on the current stream; the first computation waits ---- */
 
-static void each_unit(struct stage *g, int chunk, void (*f)(struct stage *g, int position))
+static void each_unit(struct fsdp2 *f, void (*each)(struct fsdp2 *f, struct at u))
 {
-    struct range r = units_of(g, chunk);
-
-    if (root_of(g, chunk) != -2)
-        f(g, root_of(g, chunk));
-    for (int i = r.from; i < r.to; i++)
-        f(g, i);
+    if (f->walk.root.c != NUC)
+        each(f, f->walk.root);
+    for (int i = f->walk.unit0; i < f->walk.unit1; i++)
+        each(f, walk_at(&f->walk, i, 0));
 }
 
-static void ask_for_stage(struct stage *g, int position)
+static void ask_for_stage(struct fsdp2 *f, struct at u)
 {
-    if (there(g, position))
+    if (there(f, u))
         return;
-    g->f->copy_in = STREAM_COMPUTE;
-    with_event_of(g, position);
-    fsdp2_unshard(g->f, unit(g, position), PHASE_FORWARD, false, false);
-    g->f->copy_in = STREAM_COPY_IN;
-    g->unit[position + 1].coming = true;
+    f->copy_in = STREAM_COMPUTE;
+    with_event_of(f, u);
+    fsdp2_unshard(f, u, PHASE_FORWARD, false, false);
+    f->copy_in = STREAM_COPY_IN;
+    f->stage.unit[u.position + 1].coming = true;
 }
 
-static void await_for_stage(struct stage *g, int position)
+static void await_for_stage(struct fsdp2 *f, struct at u)
 {
-    struct at u = unit(g, position);
-
-    if (!g->unit[position + 1].coming)
+    if (!f->stage.unit[u.position + 1].coming)
         return;
-    with_event_of(g, position);
-    fsdp2_copy_out(g->f, u, PHASE_FORWARD, false);
-    if (g->f->nshard > 1)
-        fsdp2_release(g->f, u);
-    g->unit[position + 1].coming = false;
-    g->unit[position + 1].there = true;
+    with_event_of(f, u);
+    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
+    if (f->nshard > 1)
+        fsdp2_release(f, u);
+    now(f, u, true);
 }
 
-static void drop(struct stage *g, int position)
+static void drop(struct fsdp2 *f, struct at u)
 {
-    struct at u = unit(g, position);
-
-    if (!there(g, position))
+    if (!there(f, u))
         return;
-    sched_op(g->f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
-    fsdp2_name(g->f, u);
-    fsdp2_on_unsharded(g->f, ACT_FREE, (struct at){ u.c, u.i, 0 });
-    g->unit[position + 1].there = false;
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
+    walk_name(&f->walk, u);
+    fsdp2_on_unsharded(f, ACT_FREE, u);
+    f->stage.unit[u.position + 1].there = false;
 }
 
 /* ---- passes ---- */
 
-static void forward(struct stage *g, int chunk)
+static void begin_pass(void *fsdp2)
 {
-    struct fsdp2 *f = g->f;
-    struct range r = units_of(g, chunk);
-    int root = root_of(g, chunk);
+    struct fsdp2 *f = fsdp2;
+    const struct stage_ports *o = &f->walk.ports;
 
-    g->first_gather = true;         /* _root_pre_forward: the gather streams wait for the current one */
-    if (root != -2)
-        gather(g, root);
-    if (stage_ports_embeds(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD, 0, -1);
-    for (int i = r.from; i < r.to; i++) {
-        gather(g, i);
-        fsdp2_compute(f, unit(g, i), i, 0, PASS_FORWARD);
-        if (f->reshard)
-            drop_after_forward(g, i);
-    }
-    if (stage_ports_heads(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, 0, -1);
-    release_held(g);
-    if (root != -2 && f->root_reshard)
-        drop_after_forward(g, root);
+    each_unit(f, await_for_stage);
+    f->stage.first_gather = true;       /* _root_pre_forward: the gather streams wait for the current one */
+    if (!f->walk.forward)
+        fsdp2_finds_unsharded(f, stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
 }
 
-static void backward(struct stage *g, int chunk)
+static void pre_forward(void *fsdp2, struct at u)
 {
-    struct fsdp2 *f = g->f;
-    struct range r = units_of(g, chunk);
-    int root = root_of(g, chunk);
+    struct fsdp2 *f = fsdp2;
 
-    f->has_unsharded = stage_ports_passed(&g->ports, PIPE_BACKWARD, chunk) + stage_ports_passed(&g->ports, PIPE_WEIGHT, chunk) > 0;
-    if (root != -2)
-        gather_again(g, root);
-    ask(g, r.to - 1);               /* the root's pre_backward prefetches the last unit */
-    if (stage_ports_heads(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, 0, -1);
-    for (int i = r.to - 1; i >= r.from; i--) {
-        bool both = f->map.kind == UNIT_HALF_BLOCK && i % 2 && recompute_whole(f->p->recompute);
-        gather_again(g, i);
-        if (i > r.from)             /* one unit of backward prefetch */
-            ask(g, i - 1);
-        if (both)
-            gather_again(g, i - 1);
-        fsdp2_compute(f, unit(g, i), i, 0, PASS_BACKWARD);
-        if (f->part != INPUT_PART)
-            fsdp2_accumulate(f, unit(g, i));
-    }
-    if (stage_ports_embeds(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
-    if (root != -2 && f->part != INPUT_PART)
-        fsdp2_accumulate(f, unit(g, root));
+    if (u.c == NUC || there(f, u))
+        return;
+    with_event_of(f, u);
+    fsdp2_unshard(f, u, PHASE_FORWARD, f->stage.first_gather, false);
+    f->stage.first_gather = false;
+    release_held(f);
+    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
+    f->stage.held = u;
+    f->stage.unit[u.position + 1].there = true;
 }
 
-static void reduce_one(struct stage *g, int position, struct at *prev)
+static void post_forward(void *fsdp2, struct at u)
 {
-    struct at u = unit(g, position);
+    struct fsdp2 *f = fsdp2;
+    bool root = u.c == f->walk.root.c;
 
-    g->f->has_unsharded = g->f->reduce = true;
-    fsdp2_post_backward(g->f, u, prev->c != NUC ? prev : NULL);
-    g->unit[position + 1].there = false;
+    if (root)
+        release_held(f);
+    if (u.c == NUC || !(root ? f->root_reshard : f->reshard))
+        return;
+    fsdp2_reshard(f, u);
+    f->stage.unit[u.position + 1].there = false;
+}
+
+/* One unit of backward prefetch: the root's prefetches the last one. */
+static void pre_backward(void *fsdp2, struct at u)
+{
+    struct fsdp2 *f = fsdp2;
+    bool root = u.c == f->walk.root.c, both = !root && walk_needs_both(&f->walk, u) && u.c == UC_MLP;
+    int next = root ? f->walk.unit1 - 1 : u.position - 1;
+
+    if (u.c != NUC)
+        gather_again(f, u);
+    if (root || next >= f->walk.unit0)
+        ask(f, walk_at(&f->walk, next, 0));
+    if (both)
+        gather_again(f, walk_at(&f->walk, next, 0));
+}
+
+static void post_backward(void *fsdp2, struct at u)
+{
+    struct fsdp2 *f = fsdp2;
+
+    if (u.c != NUC && f->walk.part != INPUT_PART)
+        fsdp2_accumulate(f, u);
+}
+
+/* ---- reduction ---- */
+
+static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
+{
+    f->reduce = true;
+    fsdp2_finds_unsharded(f, true);
+    fsdp2_post_backward(f, u, prev->c != NUC ? prev : NULL);
+    f->stage.unit[u.position + 1].there = false;
     *prev = u;
 }
 
-static void reduce(struct stage *g, int chunk)
+static void reduce(struct fsdp2 *f)
 {
-    struct range r = units_of(g, chunk);
-    struct at prev = { NUC, 0, 0 };
-    int root = root_of(g, chunk);
+    struct at prev = { .c = NUC };
+    const struct walk *w = &f->walk;
+    bool old = f->stage.old;
 
-    if (root != -2 && g->old)
-        reduce_one(g, root, &prev);
-    for (int i = 0; i < r.to - r.from; i++)
-        reduce_one(g, g->old ? r.from + i : r.to - 1 - i, &prev);
-    if (root != -2 && !g->old)
-        reduce_one(g, root, &prev);
-    g->held = prev;
+    if (w->root.c != NUC && old)
+        reduce_one(f, w->root, &prev);
+    for (int i = 0; i < w->unit1 - w->unit0; i++)
+        reduce_one(f, walk_at(w, old ? w->unit0 + i : w->unit1 - 1 - i, 0), &prev);
+    if (w->root.c != NUC && !old)
+        reduce_one(f, w->root, &prev);
+    f->stage.held = prev;
 }
 
+/* AllReduceState holds these until now. */
+static void free_reduced(struct fsdp2 *f, struct at u) { sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0); }
+
 /* FSDPState.wait_for_gradient_reduction. */
-static void await_reduction(struct stage *g, int chunk)
+static void await_reduction(struct fsdp2 *f)
 {
-    struct fsdp2 *f = g->f;
-    struct range r = units_of(g, chunk);
-    int root = root_of(g, chunk);
+    struct at held = f->stage.held;
 
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after =
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    sched_act(f->s, ACT_FREE, f->fam[g->held.c].rs_in, g->held.i, 0);
-    if (f->hybrid && f->cast_grads)     /* AllReduceState holds these until now */
-        for (int i = root == -2 ? r.from : r.from - 1; i < r.to; i++) {
-            struct at u = unit(g, i < r.from ? root : i);
-            sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0);
-        }
-    g->held.c = NUC;
+    sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
+    if (f->hybrid && f->cast_grads)
+        each_unit(f, free_reduced);
+    f->stage.held.c = NUC;
 }
 
-static void act(void *stage, const struct pipeline_act *a)
+static void stage_act(void *fsdp2, const struct pipeline_act *a)
 {
-    struct stage *g = stage;
-    struct fsdp2 *f = g->f;
+    struct fsdp2 *f = fsdp2;
 
-    if (stage_ports_does(&g->ports, a))
-        return;
-    f->kept_blocks = (int)f->m->layers * a->step;
-    f->kept_ends = a->step;
     switch ((enum pipeline_verb)a->verb) {
-    case PIPE_FORWARD:
-    case PIPE_BACKWARD:
-    case PIPE_INPUT:
-    case PIPE_WEIGHT:
-        if (stage_ports_idle(&g->ports, a))
-            break;
-        f->part = stage_ports_whole(&g->ports, a) ? WHOLE_BACKWARD : a->verb == PIPE_INPUT ? INPUT_PART : WEIGHT_PART;
-        each_unit(g, a->chunk, await_for_stage);
-        stage_ports_begin(&g->ports, a);
-        (a->verb == PIPE_FORWARD ? forward : backward)(g, a->chunk);
-        stage_ports_end(&g->ports, a);
-        break;
-    case PIPE_UNSHARD:     each_unit(g, a->chunk, ask_for_stage); break;
-    case PIPE_RESHARD:     each_unit(g, a->chunk, drop); break;
-    case PIPE_REDUCE:      reduce(g, a->chunk); break;
-    case PIPE_WAIT_REDUCE: await_reduction(g, a->chunk); break;
+    case PIPE_UNSHARD:     each_unit(f, ask_for_stage); break;
+    case PIPE_RESHARD:     each_unit(f, drop); break;
+    case PIPE_REDUCE:      reduce(f); break;
+    case PIPE_WAIT_REDUCE: await_reduction(f); break;
     default:               break;
     }
 }
 
-int fsdp2_pipeline(struct fsdp2 *f, bool first_step)
-{
-    struct stage g = { .f = f, .old = plan_version(f->p) < 2015, .held = { NUC, 0, 0 } };
-    enum pipeline_kind kind = f->p->parallel.pipeline_schedule;
-    bool loop = kind == PIPELINE_GPIPE || kind == PIPELINE_1F1B;
-    int rc = stage_ports_open(&g.ports, f->local, f->s, !loop ? g.old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME : g.old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP,
-                              &f->stage, first_step, g.old);
+/* ---- whole steps ---- */
 
-    g.unit = calloc((size_t)f->map.n + 2, sizeof *g.unit);
-    if (!g.unit)
-        abort();
+static void begin(void *fsdp2)
+{
+    struct fsdp2 *f = fsdp2;
+
+    f->stage.unit = room_new((size_t)f->walk.map.n + 2, sizeof *f->stage.unit);
+    f->stage.held.c = NUC;
     f->has_sharded = f->reduce = false;
-    if (rc == 0 && first_step && !g.old)
-        stage_ports_connect(&g.ports);
-    if (rc == 0) {
-        stage_ports_run(&g.ports, act, &g);
-        stage_ports_finish(&g.ports);
-    }
-    stage_ports_close(&g.ports);
-    free(g.unit);
-    return rc;
 }
+
+static void end_of_backward(void *fsdp2) { free(((struct fsdp2 *)fsdp2)->stage.unit); }
+
+void fsdp2_stage_setup(struct fsdp2 *f)
+{
+    enum pipeline_kind kind = f->p->parallel.pipeline_schedule;
+    bool loop = kind == PIPELINE_GPIPE || kind == PIPELINE_1F1B, old = plan_version(f->p) < 2015;
+
+    f->stage.old = f->walk.stage.keeps = old;
+    f->walk.stage.connects = !old;
+    f->walk.stage.code = !loop ? old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME : old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP;
+    stage_memory_declare(&f->walk.stage.memory, f->local, f->s);
+}
+
+const struct walk_hooks fsdp2_stage_hooks = {
+    .init = fsdp2_init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = fsdp2_optimizer, .begin_pass = begin_pass,
+    .pre_forward = pre_forward, .post_forward = post_forward, .pre_backward = pre_backward, .post_backward = post_backward,
+    .compute = fsdp2_compute, .stage_act = stage_act, .fate = GRADS_KEEP, .grads = CAT_UNSHARDED_GRADS,
+};

@@ -43,7 +43,7 @@ int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype d
 {
     int64_t sum = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
         sum += fsdp2_grad_bytes(f, t, dt);
     return sum;
 }
@@ -81,7 +81,7 @@ void fsdp2_table_widened(struct fsdp2 *f)
         return;
     sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->table * dtype_bytes(f->r.used),
                f->table * dtype_bytes(f->r.wire_reduce));
-    fsdp2_name(f, (struct at){ UC_ROOT, 0, 0 });
+    walk_name(&f->walk, walk_root);
     sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->table_wide, 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, f->table_grads, 0, 0);
@@ -94,7 +94,7 @@ static void take_own_rows(struct fsdp2 *f, struct at u, int64_t own)
     int64_t bytes = own * dtype_bytes(wide ? f->r.wire_reduce : f->r.used);
 
     sched_copy(f->s, STREAM_COMPUTE, PHASE_REDUCE, "own rows", bytes, bytes);
-    fsdp2_name(f, u);
+    walk_name(&f->walk, u);
     sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->table_own, 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, wide ? f->table_wide : f->table_grads, 0, 0);
@@ -105,7 +105,7 @@ bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from)
     enum dtype dt = f->wide_grads && f->has_unsharded ? f->r.wire_reduce : plan_partial_dtype(f->p);
     bool sums = false;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, u.c, i)) >= 0; i++) {
+    for (int i = 0, t; (t = unit_tensor(&f->walk.map, u.c, i)) >= 0; i++) {
         int64_t numel = f->m->tensors[t].numel;
         if (fsdp2_is_whole_table(f, t))
             take_own_rows(f, u, numel);
@@ -113,7 +113,7 @@ bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from)
             continue;
         sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel)->after =
             AFTER(STREAM_COMPUTE);
-        fsdp2_name(f, u);
+        walk_name(&f->walk, u);
         sched_act(f->s, ACT_RW, from, u.i, u.by);
         sums = true;
     }

@@ -157,9 +157,13 @@ def quantise_torchao(model):
 
 def tune(model, plan):
     EXTRAS.clear()
+    if "train" not in plan:
+        WIDE.clear()
+        return model
     wide = dict(plan.get("lora", {})).pop("autocast_adapter_dtype", plan["dialect"] == "torch-fsdp1")
-    narrow = plan.get("base_dtype") and plan["strategy"] == "fsdp" and not wide
-    WIDE[:] = [True] * (plan["train"] == "lora" and bool(plan.get("ddp", {}).get("model_dtype")))
+    pure = plan.get("lora", {}).get("narrow", False)        # adapters in the model's 16 bits, and no autocast
+    narrow = pure or (plan.get("base_dtype") and plan["strategy"] == "fsdp" and not wide)
+    WIDE[:] = [True] * (plan["train"] == "lora" and bool(plan.get("ddp", {}).get("model_dtype")) and not pure)
     if plan.get("base_dtype") == "int8-torchao":
         model = quantise_torchao(model)
     elif plan.get("base_dtype") == "int8":
@@ -167,7 +171,7 @@ def tune(model, plan):
     elif plan.get("base_dtype"):
         model = quantise(model, BASES[plan["base_dtype"]], torch.bfloat16 if plan["strategy"] == "fsdp" else torch.uint8)
     if plan["train"] == "lora":
-        arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items() if k != "autocast_adapter_dtype"}
+        arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items() if k not in ("autocast_adapter_dtype", "narrow")}
         move = torch.nn.Module.to       # adapters are made where they belong, and fake tensors cannot be moved
         torch.nn.Module.to = lambda module, *args, **kwargs: module
         # FSDP2 with packed weights needs all of a unit in one dtype, to which PEFT moves adapters.
@@ -305,6 +309,8 @@ def cases():
 
 
 def name_of(plan):
+    if "train" not in plan:
+        return steps.name_of(plan)
     what = [plan.get("base_dtype", ""), str(plan.get("ddp", {}).get("model_dtype", "")), "lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
     return steps.name_of(plan).replace(" pure", "") + " " + (" ".join(w for w in what if w) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
 

@@ -1,0 +1,56 @@
+/* duration.c -- times in words. */
+#include "base/duration.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+
+#define YEAR (365.25 * 86400)
+
+static const struct { const char *name; double seconds; } units[] = {
+    { "ms", 1e-3 }, { "s", 1 }, { "sec", 1 }, { "second", 1 }, { "seconds", 1 }, { "m", 60 }, { "min", 60 }, { "minute", 60 }, { "minutes", 60 },
+    { "h", 3600 }, { "hour", 3600 }, { "hours", 3600 }, { "d", 86400 }, { "day", 86400 }, { "days", 86400 }, { "week", 7 * 86400 },
+    { "weeks", 7 * 86400 }, { "year", YEAR }, { "years", YEAR },
+};
+enum { NUNITS = sizeof units / sizeof *units };
+
+int duration_parse(const char *what, const char *text, double *out)
+{
+    char *unit;
+    double x = strtod(text, &unit);
+
+    if (unit == text || strspn(text, " 0123456789.eE+") < (size_t)(unit - text))
+        return fail("%s: \"%.40s\" is not a time; write it as 30min, 2h or 7d", what, text);
+    while (*unit == ' ')
+        unit++;
+    if (!*unit)
+        return fail("%s: %.40s of which unit? write %.20ss, %.20smin, %.20sh or %.20sd", what, text, text, text, text, text);
+    for (int i = 0; i < NUNITS; i++)
+        if (strcasecmp(unit, units[i].name) == 0) {
+            *out = x * units[i].seconds;
+            return isfinite(*out) && *out > 0 ? 0 : fail("%s: a time is more than 0", what);
+        }
+    return fail("%s: \"%.40s\" is not a unit of time: ms, s, min, h, d, weeks, years", what, unit);
+}
+
+struct duration_text duration_text(double s)
+{
+    static const struct { double from; const char *name; double seconds; } steps[] = {
+        { 2 * YEAR, "years", YEAR }, { 3 * 86400, "days", 86400 }, { 2 * 3600, "hours", 3600 }, { 120, "min", 60 }, { 1, "s", 1 }, { 0, "ms", 1e-3 },
+    };
+    struct duration_text t;
+    int i = 0;
+
+    if (!isfinite(s)) {
+        snprintf(t.s, sizeof t.s, "for ever");
+        return t;
+    }
+    while (s < steps[i].from)
+        i++;
+    snprintf(t.s, sizeof t.s, s / steps[i].seconds < 1000 ? "%.3g %s" : "%.0f %s", s / steps[i].seconds, steps[i].name);
+    return t;
+}

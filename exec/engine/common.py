@@ -1,0 +1,462 @@
+"""What the engines share: the job, the model, tokens, and what is recorded of them.  dpxrun writes the job; nothing of a plan is
+decided here.
+
+A rank appends one JSON object a line to rankN.jsonl: versions, then of each phase (init, first, second, steady) its memory and the
+collectives in their order, of each step its loss and seconds.  On a GPU memory is torch.cuda.memory_stats() and collectives are
+NCCL's flight recorder; on the CPU PyTorch's profiler counts storages, each rounded up to 512 bytes as CUDA's allocator rounds it,
+and a process group that hands everything to gloo notes what it is asked for."""
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+
+# ---- the job ----
+
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "job.json")) as f:
+    job = json.load(f)
+plan = job["plan"]
+grid = plan.get("parallel", {})
+cuda = job["device"] == "cuda"
+
+
+def of_launcher(*names):
+    return int(next((os.environ[n] for n in names if n in os.environ), 0))
+
+
+rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+world = job["world_size"]
+os.environ.update(RANK=str(rank), LOCAL_RANK=str(local), WORLD_SIZE=str(world), OMP_NUM_THREADS=str(job["threads"]),
+                  TOKENIZERS_PARALLELISM="false", DS_ACCELERATOR="cuda" if cuda else "cpu", TORCH_FR_BUFFER_SIZE="200000")
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.setdefault("MASTER_PORT", str(job["port"]))
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)          # PR_SET_PDEATHSIG: no rank outlives its launcher
+for stream in (1, 2):
+    os.dup2(os.open(os.path.join(job["folder"], "rank%d.log" % rank), os.O_CREAT | os.O_APPEND | os.O_WRONLY), stream)
+
+rows = open(os.path.join(job["folder"], "rank%d.jsonl" % rank), "a", buffering=1)
+
+
+def tell(event, **fields):
+    print(json.dumps(dict(event=event, **fields)), file=rows, flush=True)
+
+
+tell("begin")
+import torch
+import torch.distributed as dist
+import transformers
+
+device = torch.device("cuda", local) if cuda else torch.device("cpu")
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64", torch.uint8: "uint8",
+          torch.int8: "int8", torch.int32: "int32", torch.int64: "int64", torch.bool: "bool"}
+FLIGHT = {"Float": "fp32", "BFloat16": "bf16", "Half": "fp16", "Double": "fp64", "Byte": "uint8", "Char": "int8", "Int": "int32",
+          "Long": "int64", "Bool": "bool"}
+
+
+class Refused(Exception):
+    """What this version of a framework lacks; the message names it."""
+
+
+def need(module, *names):
+    """Attributes of a module, or the version that lacks them by name."""
+    for name in names:
+        if not hasattr(module, name):
+            raise Refused("%s %s has no %s.%s" % (module.__name__.split(".")[0], torch.__version__, module.__name__, name))
+    found = [getattr(module, name) for name in names]
+    return found[0] if len(found) == 1 else found
+
+
+# ---- collectives, as they are issued ----
+
+log = []            # [op, the group's ranks, dtype, elements of the full buffer, reduction, root or peer]
+memory_is_tracked = False
+
+
+def reduce_word(op):
+    """The name of a ReduceOp, or of its plain enum."""
+    kinds = dist.ReduceOp.RedOpType
+    return next((n.lower() for n in ("SUM", "AVG", "MAX", "MIN", "PRODUCT", "BAND", "BOR", "BXOR", "PREMUL_SUM") if op == getattr(kinds, n)), "unknown")
+
+
+def done(result):
+    future = torch.futures.Future()
+    future.set_result(result)
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+class Noting(dist.ProcessGroup):
+    """Gloo, and a note of each call.  Python and C++ alike call these methods.  An average, which gloo lacks, is a sum divided."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self.inner, self._size = dist.ProcessGroupGloo(store, rank, size, timeout), size
+
+    def size(self):
+        return self._size
+
+    def getBackendName(self):
+        return "noting"
+
+    @property
+    def pg_name(self):
+        return dist.distributed_c10d._world.pg_names[self]
+
+    @property
+    def group_name(self):
+        return self.pg_name
+
+    def note(self, op, like, elements, reduction=None, root=None):
+        ranks = dist.get_process_group_ranks(self)
+        log.append([op, ranks, DTYPES.get(like.dtype, str(like.dtype)) if like is not None else None, elements,
+                    reduce_word(reduction) if reduction is not None else None, root])
+
+    def ask(self, name, *args, opts=None, result=None):
+        average = opts is not None and hasattr(opts, "reduceOp") and reduce_word(opts.reduceOp) == "avg"
+        if average:
+            opts.reduceOp = dist.ReduceOp.SUM
+        with torch.profiler.record_function("dpx::backend"):        # what gloo's front end allocates is not the framework's
+            work = getattr(self.inner, name)(*args, opts) if opts is not None else getattr(self.inner, name)(*args)
+            if not (average or memory_is_tracked):
+                return work
+            work.wait()
+            del work
+            if memory_is_tracked:
+                time.sleep(0.001)       # gloo's thread lets go of the tensors a moment after they are done
+        if average:
+            for t in result if isinstance(result, (list, tuple)) else [result]:
+                t.div_(self._size)
+        return done(result)
+
+    def broadcast(self, tensors, opts=None):
+        opts = opts or dist.BroadcastOptions()
+        self.note("broadcast", tensors[0], tensors[0].numel(), root=opts.rootRank)
+        return self.ask("broadcast", tensors, opts=opts, result=tensors)
+
+    def allreduce(self, tensors, opts=None):
+        opts = opts or dist.AllreduceOptions()
+        for t in tensors:
+            self.note("all_reduce", t, t.numel(), opts.reduceOp)
+        return self.ask("allreduce", tensors, opts=opts, result=tensors)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        for t in tensors:
+            self.note("all_reduce", t, t.numel(), opts.reduceOp)
+        return self.ask("allreduce_coalesced", tensors, opts=opts, result=tensors)
+
+    def reduce(self, tensors, opts):
+        self.note("reduce", tensors[0], tensors[0].numel(), opts.reduceOp, opts.rootRank)
+        return self.ask("reduce", tensors, opts=opts, result=tensors)
+
+    def allgather(self, outputs, inputs, opts=None):
+        for out in outputs:
+            self.note("all_gather", out[0], sum(t.numel() for t in out))
+        return self.ask("allgather", outputs, inputs, opts=opts or dist.AllgatherOptions(), result=outputs[0])
+
+    def all_gather_single(self, output, inp, opts=None):
+        self.note("all_gather", output, output.numel())
+        return self.ask("_allgather_base", output, inp, opts=opts or dist.AllgatherOptions(), result=output)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        return [self.all_gather_single(out, inp, opts) for out, inp in zip(outputs, inputs)][-1]
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        for parts in inputs:
+            self.note("reduce_scatter", parts[0], sum(t.numel() for t in parts), opts.reduceOp)
+        return self.ask("reduce_scatter", outputs, inputs, opts=opts, result=outputs)
+
+    def reduce_scatter_single(self, output, inp, opts):
+        self.note("reduce_scatter", inp, inp.numel(), opts.reduceOp)
+        return self.ask("_reduce_scatter_base", output, inp, opts=opts, result=output)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        return [self.reduce_scatter_single(out, inp, opts) for out, inp in zip(outputs, inputs)][-1]
+
+    def scatter(self, outputs, inputs, opts):
+        self.note("scatter", outputs[0], outputs[0].numel() * self._size, root=opts.rootRank)
+        return self.ask("scatter", outputs, inputs, opts=opts, result=outputs)
+
+    def gather(self, outputs, inputs, opts):
+        self.note("gather", inputs[0], inputs[0].numel() * self._size, root=opts.rootRank)
+        return self.ask("gather", outputs, inputs, opts=opts, result=outputs)
+
+    def all_to_all_single(self, output, inp, out_splits, in_splits, opts=None):
+        self.note("all_to_all", inp, inp.numel())
+        return self.ask("alltoall_base", output, inp, out_splits, in_splits, opts=opts or dist.AllToAllOptions(), result=output)
+
+    def send(self, tensors, to, tag):
+        self.note("send", tensors[0], tensors[0].numel(), root=to)
+        return self.ask("send", tensors, to, tag, result=tensors)
+
+    def recv(self, tensors, source, tag):
+        self.note("recv", tensors[0], tensors[0].numel(), root=source)
+        return self.ask("recv", tensors, source, tag, result=tensors)
+
+    def barrier(self, opts=None):
+        self.note("barrier", None, 0)
+        return self.ask("barrier", opts=opts or dist.BarrierOptions(), result=[])
+
+    # what they were called before torch 2.13
+    _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
+    allgather_into_tensor_coalesced, reduce_scatter_tensor_coalesced = all_gather_single_coalesced, reduce_scatter_single_coalesced
+
+
+def flight():
+    """NCCL's own record since the last call, in the same form."""
+    c10d = torch._C._distributed_c10d
+    dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
+    if dump is None:
+        raise Refused("torch %s has no flight recorder" % torch.__version__)
+    found = []
+    for e in pickle.loads(dump()).get("entries", []):
+        if e["record_id"] < flight.seen:
+            continue
+        flight.seen = e["record_id"] + 1
+        op, _, more = e["profiling_name"].split(":")[-1].partition(" ")
+        op = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter", "all_gather_into_tensor": "all_gather",
+              "reduce_scatter_tensor": "reduce_scatter"}.get(op, op)
+        sizes = e["output_sizes"] if op == "all_gather" else e["input_sizes"]
+        dtypes = e["output_dtypes"] if op == "all_gather" else e["input_dtypes"]
+        elements = sum(torch.Size(s).numel() for s in sizes)
+        group = next((g for g in dist.distributed_c10d._world.pg_names if dist.distributed_c10d._world.pg_names[g] == e["process_group"][0]), None)
+        found.append([op, dist.get_process_group_ranks(group), FLIGHT.get(dtypes[0], dtypes[0]) if dtypes else None, elements, None, None])
+    return found
+
+
+flight.seen = 0
+
+
+def issued():
+    if cuda:
+        return flight()
+    out, log[:] = list(log), []
+    return out
+
+
+def connect():
+    if cuda:
+        torch.cuda.set_device(device)
+        return dist.init_process_group("nccl", device_id=device)
+    dist.Backend.register_backend("noting", Noting, devices=["cpu"])
+    dist.init_process_group("noting")
+
+
+# ---- memory ----
+
+class Tracker:
+    """Storages of the CPU by PyTorch's profiler, from its start to stop(); peaks of the phases between marks."""
+
+    def __init__(self):
+        self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
+        self.phases = []
+
+    def start(self):
+        global memory_is_tracked
+        memory_is_tracked = True
+        self.profiler.start()
+
+    def mark(self, phase):
+        gc.collect()
+        self.phases.append(phase)
+        with torch.profiler.record_function("dpx::mark"):
+            pass
+
+    def stop(self, on_host):
+        """[(phase, peak bytes, bytes left)]; on_host: addresses of storages that are host memory on a GPU, too."""
+        global memory_is_tracked
+        memory_is_tracked = False
+        self.profiler.stop()
+        events, marks, backend = [], [], []
+        self.walk(self.profiler.profiler.kineto_results.experimental_event_tree(), events, marks, backend)
+        events, marks = sorted(events), sorted(marks)
+        last = {address: i for i, (_, address, size) in enumerate(events) if size > 0}
+        hidden = {last[a] for a in on_host if a in last}
+        live, total, peak, out = {}, 0, 0, []
+        for i, (when, address, size) in enumerate(events + [(float("inf"), 0, 0)]):
+            while len(out) < len(marks) and when > marks[len(out)]:
+                out.append((self.phases[len(out)], peak, total))
+                peak = total
+            if size < 0:
+                total -= live.pop(address, 0)
+            elif size > 0 and i not in hidden:
+                live[address] = -(-size // 512) * 512
+                total += live[address]
+                peak = max(peak, total)
+        return out
+
+    def walk(self, nodes, events, marks, backend):
+        for n in nodes:
+            if n.tag.name == "Allocation":
+                events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size))
+            elif n.name == "dpx::mark":
+                marks.append(n.start_time_ns)
+            elif n.name == "dpx::backend":      # only what it gives back
+                inside = []
+                self.walk(n.children, inside, marks, backend)
+                new = {a for _, a, s in inside if s > 0}
+                events += [e for e in inside if e[2] < 0 and e[1] not in new]
+                continue
+            self.walk(n.children, events, marks, backend)
+
+
+def nvml_bytes():
+    """What the driver says that this process holds; None where nobody can ask it."""
+    try:
+        import pynvml
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(local)
+        return next(p.usedGpuMemory for p in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu) if p.pid == os.getpid())
+    except Exception:
+        return None
+
+
+def gpu_memory():
+    stats = torch.cuda.memory_stats()
+    out = {"allocated": stats["allocated_bytes.all.peak"], "active": stats["active_bytes.all.peak"],
+           "reserved": stats["reserved_bytes.all.peak"], "retries": stats["num_alloc_retries"], "left": stats["allocated_bytes.all.current"]}
+    torch.cuda.reset_peak_memory_stats()
+    return out
+
+
+# ---- the model ----
+
+def blocks_of(model):
+    """The ModuleList of the transformer blocks."""
+    n = model.config.num_hidden_layers
+    return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == n)
+
+
+def first_weights(model):
+    from safetensors.torch import load_file
+    given = load_file(job["init"])
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name not in given:
+                raise Refused("%s: holds no %s, which transformers %s has" % (job["init"], name, transformers.__version__))
+            p.copy_(given.pop(name))
+    if given:
+        raise Refused("%s: transformers %s has no %s" % (job["init"], transformers.__version__, ", ".join(sorted(given)[:3])))
+
+
+def build():
+    """transformers' model of the plan's config, in fp32, on the CPU."""
+    fields = {k: v for k, v in plan["model"].items() if k != "_name_or_path"}
+    config = transformers.AutoConfig.for_model(**fields)
+    config.bos_token_id = config.eos_token_id = config.pad_token_id = None
+    config.use_cache, config.loss_type = False, "ForCausalLM"
+    words = {"attn_implementation": "eager" if plan["kernels"] == "torch-eager" else "sdpa"}
+    if any(k in fields for k in ("num_experts", "num_local_experts")):
+        words["experts_implementation"] = "grouped_mm"
+    torch.manual_seed(job["seed"])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words)
+    if job["init"]:
+        first_weights(model)
+    return model.train()
+
+
+def with_adapters(model):
+    """What "train" and "lora" say, by PEFT.  Its first A is random, seeded alike on all ranks."""
+    if plan.get("train", "all") == "all":
+        return model
+    try:
+        import peft
+    except ImportError as why:
+        raise Refused("adapters need peft, which this python lacks: %s" % why)
+    lora = plan["lora"]
+    torch.manual_seed(job["seed"])
+    return peft.get_peft_model(model, peft.LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"],
+                                                      target_modules=lora["target_modules"], task_type="CAUSAL_LM"))
+
+
+def to_device(model):
+    """Moves it; on the CPU into storages that count."""
+    if cuda:
+        return model.to(device)
+    with torch.no_grad():
+        for t in [*model.parameters(), *model.buffers()]:
+            t.data = t.data.clone()
+    return model
+
+
+def loss_of(model, ids, labels):
+    """transformers' own loss; the labels are already those of the next token."""
+    return model(input_ids=ids, labels=ids, shift_labels=labels, use_cache=False).loss
+
+
+def batches(step):
+    """Ids and labels of the step's micro-steps, as dpxrun wrote them: [step][micro-step][batch rank][sample][ids, labels][seq]."""
+    b, t, n, of = plan["micro_batch"], plan["seq"], plan["accumulation"], job["batch_ranks"]
+    mine, size = job["batch_rank"][rank], 8 * b * t
+    for micro in range(n):
+        with open(os.path.join(job["folder"], "tokens.bin"), "rb") as f:
+            f.seek(((step * n + micro) * of + mine) * size)
+            both = torch.frombuffer(bytearray(f.read(size)), dtype=torch.int32).view(b, 2, t).long().to(device)
+        yield both[:, 0].contiguous(), both[:, 1].contiguous()
+
+
+# ---- the run ----
+
+def wait():
+    if cuda:
+        torch.cuda.synchronize()
+
+
+def run(trainer_of):
+    """trainer_of(model) returns an object with step(batches, lr) -> (loss or None, gradient norm or None) and optimizer_states()."""
+    connect()
+    model = build()
+    tracker = None if cuda else Tracker()
+    if tracker:
+        tracker.start()
+    trainer = trainer_of(with_adapters(model))
+    del model
+
+    def phase(name, calls):
+        wait()
+        if tracker:
+            tracker.mark(name)
+        tell("phase", name=name, collectives=calls, **(gpu_memory() if cuda else {}))
+
+    phase("init", issued())
+    names = ["first", "second", "steady"]
+    for step in range(job["steps"]):
+        given = list(batches(step))
+        wait()
+        begun = time.perf_counter()
+        loss, norm = trainer.step(given, job["lr"][step])
+        wait()
+        seconds = time.perf_counter() - begun
+        del given
+        tell("step", step=step + 1, seconds=seconds, loss=None if loss is None else float(loss), grad_norm=None if norm is None else float(norm))
+        calls = issued()
+        if step < 3:
+            phase(names[step], calls)
+        if tracker and (step == 2 or step == job["steps"] - 1):
+            on_host = [] if cuda else [t.untyped_storage().data_ptr() for t in trainer.counters()]
+            for name, peak, left in tracker.stop(on_host):
+                tell("memory", name=name, allocated=peak, left=left)
+            tracker = None
+    tell("end", driver=nvml_bytes() if cuda else None)
+
+
+def start(trainer_of, versions):
+    torch.set_num_threads(job["threads"])
+    if not cuda:
+        torch.backends.mkldnn.enabled = False           # its reordered weights are the CPU's alone
+    tell("start", device=torch.cuda.get_device_name(device) if cuda else "cpu",
+         versions=dict(versions, torch=torch.__version__, transformers=transformers.__version__, python=sys.version.split()[0]))
+    try:
+        run(trainer_of)
+    except Refused as why:
+        tell("refused", text=str(why))
+    except torch.OutOfMemoryError as why:
+        tell("oom", text=str(why))
+    except BaseException as why:
+        traceback.print_exc()
+        tell("failed", text="%s: %s" % (type(why).__name__, " ".join(str(why).split())[:600]))
+    os._exit(0)         # gloo's tear-down is not what is recorded

@@ -1,0 +1,66 @@
+"""The plan in DeepSpeed: deepspeed.initialize() with the configuration that `dpxplan export --to deepspeed` writes.
+
+dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  On the CPU torch.optim.AdamW stands for
+DeepSpeed's FusedAdam, which is CUDA: it has no temporaries either."""
+import importlib
+
+from dpx_common import cuda, job, loss_of, plan, start, to_device
+
+import torch
+import deepspeed
+
+
+def prepare_cpu():
+    """What CPU ranks need before DeepSpeed is initialised: operators that it would build serve inference only, and gradients are
+    sorted by the names of CUDA's tensor types, so that without contiguous_gradients none would be reduced."""
+    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+    zero12 = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2")
+    kinds = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+    zero12.split_half_float_double = lambda tensors: [[t for t in tensors if t.dtype == k] for k in kinds if any(t.dtype == k for t in tensors)]
+
+
+class Trainer:
+    def __init__(self, model):
+        if not cuda:
+            prepare_cpu()
+        if plan["recompute"] == "full":
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if plan["precision"] == "bf16":
+            model.to(torch.bfloat16)            # the engine would; here before anything counts
+        to_device(model)
+        deepspeed.init_distributed(dist_init_required=False, auto_mpi_discovery=False)
+        config, trained = dict(job["config"]), [p for p in model.parameters() if p.requires_grad]
+        form = plan.get("optimizer_form", "fused")
+        words = {"lr": job["lr"][0], "betas": (job["beta1"], job["beta2"]), "eps": job["eps"], "weight_decay": job["weight_decay"]}
+        given = None
+        if cuda and form == "fused":
+            config["optimizer"] = {"type": "AdamW", "params": words}
+        else:
+            config.pop("optimizer", None)
+            config["zero_allow_untested_optimizer"] = True
+            given = torch.optim.AdamW(trained, foreach=form == "foreach", fused=form == "fused", **words)
+        self.engine = deepspeed.initialize(model=model, model_parameters=None if given else trained, optimizer=given, config=config)[0]
+
+    def counters(self):
+        """AdamW's of steps: on the host."""
+        inner = self.engine.optimizer
+        while hasattr(inner, "optimizer"):
+            inner = inner.optimizer
+        return [s["step"] for s in inner.state.values() if torch.is_tensor(s.get("step"))]
+
+    def step(self, given, lr):
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = lr
+        total = 0.0
+        for ids, labels in given:
+            loss = loss_of(self.engine, ids, labels)
+            self.engine.backward(loss)
+            total += float(loss.detach()) / len(given)
+            del loss
+            self.engine.step()
+        return total, self.engine.get_global_grad_norm() if plan["clip"] is not None else None
+
+
+if __name__ == "__main__":
+    start(Trainer, {"deepspeed": deepspeed.__version__})

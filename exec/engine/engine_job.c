@@ -1,0 +1,228 @@
+/* engine_job.c -- the folder that ranks read: job.json, tokens.bin, init.safetensors, and the runner itself. */
+#include "exec/engine/engine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "exec/data/safetensors.h"
+#include "exec/data/tokens.h"
+#include "exec/data/weights.h"
+#include "model/exchange/ds_config.h"
+#include "model/plan/plan_groups.h"
+
+/* common_py, torch_py, deepspeed_py: their lines, made from the files beside this one. */
+#include "exec/engine/scripts.inc"
+
+/* Weights beyond this are not written down: the framework makes its own, of the same distribution. */
+#define MOST_WEIGHTS ((int64_t)8 << 30)
+
+int engine_folder(struct engine_job *j)
+{
+    const char *in = getenv("TMPDIR");
+
+    snprintf(j->folder, sizeof j->folder, "%s/dpx-engine-XXXXXX", in && *in ? in : "/tmp");
+    if (!mkdtemp(j->folder)) {
+        int why = errno;
+        fail("%s: %s: a run needs a folder for its ranks (TMPDIR)", j->folder, strerror(why));
+        j->folder[0] = '\0';
+        return -1;
+    }
+    return 0;
+}
+
+void engine_remove(struct engine_job *j)
+{
+    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_deepspeed.py", "launcher.log" };
+    char path[600];
+
+    if (!j->folder[0])
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", j->folder, names[i]);
+        unlink(path);
+    }
+    for (int64_t r = 0; r < j->plan->cluster.world_size; r++) {
+        snprintf(path, sizeof path, "%s/rank%" PRId64 ".log", j->folder, r);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/rank%" PRId64 ".jsonl", j->folder, r);
+        unlink(path);
+    }
+    rmdir(j->folder);
+    j->folder[0] = '\0';
+}
+
+static FILE *create(const struct engine_job *j, const char *name, char *path, size_t size)
+{
+    snprintf(path, size, "%s/%s", j->folder, name);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        fail("%s: %s", path, strerror(errno));
+    return f;
+}
+
+static int finish(FILE *f, const char *path)
+{
+    bool wrong = ferror(f);
+
+    if (fclose(f) != 0 || wrong)
+        return fail("%s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int write_script(const struct engine_job *j, const char *name, const char *const *lines)
+{
+    char path[600];
+    FILE *f = create(j, name, path, sizeof path);
+
+    if (!f)
+        return -1;
+    for (int i = 0; lines[i]; i++)
+        fputs(lines[i], f);
+    return finish(f, path);
+}
+
+/* ---- tokens ---- */
+
+/* One micro-batch of one batch rank: ids and labels of each sample. */
+static int write_samples(struct tokens *t, const struct plan *p, int64_t step, int64_t micro, int64_t batch_rank, int32_t *both, FILE *f)
+{
+    int64_t world = plan_batch_ranks(p), global = p->micro_batch * p->accumulation * world;
+
+    for (int64_t slot = 0; slot < p->micro_batch; slot++) {
+        struct tokens_place at = { micro, batch_rank, slot };
+        if (tokens_sample(t, step * global + tokens_index(&at, p->micro_batch, world), both, both + p->seq) < 0)
+            return -1;
+        fwrite(both, sizeof *both, 2 * (size_t)p->seq, f);
+    }
+    return 0;
+}
+
+static int write_tokens(const struct engine_job *j)
+{
+    const struct plan *p = j->plan;
+    struct tokens *t = tokens_open(&(struct tokens_args){ .path = j->data, .vocab = p->model.vocab, .seq = p->seq, .seed = j->seed,
+                                                          .order = j->sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
+    int32_t *both = malloc(2 * (size_t)p->seq * sizeof *both);
+    char path[600];
+    FILE *f = t && both ? create(j, "tokens.bin", path, sizeof path) : NULL;
+    int rc = f ? 0 : -1;
+
+    for (int64_t step = 0; rc == 0 && step < j->steps; step++)
+        for (int64_t micro = 0; rc == 0 && micro < p->accumulation; micro++)
+            for (int64_t r = 0; rc == 0 && r < plan_batch_ranks(p); r++)
+                rc = write_samples(t, p, step, micro, r, both, f);
+    if (f && finish(f, path) < 0)
+        rc = -1;
+    free(both);
+    tokens_close(t);
+    return rc;
+}
+
+/* ---- weights ---- */
+
+static int write_tensor(const struct weights *w, const struct model *m, int tensor, struct st_writer *out, int entry)
+{
+    enum { PIECE = 1 << 16 };
+    static float piece[PIECE];
+    int64_t numel = m->tensors[tensor].numel;
+
+    for (int64_t at = 0; at < numel; at += PIECE) {
+        int64_t n = numel - at < PIECE ? numel - at : PIECE;
+        if (weights_fill(w, tensor, at, n, piece) < 0 || safetensors_write(out, entry, at, n, piece) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool writes_weights(const struct engine_job *j) { return j->init || 4 * j->plan->model.params <= MOST_WEIGHTS; }
+
+static int write_weights(const struct engine_job *j)
+{
+    const struct model *m = &j->plan->model;
+    struct weights *w = j->init ? weights_from_file(m, j->init, j->seed) : weights_from_seed(m, j->seed);
+    struct st_entry *e = calloc((size_t)m->ntensors, sizeof *e);
+    char path[600];
+    struct st_writer *out = NULL;
+    int rc = w && e ? 0 : -1;
+
+    for (int i = 0; rc == 0 && i < m->ntensors; i++) {
+        e[i] = (struct st_entry){ .name = m->tensors[i].name, .dtype = DT_FP32, .ndim = m->tensors[i].ndim };
+        memcpy(e[i].shape, m->tensors[i].shape, (size_t)e[i].ndim * sizeof *e[i].shape);
+    }
+    snprintf(path, sizeof path, "%s/init.safetensors", j->folder);
+    if (rc == 0 && !(out = safetensors_create(path, e, m->ntensors)))
+        rc = -1;
+    for (int i = 0; rc == 0 && i < m->ntensors; i++)
+        rc = write_tensor(w, m, i, out, i);
+    if (rc == 0)
+        rc = safetensors_finish(out);
+    else
+        safetensors_discard(out);
+    free(e);
+    weights_close(w);
+    return rc;
+}
+
+/* ---- job.json ---- */
+
+/* A port that is free now, for ranks to meet at. */
+static int free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof a;
+    int s = socket(AF_INET, SOCK_STREAM, 0), port = 29400;
+
+    if (s >= 0 && bind(s, (struct sockaddr *)&a, sizeof a) == 0 && getsockname(s, (struct sockaddr *)&a, &size) == 0)
+        port = ntohs(a.sin_port);
+    if (s >= 0)
+        close(s);
+    return port;
+}
+
+static json_t *job_json(const struct engine_job *j)
+{
+    const struct plan *p = j->plan;
+    json_t *lr = json_array(), *ranks = json_array();
+
+    for (int64_t i = 0; i < j->steps; i++)
+        json_array_append_new(lr, json_real(j->lr[i]));
+    for (int64_t r = 0; r < p->cluster.world_size; r++)
+        json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
+    json_t *config = j->engine == ENGINE_DEEPSPEED ? ds_config_export(p) : json_null();
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "config", config, "plan", plan_to_json(p), "folder", j->folder,
+                     "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
+                     "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,
+                     "weight_decay", j->weight_decay, "init", writes_weights(j) ? json_sprintf("%s/init.safetensors", j->folder) : json_null(),
+                     "batch_ranks", (json_int_t)plan_batch_ranks(p), "batch_rank", ranks);
+}
+
+static int write_job(const struct engine_job *j)
+{
+    char path[600];
+    json_t *doc = job_json(j);
+    FILE *f = doc ? create(j, "job.json", path, sizeof path) : NULL;
+    int rc = f && json_dumpf(doc, f, JSON_INDENT(1)) == 0 ? 0 : -1;
+
+    if (f && finish(f, path) < 0)
+        rc = -1;
+    json_decref(doc);
+    return rc < 0 ? fail("%s/job.json: could not be written", j->folder) : 0;
+}
+
+int engine_write(const struct engine_job *j)
+{
+    if (write_script(j, "dpx_common.py", common_py) < 0 || write_script(j, "dpx_torch.py", torch_py) < 0 ||
+        write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
+        return -1;
+    if (write_job(j) < 0 || write_tokens(j) < 0)
+        return -1;
+    return writes_weights(j) ? write_weights(j) : 0;
+}

@@ -1,0 +1,153 @@
+"""The plan in plain PyTorch: DDP, ZeroRedundancyOptimizer, FSDP1, FSDP2 and HSDP, tensor and pipeline parallelism by its own API.
+
+dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  Only PyTorch's interface is called here, in the
+order of a user's script: cut tensors, checkpoint blocks, wrap, make the optimizer, train."""
+import contextlib
+
+from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, rank, start, to_device, world
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+strategy, dialect = plan["strategy"], plan["dialect"]
+options = dict(plan.get("ddp" if strategy in ("ddp", "zero1") else "fsdp") or {})
+last_only = not plan["sync_every_micro_step"]       # gradients are reduced in the last micro-step alone
+BF16 = plan["precision"] == "bf16"
+REDUCE = torch.float32 if plan["reduce_dtype"] == "fp32" else None
+
+
+def meshes():
+    """Of the axes that are there: pp, then replica, then shard, then tp."""
+    tensor, pipe = grid.get("tensor", 1), grid.get("pipeline", 1)
+    rest = world // tensor // pipe
+    shard = 1 if strategy in ("ddp", "zero1") else plan["shard_group"] or rest
+    axes = [("pp", pipe), ("replica", rest // shard), ("shard", shard), ("tp", tensor)]
+    if pipe == tensor == 1:
+        axes = [a for a in axes if a[1] > 1] or [("shard", 1)]
+    mesh = init_device_mesh(device.type, tuple(n for _, n in axes), mesh_dim_names=tuple(a for a, _ in axes))
+    return mesh, dict(axes)
+
+
+# ---- the wrappers ----
+
+def checkpointed(model):
+    """Every block, not reentrant."""
+    if plan["recompute"] == "full":
+        wrapper, impl = need(__import__("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", fromlist=["x"]), "checkpoint_wrapper", "CheckpointImpl")
+        blocks = blocks_of(model)
+        for i, block in enumerate(blocks):
+            blocks[i] = wrapper(block, checkpoint_impl=impl.NO_REENTRANT)
+
+
+def ddp(model):
+    known = ("bucket_cap_mb", "gradient_as_bucket_view", "find_unused_parameters", "static_graph", "broadcast_buffers")
+    more = {k: options[k] for k in known if k in options}
+    return nn.parallel.DistributedDataParallel(model, device_ids=[device] if cuda else None, **more)
+
+
+def fsdp1(model, mesh, axes):
+    fsdp = torch.distributed.fsdp
+    how = options["sharding_strategy"]
+    more = {"sharding_strategy": fsdp.ShardingStrategy[how], "device_id": device, "forward_prefetch": options.get("forward_prefetch", False),
+            "limit_all_gathers": options.get("limit_all_gathers", True), "use_orig_params": options.get("use_orig_params", False),
+            "backward_prefetch": fsdp.BackwardPrefetch[options["backward_prefetch"]] if options.get("backward_prefetch") else None}
+    if "HYBRID" in how:
+        more["device_mesh"] = mesh
+    if BF16:
+        more["mixed_precision"] = fsdp.MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=REDUCE)
+    if plan["unit"] == "block":
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        more["auto_wrap_policy"] = ModuleWrapPolicy({type(blocks_of(model)[0])})
+    if not cuda:        # each unit is moved as it is wrapped; on the CPU into storages that count
+        init = torch.distributed.fsdp._init_utils
+        init._move_states_to_device = lambda params, buffers, at: moved([*params, *buffers])
+    return fsdp.FullyShardedDataParallel(model, **more)
+
+
+def moved(tensors):
+    with torch.no_grad():
+        for t in tensors:
+            t.data = t.data.clone()
+
+
+def fsdp2(model, mesh, axes, blocks):
+    fully_shard, policy = need(torch.distributed.fsdp, "fully_shard", "MixedPrecisionPolicy")
+    common = {"mesh": mesh[("replica", "shard")] if axes.get("replica", 1) > 1 else mesh["shard"],
+              "mp_policy": policy(param_dtype=torch.bfloat16, reduce_dtype=REDUCE) if BF16 else policy()}
+    inner, root = dict(common), dict(common)
+    if options.get("reshard_after_forward") is not None:
+        inner["reshard_after_forward"] = options["reshard_after_forward"]
+    if options.get("root_reshard_after_forward") is not None:
+        root["reshard_after_forward"] = options["root_reshard_after_forward"]
+    each = int(plan["unit"].split()[0]) if plan["unit"].endswith("blocks") else 1 if plan["unit"] == "block" else 0
+    for i in range(0, len(blocks) if each else 0, each or 1):
+        fully_shard(list(blocks[i:i + each]) if each > 1 else blocks[i], **inner)
+    return fully_shard(model, **root)
+
+
+def wrapped(model, mesh, axes, blocks):
+    if strategy == "fsdp" and dialect == "torch-fsdp1":
+        return fsdp1(model, mesh, axes)
+    to_device(model)
+    return fsdp2(model, mesh, axes, blocks) if strategy == "fsdp" else ddp(model)
+
+
+# ---- steps ----
+
+class Trainer:
+    def __init__(self, model):
+        mesh, axes = meshes()
+        if grid.get("tensor", 1) > 1:
+            cut_by_tensors(model, mesh["tp"])
+        checkpointed(model)
+        self.model = wrapped(model, mesh, axes, blocks_of(model))
+        self.optimizer = self.adamw(self.model.parameters())
+
+    def adamw(self, params):
+        form = plan["optimizer_form"]
+        words = {"lr": job["lr"][0], "betas": (job["beta1"], job["beta2"]), "eps": job["eps"], "weight_decay": job["weight_decay"],
+                 "foreach": form == "foreach", "fused": form == "fused"}
+        params = [p for p in params if p.requires_grad]
+        if strategy != "zero1":
+            return torch.optim.AdamW(params, **words)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        return ZeroRedundancyOptimizer(params, optimizer_class=torch.optim.AdamW,
+                                       parameters_as_bucket_view=options.get("parameters_as_bucket_view", False), **words)
+
+    def counters(self):
+        """Of AdamW's steps: on the host, but for the fused form."""
+        states = getattr(self.optimizer, "optim", self.optimizer).state.values()
+        return [s["step"] for s in states if "step" in s and plan["optimizer_form"] != "fused"]
+
+    def micro_step(self, ids, labels, last):
+        sync = last or not last_only
+        quiet = contextlib.nullcontext()
+        if strategy == "fsdp" and dialect == "torch":
+            self.model.set_requires_gradient_sync(sync)
+        elif not sync:
+            quiet = self.model.no_sync()
+        cast = strategy in ("ddp", "zero1") and BF16 and not options.get("model_dtype")
+        with quiet:
+            with torch.autocast(device.type, torch.bfloat16) if cast else contextlib.nullcontext():
+                loss = loss_of(self.model, ids, labels) / plan["accumulation"]
+            loss.backward()
+        return loss.detach()
+
+    def step(self, given, lr):
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        total, norm = 0.0, None
+        for i, (ids, labels) in enumerate(given):
+            total += float(self.micro_step(ids, labels, i == len(given) - 1))
+        if plan["clip"] is not None:
+            clip = self.model.clip_grad_norm_ if dialect == "torch-fsdp1" else lambda most: nn.utils.clip_grad_norm_(self.model.parameters(), most)
+            norm = clip(plan["clip"])
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total, getattr(norm, "full_tensor", lambda: norm)()
+
+
+if __name__ == "__main__":
+    start(Trainer, {})

@@ -1,0 +1,545 @@
+/* dpxrun_engine.c -- dpxrun --engine: a plan run by its framework, beside the prediction, in the same tables of the database. */
+#include "exec/process/dpxrun.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fail.h"
+#include "base/percent.h"
+#include "base/size.h"
+#include "base/version.h"
+#include "exec/device/host_info.h"
+#include "exec/engine/engine.h"
+#include "exec/process/launch.h"
+
+enum { NDIFFER = 2 };           /* init; the first three steps */
+
+/* One rank as planned, to be held against what it did. */
+struct planned {
+    struct schedules s;
+    struct ledger    l;
+    struct difference { int64_t at; char planned[160], issued[160]; } differs[NDIFFER];      /* the first collective that is another; at -1: none */
+};
+
+struct engine_run {
+    struct dpxrun *r;
+    struct engine_job  job;
+    struct engine_end  end;
+    struct engine_rows rows;
+    struct planned    *rank;            /* by rank */
+    double *lr, *seconds, *loss;        /* by step: of the slowest rank; mean over the global batch */
+    int64_t steps;                      /* done on all ranks */
+    double  median_s, p10_s, p90_s;
+    bool    reductions;                 /* the record says by which operation */
+};
+
+/* ---- before ---- */
+
+static int64_t peak_planned(const struct planned *p, int phase)
+{
+    static const enum sched_id of[NEP] = { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_STEADY };
+
+    return p->l.phase[of[phase]].bytes;
+}
+
+static int plan_ranks(struct engine_run *e)
+{
+    int64_t n = e->r->plan.cluster.world_size;
+
+    e->rank = calloc((size_t)n, sizeof *e->rank);
+    if (!e->rank)
+        return fail("out of memory for %" PRId64 " ranks", n);
+    for (int64_t i = 0; i < n; i++) {
+        if (lower(&e->r->plan, i, &e->rank[i].s) < 0)
+            return -1;
+        ledger_run(&e->rank[i].s, &e->rank[i].l);
+    }
+    return 0;
+}
+
+static int predict(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+
+    if (evaluate(&r->plan, &p->e) < 0 || simulate_plan(&r->plan, &p->e, &p->t, &p->run) < 0)
+        return -1;
+    p->phase[RP_COMPUTE] = p->t.line.compute_s;
+    p->phase[RP_EXPOSED] = p->t.line.exposed_s;
+    p->phase[RP_OPTIMIZER] = p->t.line.optimizer_s;
+    p->phase[RP_IDLE] = p->t.line.idle_s;
+    return 0;
+}
+
+static int rates(struct engine_run *e)
+{
+    const struct options *o = &e->r->o;
+    struct train_args a = { .plan = &e->r->plan, .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr };
+
+    e->lr = calloc((size_t)o->steps, sizeof *e->lr);
+    e->seconds = calloc((size_t)o->steps, sizeof *e->seconds);
+    e->loss = calloc((size_t)o->steps, sizeof *e->loss);
+    if (!e->lr || !e->seconds || !e->loss)
+        return fail("out of memory for %" PRId64 " steps", o->steps);
+    for (int64_t i = 0; i < o->steps; i++)
+        e->lr[i] = train_lr(&a, i + 1);
+    e->job.lr = e->lr;
+    return 0;
+}
+
+static struct engine_job job_of(const struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    return (struct engine_job){ .engine = (enum engine)o->engine, .launcher = (enum engine_launcher)o->launcher, .plan = &r->plan,
+                                .python = o->python ? o->python : "python3", .init = o->init, .data = o->data, .sequential = o->sequential,
+                                .seed = (uint64_t)o->seed, .steps = o->steps, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                                .weight_decay = o->weight_decay, .cuda = o->device == DEVICE_CUDA,
+                                .threads = o->threads ? (int)o->threads : host_threads((int)r->plan.cluster.world_size) };
+}
+
+/* More ranks than GPUs would share them, which NCCL refuses in the midst of a run. */
+static int enough_gpus(const struct engine_job *j)
+{
+    int64_t want = j->plan->cluster.world_size;
+
+    if (!j->cuda || j->launcher == LAUNCH_SRUN || want <= j->gpus)
+        return 0;
+    return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --device cpu runs small models on as many ranks", want, j->gpus);
+}
+
+/* ---- the database ---- */
+
+/* What PyTorch's allocator takes of a GPU; of the CPU's nothing is reserved. */
+static int64_t planned_reserved(const struct engine_run *e)
+{
+    const struct reserved *r = &e->r->predicted.e.reserved;
+
+    return e->job.cuda && r->known ? r->reserved_peak : -1;
+}
+
+static double wall_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Collectives of the run's first steps as planned: of what ranks record. */
+static int planned_comm(const struct engine_run *e, int64_t steps, struct run_comm comm[COMM_LINES])
+{
+    const struct schedules *s = &e->rank[0].s;
+    struct comm_table t;
+    int n = 0;
+
+    for (int id = 0; id < NSCHED; id++) {
+        int64_t times = sched_times(s, (enum sched_id)id, steps);
+        evaluation_comm_count(s, (enum sched_id)id, &t);
+        for (int i = 0; i < t.n && times > 0; i++) {
+            struct run_comm c = { coll_name(t.line[i].op), s->groups.group[t.line[i].group].name, dtype_name(t.line[i].dtype),
+                                  times * t.line[i].count, times * t.line[i].bytes };
+            int k = 0;
+            while (k < n && (strcmp(comm[k].op, c.op) || strcmp(comm[k].group, c.group) || strcmp(comm[k].dtype, c.dtype)))
+                k++;
+            if (k == n)
+                comm[n++] = (struct run_comm){ c.op, c.group, c.dtype, 0, 0 };
+            comm[k].count += c.count;
+            comm[k].bytes += c.bytes;
+        }
+    }
+    return n;
+}
+
+static int begin(struct engine_run *e, const char *plan, const char *options)
+{
+    struct dpxrun *r = e->r;
+    const struct predicted *p = &r->predicted;
+    struct run_comm comm[COMM_LINES];
+    struct run_phase phase[RP_BUBBLE];
+    struct host_info h;
+
+    if (host_info(&h) < 0)
+        return -1;
+    for (int i = 0; i < RP_BUBBLE; i++)
+        phase[i] = (struct run_phase){ predict_phase_names[i], p->phase[i] };
+    struct run_start start = { .started = wall_clock(), .host = h.host, .device = e->job.cuda ? "cuda" : "cpu", .cpu = h.cpu, .cores = h.cores,
+                               .memory = h.memory, .dpx_version = version_text(), .comm_version = e->job.cuda ? "NCCL" : "gloo",
+                               .kernels_version = e->job.versions, .plan = plan, .options = options, .world_size = r->plan.cluster.world_size,
+                               .seed = r->o.seed };
+    struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s, .high_s = p->t.high_s,
+                                  .rank = p->e.m.rank, .held_bytes = planned_reserved(e), .allocated_bytes = p->e.m.ledger.peak.bytes,
+                                  .process_bytes = -1, .comm = comm, .phase = phase, .ncomm = planned_comm(e, r->o.steps < 3 ? r->o.steps : 3, comm),
+                                  .nphase = RP_BUBBLE };
+    r->run_id = runs_begin(r->db, &start, &pred);
+    return r->run_id > 0 ? 0 : -1;
+}
+
+static int record_begun(struct engine_run *e)
+{
+    struct dpxrun *r = e->r;
+
+    if (r->o.no_db)
+        return 0;
+    if (!(r->db = db_open(r->o.db)))
+        return -1;
+    json_t *doc = plan_to_json(&r->plan), *o = json_pack("{s:s, s:I, s:s?, s:s?, s:f}", "engine", engine_name(e->job.engine), "steps",
+                                                         (json_int_t)r->o.steps, "data", r->o.data, "init", r->o.init, "lr", r->o.lr);
+    char *plan = doc ? json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *options = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    int rc = plan && options ? begin(e, plan, options) : fail("out of memory for the run's record");
+    json_decref(doc);
+    json_decref(o);
+    free(plan);
+    free(options);
+    return rc;
+}
+
+/* ---- after: figures ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Steps behind the three that are tracked; without one all behind the first. */
+static void medians(struct engine_run *e)
+{
+    int64_t first = e->steps > 3 ? 3 : e->steps > 1 ? 1 : 0, n = e->steps - first;
+    double *s = calloc((size_t)n + 1, sizeof *s);
+
+    e->median_s = e->p10_s = e->p90_s = NAN;
+    if (!s || n < 1) {
+        free(s);
+        return;
+    }
+    memcpy(s, e->seconds + first, (size_t)n * sizeof *s);
+    qsort(s, (size_t)n, sizeof *s, by_value);
+    e->median_s = n % 2 ? s[n / 2] : .5 * (s[n / 2 - 1] + s[n / 2]);
+    e->p10_s = s[(n - 1) / 10];
+    e->p90_s = s[(9 * (n - 1) + 9) / 10];
+    free(s);
+}
+
+/* Seconds of the slowest rank; the mean of the losses of ranks that have one: as many ranks share each sample. */
+static void over_ranks(struct engine_run *e)
+{
+    e->steps = e->r->o.steps;
+    for (int64_t i = 0; i < e->rows.n; i++)
+        if (e->rows.rank[i].steps < e->steps)
+            e->steps = e->rows.rank[i].steps;
+    for (int64_t s = 0; s < e->steps; s++) {
+        double sum = 0;
+        int n = 0;
+        for (int64_t i = 0; i < e->rows.n; i++) {
+            const struct engine_rank *k = &e->rows.rank[i];
+            e->seconds[s] = fmax(e->seconds[s], k->seconds[s]);
+            if (!isnan(k->loss[s])) {
+                sum += k->loss[s];
+                n++;
+            }
+        }
+        e->loss[s] = n ? sum / n : (double)NAN;
+    }
+    medians(e);
+}
+
+/* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
+ * schedules say that step 1 ends, and the recorded step 2 begins. */
+static void compare_calls(struct engine_run *e)
+{
+    for (int64_t i = 0; i < e->rows.n; i++)
+        for (int d = 0; d < NDIFFER; d++) {
+            struct engine_lines want = { 0 }, got = { 0 };
+            struct difference *to = &e->rank[i].differs[d];
+            for (int64_t step = d; step <= (d ? 3 : 0) && step <= e->steps; step++) {
+                const struct engine_lines *of = &e->rows.rank[i].calls[EP_INIT + step];
+                engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
+                for (int64_t k = 0; k < of->n; k++)
+                    engine_lines_add(&got, of->line[k]);
+            }
+            to->at = engine_first_difference(&want, &got);
+            if (to->at >= 0) {
+                snprintf(to->planned, sizeof to->planned, "%s", to->at < want.n ? want.line[to->at] : "nothing");
+                snprintf(to->issued, sizeof to->issued, "%s", to->at < got.n ? got.line[to->at] : "nothing");
+            }
+            engine_lines_free(&want);
+            engine_lines_free(&got);
+        }
+}
+
+/* NULL: the rank issued what was planned. */
+static const struct difference *first_difference(const struct planned *p)
+{
+    return p->differs[0].at >= 0 ? &p->differs[0] : p->differs[1].at >= 0 ? &p->differs[1] : NULL;
+}
+
+static bool calls_agree(const struct engine_run *e)
+{
+    for (int64_t i = 0; i < e->rows.n; i++)
+        if (first_difference(&e->rank[i]))
+            return false;
+    return true;
+}
+
+/* Most allocated of a rank over all phases; -1: not known. */
+static int64_t allocated(const struct engine_rank *k)
+{
+    int64_t most = -1;
+
+    for (int p = 0; p < NEP; p++)
+        most = k->phase[p].allocated > most ? k->phase[p].allocated : most;
+    return most;
+}
+
+static int64_t reserved(const struct engine_rank *k)
+{
+    int64_t most = -1;
+
+    for (int p = 0; p < NEP; p++)
+        most = k->phase[p].reserved > most ? k->phase[p].reserved : most;
+    return most;
+}
+
+static int64_t tokens_of(const struct plan *p) { return plan_global_batch(p) * p->seq; }
+
+static int record_rows(struct engine_run *e)
+{
+    struct dpxrun *r = e->r;
+    int64_t n = e->rows.n;
+    struct run_step *s = calloc((size_t)e->steps + 1, sizeof *s);
+    struct run_memory *m = calloc((size_t)n, sizeof *m);
+    int rc = s && m ? 0 : fail("out of memory for the run's record");
+
+    for (int64_t i = 0; rc == 0 && i < e->steps; i++)
+        s[i] = (struct run_step){ i + 1, sched_name(sched_of_step(&e->rank[0].s, i + 1)), e->loss[i], e->seconds[i], e->lr[i], e->rows.rank[0].norm[i],
+                                  tokens_of(&r->plan) };
+    for (int64_t i = 0; rc == 0 && i < n; i++)
+        m[i] = (struct run_memory){ i, NULL, reserved(&e->rows.rank[i]), allocated(&e->rows.rank[i]), e->rows.rank[i].driver };
+    if (rc == 0 && (runs_steps(r->db, r->run_id, s, (int)e->steps) < 0 || runs_memory(r->db, r->run_id, m, (int)n) < 0))
+        rc = -1;
+    free(s);
+    free(m);
+    return rc;
+}
+
+static int record_ended(struct engine_run *e)
+{
+    struct dpxrun *r = e->r;
+    static const enum run_outcome outcome[] = { [ENDED_WELL] = RUN_FINISHED, [ENDED_REFUSED] = RUN_FAILED, [ENDED_OOM] = RUN_FAILED,
+                                                [ENDED_FAILED] = RUN_FAILED, [ENDED_HUNG] = RUN_FAILED, [ENDED_BY_SIGNAL] = RUN_INTERRUPTED };
+    struct run_end end = { .outcome = outcome[e->end.how], .reason = e->end.how == ENDED_WELL ? NULL : e->end.why, .ended = wall_clock(), .step_s = e->median_s,
+                           .p10_s = e->p10_s, .p90_s = e->p90_s, .tokens_per_s = (double)tokens_of(&r->plan) / e->median_s };
+
+    if (!r->db || r->run_id <= 0)
+        return 0;
+    return record_rows(e) < 0 || runs_end(r->db, r->run_id, &end) < 0 ? -1 : 0;
+}
+
+/* ---- after: words ---- */
+
+static void progress(void *arg, int64_t step, double seconds, double loss)
+{
+    const struct engine_run *e = arg;
+
+    if (launch_terminal() >= 20 && !e->r->o.json)
+        fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  loss %.4f  %.3f s\033[K", step, e->r->o.steps, loss, seconds);
+}
+
+static void print_memory(const struct engine_run *e)
+{
+    printf("memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
+    for (int64_t i = 0; i < e->rows.n; i++)
+        for (int p = EP_INIT; p < NEP; p++) {
+            int64_t got = e->rows.rank[i].phase[p].allocated, want = peak_planned(&e->rank[i], p);
+            if (got >= 0)
+                printf("  rank %" PRId64 ", %-8s %23s %14s %10s\n", i, p == EP_SECOND ? "step 2" : engine_phase_names[p], size_text(want).s, size_text(got).s,
+                       percent_change((double)got / (double)want).s);
+        }
+    if (reserved(&e->rows.rank[0]) >= 0)
+        printf("  reserved                      %14s %14s\n", size_text(planned_reserved(e)).s, size_text(reserved(&e->rows.rank[0])).s);
+}
+
+static void print_calls(const struct engine_run *e)
+{
+    int64_t n = 0;
+
+    for (int p = 0; p < NEP; p++)
+        n += e->rows.rank[0].calls[p].n;
+    if (calls_agree(e)) {
+        printf("collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry\n", n,
+               e->steps < 3 ? e->steps : 3);
+        return;
+    }
+    printf("collectives: not those of the plan\n");
+    for (int64_t i = 0; i < e->rows.n; i++) {
+        const struct difference *d = first_difference(&e->rank[i]);
+        if (!d)
+            continue;
+        printf("  rank %" PRId64 ", %s, entry %" PRId64 " is the first that differs:\n    planned: %s\n    issued:  %s\n", i,
+               d == &e->rank[i].differs[0] ? "init" : "the first steps", d->at + 1, d->planned, d->issued);
+        return;
+    }
+}
+
+static void print_table(const struct engine_run *e)
+{
+    const struct dpxrun *r = e->r;
+    const struct timing *t = &r->predicted.t;
+
+    printf("%s (%s) in %s, %" PRId64 " rank%s on %s, %" PRId64 " steps of %" PRId64 " tokens\n", strategy_name(r->plan.strategy), dialect_name(r->plan.dialect),
+           e->rows.rank[0].versions, r->plan.cluster.world_size, r->plan.cluster.world_size == 1 ? "" : "s", e->rows.rank[0].device, e->steps, tokens_of(&r->plan));
+    printf("loss %.4f at first, %.4f at last; %.0f tokens/s\n\n  %-28s %14s %14s\n", e->loss[0], e->loss[e->steps - 1],
+           (double)tokens_of(&r->plan) / e->median_s, "", "predicted", "measured");
+    print_memory(e);
+    print_calls(e);
+    printf("a steady step (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
+           e->p90_s, "step", t->line.step_s, e->median_s);
+    if (r->run_id > 0)
+        printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
+}
+
+static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static json_t *bytes(int64_t v) { return v < 0 ? json_null() : json_integer(v); }
+
+static json_t *rank_json(const struct engine_run *e, int64_t i)
+{
+    const struct engine_rank *k = &e->rows.rank[i];
+    json_t *phases = json_array(), *seconds = json_array();
+
+    for (int p = 0; p < NEP; p++)
+        json_array_append_new(phases, json_pack("{s:s, s:o, s:o, s:o, s:I, s:I}", "phase", engine_phase_names[p], "allocated_bytes",
+                                                bytes(k->phase[p].allocated), "active_bytes", bytes(k->phase[p].active), "reserved_bytes",
+                                                bytes(k->phase[p].reserved), "predicted_allocated_bytes", (json_int_t)peak_planned(&e->rank[i], p),
+                                                "collectives", (json_int_t)k->calls[p].n));
+    for (int64_t s = 0; s < k->steps; s++)
+        json_array_append_new(seconds, real(k->seconds[s]));
+    const struct difference *d = first_difference(&e->rank[i]);
+    json_t *differs = !d ? json_null() : json_pack("{s:s, s:I, s:s, s:s}", "phase", d == &e->rank[i].differs[0] ? "init" : "steps", "entry", (json_int_t)d->at + 1,
+                                                   "planned", d->planned, "issued", d->issued);
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
+                     bytes(k->driver));
+}
+
+static json_t *result_json(const struct engine_run *e)
+{
+    const struct dpxrun *r = e->r;
+    json_t *ranks = json_array(), *losses = json_array();
+
+    for (int64_t i = 0; i < e->rows.n; i++)
+        json_array_append_new(ranks, rank_json(e, i));
+    for (int64_t i = 0; i < e->steps; i++)
+        json_array_append_new(losses, real(e->loss[i]));
+    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:I, s:I, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "run_id",
+                     r->run_id > 0 ? json_integer(r->run_id) : json_null(), "engine", engine_name(e->job.engine), "versions", e->rows.rank[0].versions,
+                     "device", e->rows.rank[0].device, "plan", plan_to_json(&r->plan), "world_size", (json_int_t)r->plan.cluster.world_size, "steps",
+                     (json_int_t)e->steps, "loss", losses, "step_s", "median", real(e->median_s), "p10", real(e->p10_s), "p90", real(e->p90_s),
+                     "predicted_step_s", real(r->predicted.t.line.step_s), "predicted_low_s", real(r->predicted.t.low_s), "predicted_high_s",
+                     real(r->predicted.t.high_s), "predicted_reserved_bytes", bytes(planned_reserved(e)), "collectives_equal", calls_agree(e),
+                     "tokens_per_s", real((double)tokens_of(&r->plan) / e->median_s), "ranks", ranks);
+}
+
+static int print_result(const struct engine_run *e)
+{
+    if (e->r->o.json) {
+        json_t *doc = result_json(e);
+        json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
+        json_decref(doc);
+        putchar('\n');
+    } else {
+        print_table(e);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fail("cannot write to standard output");
+        return EXIT_FAILED;
+    }
+    return EXIT_DONE;
+}
+
+/* The last lines of what a rank said, for whoever looks for the reason; before it has a log of its own they are in the launcher's. */
+static void show_log(const struct engine_run *e)
+{
+    char path[700], line[400];
+    long size;
+
+    snprintf(path, sizeof path, "%s/rank%d.log", e->job.folder, e->end.rank);
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        snprintf(path, sizeof path, "%s/launcher.log", e->job.folder);
+        f = fopen(path, "r");
+    }
+    if (!f)
+        return;
+    if (fseek(f, 0, SEEK_END) == 0 && (size = ftell(f)) > 2000)
+        fseek(f, size - 2000, SEEK_SET);
+    else
+        rewind(f);
+    while (fgets(line, sizeof line, f))
+        fprintf(stderr, "  | %s", line);
+    fclose(f);
+}
+
+static int failed(const struct engine_run *e)
+{
+    switch (e->end.how) {
+    case ENDED_REFUSED:
+        fail("--engine %s: rank %d: %s", engine_name(e->job.engine), e->end.rank, e->end.why);
+        return EXIT_MISUSE;
+    case ENDED_OOM:
+        fail("--engine %s: rank %d ran out of memory: %s", engine_name(e->job.engine), e->end.rank, e->end.why);
+        return EXIT_FAILED;
+    case ENDED_BY_SIGNAL:
+        fail("--engine %s: %s", engine_name(e->job.engine), e->end.why);
+        return 128 + e->end.signal;
+    default:
+        show_log(e);
+        fail("--engine %s: %s%s", engine_name(e->job.engine), e->end.how == ENDED_FAILED && e->end.rank >= 0 ? "a rank failed: " : "", e->end.why);
+        return EXIT_FAILED;
+    }
+}
+
+/* ---- the run ---- */
+
+static int run(struct engine_run *e)
+{
+    if (engine_folder(&e->job) < 0 || engine_write(&e->job) < 0 || record_begun(e) < 0)
+        return EXIT_FAILED;
+    if (engine_run(&e->job, progress, e, &e->end) < 0 || engine_read(&e->job, &e->rows) < 0)
+        return EXIT_FAILED;
+    if (launch_terminal() >= 20 && !e->r->o.json)
+        fputs("\r\033[K", stderr);
+    over_ranks(e);
+    compare_calls(e);
+    if (record_ended(e) < 0)
+        return EXIT_FAILED;
+    return e->end.how == ENDED_WELL && e->steps == e->r->o.steps ? print_result(e) : failed(e);
+}
+
+static void release(struct engine_run *e)
+{
+    for (int64_t i = 0; e->rank && i < e->r->plan.cluster.world_size; i++)
+        schedules_free(&e->rank[i].s);
+    free(e->rank);
+    engine_rows_free(&e->rows);
+    if (!getenv("DPX_ENGINE_KEEP"))
+        engine_remove(&e->job);
+    free(e->lr);
+    free(e->seconds);
+    free(e->loss);
+}
+
+int dpxrun_engine(struct dpxrun *r)
+{
+    struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU };
+    int status = EXIT_MISUSE;
+
+    if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0)
+        status = predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? run(&e) : EXIT_FAILED;
+    release(&e);
+    return status;
+}

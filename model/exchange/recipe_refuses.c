@@ -1,0 +1,116 @@
+/* recipe_refuses.c -- see recipe_refuses.h.  TRL 1.9 (trainer/), LLaMA-Factory (train/), axolotl (core/builders/), August 2026.
+ *
+ * A figure that is wrong by more than a percent is refused: a note beside it would not reach those who read the verdict. */
+#include "model/exchange/recipe_refuses.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/unread.h"
+
+#define COUNT(list) (sizeof (list) / sizeof *(list))
+
+static bool asks(const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+    const char *word = json_string_value(v);
+
+    return v && !unread_asks_nothing(v) && !(word && !strcmp(word, "false"));
+}
+
+static bool is_among(const char *word, const char *const *words, size_t n)
+{
+    for (size_t i = 0; word && i < n; i++)
+        if (!strcmp(word, words[i]))
+            return true;
+    return false;
+}
+
+/* TRL's DPO and KTO run a reference model beside the one that trains, GRPO where beta is above 0, RLOO always. */
+static const char *trl_refers(const json_t *config)
+{
+    static const char *const names[] = { [TRL_SFT] = NULL, [TRL_DPO] = "DPO", [TRL_KTO] = "KTO", [TRL_REWARD] = NULL, [TRL_GRPO] = "GRPO with beta" };
+    enum trl_trainer trainer = recipe_trl_trainer(config);
+    const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
+
+    if (trainer != TRL_GRPO)
+        return names[trainer];
+    return program && !strcmp(program, "rloo") ? "RLOO" : json_number_value(json_object_get(config, "beta")) > 0 ? names[TRL_GRPO] : NULL;
+}
+
+const char *recipe_refers(const json_t *config, enum recipe_form form)
+{
+    static const char *const stages[] = { "dpo", "kto", "ppo" }, *const alone[] = { "orpo", "simpo" }, *const methods[] = { "dpo", "ipo", "kto" };
+    const char *stage = json_string_value(json_object_get(config, "stage")), *rl = json_string_value(json_object_get(config, "rl"));
+
+    if (form == RECIPE_TRL)
+        return trl_refers(config);
+    if (form == RECIPE_FACTORY && is_among(stage, stages, COUNT(stages)))
+        return is_among(json_string_value(json_object_get(config, "pref_loss")), alone, COUNT(alone)) ? NULL : stage;
+    if (form == RECIPE_AXOLOTL && json_number_value(json_object_get(json_object_get(config, "trl"), "beta")) > 0)
+        return "trl.beta";
+    return form == RECIPE_AXOLOTL && is_among(rl, methods, COUNT(methods)) ? rl : NULL;
+}
+
+/* A head of classes where the plan's is of the vocabulary. */
+static const char *another_head(const json_t *config, enum recipe_form form)
+{
+    static const char *const keys[] = { "reward_model", "process_reward_model", "num_labels" };
+    const char *stage = json_string_value(json_object_get(config, "stage"));
+
+    for (size_t i = 0; form == RECIPE_AXOLOTL && i < COUNT(keys); i++)
+        if (asks(config, keys[i]))
+            return keys[i];
+    if (form == RECIPE_TRL && recipe_trl_trainer(config) == TRL_REWARD)
+        return "reward modelling";
+    return form == RECIPE_FACTORY && stage && !strcmp(stage, "rm") ? "stage: rm" : NULL;
+}
+
+/* Other optimizers, other weights that train, other kernels. */
+static int check_method(const json_t *config, const char *where)
+{
+    static const struct { const char *key, *what; } others[] = {
+        { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
+        { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
+        { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
+        { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
+        { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
+    };
+
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (asks(config, others[i].key))
+            return fail("%s: %s: %s not planned", where, others[i].key, others[i].what);
+    return 0;
+}
+
+/* axolotl's plugins of which it is known that they make another step. */
+static int check_plugins(const json_t *config, const char *where)
+{
+    static const struct { const char *plugin, *what; } others[] = {
+        { "diffusion.DiffusionPlugin", "a language model that learns to denoise" },
+        { "hatchery.HatcheryPlugin", "training on a service: nothing of the step runs here" },
+        { "llm_compressor.LLMCompressorPlugin", "weights with masks" },
+    };
+    const json_t *list = json_object_get(config, "plugins"), *each;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, each)
+        for (size_t k = 0; k < COUNT(others); k++)
+            if (json_is_string(each) && strstr(json_string_value(each), others[k].plugin))
+                return fail("%s: plugins: %.80s: %s, which is not planned", where, json_string_value(each), others[k].what);
+    return 0;
+}
+
+int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)
+{
+    const char *refers = recipe_refers(config, form), *head = another_head(config, form);
+
+    if (head)
+        return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
+    if (refers)
+        return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned: training without "
+                    "preferences (SFT) is", where, refers);
+    if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0)
+        return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
+    return check_method(config, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
+}

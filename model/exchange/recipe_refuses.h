@@ -1,0 +1,13 @@
+/* recipe_refuses.h -- recipes whose step is another's than the plan's: refused by the key that says so, before the model is looked for. */
+#ifndef DPX_RECIPE_REFUSES_H
+#define DPX_RECIPE_REFUSES_H
+
+#include "model/exchange/recipe.h"
+
+/* Preferences and rewards: a reference model's forward, or another head.  NULL: the step has neither; else the key or program that says so. */
+const char *recipe_refers(const json_t *config, enum recipe_form form);
+
+/* 0, or -1 reported: another method, a reference model, another head, a compiled model, float8, a plugin that trains otherwise. */
+int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where);
+
+#endif

@@ -1,0 +1,318 @@
+/* walk.c -- see walk.h. */
+#include "model/walk/walk.h"
+
+#include "model/lower/common/micro_steps.h"
+
+static void call(const struct walk *w, void (*hook)(void *of))
+{
+    if (hook)
+        hook(w->of);
+}
+
+static void call_at(const struct walk *w, void (*hook)(void *of, struct at u), struct at u)
+{
+    if (hook)
+        hook(w->of, u);
+}
+
+/* ---- units ---- */
+
+struct at walk_at(const struct walk *w, int position, int by)
+{
+    struct unit_ref r = unit_at(&w->map, position);
+
+    return r.cls == UC_ROOT ? walk_root : (struct at){ r.cls, r.index, by, position, 0 };
+}
+
+void walk_name(struct walk *w, struct at u) { sched_of(w->s, unit_class_name(u.c), u.i, u.by); }
+
+static bool halves(const struct walk *w) { return w->map.kind == UNIT_HALF_BLOCK; }
+
+bool walk_needs_both(const struct walk *w, struct at u)
+{
+    const struct plan *p = w->local->plan;
+
+    return halves(w) && recompute_whole(p->recompute) && piece_is_recomputed(program_piece_of_block(p, unit_at(&w->map, u.position).block));
+}
+
+/* ---- compute entries ---- */
+
+/* Kernels [k0, k1) of the pass of r's piece, k1 < 0: to its end, cut to the part of backward that runs. */
+static void run(struct walk *w, struct walk_run r, int k0, int k1)
+{
+    bool block = piece_is_block(r.piece), split = !r.forward && w->part != WHOLE_BACKWARD;
+    enum piece_id runs = !split ? r.piece : r.piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
+    const char *name = block ? "block" : r.piece == PIECE_EMBED ? "embedding" : "head";
+    int kept = block ? w->kept_blocks + r.block : w->kept_ends;
+
+    if (split)
+        *(w->part == INPUT_PART ? &k1 : &k0) = w->s->program.piece[runs].split;
+    r.weights = !r.forward && w->part != INPUT_PART;
+    sched_compute(w->s, r.forward ? PHASE_FORWARD : PHASE_BACKWARD, runs, r.forward ? PASS_FORWARD : PASS_BACKWARD, k0, k1, w->fate,
+                  w->hooks->grads);
+    sched_of(w->s, name, r.block, r.by);
+    w->hooks->compute(w->of, &r);
+    if (r.forward && r.begins)
+        sched_act(w->s, ACT_ALLOC, w->acts[r.piece], kept, r.by);
+    if (r.weights && r.ends)
+        sched_act(w->s, ACT_FREE, w->acts[r.piece], kept, r.by);
+}
+
+/* The embedding, or the head's kernels [k0, k1). */
+static void end_piece(struct walk *w, enum piece_id piece, bool forward, int k0, int k1)
+{
+    bool begins = k0 == 0, ends = k1 < 0;
+
+    bool opens = forward ? piece == PIECE_EMBED || !w->embeds : piece == PIECE_HEAD || !w->heads;
+
+    run(w, (struct walk_run){ .u = w->root, .piece = piece, .forward = forward, .begins = begins, .ends = ends, .opens = opens,
+                              .loss = forward ? !begins : !ends }, k0, k1);
+}
+
+/* Half a block runs the kernels up to the cut, or those behind it. */
+static void unit_block(struct walk *w, struct at u, int block, bool forward, bool opens)
+{
+    enum piece_id piece = program_piece_of_block(w->local->plan, block);
+    struct walk_run r = { .u = u, .piece = piece, .forward = forward, .block = block, .by = u.by_block, .begins = true, .ends = true,
+                          .opens = opens };
+    int k0 = 0, k1 = -1;
+
+    if (halves(w)) {
+        r.begins = (u.c == UC_ATTENTION) == forward;
+        r.ends = !r.begins;
+        *(r.begins ? &k1 : &k0) = program_half(&w->s->program, piece, forward ? PASS_FORWARD : PASS_BACKWARD, forward);
+    }
+    r.both = !forward && r.begins && walk_needs_both(w, u);
+    run(w, r, k0, k1);
+}
+
+static void unit_blocks(struct walk *w, struct at u, bool forward)
+{
+    struct unit_ref ref = unit_at(&w->map, u.position);
+
+    if (w->hooks->inside && w->hooks->inside(w->of, u, forward))
+        return;
+    for (int k = 0; k < ref.nblocks; k++)
+        unit_block(w, u, forward ? ref.block + k : ref.block + ref.nblocks - 1 - k, forward, k == 0);
+}
+
+/* Blocks of a model that is one unit. */
+static void root_block(struct walk *w, bool forward, int block, int by)
+{
+    run(w, (struct walk_run){ .u = w->root, .piece = program_piece_of_block(w->local->plan, block), .forward = forward, .block = block,
+                              .by = by, .begins = true, .ends = true }, 0, -1);
+}
+
+/* ---- a pass ---- */
+
+static void unit_pass(struct walk *w, struct unit_step st, bool forward)
+{
+    struct at u = walk_at(w, st.position, st.by);
+
+    u.by_block = st.by_block;
+    call_at(w, forward ? w->hooks->pre_forward : w->hooks->pre_backward, u);
+    unit_blocks(w, u, forward);
+    call_at(w, forward ? w->hooks->post_forward : w->hooks->post_backward, u);
+}
+
+static void forward_unit(void *walk, struct unit_step st)       { unit_pass(walk, st, true); }
+static void backward_unit(void *walk, struct unit_step st)      { unit_pass(walk, st, false); }
+static void forward_block(void *walk, int block, int by)        { root_block(walk, true, block, by); }
+static void backward_block(void *walk, int block, int by)       { root_block(walk, false, block, by); }
+
+/* All of the pass's: equal ones as a repeat, but in a pipeline, whose micro-steps have activations of their own. */
+static void units(struct walk *w, bool forward)
+{
+    bool whole = w->map.n == 0;
+    int from = whole ? w->block0 : w->unit0, to = whole ? w->block1 : w->unit1;
+
+    if (!walk_is_stage(w) && whole)
+        units_blocks_emit(w->local, w->s, !forward, forward ? forward_block : backward_block, w);
+    else if (!walk_is_stage(w))
+        units_emit(&w->map, w->s, !forward, forward ? forward_unit : backward_unit, w);
+    for (int i = 0; walk_is_stage(w) && i < to - from; i++) {
+        int at = forward ? from + i : to - 1 - i;
+        if (whole)
+            root_block(w, forward, at, 0);
+        else
+            unit_pass(w, (struct unit_step){ at, 0, 0 }, forward);
+    }
+}
+
+/* Kernels of the head before the model returns, or before its backward is entered; 0: all are the model's. */
+static int returns(const struct walk *w, enum pass pass)
+{
+    return w->hooks->loss_apart && !walk_is_stage(w) ? w->s->program.returns[pass] : 0;
+}
+
+static void forward(struct walk *w)
+{
+    int cut = returns(w, PASS_FORWARD);
+
+    call_at(w, w->hooks->pre_forward, w->root);
+    if (w->embeds)
+        end_piece(w, PIECE_EMBED, true, 0, -1);
+    units(w, true);
+    if (w->heads)
+        end_piece(w, PIECE_HEAD, true, 0, cut > 0 ? cut : -1);
+    call_at(w, w->hooks->post_forward, w->root);
+    if (cut > 0)
+        end_piece(w, PIECE_HEAD, true, cut, -1);
+}
+
+static void backward(struct walk *w)
+{
+    int cut = returns(w, PASS_BACKWARD);
+
+    if (cut > 0)
+        end_piece(w, PIECE_HEAD, false, 0, cut);
+    call_at(w, w->hooks->pre_backward, w->root);
+    if (w->heads)
+        end_piece(w, PIECE_HEAD, false, cut, -1);
+    units(w, false);
+    if (w->embeds)
+        end_piece(w, PIECE_EMBED, false, 0, -1);
+    call_at(w, w->hooks->post_backward, w->root);
+}
+
+static void begin_pass(struct walk *w, bool is_forward)
+{
+    w->forward = is_forward;
+    call(w, w->hooks->begin_pass);
+}
+
+/* ---- micro-steps ---- */
+
+static void micro_pass(void *walk, const struct micro *m)
+{
+    struct walk *w = walk;
+
+    w->first = m->first;
+    w->last = m->last;
+    begin_pass(w, m->pass == MICRO_FORWARD);
+    (w->forward ? forward : backward)(w);
+    if (m->pass == MICRO_BACKWARD)
+        call(w, w->hooks->end_of_micro_step);
+}
+
+static bool settled(void *walk, bool begins)
+{
+    const struct walk *w = walk;
+
+    return !w->hooks->settled || w->hooks->settled(w->of, begins);
+}
+
+static void micro_steps(struct walk *w)
+{
+    struct micro_order order = { .steps = w->local->plan->accumulation, .first_differs = w->first_differs, .last_differs = w->last_differs };
+
+    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, w);
+}
+
+/* ---- a pipeline's stage ---- */
+
+/* What the passes of an act's chunk have: units, root, embedding, head, and where its micro-step's activations begin. */
+static void enter_chunk(struct walk *w, const struct pipeline_act *a)
+{
+    bool whole = w->map.kind == UNIT_MODEL;
+    int each = halves(w) ? 2 : 1;
+
+    w->chunk = a->chunk;
+    w->embeds = stage_ports_embeds(&w->ports, a->chunk);
+    w->heads = stage_ports_heads(&w->ports, a->chunk);
+    w->block0 = stage_ports_block0(&w->ports, a->chunk);
+    w->block1 = stage_ports_block1(&w->ports, a->chunk);
+    w->unit0 = w->map.blocks > 1 ? 0 : each * w->block0;
+    w->unit1 = w->map.blocks > 1 ? w->map.n : each * w->block1;
+    w->root = walk_root;
+    w->root.c = whole || w->embeds || (w->heads && !w->map.of_class[UC_HEAD]) ? UC_ROOT : w->heads ? UC_HEAD : NUC;
+    w->root.position = w->root.c == UC_HEAD ? w->map.n : -1;
+    w->ties = w->map.of_class[UC_TIED] && w->root.c != NUC;
+    if (w->ties && w->root.c == UC_ROOT && !w->map.of_class[UC_ROOT]) {     /* nothing else than the embedding */
+        w->root.c = UC_TIED;
+        w->ties = false;
+    }
+    w->kept_blocks = (int)w->local->model->layers * a->step;
+    w->kept_ends = a->step;
+}
+
+static void stage_act(void *walk, const struct pipeline_act *a)
+{
+    struct walk *w = walk;
+
+    if (stage_ports_does(&w->ports, a))
+        return;
+    enter_chunk(w, a);
+    if (a->verb > PIPE_WEIGHT && w->hooks->stage_act)
+        w->hooks->stage_act(w->of, a);
+    if (a->verb > PIPE_WEIGHT || stage_ports_idle(&w->ports, a))
+        return;
+    w->part = a->verb == PIPE_FORWARD || stage_ports_whole(&w->ports, a) ? WHOLE_BACKWARD : a->verb == PIPE_INPUT ? INPUT_PART : WEIGHT_PART;
+    begin_pass(w, a->verb == PIPE_FORWARD);
+    stage_ports_begin(&w->ports, a);
+    (w->forward ? forward : backward)(w);
+    stage_ports_end(&w->ports, a);
+}
+
+static int stage(struct walk *w)
+{
+    int rc = stage_ports_open(&w->ports, w->local, w->s, w->stage.code, &w->stage.memory, w->step == SCHED_FIRST, w->stage.keeps);
+
+    if (rc == 0 && w->stage.connects && w->step == SCHED_FIRST)
+        stage_ports_connect(&w->ports);
+    if (rc == 0) {
+        stage_ports_run(&w->ports, stage_act, w);
+        stage_ports_finish(&w->ports);
+    }
+    stage_ports_close(&w->ports);
+    return rc;
+}
+
+/* ---- whole steps ---- */
+
+struct step { struct walk *w; int rc; };
+
+static void one_step(void *step)
+{
+    struct step *e = step;
+    struct walk *w = e->w;
+
+    call(w, w->hooks->begin);
+    if (walk_is_stage(w))
+        e->rc = stage(w);
+    else
+        micro_steps(w);
+    call(w, w->hooks->end_of_backward);
+    call(w, w->hooks->optimizer);
+    lower_read_loss(w->s);
+}
+
+static bool step_settled(void *step, bool begins) { return settled(((struct step *)step)->w, begins); }
+
+void walk_open(struct walk *w, const struct local_model *local, const struct plan *units, struct schedules *s, const struct walk_hooks *hooks,
+               void *of)
+{
+    struct local_model cut = *local;
+
+    if (units)
+        cut.plan = units;
+    *w = (struct walk){ .hooks = hooks, .of = of, .local = local, .s = s, .fate = hooks->fate, .root = walk_root, .embeds = true,
+                        .heads = true, .stage.memory = { -1, -1, -1, -1 } };
+    unit_map_init(&w->map, &cut);
+    w->unit1 = w->map.n;
+}
+
+int walk_steps(struct walk *w)
+{
+    struct step e = { .w = w };
+
+    sched_begin(w->s, SCHED_INIT);
+    call(w, w->hooks->init);
+    sched_end(w->s, SCHED_INIT);
+    for (w->step = SCHED_FIRST; w->step <= SCHED_STEADY && e.rc == 0; w->step++) {
+        sched_begin(w->s, w->step);
+        lower_emit_settled(w->s, one_step, w->step == SCHED_STEADY ? step_settled : NULL, &e);
+        sched_end(w->s, w->step);
+    }
+    return e.rc;
+}

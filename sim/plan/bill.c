@@ -1,0 +1,336 @@
+/* bill.c -- from a plan to a run of weeks. */
+#include "sim/plan/bill.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/duration.h"
+#include "base/fail.h"
+#include "sim/plan/commands.h"
+
+/* Until ranks start again: MegaScale (arXiv 2402.15627) detects and diagnoses in less than 10 minutes on average. */
+#define RECOVER 600.0
+/* A run that takes that many times what it takes undisturbed is said not to end. */
+#define ENDLESS 100
+/* Runs for the interval: the 5th of 400 is known to within the 3rd and 7th percentile. */
+enum { RUNS = 400, MOST_INTERRUPTIONS = 20000000 };
+
+/* ---- what was asked ---- */
+
+/* "200GB/s" */
+static int read_rate(const char *what, const char *text, double *out)
+{
+    size_t n = strlen(text);
+    char size[64];
+    int64_t bytes;
+
+    if (n < 3 || n >= sizeof size || strcmp(text + n - 2, "/s") != 0)
+        return fail("%s: \"%.40s\" is not a rate; write it as 200GB/s", what, text);
+    snprintf(size, sizeof size, "%.*s", (int)n - 2, text);
+    if (size_parse(what, size, &bytes) < 0)
+        return -1;
+    *out = (double)bytes;
+    return bytes >= MEMORY_LEAST ? 0 : fail("%s: %s is below 1MB/s", what, text);
+}
+
+static int read_storage(const struct bill_asked *a, const struct plan *p, struct storage *out)
+{
+    *out = (struct storage){ 0 };
+    if (a->storage_node && read_rate("--storage-node", a->storage_node, &out->node) < 0)
+        return -1;
+    if (!a->storage)
+        return 0;
+    if (strcmp(a->storage, "disk") != 0)
+        return read_rate("--storage", a->storage, &out->shared);
+    if (!(p->cluster.node.disk_write > 0))
+        return fail("--storage disk: what a node's disks write is not known of this cluster; set cluster.node.disk_write_gb_per_s");
+    out->node = out->node > 0 && out->node < p->cluster.node.disk_write ? out->node : p->cluster.node.disk_write;
+    return 0;
+}
+
+static int read_mtbf(const char *text, struct bill *out)
+{
+    char names[200] = "";
+
+    if ((out->rate = failure_rate_find(text))) {
+        out->mtbf_s = failure_rate_mtbf(out->rate);
+        return 0;
+    }
+    if (strspn(text, "0123456789.") > 0)
+        return duration_parse("--mtbf", text, &out->mtbf_s);
+    for (int i = 0; failure_rate_at(i); i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", failure_rate_at(i)->name);
+    return fail("--mtbf: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", text, names);
+}
+
+static int read_date(const char *text, int *y, int *m, int *d)
+{
+    static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+    int end = 0;
+
+    if (sscanf(text, "%4d-%2d-%2d%n", y, m, d, &end) != 3 || text[end] || end != 10 || *y < 1900 || *m < 1 || *m > 12 || *d < 1)
+        return fail("--start: \"%.40s\" is not a date; write it as 2027-01-31", text);
+    bool leap = (*y % 4 == 0 && *y % 100 != 0) || *y % 400 == 0;
+    return *d <= days[*m - 1] + (*m == 2 && leap) ? 0 : fail("--start: %s: that month has no such day", text);
+}
+
+static int check(const struct bill_asked *a)
+{
+    int y, m, d;
+
+    if (a->samples && a->eval.money.tokens)
+        return fail("--samples and --tokens: give one of them");
+    if (!a->samples && !a->eval.money.tokens)
+        return fail("bill: of how much training? give --tokens 15T, or --samples 50k --epochs 3");
+    if (a->epochs > 1 && !a->samples)
+        return fail("--epochs: of how many samples? give --samples");
+    if (a->spares >= 0 && !a->repair)
+        return fail("--spares: how long until a node that failed is back? give --repair, such as 24h");
+    if (a->spares < 0 && (a->repair || a->shrink))
+        return fail("%s: with how many nodes that stand by? give --spares (0: none)", a->shrink ? "--shrink" : "--repair");
+    if (a->memory_lost > 1)
+        return fail("--memory-lost: a share is at most 1");
+    if (a->memory_lost > 0 && !a->neighbour)
+        return fail("--memory-lost: checkpoints in memory are asked for by --neighbour");
+    return a->start ? read_date(a->start, &y, &m, &d) : 0;
+}
+
+/* ---- the run ---- */
+
+/* --every, in steps. */
+static int read_every(const struct bill_asked *a, struct bill *out)
+{
+    char *end;
+    double seconds, steps = strtod(a->every, &end);
+
+    if (*end) {
+        if (duration_parse("--every", a->every, &seconds) < 0)
+            return -1;
+        steps = round(seconds / out->run.step_s);
+    } else if (!(steps >= 1) || steps != floor(steps)) {
+        return fail("--every: \"%.40s\" is neither a number of steps nor a time such as 30min", a->every);
+    }
+    out->run.every = steps < 1 ? 1 : steps > (double)out->run.steps ? out->run.steps : (int64_t)steps;
+    return 0;
+}
+
+/* What a node keeps of checkpoints in host memory, its own and with --neighbour another node's, and what is left for that. */
+static int host_memory(const struct bill_asked *a, struct bill *out)
+{
+    const struct plan *p = &out->e.plan;
+
+    if (!a->async && !a->neighbour)
+        return 0;
+    out->host_bytes = out->saved.node * (a->neighbour ? 2 : 1);
+    if (cluster_host_memory(&p->cluster, &out->host_free) < 0)
+        return -1;
+    if (out->e.e.m.elsewhere)
+        out->host_free -= out->e.e.m.spaces.of[SPACE_HOST].peak;
+    return 0;
+}
+
+/* For how long ranks stand at a checkpoint, and when it counts. */
+static int stand(const struct bill_asked *a, struct bill *out)
+{
+    const struct plan *p = &out->e.plan;
+    const struct save_times *t = &out->times;
+
+    if (a->neighbour && p->cluster.nodes < 2)
+        return fail("--neighbour: there is one node");
+    out->run.blocked_s = t->snapshot_s;
+    if (a->neighbour)
+        out->run.behind_s = (double)out->saved.node / p->cluster.inter;
+    else if (a->async)
+        out->run.behind_s = t->write_s;
+    else
+        out->run.blocked_s += t->write_s;
+    out->run.disk_each = a->neighbour;
+    out->run.memory_lost = a->memory_lost;
+    return 0;
+}
+
+/* The 90 % interval: the step's, and that of the run with the same step; ratios' logarithms add as squares. */
+static void interval(struct bill *b, const double at[3])
+{
+    const struct timing *t = &b->e.t;
+    double down = hypot(log(t->low_s / t->line.step_s), at[0] < b->time.total_s ? log(at[0] / b->time.total_s) : 0);
+    double up = hypot(log(t->high_s / t->line.step_s), at[2] > b->time.total_s ? log(at[2] / b->time.total_s) : 0);
+
+    b->low_s = b->time.total_s * exp(-down);
+    b->high_s = b->time.total_s * exp(up);
+}
+
+static double mean_with(const struct bill *b, int64_t every)
+{
+    struct long_run r = b->run;
+    struct run_time t;
+
+    r.every = every;
+    goodput_expect(&r, &t);
+    return t.total_s;
+}
+
+static int run_it(const struct bill_asked *a, struct bill *b)
+{
+    struct reserve v = { .nodes = b->e.plan.cluster.nodes, .spares = a->spares, .shrink = a->shrink,
+                         .hardware = b->rate && b->rate->hardware >= 0 ? b->rate->hardware : 1 };
+    struct run_time simulated;
+    double undisturbed = (double)b->run.steps * b->run.step_s, at[3];
+    char why[256] = "";
+
+    if (a->repair && duration_parse("--repair", a->repair, &v.repair_s) < 0)
+        return -1;
+    if (!a->every) {
+        b->best = true;
+        b->run.every = goodput_best_every(&b->run);
+    } else if (read_every(a, b) < 0) {
+        return -1;
+    }
+    goodput_expect(&b->run, &b->time);
+    if (!(b->time.total_s < ENDLESS * undisturbed)) {
+        b->endless = true;
+        return 0;
+    }
+    b->half = b->run.every / 2 >= 1 ? mean_with(b, b->run.every / 2) / b->time.total_s : 0;
+    b->twice = 2 * b->run.every <= b->run.steps ? mean_with(b, 2 * b->run.every) / b->time.total_s : 0;
+    double runs = MOST_INTERRUPTIONS / (b->time.interruptions + 1);
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = goodput_simulate(&b->run, &v, runs > RUNS ? RUNS : runs < 20 ? 20 : (int)runs, ENDLESS * undisturbed, &simulated, at);
+    fail_restore(before);
+    b->endless = rc < 0;
+    if (a->spares >= 0 || a->neighbour)         /* what the closed form does not know */
+        b->time = simulated;
+    interval(b, at);
+    return 0;
+}
+
+static int bill_of(const struct bill_asked *a, struct bill *b)
+{
+    const struct plan *p = &b->e.plan;
+    struct money_question q = a->eval.money;
+    double recover = RECOVER;
+
+    if (a->samples && (a->samples > INT64_MAX / p->seq || a->epochs > INT64_MAX / (a->samples * p->seq)))
+        return fail("--samples: too many");
+    q.tokens = a->samples ? a->samples * a->epochs * p->seq : q.tokens;
+    money_of(&q, p, &b->e.t, &b->money);
+    b->run = (struct long_run){ .steps = b->money.steps, .step_s = b->e.t.line.step_s, .mtbf_s = INFINITY };
+    if (saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || (a->mtbf && read_mtbf(a->mtbf, b) < 0) ||
+        (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
+        return -1;
+    saved_times(p, &b->saved, &b->storage, &b->times);
+    if (stand(a, b) < 0 || host_memory(a, b) < 0)
+        return -1;
+    b->run.recover_s = recover + (b->times.read_s > 0 ? b->times.read_s : 0);
+    if (b->mtbf_s > 0)
+        b->run.mtbf_s = b->mtbf_s / (double)p->cluster.world_size;
+    b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || a->every);
+    return b->known ? run_it(a, b) : 0;
+}
+
+int bill_answer(const struct bill_asked *a, struct bill *out)
+{
+    struct eval_args eval = a->eval;
+
+    *out = (struct bill){ 0 };
+    if (check(a) < 0)
+        return EXIT_MISUSE;
+    eval.money.tokens = eval.money.tokens ? eval.money.tokens : 1;      /* a price needs some: --samples come with the plan's length */
+    int rc = eval_ask(&eval, &out->e);
+    if (rc != EXIT_DONE && rc != EXIT_NO)
+        return rc;
+    if (bill_of(a, out) < 0) {
+        bill_free(out);
+        return EXIT_MISUSE;
+    }
+    return rc == EXIT_NO || out->endless || out->host_bytes > out->host_free ? EXIT_NO : EXIT_DONE;
+}
+
+void bill_free(struct bill *b) { eval_free(&b->e); }
+
+int64_t bill_with_mtbf(const struct bill *b, double mtbf_of_gpu_s, struct run_time *t)
+{
+    struct long_run r = b->run;
+
+    r.mtbf_s = mtbf_of_gpu_s / (double)b->e.plan.cluster.world_size;
+    r.every = goodput_best_every(&r);
+    goodput_expect(&r, t);
+    return r.every;
+}
+
+/* ---- other numbers of GPUs ---- */
+
+static int on_world(const struct bill_asked *a, const struct bill *b, const struct plan *p, struct bill_world *w)
+{
+    struct evaluation e;
+    struct timing t;
+    struct bill at = { .e.plan = *p, .saved = b->saved, .run = b->run };
+    int rc = -1;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    w->fits = e.m.fits;
+    if (simulate_plan(p, &e, &t, NULL) == 0 && saved_of(p, &at.saved) == 0) {
+        w->step_s = at.run.step_s = t.line.step_s;
+        saved_times(p, &at.saved, &b->storage, &at.times);
+        rc = stand(a, &at);
+        at.run.recover_s += (at.times.read_s > 0 ? at.times.read_s : 0) - (b->times.read_s > 0 ? b->times.read_s : 0);
+        if (!b->known)
+            at.run.blocked_s = at.run.behind_s = 0;
+        at.run.mtbf_s = b->known ? b->mtbf_s / (double)p->cluster.world_size : INFINITY;
+        w->every = at.run.every = goodput_best_every(&at.run);
+        goodput_expect(&at.run, &w->time);
+    }
+    evaluation_free(&e);
+    return rc;
+}
+
+int bill_worlds(const struct bill_asked *a, const struct bill *b, struct bill_world out[BILL_WORLDS])
+{
+    const struct plan *p = &b->e.plan;
+
+    for (int i = 0; i < BILL_WORLDS; i++) {
+        struct plan at;
+        int64_t gpus = i < 2 ? p->cluster.world_size >> (2 - i) : p->cluster.world_size << (i - 2);
+        out[i] = (struct bill_world){ .gpus = gpus };
+        if (p->cluster.is_host || gpus < 1 || gpus > CLUSTER_MAX_RANKS || (i < 2 && gpus << (2 - i) != p->cluster.world_size) ||
+            money_on_world(p, gpus, &at))
+            continue;
+        if (a->neighbour && at.cluster.nodes < 2) {
+            plan_free(&at);
+            continue;
+        }
+        out[i].possible = true;
+        int rc = on_world(a, b, &at, &out[i]);
+        plan_free(&at);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- dates ---- */
+
+/* Days since 1970-01-01 and back, of the Gregorian calendar (Richards 2013, in Explanatory Supplement to the Astronomical Almanac). */
+static int64_t day_number(int64_t y, int64_t m, int64_t d)
+{
+    int64_t h = m - 14;
+
+    return 1461 * (y + 4800 + h / 12) / 4 + 367 * (m - 2 - 12 * (h / 12)) / 12 - 3 * ((y + 4900 + h / 12) / 100) / 4 + d - 32075 - 2440588;
+}
+
+struct bill_date bill_date_after(const struct bill_asked *a, double seconds)
+{
+    struct bill_date out = { "" };
+    int y, m, d;
+
+    if (!a->start || read_date(a->start, &y, &m, &d) < 0 || !(seconds < 1e11))
+        return out;
+    int64_t j = day_number(y, m, d) + (int64_t)(seconds / 86400) + 2440588;
+    int64_t f = j + 1401 + (4 * j + 274277) / 146097 * 3 / 4 - 38, e = 4 * f + 3, g = e % 1461 / 4, h = 5 * g + 2;
+    int64_t day = h % 153 / 5 + 1, month = (h / 153 + 2) % 12 + 1, year = e / 1461 - 4716 + (14 - month) / 12;
+    snprintf(out.s, sizeof out.s, "%04d-%02d-%02d", (int)year, (int)month, (int)day);
+    return out;
+}

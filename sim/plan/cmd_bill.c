@@ -1,0 +1,314 @@
+/* cmd_bill.c -- dpxplan bill: a training from its first day to its last, interruptions included. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/columns.h"
+#include "base/duration.h"
+#include "base/page.h"
+#include "sim/plan/answer_words.h"
+#include "sim/plan/bill.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
+
+/* "3.46 GB", as storage is sold. */
+static struct answer_text gigabytes(double bytes)
+{
+    struct answer_text t;
+
+    snprintf(t.s, sizeof t.s, bytes < 999.5e6 ? "%.3g MB" : bytes < 999.5e9 ? "%.3g GB" : "%.3g TB",
+             bytes / (bytes < 999.5e6 ? 1e6 : bytes < 999.5e9 ? 1e9 : 1e12));
+    return t;
+}
+
+static void print_plan(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    const struct plan *p = &b->e.plan;
+    char words[PLAN_WORDS], steps[40];
+
+    fprintf(to, "%s (%s parameters) on ", p->model.name, count_text(p->model.params).s);
+    answer_cluster(&p->cluster, to);
+    plan_words(p, words, sizeof words);
+    fprintf(to, ".\n%s.\n", words);
+    answer_memory(p, &b->e.e, &b->e.t, to);
+    answer_step(&b->e.t, to);
+    if (a->samples)
+        fprintf(to, "  %s samples of %" PRId64 " tokens, %" PRId64 " time%s: ", count_text(a->samples).s, p->seq, a->epochs, a->epochs == 1 ? "" : "s");
+    else
+        fprintf(to, "  %s tokens: ", count_text(a->eval.money.tokens).s);
+    fprintf(to, "%s steps, %s", money_grouped((double)b->money.steps, steps, sizeof steps), duration_text(b->money.days * 86400).s);
+    if (a->eval.money.price >= 0) {
+        money_sum(&a->eval.money, b->money.cost, steps, sizeof steps);
+        fprintf(to, " and %s", steps);
+    }
+    fputs(" if nothing is saved and nothing fails.\n", to);
+}
+
+/* ---- checkpoints ---- */
+
+static void print_write(const struct bill *b, FILE *to)
+{
+    static const double rates[] = { 1e9, 10e9, 100e9 };
+
+    if (b->times.write_s >= 0) {
+        fprintf(to, "  Written in %s, loaded in %s", duration_text(b->times.write_s).s, duration_text(b->times.read_s).s);
+        if (b->storage.shared > 0)
+            fprintf(to, ", by all nodes at %s/s", gigabytes(b->storage.shared).s);
+        if (b->storage.node > 0)
+            fprintf(to, ", by each node at %s/s at most", gigabytes(b->storage.node).s);
+        fputs(".\n", to);
+        return;
+    }
+    fputs("  How long it takes to write is UNKNOWN without --storage:", to);
+    for (int i = 0; i < 3; i++)
+        fprintf(to, "%s %s at %g GB/s", i ? "," : "", duration_text((double)b->saved.bytes / rates[i]).s, rates[i] / 1e9);
+    fputs(".\n", to);
+}
+
+static void print_saved(const struct bill *b, FILE *to)
+{
+    fprintf(to, "\nA checkpoint has %s: %s of weights%s, %s of optimizer states.\n", gigabytes((double)b->saved.bytes).s,
+            gigabytes((double)b->saved.weights).s, b->saved.partly ? " that train" : "", gigabytes((double)b->saved.states).s);
+    fprintf(to, "  Who writes: %s; at most %s a rank.\n", b->saved.by, gigabytes((double)b->saved.rank).s);
+    if (b->times.snapshot_s > 0)
+        fprintf(to, "  Copied to host memory in %s.\n", duration_text(b->times.snapshot_s).s);
+    print_write(b, to);
+    if (b->host_bytes)
+        fprintf(to, "  Host memory of a node: %s for checkpoints, %s are left for them%s.\n", gigabytes((double)b->host_bytes).s,
+                gigabytes((double)b->host_free).s, b->host_bytes > b->host_free ? ": it does not fit" : "");
+}
+
+/* ---- interruptions ---- */
+
+static const struct column rate_columns[] = {
+    { "rate", false, 0 }, { "interrupted every", true, 0 }, { "checkpoint every", true, 0 }, { "useful", true, 0 }, { "takes", true, 0 },
+};
+
+/* Without a rate: what the published ones would mean. */
+static void print_rates(const struct bill *b, FILE *to)
+{
+    struct columns *t = columns_new(rate_columns, 5);
+
+    fputs("Interruptions are UNKNOWN without --mtbf. What published rates would mean here:\n", to);
+    for (int i = 0; failure_rate_at(i); i++) {
+        const struct failure_rate *r = failure_rate_at(i);
+        double mtbf = failure_rate_mtbf(r);
+        struct run_time run;
+        columns_cell(t, "%s", r->name);
+        columns_cell(t, "%s", duration_text(mtbf / (double)b->e.plan.cluster.world_size).s);
+        if (b->times.write_s < 0) {
+            columns_cell(t, "-");
+            columns_cell(t, "-");
+            columns_cell(t, "-");
+            continue;
+        }
+        int64_t every = bill_with_mtbf(b, mtbf, &run);
+        columns_cell(t, "%s", duration_text((double)every * b->run.step_s).s);
+        columns_cell(t, "%.1f %%", 100 * run.useful_s / run.total_s);
+        columns_cell(t, "%s", duration_text(run.total_s).s);
+    }
+    columns_print(t, to, page_width(stdout));
+}
+
+static void print_interruptions(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    fputc('\n', to);
+    if (!(b->mtbf_s > 0)) {
+        print_rates(b, to);
+        return;
+    }
+    fprintf(to, "The job is interrupted every %s on average.\n", duration_text(b->run.mtbf_s).s);
+    if (b->rate)
+        fprintf(to, "  %s.\n  Source: %s.\n", b->rate->run, b->rate->source);
+    fprintf(to, "  From an interruption until steps go on: %s, loading included.\n", duration_text(b->run.recover_s).s);
+    if (!a->recover)
+        fputs("  Of that 10 min to find and replace, as MegaScale states (arXiv 2402.15627); --recover says another.\n", to);
+}
+
+/* ---- the bill ---- */
+
+static const struct column bill_columns[] = { { "", false, 0 }, { "time", true, 0 }, { "", true, 0 }, { "cost", true, 0 } };
+
+struct bill_table { struct columns *rows; const struct bill_asked *asked; const struct bill *bill; };
+
+static double cost_of(const struct bill_asked *a, const struct bill *b, double seconds, int64_t spares)
+{
+    const struct cluster *c = &b->e.plan.cluster;
+
+    return seconds / 3600 * (double)(c->world_size + spares * c->gpus_per_node) * a->eval.money.price;
+}
+
+static void bill_row(struct bill_table *t, const char *what, double seconds)
+{
+    char sum[64] = "";
+
+    if (seconds < 5e-4 * t->bill->time.total_s)
+        return;
+    if (t->asked->eval.money.price >= 0)
+        money_sum(&t->asked->eval.money, cost_of(t->asked, t->bill, seconds, 0), sum, sizeof sum);
+    columns_cell(t->rows, "%s", what);
+    columns_cell(t->rows, "%s", duration_text(seconds).s);
+    columns_cell(t->rows, "%.1f %%", 100 * seconds / t->bill->time.total_s);
+    columns_cell(t->rows, "%s", sum);
+}
+
+/* Useful steps, by what they wait for. */
+static void useful_rows(struct bill_table *t)
+{
+    const struct timeline *l = &t->bill->e.t.line;
+    double each = t->bill->time.useful_s / l->step_s;
+    double rest = l->exposed_s + l->bubble_s;
+
+    bill_row(t, "steps that count: computing", (l->step_s - rest) * each);
+    bill_row(t, "  waiting for communication", l->exposed_s * each);
+    bill_row(t, "  pipeline bubbles", l->bubble_s * each);
+}
+
+static void print_spares(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    char sum[64];
+
+    if (a->spares <= 0)
+        return;
+    fprintf(to, "  %" PRId64 " node%s that stand%s by", a->spares, a->spares == 1 ? "" : "s", a->spares == 1 ? "s" : "");
+    if (a->eval.money.price >= 0) {
+        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, a->spares) - cost_of(a, b, b->time.total_s, 0), sum, sizeof sum);
+        fprintf(to, ": %s more", sum);
+    }
+    fputs(".\n", to);
+}
+
+static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    const struct cluster *c = &b->e.plan.cluster;
+    int64_t spares = a->spares > 0 ? a->spares : 0;
+    double hours = b->time.total_s / 3600 * (double)(c->world_size + spares * c->gpus_per_node);
+    char sum[64], low[64], high[64];
+
+    fprintf(to, "\nIt takes %s (90 %%: %s to %s)", duration_text(b->time.total_s).s, duration_text(b->low_s).s, duration_text(b->high_s).s);
+    if (a->start)
+        fprintf(to, " and ends on %s (%s to %s)", bill_date_after(a, b->time.total_s).s, bill_date_after(a, b->low_s).s,
+                bill_date_after(a, b->high_s).s);
+    fprintf(to, "%s.\n  %.1f %% of the time is steps that count", b->mtbf_s > 0 ? "" : " if nothing fails", 100 * b->time.useful_s / b->time.total_s);
+    if (b->mtbf_s > 0)
+        fprintf(to, "; %.3g interruptions", b->time.interruptions);
+    fputs(".\n", to);
+    fprintf(to, "  %s GPU-hours are paid for, %s of them useful", money_grouped(hours, sum, sizeof sum),
+            money_grouped(b->time.useful_s / 3600 * (double)c->world_size, low, sizeof low));
+    if (a->eval.money.price >= 0) {
+        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, spares), sum, sizeof sum);
+        money_sum(&a->eval.money, cost_of(a, b, b->low_s, spares), low, sizeof low);
+        money_sum(&a->eval.money, cost_of(a, b, b->high_s, spares), high, sizeof high);
+        fprintf(to, ": %s (90 %%: %s to %s)", sum, low, high);
+    }
+    fputs(".\n", to);
+    print_spares(a, b, to);
+    if (b->money.kwh > 0)
+        fprintf(to, "  At most %.4g MWh of the GPUs' boards, at %g W each.\n", b->money.watts * hours / 1e6, b->money.watts);
+}
+
+static void print_every(const struct bill *b, FILE *to)
+{
+    fprintf(to, "\nA checkpoint every %" PRId64 " step%s, %s%s.\n", b->run.every, b->run.every == 1 ? "" : "s",
+            duration_text((double)b->run.every * b->run.step_s).s, b->best ? ", costs least" : "");
+    if (b->half > 0)
+        fprintf(to, "  Twice as often: %+.2g %% of the time.\n", 100 * (b->half - 1));
+    if (b->twice > 0)
+        fprintf(to, "  Half as often: %+.2g %%.\n", 100 * (b->twice - 1));
+}
+
+static void print_bill(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    struct bill_table t = { columns_new(bill_columns, 4), a, b };
+
+    useful_rows(&t);
+    bill_row(&t, a->async || a->neighbour ? "checkpoints (copied while all stand)" : "checkpoints (all stand)", b->time.blocked_s);
+    bill_row(&t, "work done again", b->time.lost_s);
+    bill_row(&t, "restarts", b->time.restarts_s);
+    bill_row(&t, a->shrink ? "fewer nodes" : "waiting for a node", b->time.waiting_s);
+    print_every(b, to);
+    columns_print(t.rows, to, page_width(stdout));
+    print_end(a, b, to);
+}
+
+static const struct column world_columns[] = {
+    { "GPUs", true, 0 }, { "step", true, 1 }, { "checkpoint every", true, 0 }, { "useful", true, 0 }, { "takes", true, 0 }, { "cost", true, 0 }, { "", false, 0 },
+};
+
+static void world_row(struct columns *t, const struct bill_asked *a, const struct bill_world *w)
+{
+    char sum[64] = "", gpus[40];
+
+    if (a->eval.money.price >= 0)
+        money_sum(&a->eval.money, w->time.total_s / 3600 * (double)w->gpus * a->eval.money.price, sum, sizeof sum);
+    columns_cell(t, "%s", money_grouped((double)w->gpus, gpus, sizeof gpus));
+    columns_cell(t, "%s", answer_seconds(w->step_s).s);
+    columns_cell(t, "%s", isfinite(w->time.interruptions) && w->time.interruptions > 0 ? duration_text((double)w->every * w->step_s).s : "-");
+    columns_cell(t, "%.1f %%", 100 * w->time.useful_s / w->time.total_s);
+    columns_cell(t, "%s", duration_text(w->time.total_s).s);
+    columns_cell(t, "%s", sum);
+    columns_cell(t, "%s", w->fits ? "" : "does not fit");
+}
+
+static int print_worlds(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    struct bill_world w[BILL_WORLDS];
+    struct columns *t;
+
+    if (bill_worlds(a, b, w) < 0)
+        return -1;
+    fprintf(to, "\nWith the same global batch of %" PRId64 " on other numbers of GPUs%s:\n", plan_global_batch(&b->e.plan),
+            a->spares >= 0 ? " (a spare is always there)" : "");
+    t = columns_new(world_columns, 7);
+    for (int i = 0; i < BILL_WORLDS; i++)
+        if (w[i].possible)
+            world_row(t, a, &w[i]);
+    columns_print(t, to, page_width(stdout));
+    return 0;
+}
+
+static int print_answer(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    print_plan(a, b, to);
+    print_saved(b, to);
+    print_interruptions(a, b, to);
+    if (b->known && b->endless)
+        fprintf(to, "\nThe run would not end: between two interruptions too little is done that counts. %s\n",
+                b->best ? "Faster storage, a faster restart or fewer GPUs would help." : "Checkpoints must be more frequent: leave --every out.");
+    else if (b->known)
+        print_bill(a, b, to);
+    return a->worlds ? print_worlds(a, b, to) : 0;
+}
+
+int cmd_bill(int argc, char **argv)
+{
+    struct bill_asked a = BILL_ASKED;
+    struct bill b;
+    bool json = false;
+    const struct opt opts[] = {
+        BILL_OPTS(a),
+        { "json", "print one JSON document", .flag = &json },
+        { 0 }
+    };
+    int rc = opts_parse("dpxplan bill", "A whole training with its checkpoints and interruptions: when it ends, what it costs, where the money goes.  "
+                        "Exits with 3\nwhen the plan does not fit or the run would not end.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if ((rc = bill_answer(&a, &b)) != EXIT_DONE && rc != EXIT_NO)
+        return rc;
+    if (json) {
+        rc = dpxplan_print_json(bill_json(&a, &b), rc);
+    } else {
+        FILE *page = page_open(stdout);
+        if (!page)
+            rc = EXIT_FAILED;
+        else {
+            if (print_answer(&a, &b, page) < 0)
+                rc = EXIT_FAILED;
+            page_close(page);
+        }
+    }
+    bill_free(&b);
+    return rc;
+}

@@ -1,0 +1,111 @@
+/* by_time.c -- see by_time.h. */
+#include "sim/search/by_time.h"
+
+#include <stdlib.h>
+
+#include "base/parallel.h"
+#include "base/room.h"
+#include "base/sort.h"
+#include "model/plan/knob.h"
+#include "sim/search/bounds.h"
+
+/* Plans of a wave, and those of it that one thread looks at: neighbours have equal kernels, and prices are kept. */
+enum { WAVE = 32, TOGETHER = 8, SLOTS = WAVE / TOGETHER };
+
+struct wave {
+    const struct by_time *b;
+    const int64_t *at;
+    int64_t n;
+    struct { struct cost_cache *cache; struct coll_memo memo; } desk[SLOTS];
+};
+
+struct bounded { double bound_s; int64_t at; };
+
+static int by_bound(const void *a, const void *b)
+{
+    const struct bounded *x = a, *y = b;
+
+    if (x->bound_s != y->bound_s)
+        return x->bound_s < y->bound_s ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* The last plan with the same kernels, as many micro-steps and the same framework has the same bound. */
+static double bound_of(const struct by_time *b, const struct found *f, const struct found *before, struct cost_cache **cache)
+{
+    if (before && before->program == f->program && knob_cell(&before->plan) == knob_cell(&f->plan) &&
+        before->plan.accumulation == f->plan.accumulation)
+        return before->bound_s;
+    if (!*cache)
+        *cache = cost_cache_new(&f->plan);
+    cost_cache_use(*cache, &f->plan);
+    return bounds_step_s(&f->plan, &b->programs->of[f->program].program, *cache);
+}
+
+/* Places of the plans by their bounds; how many. */
+static int64_t order(const struct by_time *b, int64_t *out)
+{
+    struct bounded *all = room_new((size_t)(b->n - b->from) + 1, sizeof *all);
+    struct cost_cache *cache = NULL;
+    int64_t m = 0;
+
+    for (int64_t i = b->from; i < b->n; i++)
+        if (!b->found[i].at_least) {
+            b->found[i].bound_s = bound_of(b, &b->found[i], m ? &b->found[all[m - 1].at] : NULL, &cache);
+            all[m++] = (struct bounded){ b->found[i].bound_s, i };
+        }
+    if (m > 1)
+        sort_stable(all, (size_t)m, sizeof *all, by_bound);
+    for (int64_t i = 0; i < m; i++)
+        out[i] = all[i].at;
+    cost_cache_free(cache);
+    free(all);
+    return m;
+}
+
+static int some_of_wave(void *of, int64_t slot)
+{
+    struct wave *v = of;
+    struct schedules s = { 0 };
+    int rc = 0;
+
+    if (!v->desk[slot].cache)
+        v->desk[slot].cache = cost_cache_new(&v->b->found[v->at[slot * TOGETHER]].plan);
+    for (int64_t i = slot * TOGETHER; i < v->n && i < (slot + 1) * TOGETHER && rc == 0; i++)
+        rc = v->b->look(v->b->of, v->at[i], &s, v->desk[slot].cache, &v->desk[slot].memo);
+    schedules_free(&s);
+    return rc;
+}
+
+static int run_wave(struct wave *v, double *best_s)
+{
+    struct schedules s = { 0 };
+    int rc = parallel_each((v->n + TOGETHER - 1) / TOGETHER, v->b->threads, some_of_wave, v);
+
+    for (int64_t i = 0; i < v->n && rc == 0; i++)
+        rc = v->b->learn(v->b->of, v->at[i], &s, best_s);
+    schedules_free(&s);
+    return rc;
+}
+
+int by_time_run(const struct by_time *b, double *best_s)
+{
+    int64_t *at = room_new((size_t)(b->n - b->from) + 1, sizeof *at), n = order(b, at), from = 0;
+    struct wave *v = room_new(1, sizeof *v);
+    int rc = 0;
+
+    v->b = b;
+    while (rc == 0 && from < n && b->found[at[from]].bound_s <= BY_TIME_FAR * *best_s) {
+        v->at = at + from;
+        for (v->n = 0; v->n < WAVE && from < n && b->found[at[from]].bound_s <= BY_TIME_FAR * *best_s; v->n++)
+            from++;
+        rc = run_wave(v, best_s);
+    }
+    for (; rc == 0 && from < n; from++)
+        b->found[at[from]].too_slow = true;
+    for (int i = 0; i < SLOTS; i++)
+        cost_cache_free(v->desk[i].cache);
+    free(v);
+    free(at);
+    return rc;
+}

@@ -1,0 +1,114 @@
+#!/bin/sh
+# tests/sim/test_cmd_bill.sh -- dpxplan bill: its parts add up, what is not stated stays unknown, bad input has one line.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+plan=demo/8b-fsdp.json
+
+# field NAME: the first number or text of that name in the document.
+field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$tmp/doc" | head -1; }
+bill() { "$B/dpxplan" bill "$plan" "$@" --json >"$tmp/doc" 2>"$tmp/err" || { echo "exit $?"; cat "$tmp/err"; }; }
+
+# near A B TOLERANCE
+near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; if (!(d <= t * (b < 0 ? -b : b))) print a " is not " b }'; }
+
+# says WORDS OPTIONS...: exit 2 and one line with the words.
+says() {
+    words=$1
+    shift
+    "$B/dpxplan" bill "$plan" "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "bill $*: exit $rc, not 2"
+    [ "$(wc -l <"$tmp/err")" = 1 ] || cat "$tmp/err"
+    grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+
+parts_add_up() {
+    bill --tokens 1T --price 2 --mtbf llama3 --storage 5GB/s "$@"
+    near "$(awk -v u="$(field useful_s)" -v c="$(field checkpoints_s)" -v l="$(field lost_s)" -v r="$(field restarts_s)" -v w="$(field waiting_s)" \
+        'BEGIN { printf "%.12g", u + c + l + r + w }')" "$(field total_s)" 1e-9
+    # 1T tokens are 15,258,790 steps of 65,536 on 8 GPUs; 2 a GPU-hour
+    near "$(field useful_s)" "$(awk -v s="$(field step_s)" -v n="${NODES:-1}" 'BEGIN { printf "%.12g", s * 15258790 / n }')" 1e-6
+    near "$(field cost)" "$(awk -v t="$(field total_s)" -v g="${GPUS:-8}" 'BEGIN { printf "%.12g", 2 * g * t / 3600 }')" 1e-9
+}
+check 'useful steps, checkpoints, lost work, restarts and waiting are the whole; money is GPU-hours' "$(parts_add_up)"
+check 'so with checkpoints beside training' "$(parts_add_up --async)"
+check 'so with spares that are paid for' "$(GPUS=16 parts_add_up --spares 1 --repair 24h)"
+check 'so with fewer nodes for a while' "$(NODES=2 GPUS=24 parts_add_up --set nodes=2 micro_batch=1 --spares 1 --repair 240h --shrink --mtbf 2000h)"
+check 'so with copies in the memory of another node' "$(NODES=2 GPUS=16 parts_add_up --set nodes=2 --neighbour 10 --memory-lost 0.1)"
+
+same_bill() {
+    bill --tokens 100B --mtbf rsc-1 --storage 2GB/s --spares 1 --repair 8h --mtbf 500h
+    cp "$tmp/doc" "$tmp/first"
+    bill --tokens 100B --mtbf rsc-1 --storage 2GB/s --spares 1 --repair 8h --mtbf 500h
+    cmp "$tmp/first" "$tmp/doc"
+}
+check 'the same question has the same answer' "$(same_bill)"
+
+unknown() {
+    bill --tokens 1T
+    [ "$(field write_s) $(field mtbf_of_a_gpu_s) $(field run)" = 'null null null' ] || cat "$tmp/doc"
+    bill --tokens 1T --mtbf bloom
+    [ "$(field write_s) $(field run)" = 'null null' ] || cat "$tmp/doc"
+    "$B/dpxplan" bill "$plan" --tokens 1T | grep -c UNKNOWN | grep -qx 2 || echo 'UNKNOWN is not said twice'
+}
+check 'without a storage and a rate seconds and interruptions are unknown' "$(unknown)"
+
+# 96,363,134,976 bytes at 10 GB/s and once to host memory, every 100 steps of 18,750
+without_failures() {
+    bill --samples 50k --epochs 3 --storage 10GB/s --every 100
+    near "$(field checkpoints_s)" "$(awk -v c="$(field snapshot_s)" 'BEGIN { printf "%.12g", 187.5 * (9.6363134976 + c) }')" 1e-9
+    [ "$(field steps)" = 18750 ] || field steps
+}
+check 'where nothing fails checkpoints are all that comes on top' "$(without_failures)"
+
+# 2028 is a leap year: 29 February; 19,710 s a day more or less do not matter to the day.
+dates() {
+    for row in '2028-02-28 100B 2028-03-22' '2026-12-31 1B 2026-12-31'; do
+        # shellcheck disable=SC2086
+        set -- $row
+        bill --tokens "$2" --mtbf 1000000h --storage 100GB/s --start "$1"
+        [ "$(field ends)" = "$(date -u -d "$1 + $(field total_s | sed 's/\..*//') seconds" +%F)" ] || echo "$1 and $(field total_s) s: $(field ends)"
+    done
+}
+check 'dates are those of the calendar' "$(dates)"
+
+bad() {
+    says 'of how much training' --mtbf llama3
+    says 'give one of them' --tokens 1T --samples 5
+    says 'neither a published rate' --tokens 1T --mtbf llama9
+    says 'of which unit' --tokens 1T --mtbf 5000
+    says 'not a rate' --tokens 1T --storage 200GB
+    says 'is not known of this cluster' --tokens 1T --storage disk
+    says 'give --repair' --tokens 1T --spares 2
+    says 'give --spares' --tokens 1T --repair 2h
+    says 'there is one node' --tokens 1T --neighbour 5
+    says 'neither a number of steps nor a time' --tokens 1T --storage 1GB/s --every 0
+    says 'is not a date' --tokens 1T --start tomorrow
+    says 'no such day' --tokens 1T --start 2027-02-29
+    says 'of how many samples' --tokens 1T --epochs 3
+    says 'at most 1' --tokens 1T --memory-lost 2
+}
+check 'bad input is refused with one line' "$(bad)"
+
+endless() {
+    "$B/dpxplan" bill "$plan" --tokens 1T --mtbf 1h --storage 1GB/s --every 12h >"$tmp/out" 2>"$tmp/err"
+    [ $? = 3 ] || echo 'not exit 3'
+    grep -q 'would not end' "$tmp/out" || cat "$tmp/out"
+}
+check 'a run that would not end says so' "$(endless)"
+
+# Llama 3 405B ran at more than 90 % effective time with 419 interruptions in 54 days (section 3.3.4), with 2 TB/s of storage.
+llama3() {
+    plan=$tmp/405b.json
+    echo '{"dpx_plan":1,"model":"llama-3.1-405b","cluster":"2048x8xh100","seq":8192,"micro_batch":1,"accumulation":16,"strategy":"zero1","dialect":"megatron",
+        "precision":"bf16","parallel":{"tensor":8,"pipeline":16,"first_stage_less_layers":1,"last_stage_less_layers":1}}' >"$plan"
+    "$B/dpxplan" bill "$plan" --tokens 15.6T --mtbf llama3 --storage 2TB/s --json >"$tmp/doc" 2>"$tmp/err" || [ $? = 3 ] || cat "$tmp/err"
+    awk -v g="$(field goodput)" 'BEGIN { if (!(g > 0.9 && g < 1)) print "effective time " g }'
+    awk -v b="$(field rank_bytes)" 'BEGIN { if (!(b > 1e6 && b < 4e9)) print b " bytes a GPU; published 1 MB to 4 GB" }'
+}
+check 'the Llama 3 run had more than 90 % effective time' "$(llama3)"
+finish
