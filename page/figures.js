@@ -67,16 +67,15 @@ function show_verdict(d, how) {
     v.replaceChildren(el('p', { className: 'word' }, words),
         el('p', {}, how + ' ', el('b', { title: d.label }, plan_said(d))),
         el('div', { className: 'figures' },
-            figure('memory', bytes_words(m.peak_bytes), `of ${bytes_words(m.available_bytes)} usable`),
-            m.reserved_peak_bytes ? figure('reserved by PyTorch', bytes_words(m.reserved_peak_bytes)) : null,
+            figure(m.reserved_peak_bytes ? 'reserves' : 'memory', bytes_words(m.taken_bytes), `of ${bytes_words(m.available_bytes)} usable`),
+            m.reserved_peak_bytes ? figure('allocated', bytes_words(m.allocated_peak_bytes)) : null,
             t ? figure('a step', seconds_words(t.step_s), `(90 %: ${interval_words(t)})`) : null,
             t ? figure('throughput', count_words(t.tokens_per_s) + ' tokens/s', `MFU ${(100 * t.mfu).toFixed(1)} %`) : null,
             t ? figure('exposed communication', `${(100 * t.exposed_comm_s / t.step_s).toFixed(1)} %`) : null));
     if (m.verdict === 'tight')
-        v.append(el('p', {}, `Tight: the plan itself needs ${bytes_words(m.allocated_peak_bytes)}, but PyTorch's allocator `
-            + `reserves ${bytes_words(m.reserved_peak_bytes || m.peak_bytes)}: `
-            + `blocks that it keeps for later. With the headroom free, ${bytes_words(m.available_bytes)} are there; expect `
-            + `stalls, or use the headroom.`));
+        v.append(el('p', {}, m.taken_bytes > m.available_bytes
+            ? `Tight: it takes part of the headroom of 5 % that is otherwise left free.`
+            : `Tight: PyTorch's allocator runs full and empties its cache, which takes time.`));
     if (d.why_not)
         v.append(el('p', {}, d.why_not));
     if (t)
@@ -329,7 +328,7 @@ function show_curve(axis, sweep, now) {
         low: p.step_s ? p.tokens_per_s * p.step_s / p.high_s : undefined,
             high: p.step_s ? p.tokens_per_s * p.step_s / p.low_s : undefined,
         words: [axis.label(name(p)), p.why_not || '', p.fits ? 'fits' : 'does not fit',
-            p.memory_bytes ? `${bytes_words(p.memory_bytes)} of ${bytes_words(p.available_bytes)}` : '',
+            p.memory_bytes ? `${bytes_words(p.taken_bytes || p.memory_bytes)} of ${bytes_words(p.available_bytes)}` : '',
             p.step_s ? `a step ${seconds_words(p.step_s)}, ${count_words(p.tokens_per_s)} tokens/s` : ''].filter(Boolean) }));
     say_in('whatif', `The plan shown, with ${axis.about}; tokens a second of all GPUs, with the 90 % interval.`);
     chart_curve(box_of('whatif'), { points, y_words: count_words, y_label: 'tokens/s', label: `What if: ${axis.about}` });

@@ -75,7 +75,7 @@ shown=$(cat "$out"/keys*.md | grep -c '^| `')
 {
     head_of 'GPUs and clusters' 'What `dpxplan list gpus` and `dpxplan list clusters` know by name.'
     printf '## GPUs\n\n`NxGxGPU` makes a cluster of them: `4x8xh100` is four nodes of eight. TFLOP/s are of dense\n'
-    printf 'bf16 matrix products. A link is one GPU'"'"'s, in one direction.\n\n'
+    printf 'bf16 matrix products. A link is one GPU'"'"'s, in one direction. A dash: it has none.\n\n'
     printf '| name | GPU | memory | bandwidth | bf16 | link | board |\n|---|---|---|---|---|---|---|\n'
     plan list gpus | tail -n +2 | cell |
         sed -E 's/^ +([a-z0-9-]+) +(.*[^ ]) +([0-9.]+ GiB) +([0-9]+ GB\/s) +([0-9.]+ TFLOP\/s|-) +([0-9]+ GB\/s|-) +([0-9]+ W)$/| `\1` | \2 | \3 | \4 | \5 | \6 | \7 |/'

@@ -179,8 +179,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
     else
         fprintf(to, "# no config of its registry is %s:\n# give --module and --config of your own\n",
                 p->model.name);
-    fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper):\n"
-                "# less memory at the head than the plan counts, and its gradients are reduced\n# once a chunk\n");
+    fprintf(to, "# its configs compute head and loss in chunks of the sequence\n"
+                "# (ChunkedLossWrapper): less memory at the head than the plan counts, and its\n# gradients are reduced once a chunk\n");
     fputs(float8, to);
     free(float8);
     print_knobs(&said, false, to);

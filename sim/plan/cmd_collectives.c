@@ -89,7 +89,7 @@ static void print_choice(const struct cluster *c, const struct nccl_choice *nccl
         fputs("\nOne rank: nothing moves.\n", to);
         return;
     }
-    fputs("\nalgbw and busbw are GB/s; latency and bytes: how either grows with the number of ranks N.\n", to);
+    fputs("\nBandwidths (bw) are GB/s; latency and bytes: how either grows with the number of ranks N.\n", to);
     if (!c->is_host)
         fprintf(to, "%s would run %s with protocol %s here. ", c->gpu.sm_arch ? "NCCL" : "RCCL", nccl_algo_name(nccl->algo),
                 nccl_proto_name(nccl->proto));

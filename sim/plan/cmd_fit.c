@@ -21,14 +21,26 @@ enum { TABLE = 80 };
 
 /* ---- what was asked ---- */
 
-static void print_batch(const struct fit_asked *a, const struct fit_model *m, FILE *to)
+/* Has every row the usual batch? */
+static bool all_divide(const struct fit_answer *f)
 {
+    bool all = true;
+
+    for (int i = 0; i < f->n; i++)
+        all &= !f->row[i].gpus || plan_global_batch(&f->row[i].plan) == SEARCH_BATCH;
+    return all;
+}
+
+static void print_batch(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
+{
+    const struct fit_model *m = &f->of;
+
     if (a->batch || (m->batch && !m->batch_a_gpu))
         fprintf(to, "%" PRId64 " a step", a->batch ? a->batch : m->batch);
     else if (m->batch)
         fprintf(to, "%" PRId64 " a step on each GPU", m->batch);
     else
-        fprintf(to, "%d a step (the next multiple where GPUs do not divide it)", SEARCH_BATCH);
+        fprintf(to, "%d a step%s", SEARCH_BATCH, all_divide(f) ? "" : " (the next multiple where GPUs do not divide it)");
 }
 
 static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
@@ -42,7 +54,7 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
     else
         fputs("all weights trained, ", to);
     fprintf(to, "samples of %" PRId64 " tokens, ", f->of.ask.seq);
-    print_batch(a, &f->of, to);
+    print_batch(a, f, to);
     if (f->tokens)
         fprintf(to, ", %s tokens in all", count_text(f->tokens).s);
     fputs(".\n", to);
@@ -217,7 +229,7 @@ static int find(struct fit_asked *a, struct fit_answer *f)
 {
     struct progress p;
 
-    progress_start(&p, 0, "numbers of GPUs");
+    progress_start(&p, 0, "searches");
     a->go_on = go_on;
     a->go_on_of = &p;
     int rc = fit_answer(a, f);

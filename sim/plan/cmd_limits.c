@@ -76,7 +76,7 @@ static int add_note(struct columns *t, const struct limits_row *r)
 /* Cells that have no answer for the same reason are one line. */
 struct printing {
     struct columns *rows;
-    bool states_only, none;         /* none: of some no number of GPUs is enough */
+    bool states_only, none, full;   /* none: of some no number of GPUs is enough; full: of some not one sample a GPU fits */
     int64_t memory, world;
     struct progress progress;
     int64_t done;
@@ -119,6 +119,7 @@ static int take_row(void *of, const struct limits_row *r)
         columns_cell(p->rows, "%" PRId64, r->limit.max_layers);
         columns_cell(p->rows, r->limit.max_micro_batch ? "up to %" PRId64 : "does not fit", r->limit.max_micro_batch);
         add_gpus(p->rows, a, &r->limit);
+        p->full |= !r->limit.max_micro_batch;
         p->none |= !r->limit.min_gpus && !r->limit.min_gpus_recompute;
     }
     columns_cell(p->rows, "%.4g", r->limit.bytes_per_param);
@@ -143,7 +144,9 @@ static int say(const struct limits_asked *a)
         if (p.none)
             fputs("none: no number of GPUs holds the model that way.\n", page);
         for (int i = 0; i < p.nrefused; i++)
-            fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why);
+            fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why + (strncmp(p.refused[i].why, "limits: ", 8) ? 0 : 8));
+        if (p.full && a->recompute == RECOMPUTE_NONE)
+            fputs("Blocks keep all their activations here; with --recompute full they need less.\n", page);
     }
     page_close(page);
     return rc;

@@ -124,6 +124,12 @@ static int say_expert(const struct plan *p, char *to, size_t size)
     return snprintf(to, size, "experts shared out to %" PRId64 " %s%s", p->parallel.expert, plan_words_gpu(p, p->parallel.expert), busy);
 }
 
+static int say_expert_tensor(const struct plan *p, char *to, size_t size)
+{
+    return p->parallel.expert_tensor == 1 ? snprintf(to, size, "no expert cut")
+                                          : snprintf(to, size, "each expert cut over %" PRId64 " %s", p->parallel.expert_tensor, plan_words_gpu(p, 2));
+}
+
 static int say_train(const struct plan *p, char *to, size_t size)
 {
     return training_is_lora(&p->train) ? snprintf(to, size, "LoRA of rank %" PRId64, p->train.rank)
@@ -271,7 +277,7 @@ static const struct part parts[] = {
     { "parallel", "context_balance", false, .format = "positions not balanced over ranks" },
     { "parallel", "first_stage_less_layers", false, .format = "first stage with %g blocks fewer" },
     { "parallel", "last_stage_less_layers", false, .format = "last stage with %g blocks fewer" },
-    { "parallel", "expert_tensor", false, .format = "each expert cut over %g" },
+    { "parallel", "expert_tensor", false, .say = say_expert_tensor },
     { "ddp", "bucket_cap_mb", false, .format = "buckets of %g MiB" },
     { "ddp", "gradient_as_bucket_view", false, .format = "gradients are views of buckets" },
     { "ddp", "comm_hook", true, .of = hooks },

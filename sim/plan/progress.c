@@ -12,6 +12,7 @@
 #define FIRST .8                /* seconds to the first line on a terminal, between two, and between two in a file */
 #define AGAIN .25
 #define IN_FILE 10
+#define SOON 5
 
 static volatile sig_atomic_t stopped;
 
@@ -37,7 +38,11 @@ static void say(struct progress *p)
     double spent = now() - p->start;
     char line[160];
 
-    if (of > 0 && done > 0 && done < of)
+    bool soon = done * SOON >= of;           /* enough is done to say when the rest will be */
+
+    if (of > 0 && done > 0 && done < of && !soon)
+        snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s", done, of, p->what, spent);
+    else if (of > 0 && done > 0 && done < of)
         snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go", done, of, p->what, spent,
                  spent / (double)done * (double)(of - done));
     else if (done > 0)

@@ -156,4 +156,13 @@ check 'where no number holds it the row says why, and the exit status is 3' "$(
     grep -q '^  t4 *none' "$tmp/out" && grep -q '^ *[0-9]* do not hold it: a plan needs at least [0-9.]* GiB of each' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k --json >"$tmp/out" 2>&1
     grep -q '"fits": false' "$tmp/out" && grep -q '"gpus": null' "$tmp/out" || cat "$tmp/out")"
+check 'a GPU is asked for by one name, and said to be taken for another' "$(
+    said() { "$B/dpxplan" fit gpt2 "$@" --seq 512 --batch 8 2>&1; }
+    said a100 | grep -q '^dpx: a100 is taken as a100-80gb; there are also a100-40gb' || said a100
+    said a100-80gb | grep 'is taken as'
+    said 'RTX 4090' | grep -q "write rtx4090$" || said 'RTX 4090'
+    said h100,h200 | grep -q 'give each as a word of its own' || said h100,h200)"
+check 'a sample that is too long is named so' "$(
+    "$B/dpxplan" fit gpt2 h100 --seq 8k >"$tmp/out" 2>&1
+    [ $? = 2 ] && grep -q '^dpx: fit: seq: 8192 is beyond the 1024 learned positions of gpt2$' "$tmp/out" || cat "$tmp/out")"
 finish

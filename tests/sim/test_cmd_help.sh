@@ -45,6 +45,14 @@ check 'every command is in a group' "$(
     [ "$(sed -n '/^usage/,$p' "$tmp/bare" | grep -c '^[A-Z][a-z ]*$')" = 4 ] || echo 'not four groups')"
 check 'version is --version' "$("$B/dpxplan" version >"$tmp/a"; "$B/dpxplan" --version | diff "$tmp/a" -; grep -q '^dpxplan [0-9]' "$tmp/a" || cat "$tmp/a")"
 
+check 'help version is the version' "$("$B/dpxplan" help version | diff "$tmp/a" -)"
+check '--color decides, whatever the environment says' "$(
+    ink=$(printf '\033')
+    coloured() { "$B/dpxplan" eval demo/8b-fsdp.json "$@" | grep -c "$ink"; }
+    [ "$(NO_COLOR=1 coloured --color always)" -ge 1 ] || echo 'none with always'
+    [ "$(coloured --color=never)" = 0 ] && [ "$(coloured)" = 0 ] || echo 'some without'
+    "$B/dpxplan" list gpus --color blue 2>&1 | grep -q "is one of auto, always, never" || echo 'blue is taken')"
+
 for c in $commands; do
     "$B/dpxplan" "$c" --help >"$tmp/$c" 2>&1
     check "$c --help begins with examples that run" "$(sed -n 1p "$tmp/$c" | grep -q "^  dpxplan $c" || head -1 "$tmp/$c"; runs "$tmp/$c")"

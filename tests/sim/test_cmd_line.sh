@@ -258,6 +258,26 @@ check 'MFU says of which peak it is' "$(
     "$B/dpxplan" eval --all "$tmp/fp8.json" >"$tmp/out" 2>&1
     grep -q 'of the dense bf16 peak, 989.* TFLOP/s, as without fp8$' "$tmp/out" || grep MFU "$tmp/out")"
 
+# What is allocated and what decides are one figure each, whoever says it; what decides is what PyTorch reserves and what NCCL takes.
+check 'eval, explain and sweep say the same of one plan' "$(
+    "$B/dpxplan" eval demo/8b-fsdp.json >"$tmp/eval"
+    "$B/dpxplan" explain demo/8b-fsdp.json >"$tmp/explain"
+    "$B/dpxplan" explain demo/8b-fsdp.json demo/8b-fsdp.json >"$tmp/two"
+    "$B/dpxplan" sweep demo/8b-fsdp.json --over seq=8k >"$tmp/sweep"
+    "$B/dpxplan" eval demo/8b-fsdp.json --json >"$tmp/json"
+    takes=$(sed -n 's/^  reserved for that *\([0-9.]* GiB\)  of 74.31 GiB usable$/\1/p' "$tmp/eval")
+    holds=$(sed -n 's/^  together *\([0-9.]* GiB\)$/\1/p' "$tmp/eval")
+    [ -n "$takes" ] && [ -n "$holds" ] || cat "$tmp/eval"
+    for said in eval explain; do
+        grep -qF "  Fits: reserves $takes of 74.31 GiB usable ($holds allocated)." "$tmp/$said" || cat "$tmp/$said"
+    done
+    grep -q "^The peak of $holds comes" "$tmp/explain" || tail -5 "$tmp/explain"
+    grep -q "^  together  *$holds  *$holds " "$tmp/two" && grep -q "^  reserved for that  *$takes  *$takes " "$tmp/two" || cat "$tmp/two"
+    grep -q " $takes  *$holds  *yes" "$tmp/sweep" || cat "$tmp/sweep"
+    nccl=$(sed -n 's/^  NCCL buffers.*  \([0-9.]*\) MiB$/\1/p' "$tmp/eval")
+    awk -v nccl="$nccl" -F '[:,]' '/"reserved_peak_bytes"/ { r = $2 } /"taken_bytes"/ { t = $2 } /"peak_bytes"/ && !p { p = $2 }
+        END { if (t - r != nccl * 1048576) print "taken " t ", reserved " r ", NCCL " nccl " MiB" }' "$tmp/json")"
+
 # One limit for one plan, from each command.
 check 'search and eval say the same of what does not fit' "$(
     "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy ddp --no-grid |
