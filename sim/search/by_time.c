@@ -87,7 +87,7 @@ static int run_wave(struct wave *v, double *best_s)
 
     for (int64_t i = 0; i < v->n; i++) {
         const struct found *f = &v->b->found[v->at[i]];
-        if (f->fits)
+        if (f->fits && !f->refused)
             fits[n++] = (struct bounded){ f->step_s, v->at[i] };
     }
     if (n > 1)
