@@ -19,14 +19,14 @@ struct wave {
     struct { struct cost_cache *cache; struct coll_memo memo; } desk[SLOTS];
 };
 
-struct bounded { double bound_s; int64_t at; };
+struct bounded { double s; int64_t at; };
 
-static int by_bound(const void *a, const void *b)
+static int by_seconds(const void *a, const void *b)
 {
     const struct bounded *x = a, *y = b;
 
-    if (x->bound_s != y->bound_s)
-        return x->bound_s < y->bound_s ? -1 : 1;
+    if (x->s != y->s)
+        return x->s < y->s ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
@@ -55,7 +55,7 @@ static int64_t order(const struct by_time *b, int64_t *out)
             all[m++] = (struct bounded){ b->found[i].bound_s, i };
         }
     if (m > 1)
-        sort_stable(all, (size_t)m, sizeof *all, by_bound);
+        sort_stable(all, (size_t)m, sizeof *all, by_seconds);
     for (int64_t i = 0; i < m; i++)
         out[i] = all[i].at;
     cost_cache_free(cache);
@@ -77,13 +77,23 @@ static int some_of_wave(void *of, int64_t slot)
     return rc;
 }
 
+/* The fastest first: those behind it need not be asked about. */
 static int run_wave(struct wave *v, double *best_s)
 {
+    struct bounded fits[WAVE];
     struct schedules s = { 0 };
+    int64_t n = 0;
     int rc = parallel_each((v->n + TOGETHER - 1) / TOGETHER, v->b->threads, some_of_wave, v);
 
-    for (int64_t i = 0; i < v->n && rc == 0; i++)
-        rc = v->b->learn(v->b->of, v->at[i], &s, best_s);
+    for (int64_t i = 0; i < v->n; i++) {
+        const struct found *f = &v->b->found[v->at[i]];
+        if (f->fits && !f->refused)
+            fits[n++] = (struct bounded){ f->step_s, v->at[i] };
+    }
+    if (n > 1)
+        sort_stable(fits, (size_t)n, sizeof *fits, by_seconds);
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        rc = v->b->learn(v->b->of, fits[i].at, &s, best_s);
     schedules_free(&s);
     return rc;
 }

@@ -25,7 +25,7 @@ struct by_time {
     int           threads;
     /* Fills in plan i: by any thread. */
     int (*look)(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo);
-    /* Is plan i, which was looked at, the fastest so far?  One after the other. */
+    /* Is plan i, which was looked at and fits, the fastest so far?  One after the other, of a wave the fastest first. */
     int (*learn)(void *of, int64_t i, struct schedules *s, double *best_s);
 };
 

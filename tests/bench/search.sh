@@ -15,16 +15,22 @@ cat >"$dir/deep.json" <<'MODEL'
   "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 8192, "tie_word_embeddings": false }
 MODEL
 
-one() {
+# run NAME COMMAND [OPTIONS].
+run() {
     name=$1
     shift
-    /usr/bin/time -f '%e %U %S %M' "$dpxplan" search "$@" >"$dir/said" 2>"$dir/time" || { cat "$dir/time"; exit 1; }
+    /usr/bin/time -f '%e %U %S %M' "$dpxplan" "$@" >"$dir/said" 2>"$dir/time"
+    rc=$?
+    [ $rc = 0 ] || [ $rc = 3 ] || { cat "$dir/time"; exit 1; }          # 3: nothing fits
     counted=-
-    [ "${COUNT:-1}" = 0 ] || counted=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$dpxplan" search "$@" 2>&1 >/dev/null |
+    [ "${COUNT:-1}" = 0 ] || counted=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$dpxplan" "$@" 2>&1 >/dev/null |
         sed -n 's/.*Collected : *//p' | awk '{ printf "%.1f G", $1 / 1e9 }')
-    awk -v name="$name" -v counted="$counted" '{ printf "%-28s %6.1f s  %6.1f + %.1f s of processors  %5d MB  %s\n", name, $1, $2, $3, $4 / 1024, counted }' "$dir/time"
-    grep ' evaluated, ' "$dir/said"
+    tail -n 1 "$dir/time" | awk -v name="$name" -v counted="$counted" '
+        { printf "%-28s %6.1f s  %6.1f + %.1f s of processors  %5d MB  %s\n", name, $1, $2, $3, $4 / 1024, counted }'
+    grep ' evaluated, ' "$dir/said" || true
 }
+
+one() { name=$1; shift; run "$name" search "$@"; }
 
 replay() {
     name=$1
@@ -37,9 +43,21 @@ replay() {
         END { printf "%-28s %6.2f G instructions, %.2f of them the replay: %.2f times\n", name, all / 1e9, own / 1e9, all / (all - own) }'
 }
 
-[ $# -gt 0 ] || set -- 405b-on-16384 4096-layers batch-73513440 replay-gpt2-xl replay-8b-on-8 replay-13b-on-16 replay-8b-on-32
+[ $# -gt 0 ] || set -- 405b-on-16384-all 405b-on-512 405b-on-512-megatron v3-on-512 v3-on-2048 mixtral-on-64 8b-on-8 70b-lora-on-4 13b-offload-on-2 \
+    fit-8b fit-405b 405b-on-16384 4096-layers batch-73513440 replay-gpt2-xl replay-8b-on-8 replay-13b-on-16 replay-8b-on-32
 for name; do
     case $name in
+    405b-on-16384-all)    one "$name" --model llama-3.1-405b --cluster 2048x8xh100 --seq 8192 --global-batch 2048 ;;
+    405b-on-512)          one "$name" --model llama-3.1-405b --cluster 64x8xh200 --seq 8192 --global-batch 4096 --framework any ;;
+    405b-on-512-megatron) one "$name" --model llama-3.1-405b --cluster 64x8xh200 --seq 8192 --global-batch 4096 --framework megatron ;;
+    v3-on-512)            one "$name" --model deepseek-v3 --cluster 64x8xh200 --seq 4096 --global-batch 2048 --framework megatron ;;
+    v3-on-2048)           one "$name" --model deepseek-v3 --cluster 256x8xh100 --seq 4096 --global-batch 8192 --framework megatron ;;
+    mixtral-on-64)        one "$name" --model mixtral-8x7b --cluster 8x8xh100 --seq 4096 --global-batch 256 ;;
+    8b-on-8)              one "$name" --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 64 ;;
+    70b-lora-on-4)        one "$name" --model llama-3.1-70b --cluster 4xa100-80gb --seq 4096 --global-batch 16 --lora 16 ;;
+    13b-offload-on-2)     one "$name" --model llama-2-13b --cluster 2xrtx4090 --seq 4096 --global-batch 16 ;;
+    fit-8b)               run "$name" fit llama-3.1-8b ;;
+    fit-405b)             run "$name" fit llama-3.1-405b ;;
     405b-on-16384)  one "$name" --model llama-3.1-405b --cluster 2048x8xh100 --seq 8192 --global-batch 2048 --framework torch ;;
     4096-layers)    one "$name" --model "$dir/deep.json" --cluster 64x8xh100 --seq 4096 --global-batch 512 ;;
     batch-73513440) one "$name" --model llama-3.1-8b --cluster 8xh100 --seq 4096 --global-batch 73513440 ;;
@@ -47,6 +65,6 @@ for name; do
     replay-8b-on-8)   replay "$name" --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 64 ;;
     replay-13b-on-16) replay "$name" --model llama-2-13b --cluster 2x8xh100 --seq 4096 --global-batch 128 ;;
     replay-8b-on-32)  replay "$name" --model llama-3.1-8b --cluster 4x8xh100 --seq 8192 --global-batch 128 ;;
-    *) echo "usage: $0 [405b-on-16384|4096-layers|batch-73513440|replay-gpt2-xl|replay-8b-on-8|replay-13b-on-16|replay-8b-on-32]..." >&2; exit 2 ;;
+    *) echo "usage: $0 [405b-on-16384-all|405b-on-512|405b-on-512-megatron|v3-on-512|v3-on-2048|mixtral-on-64|8b-on-8|70b-lora-on-4|13b-offload-on-2|fit-8b|fit-405b|405b-on-16384|4096-layers|batch-73513440|replay-gpt2-xl|replay-8b-on-8|replay-13b-on-16|replay-8b-on-32]..." >&2; exit 2 ;;
     esac
 done

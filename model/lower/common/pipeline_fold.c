@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/room.h"
 
 /* Iterations of a body that are worth a repeat. */
@@ -26,13 +27,63 @@ static bool again(const struct pipeline_act *a, const struct pipeline_act *b, in
     return a->verb == b->verb && a->chunk == b->chunk && a->with == b->with && (a->step < 0 ? b->step < 0 : b->step == a->step + by);
 }
 
-/* The act that is act i, `by` micro-steps later, near enough to come LEAST times; 0: none is. */
-static int next_of(const struct pipeline_acts *l, int i, int by)
+/* Where an act comes again, looked for once for the whole list; 0: nowhere. */
+struct nexts { int *later, *earlier; };         /* a period of micro-steps later, and earlier */
+
+/* The first act of each kind from some act on: an open table. */
+struct firsts { struct { uint64_t kind; int at; } *of; size_t mask; };
+
+/* What again() compares, of micro-step `step`; never 0. */
+static uint64_t kind_of(const struct pipeline_act *a, int step)
 {
-    for (int j = i + 1, to = i + (l->n - i) / (LEAST - 1); l->act[i].step >= 0 && j < to; j++)
-        if (again(&l->act[i], &l->act[j], by))
-            return j;
-    return 0;
+    return (uint64_t)(uint32_t)step << 32 | (uint64_t)(uint16_t)a->chunk << 16 | (uint64_t)a->verb << 8 | (uint64_t)a->with << 1 | 1;
+}
+
+static size_t place_of(const struct firsts *f, uint64_t kind)
+{
+    size_t at = (size_t)(hash_mix(0, kind) >> 32) & f->mask;
+
+    while (f->of[at].kind && f->of[at].kind != kind)
+        at = (at + 1) & f->mask;
+    return at;
+}
+
+static int first_of(const struct firsts *f, uint64_t kind)
+{
+    size_t at = place_of(f, kind);
+
+    return f->of[at].kind ? f->of[at].at : 0;
+}
+
+static struct nexts nexts_of(const struct pipeline_acts *l, int period)
+{
+    struct nexts next = { room_new((size_t)l->n + 1, sizeof *next.later), room_new((size_t)l->n + 1, sizeof *next.earlier) };
+    struct firsts f = { .mask = 1 };
+
+    while (f.mask < 2 * (size_t)l->n)
+        f.mask *= 2;
+    f.of = room_new(f.mask, sizeof *f.of);
+    f.mask--;
+    for (int i = l->n - 1; i >= 0; i--) {
+        const struct pipeline_act *a = &l->act[i];
+        if (a->step >= 0) {
+            next.later[i] = first_of(&f, kind_of(a, a->step + period));
+            next.earlier[i] = first_of(&f, kind_of(a, a->step - period));
+        }
+        size_t at = place_of(&f, kind_of(a, a->step));
+        f.of[at].kind = kind_of(a, a->step);
+        f.of[at].at = i;
+    }
+    free(f.of);
+    return next;
+}
+
+/* The act that is act i, `by` micro-steps later, near enough to come LEAST times; 0: none is. */
+static int next_of(const struct pipeline_acts *l, const struct nexts *next, int i, int by)
+{
+    int j = (by > 0 ? next->later : next->earlier)[i];
+
+    return j < i + (l->n - i) / (LEAST - 1) ? j : 0;
 }
 
 /* How often acts [from, from + len) come one after the other. */
@@ -76,7 +127,7 @@ static bool follows_itself(const struct pipeline_acts *l, const struct pipeline_
 }
 
 /* A body that begins at act i. */
-static bool body_at(const struct pipeline_acts *l, int i, int period, struct pipeline_repeat *r)
+static bool body_at(const struct pipeline_acts *l, const struct nexts *next, int i, int period, struct pipeline_repeat *r)
 {
     int first = i;
 
@@ -85,7 +136,7 @@ static bool body_at(const struct pipeline_acts *l, int i, int period, struct pip
     if (i == 0 || l->act[i - 1].with || first == l->n)
         return false;
     for (int by = period; by >= -period; by -= 2 * period) {
-        int len = next_of(l, first, by) - first;
+        int len = next_of(l, next, first, by) - first;
         if (len <= 0)
             continue;
         *r = (struct pipeline_repeat){ i, len, times_of(l, i, len, by), by };
@@ -162,11 +213,12 @@ static void fold_list(const struct pipeline_acts *l, const struct pipeline *p, s
 {
     int64_t room = 0;
     struct pipeline_repeat r;
+    struct nexts next = nexts_of(l, period_of(p));
 
     *out = (struct pipeline_fold){ 0 };
     under_way(l, p->chunks, out->under_way);
     for (int i = 0; i < l->n; ) {
-        if (!body_at(l, i, period_of(p), &r)) {
+        if (!body_at(l, &next, i, period_of(p), &r)) {
             add(out, l->act[i++]);
             continue;
         }
@@ -176,6 +228,8 @@ static void fold_list(const struct pipeline_acts *l, const struct pipeline *p, s
             add(out, l->act[i + k]);
         i += r.n * r.len;
     }
+    free(next.later);
+    free(next.earlier);
 }
 
 static void fold_at(const struct pipeline *p, enum pipeline_code code, int steps, struct pipeline_fold *out)

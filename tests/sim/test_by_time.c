@@ -1,0 +1,161 @@
+/* What is too slow is not looked at where only the first plan is asked for: the same plan comes first as in the whole search, whatever the
+ * number of threads; and the bound of time is below the step. */
+#include "tests/model/plans.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "model/plan/knob.h"
+#include "sim/clock/step.h"
+#include "sim/search/bounds.h"
+#include "sim/search/enumerate.h"
+#include "sim/search/ranking.h"
+
+struct problem {
+    struct model   m;
+    struct cluster c;
+    struct search_options o;
+};
+
+static uint32_t state_of_random = 54;
+
+/* One of n: Numerical Recipes' generator. */
+static int64_t one_of(int64_t n)
+{
+    state_of_random = state_of_random * 1664525u + 1013904223u;
+    return (int64_t)(state_of_random >> 8) % n;
+}
+
+static void problem_init(struct problem *p)
+{
+    static const char *const models[] = { "llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "gpt2-xl" };
+    static const char *const clusters[] = { "1xh100", "2xh100", "2x2xa100-40gb", "4xh100", "2xl40s" };
+    struct model whole;
+
+    memset(p, 0, sizeof *p);
+    assert_int_equal(model_load(models[one_of(4)], &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 2 + (int)one_of(4), &p->m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load(clusters[one_of(5)], &p->c), 0);
+    p->c.memory = (int64_t)(6 + one_of(40)) << 30;
+    p->o = (struct search_options){
+        .model = &p->m, .cluster = &p->c, .seq = INT64_C(512) << one_of(2), .global_batch = p->c.world_size * (1 + one_of(6)),
+        .strategies = ~0u, .dialects = one_of(2) ? 1u << DIALECT_TORCH : 1u << DIALECT_TORCH | 1u << DIALECT_DEEPSPEED | 1u << DIALECT_MEGATRON,
+        .kernels = KERNELS_TORCH_SDPA, .usual_kernels = true, .precision = DT_BF16, .in_place = one_of(2), .threads = 1,
+        .grid = one_of(3) ? GRID_NONE : GRID_BESIDE,
+    };
+}
+
+static int64_t first_of(struct problem *p, bool answer_only, int threads, struct search_result *r, struct ranked *first)
+{
+    int64_t tied;
+
+    p->o.answer_only = answer_only;
+    p->o.threads = threads;
+    assert_int_equal(search(&p->o, r), 0);
+    return r->nfit ? ranking(r, first, 1, &tied) : 0;
+}
+
+static void assert_same(const struct ranked *a, const struct ranked *b)
+{
+    const struct found *f = a->found, *g = b->found;
+    char words[2][KNOB_LABEL];
+
+    knob_label(&f->plan, words[0], sizeof words[0]);
+    knob_label(&g->plan, words[1], sizeof words[1]);
+    assert_string_equal(words[0], words[1]);
+    assert_int_equal(f->needed, g->needed);
+    assert_int_equal(a->tight, b->tight);
+    assert_true(fabs(a->step_s - b->step_s) <= 1e-12 * b->step_s);       /* the retries of the allocator in both */
+    assert_true(fabs(a->low_s - b->low_s) <= 1e-12 * b->low_s);      /* sums of other orders */
+    assert_memory_equal(&a->low_s, &b->low_s, sizeof a->low_s);
+}
+
+enum { PROBLEMS = 40 };
+
+static void the_first_plan_is_that_of_the_whole_search(void **state)
+{
+    int64_t cut = 0, fitting = 0;
+
+    (void)state;
+    for (int i = 0; i < PROBLEMS; i++) {
+        struct problem p;
+        struct search_result all, one, three;
+        struct ranked of[3];
+        problem_init(&p);
+        int64_t n = first_of(&p, false, 1, &all, &of[0]);
+        assert_int_equal(first_of(&p, true, 1, &one, &of[1]), n);
+        assert_int_equal(first_of(&p, true, 3, &three, &of[2]), n);
+        if (n > 0) {
+            assert_same(&of[1], &of[0]);
+            assert_same(&of[2], &of[0]);
+        }
+        assert_string_equal(one.alone, all.alone);
+        assert_true(one.lowered == three.lowered && one.cut_by_time == three.cut_by_time && one.considered == three.considered);
+        assert_int_equal(one.considered, one.cut + one.cut_by_time + one.lowered + one.nrefused);
+        fitting += n > 0;
+        cut += one.cut_by_time - all.cut_by_time;
+        search_free(&all);
+        search_free(&one);
+        search_free(&three);
+        model_free(&p.m);
+    }
+    assert_true(cut > 0 && fitting > PROBLEMS / 2);
+    print_message("%d of %d fit; %d plans not looked at\n", (int)fitting, PROBLEMS, (int)cut);
+}
+
+/* Every seventh of the data-parallel plans. */
+static int below(const struct plan *p, void *arg)
+{
+    int64_t *n = arg;
+    struct program g = { 0 };
+    struct evaluation e;
+    struct stage_parts parts;
+    struct timeline t;
+    struct coll_memo memo = { 0 };
+
+    if ((*n)++ % 7)
+        return 0;
+    assert_int_equal(program_build(p, &g), 0);
+    struct cost_cache *cache = cost_cache_new(p);
+    double least = bounds_step_s(p, &g, cache);
+    assert_int_equal(evaluate_allocated(p, &e), 0);
+    assert_int_equal(step_time(p, &e, cache, &memo, &t, &parts), 0);
+    if (least > t.step_s) {
+        char words[KNOB_LABEL];
+        knob_label(p, words, sizeof words);
+        fail_msg("%s: a bound of %g s above the step of %g s", words, least, t.step_s);
+    }
+    cost_cache_free(cache);
+    evaluation_free(&e);
+    program_free(&g);
+    return 0;
+}
+
+static void no_step_is_faster_than_its_bound(void **state)
+{
+    int64_t n = 0;
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct model whole, m;
+        struct cluster c;
+        assert_int_equal(model_load(k ? "llama-3.2-1b" : "gpt2", &whole), 0);
+        assert_int_equal(model_with_layers(&whole, 4, &m), 0);
+        assert_int_equal(cluster_load(k ? "2x2xa100-40gb" : "1xh100", &c), 0);
+        struct search_options o = { .model = &m, .cluster = &c, .seq = 256, .global_batch = 8, .strategies = ~0ull, .dialects = ~0ull,
+                                    .kernels = k ? KERNELS_TORCH_SDPA : KERNELS_DPX, .precision = DT_BF16, .recompute = 7 };
+        assert_int_equal(enumerate(&o, below, &n), 0);
+        model_free(&m);
+        model_free(&whole);
+    }
+    assert_true(n > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_step_is_faster_than_its_bound),
+                                        cmocka_unit_test(the_first_plan_is_that_of_the_whole_search) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
