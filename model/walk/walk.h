@@ -27,7 +27,7 @@ static const struct at walk_root = { UC_ROOT, 0, 0, -1, 0 };
 /* Of a backward: a pipeline may run the gradients of inputs and those of weights apart. */
 enum walk_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART };
 
-/* A compute entry, just appended: a pass of a piece, or its segment. */
+/* A compute entry: a pass of a piece, or its segment. */
 struct walk_run {
     struct at      u;               /* whose parameters it reads: a unit, or the root; of a stage that has none, c is NUC */
     enum piece_id  piece;
@@ -38,6 +38,7 @@ struct walk_run {
     bool           loss;            /* it is the trainer's loss, outside of the model */
     bool           both;            /* it computes a block anew of which another unit has the other half */
     bool           weights;         /* of backward: it makes gradients of weights */
+    int            k0, k1;          /* its kernels */
 };
 
 struct walk_hooks {
@@ -58,16 +59,26 @@ struct walk_hooks {
     void (*pre_backward)(void *of, struct at u);
     void (*post_backward)(void *of, struct at u);
 
-    /* What a compute entry reads and leaves, but for what blocks keep. */
+    /* Behind a pass's units, or the blocks of a model that is one unit. */
+    void (*end_of_units)(void *of);
+
+    /* What a compute entry, just appended, reads and leaves, but for what blocks keep.  Before it is appended (k1 is not known), and
+     * behind it. */
     void (*compute)(void *of, const struct walk_run *r);
+    void (*pre_run)(void *of, const struct walk_run *r);
+    void (*post_run)(void *of, const struct walk_run *r);
+    /* Where walk.cuts: called with each kernel of a pass in turn, does its entry end with kernel k?  (With the last it does.) */
+    bool (*cut)(void *of, const struct walk_run *r, int k);
     /* In place of a unit's compute entries, for units inside of blocks; false: there are none. */
     bool (*inside)(void *of, struct at u, bool forward);
 
-    /* An act of a stage that is no pass and no message. */
+    /* Of a stage: an act that is no pass; if it is a message or a wait for one, behind its entries.  Behind the last act. */
     void (*stage_act)(void *of, const struct pipeline_act *a);
+    void (*end_of_stage)(void *of);
     /* Of what is emitted again and again, as lower_emit_settled() has it. */
     settled_fn *settled;
 
+    bool by_chunk;                  /* of a stage: which blocks are computed anew is counted from its chunk's first */
     bool loss_apart;                /* the trainer's loss is outside of the root's module (struct program, `returns`) */
     enum grad_fate fate;            /* of gradients of weights, and their category: sched_compute() */
     enum category grads;
@@ -90,6 +101,7 @@ struct walk {
     bool forward;
     bool first, last;               /* of the micro-steps; neither in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
+    bool cuts;                      /* likewise: entries end where hooks.cut() says so, and nothing is a repeat */
     enum walk_part part;
     int chunk;                      /* of a stage */
     struct at root;                 /* of the pass; c NUC: it has none */
