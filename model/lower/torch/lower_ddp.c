@@ -242,9 +242,10 @@ void ddp_forward(struct ddp *d, bool syncs)
     }
     if (d->at->embeds)
         forward_piece(d, PIECE_EMBED, 0, 0);
-    if (d->nmodules == 1)
+    bool alone = d->p->parallel.pipeline > 1;       /* a stage's micro-steps become the repeats */
+    if (!alone)
         units_blocks_emit(d->local, d->s, false, forward_block, d);
-    for (int b = d->at->from; b < d->at->to && d->nmodules > 1; b++)
+    for (int b = d->at->from; b < d->at->to && alone; b++)
         forward_block(d, b, 0);
     if (d->at->heads)
         forward_piece(d, PIECE_HEAD, 0, 0);
