@@ -239,11 +239,14 @@ static void micro_pass(void *walk, const struct micro *m)
 
     w->first = m->first;
     w->last = m->last;
+    w->number = m->by ? -1 : m->at;
     begin_pass(w, m->pass == MICRO_FORWARD);
     (w->forward ? forward : backward)(w);
     if (m->pass == MICRO_BACKWARD)
         call(w, w->hooks->end_of_micro_step);
 }
+
+static bool alike(void *walk, int64_t at) { return at >= ((const struct walk *)walk)->apart; }
 
 static bool settled(void *walk, bool begins)
 {
@@ -256,7 +259,7 @@ static void micro_steps(struct walk *w)
 {
     struct micro_order order = { .steps = w->local->plan->accumulation, .first_differs = w->first_differs, .last_differs = w->last_differs };
 
-    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, w);
+    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike, .settled = settled }, w);
 }
 
 /* ---- a pipeline's stage ---- */
@@ -337,6 +340,7 @@ static void one_step(void *step)
     call(w, w->hooks->end_of_backward);
     call(w, w->hooks->optimizer);
     lower_read_loss(w->s);
+    call(w, w->hooks->end);
 }
 
 static bool step_settled(void *step, bool begins) { return settled(((struct step *)step)->w, begins); }
@@ -362,7 +366,10 @@ int walk_steps(struct walk *w)
     sched_begin(w->s, SCHED_INIT);
     call(w, w->hooks->init);
     sched_end(w->s, SCHED_INIT);
-    for (w->step = SCHED_FIRST; w->step <= SCHED_STEADY && e.rc == 0; w->step++) {
+    for (int i = 1; i < NSCHED && e.rc == 0; i++) {
+        w->step = (enum sched_id)i;
+        if (!sched_has(w->s, w->step))
+            continue;
         sched_begin(w->s, w->step);
         lower_emit_settled(w->s, one_step, w->step == SCHED_STEADY ? step_settled : NULL, &e);
         sched_end(w->s, w->step);

@@ -42,11 +42,12 @@ struct walk_run {
 };
 
 struct walk_hooks {
-    /* Whole steps.  `begin` comes before the micro-steps, `end_of_backward` behind them. */
+    /* Whole steps.  `begin` comes before the micro-steps, `end_of_backward` behind them, `end` when the loss has been read. */
     void (*init)(void *of);
     void (*begin)(void *of);
     void (*end_of_backward)(void *of);
     void (*optimizer)(void *of);
+    void (*end)(void *of);
 
     /* A micro-step: before its forward and before its backward, walk.forward, .first and .last say which; behind its backward.  A stage has
      * the former alone, ahead of what it received. */
@@ -94,12 +95,14 @@ struct walk {
 
     /* A framework sets these before walk_steps(). */
     bool first_differs, last_differs;       /* micro-steps: struct micro_order */
+    int64_t apart;                  /* micro-steps before this one differ from those after */
     struct { enum pipeline_code code; struct stage_memory memory; bool keeps, connects; } stage;    /* stage_ports_open() */
 
     /* Where the walk is. */
     enum sched_id step;
     bool forward;
     bool first, last;               /* of the micro-steps; neither in a repeat */
+    int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
     bool cuts;                      /* likewise: entries end where hooks.cut() says so, and nothing is a repeat */
     enum walk_part part;
