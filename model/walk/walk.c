@@ -37,25 +37,74 @@ bool walk_needs_both(const struct walk *w, struct at u)
 
 /* ---- compute entries ---- */
 
-/* Kernels [k0, k1) of the pass of r's piece, k1 < 0: to its end, cut to the part of backward that runs. */
-static void run(struct walk *w, struct walk_run r, int k0, int k1)
+static enum pass pass_of(const struct walk_run *r) { return r->forward ? PASS_FORWARD : PASS_BACKWARD; }
+
+static enum piece_id piece_of(const struct walk *w, int block)
 {
-    bool block = piece_is_block(r.piece), split = !r.forward && w->part != WHOLE_BACKWARD;
-    enum piece_id runs = !split ? r.piece : r.piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
+    const struct plan *p = w->local->plan;
+
+    return w->hooks->by_chunk ? program_piece_in_chunk(p, block, block - w->block0) : program_piece_of_block(p, block);
+}
+
+static void call_run(const struct walk *w, void (*hook)(void *of, const struct walk_run *r), const struct walk_run *r)
+{
+    if (hook)
+        hook(w->of, r);
+}
+
+/* The entry of kernels [k0, k1) of the pass of r's piece; k1 < 0: to its end. */
+static void segment(struct walk *w, struct walk_run r, enum piece_id runs, int k0, int k1)
+{
+    bool block = piece_is_block(r.piece);
     const char *name = block ? "block" : r.piece == PIECE_EMBED ? "embedding" : "head";
     int kept = block ? w->kept_blocks + r.block : w->kept_ends;
+    struct op *o = sched_compute(w->s, r.forward ? PHASE_FORWARD : PHASE_BACKWARD, runs, pass_of(&r), k0, k1, w->fate, w->hooks->grads);
 
-    if (split)
-        *(w->part == INPUT_PART ? &k1 : &k0) = w->s->program.piece[runs].split;
-    r.weights = !r.forward && w->part != INPUT_PART;
-    sched_compute(w->s, r.forward ? PHASE_FORWARD : PHASE_BACKWARD, runs, r.forward ? PASS_FORWARD : PASS_BACKWARD, k0, k1, w->fate,
-                  w->hooks->grads);
+    r.k0 = o->u.compute.k0;
+    r.k1 = o->u.compute.k1;
     sched_of(w->s, name, r.block, r.by);
     w->hooks->compute(w->of, &r);
-    if (r.forward && r.begins)
+    if (r.forward && (w->cuts ? r.ends : r.begins))
         sched_act(w->s, ACT_ALLOC, w->acts[r.piece], kept, r.by);
     if (r.weights && r.ends)
         sched_act(w->s, ACT_FREE, w->acts[r.piece], kept, r.by);
+    call_run(w, w->hooks->post_run, &r);
+}
+
+/* Kernel by kernel: an entry ends where the framework says so. */
+static void run_cut(struct walk *w, struct walk_run r)
+{
+    int n = w->s->program.piece[r.piece].nkernels[pass_of(&r)];
+    struct walk_run whole = r;
+
+    for (int k = 0; k < n; k++) {
+        if (k == r.k0)
+            call_run(w, w->hooks->pre_run, &r);
+        if (!w->hooks->cut(w->of, &r, k) && k < n - 1)
+            continue;
+        r.ends = whole.ends && k == n - 1;
+        segment(w, r, r.piece, r.k0, k + 1);
+        r.begins = false;
+        r.k0 = k + 1;
+    }
+}
+
+/* The same of kernels [k0, k1), in one entry, cut to the part of backward that runs. */
+static void run(struct walk *w, struct walk_run r, int k0, int k1)
+{
+    bool split = !r.forward && w->part != WHOLE_BACKWARD;
+    enum piece_id runs = !split ? r.piece : r.piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
+
+    r.weights = !r.forward && w->part != INPUT_PART;
+    if (w->cuts) {
+        run_cut(w, r);
+        return;
+    }
+    if (split)
+        *(w->part == INPUT_PART ? &k1 : &k0) = w->s->program.piece[runs].split;
+    r.k0 = k0;
+    call_run(w, w->hooks->pre_run, &r);
+    segment(w, r, runs, k0, k1);
 }
 
 /* The embedding, or the head's kernels [k0, k1). */
@@ -72,7 +121,7 @@ static void end_piece(struct walk *w, enum piece_id piece, bool forward, int k0,
 /* Half a block runs the kernels up to the cut, or those behind it. */
 static void unit_block(struct walk *w, struct at u, int block, bool forward, bool opens)
 {
-    enum piece_id piece = program_piece_of_block(w->local->plan, block);
+    enum piece_id piece = piece_of(w, block);
     struct walk_run r = { .u = u, .piece = piece, .forward = forward, .block = block, .by = u.by_block, .begins = true, .ends = true,
                           .opens = opens };
     int k0 = 0, k1 = -1;
@@ -99,7 +148,7 @@ static void unit_blocks(struct walk *w, struct at u, bool forward)
 /* Blocks of a model that is one unit. */
 static void root_block(struct walk *w, bool forward, int block, int by)
 {
-    run(w, (struct walk_run){ .u = w->root, .piece = program_piece_of_block(w->local->plan, block), .forward = forward, .block = block,
+    run(w, (struct walk_run){ .u = w->root, .piece = piece_of(w, block), .forward = forward, .block = block,
                               .by = by, .begins = true, .ends = true }, 0, -1);
 }
 
@@ -120,23 +169,24 @@ static void backward_unit(void *walk, struct unit_step st)      { unit_pass(walk
 static void forward_block(void *walk, int block, int by)        { root_block(walk, true, block, by); }
 static void backward_block(void *walk, int block, int by)       { root_block(walk, false, block, by); }
 
-/* All of the pass's: equal ones as a repeat, but in a pipeline, whose micro-steps have activations of their own. */
+/* All of the pass's: equal ones as a repeat, but where they are cut, and in a pipeline, whose micro-steps have activations of their own. */
 static void units(struct walk *w, bool forward)
 {
-    bool whole = w->map.n == 0;
+    bool whole = w->map.n == 0, alone = w->cuts || walk_is_stage(w);
     int from = whole ? w->block0 : w->unit0, to = whole ? w->block1 : w->unit1;
 
-    if (!walk_is_stage(w) && whole)
+    if (!alone && whole)
         units_blocks_emit(w->local, w->s, !forward, forward ? forward_block : backward_block, w);
-    else if (!walk_is_stage(w))
+    else if (!alone)
         units_emit(&w->map, w->s, !forward, forward ? forward_unit : backward_unit, w);
-    for (int i = 0; walk_is_stage(w) && i < to - from; i++) {
+    for (int i = 0; alone && i < to - from; i++) {
         int at = forward ? from + i : to - 1 - i;
         if (whole)
             root_block(w, forward, at, 0);
         else
             unit_pass(w, (struct unit_step){ at, 0, 0 }, forward);
     }
+    call(w, w->hooks->end_of_units);
 }
 
 /* Kernels of the head before the model returns, or before its backward is entered; 0: all are the model's. */
@@ -189,11 +239,14 @@ static void micro_pass(void *walk, const struct micro *m)
 
     w->first = m->first;
     w->last = m->last;
+    w->number = m->by ? -1 : m->at;
     begin_pass(w, m->pass == MICRO_FORWARD);
     (w->forward ? forward : backward)(w);
     if (m->pass == MICRO_BACKWARD)
         call(w, w->hooks->end_of_micro_step);
 }
+
+static bool alike(void *walk, int64_t at) { return at >= ((const struct walk *)walk)->apart; }
 
 static bool settled(void *walk, bool begins)
 {
@@ -206,7 +259,7 @@ static void micro_steps(struct walk *w)
 {
     struct micro_order order = { .steps = w->local->plan->accumulation, .first_differs = w->first_differs, .last_differs = w->last_differs };
 
-    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, w);
+    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike, .settled = settled }, w);
 }
 
 /* ---- a pipeline's stage ---- */
@@ -240,9 +293,10 @@ static void stage_act(void *walk, const struct pipeline_act *a)
 {
     struct walk *w = walk;
 
-    if (stage_ports_does(&w->ports, a))
-        return;
-    enter_chunk(w, a);
+    bool message = stage_ports_does(&w->ports, a);
+
+    if (!message)
+        enter_chunk(w, a);
     if (a->verb > PIPE_WEIGHT && w->hooks->stage_act)
         w->hooks->stage_act(w->of, a);
     if (a->verb > PIPE_WEIGHT || stage_ports_idle(&w->ports, a))
@@ -262,6 +316,7 @@ static int stage(struct walk *w)
         stage_ports_connect(&w->ports);
     if (rc == 0) {
         stage_ports_run(&w->ports, stage_act, w);
+        call(w, w->hooks->end_of_stage);
         stage_ports_finish(&w->ports);
     }
     stage_ports_close(&w->ports);
@@ -285,6 +340,7 @@ static void one_step(void *step)
     call(w, w->hooks->end_of_backward);
     call(w, w->hooks->optimizer);
     lower_read_loss(w->s);
+    call(w, w->hooks->end);
 }
 
 static bool step_settled(void *step, bool begins) { return settled(((struct step *)step)->w, begins); }
@@ -300,6 +356,7 @@ void walk_open(struct walk *w, const struct local_model *local, const struct pla
                         .heads = true, .stage.memory = { -1, -1, -1, -1 } };
     unit_map_init(&w->map, &cut);
     w->unit1 = w->map.n;
+    w->block1 = (int)local->model->layers;
 }
 
 int walk_steps(struct walk *w)
@@ -309,7 +366,10 @@ int walk_steps(struct walk *w)
     sched_begin(w->s, SCHED_INIT);
     call(w, w->hooks->init);
     sched_end(w->s, SCHED_INIT);
-    for (w->step = SCHED_FIRST; w->step <= SCHED_STEADY && e.rc == 0; w->step++) {
+    for (int i = 1; i < NSCHED && e.rc == 0; i++) {
+        w->step = (enum sched_id)i;
+        if (!sched_has(w->s, w->step))
+            continue;
         sched_begin(w->s, w->step);
         lower_emit_settled(w->s, one_step, w->step == SCHED_STEADY ? step_settled : NULL, &e);
         sched_end(w->s, w->step);

@@ -27,7 +27,7 @@ static const struct at walk_root = { UC_ROOT, 0, 0, -1, 0 };
 /* Of a backward: a pipeline may run the gradients of inputs and those of weights apart. */
 enum walk_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART };
 
-/* A compute entry, just appended: a pass of a piece, or its segment. */
+/* A compute entry: a pass of a piece, or its segment. */
 struct walk_run {
     struct at      u;               /* whose parameters it reads: a unit, or the root; of a stage that has none, c is NUC */
     enum piece_id  piece;
@@ -38,14 +38,16 @@ struct walk_run {
     bool           loss;            /* it is the trainer's loss, outside of the model */
     bool           both;            /* it computes a block anew of which another unit has the other half */
     bool           weights;         /* of backward: it makes gradients of weights */
+    int            k0, k1;          /* its kernels */
 };
 
 struct walk_hooks {
-    /* Whole steps.  `begin` comes before the micro-steps, `end_of_backward` behind them. */
+    /* Whole steps.  `begin` comes before the micro-steps, `end_of_backward` behind them, `end` when the loss has been read. */
     void (*init)(void *of);
     void (*begin)(void *of);
     void (*end_of_backward)(void *of);
     void (*optimizer)(void *of);
+    void (*end)(void *of);
 
     /* A micro-step: before its forward and before its backward, walk.forward, .first and .last say which; behind its backward.  A stage has
      * the former alone, ahead of what it received. */
@@ -58,16 +60,26 @@ struct walk_hooks {
     void (*pre_backward)(void *of, struct at u);
     void (*post_backward)(void *of, struct at u);
 
-    /* What a compute entry reads and leaves, but for what blocks keep. */
+    /* Behind a pass's units, or the blocks of a model that is one unit. */
+    void (*end_of_units)(void *of);
+
+    /* What a compute entry, just appended, reads and leaves, but for what blocks keep.  Before it is appended (k1 is not known), and
+     * behind it. */
     void (*compute)(void *of, const struct walk_run *r);
+    void (*pre_run)(void *of, const struct walk_run *r);
+    void (*post_run)(void *of, const struct walk_run *r);
+    /* Where walk.cuts: called with each kernel of a pass in turn, does its entry end with kernel k?  (With the last it does.) */
+    bool (*cut)(void *of, const struct walk_run *r, int k);
     /* In place of a unit's compute entries, for units inside of blocks; false: there are none. */
     bool (*inside)(void *of, struct at u, bool forward);
 
-    /* An act of a stage that is no pass and no message. */
+    /* Of a stage: an act that is no pass; if it is a message or a wait for one, behind its entries.  Behind the last act. */
     void (*stage_act)(void *of, const struct pipeline_act *a);
+    void (*end_of_stage)(void *of);
     /* Of what is emitted again and again, as lower_emit_settled() has it. */
     settled_fn *settled;
 
+    bool by_chunk;                  /* of a stage: which blocks are computed anew is counted from its chunk's first */
     bool loss_apart;                /* the trainer's loss is outside of the root's module (struct program, `returns`) */
     enum grad_fate fate;            /* of gradients of weights, and their category: sched_compute() */
     enum category grads;
@@ -83,13 +95,16 @@ struct walk {
 
     /* A framework sets these before walk_steps(). */
     bool first_differs, last_differs;       /* micro-steps: struct micro_order */
+    int64_t apart;                  /* micro-steps before this one differ from those after */
     struct { enum pipeline_code code; struct stage_memory memory; bool keeps, connects; } stage;    /* stage_ports_open() */
 
     /* Where the walk is. */
     enum sched_id step;
     bool forward;
     bool first, last;               /* of the micro-steps; neither in a repeat */
+    int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
+    bool cuts;                      /* likewise: entries end where hooks.cut() says so, and nothing is a repeat */
     enum walk_part part;
     int chunk;                      /* of a stage */
     struct at root;                 /* of the pass; c NUC: it has none */

@@ -30,6 +30,12 @@ static const struct walk_hooks all_hooks = {
 };
 static const struct walk_hooks no_hooks = { .compute = compute, .fate = GRADS_KEEP, .grads = CAT_UNSHARDED_GRADS };
 
+/* One that ends an entry behind every third kernel. */
+static void begin_cut_pass(void *toy)                       { ((struct toy *)toy)->walk.cuts = true; }
+static bool cut(void *toy, const struct walk_run *r, int k) { (void)toy; return (k - r->k0) % 3 == 2; }
+static const struct walk_hooks cut_hooks = { .compute = compute, .begin_pass = begin_cut_pass, .cut = cut, .fate = GRADS_KEEP,
+                                             .grads = CAT_UNSHARDED_GRADS };
+
 /* Entries of a step, a line each. */
 struct text { char *at; size_t size; FILE *to; };
 
@@ -169,10 +175,10 @@ static int64_t kernels_of(const struct plan *p, enum pass pass)
     return n * p->accumulation;
 }
 
-/* Whatever the units: each kernel once, each block's activations kept once and dropped once.  A framework without hooks will do. */
-static void runs_all(const struct plan *p)
+/* Whatever the units, or where entries end: each kernel once, each block's activations kept once and dropped once. */
+static void runs_all_of(const struct plan *p, const struct walk_hooks *hooks)
 {
-    walked(p, &no_hooks, false, false);
+    walked(p, hooks, false, false);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++) {
         struct sums b = { 0 };
         sched_walk(&s, (enum sched_id)id, weigh, &b);
@@ -182,6 +188,13 @@ static void runs_all(const struct plan *p)
             assert_int_equal(b.kept[i][0], b.kept[i][1]);
         assert_int_equal(b.kept[PIECE_EMBED][0], p->accumulation);
     }
+}
+
+static void runs_all(const struct plan *p)
+{
+    runs_all_of(p, &no_hooks);
+    if (p->unit == UNIT_MODEL)
+        runs_all_of(p, &cut_hooks);
 }
 
 static void each_kernel_runs_once_and_what_blocks_keep_goes_again(void **state)

@@ -7,28 +7,10 @@
  *
  *     ddp      params 2, grads 4 (2), fp32 params and moments 12: 18 (16) bytes a parameter
  *     zero1    the same of parameters and gradients, 12/ranks of the rest: 6 + 12/ranks */
-#include "model/lower/common/micro_steps.h"
 #include "model/lower/megatron/lower_megatron.h"
 #include "model/program/te_model.h"
 
-static const char *name_of(enum piece_id piece)
-{
-    return piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block";
-}
-
-static int kept(const struct mega *z, enum piece_id piece, int block)
-{
-    return piece_is_block(piece) ? z->kept_blocks + block : z->kept_ends;
-}
-
-/* ---- forward ---- */
-
-static void forward_segment(struct mega *z, enum piece_id piece, int block, int by, int k0, int k1)
-{
-    sched_compute(z->s, PHASE_FORWARD, piece, PASS_FORWARD, k0, k1, GRADS_DROP, CAT_GRADS);
-    sched_of(z->s, name_of(piece), block, by);
-    sched_act(z->s, ACT_R, z->at->params, 0, 0);
-}
+/* ---- passes ---- */
 
 /* The bucket that a module's hook waits for when its forward begins: that of each of its parameters. */
 static void await_module(struct mega *z, enum piece_id piece, int block, int module)
@@ -56,24 +38,6 @@ static bool awaits(const struct mega *z, enum piece_id piece, int block, int mod
     return false;
 }
 
-/* A tied head's weight was waited for by the embedding. */
-static void forward_gathering(struct mega *z, enum piece_id piece, int block)
-{
-    const struct piece *q = &z->s->program.piece[piece];
-    int n = q->nkernels[PASS_FORWARD], from = 0;
-
-    for (int k = 0; k < n; k++) {
-        int module = q->kernels[PASS_FORWARD][k].module;
-        if (module < 0 || !awaits(z, piece, block, module))
-            continue;
-        if (k > from)
-            forward_segment(z, piece, block, 0, from, k);
-        from = k;
-        await_module(z, piece, block, module);
-    }
-    forward_segment(z, piece, block, 0, from, n);
-}
-
 /* In the step's first forward a block's weights are cast once they have all come. */
 static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
 {
@@ -82,146 +46,125 @@ static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
     megatron_cast_block(z, piece == PIECE_HEAD ? TENSOR_HEAD : block, by);
 }
 
-static void forward_piece(struct mega *z, enum piece_id piece, int block, int by)
+/* The module of a kernel, if its parameters' buckets are still to be waited for; -1: not. */
+static int awaited(const struct mega *z, const struct walk_run *r, int k)
 {
-    if (z->at->casts && piece_is_block(piece) && !program_unscaled(z->p, block))
-        cast_weights(z, piece, block, by);
-    if (z->at->casts && piece == PIECE_HEAD && z->m->mtp > 0)
-        cast_weights(z, piece, block, by);
-    if (z->at->waits)
-        forward_gathering(z, piece, block);
-    else
-        forward_segment(z, piece, block, by, 0, -1);
-    sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, block), by);
+    const struct piece *q = &z->s->program.piece[r->piece];
+    int module = k < q->nkernels[PASS_FORWARD] ? q->kernels[PASS_FORWARD][k].module : -1;
+
+    return module >= 0 && awaits(z, r->piece, r->block, module) ? module : -1;
 }
 
-/* Of a block of the chunk whose turn it is. */
-static enum piece_id piece_of(const struct mega *z, int block) { return program_piece_in_chunk(z->p, block, block - z->at->from); }
-
-static void forward_block(void *arg, int block, int by)
+/* A tied head's weight was waited for by the embedding. */
+static void pre_run(void *mega, const struct walk_run *r)
 {
-    struct mega *z = arg;
+    struct mega *z = mega;
+    bool casts = r->k0 == 0 && r->forward && z->at->casts;
+    int module;
 
-    forward_piece(z, piece_of(z, block), block, by);
+    if (casts && (piece_is_block(r->piece) ? !program_unscaled(z->p, r->block) : r->piece == PIECE_HEAD && z->m->mtp > 0))
+        cast_weights(z, r->piece, r->block, r->by);
+    if (r->forward && z->at->waits && (module = awaited(z, r, r->k0)) >= 0)
+        await_module(z, r->piece, r->block, module);
 }
 
-static bool is_stage(const struct mega *z) { return z->p->parallel.pipeline > 1; }
-
-void megatron_forward(struct mega *z)
+static void compute(void *mega, const struct walk_run *r)
 {
-    struct mega_chunk *c = z->at;
+    struct mega *z = mega;
 
-    for (int b = 0; b < c->nbuckets && c->waits; b++)
-        c->pending[b] = 1;
-    if (c->embeds)
-        forward_piece(z, PIECE_EMBED, 0, 0);
-    if (!is_stage(z) && !c->waits)
-        units_blocks_emit(z->local, z->s, false, forward_block, z);
+    sched_act(z->s, ACT_R, z->at->params, 0, 0);
+    if (r->weights)
+        sched_act(z->s, ACT_A, z->at->grads, 0, 0);
+}
+
+/* Buckets that the gradients of a kernel are in, the first or the next. */
+struct ready { const struct mega *z; const struct kernel *kernel; enum piece_id piece; int block, i, bucket; };
+
+static struct ready ready(const struct mega *z, const struct walk_run *r, int k)
+{
+    return (struct ready){ z, &z->s->program.piece[r->piece].kernels[PASS_BACKWARD][k], r->piece, r->block, 0, -1 };
+}
+
+/* Its lead; -1: there are no more. */
+static int next_ready(struct ready *e)
+{
+    while (e->i < 4 && e->kernel->ready[e->i] >= 0) {
+        int t = program_tensor(e->z->p, e->piece, e->block, e->kernel->ready[e->i]);
+        e->bucket = e->bucket < 0 ? e->z->at->of[t] : e->bucket + 1;
+        if (e->bucket <= e->z->at->last[t])
+            return megatron_lead(e->z->at, e->bucket);
+        e->bucket = -1;
+        e->i++;
+    }
+    return -1;
+}
+
+/* Forward is cut before a module that waits, backward behind a kernel that makes a bucket's last gradient. */
+static bool cut(void *mega, const struct walk_run *r, int k)
+{
+    struct mega *z = mega;
+    bool full = false;
+
+    if (r->forward)
+        return awaited(z, r, k + 1) >= 0;
+    struct ready e = ready(z, r, k);
+    for (int b; (b = next_ready(&e)) >= 0;)
+        full |= --z->at->pending[b] == 0;
+    return full;
+}
+
+/* A bucket's hook reduces it when it is full. */
+static void post_run(void *mega, const struct walk_run *r)
+{
+    struct mega *z = mega;
+
+    if (r->forward || !z->walk.cuts)
+        return;
+    struct ready e = ready(z, r, r->k1 - 1);
+    for (int b; (b = next_ready(&e)) >= 0;)
+        if (z->at->pending[b] == 0 && !z->at->reducing[b])
+            megatron_reduce(z, z->at, b);
+}
+
+/* fp8_autocast ends with TransformerBlock.forward(); in backward, behind the first layer's. */
+static void end_of_units(void *mega)
+{
+    struct mega *z = mega;
+
+    megatron_agree(z, z->walk.forward ? PHASE_FORWARD : PHASE_BACKWARD);
+}
+
+void megatron_begin_pass(struct mega *z, bool hooks)
+{
+    struct mega_chunk *c = z->at = &z->chunk[z->walk.chunk];
+
+    z->walk.cuts = z->walk.forward ? c->waits : hooks;
+    z->walk.fate = z->walk.forward ? GRADS_DROP : GRADS_IN_PLACE;
+    for (int b = 0; b < c->nbuckets && (!z->walk.forward || c->waits); b++)
+        c->pending[b] = z->walk.forward ? 1 : c->bucket[b].led;
+}
+
+static void begin_pass(void *mega)
+{
+    struct mega *z = mega;
+
+    if (walk_is_stage(&z->walk))
+        megatron_begin_stage_pass(z);
     else
-        for (int b = c->from; b < c->to; b++)
-            forward_block(z, b, 0);
-    megatron_agree(z, PHASE_FORWARD);           /* fp8_autocast ends with TransformerBlock.forward() */
-    if (c->heads)
-        forward_piece(z, PIECE_HEAD, 0, 0);
+        megatron_begin_pass(z, z->walk.last && z->hooks);
+}
+
+static void post_forward(void *mega, struct at root)
+{
+    struct mega_chunk *c = ((struct mega *)mega)->at;
+
+    (void)root;
     for (int b = 0; b < c->nbuckets && c->waits; b++)
         c->gathering[b] = false;
     c->waits = c->casts = false;
 }
 
-/* ---- backward ---- */
-
-static void backward_segment(struct mega *z, enum piece_id piece, int block, int by, int k0, int k1)
-{
-    sched_compute(z->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, GRADS_IN_PLACE, CAT_GRADS);
-    sched_of(z->s, name_of(piece), block, by);
-    sched_act(z->s, ACT_R, z->at->params, 0, 0);
-    sched_act(z->s, ACT_A, z->at->grads, 0, 0);
-}
-
-static void backward_piece(struct mega *z, enum piece_id piece, int block, int by)
-{
-    backward_segment(z, piece, block, by, 0, -1);
-    sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, block), by);
-}
-
-static void backward_block(void *arg, int block, int by)
-{
-    struct mega *z = arg;
-
-    backward_piece(z, piece_of(z, block), block, by);
-}
-
-/* Cut after every kernel that makes a bucket's last gradient: its hook reduces the bucket. */
-static void backward_hooked(struct mega *z, enum piece_id piece, int block)
-{
-    const struct piece *q = &z->s->program.piece[piece];
-    int n = q->nkernels[PASS_BACKWARD], from = 0;
-
-    for (int k = 0; k < n; k++) {
-        const struct kernel *kernel = &q->kernels[PASS_BACKWARD][k];
-        bool full = false;
-        for (int i = 0; i < 4 && kernel->ready[i] >= 0; i++) {
-            int t = program_tensor(z->p, piece, block, kernel->ready[i]);
-            for (int bucket = z->at->of[t]; bucket <= z->at->last[t]; bucket++)
-                full |= --z->at->pending[megatron_lead(z->at, bucket)] == 0;
-        }
-        if (!full && k < n - 1)
-            continue;
-        backward_segment(z, piece, block, 0, from, k + 1);
-        if (k == n - 1)
-            sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, block), 0);
-        from = k + 1;
-        for (int i = 0; i < 4 && kernel->ready[i] >= 0; i++) {
-            int t = program_tensor(z->p, piece, block, kernel->ready[i]);
-            for (int bucket = z->at->of[t]; bucket <= z->at->last[t]; bucket++)
-                if (z->at->pending[megatron_lead(z->at, bucket)] == 0 && !z->at->reducing[megatron_lead(z->at, bucket)])
-                    megatron_reduce(z, z->at, megatron_lead(z->at, bucket));
-        }
-    }
-}
-
-void megatron_backward(struct mega *z, bool hooks)
-{
-    struct mega_chunk *c = z->at;
-
-    for (int b = 0; b < c->nbuckets; b++)
-        c->pending[b] = c->bucket[b].led;
-    if (c->heads && hooks)
-        backward_hooked(z, PIECE_HEAD, 0);
-    else if (c->heads)
-        backward_piece(z, PIECE_HEAD, 0, 0);
-    if (!is_stage(z) && !hooks)
-        units_blocks_emit(z->local, z->s, true, backward_block, z);
-    for (int b = c->to - 1; b >= c->from && (is_stage(z) || hooks); b--)
-        if (hooks)
-            backward_hooked(z, piece_of(z, b), b);
-        else
-            backward_block(z, b, 0);
-    megatron_agree(z, PHASE_BACKWARD);          /* behind the first layer's backward */
-    if (c->embeds && hooks)
-        backward_hooked(z, PIECE_EMBED, 0);
-    else if (c->embeds)
-        backward_piece(z, PIECE_EMBED, 0, 0);
-}
-
 /* ---- a step ---- */
-
-static void micro_pass(void *arg, const struct micro *m)
-{
-    struct mega *z = arg;
-
-    if (m->pass == MICRO_FORWARD)
-        megatron_forward(z);
-    else
-        megatron_backward(z, m->last && z->hooks);
-}
-
-static void micro_steps(struct mega *z)
-{
-    struct micro_order order = { .steps = z->p->accumulation, .first_differs = z->at->waits || z->at->casts, .last_differs = z->hooks };
-
-    micro_steps_emit(z->s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
-}
 
 static void act_grads(struct mega *z, int what)
 {
@@ -326,31 +269,32 @@ static void update(struct mega *z, bool first_step)
 }
 
 /* In the first step hooks only count (is_first_batch), and nothing is gathered: weights are alike. */
-static int step(struct mega *z, enum sched_id id)
+static void begin(void *mega)
 {
-    bool first = id == SCHED_FIRST;
-    int rc = 0;
+    struct mega *z = mega;
+    bool first = z->walk.step == SCHED_FIRST;
 
-    sched_begin(z->s, id);
     zero_gradients(z, first);
     z->hooks = z->p->megatron.overlap_grad_reduce && !first;
-    z->at = &z->chunk[0];
     for (int c = 0; c < z->nchunks; c++) {
         z->chunk[c].waits = z->p->megatron.overlap_param_gather && z->local->data_ranks > 1 && !first;
         z->chunk[c].casts = plan_scaled(z->p) && !z->codes;
     }
-    if (is_stage(z))
-        rc = megatron_pipeline(z, first);
-    else
-        micro_steps(z);
+    z->walk.first_differs = z->chunk[0].waits || z->chunk[0].casts;
+    z->walk.last_differs = z->hooks;
+    if (walk_is_stage(&z->walk))
+        megatron_begin_stage(z);
+}
+
+static void optimizer(void *mega)
+{
+    struct mega *z = mega;
+
     megatron_finalize(z);
     widen_gradients(z);
     unscale(z);
     norm(z);
-    update(z, first);
-    lower_read_loss(z->s);
-    sched_end(z->s, id);
-    return rc;
+    update(z, z->walk.step == SCHED_FIRST);
 }
 
 /* ---- construction ---- */
@@ -365,14 +309,14 @@ static void share_embedding(struct mega *z)
 }
 
 /* Parameters are made, then moved into their buffer, tensor by tensor. */
-static void init(struct mega *z)
+static void init(void *mega)
 {
+    struct mega *z = mega;
     int64_t kept = te_buffer_bytes(z->local);
     int made[PLAN_MAX_CHUNKS], kernels = kept > 0 ? sched_buf(z->s, CAT_BUCKET, "buffers that kernels keep", NULL, 0, 1, kept) : -1;
 
     for (int c = 0; c < z->nchunks && z->sharded; c++)
         made[c] = sched_buf(z->s, CAT_PARAMS, "parameters as they were made", NULL, 0, 1, z->s->bufs[z->chunk[c].params].bytes);
-    sched_begin(z->s, SCHED_INIT);
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     for (int c = 0; c < z->nchunks; c++)
         sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->sharded ? made[c] : z->chunk[c].params, 0, 0);
@@ -401,21 +345,27 @@ static void init(struct mega *z)
         sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "kernels' buffers");
         sched_act(z->s, ACT_ALLOC, kernels, 0, 0);
     }
-    sched_end(z->s, SCHED_INIT);
 }
+
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .optimizer = optimizer, .begin_pass = begin_pass, .pre_forward = megatron_pre_forward,
+    .post_forward = post_forward, .post_backward = megatron_post_backward, .end_of_units = end_of_units,
+    .compute = compute, .pre_run = pre_run, .post_run = post_run, .cut = cut,
+    .stage_act = megatron_stage_act, .end_of_stage = megatron_end_of_stage, .by_chunk = true, .grads = CAT_GRADS,
+};
 
 int lower_megatron(const struct local_model *local, struct schedules *s)
 {
-    struct mega z = { .p = local->plan, .local = local, .m = local->model, .s = s, .r = plan_recipe(local->plan),
-                      .sharded = local->plan->strategy == STRAT_ZERO1,
-                      .codes = local->plan->megatron.fp8_param_gather && plan_scaled(local->plan) };
+    const struct plan *p = local->plan;
+    struct plan whole = *p;
+    struct mega z = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .sharded = p->strategy == STRAT_ZERO1,
+                      .codes = p->megatron.fp8_param_gather && plan_scaled(p) };
     int rc;
 
+    whole.unit = UNIT_MODEL;
+    walk_open(&z.walk, local, &whole, s, &hooks, &z);
     megatron_open(&z);
-    init(&z);
-    rc = step(&z, SCHED_FIRST);
-    if (rc == 0)
-        rc = step(&z, SCHED_STEADY);
+    rc = walk_steps(&z.walk);
     megatron_close(&z);
     return rc;
 }

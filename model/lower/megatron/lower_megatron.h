@@ -5,11 +5,11 @@
  *     lower_megatron_states.c    what the optimizer keeps, and its kernels
  *     lower_megatron_sync.c      gradients reduced, parameters gathered
  *     lower_megatron_codes.c     weights and scales of 8 and 4 bits
- *     lower_megatron_pipeline.c  micro-steps of a pipeline's stage */
+ *     lower_megatron_pipeline.c  hooks of a pipeline's stage */
 #ifndef DPX_LOWER_MEGATRON_H
 #define DPX_LOWER_MEGATRON_H
 
-#include "model/lower/common/stage_ports.h"
+#include "model/walk/walk.h"
 
 /* Elements [from, to) of a chunk's buffers, filled up at its end; of how many tensors it has some.  Parameters in 8 bits have a buffer of
  * their own, which comes first; the buckets of the other follow that buffer's last one (partition_buckets()): they are reduced and gathered
@@ -39,6 +39,7 @@ struct mega_chunk {
 };
 
 struct mega {
+    struct walk        walk;
     const struct plan *p;
     const struct local_model *local;
     const struct model *m;
@@ -55,8 +56,7 @@ struct mega {
     int      sums;                  /* gradients that are parts of sums over the tensor-parallel ranks */
     int64_t  own_elems, partial;    /* elements that this rank updates; and of those sums */
     int64_t  own_codes;             /* elements of parameters in 8 bits that it updates */
-    int      acts[NPIECE];
-    int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
+    bool     gathers;               /* of a stage: this step gathers */
 };
 
 /* ---- lower_megatron_layout.c ---- */
@@ -111,12 +111,17 @@ void megatron_turn(struct mega *z, enum phase phase, int64_t n);
 
 /* ---- passes ---- */
 
-void megatron_forward(struct mega *z);
-void megatron_backward(struct mega *z, bool hooks);
+/* A pass of the chunk whose turn it is; `hooks`: a backward in which full buckets are reduced. */
+void megatron_begin_pass(struct mega *z, bool hooks);
 
 /* ---- lower_megatron_pipeline.c ---- */
 
-/* The micro-steps of a step.  0, or -1 reported. */
-int  megatron_pipeline(struct mega *z, bool first_step);
+void megatron_begin_stage(struct mega *z);
+void megatron_begin_stage_pass(struct mega *z);
+/* Hooks, which do nothing where there is no pipeline. */
+void megatron_pre_forward(void *mega, struct at root);
+void megatron_post_backward(void *mega, struct at root);
+void megatron_stage_act(void *mega, const struct pipeline_act *a);
+void megatron_end_of_stage(void *mega);
 
 #endif

@@ -7,22 +7,19 @@
  * the same time, so many turns after its last backward as the rank's number. */
 #include "model/lower/megatron/lower_megatron.h"
 
-struct turns { struct mega *z; struct stage_ports ports; const struct pipeline *pipe; bool gathers, overlaps; };
+static const struct pipeline *pipe_of(const struct mega *z) { return &z->walk.ports.pipe; }
 
-static int passed(const struct turns *o, enum pipeline_verb v)
+static bool interleaved(const struct mega *z) { return pipe_of(z)->chunks > 1; }
+
+static bool overlaps(const struct mega *z) { return z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm; }
+
+static int passed(const struct mega *z, enum pipeline_verb v)
 {
     int64_t n = 0;
 
-    for (int c = 0; c < o->pipe->chunks; c++)
-        n += stage_ports_passed(&o->ports, v, c);
+    for (int c = 0; c < pipe_of(z)->chunks; c++)
+        n += stage_ports_passed(&z->walk.ports, v, c);
     return (int)n;
-}
-
-static void synchronize(struct mega *z, enum phase phase)
-{
-    struct op *o = sched_op(z->s, OP_WAIT, STREAM_ISSUE, phase, "torch.cuda.synchronize");
-
-    o->after = (uint16_t)~AFTER(STREAM_ISSUE) & ((1u << NSTREAM) - 1);
 }
 
 static void reduce_chunk(struct mega *z, int chunk)
@@ -39,76 +36,68 @@ static void gather_chunk(struct mega *z, int chunk)
             megatron_gather(z, &z->chunk[chunk], b, PHASE_FORWARD);
 }
 
-static int turns_of(const struct turns *o) { return o->pipe->steps * o->pipe->chunks; }
+void megatron_begin_stage(struct mega *z)
+{
+    z->walk.stage.code = overlaps(z) ? PIPE_MEGATRON_OVERLAPS : PIPE_MEGATRON;
+    z->gathers = z->chunk[0].waits;
+    for (int c = 0; c < 2 && c < z->nchunks && z->nchunks > 1 && z->gathers; c++)
+        gather_chunk(z, c);
+}
+
+void megatron_begin_stage_pass(struct mega *z)
+{
+    const struct pipeline *pipe = pipe_of(z);
+
+    megatron_begin_pass(z, !interleaved(z) && z->hooks && pipe->rank == 0 && z->walk.kept_ends == pipe->steps - 1);
+}
 
 /* Before a forward of an interleaved pipeline: the gather of the chunk after the next, by all ranks at once. */
-static void gather_ahead(struct turns *o)
+void megatron_pre_forward(void *mega, struct at root)
 {
-    int k = passed(o, PIPE_FORWARD) + o->pipe->rank;
-    struct turn t = pipeline_turn(o->pipe, k < turns_of(o) ? k : 0, false);
+    struct mega *z = mega;
+    const struct pipeline *pipe = pipe_of(z);
 
-    if (k < turns_of(o) && t.step == 0 && t.chunk + 1 > 1 && t.chunk + 1 < o->pipe->chunks)
-        gather_chunk(o->z, t.chunk + 1);
+    (void)root;
+    if (!walk_is_stage(&z->walk) || !interleaved(z) || !z->gathers)
+        return;
+    int k = passed(z, PIPE_FORWARD) + pipe->rank, turns = pipe->steps * pipe->chunks;
+    struct turn t = pipeline_turn(pipe, k < turns ? k : 0, false);
+    if (k < turns && t.step == 0 && t.chunk + 1 > 1 && t.chunk + 1 < pipe->chunks)
+        gather_chunk(z, t.chunk + 1);
 }
 
-/* After a backward. */
-static void reduce_behind(struct turns *o)
+/* After a backward of one. */
+void megatron_post_backward(void *mega, struct at root)
 {
-    int k = passed(o, PIPE_BACKWARD) - o->pipe->rank;
-    struct turn t = pipeline_turn(o->pipe, k < 0 ? 0 : k, true);
+    struct mega *z = mega;
+    const struct pipeline *pipe = pipe_of(z);
 
-    if (k >= 0 && t.step == o->pipe->steps - 1)
-        reduce_chunk(o->z, t.chunk);
+    (void)root;
+    if (!walk_is_stage(&z->walk) || !interleaved(z) || !z->p->megatron.overlap_grad_reduce)
+        return;
+    int k = passed(z, PIPE_BACKWARD) - pipe->rank;
+    struct turn t = pipeline_turn(pipe, k < 0 ? 0 : k, true);
+    if (k >= 0 && t.step == pipe->steps - 1)
+        reduce_chunk(z, t.chunk);
 }
 
-static void pass(struct turns *o, const struct pipeline_act *a)
+void megatron_stage_act(void *mega, const struct pipeline_act *a)
 {
-    struct mega *z = o->z;
-    bool interleaved = o->pipe->chunks > 1, overlaps = z->p->megatron.overlap_grad_reduce;
+    struct mega *z = mega;
+    bool backward = a->verb == PIPE_WAIT_SEND_B || a->verb == PIPE_WAIT_RECV_B, waits = a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B;
 
-    z->at = &z->chunk[a->chunk];
-    z->kept_blocks = (int)z->m->layers * a->step;
-    z->kept_ends = a->step;
-    stage_ports_begin(&o->ports, a);
-    if (a->verb == PIPE_FORWARD) {
-        if (interleaved && o->gathers)
-            gather_ahead(o);
-        megatron_forward(z);
-    } else {
-        megatron_backward(z, !interleaved && z->hooks && o->pipe->rank == 0 && a->step == o->pipe->steps - 1);
-        if (interleaved && overlaps)
-            reduce_behind(o);
-    }
-    stage_ports_end(&o->ports, a);
+    if (overlaps(z) || !waits || a->with)
+        return;
+    sched_op(z->s, OP_WAIT, STREAM_ISSUE, backward ? PHASE_BACKWARD : PHASE_FORWARD, "torch.cuda.synchronize")->after =
+        (uint16_t)~AFTER(STREAM_ISSUE) & ((1u << NSTREAM) - 1);
 }
 
-static bool is_wait(const struct pipeline_act *a) { return a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B; }
-
-static void act(void *turns, const struct pipeline_act *a)
+/* What is left: of an interleaved pipeline by chunk; of the others but the first rank, which has hooks once it has counted. */
+void megatron_end_of_stage(void *mega)
 {
-    struct turns *o = turns;
+    struct mega *z = mega;
 
-    if (!stage_ports_does(&o->ports, a))
-        pass(o, a);
-    else if (!o->overlaps && is_wait(a) && !a->with)
-        synchronize(o->z, a->verb == PIPE_WAIT_SEND_B || a->verb == PIPE_WAIT_RECV_B ? PHASE_BACKWARD : PHASE_FORWARD);
-}
-
-int megatron_pipeline(struct mega *z, bool first_step)
-{
-    struct stage_memory none = { -1, -1, -1, -1 };
-    struct turns o = { .z = z, .pipe = &o.ports.pipe, .gathers = z->chunk[0].waits,
-                       .overlaps = z->p->parallel.virtual_stages > 1 && z->p->megatron.overlap_p2p_comm };
-    int rc = stage_ports_open(&o.ports, z->local, z->s, o.overlaps ? PIPE_MEGATRON_OVERLAPS : PIPE_MEGATRON, &none, first_step, false);
-
-    for (int c = 0; rc == 0 && c < 2 && c < z->nchunks && z->nchunks > 1 && z->chunk[c].waits; c++)
-        gather_chunk(z, c);
-    if (rc == 0)
-        stage_ports_run(&o.ports, act, &o);
-    /* What is left: of an interleaved pipeline by chunk; of the others but the first rank, which has hooks once it has counted. */
-    for (int c = 0; rc == 0 && c < z->nchunks; c++)
-        if (z->p->megatron.overlap_grad_reduce && (z->nchunks > 1 || o.pipe->rank > 0))
+    for (int c = 0; c < z->nchunks; c++)
+        if (z->p->megatron.overlap_grad_reduce && (z->nchunks > 1 || pipe_of(z)->rank > 0))
             reduce_chunk(z, c);
-    stage_ports_close(&o.ports);
-    return rc;
 }

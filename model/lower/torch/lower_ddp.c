@@ -14,7 +14,6 @@
 
 #include "base/room.h"
 #include "model/lower/common/lower_internal.h"
-#include "model/lower/common/micro_steps.h"
 #include "model/lower/common/optimizer.h"
 #include "model/lower/torch/lower_ddp.h"
 
@@ -157,97 +156,94 @@ static void a_kernel_each(struct ddp *d, int64_t tensors)
         sched_kernels(d->s, tensors);
 }
 
-/* One compute segment, the gradients that it makes, their copies into buckets. */
-static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh, bool sync,
-                    bool last)
+/* ---- a micro-step ---- */
+
+static void begin_pass(void *ddp)
 {
-    const struct piece *q = &d->s->program.piece[piece];
-    bool keep = fresh && d->apart;
+    struct ddp *d = ddp;
+    struct walk *w = &d->walk;
+    bool stage = walk_is_stage(w), once = d->p->accumulation == 1 || d->p->sync_every_micro_step;
+    int64_t before = stage ? stage_ports_passed(&w->ports, w->forward ? PIPE_FORWARD : PIPE_BACKWARD, w->chunk) : 0;
+
+    d->at = &d->module[w->chunk];
+    w->cuts = !w->forward;
+    w->fate = GRADS_DROP;
+    if (w->forward) {
+        d->syncs = stage ? w->step == SCHED_FIRST && before == 0 : once || w->first;
+        return;
+    }
+    d->fresh = stage ? before == 0 : w->first;
+    d->sync = stage ? before == w->ports.pipe.steps - 1 : once || w->last;
+    if (d->late || (d->fresh && d->apart))
+        w->fate = GRADS_KEEP;
+    for (int b = 0; b < d->at->now->n; b++)
+        d->at->pending[b] = d->at->now->tensors[b];
+    d->at->next = 0;
+}
+
+/* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16) converted buffers as well. */
+static void pre_forward(void *ddp, struct at root)
+{
+    struct ddp *d = ddp;
+
+    (void)root;
+    if (d->module_buffers == 0 || !plan_syncs_buffers(d->p) || !d->syncs)
+        return;
+    tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after = AFTER(STREAM_COMPUTE);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
+}
+
+static void compute(void *ddp, const struct walk_run *r)
+{
+    struct ddp *d = ddp;
+
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    if (!r->forward && d->late)
+        ddp_late_grads(d, r);
+    else if (!r->forward)
+        leave_grads(d, r->piece, r->block, r->k0, r->k1, d->fresh);
+}
+
+/* Backward is cut after every kernel that completes the bucket whose turn it is. */
+static bool cut(void *ddp, const struct walk_run *r, int k)
+{
+    struct ddp *d = ddp;
+    const struct kernel *of = &d->s->program.piece[r->piece].kernels[PASS_BACKWARD][k];
+
+    if (d->late || !d->sync || d->at->next >= d->at->now->n)
+        return false;
+    /* How many of the next bucket's gradients come after kernel k? */
+    d->due = r->k0 == k ? d->at->pending[d->at->next] : d->due;
+    for (int i = 0; i < 4 && of->ready[i] >= 0; i++)
+        d->due -= d->at->now->of[program_tensor(d->p, r->piece, r->block, of->ready[i])] == d->at->next;
+    return d->due == 0 && of->ready[0] >= 0;
+}
+
+/* The gradients that an entry of backward made are copied into buckets; what is full is reduced. */
+static void post_run(void *ddp, const struct walk_run *r)
+{
+    struct ddp *d = ddp;
+    const struct piece *q = &d->s->program.piece[r->piece];
     int64_t copied = 0, tensors = 0;
 
-    sched_compute(d->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
-    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, 0);
-    sched_act(d->s, ACT_R, d->params, 0, 0);
-    leave_grads(d, piece, block, k0, k1, fresh);
-    for (int k = k0; k < k1; k++)
+    if (r->forward || d->late)
+        return;
+    for (int k = r->k0; k < r->k1; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
-            int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            int t = program_tensor(d->p, r->piece, r->block, q->kernels[PASS_BACKWARD][k].ready[i]);
             copied += ddp_grad_bytes(d, t);
             tensors++;
             d->at->pending[d->at->now->of[t]]--;
         }
-    if (last)
-        sched_act(d->s, ACT_FREE, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), 0);
-    if (!sync || copied == 0)
+    if (!d->sync || copied == 0)
         return;
-    if (!d->hooked || fresh || d->apart) {      /* a hook divides; what was added up in a bucket stays as it is */
+    if (!d->hooked || d->fresh || d->apart) {   /* a hook divides; what was added up in a bucket stays as it is */
         sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, d->hooked ? "copy into buckets" : "divide into buckets", copied, copied);
         sched_does(d->s, COPY_SET, d->hooked ? 1 : 1.0 / (double)d->local->data_ranks);
         a_kernel_each(d, tensors);
-        use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
+        use_ready(d, r->piece, r->block, r->k0, r->k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
     }
     ddp_launch(d);
-}
-
-/* Backward of a piece, cut after every kernel that completes the bucket whose
- * turn it is. */
-static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool fresh, bool sync)
-{
-    const struct piece *q = &d->s->program.piece[piece];
-    int n = q->nkernels[PASS_BACKWARD], from = 0, due = 0;
-
-    for (int k = 0; k < n; k++) {
-        bool cut = k == n - 1;
-        if (sync && d->at->next < d->at->now->n && !cut) {
-            /* How many of the next bucket's gradients come after kernel k? */
-            due = from == k ? d->at->pending[d->at->next] : due;
-            for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++)
-                due -= d->at->now->of[program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i])] == d->at->next;
-            cut = due == 0 && q->kernels[PASS_BACKWARD][k].ready[0] >= 0;
-        }
-        if (cut) {
-            segment(d, piece, block, from, k + 1, fresh, sync, k == n - 1);
-            from = k + 1;
-        }
-    }
-}
-
-/* ---- a micro-step ---- */
-
-static void forward_piece(struct ddp *d, enum piece_id piece, int block, int by)
-{
-    sched_compute(d->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
-    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
-    sched_act(d->s, ACT_R, d->params, 0, 0);
-    sched_act(d->s, ACT_ALLOC, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), by);
-}
-
-static void forward_block(void *arg, int block, int by)
-{
-    struct ddp *d = arg;
-
-    forward_piece(d, program_piece_of_block(d->p, block), block, by);
-}
-
-void ddp_forward(struct ddp *d, bool syncs)
-{
-    const struct plan *p = d->p;
-
-    if (d->module_buffers > 0 && plan_syncs_buffers(p) && syncs) {
-        /* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16)
-         * converted buffers as well */
-        tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after =
-            AFTER(STREAM_COMPUTE);
-        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
-    }
-    if (d->at->embeds)
-        forward_piece(d, PIECE_EMBED, 0, 0);
-    if (d->nmodules == 1)
-        units_blocks_emit(d->local, d->s, false, forward_block, d);
-    for (int b = d->at->from; b < d->at->to && d->nmodules > 1; b++)
-        forward_block(d, b, 0);
-    if (d->at->heads)
-        forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
@@ -268,23 +264,14 @@ static void finalize(struct ddp *d)
     }
 }
 
-void ddp_backward(struct ddp *d, bool fresh, bool sync)
+static void post_backward(void *ddp, struct at root)
 {
-    for (int b = 0; b < d->at->now->n; b++)
-        d->at->pending[b] = d->at->now->tensors[b];
-    d->at->next = 0;
-    d->fresh = fresh;
-    if (d->late) {
-        ddp_backward_late(d, fresh, sync);
-    } else {
-        if (d->at->heads)
-            backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-        for (int b = d->at->to - 1; b >= d->at->from; b--)
-            backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
-        if (d->at->embeds)
-            backward_piece(d, PIECE_EMBED, 0, fresh, sync);
-    }
-    if (sync)
+    struct ddp *d = ddp;
+
+    (void)root;
+    if (d->late)
+        ddp_late_settle(d);
+    if (d->sync)
         finalize(d);
 }
 
@@ -314,42 +301,30 @@ static void rebuild(struct ddp *d, bool within_step)
     use_own(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
-/* The micro-steps of one step; the first step rebuilds buckets between them where enough reduce. */
-struct passes {
-    struct ddp *d;
-    bool    every;                  /* each micro-step reduces */
-    int64_t apart;                  /* so many come before buckets are rebuilt, and differ from those after */
-    bool    rebuilds;
-};
-
-static void micro_pass(void *arg, const struct micro *m)
+/* The first step rebuilds buckets between micro-steps where enough reduce: so many come before, and differ from those after. */
+static void begin(void *ddp)
 {
-    const struct passes *e = arg;
-
-    if (m->pass == MICRO_FORWARD) {
-        ddp_forward(e->d, e->every || m->first);
-        return;
-    }
-    ddp_backward(e->d, m->first, e->every || m->last);
-    if (e->rebuilds && !m->by && m->at + 1 == e->apart)
-        rebuild(e->d, true);
-}
-
-static bool alike(void *arg, int64_t at)
-{
-    return at >= ((const struct passes *)arg)->apart;
-}
-
-static void micro_steps(struct ddp *d, bool first_step)
-{
+    struct ddp *d = ddp;
     int64_t m = d->p->accumulation;
-    struct passes e = { .d = d, .every = d->p->sync_every_micro_step || m == 1, .apart = 1 };
-    struct micro_order order = { .steps = m, .first_differs = true, .last_differs = !e.every };
+    bool every = d->p->sync_every_micro_step || m == 1, first = d->walk.step == SCHED_FIRST;
 
-    if (e.every && first_step && d->p->ddp.static_graph)
-        e.apart = 2;
-    e.rebuilds = e.every && first_step && m > e.apart;
-    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
+    for (int i = 0; i < d->nmodules; i++) {
+        d->module[i].marks_used = d->p->ddp.static_graph && first;
+        if (d->walk.step == SCHED_STEADY)
+            d->module[i].now = d->keeps_first_buckets ? &d->module[i].first : &d->module[i].steady;
+    }
+    d->at = &d->module[0];
+    d->walk.apart = every && first && d->p->ddp.static_graph ? 2 : 1;
+    d->walk.last_differs = !every;
+    d->rebuilds = every && first && m > d->walk.apart;
+}
+
+static void end_of_micro_step(void *ddp)
+{
+    struct ddp *d = ddp;
+
+    if (d->rebuilds && d->walk.number + 1 == d->walk.apart)
+        rebuild(d, true);
 }
 
 /* ---- the optimizer ---- */
@@ -409,40 +384,43 @@ static void own_gradients(struct schedules *s, int what, void *arg)
     use_all(d, d->view ? what : 0, what);
 }
 
-static int step(struct ddp *d, enum sched_id id)
+static void optimizer(void *ddp)
 {
-    int rc = 0;
+    struct ddp *d = ddp;
+    bool first = d->walk.step == SCHED_FIRST;
 
-    sched_begin(d->s, id);
-    for (int i = 0; i < d->nmodules; i++)
-        d->module[i].marks_used = d->p->ddp.static_graph && id == SCHED_FIRST;
-    if (d->p->parallel.pipeline > 1)
-        rc = ddp_pipeline(d, id == SCHED_FIRST);
-    else
-        micro_steps(d, id == SCHED_FIRST);
     lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0,
                                                       own_gradients, d });      /* every rank has all of them */
     lower_torch_adamw(d->s, d->p, d->own_numel)->flags |= lower_guard(d->p);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
-    sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
+    sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
-    if (d->paged_bytes > 0 && id == SCHED_FIRST) {      /* then the driver's: its pages are where kernels need them */
+    if (d->paged_bytes > 0 && first) {      /* then the driver's: its pages are where kernels need them */
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "managed memory");
         sched_act(d->s, ACT_ALLOC, d->paged, 0, 0);
     }
     if (d->sharded_optimizer)
         broadcast_params(d);
     free_grads(d);
-    lower_read_loss(d->s);
-    for (int i = 0; i < d->nmodules && id == SCHED_FIRST; i++) {
+}
+
+/* What opens a module's second step, and only that.  With PowerSGD, reductions of whole buckets come before: the first step has one of
+ * them, and those that are left are a schedule of their own. */
+static void end(void *ddp)
+{
+    struct ddp *d = ddp;
+
+    for (int i = 0; i < d->nmodules && d->walk.step == SCHED_FIRST; i++) {
         d->at = &d->module[i];
         if (d->at->now == &d->at->first)
-            rebuild(d, false);      /* opens the second step of its module, and only that */
+            rebuild(d, false);
         ddp_powersgd_begins(d);
     }
-    sched_end(d->s, id);
-    return rc;
+    if (d->walk.step == SCHED_STEADY && d->compresses) {
+        d->compresses = false;
+        d->s->early = d->p->ddp.powersgd.start - 1;
+    }
 }
 
 /* ---- construction ---- */
@@ -463,11 +441,11 @@ static void pack_params(struct ddp *d)
 }
 
 /* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
-static void init(struct ddp *d)
+static void init(void *ddp)
 {
+    struct ddp *d = ddp;
     const struct model *m = d->m;
 
-    sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
     for (int i = 0; i < d->nmodules; i++) {
@@ -483,7 +461,6 @@ static void init(struct ddp *d)
     }
     if (d->packed)
         pack_params(d);
-    sched_end(d->s, SCHED_INIT);
 }
 
 static void assign_buckets(struct ddp *d)
@@ -572,15 +549,37 @@ static void close_modules(struct ddp *d)
     }
 }
 
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .optimizer = optimizer, .end = end, .begin_pass = begin_pass, .end_of_micro_step = end_of_micro_step,
+    .pre_forward = pre_forward, .post_backward = post_backward, .compute = compute, .post_run = post_run, .cut = cut, .grads = CAT_GRADS,
+};
+
+/* torch/distributed/pipelining/stage.py (PyTorch 2.15; the same in 2.9): every forward and all backwards but the
+ * last run under no_sync(); before the last, Reducer::prepare_for_backward() arms the buckets, which are reduced
+ * beside it.  The reducer was built from a stage's outputs, which live until their backward.  Each chunk of a rank is wrapped by itself. */
+static void open_stage(struct ddp *d)
+{
+    bool old = plan_version(d->p) < 2015, loop = d->p->parallel.pipeline_schedule <= PIPELINE_1F1B;
+
+    d->walk.stage.code = loop ? old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP : old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME;
+    d->walk.stage.keeps = true;
+    d->walk.stage.connects = !old;
+}
+
 int lower_ddp(const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
+    struct plan whole = *p;
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
                      .hooked = p->ddp.comm_hook != HOOK_NONE,
                      .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
                      .rank = local->data_rank, .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
+    whole.unit = UNIT_MODEL;
+    walk_open(&d.walk, local, &whole, s, &hooks, &d);
+    d.walk.first_differs = true;
+    open_stage(&d);
     d.grad_family = room(&d, sizeof *d.grad_family);
     d.owner = room(&d, sizeof *d.owner);
     d.sorted = room(&d, sizeof *d.sorted);
@@ -591,19 +590,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     open_modules(&d);
     own(&d);
     ddp_declare(&d);
-    init(&d);
-    d.at = &d.module[0];
-    rc = step(&d, SCHED_FIRST);
-    for (int c = 0; c < d.nmodules; c++)
-        d.module[c].now = d.keeps_first_buckets ? &d.module[c].first : &d.module[c].steady;
-    d.at = &d.module[0];
-    if (rc == 0)
-        rc = step(&d, SCHED_STEADY);
-    if (rc == 0 && d.compresses) {          /* reductions of whole buckets come before: the first step has one of them */
-        d.compresses = false;
-        s->early = p->ddp.powersgd.start - 1;
-        rc = step(&d, SCHED_EARLY);
-    }
+    rc = walk_steps(&d.walk);
     if (d.paged_bytes > 0)
         sched_note(s, "paged states are in managed memory: counted with the host's, where the driver puts them when the device is "
                    "full; timed as if they were on the device, where they stay while there is room");

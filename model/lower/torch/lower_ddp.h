@@ -4,13 +4,12 @@
  *     lower_ddp_init.c       the first broadcast
  *     lower_ddp_hook.c       what a communication hook does with a bucket
  *     lower_ddp_powersgd.c   the hook that reduces narrow matrices
- *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage
  *     lower_ddp_tensor.c     backward where a model's tensors are cut */
 #ifndef DPX_LOWER_DDP_H
 #define DPX_LOWER_DDP_H
 
-#include "model/lower/common/stage_ports.h"
 #include "model/lower/torch/ddp_buckets.h"
+#include "model/walk/walk.h"
 
 /* A module that DDP wraps: the rank's model, or under a pipeline each of its chunks. */
 struct ddp_module {
@@ -33,6 +32,7 @@ struct ddp_module {
 };
 
 struct ddp {
+    struct walk        walk;
     const struct plan *p;
     const struct local_model *local;
     const struct model *m;
@@ -41,7 +41,10 @@ struct ddp {
     bool     view, sharded_optimizer, keeps_first_buckets;
     bool     hooked;                /* a communication hook divides, and may compress; */
     bool     compresses;            /* PowerSGD has begun */
-    bool     fresh;                 /* no gradient was there before this backward */
+    bool     syncs, fresh, sync;    /* this forward broadcasts the module's buffers first; no gradient was there before this backward; it
+                                     * reduces buckets */
+    bool     rebuilds;              /* buckets, between this step's micro-steps */
+    int      due;                   /* gradients of the next bucket that come after a kernel */
     bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
     bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
@@ -51,7 +54,6 @@ struct ddp {
     int     *grad_family;           /* per tensor; tensors of blocks share one per role */
     bool     late;                  /* tensors are cut: gradients reach their parameters at the end of backward */
     int      waiting;               /* the same of gradients that wait to be added: so many families further */
-    int      acts[NPIECE];
     int64_t  rank;
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
@@ -59,17 +61,10 @@ struct ddp {
     int      paged;                 /* states in managed memory, if there are any */
     int64_t  paged_bytes;
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
-    struct stage_memory stage;
-    int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
 };
 
 /* Is the tensor of the module whose turn it is? */
 bool ddp_has(const struct ddp *d, int tensor);
-
-/* A micro-step's passes over what that module has of the embedding, the blocks and the head: `syncs` broadcasts the module's
- * buffers first; `fresh`: no gradient exists, `sync`: buckets are reduced. */
-void ddp_forward(struct ddp *d, bool syncs);
-void ddp_backward(struct ddp *d, bool fresh, bool sync);
 
 /* Does this rank update the tensor?  Bytes of its gradient, 0 where it does not train.  Its gradient, `at` bytes from the buffer's
  * begin, in the layout that is being made. */
@@ -108,11 +103,10 @@ void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *ord
 /* Parameters, then buffers, from rank 0, in chunks. */
 void ddp_broadcast_model(struct ddp *d);
 
-/* Backward of a model that is cut by tensors, up to the last bucket; the order in which its gradients become ready. */
-void ddp_backward_late(struct ddp *d, bool fresh, bool sync);
+/* Of a model that is cut by tensors: what an entry of backward leaves; behind backward, up to the last bucket; the order in which its
+ * gradients become ready. */
+void ddp_late_grads(struct ddp *d, const struct walk_run *r);
+void ddp_late_settle(struct ddp *d);
 void ddp_late_order(struct ddp *d);
-
-/* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
-int  ddp_pipeline(struct ddp *d, bool first_step);
 
 #endif

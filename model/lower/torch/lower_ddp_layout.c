@@ -133,7 +133,7 @@ void ddp_declare(struct ddp *d)
         first_number += of->first.n;
         steady_number += of->steady.n;
     }
-    lower_declare_activations(d->s, d->local, d->acts);
+    lower_declare_activations(d->s, d->local, d->walk.acts);
     if (d->p->parallel.pipeline > 1)
-        stage_memory_declare(&d->stage, d->local, d->s);
+        stage_memory_declare(&d->walk.stage.memory, d->local, d->s);
 }

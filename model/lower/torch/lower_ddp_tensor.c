@@ -23,19 +23,15 @@ static int family_of(const struct ddp *d, int t, bool fresh)
     return d->grad_family[t] + (fresh && d->apart ? 0 : d->waiting);
 }
 
-static void piece(struct ddp *d, enum piece_id id, int block, bool fresh)
+void ddp_late_grads(struct ddp *d, const struct walk_run *r)
 {
-    const struct piece *q = &d->s->program.piece[id];
+    const struct piece *q = &d->s->program.piece[r->piece];
 
-    sched_compute(d->s, PHASE_BACKWARD, id, PASS_BACKWARD, 0, -1, GRADS_KEEP, CAT_GRADS);
-    sched_of(d->s, id == PIECE_EMBED ? "embedding" : id == PIECE_HEAD ? "head" : "block", block, 0);
-    sched_act(d->s, ACT_R, d->params, 0, 0);
     for (int k = 0; k < q->nkernels[PASS_BACKWARD]; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
-            int t = program_tensor(d->p, id, block, q->kernels[PASS_BACKWARD][k].ready[i]);
-            sched_act(d->s, ACT_ALLOC | ACT_WRITE, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
+            int t = program_tensor(d->p, r->piece, r->block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            sched_act(d->s, ACT_ALLOC | ACT_WRITE, family_of(d, t, d->fresh), ddp_instance_of(d, t), 0);
         }
-    sched_act(d->s, ACT_FREE, d->acts[id], block + (piece_is_block(id) ? d->kept_blocks : d->kept_ends), 0);
 }
 
 /* What became of the gradients order[from] to order[last]: added to earlier ones, copied into their buckets. */
@@ -66,26 +62,20 @@ static void settle(struct ddp *d, int from, int last, bool fresh, bool sync)
     ddp_launch(d);
 }
 
-void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
+void ddp_late_settle(struct ddp *d)
 {
     int n = d->at->ntrainable, from = 0;
 
-    if (d->at->heads)
-        piece(d, PIECE_HEAD, 0, fresh);
-    for (int b = d->at->to - 1; b >= d->at->from; b--)
-        piece(d, program_piece_of_block(d->p, b), b, fresh);
-    if (d->at->embeds)
-        piece(d, PIECE_EMBED, 0, fresh);
     for (int i = 0; i < n; i++) {
         int t = d->at->order[i];
         bool partial = d->local->partial && (d->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
         if (partial) {
             sched_coll(d->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, d->r.grad, RED_SUM,
                        d->m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_act(d->s, ACT_RW, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
+            sched_act(d->s, ACT_RW, family_of(d, t, d->fresh), ddp_instance_of(d, t), 0);
         }
         if (i + 1 == n || d->at->now->of[d->at->order[i + 1]] != d->at->now->of[t]) {       /* its bucket is full */
-            settle(d, from, i, fresh, sync);
+            settle(d, from, i, d->fresh, d->sync);
             from = i + 1;
         }
     }
