@@ -40,6 +40,7 @@ struct engine_job {
     int         threads;            /* of a rank */
     char        folder[512];        /* "": none yet */
     char        versions[256];      /* "torch 2.15.0, transformers 5.24.0", from engine_find() */
+    char        framework[32];      /* the framework's own, without what follows a "+" */
     int         gpus;               /* that the framework sees, likewise */
 };
 

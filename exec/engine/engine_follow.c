@@ -21,7 +21,7 @@ const char *engine_name(enum engine e) { return names[e]; }
 static const char *const both[] = { "seq", "micro_batch", "accumulation", "kernels", "precision", "reduce_dtype", "optimizer_form", "clip", "recompute",
                                     "sync_every_micro_step", "framework_version", "train", "lora.rank", "lora.alpha", "lora.dropout",
                                     "lora.target_modules", NULL };
-static const char *const torch[] = { "unit", "shard_group", "parallel.tensor", "parallel.pipeline", "parallel.pipeline_schedule", "parallel.sequence",
+static const char *const torch[] = { "unit", "shard_group", "parallel.tensor", "parallel.pipeline", "parallel.pipeline_schedule", "parallel.sequence", "parallel.first_stage_less_layers", "parallel.last_stage_less_layers",
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
                                      "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",

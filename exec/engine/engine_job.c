@@ -18,7 +18,7 @@
 #include "model/exchange/ds_config.h"
 #include "model/plan/plan_groups.h"
 
-/* common_py, torch_py, deepspeed_py: their lines, made from the files beside this one. */
+/* common_py, torch_py, torch_axes_py, deepspeed_py: their lines, made from the files beside this one. */
 #include "exec/engine/scripts.inc"
 
 /* Weights beyond this are not written down: the framework makes its own, of the same distribution. */
@@ -40,7 +40,7 @@ int engine_folder(struct engine_job *j)
 
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_deepspeed.py", "launcher.log" };
+    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
     char path[600];
 
     if (!j->folder[0])
@@ -220,7 +220,7 @@ static int write_job(const struct engine_job *j)
 int engine_write(const struct engine_job *j)
 {
     if (write_script(j, "dpx_common.py", common_py) < 0 || write_script(j, "dpx_torch.py", torch_py) < 0 ||
-        write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
+        write_script(j, "dpx_torch_axes.py", torch_axes_py) < 0 || write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
         return -1;
     if (write_job(j) < 0 || write_tokens(j) < 0)
         return -1;
