@@ -468,5 +468,5 @@ def start(trainer_of, versions):
         tell("oom", text=str(why))
     except BaseException as why:
         traceback.print_exc()
-        tell("failed", text="%s: %s" % (type(why).__name__, " ".join(str(why).split())[:600]))
+        tell("oom" if "can't allocate memory" in str(why) else "failed", text="%s: %s" % (type(why).__name__, " ".join(str(why).split())[:600]))
     os._exit(0)         # gloo's tear-down is not what is recorded

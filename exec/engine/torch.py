@@ -42,9 +42,11 @@ def checkpointed(model):
             blocks[i] = wrapper(block, checkpoint_impl=impl.NO_REENTRANT)
 
 
-def ddp(model):
+def ddp(model, mesh, axes):
     known = ("bucket_cap_mb", "gradient_as_bucket_view", "find_unused_parameters", "static_graph", "broadcast_buffers")
     more = {k: options[k] for k in known if k in options}
+    if "tp" in axes:
+        return nn.parallel.DistributedDataParallel(model, device_mesh=mesh["replica"], **more)
     return nn.parallel.DistributedDataParallel(model, device_ids=[device] if cuda else None, **more)
 
 
@@ -92,7 +94,7 @@ def wrapped(model, mesh, axes, blocks):
     if strategy == "fsdp" and dialect == "torch-fsdp1":
         return fsdp1(model, mesh, axes)
     to_device(model)
-    return fsdp2(model, mesh, axes, blocks) if strategy == "fsdp" else ddp(model)
+    return fsdp2(model, mesh, axes, blocks) if strategy == "fsdp" else ddp(model, mesh, axes)
 
 
 # ---- steps ----
