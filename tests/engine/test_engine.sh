@@ -22,14 +22,17 @@ complaints() {
         return
     }
     grep -q '^  "collectives_equal": true' "$dir/theirs" || { echo 'collectives differ'; grep -A5 '"first_difference": {' "$dir/theirs" | head -n 6; }
-    # The first step's and the steady one's; what a framework takes while it wraps a model that is whole is not in FSDP2's plan.
-    most=.002
-    case $1 in *tensor* | *pipeline*) most=.02 ;; esac     # the CPU's fused attention keeps other tensors than a GPU's
+    # Of the steps: what a framework takes while it wraps a model that is whole is not in FSDP2's plan.
+    case $1 in
+    *tensor* | *pipeline*) most=.02 ;;  # the CPU's fused attention keeps other tensors than a GPU's
+    *moe*) most=.04 ;;                  # and its grouped products are loops over experts
+    *) most=.002 ;;
+    esac
     awk -F'[:,]' -v most=$most '/"phase"/ { phase = $2 } /"allocated_bytes"/ && !/predicted/ { got = $2 }
         /"predicted_allocated_bytes"/ && phase !~ /init/ && got !~ /null/ { e = got / $2 - 1; if (e > most || e < -most)
             printf "%s: allocated %d, predicted %d: %+.2f %%\n", phase, got, $2, 100 * e }' "$dir/theirs" | sort -u | head -n 4
     "$B/dpxrun" "$dir/plan.json" --steps 4 --no-db --json >"$dir/own" 2>"$dir/err" || {
-        grep -q 'dpxrun' "$dir/err" && : ; own_refuses="$own_refuses $1"     # experts, for instance: can_run.h
+        own_refuses="$own_refuses $1"     # experts, for instance: can_run.h
         return
     }
     limit=1e-6
