@@ -40,11 +40,12 @@ static const char *const sums[] = { "each-hop", "once", NULL };
 static int parse(int argc, char **argv, struct options *o)
 {
     const struct opt opts[] = {
-        { "PLAN.json", "the plan (dpxplan search -o, or written by hand)", .str = &o->plan, .positional = true,
-          .required = true },
+        { "PLAN.json", "the plan (dpxplan search -o, or written by hand); with --engine several, which are run in turn", .many = &o->plans,
+          .positional = true, .required = true },
         { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engines },
         { "python", "with --engine: the Python that has the framework (default python3 of PATH)", .str = &o->python, .value = "PROGRAM" },
         { "launcher", "with --engine: who starts the ranks", .word = &o->launcher, .words = launchers },
+        { "budget", "with --engine: no run of several begins after so long, such as 10min", .str = &o->budget, .value = "TIME" },
         { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
         { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
           .str = &o->data, .value = "FILE" },
@@ -234,8 +235,17 @@ static int check(struct dpxrun *r)
     return can_run(&r->plan);
 }
 
+/* What is for engines alone. */
+static int check_engine(struct options *o)
+{
+    const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : NULL;
+
+    o->plan = o->plans.at[0];
+    return only && !o->engine ? fail("%s: is for --engine torch or deepspeed", only) : 0;
+}
+
 /* The plan as its framework has it, kernels and all. */
-static int plan_for_engine(struct dpxrun *r)
+int dpxrun_plan_for_engine(struct dpxrun *r)
 {
     if (plan_read(r->o.plan, &r->plan) < 0)
         return -1;
@@ -602,7 +612,11 @@ int main(int argc, char **argv)
         r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
-    else if (parse_betas(&r.o) < 0 || (r.o.engine ? plan_for_engine : plan_for_here)(&r) < 0)
+    else if (parse_betas(&r.o) < 0 || check_engine(&r.o) < 0)
+        status = EXIT_MISUSE;
+    else if (r.o.plans.n > 1)
+        status = dpxrun_in_turn(&r);
+    else if ((r.o.engine ? dpxrun_plan_for_engine : plan_for_here)(&r) < 0)
         status = EXIT_MISUSE;
     else if (r.o.engine)
         status = dpxrun_engine(&r);

@@ -263,6 +263,7 @@ static void over_ranks(struct engine_run *e)
         e->loss[s] = n ? sum / n : (double)NAN;
     }
     medians(e);
+    e->r->measured.median_s = e->median_s;
 }
 
 /* Stage 3 compares the ranks' traces of modules in the second step (partitioned_param_coordinator.py), which schedules leave out. */
