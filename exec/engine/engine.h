@@ -44,6 +44,7 @@ struct engine_job {
     int         gpus;               /* that the framework sees, likewise */
 };
 
+extern const char *const engine_words[NENGINE + 1];     /* of --engine, by enum engine; ended by NULL */
 const char *engine_name(enum engine e);
 
 /* 0, or -1 with the first thing refused by name that the engine does not do of the plan. */
@@ -99,6 +100,9 @@ void engine_lines_free(struct engine_lines *l);
 
 /* The plan's own list of init (step 0) or of an optimizer step, for the rank of the schedules, in the same words. */
 void engine_planned_calls(const struct schedules *s, int64_t step, bool reductions, struct engine_lines *out);
+
+/* Whether the second step issues what no schedule has. */
+bool engine_step_2_is_another(const struct plan *p);
 
 /* Where two lists part: index of the first entry that differs, -1 where none does. */
 int64_t engine_first_difference(const struct engine_lines *a, const struct engine_lines *b);

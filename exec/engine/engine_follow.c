@@ -12,9 +12,9 @@
 #include "model/plan/knob.h"
 #include "model/plan/plan_groups.h"
 
-static const char *const names[NENGINE] = { "none", "torch", "deepspeed", "accelerate", "torchtitan", "megatron" };
+const char *const engine_words[NENGINE + 1] = { "own", "torch", "deepspeed", "accelerate", "torchtitan", "megatron", NULL };
 
-const char *engine_name(enum engine e) { return names[e]; }
+const char *engine_name(enum engine e) { return engine_words[e]; }
 
 /* ---- keys ---- */
 

@@ -19,6 +19,7 @@
 #include "base/size.h"
 #include "exec/device/cores.h"
 #include "exec/device/host_info.h"
+#include "exec/engine/engine.h"
 #include "exec/process/build_info.h"
 #include "exec/process/launch.h"
 #include "model/arch/training.h"
@@ -31,7 +32,6 @@ static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const comms[] = { "mpi", "nccl", "null", NULL };
 static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
 static const char *const ios[] = { "best", "io_uring", "threads", NULL };      /* enum block_io_kind */
-static const char *const engines[] = { "own", "torch", "deepspeed", "accelerate", "torchtitan", "megatron", NULL };     /* enum engine */
 static const char *const launchers[] = { "dpxrun", "torchrun", "mpirun", "srun", NULL };                               /* enum engine_launcher */
 static const char *const sums[] = { "each-hop", "once", NULL };
 
@@ -42,7 +42,7 @@ static int parse(int argc, char **argv, struct options *o)
     const struct opt opts[] = {
         { "PLAN.json", "the plan (dpxplan search -o, or written by hand); with --engine several, which are run in turn", .many = &o->plans,
           .positional = true, .required = true },
-        { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engines },
+        { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engine_words },
         { "python", "with --engine: the Python that has the framework (default python3 of PATH)", .str = &o->python, .value = "PROGRAM" },
         { "launcher", "with --engine: who starts the ranks", .word = &o->launcher, .words = launchers },
         { "budget", "with --engine: no run of several begins after so long, such as 10min", .str = &o->budget, .value = "TIME" },
@@ -241,7 +241,7 @@ static int check_engine(struct options *o)
     const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : NULL;
 
     o->plan = o->plans.at[0];
-    return only && !o->engine ? fail("%s: is for --engine torch or deepspeed", only) : 0;
+    return only && !o->engine ? fail("%s: needs an --engine", only) : 0;
 }
 
 /* The plan as its framework has it, kernels and all. */

@@ -266,9 +266,6 @@ static void over_ranks(struct engine_run *e)
     e->r->measured.median_s = e->median_s;
 }
 
-/* Stage 3 compares the ranks' traces of modules in the second step (partitioned_param_coordinator.py), which schedules leave out. */
-static bool step_2_is_another(const struct plan *p) { return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3; }
-
 /* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
  * schedules say that step 1 ends, and the recorded step 2 begins. */
 static void compare_calls(struct engine_run *e)
@@ -278,7 +275,7 @@ static void compare_calls(struct engine_run *e)
             struct engine_lines want = { 0 }, got = { 0 };
             struct difference *to = &e->rank[i].differs[d];
             for (int64_t step = d; step <= (d ? 3 : 0) && step <= e->steps; step++) {
-                if (step == 2 && step_2_is_another(&e->r->plan))
+                if (step == 2 && engine_step_2_is_another(&e->r->plan))
                     continue;
                 const struct engine_lines *of = &e->rows.rank[i].calls[EP_INIT + step];
                 engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
@@ -445,7 +442,7 @@ static void print_calls(const struct engine_run *e)
         n += e->rows.rank[0].calls[p].n;
     if (calls_agree(e)) {
         printf("collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry%s\n", n,
-               e->steps < 3 ? e->steps : 3, step_2_is_another(&e->r->plan) ? " (but step 2, in which DeepSpeed compares its traces)" : "");
+               e->steps < 3 ? e->steps : 3, engine_step_2_is_another(&e->r->plan) ? " (but step 2, in which ranks compare their traces of modules)" : "");
         return;
     }
     printf("collectives: not those of the plan\n");
