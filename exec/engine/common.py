@@ -392,9 +392,11 @@ def to_device(model):
     return model
 
 
-def loss_of(model, ids, labels):
+def loss_of(model, ids, labels, of_logits=None):
     """transformers' own loss; the labels are already those of the next token."""
     positions = {"position_ids": torch.arange(plan["seq"], device=device).unsqueeze(0)} if grid.get("tensor", 1) > 1 else {}
+    if of_logits:
+        return of_logits(model(input_ids=ids, use_cache=False, **positions).logits, labels)
     return model(input_ids=ids, labels=ids, shift_labels=labels, use_cache=False, **positions).loss
 
 

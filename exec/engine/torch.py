@@ -99,6 +99,11 @@ def wrapped(model, mesh, axes, blocks):
 
 # ---- steps ----
 
+def number(t):
+    """The whole of a DTensor."""
+    return getattr(t, "full_tensor", lambda: t)()
+
+
 def typed(model):
     """Parameters in 16 bits where the plan says model.to(bfloat16); adapters stay in fp32, as PEFT keeps them."""
     if options.get("model_dtype") == "bf16":
@@ -153,9 +158,9 @@ class Trainer:
         elif not sync:
             quiet = self.model.no_sync()
         cast = strategy in ("ddp", "zero1") and BF16 and not options.get("model_dtype")
-        with quiet:
+        with quiet, cut.parallel.loss_parallel() if cut.loss_is_cut else contextlib.nullcontext():
             with torch.autocast(device.type, torch.bfloat16) if cast else contextlib.nullcontext():
-                loss = loss_of(self.model, ids, labels) / plan["accumulation"]
+                loss = loss_of(self.model, ids, labels, cut.cut_loss if cut.loss_is_cut else None) / plan["accumulation"]
             loss.backward()
         return loss.detach()
 
@@ -171,7 +176,7 @@ class Trainer:
         if not self.pipe:
             return nn.utils.clip_grad_norm_(self.model.parameters(), plan["clip"])
         norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])     # as torchtitan over its stages
-        norm = getattr(norm, "full_tensor", lambda: norm)() ** 2
+        norm = number(norm) ** 2
         torch.distributed.all_reduce(norm, group=self.pipe_group)
         norm = norm ** 0.5
         nn.utils.clip_grads_with_norm_(self.model.parameters(), plan["clip"], norm)
@@ -183,11 +188,11 @@ class Trainer:
         if self.pipe:
             total = self.pipeline_step(given)
         else:
-            total = sum(float(self.micro_step(ids, labels, i == len(given) - 1)) for i, (ids, labels) in enumerate(given))
+            total = sum(float(number(self.micro_step(ids, labels, i == len(given) - 1))) for i, (ids, labels) in enumerate(given))
         norm = self.clip() if plan["clip"] is not None else None
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return total, getattr(norm, "full_tensor", lambda: norm)()
+        return total, number(norm)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
 sequence = grid.get("sequence", False)
+loss_is_cut = grid.get("tensor", 1) > 1 and grid.get("loss_parallel", False)      # of logits that stay cut by the vocabulary
 ROWS = Shard(1) if sequence else Replicate()
 
 
@@ -49,9 +50,14 @@ def block_plan(block):
 def cut_by_tensors(model, mesh):
     outer = {"embed_tokens": parallel.RowwiseParallel(input_layouts=Replicate(), output_layouts=ROWS), "norm": norm()}
     parallel.parallelize_module(model.model, mesh, outer, src_data_rank=None)
-    parallel.parallelize_module(model, mesh, {"lm_head": parallel.ColwiseParallel(input_layouts=ROWS, output_layouts=Replicate())}, src_data_rank=None)
+    head = parallel.ColwiseParallel(input_layouts=ROWS, output_layouts=Shard(-1) if loss_is_cut else Replicate(), use_local_output=not loss_is_cut)
+    parallel.parallelize_module(model, mesh, {"lm_head": head}, src_data_rank=None)
     for block in blocks_of(model):
         parallel.parallelize_module(block, mesh, block_plan(block), src_data_rank=None)
+
+
+def cut_loss(logits, labels):
+    return nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(0, 1))
 
 
 def never_packed():
