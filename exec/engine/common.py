@@ -321,6 +321,13 @@ def nvml_bytes():
         return None
 
 
+def forget():
+    """What building a model took of a GPU, and nobody holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
 def gpu_memory():
     stats = torch.cuda.memory_stats()
     out = {"allocated": stats["allocated_bytes.all.peak"], "active": stats["active_bytes.all.peak"],
@@ -368,7 +375,7 @@ def with_adapters(model):
 
 
 def build():
-    """transformers' model of the plan's config, in fp32, on the CPU."""
+    """transformers' model of the plan's config, in fp32; with random weights of its own where it trains."""
     fields = {k: v for k, v in plan["model"].items() if k != "_name_or_path"}
     config = transformers.AutoConfig.for_model(**fields)
     config.bos_token_id = config.eos_token_id = config.pad_token_id = None
@@ -377,7 +384,8 @@ def build():
     if any(k in fields for k in ("num_experts", "num_local_experts")):
         words["experts_implementation"] = "grouped_mm"
     torch.manual_seed(job["seed"])
-    model = with_adapters(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words).train())
+    with contextlib.nullcontext() if job["init"] else device:
+        model = with_adapters(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words).train())
     first_weights(model)
     return model
 
@@ -435,6 +443,8 @@ def run(trainer_of):
         tell("phase", name=name, collectives=calls, **(gpu_memory() if cuda else {}))
 
     phase("init", issued())
+    if cuda:
+        forget()
     names = ["first", "second", "steady"]
     for step in range(job["steps"]):
         given = list(batches(step))

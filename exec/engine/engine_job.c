@@ -21,8 +21,10 @@
 /* common_py, torch_py, torch_axes_py, deepspeed_py: their lines, made from the files beside this one. */
 #include "exec/engine/scripts.inc"
 
-/* Weights beyond this are not written down: the framework makes its own, of the same distribution. */
+/* Bytes of weights beyond which none are written down: the framework makes its own, of the same distribution.  On a GPU it does so in the
+ * time in which a tenth of them is read from a file. */
 #define MOST_WEIGHTS ((int64_t)8 << 30)
+#define MOST_OF_GPU  ((int64_t)1 << 30)
 
 int engine_folder(struct engine_job *j)
 {
@@ -142,7 +144,10 @@ static int write_tensor(const struct weights *w, const struct model *m, int tens
     return 0;
 }
 
-static bool writes_weights(const struct engine_job *j) { return j->init || 4 * j->plan->model.params <= MOST_WEIGHTS; }
+static bool writes_weights(const struct engine_job *j)
+{
+    return j->init || 4 * j->plan->model.params <= (j->cuda ? MOST_OF_GPU : MOST_WEIGHTS);
+}
 
 static int write_weights(const struct engine_job *j)
 {

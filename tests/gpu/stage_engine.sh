@@ -6,7 +6,7 @@ if ! "$PYTHON" -c "import torch, transformers; assert '$device' == 'cpu' or torc
     skip 'plans in their frameworks' "$PYTHON has no torch that sees the GPU: $(tail -n 1 "$dir/python.err")"
     finish
 fi
-[ "$type" ] || type=$(cluster_word)
+[ "$device" = cpu ] || [ "$type" ] || type=$(cluster_word)
 SMALL_LLAMA=$(llama 16 2048 32 8 8192 32000) LLAMA_3B=$(llama 28 3072 24 8 8192 32000) GPT=$(gpt 12 768 12 1024 50257)
 QWEN_MOE='{ "model_type": "qwen3_moe", "num_hidden_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 3072, "moe_intermediate_size": 768, "num_experts": 32, "num_experts_per_tok": 4, "vocab_size": 32000, "max_position_embeddings": 4096, "tie_word_embeddings": false }'
 FSDP='"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"'
@@ -14,6 +14,7 @@ DDP='"strategy": "ddp", "dialect": "torch", "precision": "bf16"'
 ds() { echo "\"strategy\": \"$1\", \"dialect\": \"deepspeed\", \"precision\": \"bf16\""; }
 LORA='"train": "lora", "lora": { "rank": 16, "target_modules": "all-linear" }'
 if [ "$device" = cpu ]; then            # the list itself, tried without a GPU
+    cluster() { echo '"localhost:1"'; }
     SMALL_LLAMA=$(llama 2 64 4 2 176 512) LLAMA_3B=$SMALL_LLAMA GPT=$(gpt 2 64 4 1024 512)
     QWEN_MOE='{ "model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "moe_intermediate_size": 48, "num_experts": 4, "num_experts_per_tok": 2, "vocab_size": 512, "max_position_embeddings": 4096, "tie_word_embeddings": false }'
 fi
@@ -71,7 +72,7 @@ one fsdp2-llama-batch-1        "$SMALL_LLAMA" 2048 1 $S "$FSDP"
 one fsdp2-llama-batch-4        "$SMALL_LLAMA" 2048 4 $S "$FSDP"
 one fsdp2-llama-batch-8        "$SMALL_LLAMA" 1024 8 $S "$FSDP"
 one fsdp2-llama-unit-model     "$SMALL_LLAMA" 2048 2 $S "\"strategy\": \"fsdp\", \"dialect\": \"torch\", \"unit\": \"model\", \"precision\": \"bf16\""
-one fsdp2-llama-unit-4         "$SMALL_LLAMA" 2048 2 $S "\"strategy\": \"fsdp\", \"dialect\": \"torch\", \"unit\": \"4 blocks\", \"precision\": \"bf16\""
+one fsdp2-llama-unit-2         "$SMALL_LLAMA" 2048 2 $S "\"strategy\": \"fsdp\", \"dialect\": \"torch\", \"unit\": \"2 blocks\", \"precision\": \"bf16\""
 one fsdp2-llama-keep           "$SMALL_LLAMA" 2048 2 $S "$FSDP, \"fsdp\": { \"reshard_after_forward\": false }"
 one fsdp2-gpt2                 "$GPT" 1024 8 $S "$FSDP"
 one ddp-gpt2-full              "$GPT" 1024 16 $S "$DDP, \"recompute\": \"full\""
