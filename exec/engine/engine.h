@@ -9,6 +9,7 @@
  *     engine_remove(&j);
  *
  *     engine_follow.c   what an engine does of a plan
+ *     engine_reduce.c   fewer ranks than it is for
  *     engine_job.c      the folder that ranks read
  *     engine_start.c    python, the launcher, the watch over both
  *     engine_rows.c     what ranks wrote
@@ -51,6 +52,9 @@ const char *engine_name(enum engine e);
 int engine_follows(const struct engine_job *j);
 /* Asks the python for the framework: 0, or -1 reported. */
 int engine_find(struct engine_job *j);
+
+/* The same plan on fewer ranks, with fewer layers where ranks share them; says what that shows.  0, or -1 reported with `p` as it was. */
+int engine_reduce(struct plan *p, int64_t ranks);
 
 /* 0, or -1 reported. */
 int  engine_folder(struct engine_job *j);

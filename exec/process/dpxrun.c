@@ -45,6 +45,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engine_words },
         { "python", "with --engine: the Python that has the framework (default python3 of PATH)", .str = &o->python, .value = "PROGRAM" },
         { "launcher", "with --engine: who starts the ranks", .word = &o->launcher, .words = launchers },
+        { "reduce", "with --engine: run the plan on so many ranks, with fewer layers", .i = &o->reduce, .min = 1 },
         { "budget", "with --engine: no run of several begins after so long, such as 10min", .str = &o->budget, .value = "TIME" },
         { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
         { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
@@ -238,7 +239,7 @@ static int check(struct dpxrun *r)
 /* What is for engines alone. */
 static int check_engine(struct options *o)
 {
-    const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : NULL;
+    const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : o->reduce ? "--reduce" : NULL;
 
     o->plan = o->plans.at[0];
     return only && !o->engine ? fail("%s: needs an --engine", only) : 0;
@@ -247,7 +248,7 @@ static int check_engine(struct options *o)
 /* The plan as its framework has it, kernels and all. */
 int dpxrun_plan_for_engine(struct dpxrun *r)
 {
-    if (plan_read(r->o.plan, &r->plan) < 0)
+    if (plan_read(r->o.plan, &r->plan) < 0 || (r->o.reduce && engine_reduce(&r->plan, r->o.reduce) < 0))
         return -1;
     usual_rates(r);
     if (r->o.clip >= 0)

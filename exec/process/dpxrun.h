@@ -28,7 +28,7 @@ enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
     const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
-    int64_t steps, seed, warmup, memory, rank, threads, grads_step;
+    int64_t steps, seed, warmup, memory, rank, threads, grads_step, reduce;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
     struct opt_pairs plans;             /* plan is the first of them */
     const char *python, *budget;

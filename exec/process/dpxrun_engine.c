@@ -110,7 +110,7 @@ static int enough_gpus(const struct engine_job *j)
 
     if (!j->cuda || j->launcher == LAUNCH_SRUN || want <= j->gpus)
         return 0;
-    return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --device cpu runs small models on as many ranks", want, j->gpus);
+    return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --reduce %d runs it on as many, with fewer layers", want, j->gpus, j->gpus);
 }
 
 /* Ranks of a CPU share the machine's memory: a plan that is too large would be killed in the midst of a step. */

@@ -34,6 +34,12 @@ refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.js
 refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
 refused 'an engine that does not run yet' 2 'torch and deepspeed run plans' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
 
+# The smaller plan is what runs: a quarter of eight ranks, of twelve layers three.
+plan_of fsdp2-llama | sed 's/localhost:2/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 12/' >"$dir/large.json"
+"$B/dpxrun" "$dir/large.json" --engine torch --reduce 2 --python "$dir/bare" --no-db >"$dir/out" 2>"$dir/err"
+check '--reduce says what it leaves' "$(grep -q 'from 8 ranks and 12 layers to 2 and 3:' "$dir/err" || cat "$dir/err")"
+refused '--reduce to more ranks than there are' 2 'the plan has 2 ranks' "$dir/plan.json" --engine torch --reduce 4 --python "$dir/bare" --no-db
+
 # A rank that dies before its first word: its last line is said, and the database has the run as failed.
 printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) echo no CUDA driver >&2; exit 7 ;; esac\n' >"$dir/dying"
 # One that never says anything.
