@@ -6,6 +6,8 @@
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
+# make engine-check   30 plans run by PyTorch and DeepSpeed themselves on 2 and 4 CPU ranks: collectives, losses and bytes are those
+#                     predicted (PYTHON=... has torch, transformers, deepspeed, peft; 20 minutes; tests/engine/)
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
@@ -396,7 +398,7 @@ $B/%.a:
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # The runners of frameworks are part of dpxrun: their lines, as C.
-ENGINES := common torch deepspeed
+ENGINES := common torch torch_axes deepspeed
 $B/exec/engine/engine_job.c.o: $B/exec/engine/scripts.inc
 $B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
 	@mkdir -p $(@D)
@@ -522,6 +524,12 @@ test-matrix:
 	@for what in 'matrix.sh pairs' 'matrix.sh plain'; do B=$B tests/mpi/test_$$what || bad=1; done; \
 	DPX_DEVICE_ALL=1 B=$B tests/mpi/test_device.sh && test -z "$$bad"
 
+engine-check:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxrun $B/dpxplan $B/dpxreport
+	@B=$B ALL=1 PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine.sh
+	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine_faults.sh
+
 test-grid:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
@@ -641,7 +649,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:

@@ -122,7 +122,7 @@ class Noting(dist.ProcessGroup):
             opts.reduceOp = dist.ReduceOp.SUM
         with torch.profiler.record_function("dpx::backend"):        # what gloo's front end allocates is not the framework's
             work = getattr(self.inner, name)(*args, opts) if opts is not None else getattr(self.inner, name)(*args)
-            if not (average or memory_is_tracked):
+            if not average and (not memory_is_tracked or name in ("send", "recv")):     # a message waits for the other's
                 return work
             work.wait()
             del work
@@ -238,10 +238,16 @@ def issued():
     return out
 
 
+def one_by_one(ops):
+    """What NCCL sends as one group."""
+    return [op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is dist.isend else "group_src": op.group_peer}) for op in ops]
+
+
 def connect():
     if cuda:
         torch.cuda.set_device(device)
         return dist.init_process_group("nccl", device_id=device)
+    dist.batch_isend_irecv = one_by_one
     dist.Backend.register_backend("noting", Noting, devices=["cpu"])
     dist.init_process_group("noting")
 
@@ -315,6 +321,13 @@ def nvml_bytes():
         return None
 
 
+def forget():
+    """What building a model took of a GPU, and nobody holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
 def gpu_memory():
     stats = torch.cuda.memory_stats()
     out = {"allocated": stats["allocated_bytes.all.peak"], "active": stats["active_bytes.all.peak"],
@@ -332,10 +345,15 @@ def blocks_of(model):
 
 
 def first_weights(model):
+    """All of them by their names; of adapters PEFT's, with the adapter's own name left out."""
+    if not job["init"]:
+        return
     from safetensors.torch import load_file
     given = load_file(job["init"])
     with torch.no_grad():
         for name, p in model.named_parameters():
+            known = name.replace(".default.", "."), name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+            name = next((k for k in known if k in given), name)
             if name not in given:
                 raise Refused("%s: holds no %s, which transformers %s has" % (job["init"], name, transformers.__version__))
             p.copy_(given.pop(name))
@@ -343,8 +361,21 @@ def first_weights(model):
         raise Refused("%s: transformers %s has no %s" % (job["init"], transformers.__version__, ", ".join(sorted(given)[:3])))
 
 
+def with_adapters(model):
+    """What "train" and "lora" say, by PEFT."""
+    if plan.get("train", "all") == "all":
+        return model
+    try:
+        import peft
+    except ImportError as why:
+        raise Refused("adapters need peft, which this python lacks: %s" % why)
+    lora = plan["lora"]
+    return peft.get_peft_model(model, peft.LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"],
+                                                      target_modules=lora["target_modules"], task_type="CAUSAL_LM"))
+
+
 def build():
-    """transformers' model of the plan's config, in fp32, on the CPU."""
+    """transformers' model of the plan's config, in fp32; with random weights of its own where it trains."""
     fields = {k: v for k, v in plan["model"].items() if k != "_name_or_path"}
     config = transformers.AutoConfig.for_model(**fields)
     config.bos_token_id = config.eos_token_id = config.pad_token_id = None
@@ -353,24 +384,10 @@ def build():
     if any(k in fields for k in ("num_experts", "num_local_experts")):
         words["experts_implementation"] = "grouped_mm"
     torch.manual_seed(job["seed"])
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words)
-    if job["init"]:
-        first_weights(model)
-    return model.train()
-
-
-def with_adapters(model):
-    """What "train" and "lora" say, by PEFT.  Its first A is random, seeded alike on all ranks."""
-    if plan.get("train", "all") == "all":
-        return model
-    try:
-        import peft
-    except ImportError as why:
-        raise Refused("adapters need peft, which this python lacks: %s" % why)
-    lora = plan["lora"]
-    torch.manual_seed(job["seed"])
-    return peft.get_peft_model(model, peft.LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"],
-                                                      target_modules=lora["target_modules"], task_type="CAUSAL_LM"))
+    with contextlib.nullcontext() if job["init"] else device:
+        model = with_adapters(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words).train())
+    first_weights(model)
+    return model
 
 
 def to_device(model):
@@ -383,9 +400,12 @@ def to_device(model):
     return model
 
 
-def loss_of(model, ids, labels):
+def loss_of(model, ids, labels, of_logits=None):
     """transformers' own loss; the labels are already those of the next token."""
-    return model(input_ids=ids, labels=ids, shift_labels=labels, use_cache=False).loss
+    positions = {"position_ids": torch.arange(plan["seq"], device=device).unsqueeze(0)} if grid.get("tensor", 1) > 1 else {}
+    if of_logits:
+        return of_logits(model(input_ids=ids, use_cache=False, **positions).logits, labels)
+    return model(input_ids=ids, labels=ids, shift_labels=labels, use_cache=False, **positions).loss
 
 
 def batches(step):
@@ -413,7 +433,7 @@ def run(trainer_of):
     tracker = None if cuda else Tracker()
     if tracker:
         tracker.start()
-    trainer = trainer_of(with_adapters(model))
+    trainer = trainer_of(model)
     del model
 
     def phase(name, calls):
@@ -423,6 +443,8 @@ def run(trainer_of):
         tell("phase", name=name, collectives=calls, **(gpu_memory() if cuda else {}))
 
     phase("init", issued())
+    if cuda:
+        forget()
     names = ["first", "second", "steady"]
     for step in range(job["steps"]):
         given = list(batches(step))
@@ -458,5 +480,5 @@ def start(trainer_of, versions):
         tell("oom", text=str(why))
     except BaseException as why:
         traceback.print_exc()
-        tell("failed", text="%s: %s" % (type(why).__name__, " ".join(str(why).split())[:600]))
+        tell("oom" if "can't allocate memory" in str(why) else "failed", text="%s: %s" % (type(why).__name__, " ".join(str(why).split())[:600]))
     os._exit(0)         # gloo's tear-down is not what is recorded

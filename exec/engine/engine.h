@@ -9,6 +9,7 @@
  *     engine_remove(&j);
  *
  *     engine_follow.c   what an engine does of a plan
+ *     engine_reduce.c   fewer ranks than it is for
  *     engine_job.c      the folder that ranks read
  *     engine_start.c    python, the launcher, the watch over both
  *     engine_rows.c     what ranks wrote
@@ -40,15 +41,20 @@ struct engine_job {
     int         threads;            /* of a rank */
     char        folder[512];        /* "": none yet */
     char        versions[256];      /* "torch 2.15.0, transformers 5.24.0", from engine_find() */
+    char        framework[32];      /* the framework's own, without what follows a "+" */
     int         gpus;               /* that the framework sees, likewise */
 };
 
+extern const char *const engine_words[NENGINE + 1];     /* of --engine, by enum engine; ended by NULL */
 const char *engine_name(enum engine e);
 
 /* 0, or -1 with the first thing refused by name that the engine does not do of the plan. */
 int engine_follows(const struct engine_job *j);
 /* Asks the python for the framework: 0, or -1 reported. */
 int engine_find(struct engine_job *j);
+
+/* The same plan on fewer ranks, with fewer layers where ranks share them; says what that shows.  0, or -1 reported with `p` as it was. */
+int engine_reduce(struct plan *p, int64_t ranks);
 
 /* 0, or -1 reported. */
 int  engine_folder(struct engine_job *j);
@@ -98,6 +104,9 @@ void engine_lines_free(struct engine_lines *l);
 
 /* The plan's own list of init (step 0) or of an optimizer step, for the rank of the schedules, in the same words. */
 void engine_planned_calls(const struct schedules *s, int64_t step, bool reductions, struct engine_lines *out);
+
+/* Whether the second step issues what no schedule has. */
+bool engine_step_2_is_another(const struct plan *p);
 
 /* Where two lists part: index of the first entry that differs, -1 where none does. */
 int64_t engine_first_difference(const struct engine_lines *a, const struct engine_lines *b);

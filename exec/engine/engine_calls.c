@@ -74,3 +74,6 @@ int64_t engine_first_difference(const struct engine_lines *a, const struct engin
             return i;
     return -1;
 }
+
+/* Stage 3 compares the ranks' traces of modules in the second step (partitioned_param_coordinator.py), which schedules leave out. */
+bool engine_step_2_is_another(const struct plan *p) { return p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3; }

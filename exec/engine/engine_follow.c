@@ -12,16 +12,16 @@
 #include "model/plan/knob.h"
 #include "model/plan/plan_groups.h"
 
-static const char *const names[NENGINE] = { "none", "torch", "deepspeed", "accelerate", "torchtitan", "megatron" };
+const char *const engine_words[NENGINE + 1] = { "own", "torch", "deepspeed", "accelerate", "torchtitan", "megatron", NULL };
 
-const char *engine_name(enum engine e) { return names[e]; }
+const char *engine_name(enum engine e) { return engine_words[e]; }
 
 /* ---- keys ---- */
 
 static const char *const both[] = { "seq", "micro_batch", "accumulation", "kernels", "precision", "reduce_dtype", "optimizer_form", "clip", "recompute",
                                     "sync_every_micro_step", "framework_version", "train", "lora.rank", "lora.alpha", "lora.dropout",
                                     "lora.target_modules", NULL };
-static const char *const torch[] = { "unit", "shard_group", "parallel.tensor", "parallel.pipeline", "parallel.pipeline_schedule", "parallel.sequence",
+static const char *const torch[] = { "unit", "shard_group", "parallel.tensor", "parallel.pipeline", "parallel.pipeline_schedule", "parallel.sequence", "parallel.loss_parallel", "parallel.first_stage_less_layers", "parallel.last_stage_less_layers",
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
                                      "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
@@ -101,6 +101,12 @@ static int torch_follows(const struct engine_job *j)
         return refuse(j, "this \"unit\" yet", "model, block and <n> blocks are followed");
     if (axes && strcmp(p->model.family, "llama") && strcmp(p->model.family, "qwen2") && strcmp(p->model.family, "qwen3") && strcmp(p->model.family, "mistral"))
         return refuse(j, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
+    if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
+        return refuse(j, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
+    if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)
+        return refuse(j, "adapters that are units of their own yet", "\"fsdp.wrap_adapters\" must be false");
+    if (p->parallel.async_tensor)
+        return refuse(j, "\"parallel.async_tensor\" yet", "it must be false");
     if (p->parallel.pipeline > 1 && p->parallel.pipeline_schedule != PIPELINE_GPIPE && p->parallel.pipeline_schedule != PIPELINE_1F1B)
         return refuse(j, "this \"pipeline_schedule\" yet", "gpipe and 1f1b are followed");
     return 0;

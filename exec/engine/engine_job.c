@@ -18,11 +18,13 @@
 #include "model/exchange/ds_config.h"
 #include "model/plan/plan_groups.h"
 
-/* common_py, torch_py, deepspeed_py: their lines, made from the files beside this one. */
+/* common_py, torch_py, torch_axes_py, deepspeed_py: their lines, made from the files beside this one. */
 #include "exec/engine/scripts.inc"
 
-/* Weights beyond this are not written down: the framework makes its own, of the same distribution. */
+/* Bytes of weights beyond which none are written down: the framework makes its own, of the same distribution.  On a GPU it does so in the
+ * time in which a tenth of them is read from a file. */
 #define MOST_WEIGHTS ((int64_t)8 << 30)
+#define MOST_OF_GPU  ((int64_t)1 << 30)
 
 int engine_folder(struct engine_job *j)
 {
@@ -40,7 +42,7 @@ int engine_folder(struct engine_job *j)
 
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_deepspeed.py", "launcher.log" };
+    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
     char path[600];
 
     if (!j->folder[0])
@@ -142,7 +144,10 @@ static int write_tensor(const struct weights *w, const struct model *m, int tens
     return 0;
 }
 
-static bool writes_weights(const struct engine_job *j) { return j->init || 4 * j->plan->model.params <= MOST_WEIGHTS; }
+static bool writes_weights(const struct engine_job *j)
+{
+    return j->init || 4 * j->plan->model.params <= (j->cuda ? MOST_OF_GPU : MOST_WEIGHTS);
+}
 
 static int write_weights(const struct engine_job *j)
 {
@@ -220,7 +225,7 @@ static int write_job(const struct engine_job *j)
 int engine_write(const struct engine_job *j)
 {
     if (write_script(j, "dpx_common.py", common_py) < 0 || write_script(j, "dpx_torch.py", torch_py) < 0 ||
-        write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
+        write_script(j, "dpx_torch_axes.py", torch_axes_py) < 0 || write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
         return -1;
     if (write_job(j) < 0 || write_tokens(j) < 0)
         return -1;

@@ -72,6 +72,8 @@ static int take_answer(struct engine_job *j, const json_t *doc, const char *cons
         const char *version = json_string_value(json_object_get(doc, want[i]));
         if (!version)
             return missing(j, want[i]);
+        if (i == 0 || !strcmp(want[i], engine_name(j->engine)))
+            snprintf(j->framework, sizeof j->framework, "%.*s", (int)strcspn(version, "+"), version);
         at += snprintf(j->versions + at, sizeof j->versions - (size_t)at, "%s%s %.60s", at ? ", " : "", want[i], version);
     }
     j->gpus = (int)json_integer_value(json_object_get(doc, "gpus"));

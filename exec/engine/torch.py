@@ -4,10 +4,11 @@ dpxrun starts it on every rank and says what to do in job.json (common.py reads 
 order of a user's script: cut tensors, checkpoint blocks, wrap, make the optimizer, train."""
 import contextlib
 
-from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, rank, start, to_device, world
+from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, start, to_device, world
+
+import dpx_torch_axes as cut
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -41,9 +42,11 @@ def checkpointed(model):
             blocks[i] = wrapper(block, checkpoint_impl=impl.NO_REENTRANT)
 
 
-def ddp(model):
+def ddp(model, mesh, axes):
     known = ("bucket_cap_mb", "gradient_as_bucket_view", "find_unused_parameters", "static_graph", "broadcast_buffers")
     more = {k: options[k] for k in known if k in options}
+    if "tp" in axes:
+        return nn.parallel.DistributedDataParallel(model, device_mesh=mesh["replica"], **more)
     return nn.parallel.DistributedDataParallel(model, device_ids=[device] if cuda else None, **more)
 
 
@@ -91,19 +94,45 @@ def wrapped(model, mesh, axes, blocks):
     if strategy == "fsdp" and dialect == "torch-fsdp1":
         return fsdp1(model, mesh, axes)
     to_device(model)
-    return fsdp2(model, mesh, axes, blocks) if strategy == "fsdp" else ddp(model)
+    return fsdp2(model, mesh, axes, blocks) if strategy == "fsdp" else ddp(model, mesh, axes)
 
 
 # ---- steps ----
 
+def number(t):
+    """The whole of a DTensor."""
+    return getattr(t, "full_tensor", lambda: t)()
+
+
+def typed(model):
+    """Parameters in 16 bits where the plan says model.to(bfloat16); adapters stay in fp32, as PEFT keeps them."""
+    if options.get("model_dtype") == "bf16":
+        model.to(torch.bfloat16)
+        for name, p in model.named_parameters():
+            if ".lora_" in name:
+                p.data = p.data.float()
+
+
 class Trainer:
     def __init__(self, model):
         mesh, axes = meshes()
-        if grid.get("tensor", 1) > 1:
-            cut_by_tensors(model, mesh["tp"])
+        self.pipe = axes.get("pp", 1) > 1
+        typed(model)
+        if self.pipe:
+            index = mesh["pp"].get_local_rank()
+            blocks = cut.blocks_of_stage(index, axes["pp"])
+            model = cut.Stage(model, blocks, index == 0, index == axes["pp"] - 1)
+            model.config.num_hidden_layers = len(blocks)
+        if axes.get("tp", 1) > 1:
+            cut.never_packed()
+            cut.cut_by_tensors(model, mesh["tp"])
         checkpointed(model)
         self.model = wrapped(model, mesh, axes, blocks_of(model))
         self.optimizer = self.adamw(self.model.parameters())
+        if self.pipe:
+            self.schedule = cut.pipeline_of(self.model, index, axes["pp"], mesh["pp"], device)
+            self.first, self.last = index == 0, index == axes["pp"] - 1
+            self.pipe_group = mesh["pp"].get_group()
 
     def adamw(self, params):
         form = plan["optimizer_form"]
@@ -129,24 +158,41 @@ class Trainer:
         elif not sync:
             quiet = self.model.no_sync()
         cast = strategy in ("ddp", "zero1") and BF16 and not options.get("model_dtype")
-        with quiet:
+        with quiet, cut.parallel.loss_parallel() if cut.loss_is_cut else contextlib.nullcontext():
             with torch.autocast(device.type, torch.bfloat16) if cast else contextlib.nullcontext():
-                loss = loss_of(self.model, ids, labels) / plan["accumulation"]
+                loss = loss_of(self.model, ids, labels, cut.cut_loss if cut.loss_is_cut else None) / plan["accumulation"]
             loss.backward()
         return loss.detach()
+
+    def pipeline_step(self, given):
+        ids, labels = (torch.cat(parts) for parts in zip(*given))
+        losses = []
+        self.schedule.step(*([ids] if self.first else []), return_outputs=False, **({"target": labels, "losses": losses} if self.last else {}))
+        return float(sum(losses)) if self.last else None
+
+    def clip(self):
+        if dialect == "torch-fsdp1":
+            return self.model.clip_grad_norm_(plan["clip"])
+        if not self.pipe:
+            return nn.utils.clip_grad_norm_(self.model.parameters(), plan["clip"])
+        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])     # as torchtitan over its stages
+        norm = number(norm) ** 2
+        torch.distributed.all_reduce(norm, group=self.pipe_group)
+        norm = norm ** 0.5
+        nn.utils.clip_grads_with_norm_(self.model.parameters(), plan["clip"], norm)
+        return norm
 
     def step(self, given, lr):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        total, norm = 0.0, None
-        for i, (ids, labels) in enumerate(given):
-            total += float(self.micro_step(ids, labels, i == len(given) - 1))
-        if plan["clip"] is not None:
-            clip = self.model.clip_grad_norm_ if dialect == "torch-fsdp1" else lambda most: nn.utils.clip_grad_norm_(self.model.parameters(), most)
-            norm = clip(plan["clip"])
+        if self.pipe:
+            total = self.pipeline_step(given)
+        else:
+            total = sum(float(number(self.micro_step(ids, labels, i == len(given) - 1))) for i, (ids, labels) in enumerate(given))
+        norm = self.clip() if plan["clip"] is not None else None
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return total, getattr(norm, "full_tensor", lambda: norm)()
+        return total, number(norm)
 
 
 if __name__ == "__main__":

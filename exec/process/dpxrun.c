@@ -19,6 +19,7 @@
 #include "base/size.h"
 #include "exec/device/cores.h"
 #include "exec/device/host_info.h"
+#include "exec/engine/engine.h"
 #include "exec/process/build_info.h"
 #include "exec/process/launch.h"
 #include "model/arch/training.h"
@@ -31,7 +32,6 @@ static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const comms[] = { "mpi", "nccl", "null", NULL };
 static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
 static const char *const ios[] = { "best", "io_uring", "threads", NULL };      /* enum block_io_kind */
-static const char *const engines[] = { "own", "torch", "deepspeed", "accelerate", "torchtitan", "megatron", NULL };     /* enum engine */
 static const char *const launchers[] = { "dpxrun", "torchrun", "mpirun", "srun", NULL };                               /* enum engine_launcher */
 static const char *const sums[] = { "each-hop", "once", NULL };
 
@@ -40,11 +40,13 @@ static const char *const sums[] = { "each-hop", "once", NULL };
 static int parse(int argc, char **argv, struct options *o)
 {
     const struct opt opts[] = {
-        { "PLAN.json", "the plan (dpxplan search -o, or written by hand)", .str = &o->plan, .positional = true,
-          .required = true },
-        { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engines },
+        { "PLAN.json", "the plan (dpxplan search -o, or written by hand); with --engine several, which are run in turn", .many = &o->plans,
+          .positional = true, .required = true },
+        { "engine", "who runs it: dpxrun's own kernels, or the framework that the plan is for", .word = &o->engine, .words = engine_words },
         { "python", "with --engine: the Python that has the framework (default python3 of PATH)", .str = &o->python, .value = "PROGRAM" },
         { "launcher", "with --engine: who starts the ranks", .word = &o->launcher, .words = launchers },
+        { "reduce", "with --engine: run the plan on so many ranks, with fewer layers", .i = &o->reduce, .min = 1 },
+        { "budget", "with --engine: no run of several begins after so long, such as 10min", .str = &o->budget, .value = "TIME" },
         { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
         { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
           .str = &o->data, .value = "FILE" },
@@ -234,10 +236,19 @@ static int check(struct dpxrun *r)
     return can_run(&r->plan);
 }
 
-/* The plan as its framework has it, kernels and all. */
-static int plan_for_engine(struct dpxrun *r)
+/* What is for engines alone. */
+static int check_engine(struct options *o)
 {
-    if (plan_read(r->o.plan, &r->plan) < 0)
+    const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : o->reduce ? "--reduce" : NULL;
+
+    o->plan = o->plans.at[0];
+    return only && !o->engine ? fail("%s: needs an --engine", only) : 0;
+}
+
+/* The plan as its framework has it, kernels and all. */
+int dpxrun_plan_for_engine(struct dpxrun *r)
+{
+    if (plan_read(r->o.plan, &r->plan) < 0 || (r->o.reduce && engine_reduce(&r->plan, r->o.reduce) < 0))
         return -1;
     usual_rates(r);
     if (r->o.clip >= 0)
@@ -602,7 +613,11 @@ int main(int argc, char **argv)
         r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
-    else if (parse_betas(&r.o) < 0 || (r.o.engine ? plan_for_engine : plan_for_here)(&r) < 0)
+    else if (parse_betas(&r.o) < 0 || check_engine(&r.o) < 0)
+        status = EXIT_MISUSE;
+    else if (r.o.plans.n > 1)
+        status = dpxrun_in_turn(&r);
+    else if ((r.o.engine ? dpxrun_plan_for_engine : plan_for_here)(&r) < 0)
         status = EXIT_MISUSE;
     else if (r.o.engine)
         status = dpxrun_engine(&r);

@@ -8,12 +8,14 @@
  *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database
- *     dpxrun_engine.c    a plan run by its framework */
+ *     dpxrun_engine.c    a plan run by its framework
+ *     dpxrun_budget.c    several in turn */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
 
 #include <jansson.h>
 
+#include "base/opts.h"
 #include "calib/store/runs.h"
 #include "exec/train/train.h"
 #include "model/memory/evaluate.h"
@@ -26,9 +28,10 @@ enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
     const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
-    int64_t steps, seed, warmup, memory, rank, threads, grads_step;
+    int64_t steps, seed, warmup, memory, rank, threads, grads_step, reduce;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
-    const char *python;
+    struct opt_pairs plans;             /* plan is the first of them */
+    const char *python, *budget;
     int     engine, launcher;           /* enum engine, enum engine_launcher (exec/engine/engine.h) */
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
     bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
@@ -187,7 +190,14 @@ void record_told(void *arg, const char *why, bool by_signal);
 
 /* ---- dpxrun_engine.c ---- */
 
-/* --engine: the exit status. */
+/* --engine: the exit status; measured.median_s is set where it is EXIT_DONE. */
 int dpxrun_engine(struct dpxrun *r);
+/* Reads the plan as its framework has it.  0, or -1 reported. */
+int dpxrun_plan_for_engine(struct dpxrun *r);
+
+/* ---- dpxrun_budget.c ---- */
+
+/* Several plans, one after the other: the exit status. */
+int dpxrun_in_turn(const struct dpxrun *r);
 
 #endif

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/percent.h"
@@ -108,7 +110,22 @@ static int enough_gpus(const struct engine_job *j)
 
     if (!j->cuda || j->launcher == LAUNCH_SRUN || want <= j->gpus)
         return 0;
-    return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --device cpu runs small models on as many ranks", want, j->gpus);
+    return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --reduce %d runs it on as many, with fewer layers", want, j->gpus, j->gpus);
+}
+
+/* Ranks of a CPU share the machine's memory: a plan that is too large would be killed in the midst of a step. */
+static int enough_memory(const struct engine_run *e)
+{
+    struct host_info h;
+    int64_t want = 0;
+
+    for (int64_t i = 0; i < e->r->plan.cluster.world_size; i++)
+        want += e->rank[i].l.peak.bytes;
+    if (e->job.cuda || host_info(&h) < 0 || h.available <= 0 || want <= h.available)
+        return EXIT_DONE;
+    fail("the plan's %" PRId64 " ranks allocate %s, and this machine has %s left: --device cuda, or a smaller model", e->r->plan.cluster.world_size,
+         size_text(want).s, size_text(h.available).s);
+    return EXIT_NO;
 }
 
 /* ---- the database ---- */
@@ -246,6 +263,7 @@ static void over_ranks(struct engine_run *e)
         e->loss[s] = n ? sum / n : (double)NAN;
     }
     medians(e);
+    e->r->measured.median_s = e->median_s;
 }
 
 /* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
@@ -257,6 +275,8 @@ static void compare_calls(struct engine_run *e)
             struct engine_lines want = { 0 }, got = { 0 };
             struct difference *to = &e->rank[i].differs[d];
             for (int64_t step = d; step <= (d ? 3 : 0) && step <= e->steps; step++) {
+                if (step == 2 && engine_step_2_is_another(&e->r->plan))
+                    continue;
                 const struct engine_lines *of = &e->rows.rank[i].calls[EP_INIT + step];
                 engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
                 for (int64_t k = 0; k < of->n; k++)
@@ -307,6 +327,55 @@ static int64_t reserved(const struct engine_rank *k)
 
 static int64_t tokens_of(const struct plan *p) { return plan_global_batch(p) * p->seq; }
 
+/* The group of the plan that has these ranks, seen from rank 0. */
+static const char *group_of(const struct schedules *s, const char *ranks)
+{
+    char these[600];
+
+    for (int g = 0; g < s->groups.n; g++) {
+        const struct mesh_group *of = &s->groups.group[g].of;
+        int at = 0;
+        these[0] = '\0';
+        for (int64_t i = 0; i < mesh_ranks(of) && at < (int)sizeof these - 24; i++)
+            at += snprintf(these + at, sizeof these - (size_t)at, "%s%" PRId64, i ? "," : "", mesh_member(of, 0, i));
+        if (!strcmp(these, ranks))
+            return s->groups.group[g].name;
+    }
+    return "another";
+}
+
+static int64_t bytes_of(const char *dtype, int64_t elements)
+{
+    for (int d = 0; d < NDTYPE; d++)
+        if (!strcmp(dtype, dtype_name((enum dtype)d)))
+            return elements * dtype_bytes((enum dtype)d);
+    return 0;
+}
+
+/* What rank 0 issued in init and the first three steps, each collective, group and dtype a row. */
+static int record_comm(struct engine_run *e)
+{
+    enum { ROWS = 64 };
+    static struct { char op[32], ranks[600], dtype[16]; } word[ROWS];
+    struct run_comm comm[ROWS];
+    int n = 0;
+
+    for (int p = 0; p < NEP; p++)
+        for (int64_t i = 0; i < e->rows.rank[0].calls[p].n; i++) {
+            long long elements;
+            int k = 0;
+            if (n == ROWS || sscanf(e->rows.rank[0].calls[p].line[i], "%31s %599s %15s %lld", word[n].op, word[n].ranks, word[n].dtype, &elements) != 4)
+                continue;
+            while (strcmp(word[k].op, word[n].op) || strcmp(word[k].ranks, word[n].ranks) || strcmp(word[k].dtype, word[n].dtype))
+                k++;                    /* at the latest, itself */
+            if (k == n)
+                comm[n++] = (struct run_comm){ word[k].op, group_of(&e->rank[0].s, word[k].ranks), word[k].dtype, 0, 0 };
+            comm[k].count++;
+            comm[k].bytes += bytes_of(word[k].dtype, elements);
+        }
+    return runs_comm(e->r->db, e->r->run_id, comm, n);
+}
+
 static int record_rows(struct engine_run *e)
 {
     struct dpxrun *r = e->r;
@@ -320,7 +389,8 @@ static int record_rows(struct engine_run *e)
                                   tokens_of(&r->plan) };
     for (int64_t i = 0; rc == 0 && i < n; i++)
         m[i] = (struct run_memory){ i, NULL, reserved(&e->rows.rank[i]), allocated(&e->rows.rank[i]), e->rows.rank[i].driver };
-    if (rc == 0 && (runs_steps(r->db, r->run_id, s, (int)e->steps) < 0 || runs_memory(r->db, r->run_id, m, (int)n) < 0))
+    if (rc == 0 && (runs_steps(r->db, r->run_id, s, (int)e->steps) < 0 || runs_memory(r->db, r->run_id, m, (int)n) < 0 ||
+                    record_comm(e) < 0))
         rc = -1;
     free(s);
     free(m);
@@ -371,8 +441,8 @@ static void print_calls(const struct engine_run *e)
     for (int p = 0; p < NEP; p++)
         n += e->rows.rank[0].calls[p].n;
     if (calls_agree(e)) {
-        printf("collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry\n", n,
-               e->steps < 3 ? e->steps : 3);
+        printf("collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry%s\n", n,
+               e->steps < 3 ? e->steps : 3, engine_step_2_is_another(&e->r->plan) ? " (but step 2, in which ranks compare their traces of modules)" : "");
         return;
     }
     printf("collectives: not those of the plan\n");
@@ -484,6 +554,31 @@ static void show_log(const struct engine_run *e)
     fclose(f);
 }
 
+/* PyTorch's message to `dpxplan explain --oom`, which lies beside this program. */
+static void explain_oom(const struct engine_run *e)
+{
+    char self[4096], file[600];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 16);
+    FILE *f;
+
+    snprintf(file, sizeof file, "%s/launcher.log", e->job.folder);
+    if (n <= 0 || !(f = fopen(file, "w")))
+        return;
+    self[n] = '\0';
+    strcpy(strrchr(self, '/') + 1, "dpxplan");
+    fprintf(f, "%s\n", e->end.why);
+    fclose(f);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(2, 1);
+        execl(self, "dpxplan", "explain", e->r->o.plan, "--oom", file, (char *)NULL);
+        _exit(127);
+    }
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
 static int failed(const struct engine_run *e)
 {
     switch (e->end.how) {
@@ -492,6 +587,7 @@ static int failed(const struct engine_run *e)
         return EXIT_MISUSE;
     case ENDED_OOM:
         fail("--engine %s: rank %d ran out of memory: %s", engine_name(e->job.engine), e->end.rank, e->end.why);
+        explain_oom(e);
         return EXIT_FAILED;
     case ENDED_BY_SIGNAL:
         fail("--engine %s: %s", engine_name(e->job.engine), e->end.why);
@@ -504,6 +600,17 @@ static int failed(const struct engine_run *e)
 }
 
 /* ---- the run ---- */
+
+/* A plan that names no version is of the one that is installed, where dpx tells it from others. */
+static void take_version(struct engine_run *e)
+{
+    struct plan *p = &e->r->plan;
+    const char *about, *v;
+
+    for (int i = 0; !p->framework_version[0] && (v = plan_version_at(p->dialect, i, &about)) != NULL; i++)
+        if (!strcmp(v, e->job.framework))
+            snprintf(p->framework_version, sizeof p->framework_version, "%s", v);
+}
 
 static int run(struct engine_run *e)
 {
@@ -538,8 +645,12 @@ int dpxrun_engine(struct dpxrun *r)
     struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU };
     int status = EXIT_MISUSE;
 
-    if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0)
-        status = predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? run(&e) : EXIT_FAILED;
+    if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
+        take_version(&e);
+        status = predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
+    }
+    if (status == EXIT_DONE && (status = enough_memory(&e)) == EXIT_DONE)
+        status = run(&e);
     release(&e);
     return status;
 }

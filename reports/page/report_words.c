@@ -318,6 +318,9 @@ static void time_difference(struct prose *p, const struct chosen *x)
     prose_end(p);
 }
 
+/* Its framework ran it (dpxrun --engine), with kernels of its own; on the CPU not even those of a GPU. */
+static bool ran_by_framework(const struct run_row *row) { return row->start.options && strstr(row->start.options, "\"engine\""); }
+
 static void byte_differences(struct prose *p, const struct chosen *x)
 {
     const struct run_row *row = &x->rec.row;
@@ -330,7 +333,7 @@ static void byte_differences(struct prose *p, const struct chosen *x)
              (double)row->predicted.allocated_bytes);
         prose_put(p, " and is ");
         cell(p, "runs", row->id, "/allocated_bytes", UNIT_BYTES, (double)row->allocated_bytes);
-        prose_put(p, ", though both count the same buffers: please report it.");
+        prose_put(p, ran_by_framework(row) ? ", counted in the framework itself." : ", though both count the same buffers: please report it.");
         prose_end(p);
     }
     for (int64_t i = 0; i < x->rec.ncomm; i++) {

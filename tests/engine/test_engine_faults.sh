@@ -1,0 +1,81 @@
+#!/bin/sh
+# test_engine_faults.sh -- what dpxrun --engine says where nothing can be run, and what it leaves behind where a run ends early.
+. tests/check.sh
+. tests/engine/plans.sh
+B=${B:-build} PYTHON=${PYTHON:-python3}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+export TMPDIR="$dir"
+
+# refused WHAT STATUS WORDS ARGUMENTS...: its exit status, one line on stderr, and what that line names.
+refused() {
+    what=$1 status=$2 words=$3
+    shift 3
+    "$B/dpxrun" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    got=$?
+    check "$what" "$([ $got = "$status" ] || echo "exit status $got"; [ ! -s "$dir/out" ] || echo 'something on stdout'
+        grep -q -- "$words" "$dir/err" || cat "$dir/err"; [ "$(wc -l <"$dir/err")" = 1 ] || cat "$dir/err")"
+}
+plan_of fsdp2-llama >"$dir/plan.json"
+plan_of zero2-llama >"$dir/ds.json"
+sed 's/"kernels": "torch-eager"/"kernels": "torch-compile"/' "$dir/plan.json" >"$dir/compile.json"
+sed 's/"unit": "block"/"unit": "block", "dropout": 0.1/' "$dir/plan.json" >"$dir/dropout.json"
+sed 's/"unit": "block"/"unit": "block", "fsdp": { "cpu_offload": true }/' "$dir/plan.json" >"$dir/offload.json"
+
+# A Python that has nothing of a framework.
+printf '#!/bin/sh\necho "{ \\"torch\\": null, \\"transformers\\": null, \\"deepspeed\\": null }"\n' >"$dir/bare"
+chmod +x "$dir/bare"
+refused 'a python without torch' 2 'has no torch' "$dir/plan.json" --engine torch --python "$dir/bare" --no-db
+refused 'no such python' 2 'no such program' "$dir/plan.json" --engine torch --python "$dir/none" --no-db
+refused "another framework's plan" 2 'engine deepspeed runs this one' "$dir/ds.json" --engine torch --python "$dir/bare" --no-db
+refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.json" --engine deepspeed --python "$dir/bare" --no-db
+refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine torch --python "$dir/bare" --no-db
+refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.json" --engine torch --python "$dir/bare" --no-db
+refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
+refused 'an engine that does not run yet' 2 'torch and deepspeed run plans' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
+
+# The smaller plan is what runs: a quarter of eight ranks, of twelve layers three.
+plan_of fsdp2-llama | sed 's/localhost:2/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 12/' >"$dir/large.json"
+"$B/dpxrun" "$dir/large.json" --engine torch --reduce 2 --python "$dir/bare" --no-db >"$dir/out" 2>"$dir/err"
+check '--reduce says what it leaves' "$(grep -q 'from 8 ranks and 12 layers to 2 and 3:' "$dir/err" || cat "$dir/err")"
+refused '--reduce to more ranks than there are' 2 'the plan has 2 ranks' "$dir/plan.json" --engine torch --reduce 4 --python "$dir/bare" --no-db
+
+# A rank that dies before its first word: its last line is said, and the database has the run as failed.
+printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) echo no CUDA driver >&2; exit 7 ;; esac\n' >"$dir/dying"
+# One that never says anything.
+printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) exec sleep 1000 ;; esac\n' >"$dir/hanging"
+# One that runs out of memory.
+cat >"$dir/full" <<'END'
+#!/bin/sh
+case $1 in -c) echo '{ "torch": "2.15.0", "transformers": "5.0" }' ;;
+*) echo '{"event": "oom", "text": "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free."}' \
+    >"$(dirname "$1")/rank$RANK.jsonl" ;;
+esac
+END
+chmod +x "$dir/dying" "$dir/hanging" "$dir/full"
+outcome() { sqlite3 "$dir/db" "SELECT outcome || ' ' || coalesce(reason, '') FROM run ORDER BY id DESC LIMIT 1" 2>/dev/null; }
+left() { for d in "$dir"/dpx-engine-*; do [ ! -e "$d" ] || echo "left: $d"; done; ps -eo args | grep "[d]px-engine-.*py" | grep "$dir"; }
+
+"$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/dying" --db "$dir/db" >"$dir/out" 2>"$dir/err"
+got=$?
+check 'a rank that dies: status 1 and its last words' "$([ $got = 1 ] || echo "exit status $got"; grep -q 'no CUDA driver' "$dir/err" || cat "$dir/err"; left)"
+DPX_TIMEOUT=2 "$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/hanging" --db "$dir/db" >"$dir/out" 2>"$dir/err"
+got=$?
+check 'ranks that hang are ended' "$([ $got = 1 ] || echo "exit status $got"; grep -q 'nothing has been done' "$dir/err" || cat "$dir/err"; left)"
+"$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/full" --db "$dir/db" >"$dir/out" 2>"$dir/err"
+got=$?
+check 'out of memory: its message is explained' "$([ $got = 1 ] || echo "exit status $got"; grep -q 'Tried to allocate 2.00 GiB' "$dir/err" || cat "$dir/err"
+    [ "$(wc -l <"$dir/err")" -gt 3 ] || cat "$dir/err"; left)"
+"$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/hanging" --db "$dir/db" >"$dir/out" 2>"$dir/err" &
+run=$!
+sleep 2
+kill -TERM $run
+wait $run
+got=$?
+check 'a signal ends all ranks' "$([ $got = 143 ] || echo "exit status $got"; grep -q interrupted "$dir/err" || cat "$dir/err"; left)"
+if command -v sqlite3 >/dev/null; then
+    check 'the database has the last run as interrupted' "$(outcome | grep -q interrupted || outcome)"
+else
+    skip 'the database has the last run as interrupted' 'there is no sqlite3'
+fi
+finish
