@@ -1,4 +1,4 @@
-/* plan_schema.c -- plan.json as a JSON Schema (draft 2020-12), from the table of knobs; and dpxplan schema, which prints it.
+/* plan_schema.c -- plan.json as a JSON Schema (draft 2020-12), from the table of knobs.
  *
  * A key that several cells have with different values takes what any of them does: which cell has which is `dpxplan list keys`, and
  * the program says it of a plan.  So a plan that the schema refuses is refused by dpxplan, not the other way round. */
@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/opts.h"
 #include "model/plan/knob.h"
-#include "sim/plan/commands.h"
 #include "sim/plan/plan_schema.h"
 
 static bool has_text(const json_t *list, const char *text)
@@ -176,12 +174,4 @@ json_t *plan_schema(void)
     json_object_set_new(schema, "$schema", json_string("https://json-schema.org/draft/2020-12/schema"));
     json_object_set_new(schema, "title", json_string("a plan of dpx"));
     return schema;
-}
-
-int cmd_schema(int argc, char **argv)
-{
-    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan schema"), { 0 } };
-    int rc = opts_parse("dpxplan schema", "plan.json as a JSON Schema, from the table of its keys: for editors, which complete and check by it.", opts, argc, argv);
-
-    return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : dpxplan_print_json(plan_schema(), EXIT_DONE);
 }

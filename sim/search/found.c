@@ -53,7 +53,7 @@ int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_onl
 
 /* ---- order ---- */
 
-int search_by_rank(const void *a, const void *b)
+int found_by_rank(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
 

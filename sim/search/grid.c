@@ -541,7 +541,7 @@ static int answer(struct grid *g, struct search_result *out)
             out->nfit += g->found[i].fits;
     }
     if (g->n > 1)
-        sort_stable(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
+        sort_stable(g->found, (size_t)g->n, sizeof *g->found, found_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
     if (!out->nfit && !g->o->answer_only && nearest_first(g->o, g->found, g->n) < 0)
         return -1;
@@ -644,7 +644,7 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
             all[n] = g->found[i];
             all[n++].order += out->considered;
         }
-    sort_stable(all, (size_t)n, sizeof *all, search_by_rank);
+    sort_stable(all, (size_t)n, sizeof *all, found_by_rank);
     if (out->n > out->nfit)
         memcpy(&all[n], &out->found[out->nfit], (size_t)(out->n - out->nfit) * sizeof *all);
     out->n += n - out->nfit;

@@ -4,7 +4,7 @@
 
 #include "sim/search/search.h"
 
-/* Of n plans, none of which fits, by what they lack (search_by_rank()): brings the nearest to the front.
+/* Of n plans, none of which fits, by what they lack (found_by_rank()): brings the nearest to the front.
  *
  * Some lack bytes for what is allocated; others hold that, and PyTorch's allocator refuses them all the same.  Of these it is asked, on
  * larger devices, how much more it would take: the request that failed says less than that.  Where there are such plans, the nearest of

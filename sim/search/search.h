@@ -122,7 +122,7 @@ struct search_result {
  * divide, no cell of the table is left), or go_on() said no. */
 int  search(const struct search_options *o, struct search_result *out);
 /* The order of struct found: what fits first, by time, then by memory, then as enumerated.  For qsort(). */
-int  search_by_rank(const void *a, const void *b);
+int  found_by_rank(const void *a, const void *b);
 void search_free(struct search_result *r);
 
 /* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator,
