@@ -80,6 +80,8 @@ class Writer:
         row = {"op": o["name"] + side, "class": o["cls"]}
         if o["causal"]:
             row["causal"] = True
+        if o["dim"]:
+            row["head_dim"] = o["dim"]
         products = [products[k:k + 4] for k in range(0, len(products), 4)]
         for p in products[:-1]:
             yield dict(row, op=o["name"] + " dX", product=p)

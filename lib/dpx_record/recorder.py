@@ -193,7 +193,7 @@ class Recorder(TorchDispatchMode):
         self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls="custom" if cls == "?" else cls,
                              ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0,
                              bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,
-                             causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
+                             dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
                              dtype=str(results[0].dtype).replace("torch.", "") if results else ""))
         return out
 

@@ -12,6 +12,8 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
     int steps = local->plan->parallel.pipeline > 1 ? (int)local->plan->accumulation : 1;
 
     for (int i = 0; i < PIECE_RECEIVED; i++) {
+        if (i >= PIECE_KIND && i < PIECE_HEAD && s->program.piece[i].nkernels[PASS_FORWARD] == 0)
+            continue;
         bool block = piece_is_block(i);
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
