@@ -164,15 +164,19 @@ static int take_tensors(struct recorded *r, struct model *m, int u, const char *
 
 static void find_alike(struct recorded *r, const struct model *m)
 {
+    int *members = room_new((size_t)r->nunits, sizeof *members);
+
     for (int u = 0; u < r->nunits; u++) {
         r->alike[u] = u;
         for (int v = 0; v < u && r->alike[u] == u; v++)
-            if (r->alike[v] == v && same_tensors(m, r, u, v))
+            if (r->alike[v] == v && same_tensors(m, r, u, v) && (r->stride[v] == 0 || r->first[u] == r->first[v] + members[v] * r->stride[v])) {
                 r->alike[u] = v;
-        for (int v = 0; v < u; v++)
-            r->place[u] += r->alike[v] == r->alike[u];
+                r->stride[v] = r->stride[v] ? r->stride[v] : r->first[u] - r->first[v];
+            }
+        r->place[u] = members[r->alike[u]]++;
         r->uneven |= r->alike[u] != 0 || (u > 0 && r->first[u] != r->first[u - 1] + r->ntensors[u - 1]);
     }
+    free(members);
 }
 
 /* [path, class] each, in the order of forward */
@@ -189,6 +193,7 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
     r->ntensors = room_new(n, sizeof *r->ntensors);
     r->alike = room_new(n, sizeof *r->alike);
     r->place = room_new(n, sizeof *r->place);
+    r->stride = room_new(n, sizeof *r->stride);
     for (size_t u = 0; u < n; u++) {
         const json_t *row = json_array_get(rows, u);
         const char *path = text_of(json_array_get(row, 0), 90), *class = text_of(json_array_get(row, 1), 90);
@@ -365,6 +370,7 @@ void recorded_free(struct recorded *r)
     free(r->ntensors);
     free(r->alike);
     free(r->place);
+    free(r->stride);
     free(r->root);
     free(r->buffer);
     free(r->terms);

@@ -80,7 +80,8 @@ struct recorded {
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */
     int    *first, *ntensors;       /* tensors of each unit */
-    int    *alike, *place;          /* the first unit with tensors of the same shapes; how many such are before this one */
+    int    *alike, *place, *stride; /* the first unit with tensors of the same shapes, and of those behind it all equally far apart in the
+                                     * table; how many such are before this one; how far apart (of the first one) */
     bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
     int     nroot, *root;           /* tensors of no unit, in the order of the table */
     int64_t *buffer, nbuffers;      /* bytes of each */
