@@ -307,8 +307,6 @@ bool program_input_requires_grad(const struct plan *p);
 int program_period(const struct plan *p);
 /* So many of the first blocks are not of the pattern: without experts, where the others have some. */
 int program_alone(const struct plan *p);
-/* Of a recorded model: the precision of the program that the plan runs, "bf16", "autocast" or "fp32"; another name: it is not recorded. */
-const char *program_recorded_precision(const struct plan *p);
 static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
 static inline bool piece_is_recomputed(enum piece_id id)
 {

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/plan/recorded_check.h"
 #include "model/program/program_internal.h"
 
 static enum kernel_class kind_of(enum rec_class c)
@@ -20,16 +21,9 @@ static enum kernel_class kind_of(enum rec_class c)
 
 /* ---- which program, which piece ---- */
 
-const char *program_recorded_precision(const struct plan *p)
-{
-    struct recipe r = plan_recipe(p);
-
-    return r.autocast ? "autocast" : r.used == DT_BF16 ? "bf16" : r.used == DT_FP32 ? "fp32" : dtype_name(r.used);
-}
-
 static const struct rec_program *of_plan(const struct plan *p)
 {
-    return recorded_program(p->model.recorded, program_recorded_precision(p), p->recompute == RECOMPUTE_FULL);
+    return recorded_program(p->model.recorded, recorded_precision(p), p->recompute == RECOMPUTE_FULL);
 }
 
 /* Plans are asked for their pieces before they are checked. */
@@ -272,7 +266,7 @@ int program_build_recorded(const struct local_model *local, struct program *out)
     int rc;
 
     if (!g)
-        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, program_recorded_precision(p), p->recompute == RECOMPUTE_FULL ? "full" : "none");
+        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), p->recompute == RECOMPUTE_FULL ? "full" : "none");
     rc = take_piece(&b, &b.r->pieces[g->first], PIECE_EMBED, out);
     if (rc == 0)
         rc = take_piece(&b, &b.r->pieces[g->last], PIECE_HEAD, out);

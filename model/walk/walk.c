@@ -1,6 +1,7 @@
 /* walk.c -- see walk.h. */
 #include "model/walk/walk.h"
 
+#include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
@@ -332,6 +333,7 @@ int walk_steps(struct walk *w)
     struct step e = { .w = w };
 
     sched_begin(w->s, SCHED_INIT);
+    lower_load_buffers(w->s, w->local);
     call(w, w->hooks->init);
     sched_end(w->s, SCHED_INIT);
     for (w->step = SCHED_FIRST; w->step <= SCHED_STEADY && e.rc == 0; w->step++) {

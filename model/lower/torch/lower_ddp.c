@@ -468,6 +468,7 @@ static void init(struct ddp *d)
     const struct model *m = d->m;
 
     sched_begin(d->s, SCHED_INIT);
+    lower_load_buffers(d->s, d->local);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
     for (int i = 0; i < d->nmodules; i++) {
