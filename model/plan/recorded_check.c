@@ -49,6 +49,8 @@ static int check_parallel(const struct plan *p, const char *where)
                         "parameters", where, axes[i].key);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which a recording does not have yet: take zero2, or fsdp", where);
     if (p->model.recorded->uneven && p->dialect != DIALECT_TORCH)
         return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch (FSDP2, DDP) so far", where, p->model.name);
     return 0;
@@ -108,5 +110,5 @@ int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
-    return check_keys(p, where) < 0 || check_parallel(p, where) < 0 || check_size(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
 }

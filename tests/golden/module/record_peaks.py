@@ -92,6 +92,7 @@ def peak(make, name, b, s, strategy, recompute):
 
 def main():
     R.without_gpu()
+    print(json.dumps({"torch": torch.__version__, "models": {name: {"file": "tests/golden/module/%s.json" % name} for name in modules.CASES}}))
     for name in sys.argv[1:] or modules.CASES:
         for b, s in modules.CASES[name][1]:
             for strategy in ("fsdp", "ddp"):
@@ -101,8 +102,10 @@ def main():
                     except Exception as e:          # a tracker that fails is no witness
                         print("%s %s recompute %s: %s: %s" % (name, strategy, recompute, type(e).__name__, str(e)[:200]), file=sys.stderr)
                         continue
-                    print(json.dumps({"module": name, "batch": b, "size": s, "strategy": strategy, "recompute": "full" if recompute else "none",
-                                      "peak": p["peak_total"], "by": p["peak_by_category"]}), flush=True)
+                    plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy,
+                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": "full" if recompute else "none"}
+                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, " recomputed" if recompute else ""), "plan": plan, "steady": p},
+                                     separators=(",", ":")), flush=True)
 
 
 if __name__ == "__main__":
