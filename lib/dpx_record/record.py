@@ -42,6 +42,7 @@ def options(argv):
     a.add_argument("--size", type=numbers, default=[128, 256, 384], metavar="N,N,N",
                    help="sizes to record at: tokens, or an image's side, which needs five; one: the size is fixed (default 128,256,384)")
     a.add_argument("--step", type=int, default=0, metavar="N", help="plans take multiples of N as size (default: any size where all sizes are whole, else the sizes' common divisor)")
+    a.add_argument("--most", type=int, default=0, metavar="N", help="the largest size (default: the rows of the table in which positions are looked up)")
     a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: one point beyond both)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
     a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (each unit under torch.utils.checkpoint); default both")
@@ -133,6 +134,8 @@ def document(o, variants):
         size["least"] = o.step
     elif len(o.size) > 1:
         size["least"] = size["step"]
+    if "only" not in size and (o.most or x.r.rows):
+        size["most"] = o.most or min(x.r.rows.values())
     known, tensors, shared = {}, [], []
     for name, p in x.model.named_parameters(remove_duplicate=False):
         if id(p) in known:
@@ -208,7 +211,7 @@ def report(o, doc, variants, seconds):
     print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
     print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
     print("checked     %s: no number differs" % ", ".join("batch %d and size %d" % p[:2] for p in v.checked))
-    print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else "any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]))
+    print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
     print("written     %s, %d bytes, in %.0f s with %s" % (o.output, os.path.getsize(o.output), seconds,
           bytes_text(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
     for (name, where), n in sorted({k: c for w in variants for k, c in w.first.r.unclassed.items()}.items()):
@@ -221,16 +224,34 @@ def report(o, doc, variants, seconds):
         print("note        %s" % note)
 
 
+def recorded(o, make):
+    """All programs that can be recorded, and those that cannot, with the reason.  Where none can, the first reason is the answer."""
+    from dpx_record.recorder import Unrecordable
+    variants, failed = [], []
+    for precision in o.precision:
+        for recompute in o.recompute:
+            try:
+                variants.append(Variant(o, make, precision, recompute == "full"))
+            except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
+                why = str(e) if isinstance(e, Unrecordable) else "%s: %s" % (type(e).__name__, " ".join(str(e).split())[:300])
+                failed.append((precision + (", recomputed" if recompute == "full" else ""), why))
+    if not variants:
+        raise Unrecordable("%s: %s" % (o.what, failed[0][1]))
+    return variants, failed
+
+
 def run(o):
     shim.without_gpu()
     began = time.process_time()
     with shim.attention_of(o.gpu):
         make = function(o.what)
-        variants = [Variant(o, make, p, r == "full") for p in o.precision for r in o.recompute]
+        variants, failed = recorded(o, make)
     doc = document(o, variants)
     with open(o.output, "w") as f:
         f.write(dumped(doc))
     report(o, doc, variants, time.process_time() - began)
+    for said, why in failed:
+        print("not done    %s: %s" % (said, why))
 
 
 def main():

@@ -63,6 +63,7 @@ class Recorder(TorchDispatchMode):
         self.values_read = collections.Counter()        # where a value decides: module -> times
         self.unclassed = collections.Counter()
         self.count = 0
+        self.positions, self.rows = set(), {}        # storages of 0, 1, 2 ..., and tables that such are looked up in: module -> rows
 
     # ---- storages ----
 
@@ -158,6 +159,14 @@ class Recorder(TorchDispatchMode):
         fits = a.shape == b.shape and a.dtype == b.dtype and uses_of(a.untyped_storage()._cdata) <= 2 and aten.is_non_overlapping_and_dense(a)
         return aten.add_.Tensor if fits else func
 
+    def follow_positions(self, name, cls, args, ins, outs):
+        """A table of positions has as many rows as the longest size."""
+        made_of_positions = ins and cls in ("elementwise", "copy") and all(n in self.positions for n, _ in ins)
+        if name == "arange" or made_of_positions:
+            self.positions |= {n for n, _ in outs}
+        elif name == "embedding" and (ins[1][0] in self.positions or self.what.get(ins[1][0], "").startswith("buffer")):
+            self.rows[self.where()] = args[0].shape[0]
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func.namespace in ("prim", "profiler"):
@@ -185,6 +194,7 @@ class Recorder(TorchDispatchMode):
         self.events.append(("op", len(self.ops)))
         outs = [(self.number_of(t), touched(t)) for t in results]
         owner = self.owner_now(back)
+        self.follow_positions(name, cls, args, ins, outs)
         products = [classes.product_of(name.rstrip("_"), args)] if cls == "gemm" else classes.convolution_of(name, args, out) if cls == "conv" else None
         flops = classes.flops_of(func, args, kwargs, out) if cls in ("gemm", "attention", "conv", "custom", "?") else 0
         read, written = sum(operands.values()), sum(b for _, b in outs)

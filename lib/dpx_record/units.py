@@ -45,6 +45,12 @@ def children(model):
         return [parts[0][0]]
 
 
+def shares(model, path):
+    """Has a module a parameter that another one has, too, which does not lie in it?"""
+    inside = {id(p) for p in model.get_submodule(path).parameters()}
+    return any(id(p) in inside and not n.startswith(path + ".") for n, p in model.named_parameters(remove_duplicate=False))
+
+
 def units_of(model, chosen):
     """Paths in the order of registration."""
     if chosen:
@@ -53,7 +59,12 @@ def units_of(model, chosen):
             raise Unrecordable("no module is a %s: classes of this module's parts are %s" %
                                (" or ".join(chosen), ", ".join(sorted({type(m).__name__ for _, m in model.named_modules()})[:30])))
         return found
-    return of_classes(model, set(getattr(model, "_no_split_modules", None) or ())) or repeated(model) or children(model)
+    for found in of_classes(model, set(getattr(model, "_no_split_modules", None) or ())), repeated(model), children(model):
+        several = [p for p in found if sum(type(model.get_submodule(q)) is type(model.get_submodule(p)) for q in found) > 1]
+        apart = [p for p in (several or found) if not shares(model, p)]     # fully_shard() wants a shared parameter in one unit
+        if apart:
+            return apart
+    raise Unrecordable("no unit was found: name a class with --unit")
 
 
 def unit_of(owner, units):

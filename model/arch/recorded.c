@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/room.h"
 #include "model/arch/recorded_internal.h"
 
@@ -247,13 +248,14 @@ static int read_buffers(const json_t *rows, struct recorded *r, const char *wher
 
 static int read_sizes(const json_t *j, struct recorded *r, const char *where)
 {
-    const json_t *only = json_object_get(j, "only"), *least = json_object_get(j, "least"), *step = json_object_get(j, "step");
+    const json_t *only = json_object_get(j, "only"), *least = json_object_get(j, "least"), *step = json_object_get(j, "step"), *most = json_object_get(j, "most");
 
     r->only = json_integer_value(only);
     r->least = least ? json_integer_value(least) : 1;
     r->step = step ? json_integer_value(step) : 1;
-    if (!json_is_object(j) || (only && r->only < 1) || r->least < 1 || r->step < 1 || r->only > MODEL_MAX_DIM || r->least > MODEL_MAX_DIM || r->step > MODEL_MAX_DIM)
-        return fail("%s: size: expected {\"only\": 224} or {\"least\": 1, \"step\": 1}, numbers from 1 to 2^24", where);
+    r->most = most ? json_integer_value(most) : MODEL_MAX_DIM;
+    if (!json_is_object(j) || (only && r->only < 1) || r->least < 1 || r->step < 1 || r->most < r->least || r->most > MODEL_MAX_DIM || r->only > MODEL_MAX_DIM || r->least > MODEL_MAX_DIM || r->step > MODEL_MAX_DIM)
+        return fail("%s: size: expected {\"only\": 224} or {\"least\": 1, \"most\": 1024, \"step\": 1}, numbers from 1 to 2^24", where);
     return 0;
 }
 
@@ -317,12 +319,32 @@ static void fill(struct model *m, struct recorded *r)
     snprintf(m->name, sizeof m->name, "%s", r->name);
     snprintf(m->family, sizeof m->family, "recorded");
     m->layers = r->nunits;
-    m->context = r->only > 0 ? r->only : MODEL_MAX_DIM;
+    m->context = r->only > 0 ? r->only : r->most;
     m->block0 = r->first[0];
     m->per_block = r->ntensors[0];
     m->active = m->params;
     for (int64_t i = 0; i < r->nkernels && m->head_dim == 1; i++)
         m->head_dim = r->kernels[i].head_dim > 0 ? r->kernels[i].head_dim : 1;
+}
+
+/* Operators whose time is known roughly, by name. */
+static void note_rough(const struct recorded *r, const char *where)
+{
+    const char *named[8];
+    char text[400];
+    size_t n = 0, at = 0;
+
+    for (int64_t i = 0; i < r->nkernels && n < sizeof named / sizeof *named; i++) {
+        bool known = recorded_rough((enum rec_class)r->kernels[i].class) == 0;
+        for (size_t k = 0; k < n && !known; k++)
+            known = named[k] == r->kernels[i].name;
+        if (!known)
+            named[n++] = r->kernels[i].name;
+    }
+    for (size_t i = 0; i < n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", named[i]);
+    if (n > 0)
+        notes_say("dpx: %s: note: dpx has no measurements of %s: their time is known within a factor of 3", where, text);
 }
 
 int recorded_model(json_t *doc, const char *where, const char *path, struct model *out)
@@ -342,6 +364,7 @@ int recorded_model(json_t *doc, const char *where, const char *path, struct mode
         return -1;
     }
     fill(out, r);
+    note_rough(r, where);
     return 0;
 }
 

@@ -76,7 +76,7 @@ struct recorded {
     char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
     json_t *doc;
     char    name[96];
-    int64_t least, step, only;      /* plans take sizes from `least` in multiples of `step`, or `only` */
+    int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */
     int    *first, *ntensors;       /* tensors of each unit */
@@ -114,6 +114,14 @@ const struct rec_program *recorded_program(const struct recorded *r, const char 
 
 /* Index in the model's table of tensor `i` of a unit (struct rec_move). */
 int recorded_tensor(const struct recorded *r, int64_t unit, int i);
+
+/* The time of kernels of a class is known within this factor either way beside what their price says; 0: there are measurements of such.  A convolution
+ * is priced as its implicit product.  Assumed, since none was timed: cuDNN reaches from a third of a product's rate on.  Of recurrences,
+ * transforms and custom kernels only the bytes are known. */
+int recorded_rough(enum rec_class c);
+
+/* FLOPs of forward and backward of one sample of a size, by one of its programs: of a step with every unit run again, or none.  0: none is known. */
+double recorded_flops(const struct recorded *r, int64_t size, bool recomputed);
 
 /* The polynomial's value.  0, or -1: it is not whole, negative, or above 2^60 there. */
 int recorded_at(const struct recorded *r, struct rec_size z, int64_t batch, int64_t size, int64_t *out);

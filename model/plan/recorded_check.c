@@ -87,6 +87,8 @@ static int check_size(const struct plan *p, const char *where)
 
     if (r->only > 0 && p->seq != r->only)
         return fail("%s: seq: %" PRId64 ": %s was recorded at size %" PRId64 " alone", where, p->seq, r->name, r->only);
+    if (r->only == 0 && p->seq > r->most)
+        return fail("%s: seq: %" PRId64 ": %s takes up to %" PRId64, where, p->seq, r->name, r->most);
     if (r->only == 0 && (p->seq < r->least || p->seq % r->step))
         return fail("%s: seq: %" PRId64 ": %s was recorded for multiples of %" PRId64 " from %" PRId64 " on", where, p->seq, r->name, r->step, r->least);
     return 0;

@@ -137,6 +137,7 @@ struct kernel {
     uint8_t           attends;      /* enum attends */
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     bool              captured;     /* a CUDA graph replays it (program_graphs.h) */
+    uint8_t           rough;        /* its time is known within this factor either way; 0: as its class's (program_recorded.c) */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt;
                                      * of FN_FLOAT8_*: enum float8_by */

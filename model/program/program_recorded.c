@@ -207,6 +207,7 @@ static int add_kernel(struct build *b, const struct rec_kernel *of)
     if (size_at(b, of, "bytes", of->bytes, &k->bytes) < 0 || size_at(b, of, "FLOPs", of->flops, &flops) < 0)
         return -1;
     k->flops = (double)flops;
+    k->rough = (uint8_t)recorded_rough((enum rec_class)of->class);
     for (int i = 0; of->product && i < 4; i++)
         if (size_at(b, of, "sizes", of->mnk[i], mnk[i]) < 0)
             return -1;
