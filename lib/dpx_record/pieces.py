@@ -1,4 +1,4 @@
-"""The programs of a step's parts, as the file has them (docs/reference/recorded-model.md)."""
+"""The programs of a step's parts, as the file has them (docs/howto/model-file.md)."""
 import json
 
 from .units import Chain

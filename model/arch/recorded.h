@@ -6,7 +6,7 @@
  *     ... m.recorded->nprograms ...
  *     model_free(&m);
  *
- * docs/reference/recorded-model.md is the file; `python -m dpx.record` writes it, and so may a person.  All that is read here is checked here:
+ * docs/howto/model-file.md is the file; `python -m dpx.record` writes it, and so may a person.  All that is read here is checked here:
  * a file is hostile input.  Sizes are polynomials in the batch b and the size s (tokens, or an image's side): recorded_at() computes them without
  * overflow, or says which one has none there. */
 #ifndef DPX_RECORDED_H
