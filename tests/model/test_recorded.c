@@ -14,6 +14,10 @@ static int worst_bytes;
 static void check_peak(const struct step *s)
 {
     int64_t got = s->ledger.phase[SCHED_STEADY].bytes;
+    char why[256];
+
+    if (!schedules_check(&s->schedules, why, sizeof why))
+        fail_msg("%s: %s", s->name, why);
     int64_t want = json_integer_value(json_object_get(json_object_get(s->line, "steady"), "peak_total"));
 
     if (want <= 0 || fabs((double)(got - want)) > WITHIN * (double)want)
@@ -139,6 +143,8 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['+',0,1]") "],'backward':[]}"), "comes twice" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['-',0],['-',0]") "],'backward':[]}"), "that is not there" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[" KERNEL("['+',0,1],['=','.x',0]") "]}"), "\".x\" is no tensor of its unit" },
+        { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1]") "],'backward':[]}"), "some never go" },
+        { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['-forward','b']") "],'backward':[]}"), "more go than come" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'sum','bytes':1}", A), "class: expected gemm" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'copy','bytes':'c*d'}", A), "expected a polynomial" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'copy','bytes':-1}", A), "a size is from 0 to 2^60" },
