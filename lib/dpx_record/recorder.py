@@ -200,7 +200,7 @@ class Recorder(TorchDispatchMode):
         read, written = sum(operands.values()), sum(b for _, b in outs)
         if flops is None or cls == "?":
             self.unclassed[("" if func.namespace == "aten" else func.namespace + ".") + name, owner[-1] if owner else "the module"] += 1
-        self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls="custom" if cls == "?" else cls,
+        self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls={"?": "custom", "view": "copy"}.get(cls, cls),
                              ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0,
                              bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,
                              dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
