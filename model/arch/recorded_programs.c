@@ -169,6 +169,16 @@ static const char *op_of(const struct recorded *r, const struct rec_piece *p, in
     return "";
 }
 
+/* A gradient is no smaller than its parameter. */
+static bool holds_gradient(const struct reader *x, const struct rec_move *m)
+{
+    int own = x->unit < 0 ? 0 : x->r->ntensors[x->unit];
+    const struct tensor *t = &x->m->tensors[m->tensor < own ? x->r->first[x->unit] + m->tensor : m->tensor - own];
+    int64_t bytes;
+
+    return recorded_at(x->r, m->bytes, 1, 1, &bytes) == 0 && bytes / (strcmp(x->precision, "bf16") ? 4 : 2) >= t->numel;
+}
+
 /* Each comes once and goes at most once, after it came; only then are its bytes and its kind known where it goes. */
 static int check_lives(struct reader *x, const struct rec_piece *p)
 {
@@ -198,6 +208,8 @@ static int check_lives(struct reader *x, const struct rec_piece *p)
                 } else {
                     l->ready = true;
                     m->bytes = r->moves[l->made].bytes;
+                    if (!holds_gradient(x, m))
+                        rc = wrong(x, op_of(r, p, pass, i), "does: a gradient has fewer bytes than its tensor has numbers");
                 }
             }
     for (int64_t i = 0; i < n && rc == 0; i++) {
