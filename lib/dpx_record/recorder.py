@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
 
     def follow_positions(self, name, cls, args, ins, outs):
         """A table of positions has as many rows as the longest size."""
-        made_of_positions = ins and cls in ("elementwise", "copy") and all(n in self.positions for n, _ in ins)
+        made_of_positions = ins and (cls == "copy" or name in ("add", "add_")) and all(n in self.positions for n, _ in ins)
         if name == "arange" or made_of_positions:
             self.positions |= {n for n, _ in outs}
         elif name == "embedding" and (ins[1][0] in self.positions or self.what.get(ins[1][0], "").startswith("buffer")):
