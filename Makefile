@@ -237,7 +237,7 @@ $(call room, model/lower,           base model/cluster model/plan model/program 
 $(call room, model/memory,          base model/allocator model/cluster model/plan model/program model/schedule model/lower)
 $(call room, model/exchange,        base model/arch model/cluster model/plan)
 $(call room, model/form,            base model/arch model/cluster model/plan model/memory model/exchange)
-$(call room, sim/price,             base model/cluster model/plan model/program model/schedule)
+$(call room, sim/price,             base model/arch model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, sim/bill,              base model/arch model/cluster model/plan model/schedule model/lower/common sim/price)
@@ -618,6 +618,7 @@ install: all $(SHARE)
 	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
+	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/dpx_record lib/dpx_record/*.py
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(stripped) $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done

@@ -37,6 +37,8 @@ Progress = Callable[[int, int], Optional[bool]]
 
 _DONE, _FAILED, _MISUSE, _NO, _CANCELLED = range(5)
 _INSTALLED = None       # make install writes the library's path here
+#: python -m dpx.record: the folder dpx_record beside this file.
+__path__ = [str(Path(__file__).resolve().parent / "dpx_record")]
 
 
 class DpxError(Exception):
@@ -80,7 +82,18 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-_library = _load()
+class _Library:
+    """The library once something is asked of it: dpx.record needs none."""
+
+    loaded: Optional[ctypes.CDLL] = None
+
+    def __getattr__(self, name: str) -> Any:
+        if _Library.loaded is None:
+            _Library.loaded = _load()
+        return getattr(_Library.loaded, name)
+
+
+_library = _Library()
 
 
 def _plain(value: Any) -> Any:

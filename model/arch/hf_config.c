@@ -14,6 +14,7 @@
 #include "model/arch/family.h"
 #include "model/arch/hf_keys.h"
 #include "model/arch/hf_text.h"
+#include "model/arch/recorded.h"
 #include "model/arch/transformer.h"
 
 /* ---- Fields, by the family's table ---- */
@@ -381,6 +382,8 @@ int model_from_config(const json_t *config, const char *where, struct model *out
 
     if (!json_is_object(config))
         return fail("%s: a Hugging Face config must be a JSON object", where);
+    if (recorded_is(config))
+        return recorded_model((json_t *)config, where, NULL, out);
     if (is_synthetic(config))
         return read_synthetic(&c, out);
     return hf_has_text(config) ? read_text_model(&c, out) : read_model(&c, out);

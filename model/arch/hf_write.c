@@ -2,6 +2,7 @@
  * same table.  Every field of the family's config class is stated, also those that have the default. */
 #include "base/fail.h"
 #include "model/arch/hf_keys.h"
+#include "model/arch/recorded.h"
 #include "model/arch/transformer.h"
 
 static json_t *value_of(const struct model *m, const struct hf_key *k)
@@ -39,6 +40,8 @@ json_t *model_to_config(const struct model *m)
     json_t *config;
     int rc = 0;
 
+    if (m->recorded)
+        return recorded_to_config(m->recorded);
     if (!f)
         return json_pack("{s:s,s:I}", "model_type", m->family, "params", (json_int_t)m->params);
     config = json_pack("{s:s,s:s}", "model_type", m->family, "_name_or_path", m->name);

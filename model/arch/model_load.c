@@ -14,6 +14,7 @@
 #include "model/arch/builtin.h"
 #include "model/arch/hf_notes.h"
 #include "model/arch/hf_text.h"
+#include "model/arch/recorded.h"
 #include "model/arch/transformer.h"
 
 /* DeepseekV3ForCausalLM leaves it out: its weights are for speculative decoding. */
@@ -57,6 +58,11 @@ static int load_file(const char *path, struct model *out)
 
     if (!config)
         return -1;
+    if (json_object_get(config, "dpx_model")) {
+        rc = recorded_model(config, path, path, out);
+        json_decref(config);
+        return rc;
+    }
     rc = model_from_config(config, path, out);
     if (rc == 0 && hf_has_text(config))
         notes_say("dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters",

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "model/arch/family.h"
 
@@ -388,6 +389,7 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
     if (model_tabulate(out, m->name) < 0)
         return -1;
     json_incref(out->rope_scaling);
+    recorded_share(out->recorded);
     if (training_apply(out, &m->training, m->name) < 0) {
         model_free(out);
         return -1;
@@ -424,8 +426,12 @@ static int64_t dense_before(const struct model *m, int64_t block)
     return first + rest - (block / m->moe_every - first / m->moe_every);
 }
 
+bool model_is_uneven(const struct model *m) { return m->recorded && m->recorded->uneven; }
+
 int model_block_first(const struct model *m, int64_t block)
 {
+    if (model_is_uneven(m))
+        return block < m->layers ? m->recorded->first[block] : m->ntensors;
     int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
 
     return m->block0 + (int)(dense * m->per_dense + (block - dense) * m->per_block);
@@ -433,11 +439,15 @@ int model_block_first(const struct model *m, int64_t block)
 
 int model_block_tensors(const struct model *m, int64_t block)
 {
+    if (model_is_uneven(m))
+        return m->recorded->ntensors[block];
     return model_blocks_differ(m) && !model_has_experts(m, block) ? m->per_dense : m->per_block;
 }
 
 int64_t model_place_in_kind(const struct model *m, int64_t block)
 {
+    if (model_is_uneven(m))
+        return m->recorded->place[block];
     int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
 
     return model_blocks_differ(m) && !model_has_experts(m, block) ? dense : block - dense;
@@ -447,6 +457,8 @@ int64_t model_first_alike(const struct model *m, int64_t block)
 {
     int64_t b = 0;
 
+    if (model_is_uneven(m))
+        return m->recorded->alike[block];
     while (model_blocks_differ(m) && model_has_experts(m, b) != model_has_experts(m, block))
         b++;
     return b;
@@ -476,6 +488,8 @@ void model_free(struct model *m)
     drop_tables(m);
     json_decref(m->rope_scaling);       /* accepts NULL */
     m->rope_scaling = NULL;
+    recorded_free(m->recorded);
+    m->recorded = NULL;
 }
 
 int model_next_tensor(const struct model *m, int block, int after)
@@ -489,7 +503,7 @@ int model_next_tensor(const struct model *m, int block, int after)
         return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
     }
     for (;; i++) {
-        if (i >= m->block0 && i < end)
+        if (i >= m->block0 && i < end && !model_is_uneven(m))
             i = end;
         if (i >= m->ntensors)
             return -1;

@@ -162,6 +162,8 @@ struct model {
     int64_t rotary_dim;             /* leading elements of a head that are rotated */
     json_t *rope_scaling;           /* the config's own object if frequencies are scaled, or NULL */
 
+    struct recorded *recorded;      /* what a recorded module ran (recorded.h); NULL: the model is of a family */
+
     struct tensor *tensors;
     int            ntensors;
     struct module *modules;
@@ -209,6 +211,8 @@ int64_t model_windowed_layers(const struct model *m);
 /* Has this layer experts?  Have some layers experts, and others none? */
 bool model_has_experts(const struct model *m, int64_t layer);
 static inline bool model_blocks_differ(const struct model *m) { return m->per_dense > 0; }
+/* Are blocks of a recorded model of different tensors, or not one behind the other in the table? */
+bool model_is_uneven(const struct model *m);
 
 /* Of a block: its first tensor, and how many it has. */
 int  model_block_first(const struct model *m, int64_t block);

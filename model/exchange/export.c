@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
@@ -37,6 +38,8 @@ const char *export_block_class(const struct plan *p)
         { "gpt_oss", "GptOssDecoderLayer" }, { "llama4_text", "Llama4TextDecoderLayer" },
     };
 
+    if (p->model.recorded && !p->model.recorded->uneven)
+        return p->model.recorded->unit_class[0];
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].family, p->model.family))
             return table[i].block;

@@ -27,7 +27,7 @@ static const char *torch_dtype(enum dtype t)
 static int blocks_path(const struct model *m, char *out, size_t size)
 {
     const char *name = m->modules[m->tensors[m->block0].module].name;
-    const char *zero = strstr(name, ".0.");
+    const char *zero = model_is_uneven(m) ? NULL : strstr(name, ".0.");
 
     if (!zero || (size_t)(zero - name) >= size)
         return refuse("model", "its blocks are not a list of modules");

@@ -151,6 +151,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
     char *float8 = NULL;
     size_t size = 0;
 
+    if (p->model.recorded)
+        return refuse("model", "it trains the models of its registry, not a recorded module: export to fsdp");
     if (check_strategy(p) < 0 || check_knobs(p) < 0)
         return -1;
     if (p->parallel.pipeline > 1 && layers_per_stage(p) < 0)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/plan/deepspeed_stages.h"
 #include "model/plan/pipeline_layout.h"
 #include "model/plan/plan_groups.h"
@@ -272,6 +273,7 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->tensors = calloc((size_t)m->ntensors + 2, sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules + 2, sizeof *out->modules);
     json_incref(out->rope_scaling);
+    recorded_share(out->recorded);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for a rank's tensor table");

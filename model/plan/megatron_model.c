@@ -1,5 +1,6 @@
 /* megatron_model.c -- see megatron_model.h. */
 #include "model/plan/megatron_model.h"
+#include "model/arch/recorded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,6 +230,7 @@ int megatron_model(const struct plan *p, struct model *out)
     out->tensors = calloc(room, sizeof *out->tensors);
     out->modules = calloc(room, sizeof *out->modules);
     json_incref(out->rope_scaling);
+    recorded_share(out->recorded);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for Megatron's tensor table");

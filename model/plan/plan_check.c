@@ -21,6 +21,7 @@
 #include "model/plan/loss_check.h"
 #include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
+#include "model/plan/recorded_check.h"
 #include "model/plan/train_check.h"
 
 /* ---- sizes ---- */
@@ -399,7 +400,7 @@ int plan_check(const struct plan *p, const char *where)
     f = framework_of(p);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
-    if (experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
+    if (recorded_check(p, where) < 0 || experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
         return -1;
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)

@@ -1,5 +1,6 @@
 /* titan_experts.c -- see titan_experts.h. */
 #include "model/plan/titan_experts.h"
+#include "model/arch/recorded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ int titan_experts_model(const struct plan *p, struct model *out)
     out->tensors = calloc((size_t)(m->ntensors + m->layers), sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules, sizeof *out->modules);
     json_incref(out->rope_scaling);
+    recorded_share(out->recorded);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for torchtitan's tensor table");

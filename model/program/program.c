@@ -224,6 +224,8 @@ bool program_unscaled(const struct plan *p, int64_t b)
 
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
+    if (p->model.recorded)
+        return program_recorded_piece(p, b);
     return program_piece_in_chunk(p, b, first_of_chunks(p) ? place_in_chunk(p, b) : b);
 }
 
@@ -253,6 +255,8 @@ int program_period(const struct plan *p)
     const struct model *m = &p->model;
     int64_t every = p->recompute == RECOMPUTE_NONE ? 1 : p->recompute_interval;
 
+    if (m->recorded)
+        return program_recorded_period(p, &(int){ 0 });
     if (program_attends_twice(p))
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
     if (model_blocks_differ(m))
@@ -262,7 +266,16 @@ int program_period(const struct plan *p)
     return (int)(every < m->layers ? every : m->layers);
 }
 
-int program_alone(const struct plan *p) { return model_blocks_differ(&p->model) ? (int)p->model.dense_first : 0; }
+int program_alone(const struct plan *p)
+{
+    int alone = 0;
+
+    if (p->model.recorded)
+        program_recorded_period(p, &alone);
+    else if (model_blocks_differ(&p->model))
+        alone = (int)p->model.dense_first;
+    return alone;
+}
 
 static int block_of(enum piece_id piece)
 {
@@ -273,6 +286,8 @@ int program_ntensors(const struct plan *p, enum piece_id piece)
 {
     int block = block_of(piece), n = 0;
 
+    if (p->model.recorded)
+        return program_recorded_ntensors(p, piece);
     if (block >= 0)
         return piece == PIECE_DENSE || piece == PIECE_DENSE_RECOMPUTED ? p->model.per_dense : p->model.per_block;
     for (int i = model_next_tensor(&p->model, block, -1); i >= 0; i = model_next_tensor(&p->model, block, i))
@@ -284,6 +299,8 @@ int program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int
 {
     const struct model *m = &p->model;
 
+    if (m->recorded)
+        return program_recorded_tensor(p, piece, block, i);
     if (block_of(piece) >= 0)
         return model_block_first(m, block) + i;
     for (int j = model_next_tensor(m, block_of(piece), -1); j >= 0; j = model_next_tensor(m, block_of(piece), j))
@@ -416,7 +433,7 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
     if (local_model_of(p, rank, &local) < 0)
         return -1;
     bool stages = whole->parallel.pipeline > 1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, stages, out) : program_build_torch(&local, stages, out);
+    int rc = p->model.recorded ? program_build_recorded(&local, out) : p->kernels == KERNELS_DPX ? program_build_dpx(&local, stages, out) : program_build_torch(&local, stages, out);
     if (rc == 0 && stages)
         rc = add_stages(whole, &local, out);
     local_model_free(&local);
@@ -501,7 +518,7 @@ double program_flops(const struct program *g, const struct plan *p, bool causal)
     double total = 0;
 
     for (int64_t b = -2; b < p->model.layers; b++) {
-        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : PIECE_BLOCK;
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : p->model.recorded ? program_recorded_piece(p, b) : PIECE_BLOCK;
         for (int pass = 0; pass < NPASS; pass++)
             for (int i = 0; i < g->piece[id].nkernels[pass]; i++) {
                 const struct kernel *k = &g->piece[id].kernels[pass][i];

@@ -22,14 +22,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/arch/recorded.h"
 #include "model/plan/attention.h"
 
 /* Where some layers have a mask and others none (program_attends_twice()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
  * without experts where others have some.  PIECE_UNSCALED is in 16 bits where others are cast to 8 or 4 (program_unscaled()).  PIECE_FIRST is
- * block 0 where its input needs no gradient, as behind an embedding that does not train. */
+ * block 0 where its input needs no gradient, as behind an embedding that does not train.  PIECE_KIND + i: the i-th kind of a recorded
+ * model's units. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
                 PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_FIRST, PIECE_FIRST_RECOMPUTED, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED,
-                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
+                PIECE_KIND, PIECE_HEAD = PIECE_KIND + RECORDED_KINDS, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
  * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
@@ -135,6 +137,7 @@ struct kernel {
     uint8_t           attends;      /* enum attends */
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     bool              captured;     /* a CUDA graph replays it (program_graphs.h) */
+    uint8_t           rough;        /* its time is known within this factor either way; 0: as its class's (program_recorded.c) */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt;
                                      * of FN_FLOAT8_*: enum float8_by */
@@ -200,6 +203,7 @@ struct piece {
     struct collective *collectives[NPASS];  /* in the order of the list */
     int            ncollectives[NPASS];
     struct move   *moves[NPASS];    /* not `dpx` */
+    int            outside[NPASS];  /* of a recorded unit: kernels before the unit is entered in forward, and behind it in backward */
     int            split;           /* where its backward is in two halves: the second's first kernel */
     int64_t        saved;           /* bytes of activations that forward leaves */
     int64_t        outlives;        /* of what a recomputed block saves again: stays until its next forward, whatever backward is done with */

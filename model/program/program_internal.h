@@ -8,6 +8,12 @@
 /* Of what a rank has; `stages`: embedding and loss are on different ranks. */
 int program_build_torch(const struct local_model *local, bool stages, struct program *out);
 int program_build_dpx(const struct local_model *local, bool stages, struct program *out);
+/* Of a recorded model (program_recorded.c). */
+int program_build_recorded(const struct local_model *local, struct program *out);
+enum piece_id program_recorded_piece(const struct plan *p, int64_t b);
+int program_recorded_period(const struct plan *p, int *alone);
+int program_recorded_ntensors(const struct plan *p, enum piece_id piece);
+int program_recorded_tensor(const struct plan *p, enum piece_id piece, int64_t block, int i);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);

@@ -34,6 +34,39 @@ static void find_adapters(struct unit_map *m)
         }
 }
 
+/* ---- units of different tensors ---- */
+
+/* The sort of a unit, counted in the order in which the first of each comes. */
+static enum unit_class sort_of(const struct recorded *r, int unit)
+{
+    int n = 0;
+
+    for (int u = 0; u < r->alike[unit]; u++)
+        n += r->alike[u] == u;
+    return (enum unit_class)(UC_KIND + n);
+}
+
+/* The first unit of a sort. */
+static int first_of(const struct recorded *r, enum unit_class c)
+{
+    int u = 0;
+
+    while (r->alike[u] != u || sort_of(r, u) != c)
+        u++;
+    return u;
+}
+
+static void find_sorts(struct unit_map *m)
+{
+    const struct recorded *r = m->model->recorded;
+
+    m->n = m->period = r->nunits;
+    for (int u = 0; u < r->nunits; u++)
+        m->of_class[sort_of(r, u)]++;
+}
+
+static bool is_sorted(const struct unit_map *m) { return m->kind != UNIT_MODEL && model_is_uneven(m->model); }
+
 void unit_map_init(struct unit_map *m, const struct local_model *local)
 {
     const struct plan *p = local->plan;
@@ -47,6 +80,10 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
     m->of_class[UC_TIED] = m->tied >= 0;
     if (m->tied >= 0 && unit_tensor(m, UC_ROOT, 0) < 0)
         m->of_class[UC_ROOT] = 0;
+    if (is_sorted(m)) {
+        find_sorts(m);
+        return;
+    }
     switch (p->unit) {
     case UNIT_MODEL:
         break;
@@ -76,6 +113,8 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 {
     if (position < 0 || position >= m->n)
         return (struct unit_ref){ .cls = UC_ROOT };
+    if (is_sorted(m))
+        return (struct unit_ref){ sort_of(m->model->recorded, position), m->model->recorded->place[position], position, 1 };
     if (m->kind == UNIT_HALF_BLOCK)
         return (struct unit_ref){ position % 2 ? UC_MLP : UC_ATTENTION, position / 2, position / 2, 1 };
     if (m->of_class[UC_DENSE])
@@ -91,7 +130,7 @@ const char *unit_class_name(enum unit_class c)
 {
     static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit",
                                             "adapter" };
-    return names[c < UC_ADAPTER ? c : UC_ADAPTER];
+    return names[c < UC_ADAPTER ? c : c < UC_KIND ? UC_ADAPTER : UC_FULL];
 }
 
 int64_t units_tensor_numel(const struct tensor *t, const void *unused)
@@ -141,6 +180,16 @@ static int64_t sum_class(const struct unit_map *m, enum unit_class c, tensor_fn 
     return sum;
 }
 
+/* Over the tensors that unit_tensor() names. */
+static int64_t sum_listed(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
+{
+    int64_t sum = 0;
+
+    for (int i = 0, t; (t = unit_tensor(m, c, i)) >= 0; i++)
+        sum += f(&m->model->tensors[t], arg);
+    return sum;
+}
+
 int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
 {
     const struct model *model = m->model;
@@ -149,6 +198,8 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
 
     if (unit_is_adapter(c))
         return f(&model->tensors[m->adapter[c - UC_ADAPTER]], arg);
+    if (is_sorted(m))
+        return sum_listed(m, c, f, arg);
     switch (c) {
     case UC_ROOT:
         if (m->kind == UNIT_MODEL)
@@ -173,7 +224,7 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
         return sum_range(model, model->block0, model->per_block, 0, f, arg);
     case UC_MLP:
         return sum_range(model, model->block0, model->per_block, 1, f, arg);
-    case UC_ADAPTER: case NUC:
+    case UC_ADAPTER: case UC_KIND: case NUC:
         break;
     }
     return 0;
@@ -186,6 +237,12 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     const struct model *model = m->model;
     int blocks_end = model_block_first(model, model->layers);
 
+    if (is_sorted(m) && c == UC_ROOT)
+        return i < model->recorded->nroot ? model->recorded->root[i] : -1;
+    if (is_sorted(m)) {
+        int u = c < UC_KIND ? -1 : first_of(model->recorded, c);
+        return u >= 0 && i < model->recorded->ntensors[u] ? model->recorded->first[u] + i : -1;
+    }
     if (c == UC_TIED)
         return i == 0 ? m->tied : -1;
     if (unit_is_adapter(c))
@@ -222,6 +279,8 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
 {
     int tensors = m->model->per_block;
 
+    if (is_sorted(m))
+        return c < UC_KIND ? 0 : m->model->recorded->stride[first_of(m->model->recorded, c)];
     if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE))       /* as far apart as the pattern has them */
         return per_block(m, c) + (int)(m->model->moe_every - 1) * per_block(m, c == UC_DENSE ? UC_FULL : UC_DENSE);
     if (unit_is_adapter(c))

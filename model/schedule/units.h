@@ -6,6 +6,7 @@
 #ifndef DPX_UNITS_H
 #define DPX_UNITS_H
 
+#include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "model/plan/local_model.h"
 
@@ -16,9 +17,10 @@
  * UC_DENSE: a block without experts where others have some, which are UC_FULL.
  * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number.
  * UC_ADAPTER + i: the i-th of a block's adapters' matrices where each is a unit (fsdp.wrap_adapters): beside the block's unit, with its
- * number. */
+ * number.
+ * UC_KIND + i: of a recorded model whose units have different tensors, the i-th sort of them. */
 enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, UC_ADAPTER,
-                  NUC = UC_ADAPTER + ADAPTERS_MOST };
+                  UC_KIND = UC_ADAPTER + ADAPTERS_MOST, NUC = UC_KIND + RECORDED_KINDS };
 
 struct unit_map {
     const struct plan *plan;
@@ -43,7 +45,7 @@ struct unit_ref {
 void            unit_map_init(struct unit_map *m, const struct local_model *local);
 struct unit_ref unit_at(const struct unit_map *m, int position);    /* 0 .. n-1; -1 or n: the root */
 const char     *unit_class_name(enum unit_class c);
-static inline bool unit_is_adapter(enum unit_class c) { return c >= UC_ADAPTER && c < NUC; }
+static inline bool unit_is_adapter(enum unit_class c) { return c >= UC_ADAPTER && c < UC_KIND; }
 
 /* Sum of f over the tensors of one unit of a class. */
 typedef int64_t tensor_fn(const struct tensor *t, const void *arg);

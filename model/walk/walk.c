@@ -1,6 +1,7 @@
 /* walk.c -- see walk.h. */
 #include "model/walk/walk.h"
 
+#include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
@@ -118,6 +119,19 @@ static void end_piece(struct walk *w, enum piece_id piece, bool forward, int k0,
                               .loss = forward ? !begins : !ends }, k0, k1);
 }
 
+/* What a recorded model runs between two of its units, the root's: in forward before the unit is entered, in backward behind it. */
+static void outside(struct walk *w, struct at u, bool forward)
+{
+    int block = unit_at(&w->map, u.position).block, n;
+    enum piece_id piece = program_piece_of_block(w->local->plan, block);
+    enum pass pass = forward ? PASS_FORWARD : PASS_BACKWARD;
+
+    n = w->s->program.piece[piece].outside[pass];
+    if (n > 0)
+        run(w, (struct walk_run){ .u = w->root, .piece = piece, .forward = forward, .block = block, .by = u.by_block, .begins = forward, .ends = !forward },
+            forward ? 0 : w->s->program.piece[piece].nkernels[pass] - n, forward ? n : -1);
+}
+
 /* Half a block runs the kernels up to the cut, or those behind it. */
 static void unit_block(struct walk *w, struct at u, int block, bool forward, bool opens)
 {
@@ -130,6 +144,14 @@ static void unit_block(struct walk *w, struct at u, int block, bool forward, boo
         r.begins = (u.c == UC_ATTENTION) == forward;
         r.ends = !r.begins;
         *(r.begins ? &k1 : &k0) = program_half(&w->s->program, piece, forward ? PASS_FORWARD : PASS_BACKWARD, forward);
+    }
+    const struct piece *p = &w->s->program.piece[piece];
+    if (forward && p->outside[PASS_FORWARD] > 0) {
+        k0 = p->outside[PASS_FORWARD];
+        r.begins = false;
+    } else if (!forward && p->outside[PASS_BACKWARD] > 0) {
+        k1 = p->nkernels[PASS_BACKWARD] - p->outside[PASS_BACKWARD];
+        r.ends = false;
     }
     r.both = !forward && r.begins && walk_needs_both(w, u);
     run(w, r, k0, k1);
@@ -159,9 +181,13 @@ static void unit_pass(struct walk *w, struct unit_step st, bool forward)
     struct at u = walk_at(w, st.position, st.by);
 
     u.by_block = st.by_block;
+    if (forward)
+        outside(w, u, true);
     call_at(w, forward ? w->hooks->pre_forward : w->hooks->pre_backward, u);
     unit_blocks(w, u, forward);
     call_at(w, forward ? w->hooks->post_forward : w->hooks->post_backward, u);
+    if (!forward)
+        outside(w, u, false);
 }
 
 static void forward_unit(void *walk, struct unit_step st)       { unit_pass(walk, st, true); }
@@ -364,6 +390,7 @@ int walk_steps(struct walk *w)
     struct step e = { .w = w };
 
     sched_begin(w->s, SCHED_INIT);
+    lower_load_buffers(w->s, w->local);
     call(w, w->hooks->init);
     sched_end(w->s, SCHED_INIT);
     for (int i = 1; i < NSCHED && e.rc == 0; i++) {

@@ -1,6 +1,8 @@
 /* flops.c -- FLOPs of a token by each convention, and the utilisation that they give. */
 #include "sim/price/flops.h"
 
+#include "model/arch/recorded.h"
+
 #include <stdio.h>
 
 #include "model/program/program.h"
@@ -74,6 +76,8 @@ static double frozen(const struct model *m, enum flop_convention f)
 
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f)
 {
+    if (m->recorded)
+        return recorded_flops(m->recorded, seq, false) / (double)seq;
     return 3 * (2 * weights(m, f) + attention_forward(m, seq, f)) - 2 * frozen(m, f);
 }
 
@@ -138,6 +142,8 @@ static double by_modules(const struct plan *p, double attention)
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 {
     const struct model *m = &p->model;
+    if (m->recorded)
+        return recorded_flops(m->recorded, p->seq, p->recompute == RECOMPUTE_FULL) / (double)p->seq;
     double done = flops_per_token(m, p->seq, f), attention = attention_forward(m, p->seq, f);
     double tables = f == FLOPS_MATMUL || m->tied ? 1 : 2;
     double outside = (double)m->vocab * (double)m->token_width * tables;

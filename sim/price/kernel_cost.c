@@ -222,6 +222,10 @@ void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precisi
         attention_cost(g, set, precision, in, k, out);
     else
         stream_cost(g, set, k, out);
+    if (k->rough > 1) {
+        out->low_s /= k->rough;
+        out->high_s *= k->rough;
+    }
 }
 
 void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,

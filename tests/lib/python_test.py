@@ -130,7 +130,7 @@ class Errors(unittest.TestCase):
             self.assertEqual(caught.exception.status, 2)
 
     def test_a_missing_library_is_named(self):
-        done = subprocess.run([sys.executable, "-c", "import dpx"], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, "-c", "import dpx; dpx.version()"], capture_output=True, text=True,
                               env={**os.environ, "PYTHONPATH": os.environ["DPX_MODULE"], "DPX_LIBRARY": "/nowhere/libdpx.so.0"})
         self.assertIn("ImportError: /nowhere/libdpx.so.0", done.stderr)
         self.assertIn("DPX_LIBRARY=", done.stderr)

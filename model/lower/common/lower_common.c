@@ -12,6 +12,8 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
     int steps = local->plan->parallel.pipeline > 1 ? (int)local->plan->accumulation : 1;
 
     for (int i = 0; i < PIECE_RECEIVED; i++) {
+        if (i >= PIECE_KIND && i < PIECE_HEAD && s->program.piece[i].nkernels[PASS_FORWARD] == 0)
+            continue;
         bool block = piece_is_block(i);
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
@@ -59,6 +61,24 @@ void lower_load_statistics(struct schedules *s, int statistics)
     sched_act(s, ACT_ALLOC | ACT_WRITE, statistics, 0, 0);
 }
 
+/* model.to(device) has moved them before anything else is made. */
+void lower_load_buffers(struct schedules *s, const struct local_model *local)
+{
+    const struct recorded *r = local->model->recorded;
+    int64_t bytes = 0;
+    int buf;
+
+    for (int64_t i = 0; r && i < r->nbuffers; i++)
+        bytes += round512(r->buffer[i]);
+    if (bytes == 0)
+        return;
+    buf = sched_buf(s, CAT_PARAMS, "module buffers", NULL, 0, 1, bytes);
+    for (int64_t i = 0; i < r->nbuffers; i++)
+        sched_part(s, buf, round512(r->buffer[i]));
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "module buffers")->flags = OPF_LOAD;
+    sched_act(s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
+}
+
 int lower_kept_parts(const struct recipe *r, const struct model *m, const struct tensor *t, int64_t bytes[PACKED_PARTS])
 {
     int n = packed_parts(t, bytes);
@@ -83,6 +103,12 @@ void lower_trained_parts(struct schedules *s, const struct model *m, int buf, en
  * Gemma's token embedding registers embed_scale, a single number, DeepSeek's routers e_score_correction_bias (transformers 5.23). */
 int lower_model_buffer_elems(const struct model *m)
 {
+    int64_t recorded = 0;
+
+    for (int64_t i = 0; m->recorded && i < m->recorded->nbuffers; i++)
+        recorded += m->recorded->buffer[i];
+    if (m->recorded)                    /* of other dtypes, as so many numbers of fp32 */
+        return (int)(recorded / 4 < INT32_MAX ? recorded / 4 : INT32_MAX);
     bool scaled = torch_style_of(m->family)->one_plus_weight;
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
 

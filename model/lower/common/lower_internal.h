@@ -32,6 +32,8 @@ int  lower_kept_parts(const struct recipe *r, const struct model *m, const struc
  * are none.  Its entry of init: FSDP does not move them to the host either. */
 int  lower_declare_statistics(struct schedules *s, const struct local_model *local);
 void lower_load_statistics(struct schedules *s, int statistics);
+/* Of a recorded module its buffers, within the entries of init. */
+void lower_load_buffers(struct schedules *s, const struct local_model *local);
 
 /* The family has an allocation for each tensor that trains, of those that `owner` gives to `rank` (NULL: of all). */
 void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank);

@@ -313,6 +313,7 @@ static void init_stage0(struct ds_other *o)
     struct ds *d = &o->d;
 
     sched_begin(d->s, SCHED_INIT);
+    lower_load_buffers(d->s, d->local);
     ds_pipe_construct(d);
     load_model(o);
     for (int g = 0; g < o->ngroups && d->dt != DT_FP32; g++)
@@ -329,6 +330,7 @@ static void init_bf16(struct ds_other *o)
     struct schedules *s = d->s;
 
     sched_begin(s, SCHED_INIT);
+    lower_load_buffers(s, d->local);
     ds_pipe_construct(d);
     load_model(o);
     init_copy(o, "flatten parameters", d->m->trainable * d->e, o->flat_numel * d->e);

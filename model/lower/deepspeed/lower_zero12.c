@@ -63,6 +63,7 @@ static void init(struct z12 *z)
     struct op *o;
 
     sched_begin(s, SCHED_INIT);
+    lower_load_buffers(s, d->local);
     ds_pipe_construct(d);
     ds_load_model(d, &z->params, 1, NULL);
     if (!on_device)                 /* too full: flattened on the host */

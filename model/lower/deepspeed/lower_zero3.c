@@ -223,6 +223,7 @@ static void zero_gradients(struct z3 *z)
 static void init(struct z3 *z)
 {
     sched_begin(z->d.s, SCHED_INIT);
+    lower_load_buffers(z->d.s, z->d.local);
     z3_files_pool(z);
     if (!z->zero_init)
         whole_model(z);

@@ -78,7 +78,8 @@ static int blocks_like(const struct model *m, int block)
     int n = 0;
 
     for (int64_t b = 0; b < m->layers; b++)
-        n += !model_blocks_differ(m) || model_has_experts(m, b) == model_has_experts(m, block);
+        n += model_is_uneven(m) ? model_first_alike(m, b) == model_first_alike(m, block)
+                                : !model_blocks_differ(m) || model_has_experts(m, b) == model_has_experts(m, block);
     return n;
 }
 

@@ -1,0 +1,221 @@
+"""One training step as a list of events, in the order in which they happen:
+
+    ("op", i)                   ops[i] runs
+    ("alloc", s, bytes)         storage s comes: a result of the operator before
+    ("free", s)                 the last reference to it went
+    ("enter", path), ("exit", path)     of a module's forward
+    ("ready", parameter, s)     a parameter's gradient is complete and lies in s
+    ("phase", name)             forward, backward, end
+"""
+import collections
+import sys
+import weakref
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from . import classes
+
+aten = torch.ops.aten
+graph_task = torch._C._current_graph_task_id
+graph_node = torch._C._current_autograd_node
+sequence_number = torch.autograd._get_sequence_nr
+uses_of = torch._C._storage_Use_Count
+
+
+class Unrecordable(Exception):
+    """What cannot be recorded, in one line that names the module or operator."""
+
+
+def tensors_in(tree):
+    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
+
+
+def touched(t):
+    """Bytes that a kernel reads or writes of a tensor; a dimension that is expanded counts once."""
+    if t.layout is not torch.strided:
+        return 0
+    n = 1
+    for size, stride in zip(t.shape, t.stride()):
+        n *= size if stride or size == 0 else 1
+    return n * t.element_size()
+
+
+def from_engine():
+    """Is the caller autograd's engine, with no Python function between?"""
+    f = sys._getframe(2)
+    while f is not None and f.f_code.co_name in ("_fn", "inner"):
+        f = f.f_back
+    return f is None or f.f_code.co_name == "_engine_run_backward"
+
+
+class Recorder(TorchDispatchMode):
+    def __init__(self, device):
+        super().__init__()
+        self.device = torch.device(device).type
+        self.events, self.ops = [], []
+        self.storages = {}              # address of the storage's object -> (weak reference, number)
+        self.sizes, self.what = {}, {}  # of a number: bytes; "param NAME", "buffer NAME" or "input" of what was there before
+        self.path_of, self.stack = {}, []
+        self.owner_of_seq, self.owner = {}, ()
+        self.values_read = collections.Counter()        # where a value decides: module -> times
+        self.unclassed = collections.Counter()
+        self.count = 0
+        self.positions, self.rows = set(), {}        # storages of 0, 1, 2 ..., and tables that such are looked up in: module -> rows
+
+    # ---- storages ----
+
+    def number_of(self, t):
+        try:
+            storage = t.untyped_storage()
+        except Exception:
+            raise Unrecordable("%s: %s has no storage" % (self.where(), type(t).__name__)) from None
+        known = self.storages.get(storage._cdata)
+        if known is not None:
+            if storage.nbytes() != self.sizes[known[1]]:
+                raise Unrecordable("%s: a storage is resized in place" % self.where())
+            return known[1]
+        if t.device.type != self.device:
+            return None
+        self.count += 1
+        number, address = self.count, storage._cdata
+
+        def gone(_):
+            self.storages.pop(address, None)
+            self.events.append(("free", number))
+        self.storages[address] = weakref.ref(storage, gone), number
+        self.sizes[number] = storage.nbytes()
+        self.events.append(("alloc", number, storage.nbytes()))
+        return number
+
+    def name(self, t, what):
+        number = self.number_of(t)
+        if number is not None:
+            self.what.setdefault(number, what)
+
+    # ---- modules ----
+
+    def where(self):
+        return self.stack[-1] if self.stack else "the module"
+
+    def watch(self, model):
+        for path, m in model.named_modules():
+            self.path_of.setdefault(id(m), path)
+        for path, p in model.named_parameters():
+            self.name(p, "param " + path)
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(lambda p, path=path: self.events.append(("ready", path, self.number_of(p.grad))))
+        for path, b in model.named_buffers():
+            self.name(b, "buffer " + path)
+
+    def __enter__(self):
+        hooks = nn.modules.module
+        self.handles = [hooks.register_module_forward_pre_hook(self.enter), hooks.register_module_forward_hook(self.exit, always_call=True)]
+        return super().__enter__()
+
+    def __exit__(self, *exception):
+        for h in self.handles:
+            h.remove()
+        return super().__exit__(*exception)
+
+    def enter(self, module, args):
+        if id(module) in self.path_of:
+            self.stack.append(self.path_of[id(module)])
+            self.events.append(("enter", self.stack[-1]))
+
+    def exit(self, module, args, out):
+        if id(module) in self.path_of and self.stack:
+            self.events.append(("exit", self.stack.pop()))
+
+    def begin(self):
+        """What happened so far was a step before; what is there now was there before."""
+        self.events.clear()
+        self.ops.clear()
+        self.owner_of_seq.clear()
+        self.values_read.clear()
+        self.unclassed.clear()
+        return {number: self.sizes[number] for _, number in self.storages.values()}
+
+    # ---- operators ----
+
+    def owner_now(self, back):
+        """The modules inside of which an operator runs; in backward those in which its node was made."""
+        if not back:
+            self.owner_of_seq.setdefault(sequence_number() - 1, tuple(self.stack))
+            return tuple(self.stack)
+        node = graph_node()
+        made = self.owner_of_seq.get(node._sequence_nr()) if node is not None else None
+        if made is not None or self.stack:
+            self.owner = (made or ()) + tuple(self.stack)
+        return self.owner       # of a node without a number, as AccumulateGrad: of the one before it
+
+    def in_place(self, func, args, kwargs):
+        """Gradients that meet: the engine adds in place what nothing else refers to, but not tensor subclasses, as fake ones are."""
+        if func is not aten.add.Tensor or len(args) != 2 or kwargs or not all(isinstance(a, torch.Tensor) for a in args) or not from_engine():
+            return func
+        a, b = args
+        fits = a.shape == b.shape and a.dtype == b.dtype and uses_of(a.untyped_storage()._cdata) <= 2 and aten.is_non_overlapping_and_dense(a)
+        return aten.add_.Tensor if fits else func
+
+    def follow_positions(self, name, cls, args, ins, outs):
+        """A table of positions has as many rows as the longest size."""
+        made_of_positions = ins and (cls == "copy" or name in ("add", "add_")) and all(n in self.positions for n, _ in ins)
+        if name == "arange" or made_of_positions:
+            self.positions |= {n for n, _ in outs}
+        elif name == "embedding" and (ins[1][0] in self.positions or self.what.get(ins[1][0], "").startswith("buffer")):
+            self.rows[self.where()] = args[0].shape[0]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func.namespace in ("prim", "profiler"):
+            return func(*args, **kwargs)
+        if func is aten._local_scalar_dense.default:        # the program asks for a value: 1, or true, stands for it
+            self.values_read[self.where()] += 1
+            return True if args[0].dtype is torch.bool else 1.0 if args[0].is_floating_point() else 1
+        if func is aten.nonzero.default:                    # as many as there can be
+            self.values_read[self.where()] += 1
+            func, args, kwargs = aten.new_zeros.default, (args[0], (args[0].numel(), args[0].dim())), {"dtype": torch.int64}
+        back = graph_task() != -1
+        if back:
+            func = self.in_place(func, args, kwargs)
+        cls, name, ins, operands = classes.class_of(func), classes.name_of(func), [], {}
+        for t in tensors_in((args, kwargs)):
+            number = self.number_of(t)
+            ins.append((number, touched(t)))
+            operands[number, t.storage_offset() if t.layout is torch.strided else 0, tuple(t.shape)] = ins[-1][1]
+        out = func(*args, **kwargs)
+        results = tensors_in(out)
+        if cls == "view" and all(self.storages.get(t.untyped_storage()._cdata) for t in results):
+            if not back:
+                self.owner_now(False)
+            return out
+        self.events.append(("op", len(self.ops)))
+        outs = [(self.number_of(t), touched(t)) for t in results]
+        owner = self.owner_now(back)
+        self.follow_positions(name, cls, args, ins, outs)
+        products = [classes.product_of(name.rstrip("_"), args)] if cls == "gemm" else classes.convolution_of(name, args, out) if cls == "conv" else None
+        flops = classes.flops_of(func, args, kwargs, out) if cls in ("gemm", "attention", "conv", "custom", "?") else 0
+        read, written = sum(operands.values()), sum(b for _, b in outs)
+        if flops is None or cls == "?":
+            self.unclassed[("" if func.namespace == "aten" else func.namespace + ".") + name, owner[-1] if owner else "the module"] += 1
+        self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls={"?": "custom", "view": "copy"}.get(cls, cls),
+                             ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0,
+                             bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,
+                             dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
+                             dtype=str(results[0].dtype).replace("torch.", "") if results else ""))
+        return out
+
+
+def settled(events):
+    """Frees that follow each other, in the order in which their storages came: a cache is emptied in the order of addresses."""
+    out, run = [], []
+    for e in events:
+        if e[0] == "free":
+            run.append(e)
+            continue
+        out += sorted(run)
+        run = []
+        out.append(e)
+    return out + sorted(run)

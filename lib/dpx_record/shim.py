@@ -1,0 +1,94 @@
+"""CUDA tensors without a GPU.
+
+Autograd's engine asks CUDA for streams of the fake tensors' device, and scaled_dot_product_attention asks for the device's
+properties to choose its kernel.  A library with functions of these names is compiled and preloaded, and the script starts anew.
+`gpu_major()` is 0 but while attention chooses: then it is the compute capability that the recording is for."""
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+CODE = r"""
+#include <driver_types.h>
+int dpx_major, dpx_minor;
+static struct cudaDeviceProp properties;
+struct cudaDeviceProp *_ZN2at4cuda26getCurrentDevicePropertiesEv(void)
+{ properties.major = dpx_major; properties.minor = dpx_minor; return &properties; }
+signed char _ZN3c104cuda12device_countEv(void) { return dpx_major ? 1 : 0; }
+unsigned short _ZN2at11accelerator14getAcceleratorEb(_Bool checked) { (void)checked; return 0x0100; }
+_Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (void)t; return 0; }
+_Bool _ZN4c10d7Reducer28should_collect_runtime_statsEv(void *self) { (void)self; return 0; }
+void _ZN4c10d7Reducer19sync_bucket_indicesERSt6vectorIS1_ImSaImEESaIS3_EE(void *self, void *v) { (void)self; (void)v; }
+"""
+HEADERS = os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
+
+
+def preload():
+    """Goes on behind this in a process that has the functions above."""
+    if os.environ.get("DPX_SHIM"):
+        return
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        sys.exit("dpx.record: it needs a C compiler (cc), to stand in for the CUDA driver: install gcc")
+    if not os.path.exists(os.path.join(HEADERS, "driver_types.h")):
+        sys.exit("dpx.record: %s has no driver_types.h: it needs PyTorch's CUDA build, as `pip install torch` has it on Linux" % HEADERS)
+    folder = tempfile.mkdtemp(prefix="dpx-record-")
+    source, library = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
+    with open(source, "w") as f:
+        f.write(CODE)
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-I" + HEADERS], check=True)
+    env = dict(os.environ, DPX_SHIM=library, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false",
+               TRANSFORMERS_VERBOSITY="error")
+    for key in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
+        env.setdefault(key, "1")
+    os.execvpe(sys.executable, [sys.executable] + sys.orig_argv[1:], env)
+
+
+def compiled():
+    """Removes the library's folder once the process has loaded it, and returns the variable that is the GPU's capability."""
+    path = os.environ["DPX_SHIM"]
+    variable = ctypes.c_int.in_dll(ctypes.CDLL(path), "dpx_major")
+    minor = ctypes.c_int.in_dll(ctypes.CDLL(path), "dpx_minor")
+    return variable, minor
+
+
+@contextlib.contextmanager
+def attention_of(capability):
+    """PyTorch's own choice among the kernels of attention, for a GPU of this compute capability ("9.0")."""
+    import torch
+    functional, major_minor = torch.nn.functional, [int(x) for x in capability.split(".")]
+    real, (major, minor) = functional.scaled_dot_product_attention, compiled()
+    minor.value = major_minor[1]
+
+    def chosen(*args, **kwargs):
+        major.value = major_minor[0]
+        try:
+            return real(*args, **kwargs)
+        finally:
+            major.value = 0
+    functional.scaled_dot_product_attention = chosen
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = real
+
+
+def without_gpu():
+    """What asks for a GPU before it does what needs none, or reads values to choose a way."""
+    import torch
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.cuda.is_bf16_supported = lambda *a, **k: True
+    try:
+        import transformers.masking_utils as masks
+        masks.find_packed_sequence_indices = lambda *a, **k: None       # whether sequences are packed: ours are not
+    except ImportError:
+        pass
+    try:
+        import transformers.integrations.moe as moe
+        moe._can_use_grouped_mm = lambda *a: True
+    except ImportError:
+        pass

@@ -1,0 +1,123 @@
+"""One recorded step of a user's module, at a batch and a size."""
+import contextlib
+import functools
+import gc
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+
+from .build import build, to_fake
+from .recorder import Recorder, Unrecordable, settled, tensors_in
+from .units import units_of
+
+
+class Subject:
+    """What the user's function returned: a module, (module, inputs) or (module, inputs, loss)."""
+
+    def __init__(self, made, name):
+        parts = made if isinstance(made, tuple) else (made,)
+        if not isinstance(parts[0], nn.Module) or len(parts) > 3:
+            raise Unrecordable("%s: returned %s; it has to return a module, (module, inputs) or (module, inputs, loss)" % (name, type(made).__name__))
+        self.module = parts[0]
+        self.inputs = parts[1] if len(parts) > 1 else self.token_inputs(name)
+        self.loss = parts[2] if len(parts) > 2 else None
+        self.name = name
+
+    def token_inputs(self, name):
+        """Of transformers' models for text: ids, which are the labels too."""
+        import inspect
+        takes = inspect.signature(self.module.forward).parameters
+        if not {"input_ids", "labels"} <= set(takes):
+            raise Unrecordable("%s: forward(%s) does not say what it reads: return (module, inputs), where inputs(batch, size) makes its arguments"
+                               % (name, ", ".join(takes)))
+        return lambda b, s: {k: torch.zeros((b, s), dtype=torch.long) for k in ("input_ids", "labels")}
+
+    def inputs_at(self, b, s):
+        if callable(self.inputs):
+            return self.inputs(b, s)
+        old = {t.shape[0] for t in tensors_in(self.inputs) if t.dim()}
+        if len(old) != 1:
+            raise Unrecordable("%s: the example inputs differ in dimension 0: give a function inputs(batch, size)" % self.name)
+        return tree_map(lambda t: torch.zeros((b, *t.shape[1:]), dtype=t.dtype) if isinstance(t, torch.Tensor) and t.dim() else t, self.inputs)
+
+    def loss_of(self, model, x):
+        if self.loss:
+            return self.loss(model, x)
+        out = model(**x) if isinstance(x, dict) else model(*x) if isinstance(x, (tuple, list)) else model(x)
+        if hasattr(out, "loss") and out.loss is not None:
+            return out.loss
+        scalars = [t for t in tensors_in(out) if t.dim() == 0 and t.requires_grad]
+        if not scalars:
+            raise Unrecordable("%s: forward returns no loss (a tensor of no dimension): return (module, inputs, loss) where loss(module, inputs) "
+                               "computes one" % self.name)
+        return scalars[0]
+
+
+def cast_inputs(module):
+    """FSDP2's cast_forward_inputs."""
+    to = lambda v: v.to(torch.bfloat16) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+    module.register_forward_pre_hook(lambda m, a, k: (tree_map(to, a), tree_map(to, k)), with_kwargs=True)
+
+
+def checkpointed(model, paths):
+    from torch.utils.checkpoint import checkpoint
+    for path in paths:
+        m = model.get_submodule(path)
+        m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
+
+
+class Step:
+    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
+
+    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, device="cuda"):
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        torch.manual_seed(0)
+        subject = Subject(build(make), name)
+        model = self.model = subject.module
+        with mode, torch.device(device):
+            to_fake(model, device)
+            self.units = units_of(model, chosen)
+            if precision == "bf16":
+                for p in model.parameters():
+                    p.data = p.data.to(torch.bfloat16) if p.is_floating_point() else p.data
+                for path in [""] + list(self.units):
+                    cast_inputs(model.get_submodule(path))
+            model.train()
+            if recompute:
+                checkpointed(model, self.units)
+            x = subject.inputs_at(b, s)
+            self.r = r = Recorder(device)
+            r.watch(model)
+            for t in tensors_in(x):
+                r.name(t, "input")
+            gc.collect()
+            gc.disable()
+            try:
+                with r:
+                    for again in range(2):          # the first step makes what stays
+                        if again:
+                            gc.collect()
+                            self.live = r.begin()
+                        self.run(subject, model, x, precision, device)
+            finally:
+                gc.enable()
+        r.events = settled(r.events)
+        self.parameters = [(n, tuple(p.shape), p.requires_grad) for n, p in model.named_parameters()]
+        self.buffers = [(n, tuple(t.shape), str(t.dtype).replace("torch.", ""), t.numel() * t.element_size()) for n, t in model.named_buffers()]
+
+    def run(self, subject, model, x, precision, device):
+        r = self.r
+        auto = torch.autocast(device, torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
+        r.events.append(("phase", "forward"))
+        with auto:
+            loss = subject.loss_of(model, x)
+        if not isinstance(loss, torch.Tensor) or loss.dim():
+            raise Unrecordable("%s: the loss is no tensor of no dimension" % subject.name)
+        r.events.append(("phase", "backward"))
+        loss.backward()
+        r.events.append(("phase", "end"))
+        model.zero_grad(set_to_none=True)
+        del loss
+        r.events.append(("phase", "over"))

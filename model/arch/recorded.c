@@ -1,0 +1,423 @@
+/* recorded.c -- see recorded.h: the file's tensors and units, and the model that they make. */
+#define _GNU_SOURCE             /* realpath() */
+#include "model/arch/recorded.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/notes.h"
+#include "base/room.h"
+#include "model/arch/recorded_internal.h"
+
+bool recorded_is(const json_t *doc)
+{
+    return json_object_get(doc, "dpx_model") || (json_object_size(doc) == 1 && json_is_string(json_object_get(doc, "file")));
+}
+
+/* ---- names ---- */
+
+const char *recorded_name(struct recorded *r, const char *name)
+{
+    int64_t from = 0, to = r->nnames;
+
+    while (from < to) {
+        int64_t mid = from + (to - from) / 2;
+        int c = strcmp(r->names[mid], name);
+        if (c == 0)
+            return r->names[mid];
+        *(c < 0 ? &from : &to) = c < 0 ? mid + 1 : mid;
+    }
+    char *copy = room_new(strlen(name) + 1, 1);
+    strcpy(copy, name);
+    r->names = room_for(r->names, r->nnames, &r->names_room, sizeof *r->names);
+    memmove(r->names + from + 1, r->names + from, (size_t)(r->nnames - from) * sizeof *r->names);
+    r->nnames++;
+    return r->names[from] = copy;
+}
+
+/* A name of the file: letters, and no more of them than `most`. */
+static const char *text_of(const json_t *j, size_t most)
+{
+    const char *s = json_string_value(j);
+
+    return s && s[0] && strlen(s) <= most ? s : NULL;
+}
+
+/* ---- tensors ---- */
+
+/* In the table a tensor has three dimensions at most: those behind the second are one. */
+static int take_shape(const json_t *shape, const char *name, const char *where, struct tensor *t)
+{
+    if (!json_is_array(shape) || json_array_size(shape) > 8)
+        return fail("%s: tensors: %s: expected a shape, a list of up to 8 numbers", where, name);
+    t->shape[0] = t->shape[1] = t->shape[2] = t->numel = 1;
+    t->ndim = (int)json_array_size(shape);
+    for (size_t d = 0; d < json_array_size(shape); d++) {
+        json_int_t n = json_integer_value(json_array_get(shape, d));
+        if (n < 1 || !checked_mul(t->numel, n, &t->numel))
+            return fail("%s: tensors: %s: shape: dimensions are from 1 on, and their product is up to 2^60", where, name);
+        t->shape[d < 2 ? d : 2] *= n;
+    }
+    t->ndim = t->ndim > 3 ? 3 : t->ndim;
+    t->is_bias = t->ndim <= 1;
+    return 0;
+}
+
+static void owner_of(const char *tensor, char *to, size_t size)
+{
+    const char *dot = strrchr(tensor, '.');
+
+    snprintf(to, size, "%.*s", dot ? (int)(dot - tensor) : 0, tensor);
+}
+
+/* Its module is the one before it, or a new one. */
+static void add_module(struct model *m, int i)
+{
+    struct tensor *t = &m->tensors[i];
+    char owner[96];
+
+    owner_of(t->name, owner, sizeof owner);
+    if (m->nmodules == 0 || strcmp(m->modules[m->nmodules - 1].name, owner) || m->modules[m->nmodules - 1].block != t->block) {
+        struct module *x = &m->modules[m->nmodules++];
+        snprintf(x->name, sizeof x->name, "%s", owner);
+        x->first = i;
+        x->block = t->block;
+    }
+    m->modules[m->nmodules - 1].ntensors++;
+    t->module = m->nmodules - 1;
+}
+
+/* [name, shape] or [name, shape, "frozen"] */
+static int read_tensors(const json_t *rows, struct model *m, const char *where)
+{
+    size_t n = json_array_size(rows);
+
+    if (n < 1 || n > RECORDED_TENSORS)
+        return fail("%s: tensors: expected from 1 to %d", where, RECORDED_TENSORS);
+    m->tensors = room_new(n, sizeof *m->tensors);
+    m->modules = room_new(n, sizeof *m->modules);
+    m->ntensors = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *name = text_of(json_array_get(row, 0), sizeof m->tensors->name - 1), *how = json_string_value(json_array_get(row, 2));
+        struct tensor *t = &m->tensors[i];
+        *t = (struct tensor){ .role = ROLE_UP, .mlp_half = true, .block = TENSOR_EMBED };
+        if (!name)
+            return fail("%s: tensors: row %zu: expected [name, shape], a name of up to %zu letters", where, i, sizeof m->tensors->name - 1);
+        if (take_shape(json_array_get(row, 1), name, where, t) < 0)
+            return -1;
+        if (json_array_size(row) > 3 || (json_array_size(row) == 3 && (!how || strcmp(how, "frozen"))))
+            return fail("%s: tensors: %s: expected [name, shape] or [name, shape, \"frozen\"]", where, name);
+        strcpy(t->name, name);
+        t->frozen = how != NULL;
+        if (!checked_add(m->params, t->numel, &m->params))
+            return fail("%s: tensors: more than 2^60 numbers in all", where);
+        m->trainable += t->frozen ? 0 : t->numel;
+        m->ntrainable += !t->frozen;
+    }
+    return 0;
+}
+
+/* ---- units ---- */
+
+static bool is_within(const char *tensor, const char *unit)
+{
+    size_t n = strlen(unit);
+
+    return !strncmp(tensor, unit, n) && tensor[n] == '.';
+}
+
+static bool same_tensors(const struct model *m, const struct recorded *r, int a, int b)
+{
+    for (int i = 0; i < r->ntensors[a]; i++) {
+        const struct tensor *x = &m->tensors[r->first[a] + i], *y = &m->tensors[r->first[b] + i];
+        if (x->ndim != y->ndim || memcmp(x->shape, y->shape, sizeof x->shape) || x->frozen != y->frozen ||
+            strcmp(x->name + strlen(r->unit[a]), y->name + strlen(r->unit[b])))
+            return false;
+    }
+    return r->ntensors[a] == r->ntensors[b];
+}
+
+/* A unit's tensors follow each other in the table. */
+static int take_tensors(struct recorded *r, struct model *m, int u, const char *where)
+{
+    int i = 0, n = 0;
+
+    while (i < m->ntensors && !is_within(m->tensors[i].name, r->unit[u]))
+        i++;
+    while (i + n < m->ntensors && is_within(m->tensors[i + n].name, r->unit[u])) {
+        if (m->tensors[i + n].block >= 0)
+            return fail("%s: units: %s lies within %s", where, r->unit[u], r->unit[m->tensors[i + n].block]);
+        m->tensors[i + n++].block = u;
+    }
+    for (int k = i + n; k < m->ntensors; k++)
+        if (is_within(m->tensors[k].name, r->unit[u]))
+            return fail("%s: units: the tensors of %s do not follow each other in the table", where, r->unit[u]);
+    if (n == 0)
+        return fail("%s: units: %s has no tensor in the table", where, r->unit[u]);
+    r->first[u] = i;
+    r->ntensors[u] = n;
+    return 0;
+}
+
+static void find_alike(struct recorded *r, const struct model *m)
+{
+    int *members = room_new((size_t)r->nunits, sizeof *members);
+
+    for (int u = 0; u < r->nunits; u++) {
+        r->alike[u] = u;
+        for (int v = 0; v < u && r->alike[u] == u; v++)
+            if (r->alike[v] == v && same_tensors(m, r, u, v) && (r->stride[v] == 0 || r->first[u] == r->first[v] + members[v] * r->stride[v])) {
+                r->alike[u] = v;
+                r->stride[v] = r->stride[v] ? r->stride[v] : r->first[u] - r->first[v];
+            }
+        r->place[u] = members[r->alike[u]]++;
+        r->uneven |= r->alike[u] != 0 || (u > 0 && r->first[u] != r->first[u - 1] + r->ntensors[u - 1]);
+    }
+    free(members);
+}
+
+/* [path, class] each, in the order of forward */
+static int read_units(const json_t *rows, struct recorded *r, struct model *m, const char *where)
+{
+    size_t n = json_array_size(rows);
+
+    if (n < 1 || n > MODEL_MAX_LAYERS)
+        return fail("%s: units: expected from 1 to %d", where, MODEL_MAX_LAYERS);
+    r->nunits = (int)n;
+    r->unit = room_new(n, sizeof *r->unit);
+    r->unit_class = room_new(n, sizeof *r->unit_class);
+    r->first = room_new(n, sizeof *r->first);
+    r->ntensors = room_new(n, sizeof *r->ntensors);
+    r->alike = room_new(n, sizeof *r->alike);
+    r->place = room_new(n, sizeof *r->place);
+    r->stride = room_new(n, sizeof *r->stride);
+    for (size_t u = 0; u < n; u++) {
+        const json_t *row = json_array_get(rows, u);
+        const char *path = text_of(json_array_get(row, 0), 90), *class = text_of(json_array_get(row, 1), 90);
+        if (!path || !class)
+            return fail("%s: units: row %zu: expected [module path, class], each of up to 90 letters", where, u);
+        r->unit[u] = (char *)recorded_name(r, path);
+        r->unit_class[u] = (char *)recorded_name(r, class);
+        if (take_tensors(r, m, (int)u, where) < 0)
+            return -1;
+    }
+    find_alike(r, m);
+    r->root = room_new((size_t)m->ntensors, sizeof *r->root);
+    for (int i = 0; i < m->ntensors; i++) {
+        if (m->tensors[i].block < 0)
+            r->root[r->nroot++] = i;
+        add_module(m, i);
+    }
+    return 0;
+}
+
+/* ---- the rest ---- */
+
+static int read_buffers(const json_t *rows, struct recorded *r, const char *where)
+{
+    static const struct { const char *name; int bytes; } of[] = {
+        { "bool", 1 }, { "uint8", 1 }, { "int8", 1 }, { "int16", 2 }, { "float16", 2 }, { "bfloat16", 2 }, { "int32", 4 }, { "float32", 4 }, { "int64", 8 },
+        { "float64", 8 }, { "complex64", 8 }, { "complex128", 16 } };
+    size_t n = json_array_size(rows);
+
+    if (rows && (!json_is_array(rows) || n > RECORDED_TENSORS))
+        return fail("%s: buffers: expected a list of up to %d", where, RECORDED_TENSORS);
+    r->buffer = room_new(n, sizeof *r->buffer);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *name = text_of(json_array_get(row, 0), 200), *dtype = json_string_value(json_array_get(row, 2));
+        struct tensor t;
+        int bytes = 0;
+        for (size_t k = 0; dtype && k < sizeof of / sizeof *of; k++)
+            bytes = strcmp(of[k].name, dtype) ? bytes : of[k].bytes;
+        if (!name || !bytes)
+            return fail("%s: buffers: row %zu: expected [name, shape, dtype], a dtype as PyTorch writes it: float32", where, i);
+        if (json_array_size(json_array_get(row, 1)) == 0)
+            t.numel = 1;
+        else if (take_shape(json_array_get(row, 1), name, where, &t) < 0)
+            return -1;
+        if (!checked_mul(t.numel, bytes, &r->buffer[r->nbuffers++]))
+            return fail("%s: buffers: %s: more than 2^60 bytes", where, name);
+    }
+    return 0;
+}
+
+static int read_sizes(const json_t *j, struct recorded *r, const char *where)
+{
+    const json_t *only = json_object_get(j, "only"), *least = json_object_get(j, "least"), *step = json_object_get(j, "step"), *most = json_object_get(j, "most");
+
+    r->only = json_integer_value(only);
+    r->least = least ? json_integer_value(least) : 1;
+    r->step = step ? json_integer_value(step) : 1;
+    r->most = most ? json_integer_value(most) : MODEL_MAX_DIM;
+    if (!json_is_object(j) || (only && r->only < 1) || r->least < 1 || r->step < 1 || r->most < r->least || r->most > MODEL_MAX_DIM || r->only > MODEL_MAX_DIM || r->least > MODEL_MAX_DIM || r->step > MODEL_MAX_DIM)
+        return fail("%s: size: expected {\"only\": 224} or {\"least\": 1, \"most\": 1024, \"step\": 1}, numbers from 1 to 2^24", where);
+    return 0;
+}
+
+static void note_unused(struct recorded *r, const json_t *names)
+{
+    r->nunused = (int)json_array_size(names);
+    snprintf(r->unused, sizeof r->unused, "%s", r->nunused ? json_string_value(json_array_get(names, 0)) ? json_string_value(json_array_get(names, 0)) : "?" : "");
+}
+
+/* Of tensors of no unit those whose gradient the last piece hands out are the head's. */
+static void split_root(const struct recorded *r, struct model *m)
+{
+    const struct rec_program *g = &r->program[0];
+    const struct rec_piece *first = &r->pieces[g->first];
+
+    for (int i = 0; i < r->nroot; i++)
+        m->tensors[r->root[i]].block = m->tensors[r->root[i]].frozen ? TENSOR_EMBED : TENSOR_HEAD;
+    for (int k = first->kernel0[1]; k < first->kernel0[1] + first->nkernels[1]; k++)
+        for (int i = r->kernels[k].move0; i < r->kernels[k].move0 + r->kernels[k].nmoves; i++)
+            if (r->moves[i].does == REC_READY)
+                m->tensors[r->moves[i].tensor].block = TENSOR_EMBED;
+    for (int i = 0; i < m->nmodules; i++)
+        m->modules[i].block = m->tensors[m->modules[i].first].block;
+    for (int i = 0; i < r->nroot; i++)
+        m->tensors[r->root[i]].role = m->tensors[r->root[i]].block == TENSOR_EMBED ? ROLE_POSITIONS : ROLE_NORM_FINAL;
+}
+
+static int read_all(const json_t *doc, struct recorded *r, struct model *m, const char *where)
+{
+    const json_t *version = json_object_get(doc, "dpx_model");
+    const char *name = text_of(json_object_get(doc, "name"), sizeof r->name - 1);
+    static const char *const keys[] = { "dpx_model", "name", "made", "size", "tensors", "shared", "unused", "buffers", "units", "programs" };
+    const char *key;
+    const json_t *value;
+
+    if (json_integer_value(version) != RECORDED_VERSION)
+        return fail("%s: dpx_model: a file of version %lld; this dpx reads version %d: record the module again", where,
+                    (long long)json_integer_value(version), RECORDED_VERSION);
+    json_object_foreach((json_t *)doc, key, value) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            known |= !strcmp(keys[i], key);
+        if (!known)
+            return fail("%s: %.60s: no key of a recorded model", where, key);
+    }
+    if (!name)
+        return fail("%s: name: expected a name of up to %zu letters", where, sizeof r->name - 1);
+    strcpy(r->name, name);
+    note_unused(r, json_object_get(doc, "unused"));
+    if (read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
+        read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
+        recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
+        return -1;
+    split_root(r, m);
+    return 0;
+}
+
+/* What no program of a recorded model looks at is 1, so that sums over shapes stay small. */
+static void fill(struct model *m, struct recorded *r)
+{
+    snprintf(m->name, sizeof m->name, "%s", r->name);
+    snprintf(m->family, sizeof m->family, "recorded");
+    m->layers = r->nunits;
+    m->context = r->only > 0 ? r->only : r->most;
+    m->block0 = r->first[0];
+    m->per_block = r->ntensors[0];
+    m->active = m->params;
+    for (int64_t i = 0; i < r->nkernels && m->head_dim == 1; i++)
+        m->head_dim = r->kernels[i].head_dim > 0 ? r->kernels[i].head_dim : 1;
+}
+
+/* Operators whose time is known roughly, by name. */
+static void note_rough(const struct recorded *r, const char *where)
+{
+    const char *named[8];
+    char text[400];
+    size_t n = 0, at = 0;
+
+    for (int64_t i = 0; i < r->nkernels && n < sizeof named / sizeof *named; i++) {
+        bool known = recorded_rough((enum rec_class)r->kernels[i].class) == 0;
+        for (size_t k = 0; k < n && !known; k++)
+            known = named[k] == r->kernels[i].name;
+        if (!known)
+            named[n++] = r->kernels[i].name;
+    }
+    for (size_t i = 0; i < n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", named[i]);
+    if (n > 0)
+        notes_say("dpx: %s: note: dpx has no measurements of %s: their time is known within a factor of 3", where, text);
+}
+
+int recorded_model(json_t *doc, const char *where, const char *path, struct model *out)
+{
+    const char *file = json_string_value(json_object_get(doc, "file"));
+
+    if (file && !json_object_get(doc, "dpx_model"))
+        return model_load(file, out);
+    *out = (struct model){ .hidden = 1, .heads = 1, .kv_heads = 1, .head_dim = 1, .ffn = 1, .vocab = 1, .token_width = 1, .attn_scalar = 1, .value_dim = 1,
+                           .moe_every = 1, .recorded = room_new(1, sizeof *out->recorded) };
+    struct recorded *r = out->recorded;
+    r->refs = 1;
+    r->path = path ? realpath(path, NULL) : NULL;
+    r->doc = r->path ? NULL : json_incref(doc);
+    if (read_all(doc, r, out, where) < 0) {
+        model_free(out);
+        return -1;
+    }
+    fill(out, r);
+    note_rough(r, where);
+    return 0;
+}
+
+struct recorded *recorded_share(struct recorded *r)
+{
+    if (r)
+        __atomic_add_fetch(&r->refs, 1, __ATOMIC_RELAXED);
+    return r;
+}
+
+void recorded_free(struct recorded *r)
+{
+    if (!r || __atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    for (int i = 0; i < r->nprograms; i++) {
+        free(r->program[i].of_unit);
+        free(r->program[i].kind);
+    }
+    for (int64_t i = 0; i < r->nnames; i++)
+        free(r->names[i]);
+    free(r->names);
+    free(r->path);
+    free(r->unit);
+    free(r->unit_class);
+    free(r->first);
+    free(r->ntensors);
+    free(r->alike);
+    free(r->place);
+    free(r->stride);
+    free(r->root);
+    free(r->buffer);
+    free(r->terms);
+    free(r->kernels);
+    free(r->moves);
+    free(r->pieces);
+    json_decref(r->doc);
+    free(r);
+}
+
+json_t *recorded_to_config(const struct recorded *r)
+{
+    return r->path ? json_pack("{s:s}", "file", r->path) : json_incref(r->doc);
+}
+
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed)
+{
+    for (int i = 0; i < r->nprograms; i++)
+        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].recomputed == recomputed)
+            return &r->program[i];
+    return NULL;
+}
+
+int recorded_tensor(const struct recorded *r, int64_t unit, int i)
+{
+    return i < r->ntensors[unit] ? r->first[unit] + i : i - r->ntensors[unit];
+}

@@ -1,0 +1,129 @@
+/* recorded.h -- a model that was recorded: any torch.nn.Module as its tensors, its units in the order of the run, and the programs of its pieces.
+ *
+ *     struct model m;
+ *     if (recorded_model(doc, "model.json", &m) < 0)      0, or -1 with the reason reported
+ *         return 2;
+ *     ... m.recorded->nprograms ...
+ *     model_free(&m);
+ *
+ * docs/howto/model-file.md is the file; `python -m dpx.record` writes it, and so may a person.  All that is read here is checked here:
+ * a file is hostile input.  Sizes are polynomials in the batch b and the size s (tokens, or an image's side): recorded_at() computes them without
+ * overflow, or says which one has none there. */
+#ifndef DPX_RECORDED_H
+#define DPX_RECORDED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/dtype.h"
+#include "model/arch/transformer.h"
+
+/* Most that a file may have. */
+enum { RECORDED_VERSION = 1, RECORDED_TENSORS = 1 << 18, RECORDED_KERNELS = 1 << 20, RECORDED_PROGRAMS = 16, RECORDED_KINDS = 64, RECORDED_DEGREE = 8,
+       RECORDED_TERMS = 64 };
+
+/* Terms [first, first + n) of the model. */
+struct rec_size { int32_t first, n; };
+/* num/den * b^pb * s^ps; num from -2^60 to 2^60, den from 1 to 2^40. */
+struct rec_term { int64_t num, den; uint8_t pb, ps; };
+
+enum rec_does { REC_COMES, REC_GOES, REC_GOES_OTHERS, REC_READY };
+enum rec_mem { REC_ACTIVATION, REC_TEMPORARY, REC_GRADIENT };
+
+/* One thing that a kernel does to memory, in order. */
+struct rec_move {
+    uint8_t         does, mem;      /* enum rec_does, rec_mem */
+    uint8_t         backward;       /* of REC_GOES_OTHERS: the pass that made it */
+    bool            handed_on;      /* another piece frees it */
+    int32_t         id;             /* of its piece; of REC_READY -1: a tensor that another piece made */
+    int32_t         tensor;         /* of REC_READY: which of its unit's tensors; of the model's where the unit has it not: see recorded_tensor() */
+    struct rec_size bytes;
+};
+
+enum rec_class { REC_GEMM, REC_CONV, REC_ATTENTION, REC_NORM, REC_ELEMENTWISE, REC_SOFTMAX, REC_EMBEDDING, REC_LOSS, REC_COPY, REC_POOL, REC_REDUCE,
+                 REC_RECURRENCE, REC_FFT, REC_CUSTOM, NREC_CLASS };
+
+struct rec_kernel {
+    const char     *name;           /* equal names are one pointer */
+    uint8_t         class;          /* enum rec_class */
+    bool            causal;         /* of attention: half of the scores count */
+    bool            product;        /* it has mnk */
+    int16_t         head_dim;       /* of attention; 0: not said */
+    struct rec_size flops, bytes, mnk[4];       /* mnk: batch, m, n, k */
+    int             move0, nmoves;
+};
+
+/* Kernels [kernel0, kernel0 + n) of forward and of backward. */
+struct rec_piece {
+    const char *name;
+    int kernel0[2], nkernels[2];
+    int before, after;              /* kernels of forward before the unit is entered, of backward behind it: the root's */
+};
+
+/* The programs of one precision. */
+struct rec_program {
+    const char *precision;          /* "bf16", "autocast", "fp32" */
+    bool        recomputed;
+    int         first, last;        /* its pieces */
+    int        *of_unit;            /* the piece of each unit, counted among `kind` */
+    int        *kind, nkinds;       /* the units' pieces */
+};
+
+struct recorded {
+    int     refs;                   /* models that share it; __atomic */
+    char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
+    json_t *doc;
+    char    name[96];
+    int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
+    int     nunits;
+    char  **unit, **unit_class;     /* module path, class */
+    int    *first, *ntensors;       /* tensors of each unit */
+    int    *alike, *place, *stride; /* the first unit with tensors of the same shapes, and of those behind it all equally far apart in the
+                                     * table; how many such are before this one; how far apart (of the first one) */
+    bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
+    int     nroot, *root;           /* tensors of no unit, in the order of the table */
+    int64_t *buffer, nbuffers;      /* bytes of each */
+    int     nunused;                /* tensors that train, and get no gradient */
+    char    unused[104];            /* the first of them */
+
+    struct rec_term   *terms;   int64_t nterms, terms_room;
+    struct rec_kernel *kernels; int64_t nkernels, kernels_room;
+    struct rec_move   *moves;   int64_t nmoves, moves_room;
+    struct rec_piece  *pieces;  int64_t npieces, pieces_room;
+    struct rec_program program[RECORDED_PROGRAMS];
+    int     nprograms;
+    char  **names; int64_t nnames, names_room;          /* sorted */
+};
+
+/* Is it such a file, or a plan's {"file": ...} of one? */
+bool recorded_is(const json_t *doc);
+
+/* Reads it; `where` stands before messages, and is the path where the file was read from one, else NULL is given as `path`. */
+int recorded_model(json_t *doc, const char *where, const char *path, struct model *out);
+
+struct recorded *recorded_share(struct recorded *r);
+void recorded_free(struct recorded *r);
+
+/* What reads back as the same model: {"file": path}, or the document itself.  A new reference. */
+json_t *recorded_to_config(const struct recorded *r);
+
+/* The program of a precision ("bf16", "autocast", "fp32"); NULL: it was not recorded. */
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed);
+
+/* Index in the model's table of tensor `i` of a unit (struct rec_move). */
+int recorded_tensor(const struct recorded *r, int64_t unit, int i);
+
+/* The time of kernels of a class is known within this factor either way beside what their price says; 0: there are measurements of such.  A convolution
+ * is priced as its implicit product.  Assumed, since none was timed: cuDNN reaches from a third of a product's rate on.  Of recurrences,
+ * transforms and custom kernels only the bytes are known. */
+int recorded_rough(enum rec_class c);
+
+/* FLOPs of forward and backward of one sample of a size, by one of its programs: of a step with every unit run again, or none.  0: none is known. */
+double recorded_flops(const struct recorded *r, int64_t size, bool recomputed);
+
+/* The polynomial's value.  0, or -1: it is not whole, negative, or above 2^60 there. */
+int recorded_at(const struct recorded *r, struct rec_size z, int64_t batch, int64_t size, int64_t *out);
+
+#endif

@@ -1,0 +1,13 @@
+/* recorded_internal.h -- the parts of the reader of recorded models. */
+#ifndef DPX_RECORDED_INTERNAL_H
+#define DPX_RECORDED_INTERNAL_H
+
+#include "model/arch/recorded.h"
+
+/* One copy of each name. */
+const char *recorded_name(struct recorded *r, const char *name);
+
+/* The programs, once tensors and units are read.  0, or -1 reported. */
+int recorded_read_programs(struct recorded *r, const json_t *list, const struct model *m, const char *where);
+
+#endif

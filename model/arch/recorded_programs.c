@@ -1,0 +1,401 @@
+/* recorded_programs.c -- the programs of a recorded model: pieces, kernels, and what they do to memory.
+ *
+ * A tensor is named by a number of its piece.  Whether it is an activation, a temporary or a gradient follows from who frees it: what forward leaves
+ * is an activation; what is handed out as a parameter's gradient is one; all else is temporary. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/room.h"
+#include "model/arch/recorded_internal.h"
+#include "model/arch/recorded_size.h"
+
+static const char *const pass_key[2] = { "forward", "backward" };
+static const char *const class_name[NREC_CLASS] = { "gemm", "conv", "attention", "norm", "elementwise", "softmax", "embedding", "loss", "copy", "pool", "reduce",
+                                                     "recurrence", "fft", "custom" };
+
+/* Who asks, for messages: the program and the piece. */
+struct reader {
+    struct recorded *r;
+    const struct model *m;
+    const char *where, *precision, *piece;
+    int unit;                       /* the first unit that has the piece; -1: none */
+};
+
+static int wrong(const struct reader *x, const char *op, const char *what)
+{
+    return fail("%s: programs: %s: piece \"%.40s\": %.60s: %s", x->where, x->precision, x->piece, op, what);
+}
+
+static int read_size(const struct reader *x, const char *op, const char *key, const json_t *j, struct rec_size *out)
+{
+    char where[400];
+
+    snprintf(where, sizeof where, "%.150s: programs: %s: piece \"%.40s\": %.60s: %.30s", x->where, x->precision, x->piece, op, key);
+    return recorded_read_size(x->r, j, where, out);
+}
+
+/* ".attn.weight" of the unit, or a whole name.  -1: there is none. */
+static int find_tensor(const struct reader *x, const char *name)
+{
+    const struct recorded *r = x->r;
+
+    if (name[0] == '.') {
+        size_t path = x->unit < 0 ? 0 : strlen(r->unit[x->unit]);
+        for (int i = 0; x->unit >= 0 && i < r->ntensors[x->unit]; i++)
+            if (!strcmp(x->m->tensors[r->first[x->unit] + i].name + path, name))
+                return i;
+        return -1;
+    }
+    for (int i = 0; i < r->nroot; i++)
+        if (!strcmp(x->m->tensors[r->root[i]].name, name))
+            return (x->unit < 0 ? 0 : r->ntensors[x->unit]) + r->root[i];
+    return -1;
+}
+
+/* ["+", id, size], ["+", id, size, "gradient"], ["-", id], ["-forward", size], ["-backward", size], ["=", name, id or null] */
+static int read_move(struct reader *x, const char *op, const json_t *j)
+{
+    const char *what = json_string_value(json_array_get(j, 0));
+    const json_t *a = json_array_get(j, 1), *b = json_array_get(j, 2);
+    struct rec_move m = { .id = -1, .mem = REC_TEMPORARY };
+    struct recorded *r = x->r;
+
+    if (!what || json_array_size(j) < 2 || json_array_size(j) > 4)
+        return wrong(x, op, "does: expected [\"+\", id, size], [\"-\", id], [\"-forward\", size], [\"-backward\", size] or [\"=\", tensor, id]");
+    bool of_id = !strcmp(what, "+") || !strcmp(what, "-");
+    if (of_id && (!json_is_integer(a) || json_integer_value(a) < -1024 || json_integer_value(a) > RECORDED_KERNELS))
+        return wrong(x, op, "does: an id is a whole number from -1024 to 2^20");
+    if (!strcmp(what, "+")) {
+        m = (struct rec_move){ .does = REC_COMES, .id = (int32_t)json_integer_value(a), .mem = json_array_size(j) > 3 ? REC_GRADIENT : REC_TEMPORARY };
+        if (read_size(x, op, "does", b, &m.bytes) < 0)
+            return -1;
+    } else if (!strcmp(what, "-")) {
+        m = (struct rec_move){ .does = REC_GOES, .id = (int32_t)json_integer_value(a) };
+    } else if (!strcmp(what, "-forward") || !strcmp(what, "-backward")) {
+        m = (struct rec_move){ .does = REC_GOES_OTHERS, .backward = what[1] == 'b', .mem = what[1] == 'b' ? REC_TEMPORARY : REC_ACTIVATION };
+        if (read_size(x, op, "does", a, &m.bytes) < 0)
+            return -1;
+    } else if (!strcmp(what, "=")) {
+        m = (struct rec_move){ .does = REC_READY, .mem = REC_GRADIENT, .id = json_is_integer(b) ? (int32_t)json_integer_value(b) : -1 };
+        m.tensor = json_is_string(a) ? find_tensor(x, json_string_value(a)) : -1;
+        if (m.tensor < 0)
+            return fail("%s: programs: %s: piece \"%.40s\": %.60s: does: \"%.80s\" is no tensor of %s", x->where, x->precision, x->piece, op,
+                        json_is_string(a) ? json_string_value(a) : "?", x->unit < 0 ? "the root" : "its unit, nor of the root");
+    } else {
+        return wrong(x, op, "does: expected \"+\", \"-\", \"-forward\", \"-backward\" or \"=\"");
+    }
+    r->moves = room_for(r->moves, r->nmoves, &r->moves_room, sizeof *r->moves);
+    r->moves[r->nmoves++] = m;
+    return 0;
+}
+
+static int class_of(const char *name)
+{
+    for (int i = 0; name && i < NREC_CLASS; i++)
+        if (!strcmp(name, class_name[i]))
+            return i;
+    return -1;
+}
+
+static int read_product(struct reader *x, const char *op, const json_t *j, struct rec_kernel *k)
+{
+    if (json_array_size(j) != 4)
+        return wrong(x, op, "product: expected [batch, m, n, k]");
+    k->product = true;
+    for (size_t i = 0; i < 4; i++)
+        if (read_size(x, op, "product", json_array_get(j, i), &k->mnk[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_kernel(struct reader *x, const json_t *j)
+{
+    struct recorded *r = x->r;
+    const char *op = json_string_value(json_object_get(j, "op"));
+    const json_t *does = json_object_get(j, "does"), *flops = json_object_get(j, "flops"), *product = json_object_get(j, "product");
+    int class = class_of(json_string_value(json_object_get(j, "class")));
+    struct rec_kernel k = { .class = (uint8_t)class, .causal = json_is_true(json_object_get(j, "causal")), .move0 = (int)r->nmoves };
+
+    json_int_t dim = json_integer_value(json_object_get(j, "head_dim"));
+
+    if (dim < 0 || dim > 4096)
+        return wrong(x, op ? op : "a kernel", "head_dim: expected a number up to 4096");
+    k.head_dim = (int16_t)dim;
+    if (!op || !op[0] || strlen(op) > 120)
+        return wrong(x, "a kernel", "op: expected its name, up to 120 letters");
+    if (class < 0)
+        return wrong(x, op, "class: expected gemm, conv, attention, norm, elementwise, softmax, embedding, loss, copy, pool, reduce, recurrence, fft or custom");
+    if (does && !json_is_array(does))
+        return wrong(x, op, "does: expected a list");
+    if (r->nkernels >= RECORDED_KERNELS || r->nmoves >= 8 * (int64_t)RECORDED_KERNELS)
+        return wrong(x, op, "the file has more kernels than 2^20");
+    k.name = recorded_name(r, op);
+    if (read_size(x, op, "bytes", json_object_get(j, "bytes"), &k.bytes) < 0 || (flops && read_size(x, op, "flops", flops, &k.flops) < 0) ||
+        (product && read_product(x, op, product, &k) < 0))
+        return -1;
+    if (product && class != REC_GEMM && class != REC_CONV)
+        return wrong(x, op, "product: only gemm and conv have one");
+    for (size_t i = 0; i < json_array_size(does); i++)
+        if (read_move(x, op, json_array_get(does, i)) < 0)
+            return -1;
+    k.nmoves = (int)r->nmoves - k.move0;
+    r->kernels = room_for(r->kernels, r->nkernels, &r->kernels_room, sizeof *r->kernels);
+    r->kernels[r->nkernels++] = k;
+    return 0;
+}
+
+/* ---- lives of a piece's tensors ---- */
+
+enum { FIRST_ID = -1024 };
+struct life { int64_t made, gone; int8_t in, out; bool ready; };        /* moves; -1: none.  in, out: the pass of each */
+
+static struct life *life_of(struct life **l, int64_t *n, int64_t *room, int32_t id)
+{
+    int64_t i = (int64_t)id - FIRST_ID;
+
+    while (*n <= i) {
+        *l = room_for(*l, *n, room, sizeof **l);
+        (*l)[(*n)++] = (struct life){ .made = -1, .gone = -1 };
+    }
+    return &(*l)[i];
+}
+
+static const char *op_of(const struct recorded *r, const struct rec_piece *p, int pass, int64_t move)
+{
+    for (int i = p->kernel0[pass]; i < p->kernel0[pass] + p->nkernels[pass]; i++)
+        if (move < r->kernels[i].move0 + r->kernels[i].nmoves)
+            return r->kernels[i].name;
+    return "";
+}
+
+/* A gradient is no smaller than its parameter. */
+static bool holds_gradient(const struct reader *x, const struct rec_move *m)
+{
+    int own = x->unit < 0 ? 0 : x->r->ntensors[x->unit];
+    const struct tensor *t = &x->m->tensors[m->tensor < own ? x->r->first[x->unit] + m->tensor : m->tensor - own];
+    int64_t bytes;
+
+    return recorded_at(x->r, m->bytes, 1, 1, &bytes) == 0 && bytes / (strcmp(x->precision, "bf16") ? 4 : 2) >= t->numel;
+}
+
+/* Each comes once and goes at most once, after it came; only then are its bytes and its kind known where it goes. */
+static int check_lives(struct reader *x, const struct rec_piece *p)
+{
+    struct recorded *r = x->r;
+    struct life *all = NULL;
+    int64_t n = 0, room = 0;
+    int rc = 0;
+
+    for (int pass = 0; pass < 2 && rc == 0; pass++)
+        for (int k = p->kernel0[pass]; k < p->kernel0[pass] + p->nkernels[pass] && rc == 0; k++)
+            for (int64_t i = r->kernels[k].move0; i < r->kernels[k].move0 + r->kernels[k].nmoves && rc == 0; i++) {
+                struct rec_move *m = &r->moves[i];
+                if (m->does == REC_GOES_OTHERS || (m->does == REC_READY && m->id < 0))
+                    continue;
+                struct life *l = life_of(&all, &n, &room, m->id);
+                if (m->does == REC_COMES) {
+                    if (l->made >= 0)
+                        rc = wrong(x, op_of(r, p, pass, i), "does: an id comes twice");
+                    l->made = i;
+                    l->in = (int8_t)pass;
+                } else if (l->made < 0 || l->gone >= 0) {
+                    rc = wrong(x, op_of(r, p, pass, i), "does: an id goes, or is a gradient, that is not there");
+                } else if (m->does == REC_GOES) {
+                    l->gone = i;
+                    l->out = (int8_t)pass;
+                    m->bytes = r->moves[l->made].bytes;
+                } else {
+                    l->ready = true;
+                    m->bytes = r->moves[l->made].bytes;
+                    if (!holds_gradient(x, m))
+                        rc = wrong(x, op_of(r, p, pass, i), "does: a gradient has fewer bytes than its tensor has numbers");
+                }
+            }
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        struct rec_move *made = all[i].made < 0 ? NULL : &r->moves[all[i].made];
+        if (!made)
+            continue;
+        if (all[i].ready)
+            made->mem = REC_GRADIENT;
+        else if (made->mem != REC_GRADIENT && all[i].in == 0 && (all[i].gone < 0 || all[i].out == 1))
+            made->mem = REC_ACTIVATION;
+        made->handed_on = all[i].gone < 0 && !all[i].ready;
+        if (all[i].gone >= 0)
+            r->moves[all[i].gone].mem = made->mem;
+    }
+    free(all);
+    return rc;
+}
+
+static int read_piece(struct reader *x, const json_t *j, int *index)
+{
+    struct recorded *r = x->r;
+    const json_t *before = json_object_get(j, "before"), *after = json_object_get(j, "after");
+    struct rec_piece p = { .name = recorded_name(r, x->piece), .before = (int)json_integer_value(before), .after = (int)json_integer_value(after) };
+
+    if (!json_is_object(j))
+        return wrong(x, "it", "expected {\"forward\": [...], \"backward\": [...]}");
+    for (int pass = 0; pass < 2; pass++) {
+        const json_t *list = json_object_get(j, pass_key[pass]);
+        p.kernel0[pass] = (int)r->nkernels;
+        if (!json_is_array(list))
+            return wrong(x, pass_key[pass], "expected a list of kernels");
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (read_kernel(x, json_array_get(list, i)) < 0)
+                return -1;
+        p.nkernels[pass] = (int)r->nkernels - p.kernel0[pass];
+    }
+    if (json_integer_value(before) < 0 || json_integer_value(before) > p.nkernels[0] || json_integer_value(after) < 0 || json_integer_value(after) > p.nkernels[1] ||
+        (x->unit < 0 && (before || after)))
+        return wrong(x, "before, after", "expected a number of its kernels, in the piece of a unit");
+    if (check_lives(x, &p) < 0)
+        return -1;
+    r->pieces = room_for(r->pieces, r->npieces, &r->pieces_room, sizeof *r->pieces);
+    *index = (int)r->npieces;
+    r->pieces[r->npieces++] = p;
+    return 0;
+}
+
+/* ---- programs ---- */
+
+/* A piece is read once for each kind of tensors of its units: names are looked up in theirs. */
+static int read_units(struct reader *x, const json_t *units, const json_t *pieces, struct rec_program *g)
+{
+    struct recorded *r = x->r;
+    const char **named = room_new((size_t)r->nunits, sizeof *named);
+    int *owner = room_new((size_t)r->nunits, sizeof *owner), rc = 0;
+
+    g->of_unit = room_new((size_t)r->nunits, sizeof *g->of_unit);
+    g->kind = room_new((size_t)r->nunits, sizeof *g->kind);
+    for (int u = 0; u < r->nunits && rc == 0; u++) {
+        const char *name = json_string_value(json_array_get(units, (size_t)u));
+        const json_t *piece = name ? json_object_get(pieces, name) : NULL;
+        int k = 0;
+        if (!piece || !strcmp(name, "first") || !strcmp(name, "last")) {
+            rc = fail("%s: programs: %s: units: \"%.40s\" is no piece of a unit", x->where, x->precision, name ? name : "?");
+            break;
+        }
+        while (k < g->nkinds && (strcmp(named[k], name) || r->alike[owner[k]] != r->alike[u]))
+            k++;
+        if (k == g->nkinds) {
+            if (k == RECORDED_KINDS) {
+                rc = fail("%s: programs: %s: units are of more than %d kinds, which is as many as are planned: give larger units (--unit)", x->where,
+                          x->precision, RECORDED_KINDS);
+                break;
+            }
+            x->piece = named[k] = name;
+            x->unit = owner[k] = u;
+            rc = read_piece(x, piece, &g->kind[g->nkinds++]);
+        }
+        g->of_unit[u] = k;
+    }
+    free(named);
+    free(owner);
+    return rc;
+}
+
+/* ---- what pieces hand to each other ---- */
+
+/* Tensors of one size that a pass of some piece leaves and another piece frees: how many more come than go in a step. */
+struct handed { struct rec_size bytes; bool backward; int64_t n; const char *op, *piece; };
+struct balance { struct handed *at; int64_t n, room; };
+
+static bool same_size(const struct recorded *r, struct rec_size a, struct rec_size b)
+{
+    for (int i = 0; i < a.n && a.n == b.n; i++) {
+        const struct rec_term *x = &r->terms[a.first + i], *y = &r->terms[b.first + i];
+        if (x->num != y->num || x->den != y->den || x->pb != y->pb || x->ps != y->ps)
+            return false;
+    }
+    return a.n == b.n;
+}
+
+static void count_handed(struct balance *b, const struct recorded *r, struct handed of)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (b->at[i].backward == of.backward && same_size(r, b->at[i].bytes, of.bytes)) {
+            b->at[i].n += of.n;
+            return;
+        }
+    b->at = room_for(b->at, b->n, &b->room, sizeof *b->at);
+    b->at[b->n++] = of;
+}
+
+/* `times`: how many units have the piece. */
+static void count_piece(struct balance *b, const struct recorded *r, const struct rec_piece *p, int64_t times)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = p->kernel0[pass]; k < p->kernel0[pass] + p->nkernels[pass]; k++)
+            for (int i = r->kernels[k].move0; i < r->kernels[k].move0 + r->kernels[k].nmoves; i++) {
+                const struct rec_move *m = &r->moves[i];
+                bool comes = m->does == REC_COMES && m->handed_on && m->mem != REC_GRADIENT;
+                if ((comes || m->does == REC_GOES_OTHERS) && m->bytes.n > 0)
+                    count_handed(b, r, (struct handed){ m->bytes, comes ? pass == 1 : m->backward, comes ? times : -times, r->kernels[k].name, p->name });
+            }
+}
+
+/* What one piece leaves another one frees: nothing stays behind a step, nothing goes that did not come. */
+static int check_handed(const struct reader *x, const struct rec_program *g)
+{
+    const struct recorded *r = x->r;
+    struct balance b = { 0 };
+    int rc = 0;
+
+    count_piece(&b, r, &r->pieces[g->first], 1);
+    count_piece(&b, r, &r->pieces[g->last], 1);
+    for (int k = 0; k < g->nkinds; k++) {
+        int64_t times = 0;
+        for (int u = 0; u < r->nunits; u++)
+            times += g->of_unit[u] == k;
+        count_piece(&b, r, &r->pieces[g->kind[k]], times);
+    }
+    for (int64_t i = 0; i < b.n && rc == 0; i++)
+        if (b.at[i].n != 0)
+            rc = fail("%s: programs: %s: piece \"%.40s\": %.60s: does: of tensors of this size that %s leaves to other pieces, %s; a size is written alike where it "
+                      "comes and goes", x->where, x->precision, b.at[i].piece, b.at[i].op, b.at[i].backward ? "backward" : "forward",
+                      b.at[i].n > 0 ? "some never go" : "more go than come");
+    free(b.at);
+    return rc;
+}
+
+static int read_program(struct reader *x, const json_t *j, struct rec_program *g)
+{
+    const json_t *pieces = json_object_get(j, "pieces"), *units = json_object_get(j, "units");
+    const char *precision = json_string_value(json_object_get(j, "precision")), *again = json_string_value(json_object_get(j, "recompute"));
+
+    if (!precision || (strcmp(precision, "bf16") && strcmp(precision, "autocast") && strcmp(precision, "fp32")))
+        return fail("%s: programs: precision: expected \"bf16\", \"autocast\" or \"fp32\"", x->where);
+    if (!again || (strcmp(again, "none") && strcmp(again, "full")))
+        return fail("%s: programs: recompute: expected \"none\" or \"full\"", x->where);
+    if (recorded_program(x->r, precision, !strcmp(again, "full")))
+        return fail("%s: programs: %s with recompute %s stands there twice", x->where, precision, again);
+    g->precision = x->precision = recorded_name(x->r, precision);
+    g->recomputed = !strcmp(again, "full");
+    if (json_array_size(units) != (size_t)x->r->nunits)
+        return fail("%s: programs: %s: units: expected the pieces of the %d units", x->where, precision, x->r->nunits);
+    x->unit = -1;
+    x->piece = "first";
+    if (read_piece(x, json_object_get(pieces, "first"), &g->first) < 0)
+        return -1;
+    x->piece = "last";
+    if (read_piece(x, json_object_get(pieces, "last"), &g->last) < 0)
+        return -1;
+    return read_units(x, units, pieces, g) < 0 || check_handed(x, g) < 0 ? -1 : 0;
+}
+
+int recorded_read_programs(struct recorded *r, const json_t *list, const struct model *m, const char *where)
+{
+    struct reader x = { .r = r, .m = m, .where = where };
+
+    if (json_array_size(list) < 1 || json_array_size(list) > RECORDED_PROGRAMS)
+        return fail("%s: programs: expected from 1 to %d", where, RECORDED_PROGRAMS);
+    for (size_t i = 0; i < json_array_size(list); i++)          /* counted only when read whole: a twin is looked for among those */
+        if (read_program(&x, json_array_get(list, i), &r->program[i]) < 0) {
+            r->nprograms = (int)i + 1;
+            return -1;
+        } else {
+            r->nprograms = (int)i + 1;
+        }
+    return 0;
+}

@@ -1,0 +1,116 @@
+/* recorded_check.c -- see recorded_check.h.  A recording is one rank's step of the module as it is: what would change the step's operations has to be
+ * in it, and what cuts the module is not known of it. */
+#include "model/plan/recorded_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/recorded.h"
+#include "model/arch/training.h"
+#include "model/plan/knob.h"
+
+const char *recorded_precision(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    return r.autocast ? "autocast" : r.used == DT_BF16 ? "bf16" : r.used == DT_FP32 ? "fp32" : dtype_name(r.used);
+}
+
+/* Keys that change what a block computes. */
+static int check_keys(const struct plan *p, const char *where)
+{
+    const struct { bool asked; const char *key, *why; } keys[] = {
+        { p->kernels != KERNELS_TORCH_SDPA, "kernels", "a recorded module runs the operators that were recorded: leave it out" },
+        { p->dropout > 0, "dropout", "what the module drops was recorded: leave it out" },
+        { !training_is_all(&p->train) || p->train.base != BASE_PLAIN, "train", "what trains was recorded: set requires_grad in the function that makes the module, and record it" },
+        { p->loss != LOSS_FP32, "loss", "the module's own loss was recorded: leave it out" },
+        { p->liger.rope || p->liger.rms_norm || p->liger.glu_activation, "liger", "patch the module before it is recorded" },
+        { p->activation_offload != OFFLOAD_NOTHING, "activation_offload", "which tensors it moves is not known of a recorded module yet: take recompute full" },
+        { p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL, "unit", "of a recorded module units are those of its file: leave it out, or record with --unit" },
+        { p->optimizer == OPTIMIZER_MUON, "optimizer", "muon asks what each matrix is for, which a recording does not say: take adamw" },
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].asked)
+            return fail("%s: %s: %s", where, keys[i].key, keys[i].why);
+    return 0;
+}
+
+static int check_parallel(const struct plan *p, const char *where)
+{
+    const struct { int64_t ranks; const char *key; } axes[] = {
+        { p->parallel.tensor, "tensor" }, { p->parallel.context, "context" }, { p->parallel.expert, "expert" }, { p->parallel.pipeline, "pipeline" } };
+
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (axes[i].ranks > 1)
+            return fail("%s: parallel.%s: a recorded module is planned whole on each rank so far: DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its "
+                        "parameters", where, axes[i].key);
+    if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
+        return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which a recording does not have yet: take zero2, or fsdp", where);
+    if (p->model.recorded->uneven && p->dialect != DIALECT_TORCH)
+        return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch (FSDP2, DDP) so far", where, p->model.name);
+    return 0;
+}
+
+/* The programs there are, in words. */
+static void list_programs(const struct recorded *r, char *to, size_t size)
+{
+    size_t n = 0;
+
+    to[0] = '\0';
+    for (int i = 0; i < r->nprograms && n < size; i++)
+        n += (size_t)snprintf(to + n, size - n, "%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].recomputed ? " with recompute full" : "");
+}
+
+static int check_program(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    char has[400];
+
+    if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL) || p->recompute_interval != 1)
+        return fail("%s: recompute%s: of a recorded module none or full", where, p->recompute_interval != 1 ? "_interval" : "");
+    if (recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL))
+        return 0;
+    list_programs(r, has, sizeof has);
+    return fail("%s: %s: %s/%s runs %s in %s%s, which was not recorded; its file has: %s", where, p->recompute == RECOMPUTE_FULL ? "recompute" : "precision",
+                strategy_name(p->strategy), dialect_name(p->dialect), p->model.name, recorded_precision(p),
+                p->recompute == RECOMPUTE_FULL ? " with recompute full" : "", has);
+}
+
+static int check_size(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+
+    if (r->only > 0 && p->seq != r->only)
+        return fail("%s: seq: %" PRId64 ": %s was recorded at size %" PRId64 " alone", where, p->seq, r->name, r->only);
+    if (r->only == 0 && p->seq > r->most)
+        return fail("%s: seq: %" PRId64 ": %s takes up to %" PRId64, where, p->seq, r->name, r->most);
+    if (r->only == 0 && (p->seq < r->least || p->seq % r->step))
+        return fail("%s: seq: %" PRId64 ": %s was recorded for multiples of %" PRId64 " from %" PRId64 " on", where, p->seq, r->name, r->step, r->least);
+    return 0;
+}
+
+/* fully_shard() and DistributedDataParallel refuse these themselves. */
+static int check_tensors(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && r->nunused > 0 && !p->ddp.find_unused_parameters)
+        return fail("%s: ddp.find_unused_parameters: %d tensors of %s get no gradient (%s): DDP then fails in the second step unless it is set, or they are frozen",
+                    where, r->nunused, r->name, r->unused);
+    for (int t = 0; t < p->model.ntensors; t++)
+        if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->model.tensors[t].ndim == 0)
+            return fail("%s: strategy: fully_shard does not take scalar parameters: make %s a tensor of one dimension", where, p->model.tensors[t].name);
+    return 0;
+}
+
+int recorded_check(const struct plan *p, const char *where)
+{
+    if (!p->model.recorded)
+        return 0;
+    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+}

@@ -1,0 +1,13 @@
+/* recorded_check.h -- what can be planned of a recorded model (model/arch/recorded.h). */
+#ifndef DPX_RECORDED_CHECK_H
+#define DPX_RECORDED_CHECK_H
+
+#include "model/plan/plan.h"
+
+/* The precision of the program that a plan runs: "bf16", "autocast", "fp32"; another name is not recorded. */
+const char *recorded_precision(const struct plan *p);
+
+/* Refuses, with the key named, what its recording cannot answer.  0 where the model is of a family. */
+int recorded_check(const struct plan *p, const char *where);
+
+#endif

@@ -1,0 +1,12 @@
+/* cmd_schema.c -- dpxplan schema: the JSON Schema of plan.json. */
+#include "base/opts.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/plan_schema.h"
+
+int cmd_schema(int argc, char **argv)
+{
+    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan schema"), { 0 } };
+    int rc = opts_parse("dpxplan schema", "plan.json as a JSON Schema, from the table of its keys: for editors, which complete and check by it.", opts, argc, argv);
+
+    return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : dpxplan_print_json(plan_schema(), EXIT_DONE);
+}

@@ -1,0 +1,165 @@
+"""Modules that are recorded for the tests: functions as dpx.record takes them.  Small, so that their files are; of real architectures."""
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def ids(b, s):
+    return torch.zeros((b, s), dtype=torch.long)
+
+
+# ---- nanoGPT, as one writes one ----
+
+class Block(nn.Module):
+    def __init__(self, d, h, drop):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(d, bias=False), nn.LayerNorm(d, bias=False)
+        self.c_attn, self.c_proj = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
+        self.c_fc, self.c_out = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
+        self.h, self.p, self.drop = h, drop, nn.Dropout(drop)
+
+    def forward(self, x):
+        b, t, c = x.size()
+        q, k, v = (y.view(b, t, self.h, c // self.h).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).split(c, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.p, is_causal=True).transpose(1, 2).contiguous().view(b, t, c)
+        x = x + self.drop(self.c_proj(y))
+        return x + self.drop(self.c_out(F.gelu(self.c_fc(self.ln_2(x)))))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab, context, layers, d, h, drop):
+        super().__init__()
+        self.wte, self.wpe, self.drop = nn.Embedding(vocab, d), nn.Embedding(context, d), nn.Dropout(drop)
+        self.h = nn.ModuleList(Block(d, h, drop) for _ in range(layers))
+        self.ln_f, self.head = nn.LayerNorm(d, bias=False), nn.Linear(d, vocab, bias=False)
+        self.wte.weight = self.head.weight
+
+    def forward(self, idx, targets):
+        x = self.drop(self.wte(idx) + self.wpe(torch.arange(idx.size(1), device=idx.device)))
+        for block in self.h:
+            x = block(x)
+        logits = self.head(self.ln_f(x))
+        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+
+
+def nanogpt():
+    return GPT(8192, 1024, 6, 256, 8, 0.1), lambda b, s: (ids(b, s), ids(b, s))
+
+
+# ---- transformers ----
+
+def auto(cls, model_type, attention="sdpa", **shape):
+    import transformers
+    config = transformers.AutoConfig.for_model(model_type, **shape)
+    config.use_cache = False
+    return getattr(transformers, cls).from_config(config, attn_implementation=attention)
+
+
+def bert():
+    return auto("AutoModelForMaskedLM", "bert", hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, vocab_size=8192,
+                max_position_embeddings=1024)
+
+
+def vit():
+    model = auto("AutoModelForImageClassification", "vit", hidden_size=192, num_hidden_layers=6, num_attention_heads=3, intermediate_size=768)
+    return model, lambda b, s: {"pixel_values": torch.zeros((b, 3, 224, 224)), "labels": torch.zeros((b,), dtype=torch.long)}
+
+
+def t5():
+    model = auto("AutoModelForSeq2SeqLM", "t5", attention="eager", d_model=256, d_ff=1024, num_layers=4, num_heads=4, vocab_size=8192, decoder_start_token_id=0)
+    return model, lambda b, s: {"input_ids": ids(b, s), "labels": ids(b, s // 4)}
+
+
+def llama():
+    return auto("AutoModelForCausalLM", "llama", hidden_size=256, intermediate_size=704, num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=2,
+                vocab_size=8192, max_position_embeddings=2048, tie_word_embeddings=False)
+
+
+# ---- a diffusion transformer ----
+
+class DiTBlock(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(d, elementwise_affine=False, eps=1e-6), nn.LayerNorm(d, elementwise_affine=False, eps=1e-6)
+        self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.mlp = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(approximate="tanh"), nn.Linear(4 * d, d))
+        self.ada = nn.Sequential(nn.SiLU(), nn.Linear(d, 6 * d))
+        self.h = h
+
+    def attn(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.h, c // self.h).permute(2, 0, 3, 1, 4).unbind(0)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, c))
+
+    def forward(self, x, c):
+        s1, k1, g1, s2, k2, g2 = self.ada(c).chunk(6, dim=1)
+        x = x + g1.unsqueeze(1) * self.attn(self.norm1(x) * (1 + k1.unsqueeze(1)) + s1.unsqueeze(1))
+        return x + g2.unsqueeze(1) * self.mlp(self.norm2(x) * (1 + k2.unsqueeze(1)) + s2.unsqueeze(1))
+
+
+class DiT(nn.Module):
+    def __init__(self, d=256, h=4, layers=6, patch=2, channels=4):
+        super().__init__()
+        self.x_embed = nn.Conv2d(channels, d, patch, stride=patch)
+        self.t_embed = nn.Sequential(nn.Linear(256, d), nn.SiLU(), nn.Linear(d, d))
+        self.y_embed = nn.Embedding(1001, d)
+        self.blocks = nn.ModuleList(DiTBlock(d, h) for _ in range(layers))
+        self.norm, self.ada, self.out = nn.LayerNorm(d, elementwise_affine=False), nn.Sequential(nn.SiLU(), nn.Linear(d, 2 * d)), nn.Linear(d, patch * patch * channels)
+        self.p, self.ch = patch, channels
+
+    def forward(self, x, t, y):
+        b, _, height, width = x.shape
+        h = self.x_embed(x).flatten(2).transpose(1, 2)
+        a = t[:, None] * torch.exp(-math.log(10000) * torch.arange(0, 128, device=x.device) / 128)
+        c = self.t_embed(torch.cat([a.cos(), a.sin()], -1)) + self.y_embed(y)
+        for block in self.blocks:
+            h = block(h, c)
+        s, k = self.ada(c).chunk(2, 1)
+        h = self.out(self.norm(h) * (1 + k.unsqueeze(1)) + s.unsqueeze(1))
+        h = h.reshape(b, height // self.p, width // self.p, self.p, self.p, self.ch)
+        return torch.einsum("nhwpqc->nchpwq", h).reshape(b, self.ch, height, width)
+
+
+def dit():
+    return (DiT(), lambda b, s: (torch.zeros((b, 4, s, s)), torch.zeros((b,)), torch.zeros((b,), dtype=torch.long), torch.zeros((b, 4, s, s))),
+            lambda model, x: F.mse_loss(model(*x[:3]), x[3]))
+
+
+# ---- convolutions ----
+
+def images(b, s):
+    return torch.zeros((b, 3, s, s)), torch.zeros((b,), dtype=torch.long)
+
+
+def classify(model, x):
+    y = model(x[0])
+    return F.cross_entropy(getattr(y, "logits", y), x[1])
+
+
+def resnet():
+    import torchvision
+    return torchvision.models.resnet18(weights=None, num_classes=100), images, classify
+
+
+def unet():
+    from diffusers import UNet2DConditionModel
+    model = UNet2DConditionModel(sample_size=32, block_out_channels=(32, 64, 128), cross_attention_dim=64, attention_head_dim=4, layers_per_block=1,
+                                 down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+                                 up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"))
+    return (model, lambda b, s: (torch.zeros((b, 4, s, s)), torch.zeros((b,), dtype=torch.long), torch.zeros((b, 77, 64)), torch.zeros((b, 4, s, s))),
+            lambda m, x: F.mse_loss(m(x[0], x[1], encoder_hidden_states=x[2]).sample, x[3]))
+
+
+# name: how it is recorded, and the points (batch, size) at which PyTorch's trackers saw it
+CASES = {
+    "nanogpt": ("", [(7, 640), (3, 1000)]),
+    "bert": ("", [(8, 512)]),
+    "llama": ("", [(4, 1024)]),
+    "vit": ("--size 224", [(64, 224)]),
+    "dit": ("--size 16,32,48,64,80 --step 16", [(32, 32), (8, 96)]),
+    "t5": ("--step 4", [(16, 512)]),
+    "resnet": ("--size 64,96,128", [(32, 224)]),
+    "unet": ("--size 64,128,192,256,320", [(4, 128)]),
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What PyTorch's own trackers say of a step of the modules of modules.py: FSDPMemTracker under FSDP2 (each unit, then the root; bf16, fp32 reduction), MemTracker
+under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under torch.utils.checkpoint.
+
+    python record_peaks.py [NAME ...] > peaks.jsonl
+
+The trackers and what they are corrected by are those of ../memory/record_torch_memory.py (its README.md); dpx's own recorder is used for two things alone: to
+make modules without memory, and to name units."""
+import contextlib
+import json
+import os
+import sys
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [here, os.path.join(here, "..", "memory"), os.path.join(here, "..", "..", "..", "lib")]
+import record_torch_memory as R
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import modules
+from dpx_record.build import build, to_fake
+from dpx_record.recorder import tensors_in
+from dpx_record.step import Subject, checkpointed
+from dpx_record.units import units_of
+
+WORLD = 8
+
+
+class Parts:
+    """Subject.loss_of() of a module that DDP has wrapped."""
+
+    def __init__(self, subject, model):
+        self.subject, self.model = subject, model
+
+    def loss(self, x):
+        return self.subject.loss_of(self.model, x)
+
+
+def peak(make, name, b, s, strategy, recompute):
+    R.PLANNED["capability"] = 9
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
+    try:
+        mesh = init_device_mesh("cuda", (WORLD,))
+        subject = Subject(build(make), name)
+        model = subject.module
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+            to_fake(model, "cuda")
+            model.train()
+            units = units_of(model, None)
+            if recompute:
+                checkpointed(model, units)
+            if strategy == "fsdp":
+                policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+                for path in units:
+                    fully_shard(model.get_submodule(path), mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+                fully_shard(model, mesh=mesh, mp_policy=policy)
+            else:
+                model = R.wrap_ddp(model, {"ddp": {"gradient_as_bucket_view": False}})
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+            x, parts = subject.inputs_at(b, s), Parts(subject, model)
+
+            def step(between=lambda: None):
+                between()
+                with torch.autocast("cuda", torch.bfloat16) if strategy == "ddp" else contextlib.nullcontext():
+                    loss = parts.loss(x)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            if strategy == "ddp":
+                step()
+                tracker = R.DDPPeaks()
+                tracker.track_external(model, optimizer, *tensors_in(x))
+                with tracker:
+                    step(tracker.reset_mod_stats)
+            else:
+                tracker = R.FSDPPeaks(model, optimizer)
+                tracker.track_inputs(tuple(tensors_in(x)))
+                with tracker:
+                    step(tracker.reset_mod_stats)
+                    tracker.reset_mod_stats()
+                    tracker._peak_mem.clear()
+                    tracker._peak_mem_snap.clear()
+                    step(tracker.reset_mod_stats)
+            return R.peaks(tracker)
+    finally:
+        dist.destroy_process_group()
+
+
+def main():
+    R.without_gpu()
+    print(json.dumps({"torch": torch.__version__, "models": {name: {"file": "tests/golden/module/%s.json" % name} for name in modules.CASES}}))
+    for name in sys.argv[1:] or modules.CASES:
+        for b, s in modules.CASES[name][1]:
+            for strategy in ("fsdp", "ddp"):
+                for recompute in (False, True):
+                    try:
+                        p = peak(getattr(modules, name), name, b, s, strategy, recompute)
+                    except Exception as e:          # a tracker that fails is no witness
+                        print("%s %s recompute %s: %s: %s" % (name, strategy, recompute, type(e).__name__, str(e)[:200]), file=sys.stderr)
+                        continue
+                    plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy,
+                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": "full" if recompute else "none"}
+                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, " recomputed" if recompute else ""), "plan": plan, "steady": p},
+                                     separators=(",", ":")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
