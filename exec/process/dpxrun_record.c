@@ -186,9 +186,9 @@ static const char *pass_name(char kind)
 }
 
 /* One rank's entries of a step, and those of the same step as it was predicted. */
-struct recorded { const struct schedules *s; int64_t step, rank; enum sched_id id; int64_t n; const struct run *predicted; const double *since; };
+struct run_told { const struct schedules *s; int64_t step, rank; enum sched_id id; int64_t n; const struct run *predicted; const double *since; };
 
-static int record_entries(struct dpxrun *r, const struct recorded *of, struct ran (*at)(const void *ran, int64_t i), const void *ran)
+static int record_entries(struct dpxrun *r, const struct run_told *of, struct ran (*at)(const void *ran, int64_t i), const void *ran)
 {
     const struct run *p = of->predicted;
     struct run_entry *e = calloc((size_t)of->n + 1, sizeof *e);
@@ -230,7 +230,7 @@ static int record_sample(struct dpxrun *r, const struct sample *a)
     const struct stage_run *stage = r->stages.n > 0 ? &r->stages.of[r->stages.own] : NULL;
     const struct run *steady = stage ? &stage->predicted : &r->predicted.run;
     bool last = a == &r->measured.sample[r->measured.nsamples - 1];     /* which all stages were compared by */
-    struct recorded of = { train_schedules(r->train), a->step, 0, a->id, a->n, a->id == SCHED_STEADY ? steady : NULL,
+    struct run_told of = { train_schedules(r->train), a->step, 0, a->id, a->n, a->id == SCHED_STEADY ? steady : NULL,
                            stage && last ? stage->since : NULL };
 
     return record_entries(r, &of, of_executor, a->ran);
@@ -243,7 +243,7 @@ static int record_stages(struct dpxrun *r)
 
     for (int i = 0; i < r->stages.n; i++) {
         const struct stage_run *stage = &r->stages.of[i];
-        struct recorded of = { &stage->s, m->nsamples > 0 ? m->sample[m->nsamples - 1].step : 0, stage->rank, SCHED_STEADY,
+        struct run_told of = { &stage->s, m->nsamples > 0 ? m->sample[m->nsamples - 1].step : 0, stage->rank, SCHED_STEADY,
                                stage->n, &stage->predicted, stage->since };
         if (r->stages.compared && i != r->stages.own && record_entries(r, &of, of_stage, stage->ran) < 0)
             return -1;
