@@ -16,12 +16,12 @@ static void print(const struct offload_row *r, void *arg)
     printf("  %s\n", r->note);
 }
 
-struct recorded { int rows[2], inside[2]; double error[2], bias[2], worst[2]; };
+struct recording { int rows[2], inside[2]; double error[2], bias[2], worst[2]; };
 
 /* The GPU computes for at least 95 % of the step: [0]; else, and where the profiler did not say, [1]. */
 static void print_recorded(const struct offload_row *r, void *arg)
 {
-    struct recorded *of = arg;
+    struct recording *of = arg;
     double error = 100 * (r->step_s / r->published - 1);
     int waits = r->kernels < .95 * r->published;
 
@@ -42,7 +42,7 @@ static void print_recorded(const struct offload_row *r, void *arg)
 static int recorded(const char *gpu, const char *rows)
 {
     static const char *const names[2] = { "bound by the GPU", "bound by the host, or not known" };
-    struct recorded of = { 0 };
+    struct recording of = { 0 };
 
     printf("trainings of PyTorch on one %-72s %8s %8s %8s %15s %9s\n", gpu, "measured", "kernels", "dpx", "90 %", "error");
     if (offload_each_row(rows, print_recorded, &of) < 0)

@@ -134,7 +134,7 @@ static bool read_plan(struct golden *g, const char *text, const char *path)
 }
 
 /* A file is one list, or several that begin with "list NAME". */
-struct recorded { char *path, *name; int at; };
+struct recording { char *path, *name; int at; };
 
 static char *next_line(FILE *f, char **line, size_t *room)
 {
@@ -144,7 +144,7 @@ static char *next_line(FILE *f, char **line, size_t *room)
     return *line;
 }
 
-static bool read_golden(struct golden *g, const struct recorded *which)
+static bool read_golden(struct golden *g, const struct recording *which)
 {
     FILE *f = fopen(which->path, "r");
     char *line = NULL;
@@ -324,7 +324,7 @@ static void has_params(const struct plan *p, int64_t rank, int64_t want)
 
 static void follows_the_recording(void **state)
 {
-    const struct recorded *which = *state;
+    const struct recording *which = *state;
     const char *path = which->name;
     struct schedules s = { 0 };
     struct golden g;
@@ -373,14 +373,14 @@ static char *format(const char *a, const char *b, const char *c)
     return strcat(out, c);
 }
 
-struct tests { struct CMUnitTest *test; struct recorded *list; size_t n; };
+struct tests { struct CMUnitTest *test; struct recording *list; size_t n; };
 
 static void add_test(struct tests *t, const char *path, const char *name, int at)
 {
     t->list = realloc(t->list, (t->n + 1) * sizeof *t->list);
     assert_non_null(t->list);
     const char *file = strrchr(path, '/') + 1;
-    t->list[t->n++] = (struct recorded){ strdup(path), format(file, *name ? " " : "", name), at };
+    t->list[t->n++] = (struct recording){ strdup(path), format(file, *name ? " " : "", name), at };
 }
 
 static void add_file(struct tests *t, const char *path)

@@ -144,13 +144,13 @@ static enum pipeline_kind kind_of(const char *name)
 }
 
 /* A line of a recording: the order or a word for it, then messages (empty where there are none).  False at the end. */
-struct recorded { char line[128], what[32], wire[32]; struct pipeline p; };
+struct recording { char line[128], what[32], wire[32]; struct pipeline p; };
 
-static bool next_recorded(FILE *f, struct recorded *to)
+static bool next_recorded(FILE *f, struct recording *to)
 {
     char kind[32];
 
-    *to = (struct recorded){ .wire = "" };
+    *to = (struct recording){ .wire = "" };
     if (!fgets(to->line, sizeof to->line, f))
         return false;
     assert_true(sscanf(to->line, "%31[^,],%d,%d,%d,%31[^,],%31s", kind, &to->p.ranks, &to->p.chunks, &to->p.steps, to->what, to->wire) >= 5);
@@ -173,7 +173,7 @@ static void every_order_and_every_message_is_pytorchs(void **state)
 {
     (void)state;
     FILE *f = open_recorded(RECORDED);
-    struct recorded of;
+    struct recording of;
     int accepted = 0, refused = 0;
 
     while (next_recorded(f, &of)) {
@@ -204,7 +204,7 @@ static void in_lock_step_every_message_is_torch_2_9s(void **state)
 {
     (void)state;
     FILE *f = open_recorded("tests/golden/grid/lock_step.csv");
-    struct recorded line;
+    struct recording line;
     int equal = 0, left_out = 0;
 
     while (next_recorded(f, &line)) {

@@ -82,9 +82,9 @@ static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
     assert_true(s.worst < .05);
 }
 
-struct recorded { int rows, inside, gpu; double error; };
+struct recording { int rows, inside, gpu; double error; };
 
-static bool judge_recorded(const struct offload_row *r, struct recorded *of)
+static bool judge_recorded(const struct offload_row *r, struct recording *of)
 {
     bool inside = r->low_s <= r->published && r->published <= r->high_s, gpu = r->kernels >= .95 * r->published;
 
@@ -102,7 +102,7 @@ static void judge_h100(const struct offload_row *r, void *arg) { judge_recorded(
  * were measured on the same machine; the kernels' other rates were not. */
 static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
 {
-    struct recorded of = { 0 };
+    struct recording of = { 0 };
 
     (void)state;
     assert_int_equal(offload_each_row(H200_ROWS, judge_h200, &of), 28);
@@ -115,7 +115,7 @@ static void an_h200_is_predicted_where_its_gpu_is_the_bound(void **state)
  * in, where dpx has the rates of long trainings. */
 static void an_h100_is_predicted_where_its_gpu_is_the_bound(void **state)
 {
-    struct recorded of = { 0 };
+    struct recording of = { 0 };
 
     (void)state;
     assert_int_equal(offload_each_row(H100_ROWS, judge_h100, &of), 27);
