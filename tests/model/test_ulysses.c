@@ -153,7 +153,7 @@ static void refuses_by_name(void **state)
     refused("\"strategy\": \"zero2\", \"seq\": 8191, \"parallel\": { \"context\": 8 }", "seq 8191 does not divide");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }",
             "takes the place of scaled_dot_product_attention()");
-    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"loss\": \"chunked\", \"parallel\": { \"context\": 8 }", "loss: chunked is torchtune's");
+    refused("\"strategy\": \"zero2\", \"seq\": 8192, \"loss\": \"chunked\", \"parallel\": { \"context\": 8 }", "loss: chunked and linear-chunks are torchtune's");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"model\": \"gpt2\", \"parallel\": { \"context\": 4 }", "num_key_value_heads");
     refused("\"strategy\": \"zero2\", \"seq\": 8192, \"framework_version\": \"0.16.4\", \"parallel\": { \"context\": 8 }", "known of DeepSpeed 0.19.6");
     refused("\"strategy\": \"zero1\", \"seq\": 8192, \"parallel\": { \"context\": 8 }, \"deepspeed\": { \"grad_accum_dtype\": \"fp32\" }",
