@@ -21,7 +21,7 @@
 #include "model/arch/transformer.h"
 
 /* Most that a file may have. */
-enum { RECORDED_VERSION = 1, RECORDED_TENSORS = 1 << 18, RECORDED_KERNELS = 1 << 20, RECORDED_PROGRAMS = 16, RECORDED_KINDS = 64, RECORDED_DEGREE = 8,
+enum { RECORDED_VERSION = 1, RECORDED_TENSORS = 1 << 18, RECORDED_KERNELS = 1 << 20, RECORDED_PROGRAMS = 16, RECORDED_KINDS = 32, RECORDED_DEGREE = 8,
        RECORDED_TERMS = 64 };
 
 /* Terms [first, first + n) of the model. */
