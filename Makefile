@@ -637,6 +637,7 @@ everywhere-check: all wheel
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc \
 	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
+	rm -rf $(DESTDIR)$(PYTHONDIR)/dpx_record
 
 dist:
 	@mkdir -p $B

@@ -23,5 +23,5 @@ def dpxplan():
 def dpx():
     """The console script dpx: `dpx record` is Python's, all else dpxplan's."""
     if sys.argv[1:2] == ["record"]:
-        os.execv(sys.executable, [sys.executable, "-m", "dpx_record", *sys.argv[2:]])
+        os.execv(sys.executable, [sys.executable, "-m", "dpx.record", *sys.argv[2:]])
     _run(sys.argv[1:])
