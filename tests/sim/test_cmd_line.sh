@@ -310,4 +310,10 @@ check 'held memory goes by the clock, allocated memory does not' "$(
     done
     cmp "$tmp/0.01.allocated" "$tmp/1.allocated"
     ! cmp -s "$tmp/0.01.held" "$tmp/1.held" || cat "$tmp/1.held")"
+
+recorded() {
+    "$B/dpxplan" eval tests/golden/module/nanogpt.json --cluster 8xh100 >"$tmp/out" 2>"$tmp/err" || { echo "exit $?"; cat "$tmp/err"; }
+    grep -q '^  Fits: ' "$tmp/out" || cat "$tmp/out"
+}
+check 'a recorded module is planned as a model is' "$(recorded)"
 finish
