@@ -57,7 +57,7 @@ static int run_once(int argc, char **argv)
     int status = EXIT_MISUSE;
 
     r.rank = rank;
-    if (parse(argc, argv, &r.o) != OPTS_OK)
+    if (parse(argc, argv, &r.o) != OPTS_OK || check_engine(&r.o) < 0)
         return status;
     if (!r.o.offload_dir)
         r.o.offload_dir = cluster_host_folder();
