@@ -33,7 +33,7 @@ static void shorten(char *text, size_t n)
     memcpy(text + head, mark, (size_t)length);
 }
 
-static void (*clears)(void);
+static _Thread_local void (*clears)(void);
 
 void fail_clears(void (*clear)(void)) { clears = clear; }
 

@@ -211,3 +211,28 @@ int opts_set_value(const struct opt *o, const char *what, const char *value)
     *o->str = value;
     return 0;
 }
+
+const char *opts_value_name(const struct opt *o, char *buf, size_t size)
+{
+    if (o->value)
+        return o->value;
+    if (o->word)
+        return opts_join(buf, size, o->words, "|");
+    return o->set ? "LIST" : o->i || o->length ? "N" : o->pairs ? "KEY=VALUE ..." : o->bytes ? "BYTES" : o->num ? "X" : "TEXT";
+}
+
+const char *opts_default_text(const struct opt *o, char *buf, size_t size)
+{
+    buf[0] = '\0';
+    if (o->i && *o->i > 0)
+        snprintf(buf, size, " (default %" PRId64 ")", *o->i);
+    else if (o->bytes && *o->bytes > 0)
+        snprintf(buf, size, " (default %s)", size_text(*o->bytes).s);
+    else if (o->num && *o->num > 0)
+        snprintf(buf, size, " (default %g)", *o->num);
+    else if (o->str && *o->str)
+        snprintf(buf, size, " (default %s)", *o->str);
+    else if (o->word && *o->word >= 0)
+        snprintf(buf, size, " (default %s)", o->words[*o->word]);
+    return buf;
+}

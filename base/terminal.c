@@ -34,7 +34,7 @@ bool terminal_utf8(void)
 
 enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
 const char *const terminal_whens[] = { "auto", "always", "never", NULL };
-static enum when colour_when;
+static _Thread_local enum when colour_when;
 
 bool terminal_colour_when(const char *when)
 {

@@ -34,7 +34,7 @@ struct bill_asked {
 
 #define BILL_ASKED { .eval = EVAL_ARGS, .spares = -1, .epochs = 1 }
 #define BILL_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan bill llama-3.1-8b --cluster 8x8xh100 --tokens 1T --price '$2.10' --mtbf llama3 --storage 20GB/s"), \
+    OPTS_EXAMPLE("dpxplan bill demo/8b-fsdp.json --tokens 1T --mtbf llama3 --storage 9GB/s"), \
     { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).eval.plan.path, .doc = &(a).eval.plan.doc, .positional = true, .required = true }, \
     PLAN_GIVEN_OPTS((a).eval.plan), \
     { "set", "change keys of the plan, such as seq=8k nodes=4", .pairs = &(a).eval.set }, \

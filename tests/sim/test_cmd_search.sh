@@ -341,9 +341,9 @@ check 'sweep lists optimizers' "$(
     says '^ *adamw .*LoRA rank 8'
     says '^ *sgd .*sgd.*LoRA rank 8')"
 
-# A search of half a minute, stopped after some seconds.
+# A search of two minutes, stopped after some seconds.
 check 'Ctrl-C gives what was found so far' "$(
-    "$B/dpxplan" search --model gpt3-175b --cluster 16x8xh100 --seq 2048 --global-batch 1536 --framework megatron >"$tmp/out" 2>"$tmp/said" &
+    "$B/dpxplan" search --model llama-3.1-405b --cluster 64x8xh200 --seq 8192 --global-batch 4096 --framework megatron >"$tmp/out" 2>"$tmp/said" &
     pid=$!
     sleep 6
     kill -INT $pid
