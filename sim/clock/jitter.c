@@ -32,6 +32,15 @@ int jitter_parse(const char *text, struct jitter *out)
     return 0;
 }
 
+/* C libraries differ in the last bits of exp() and erfc(), and an answer must not: 44 bits of it. */
+static double as_everywhere(double x)
+{
+    int exponent;
+
+    x = frexp(x, &exponent);
+    return ldexp(round(ldexp(x, 44)), exponent - 44);
+}
+
 /* P(max <= x) = F = Phi(x)^n, and the mean of what has distribution F is int_0^inf (1 - F(x)) - F(-x).  What is integrated is even, smooth
  * and soon 0, so the trapezoid rule over all x is exact to the last digits at this step: to 1e-18 for a million ranks.  What is below 2^-60 of
  * what it is taken from or added to, and so would be lost in rounding, is left out: Phi(-x)^n, at most Phi(-x)^(n-1) of 1 - Phi(x)^n, and
@@ -52,7 +61,7 @@ double jitter_largest(int64_t n)
             break;
         sum += (i == 0 ? 0.5 : 1) * (-expm1((double)n * log1p(-above)) - below);
     }
-    return sum * h;
+    return as_everywhere(sum * h);
 }
 
 #define SIGMA (0.05 / 2.85)
