@@ -33,10 +33,10 @@ static bool products(enum kernel_class kind)
 }
 
 /* Over several nodes each ring enters and leaves a node by an adapter of its own, so that the search finds as many as there are
- * (src/graph/search.cc, ncclTopoSearchRecNet()), and ncclTopoPostset() doubles them: two an adapter, of Blackwell four. */
-static int of_adapters(const struct cluster *c, int each, int otherwise)
+ * (src/graph/search.cc, ncclTopoSearchRecNet()), and ncclTopoPostset() doubles them: two an adapter.  Not of Blackwell, whose rings stay in a rack's NVLink domain. */
+static int of_adapters(const struct cluster *c, int otherwise)
 {
-    return c->nics <= 0 ? otherwise : each * c->nics < 4 ? 4 : each * c->nics;
+    return c->nics <= 0 ? otherwise : 2 * c->nics < 4 ? 4 : 2 * c->nics;
 }
 
 /* NCCL starts one block per channel (NCCL_NTHREADS in its docs, env.rst).  Twice the channels
@@ -49,10 +49,10 @@ int overlap_sms(const struct cluster *c, enum coll_op op)
     if (on_host(c))
         return 0;
     if (c->gpu.sm_arch >= 100)
-        return one_node ? 24 : of_adapters(c, 4, 32);
+        return one_node ? 24 : 32;
     if (c->gpu.sm_arch >= 90)
-        return one_node && op != COLL_ALL_REDUCE ? 24 : one_node ? 16 : of_adapters(c, 2, 16);
-    return c->gpu.link <= 0 ? 4 : one_node ? 24 : of_adapters(c, 2, 24);
+        return one_node && op != COLL_ALL_REDUCE ? 24 : one_node ? 16 : of_adapters(c, 16);
+    return c->gpu.link <= 0 ? 4 : one_node ? 24 : of_adapters(c, 24);
 }
 
 int overlap_left(const struct cluster *c, enum coll_op op)
