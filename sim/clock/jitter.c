@@ -32,13 +32,13 @@ int jitter_parse(const char *text, struct jitter *out)
     return 0;
 }
 
-/* C libraries differ in the last bits of exp() and erfc(), and an answer must not: 44 bits of it. */
+/* C libraries differ in the last bits of exp() and erfc(), and an answer must not: 47 bits of it. */
 static double as_everywhere(double x)
 {
     int exponent;
 
     x = frexp(x, &exponent);
-    return ldexp(round(ldexp(x, 44)), exponent - 44);
+    return ldexp(round(ldexp(x, 47)), exponent - 47);
 }
 
 /* P(max <= x) = F = Phi(x)^n, and the mean of what has distribution F is int_0^inf (1 - F(x)) - F(-x).  What is integrated is even, smooth

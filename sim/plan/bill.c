@@ -199,7 +199,11 @@ static int run_it(const struct bill_asked *a, struct bill *b)
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = goodput_simulate(&b->run, &v, runs > RUNS ? RUNS : runs < 20 ? 20 : (int)runs, ENDLESS * undisturbed, &simulated, at);
     fail_restore(before);
+    if (rc < 0 && why[0])
+        return fail("%s", why);
     b->endless = rc < 0;
+    if (b->endless)
+        return 0;
     if (a->spares >= 0 || a->neighbour)         /* what the closed form does not know */
         b->time = simulated;
     interval(b, at);

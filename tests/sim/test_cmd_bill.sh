@@ -91,6 +91,7 @@ bad() {
     says 'no such day' --tokens 1T --start 2027-02-29
     says 'of how many samples' --tokens 1T --epochs 3
     says 'at most 1' --tokens 1T --memory-lost 2
+    says 'are being repaired at once' --tokens 15T --set nodes=1024 --mtbf 1000h --storage 1TB/s --spares 100000 --repair 2000h
 }
 check 'bad input is refused with one line' "$(bad)"
 
