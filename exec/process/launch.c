@@ -371,13 +371,15 @@ static int exit_of(int status, const struct heard *h)
     if (w->signal)
         fail("rank %d on %s was killed by signal %d (%s)", w->killed_rank, w->killed_host, w->signal,
              strsignal(w->signal));
+    else if (w->failed)
+        fail("a rank ended before its time, but mpirun failed when it was to say which and why");
     else if (code < 0)
         fail("mpirun was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (code > 3)
         fail("mpirun ended with status %d", code);
     else if (code == 0 && h->lost)
         fail("standard output: %s: the result could not be written", strerror(h->lost));
-    return code >= 0 && code <= 3 && !w->signal && !(code == 0 && h->lost) ? code : 1;
+    return code >= 0 && code <= 3 && !w->signal && !w->failed && !(code == 0 && h->lost) ? code : 1;
 }
 
 static int make_pipes(int out[2], int err[2])

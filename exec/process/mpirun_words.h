@@ -19,6 +19,7 @@ struct mpirun_words {
     size_t nline, nblock;
     char   line[1024], block[8192];
 
+    bool   failed;              /* it broke while it said something: what it knew of ranks that ended is lost */
     bool   ended;               /* it said that ranks have ended before their time: what it does last */
     int    killed_rank, signal;         /* the rank that a signal killed; signal 0: none */
     char   killed_host[256];

@@ -221,6 +221,25 @@ static void a_missing_mpirun_is_said_in_one_line(void **state)
     assert_null(strchr(said, '\n'));
 }
 
+/* Open MPI 4.1.4 where a rank was killed while it was welcomed: the reader of its own texts failed, and it ended with 2. */
+static void an_mpirun_that_fails_itself_is_said(void **state)
+{
+    (void)state;
+    char path[8192];
+    int  rc;
+
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    put_text(in_folder("mpirun"), "#!/bin/sh\n[ \"$1\" = --version ] && echo Open MPI && exit\n"
+             "echo input in flex scanner failed >&2\nexit 2\n", 0755);
+    setenv("PATH", folder, 1);
+    rc = launch(&(struct launch){ .nranks = 2 }, "exit", "0", NULL);
+    setenv("PATH", path, 1);
+    assert_int_equal(rc, 1);
+    assert_string_equal(text_of(in_folder("stderr")), "");
+    assert_non_null(strstr(said, "a rank ended before its time, but mpirun failed"));
+    unlink(in_folder("mpirun"));
+}
+
 static int alive(const char *what)
 {
     char command[600];
@@ -389,6 +408,8 @@ static void all_else_passes(void **state)
     (void)state;
     words_become("one\n\n" RULE "There are not enough slots\n" RULE "step 3\rstep 4",
                  "one\n\n" RULE "There are not enough slots\n" RULE "step 3\rstep 4");
+    words_become("input in fle\ninput in flex scanner failed, said a rank\n", "input in fle\ninput in flex scanner failed, said a rank\n");
+    words_become("input in flex scanner failed\ndpx: a\n", "dpx: a\n");
     words_become(RULE "a heading, never closed", RULE "a heading, never closed");
     words_become("[vm:1] *** Process received signal ***\n-", "[vm:1] *** Process received signal ***\n-");
 }
@@ -418,6 +439,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_nul_after_a_block_does_not_hide_what_follows),
         cmocka_unit_test(all_else_passes),
         cmocka_unit_test(a_missing_mpirun_is_said_in_one_line),
+        cmocka_unit_test(an_mpirun_that_fails_itself_is_said),
         cmocka_unit_test(ranks_run_with_the_arguments),
         cmocka_unit_test(threads_are_the_share_of_the_cores),
         cmocka_unit_test(exit_statuses_are_the_ranks),

@@ -14,10 +14,10 @@ await 30 is_there 1
 kill_rank 9 1
 check 'a rank killed while ranks find each other ends the run' "$(judge 10 1 'rank 1 .*signal 9')"
 
-# Open MPI 4.1 waits for ever then; dpxrun gives it five seconds.
+# Open MPI 4.1 waits for ever then; dpxrun gives it five seconds.  Once in some hundred runs it fails itself before it has said who ended.
 dying() { start env "$1=1" ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0" LD_PRELOAD="$B/tests/mpi/pmpi_die.so" "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"; }
 dying DPX_DIE_WELCOMED
-check 'so does one killed between its first message to mpirun and the answer' "$(judge 20 1 'rank 1 .*signal 9')"
+check 'so does one killed between its first message to mpirun and the answer' "$(judge 20 1 '\(rank 1 .*signal 9\|mpirun failed when it was to say which\)')"
 
 for r in 0 1; do
     start_long
