@@ -219,7 +219,7 @@ static int short_option(struct parser *p, const char *arg)
 static int positional(struct parser *p, const char *arg)
 {
     for (const struct opt *o = p->opts; o->name; o++)
-        if (o->positional && (!p->seen[o - p->opts] || o->many)) {
+        if ((o->positional || o->bare) && (!p->seen[o - p->opts] || o->many)) {
             p->seen[o - p->opts] = true;
             return opts_set_value(o, o->name, arg);
         }

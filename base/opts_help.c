@@ -91,7 +91,9 @@ static void print_usage(const char *command, const struct opt *opts)
     size_t n = (size_t)snprintf(text, sizeof text, "usage: %s", command);
 
     for (const struct opt *o = opts; o->name && n < sizeof text; o++)
-        if (o->positional || o->required)
+        if (o->bare)
+            n += (size_t)snprintf(text + n, sizeof text - n, " [--%s] %s", o->name, o->value);
+        else if (o->positional || o->required)
             n += (size_t)snprintf(text + n, sizeof text - n, o->required ? " %s" : " [%s]", spelling(o, left, sizeof left));
     if (n < sizeof text)
         snprintf(text + n, sizeof text - n, " [options]");

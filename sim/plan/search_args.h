@@ -73,7 +73,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
 
 /* `must`: model, cluster, seq and global-batch are required; `usual`: they are what most people use. */
 #define SEARCH_OPTS_AS(a, must, usual) \
-    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must, .often = usual, .value = "MODEL" }, \
+    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must, .bare = must, .often = usual, .value = "MODEL" }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must, .often = usual, .value = "CLUSTER" }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must, .often = usual }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must, .often = usual }, \

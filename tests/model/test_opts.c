@@ -157,6 +157,34 @@ static void a_missing_or_unwanted_value_is_refused(void **state)
     REFUSED("dpxplan eval: 'c' is one argument too many", "a", "b", "c");
 }
 
+/* The name of one option may be left out: `search llama-3.1-8b`. */
+static void a_bare_option_may_stand_without_its_name(void **state)
+{
+    (void)state;
+    static char *const asked[][5] = { { "search", "gpt2", "--seq", "8" }, { "search", "--seq", "8", "gpt2" }, { "search", "--model", "gpt2", "--seq=8" },
+        { "search", "gpt2", "gpt3" }, { "search", "--model=gpt2", "gpt3" }, { "search", "--seq=8" } };
+    static const int words[] = { 4, 4, 4, 3, 3, 2 };
+
+    for (int k = 0; k < 6; k++) {
+        const char *model = NULL;
+        int64_t seq = 0;
+        const struct opt opts[] = {
+            { "model", "a name", .str = &model, .required = true, .bare = true, .value = "MODEL" },
+            { "seq", "tokens", .i = &seq, .min = 1 },
+            { 0 }
+        };
+        fail_capture(said, sizeof said);
+        int rc = opts_parse("dpxplan search", "", opts, words[k], (char **)(uintptr_t)asked[k]);
+        fail_capture(NULL, 0);
+        assert_int_equal(rc, k < 3 ? OPTS_OK : OPTS_ERROR);
+        if (k < 3)
+            assert_string_equal(model, "gpt2");
+        else
+            assert_string_equal(said, k < 5 ? "dpxplan search: 'gpt3' is one argument too many"
+                                            : "dpxplan search: --model is missing: a name; dpxplan search --help says more");
+    }
+}
+
 static void nearest_is_none_when_nothing_is_near(void **state)
 {
     (void)state;
@@ -395,6 +423,7 @@ int main(void)
         cmocka_unit_test(an_unknown_word_is_named_with_those_that_exist),
         cmocka_unit_test(a_bad_value_is_refused_with_its_option),
         cmocka_unit_test(a_missing_or_unwanted_value_is_refused),
+        cmocka_unit_test(a_bare_option_may_stand_without_its_name),
         cmocka_unit_test(nearest_is_none_when_nothing_is_near),
         cmocka_unit_test(help_shows_every_option_with_its_default),
         cmocka_unit_test(help_begins_with_examples_and_what_is_often_used),
