@@ -188,29 +188,63 @@ static bool changed(const struct plan *p, const char *pair, struct explained *q)
     return ok;
 }
 
+struct guess { const char *change; double off; };        /* off: how far its peak is from what the run held, relative */
+
+static int by_nearness(const void *a, const void *b)
+{
+    double x = ((const struct guess *)a)->off, y = ((const struct guess *)b)->off;
+
+    return (x > y) - (x < y);
+}
+
+/* Whether the plan with this change would hold about as much. */
+static bool is_guess(const struct explained *p, int64_t held, struct guess *g)
+{
+    struct explained q;
+
+    if (!changed(&p->plan, g->change, &q))
+        return false;
+    g->off = fabs((double)held / (double)q.e.allocated_peak - 1);
+    bool is = q.e.allocated_peak > p->e.allocated_peak && g->off < SAME_PLAN;
+    evaluation_free(&q.e);
+    plan_free(&q.plan);
+    return is;
+}
+
+static void print_guess(FILE *to, const struct oom_message *m, const struct explained *p, const char *change)
+{
+    struct explained q;
+
+    if (!changed(&p->plan, change, &q))
+        return;
+    fprintf(to, "With %s the plan would hold %s at its peak: is that what ran?\n", change, size_text(q.e.allocated_peak).s);
+    if (m->tried >= 0 && reserved_is_known(&q.plan))
+        print_where(to, "  There such a request", m, &q);
+    evaluation_free(&q.e);
+    plan_free(&q.plan);
+}
+
 /* Which single change of the plan would hold what the run held?  Changes that people forget to write down, and the form of AdamW that
- * their PyTorch took (before 2.0 the loop). */
+ * their PyTorch took (before 2.0 the loop).  The nearest comes first. */
 static void print_what_ran(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     char twice[2][64];
     const char *const changes[] = { twice[0], twice[1], "recompute=none", "precision=fp32", "kernels=torch-eager", "optimizer_form=loop",
                                     "optimizer_form=foreach" };
+    enum { N = sizeof changes / sizeof *changes };
+    struct guess g[N];
     int64_t held = m->allocated + (m->form == OOM_TEXT && m->tried > 0 ? m->tried : 0);
+    int n = 0;
 
     snprintf(twice[0], sizeof twice[0], "micro_batch=%" PRId64, 2 * p->plan.micro_batch);
     snprintf(twice[1], sizeof twice[1], "seq=%" PRId64, 2 * p->plan.seq);
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        struct explained q;
-        if (!changed(&p->plan, changes[i], &q))
-            continue;
-        if (q.e.allocated_peak > p->e.allocated_peak && fabs((double)held / (double)q.e.allocated_peak - 1) < SAME_PLAN) {
-            fprintf(to, "With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(q.e.allocated_peak).s);
-            if (m->tried >= 0 && reserved_is_known(&q.plan))
-                print_where(to, "  There such a request", m, &q);
-        }
-        evaluation_free(&q.e);
-        plan_free(&q.plan);
+    for (int i = 0; i < N; i++) {
+        g[n].change = changes[i];
+        n += is_guess(p, held, &g[n]);
     }
+    qsort(g, (size_t)n, sizeof *g, by_nearness);
+    for (int i = 0; i < n; i++)
+        print_guess(to, m, p, g[i].change);
 }
 
 /* Does the device hold the plan?  Beside it a node's memory may be short. */
