@@ -286,8 +286,18 @@ static const struct builtin builtins[] = {
     { "moonlight-16b-a3b", "Moonlight 16B (deepseek_v3), 2.9B active: MLA, 1 dense layer",
       "{'model_type':'deepseek_v3','first_k_dense_replace':1,'hidden_size':2048,'intermediate_size':11264,"
       "'max_position_embeddings':8192,'moe_intermediate_size':1408,'n_routed_experts':64,'n_shared_experts':2,"
-      "'num_attention_heads':16,'num_key_value_heads':16,'num_experts_per_tok':6,'num_hidden_layers':27,'q_lora_rank':null,"
-      "'rope_theta':50000.0,'vocab_size':163840}" },
+      "'n_group':1,'topk_group':1,'num_attention_heads':16,'num_key_value_heads':16,'num_experts_per_tok':6,'num_hidden_layers':27,"
+      "'q_lora_rank':null,'rope_theta':50000.0,'vocab_size':163840}" },
+    { "kimi-k2", "Kimi K2 1.03T (deepseek_v3), 32.9B active: MLA, 384 experts, 1 dense layer",
+      "{'model_type':'deepseek_v3','first_k_dense_replace':1,'max_position_embeddings':131072,'n_group':1,'topk_group':1,'n_routed_experts':384,"
+      "'num_attention_heads':64,'num_key_value_heads':64,'rope_theta':50000.0,'routed_scaling_factor':2.827,'vocab_size':163840,"
+      "'rope_scaling':{'type':'yarn','factor':32.0,'mscale':1.0,'mscale_all_dim':1.0,'beta_fast':1.0,'beta_slow':1.0,"
+      "'original_max_position_embeddings':4096}}" },
+    { "glm-4.5", "GLM-4.5 and 4.6 355B without MTP, 33.6B active: 160 experts, 8 used",
+      "{'model_type':'glm4_moe','attention_bias':true,'first_k_dense_replace':3,'head_dim':128,'hidden_size':5120,'intermediate_size':12288,"
+      "'moe_intermediate_size':1536,'n_routed_experts':160,'num_hidden_layers':92,'rope_theta':1e6,'routed_scaling_factor':2.5,'use_qk_norm':true}" },
+    { "glm-4.5-air", "GLM-4.5-Air 106B without MTP, 13.4B active: 128 experts, 8 used",
+      "{'model_type':'glm4_moe','attention_bias':true,'head_dim':128,'rope_theta':1e6}" },
     { "gpt-oss-20b",  "gpt-oss 20B, 4.2B active: 32 experts, 4 used",
       "{'model_type':'gpt_oss','num_hidden_layers':24,'num_local_experts':32}" },
     { "gpt-oss-120b", "gpt-oss 120B, 5.7B active: 128 experts, 4 used", "{'model_type':'gpt_oss'}" },

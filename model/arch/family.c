@@ -328,6 +328,10 @@ static const struct part deepseek_v3_block[] = {
 };
 static const struct part deepseek_v3_dense[] = { LATENT_ATTENTION, GATED_MLP, TWO_NORMS, { 0 } };
 
+static const struct part glm4_moe_block[] = {
+    QWEN3_ATTENTION, EXPERTS("mlp.experts"), ROUTER("mlp.gate"), SHARED("mlp.shared_experts"), TWO_NORMS, { 0 }
+};
+
 static const struct part gpt_oss_block[] = {
     { "self_attn:sinks", ROLE_SINKS, EXT_HEADS, EXT_NONE, ALWAYS },
     ATTENTION,
@@ -451,6 +455,7 @@ static const struct family families[] = {
     { LLAMA_LIKE("mixtral", mixtral_block, NORM_RMS, MLP_GATED) },
     { LLAMA_LIKE("qwen3_moe", qwen3_moe_block, NORM_RMS, MLP_GATED), .dense = qwen3_moe_dense, .qk_norm = true },
     { LLAMA_LIKE("deepseek_v3", deepseek_v3_block, NORM_RMS, MLP_GATED), .dense = deepseek_v3_dense },
+    { LLAMA_LIKE("glm4_moe", glm4_moe_block, NORM_RMS, MLP_GATED), .dense = qwen3_moe_dense },
     { LLAMA_LIKE("gpt_oss", gpt_oss_block, NORM_RMS, MLP_GATED), .router_bias = true, .experts_in_out = true },
     { LLAMA_LIKE("llama4_text", llama4_block, NORM_RMS, MLP_GATED), .dense = llama4_dense, .experts_in_out = true },
     { LLAMA_LIKE("granitemoe", granitemoe_block, NORM_RMS, MLP_GATED), .scaled_logits = true },

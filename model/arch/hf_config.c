@@ -154,8 +154,8 @@ static int find_family(const struct hf *c, const struct hf_family **f)
     if (hf_string(c, "model_type", NULL, &type) < 0)
         return -1;
     if (hf_is_moe(type))
-        return fail("%s: \"%smodel_type\" is \"%s\": of mixtures of experts (MoE) mixtral, qwen3_moe, deepseek_v3, gpt_oss, llama4_text, "
-                    "granitemoe and olmoe are supported", c->where, c->section ? "text_config." : "", type);
+        return fail("%s: \"%smodel_type\" is \"%s\": of mixtures of experts (MoE) mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, "
+                    "llama4_text, granitemoe and olmoe are supported", c->where, c->section ? "text_config." : "", type);
     *f = hf_family_find(type);
     if (!*f)
         return refuse_unknown_family(c);

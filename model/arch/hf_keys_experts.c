@@ -42,6 +42,15 @@ static const struct hf_fixed deepseek_v3_fixed[] = {
     { NULL, "rope_interleave", "true", "rotation of halves is not supported" },
     { 0 }
 };
+/* head_dim is no field of Glm4MoeConfig, but its attention takes it from there; its output has no bias. */
+static const struct hf_key glm4_moe_keys[] = {
+    HEADS_AND_FFN(151552, 4096, 46, 96, 131072), TIED(false), INT("intermediate_size", ffn, 10944),
+    INT("moe_intermediate_size", expert_ffn, 1408), INT2("n_routed_experts", "num_local_experts", experts, 128),
+    INT("num_experts_per_tok", experts_used, 8), BOOL("norm_topk_prob", topk_norm, true),
+    INT_NULL("num_key_value_heads", kv_heads, 8), HEAD_DIM, BOOL("attention_bias", qkv_bias, false), SET(out_bias, false), NO_MLP_BIAS,
+    ATTN_DROPOUT, BOOL("use_qk_norm", qk_norm, false), INT("topk_group", route_best, 1), REAL("routed_scaling_factor", route_scale, 1),
+    NORMS("rms_norm_eps", 1e-5), INIT(0.02), END
+};
 static const struct hf_key gpt_oss_keys[] = {
     HEADS_AND_FFN(201088, 2880, 36, 64, 131072), TIED(false), INT("intermediate_size", expert_ffn, 2880),
     INT2("num_local_experts", "num_experts", experts, 128), INT("num_experts_per_tok", experts_used, 4), SET(topk_norm, true),
@@ -134,32 +143,49 @@ static int qwen3_moe_write(const struct model *m, json_t *config)
     return rc | json_object_set_new(config, "mlp_only_layers", list);
 }
 
+/* Experts as DeepSeek-V3 has them: sigmoids choose them, by groups, beside shared ones, behind dense layers.  Defaults of their numbers. */
+struct routed { int64_t shared, groups, dense; };
+
+static int read_routed(const struct hf *c, struct model *m, struct routed dflt)
+{
+    int64_t shared;
+
+    if (hf_int(c, "n_shared_experts", dflt.shared, 4096, &shared) < 0 || hf_int(c, "n_group", dflt.groups, MODEL_MAX_LAYERS, &m->route_groups) < 0
+        || read_count(c, "first_k_dense_replace", dflt.dense, &m->dense_first) < 0)
+        return -1;
+    if (m->experts % m->route_groups)
+        return hf_refuse(c, "n_group", "a divisor of the number of experts");
+    m->shared_ffn = shared * m->expert_ffn;
+    return 0;
+}
+
+static int write_routed(const struct model *m, json_t *config)
+{
+    return json_object_set_new(config, "n_shared_experts", json_integer(m->shared_ffn / m->expert_ffn))
+        | json_object_set_new(config, "first_k_dense_replace", json_integer(m->dense_first))
+        | json_object_set_new(config, "n_group", json_integer(m->route_groups));
+}
+
 /* DeepseekV3Config: a key's head is the part that is not rotated and the part that is, which all heads share. */
 static int deepseek_v3_read(const struct hf *c, struct model *m)
 {
-    int64_t nope, shared;
+    int64_t nope;
 
-    if (hf_int(c, "qk_nope_head_dim", 128, MODEL_MAX_DIM, &nope) < 0 || hf_int(c, "n_shared_experts", 1, 4096, &shared) < 0
-        || hf_int(c, "n_group", 8, MODEL_MAX_LAYERS, &m->route_groups) < 0
-        || read_count(c, "first_k_dense_replace", 3, &m->dense_first) < 0)
+    if (hf_int(c, "qk_nope_head_dim", 128, MODEL_MAX_DIM, &nope) < 0 || read_routed(c, m, (struct routed){ .shared = 1, .groups = 8, .dense = 3 }) < 0)
         return -1;
     if (m->kv_heads && m->kv_heads != m->heads)
         return hf_refuse(c, "num_key_value_heads", "as \"num_attention_heads\": latent attention has a key for each");
-    if (m->experts % m->route_groups)
-        return hf_refuse(c, "n_group", "a divisor of the number of experts");
     m->head_dim = nope + m->rope_dim;
-    m->shared_ffn = shared * m->expert_ffn;
     return 0;
 }
 
 static int deepseek_v3_write(const struct model *m, json_t *config)
 {
-    return json_object_set_new(config, "qk_nope_head_dim", json_integer(m->head_dim - m->rope_dim))
-        | json_object_set_new(config, "n_shared_experts", json_integer(m->shared_ffn / m->expert_ffn))
-        | json_object_set_new(config, "first_k_dense_replace", json_integer(m->dense_first))
-        | json_object_set_new(config, "n_group", json_integer(m->route_groups))
+    return json_object_set_new(config, "qk_nope_head_dim", json_integer(m->head_dim - m->rope_dim)) | write_routed(m, config)
         | json_object_set_new(config, "q_lora_rank", m->q_rank ? json_integer(m->q_rank) : json_null());
 }
+
+static int glm4_moe_read(const struct hf *c, struct model *m) { return read_routed(c, m, (struct routed){ .shared = 1, .groups = 1, .dense = 1 }); }
 
 /* GptOssConfig's own scaling, where the config states none. */
 static int gpt_oss_read(const struct hf *c, struct model *m)
@@ -236,6 +262,8 @@ static const struct hf_family families[] = {
       .read = qwen3_moe_read, .write = qwen3_moe_write },
     { .name = "deepseek_v3", .keys = deepseek_v3_keys, .fixed = deepseek_v3_fixed, .experts = true, .theta_key = "rope_theta",
       .read = deepseek_v3_read, .write = deepseek_v3_write },
+    { .name = "glm4_moe", .keys = glm4_moe_keys, .experts = true, .theta_key = "rope_theta", .partial_key = "partial_rotary_factor", .partial = 0.5,
+      .read = glm4_moe_read, .write = write_routed },
     { .name = "gpt_oss", .keys = gpt_oss_keys, .experts = true, .theta_key = "rope_theta", .theta = 150000,
       .read = gpt_oss_read, .write = hf_windows_write },
     { .name = "llama4_text", .keys = llama4_keys, .experts = true, .theta_key = "rope_theta", .theta = 5e5,
@@ -257,7 +285,7 @@ const struct hf_family *hf_family_of_experts(const char *model_type)
 bool hf_is_moe(const char *model_type)
 {
     static const char *const moe[] = {
-        "qwen2_moe", "qwen3_next", "deepseek_v2", "deepseek_v32", "dbrx", "phimoe", "jamba", "glm4_moe", "ernie4_5_moe",
+        "qwen2_moe", "qwen3_next", "deepseek_v2", "deepseek_v32", "dbrx", "phimoe", "jamba", "glm4_moe_lite", "ernie4_5_moe",
         "hunyuan_v1_moe", "minimax", "jetmoe", "switch_transformers", "nllb-moe", "arctic", "grok-1", "bailing_moe", "dots1",
         "flex_olmo", "granitemoeshared", "granitemoehybrid",
     };

@@ -31,7 +31,7 @@ static const struct { const char *part, *why; } parts[] = {
     { "falcon-h1", spaces }, { "jamba", spaces }, { "mamba", spaces }, { "granite-4.0-tiny", spaces }, { "granite-4.0-h", spaces }, { "bamba", spaces },
     { "zamba", spaces }, { "lfm2", spaces }, { "rwkv", spaces },
     { "deepseek-v3.2", sparse }, { "deepseek-v4", sparse }, { "glm-5", sparse },
-    { "dbrx", experts }, { "deepseek-v2", experts }, { "glm-4.5", experts }, { "glm-4.6", experts }, { "glm-4.7", experts }, { "qwen1.5-moe", experts },
+    { "dbrx", experts }, { "deepseek-v2", experts }, { "glm-4.7-flash", experts }, { "qwen1.5-moe", experts },
     { "qwen2-57b", experts }, { "ernie-4.5-21b", experts }, { "minimax-m", experts }, { "grok-", experts }, { "arctic", experts }, { "phi-3.5-moe", experts },
     { "t5-", encoder }, { "roberta", encoder }, { "bert-", encoder },
     { "gemma-4", layers }, { "apertus", layers }, { "gpt-j", layers }, { "baichuan", layers }, { "btlm", layers }, { "replit-code", layers },

@@ -34,7 +34,7 @@ const char *export_block_class(const struct plan *p)
         { "exaone4", "Exaone4DecoderLayer" }, { "ernie4_5", "Ernie4_5DecoderLayer" },
         { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" }, { "mixtral", "MixtralDecoderLayer" },
         { "qwen3_moe", "Qwen3MoeDecoderLayer" }, { "olmoe", "OlmoeDecoderLayer" },
-        { "granitemoe", "GraniteMoeDecoderLayer" }, { "deepseek_v3", "DeepseekV3DecoderLayer" },
+        { "granitemoe", "GraniteMoeDecoderLayer" }, { "deepseek_v3", "DeepseekV3DecoderLayer" }, { "glm4_moe", "Glm4MoeDecoderLayer" },
         { "gpt_oss", "GptOssDecoderLayer" }, { "llama4_text", "Llama4TextDecoderLayer" },
     };
 

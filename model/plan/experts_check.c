@@ -39,9 +39,9 @@ static int check_kinds(const struct plan *p, const char *where)
     bool megatron = !megatron_model_refused(m);
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
                      : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
-                     : is_llama4(m) ? "experts that all compute every token" : NULL;
+                     : is_llama4(m) ? "experts that all compute every token" : m->shared_ffn > 0 ? "shared experts" : NULL;
 
-    bool apart = model_blocks_differ(m) || m->kv_rank > 0;              /* planned where torch_model.c's blocks run whole */
+    bool apart = model_blocks_differ(m) || m->kv_rank > 0 || (m->shared_ffn > 0 && !is_llama4(m));              /* planned where torch_model.c's blocks run whole */
     bool planned = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_MEGATRON && megatron) ||
                    (!apart && (p->dialect == DIALECT_TORCH_FSDP1 || p->dialect == DIALECT_DEEPSPEED));
     if (!what || (p->dialect == DIALECT_MEGATRON && !megatron))         /* megatron_check() says why */

@@ -16,7 +16,7 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
 /* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
  * SwiGLU or squared ReLU, norms of q and k. */
 static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe",
-                                        "deepseek_v3", "gpt_oss" };
+                                        "deepseek_v3", "glm4_moe", "gpt_oss" };
 
 /* Mixtures that GPTModel 0.16.1 cannot be told to be. */
 static const struct { const char *family, *why; } cannot[] = {
@@ -36,7 +36,7 @@ const char *megatron_model_refused(const struct model *m)
         known |= !strcmp(m->family, families[i]);
     if (!known)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
-               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3, gpt_oss";
+               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss";
     if (!strcmp(m->family, "gpt_oss"))
         return m->qkv_bias && m->out_bias ? NULL : "its experts have biases and its attention has none, which --disable-bias-linear cannot say";
     if (m->kv_rank > 0 && (m->qkv_bias || m->out_bias || m->mlp_bias))

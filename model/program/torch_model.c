@@ -66,6 +66,7 @@ static const struct torch_style styles[] = {
     { .family = "granitemoe", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true, .scaled_logits = true,
       .routes_first = true },
     { .family = "deepseek_v3", .attn_dropout = true, .routes_fp32 = true },
+    { .family = "glm4_moe", .attn_dropout = true, .partial_rotary = true, .routes_fp32 = true },
     { .family = "gpt_oss", .attn_dropout = true, .fp32_weight = true, .routes_first = true, .routes_low = true, .half_tables = true,
       .sinks = true, .clamped_gate = true },
     { .family = "llama4_text", .attn_dropout = true, .low_softmax = true, .attention_named = true, .complex_rotary = true, .every_expert = true },

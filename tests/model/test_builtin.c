@@ -95,6 +95,33 @@ static void released_models_have_their_published_totals(void **state)
     check_totals(list, sizeof list / sizeof *list);
 }
 
+/* As the golden configs, whose tensors are transformers' own, groups of experts too. */
+static void mixtures_are_their_configs(void **state)
+{
+    static const char *const names[] = { "deepseek-v3", "moonlight-16b-a3b", "kimi-k2", "glm-4.5", "glm-4.5-air" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model m, config;
+        char path[96];
+        snprintf(path, sizeof path, "tests/golden/models/configs/%s.json", names[i]);
+        assert_int_equal(model_load(names[i], &m), 0);
+        assert_int_equal(model_load(path, &config), 0);
+        assert_int_equal(m.params, config.params);
+        assert_int_equal(m.route_groups, config.route_groups);
+        assert_int_equal(m.route_best, config.route_best);
+        assert_int_equal(m.rotary_dim, config.rotary_dim);
+        assert_int_equal(m.context, config.context);
+        assert_int_equal(m.qk_norm, config.qk_norm);
+        model_free(&m);
+        model_free(&config);
+    }
+    /* zai-org/GLM-4.5-Air's checkpoint, 110B, has the layer of MTP with an embedding and a head of its own: 128 experts, a shared one, attention,
+     * a router, 2 h x h, and 2 x 151552 x 4096. */
+    int64_t h = 4096, f = 1408, mtp = 129 * 3 * h * f + 2 * h * 96 * 128 + 2 * h * 8 * 128 + 128 * h + 2 * h * h + 2 * 151552 * h;
+    assert_close((double)(params_of("glm-4.5-air") + mtp) / 110e9, 1, 0.005);
+}
+
 /* The checkpoints' totals, less the vision tower (SigLIP So400m: 416,866,032) and the projector of
  * 1152 rows to the text model's width with its norm of 1152. */
 static void gemma_3_text_models_are_the_checkpoints_without_their_vision(void **state)
@@ -300,6 +327,7 @@ int main(void)
         cmocka_unit_test(ids_that_say_what_is_not_planned_are_refused_so),
         cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),
+        cmocka_unit_test(mixtures_are_their_configs),
         cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),
         cmocka_unit_test(mpt_models_have_the_totals_of_the_benchmark_tables),
         cmocka_unit_test(megatron_models_follow_the_formula_of_their_paper),

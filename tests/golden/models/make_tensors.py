@@ -426,6 +426,26 @@ case("deepseek-v3-biased-all-experts-tied", model_type="deepseek_v3", attention_
      qk_nope_head_dim=10, qk_rope_head_dim=6, topk_group=1, v_head_dim=14, vocab_size=301, head_dim=6,
      tie_word_embeddings=True)
 
+# (published: slime's and Megatron-Bridge's scripts of them; Kimi K2 is deepseek_v3 under a name of its own)
+case("glm-4.5", model_type="glm4_moe", attention_bias=True, first_k_dense_replace=3, head_dim=128, hidden_size=5120,
+     intermediate_size=12288, max_position_embeddings=131072, moe_intermediate_size=1536, n_group=1, n_routed_experts=160,
+     n_shared_experts=1, norm_topk_prob=True, num_attention_heads=96, num_experts_per_tok=8, num_hidden_layers=92,
+     num_key_value_heads=8, num_nextn_predict_layers=1, partial_rotary_factor=0.5, rope_theta=1000000, routed_scaling_factor=2.5,
+     topk_group=1, use_qk_norm=True, vocab_size=151552)
+case("glm-4.5-air", model_type="glm4_moe", attention_bias=True, first_k_dense_replace=1, head_dim=128, hidden_size=4096,
+     intermediate_size=10944, max_position_embeddings=131072, moe_intermediate_size=1408, n_group=1, n_routed_experts=128,
+     n_shared_experts=1, num_attention_heads=96, num_experts_per_tok=8, num_hidden_layers=46, num_key_value_heads=8,
+     num_nextn_predict_layers=1, partial_rotary_factor=0.5, rope_theta=1000000, routed_scaling_factor=1.0, topk_group=1,
+     use_qk_norm=False, vocab_size=151552)
+case("glm4-moe-odd-tied", model_type="glm4_moe", first_k_dense_replace=0, hidden_size=60, intermediate_size=100, head_dim=20,
+     moe_intermediate_size=30, n_group=2, n_routed_experts=6, n_shared_experts=2, num_attention_heads=6, num_experts_per_tok=2,
+     num_hidden_layers=2, num_key_value_heads=3, topk_group=1, use_qk_norm=True, vocab_size=301, tie_word_embeddings=True)
+case("kimi-k2", model_type="deepseek_v3", first_k_dense_replace=1, hidden_size=7168, intermediate_size=18432, kv_lora_rank=512,
+     max_position_embeddings=131072, moe_intermediate_size=2048, n_group=1, n_routed_experts=384, n_shared_experts=1,
+     norm_topk_prob=True, num_attention_heads=64, num_experts_per_tok=8, num_hidden_layers=61, num_key_value_heads=64,
+     q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, rope_theta=50000.0, routed_scaling_factor=2.827, topk_group=1,
+     rope_scaling={"beta_fast": 1.0, "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                   "original_max_position_embeddings": 4096, "type": "yarn"}, v_head_dim=128, vocab_size=163840)
 case("gpt-oss-20b", model_type="gpt_oss", attention_bias=True, head_dim=64, hidden_size=2880, intermediate_size=2880,
      experts_per_token=4, num_attention_heads=64, num_experts_per_tok=4, num_hidden_layers=24, num_key_value_heads=8,
      num_local_experts=32, rope_theta=150000, sliding_window=128, swiglu_limit=7.0, vocab_size=201088,
