@@ -145,10 +145,15 @@ static int refuse_experts(const struct hf *c)
     return 0;
 }
 
+/* Kimi K2's config.json names code of its own, a copy of DeepSeek-V3's (auto_map: DeepseekV3Config, DeepseekV3ForCausalLM). */
+static const char *family_of_type(const char *type) { return strcmp(type, "kimi_k2") ? type : "deepseek_v3"; }
+
 static int find_family(const struct hf *c, const struct hf_family **f)
 {
     const char *type;
 
+    if (hf_has(c, "dpx_plan"))
+        return fail("%s: a plan, not a model: its model is what \"model\" says in it; dpxplan eval, explain and sweep take plans", c->where);
     if (!hf_has(c, "model_type"))
         return refuse_unknown_family(c);
     if (hf_string(c, "model_type", NULL, &type) < 0)
@@ -156,7 +161,7 @@ static int find_family(const struct hf *c, const struct hf_family **f)
     if (hf_is_moe(type))
         return fail("%s: \"%smodel_type\" is \"%s\": of mixtures of experts (MoE) mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, "
                     "llama4_text, granitemoe and olmoe are supported", c->where, c->section ? "text_config." : "", type);
-    *f = hf_family_find(type);
+    *f = hf_family_find(family_of_type(type));
     if (!*f)
         return refuse_unknown_family(c);
     return (*f)->experts ? 0 : refuse_experts(c);
