@@ -221,7 +221,17 @@ static int print_alternatives(const struct search_answer *s, FILE *to, int width
 
 /* ---- the plan to take ---- */
 
-/* Why this one: at most two sentences. */
+/* The step of the fastest of those that are a tie. */
+static double fastest_tie_s(const struct search_answer *s)
+{
+    double fastest = s->ranked[0].found->step_s;
+
+    for (int64_t i = 1; i < s->n && s->ranked[i].tied; i++)
+        fastest = s->ranked[i].found->step_s < fastest ? s->ranked[i].found->step_s : fastest;
+    return fastest;
+}
+
+/* Why this one: at most three sentences. */
 static void print_why(const struct search_answer *s, FILE *to)
 {
     const struct ranked *first = &s->ranked[0];
@@ -229,8 +239,11 @@ static void print_why(const struct search_answer *s, FILE *to)
     const char *old = ranking_deprecated(&first->found->plan);
 
     if (s->tied > 1) {
-        fprintf(to, "Why: %" PRId64 " plans are %s within the prediction's error. ", s->tied, first->by_room ? "as fast as the fastest that is not tight," : "equally fast");
+        fprintf(to, "Why: %" PRId64 " plans are %s within the prediction's error. ", s->tied,
+                first->by_room ? "as fast as the fastest, or as the fastest that is not tight," : "equally fast");
         fprintf(to, "This one changes the fewest settings of its framework (%d)%s.\n", first->departures, first->tight ? "" : old ? "" : " and is not tight");
+        if (first->by_room)
+            fprintf(to, "The fastest takes %s less time, but is tight.\n", percent_share(1 - fastest_tie_s(s) / first->found->step_s).s);
         if (search_second_is_plain(s->ranked, s->n))
             fprintf(to, "The next changes %d, but is tight.\n", s->ranked[1].departures);
     } else if (first->found->step_s <= s->r.found[0].step_s)

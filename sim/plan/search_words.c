@@ -192,7 +192,7 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
         snprintf(to, size, "%" PRId64 " plans are %s within the prediction's error. %s comes first: %sit changes the fewest settings of its framework "
-                 "(%d).", tied, of[0].by_room ? "as fast as the fastest that is not tight," : "equally fast", mine,
+                 "(%d).", tied, of[0].by_room ? "as fast as the fastest, or as the fastest that is not tight," : "equally fast", mine,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ", of[0].departures);
     if (tied > 1)
         plainer_words(r, of, n, to + strlen(to), size - strlen(to));

@@ -250,14 +250,16 @@ static struct stand *roomy_of(struct idea *idea)
     return has_room(&idea->is.r) ? &idea->is : idea->roomy.r.found ? &idea->roomy : NULL;
 }
 
-/* What plans with room are compared with: of those that are a tie with the fastest of all the fastest with room.  NULL: there is none. */
+/* What plans with room are compared with: the fastest of them, where it is at most 5 % slower than the fastest of all.  Reserved memory is
+ * predicted within some per cent, and a plan that takes the headroom may end out of memory: that is not worth 5 % of a step.  NULL: there is
+ * none. */
 static const struct look *with_room(const struct ideas *all)
 {
     const struct look *fastest = &all->of[all->fastest].is.look, *best = NULL;
 
     for (int64_t i = 0; i < all->n; i++) {
         const struct stand *roomy = roomy_of(&all->of[i]);
-        if (roomy && is_tied(fastest, &roomy->look) && (!best || roomy->look.step_s[0] < best->step_s[0]))
+        if (roomy && roomy->look.step_s[0] <= SEARCH_NEAR * fastest->step_s[0] && (!best || roomy->look.step_s[0] < best->step_s[0]))
             best = &roomy->look;
     }
     return best;

@@ -6,9 +6,9 @@
  * An idea is a strategy in a dialect with its micro-batch, recompute, shard group and what it keeps elsewhere than in
  * device memory; plans that differ only in
  * buckets, units, prefetch and such are its variants.  An idea is a tie with the fastest where their difference is within
- * the prediction's error (ties.h) and below 5 %.  Where the fastest is tight, the fastest tie with room is what others with room are compared
- * with as well, the same way: it would be the answer, and a plainer plan that is as fast has the better claim.  An idea whose fastest
- * plan is tight is then stood for by its fastest plan with room, if that is such a tie.
+ * the prediction's error (ties.h) and below 5 %.  Where the fastest is tight, the fastest with room, if at most 5 % slower, is what others
+ * with room are compared with as well, the same way: it would be the answer, and a plainer plan that is as fast has the better claim.  An
+ * idea whose fastest plan is tight is then stood for by its fastest plan with room, if that is such a tie.
  *
  * Ties come first: those with room before tight ones, deprecated
  * wrappers behind, then by the number of departures from their framework's defaults, but that a tight one which is nearer to them than
@@ -28,7 +28,7 @@ struct ranked {
                                  * the defaults */
     int64_t variants;           /* other plans of this idea that fit, where not replayed by what is allocated */
     int     departures;         /* options that are not their framework's default */
-    bool    tied;               /* with the fastest, or with the fastest tie that has room; both themselves are.  None that waits is */
+    bool    tied;               /* with the fastest, or with the fastest that has room; both themselves are.  None that waits is */
     bool    by_room;            /* with the latter alone: the fastest of all, which is tight, is faster */
     bool    tight;              /* as `eval` says it */
     bool    waits;              /* for memory */
