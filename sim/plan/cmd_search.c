@@ -226,7 +226,7 @@ static int find(struct search_asked *a, struct search_answer *s)
     a->go_on_of = &p;
     int rc = search_answer_find(a, s);
     progress_end(&p);
-    return rc;
+    return rc == EXIT_MISUSE && progress_stopped() ? EXIT_FAILED : rc;         /* before anything was found: no fault of the question */
 }
 
 static int say(const struct search_asked *a, struct search_answer *s, bool all)
