@@ -363,7 +363,7 @@ $B/$(SONAME):
 $B/libdpx.so: $B/$(SONAME)
 	@ln -sf $(SONAME) $@
 # The library for a browser.  Of the database's room it has what reads the fits that come with dpx.
-WASMCALLS := search fit eval explain sweep bill limits list import export free version
+WASMCALLS := search fit eval explain sweep bill phases limits list import export free version
 WASMFLAGS := -sMODULARIZE=1 -sEXPORT_NAME=dpx_module -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=8MB -sENVIRONMENT=web,worker,node -sDYNAMIC_EXECUTION=0 \
              -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _malloc) \
              -sEXPORTED_RUNTIME_METHODS=UTF8ToString,stringToUTF8,lengthBytesUTF8,addFunction,FS,ENV
