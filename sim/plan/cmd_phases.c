@@ -131,7 +131,10 @@ static void print_verdict(const struct phases *p, FILE *to)
     }
     fprintf(to, "Does not fit: %s.\n", p->why_not);
     int n = phases_changes(p, c);
-    fputs(n ? "Each of these changes alone makes it fit, the smallest first:\n" : "No single change that dpx knows makes it fit.\n", to);
+    if (n == 1 && !strncmp(c[0].words, "together", 8))
+        fputs("No single change makes it fit, but several do:\n", to);
+    else
+        fputs(n ? "Each of these changes alone makes it fit, the smallest first:\n" : "No change that dpx knows makes it fit: more GPUs, or larger ones, would.\n", to);
     for (int i = 0; i < n; i++)
         fprintf(to, "  %s: then %s\n", c[i].words, size_text(c[i].needed).s);
 }

@@ -14,6 +14,42 @@
 
 /* ---- what is given ---- */
 
+/* "roles.engine.sleep=1": the value as JSON has it, else a text. */
+static int set_key(json_t *doc, const char *pair)
+{
+    const char *value = strchr(pair, '=');
+    char key[200];
+
+    if (!value || value == pair || (size_t)(value - pair) >= sizeof key)
+        return fail("--set: \"%.80s\" is not KEY=VALUE", pair);
+    snprintf(key, sizeof key, "%.*s", (int)(value - pair), pair);
+    char *at = key, *dot;
+    for (; (dot = strchr(at, '.')); at = dot + 1) {
+        *dot = '\0';
+        json_t *next = json_object_get(doc, at);
+        if (!next)
+            json_object_set_new(doc, at, next = json_object());
+        if (!json_is_object(next))
+            return fail("--set: %.80s: %s is no object", pair, at);
+        doc = next;
+    }
+    json_t *v = json_loads(value + 1, JSON_DECODE_ANY, NULL);
+    json_object_set_new(doc, at, v ? v : json_string(value + 1));
+    return 0;
+}
+
+static int set_keys(const struct opt_pairs *set, struct form_file *f)
+{
+    json_t *doc = json_deep_copy(f->doc);
+
+    json_decref(f->doc);
+    f->doc = doc;
+    for (int i = 0; i < set->n; i++)
+        if (set_key(doc, set->at[i]) < 0)
+            return -1;
+    return 0;
+}
+
 /* The document of a phase plan, or of a file that becomes one.  NULL: reported. */
 static json_t *document_of(const struct phases_asked *a, struct phases *p)
 {
@@ -25,6 +61,10 @@ static json_t *document_of(const struct phases_asked *a, struct phases *p)
         form_from_doc(a->plan.doc, p->where, &f);
     else if (form_open(a->plan.path, &f) < 0)
         return NULL;
+    if (f.doc && a->set.n > 0 && set_keys(&a->set, &f) < 0) {
+        form_close(&f);
+        return NULL;
+    }
     bool own = json_object_get(f.doc, "dpx_phases") != NULL;
     if (a->accelerate_doc) {
         json_decref(f.launch);

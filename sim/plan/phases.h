@@ -12,6 +12,7 @@
 #define DPX_PHASES_H
 
 #include "base/notes.h"
+#include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/reserved.h"
 #include "sim/phases/forward.h"
@@ -24,6 +25,7 @@ struct phases_asked {
     const char *db, *response, *accelerate;
     const json_t *accelerate_doc;
     int64_t host_memory;
+    struct opt_pairs set;
 };
 
 #define PHASES_ASKED { .plan = { .path = NULL } }
@@ -38,6 +40,7 @@ struct phases_asked {
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
     { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
       .value = "MEAN,LONGEST", .often = true }, \
+    { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
     { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
       .value = "CONFIG" }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
@@ -95,9 +98,9 @@ int     phases_memory(const struct phases *base, json_t *doc, struct phases *out
 /* ---- phases_advice.c ---- */
 
 /* A change that makes the plan fit. */
-struct phases_change { char words[160]; int64_t needed; };
+struct phases_change { char words[240]; int64_t needed; };
 enum { PHASE_CHANGES = 8 };
-/* Those that do, the smallest change first.  Returns how many. */
+/* Those that do, the smallest change first; where none does alone, several together.  Returns how many. */
 int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGES]);
 
 /* ---- phases_import.c ---- */

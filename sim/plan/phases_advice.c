@@ -111,6 +111,56 @@ static void try_training(struct trial *t, int i)
     }
 }
 
+/* ---- several at once ---- */
+
+/* Everything that moves memory out of the way, one after the other until it fits. */
+static const struct { const char *words; enum role_kind of; const char *key; const char *value; } together[] = {
+    { "the engine asleep while others work", ROLE_IS_ENGINE, "sleep", "1" },
+    { "PyTorch's cache emptied behind each phase", ROLE_TRAINS, "empties_cache", "true" },
+    { "copies in host memory between phases", ROLE_INFERS, "between", "\"host\"" },
+    { "what trains in host memory between phases", ROLE_TRAINS, "between", "\"host\"" },
+    { NULL, ROLE_IS_ENGINE, NULL, "0.3" }      /* the share, by its name */,
+};
+
+static bool set_all(const struct phases *p, json_t *doc, size_t i)
+{
+    bool any = false;
+
+    for (int r = 0; r < p->plan.nroles; r++) {
+        const struct phase_role *role = &p->plan.role[r];
+        const char *key = together[i].key ? together[i].key : engine_share_name(role->engine.kind);
+        json_t *object = role_of(doc, role->name), *value = json_loads(together[i].value, JSON_DECODE_ANY, NULL);
+        bool lower = together[i].key || role->engine.share > 0.3;
+        if (role->kind == together[i].of && lower && !role_is_apart(role) && !json_equal(json_object_get(object, key), value)) {
+            json_object_set(object, key, value);
+            any = true;
+        }
+        json_decref(value);
+    }
+    return any;
+}
+
+static void try_together(struct trial *t)
+{
+    json_t *doc = json_deep_copy(t->p->doc);
+    char words[240] = "together: ";
+    size_t n = strlen(words);
+
+    for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
+        char part[80];
+        if (!set_all(t->p, doc, i))
+            continue;
+        if (together[i].key)
+            snprintf(part, sizeof part, "%s", together[i].words);
+        else
+            snprintf(part, sizeof part, "%s 0.30", engine_share_name(t->p->plan.role[t->p->engine].engine.kind));
+        n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", n > strlen("together: ") ? "; " : "", part);
+        if (n >= sizeof words || try(t, json_deep_copy(doc), words))
+            break;
+    }
+    json_decref(doc);
+}
+
 int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGES])
 {
     struct trial t = { p, out, 0 };
@@ -122,5 +172,7 @@ int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGE
         try_engine(&t);
     for (int i = 0; i < p->plan.nroles; i++)
         try_training(&t, i);
+    if (t.n == 0)
+        try_together(&t);
     return t.n;
 }
