@@ -142,6 +142,17 @@ static struct cost times_of(const struct cost *one, double times)
     return (struct cost){ .s = one->s * times, .low_s = one->low_s * times, .high_s = one->high_s * times, .basis = one->basis };
 }
 
+/* Samples are planned as long as they may be; a framework that leaves padding out takes as much less as they are shorter on average, so that
+ * the interval's lower end is of those. */
+static struct cost as_long_as_they_are(const struct phases *p, const struct plan *plan, struct cost c)
+{
+    double tokens = p->plan.prompt + p->plan.response.mean;
+
+    if (p->plan.response.mean > 0 && tokens < (double)plan->seq)
+        c.low_s *= tokens / (double)plan->seq;
+    return c;
+}
+
 static int64_t samples_of(const struct phases *p, const struct phase_step *s) { return s->samples ? s->samples : p->plan.samples; }
 
 static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
@@ -154,7 +165,7 @@ static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
     if (phases_role_forward(p, k, s->role, micro, db, &f) < 0)
         return -1;
     p->times[k] = ceil_div(samples_of(p, s), micro * ranks);
-    p->time[k] = times_of(&f.time, (double)p->times[k]);
+    p->time[k] = as_long_as_they_are(p, plan, times_of(&f.time, (double)p->times[k]));
     own[k] = f.peak + p->bytes[s->role].other;
     return 0;
 }
@@ -165,7 +176,7 @@ static void do_update(struct phases *p, int k, int64_t own[])
     const struct phases_role *r = &p->role[s->role];
 
     p->times[k] = ceil_div(samples_of(p, s), plan_global_batch(&r->plan)) * s->epochs;
-    p->time[k] = times_of(&r->step, (double)p->times[k]);
+    p->time[k] = as_long_as_they_are(p, &r->plan, times_of(&r->step, (double)p->times[k]));
     own[k] = p->bytes[s->role].update;
 }
 
@@ -353,6 +364,18 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
     return 0;
 }
 
+/* What is generated is trained on. */
+static int check_lengths(const struct phases *p)
+{
+    double longest = p->plan.prompt + p->plan.response.longest;
+
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->role[i].planned && p->plan.response.longest > 0 && (double)p->role[i].plan.seq < longest)
+            return fail("%s: roles.%s: seq %" PRId64 " is shorter than a prompt and the longest response, %.0f tokens", p->where, p->plan.role[i].name,
+                        p->role[i].plan.seq, longest);
+    return 0;
+}
+
 static int open_plan(struct phases *p)
 {
     if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0)
@@ -361,7 +384,7 @@ static int open_plan(struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
             return -1;
-    return p->engine >= 0 ? open_engine(p) : 0;
+    return check_lengths(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
 }
 
 int phases_answer(const struct phases_asked *a, struct phases *out)

@@ -55,6 +55,14 @@ largest_decides() {
     holds "not d['fits'] and 'too much' in d['why_not'] and phase[d['largest']]['needed_bytes'] > d['limit_bytes'] and len(d['changes']) > 0"
     holds "all(c['needed_bytes'] <= d['limit_bytes'] for c in d['changes'])"
 }
+# On 40 GB neither the engine nor the trainers leave room for the other one.
+together() {
+    sed 's/"micro_batch": [48]/"micro_batch": 1/' demo/grpo.json >"$tmp/small.json"
+    ask "$tmp/small.json" 3 --set cluster=8xa100-40gb roles.engine.gpu_memory_utilization=0.6 roles.engine.sleep=0 roles.actor.empties_cache=false \
+        roles.actor.between=device roles.actor.train.accumulation=32
+    holds "len(d['changes']) == 1 and d['changes'][0]['change'].startswith('together') and d['changes'][0]['needed_bytes'] < d['limit_bytes']"
+}
+check 'where no single change is enough several are named' "$(together)"
 check 'the largest moment decides, and each change that is named makes it fit' "$(largest_decides)"
 
 # What is moved to host memory leaves the GPU only once the cache is emptied.
@@ -153,9 +161,11 @@ refusals() {
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["actor"]["train"]["cluster"] = "4xh100"; print(json.dumps(d))' >"$tmp/two.json"
     says 'share all GPUs' "$tmp/two.json"
-    python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["response"] = {"mean": 700, "longest": 9000000}; print(json.dumps(d))' >"$tmp/long.json"
-    ask "$tmp/long.json" 3
+    says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
+    ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
     holds "'the longest sequence has' in d['why_not']"
+    says 'is not KEY=VALUE' demo/grpo.json --set sleep
+    says 'samples is no object' demo/grpo.json --set samples.rank=1
 }
 check 'what cannot be planned is refused by name' "$(refusals)"
 
