@@ -22,8 +22,8 @@
  *
  * (vLLM: CuMemAllocator.sleep() with tag "weights" offloaded at level 1 alone, the KV cache discarded at both; TRL sleeps at level 2.
  * SGLang: release_memory_occupation() of torch_memory_saver, as level 2.) */
-#ifndef DPX_ENGINE_H
-#define DPX_ENGINE_H
+#ifndef DPX_PHASES_ENGINE_H
+#define DPX_PHASES_ENGINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

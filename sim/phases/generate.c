@@ -13,57 +13,7 @@
 
 /* Of the engine's time that the GPU works, at least (generate.h). */
 #define BUSY_LEAST 0.38
-enum { MOST_SEQUENCES = 4000000, PRODUCTS = 16 };
-
-/* ---- lengths ---- */
-
-int lengths_check(const struct lengths *l)
-{
-    return l->mean >= 1 && l->longest >= l->mean ? 0 : fail("response: a mean of %g tokens and a longest of %g: the mean is at least 1 and at most "
-                                                              "the longest", l->mean, l->longest);
-}
-
-/* Mean over longest of the density e^(kx) on 0 to 1; it rises with k, 1/2 at 0. */
-static double mean_at(double k) { return fabs(k) < 1e-4 ? 0.5 + k / 12 : 1 / -expm1(-k) - 1 / k; }
-
-static double rise_of(const struct lengths *l)
-{
-    double low = -700, high = 700, want = l->mean / l->longest;
-
-    for (int i = 0; i < 80; i++) {
-        double k = (low + high) / 2;
-        if (mean_at(k) < want)
-            low = k;
-        else
-            high = k;
-    }
-    return (low + high) / 2;
-}
-
-static double quantile_at(double k, double longest, double u)
-{
-    if (fabs(k) < 1e-4)
-        return longest * u;
-    return k > 0 ? longest * (1 + log(u + (1 - u) * exp(-k)) / k) : longest * log1p(u * expm1(k)) / k;
-}
-
-static bool is_one_length(const struct lengths *l) { return l->mean > 0.998 * l->longest; }
-
-double lengths_quantile(const struct lengths *l, double u)
-{
-    return is_one_length(l) ? l->longest : quantile_at(rise_of(l), l->longest, u);
-}
-
-/* E[x^2] of the density on 0 to 1 is (1 - 2 mean / k) / (1 - e^-k) + ... by parts: 1/(1 - e^-k) - 2 mean / k. */
-double lengths_age(const struct lengths *l)
-{
-    double k = is_one_length(l) ? 0 : rise_of(l);
-
-    if (is_one_length(l))
-        return l->longest / 2;
-    double squares = fabs(k) < 1e-4 ? 1.0 / 3 : 1 / -expm1(-k) - 2 * mean_at(k) / k;
-    return l->longest * squares / (2 * mean_at(k));
-}
+enum { MOST_SEQUENCES = 1000000, PRODUCTS = 16 };
 
 /* ---- one token of each of b sequences ---- */
 
@@ -224,17 +174,33 @@ static double spread_out(uint32_t i)
     return x;
 }
 
+/* Of so many spread_out() is largest of this one. */
+static int64_t largest_of(int64_t n)
+{
+    int64_t ones = 1;
+
+    while (2 * ones + 1 <= n)
+        ones = 2 * ones + 1;
+    return (n == 1 ? 0 : ones < n ? ones : ones / 2);
+}
+
+static double length_of(int64_t i, int64_t sequences, int64_t all, const struct lengths *l)
+{
+    double u = i == largest_of(sequences) ? 1 - 0.5 / (double)all : fmin(1, spread_out((uint32_t)i) + 0.5 / (double)sequences);
+
+    return fmax(1, lengths_quantile(l, u));
+}
+
 /* Between two ends the batch is the same and its context grows by one token a sequence and step. */
-static void decode(struct decoder *d, int64_t sequences, double prompt, const struct lengths *l, struct generation *out)
+static void decode(struct decoder *d, int64_t sequences, int64_t all, double prompt, const struct lengths *l, struct generation *out)
 {
     struct running *heap = room_new((size_t)out->slots, sizeof *heap);
-    double at = 0, context = 0, k = is_one_length(l) ? 0 : rise_of(l);
+    double at = 0, context = 0;
     int64_t n = 0, begun = 0;
 
     while (begun < sequences || n > 0) {
         for (; begun < sequences && n < out->slots; begun++) {
-            double u = fmin(1, spread_out((uint32_t)begun) + 0.5 / (double)sequences);
-            double length = fmax(1, is_one_length(l) ? l->longest : quantile_at(k, l->longest, u));
+            double length = length_of(begun, sequences, all, l);
             heap_put(heap, n++, (struct running){ at + length, length });
             context += prompt;
         }
@@ -261,7 +227,7 @@ static double attention_of(const struct decoder *d, double prompt)
 }
 
 int generate(const struct engine *e, const struct engine_memory *mem, const struct model *m, const struct cluster *c, int64_t sequences,
-             int64_t of_prompt, double prompt, const struct lengths *l, struct generation *out)
+             int64_t all, int64_t of_prompt, double prompt, const struct lengths *l, struct generation *out)
 {
     const struct gpu_rates *rates = gpu_rates(&c->gpu);
     struct decoder d;
@@ -285,7 +251,7 @@ int generate(const struct engine *e, const struct engine_memory *mem, const stru
     int64_t chunk = (int64_t)fmin(tokens, (double)e->batched_tokens);
     if (chunk > 0)
         out->prefill_s = tokens / (double)chunk * (products_of(&d, chunk) + all_reduces_of(&d, chunk)) + prompts * attention_of(&d, prompt);
-    decode(&d, sequences, prompt, l, out);
+    decode(&d, sequences, all, prompt, l, out);
     free(d.step);
     double s = out->prefill_s + out->decode_s, spread = fmax(rates->gemm_spread, rates->hbm_spread);
     out->time = (struct cost){ .s = s, .low_s = s / spread, .high_s = s / BUSY_LEAST, .basis = rates->basis };

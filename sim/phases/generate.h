@@ -6,8 +6,7 @@
  *
  * and for a prompt the products of its tokens.  Of a mixture the experts that b sequences choose are read: E (1 - (1 - k/E)^b) of E.
  *
- * Lengths are those of the density c e^(x/s) on 0 to the longest that has the stated mean: of all densities on that range with that mean the
- * one of largest entropy.  Sequences come in no order of length, and as many run as there is room for: by max_num_seqs, and by the KV
+ * Sequences come in no order of length, and as many run as there is room for: by max_num_seqs, and by the KV
  * cache, in which a running sequence has its prompt and on average E[x^2] / 2 E[x] tokens of its own (renewal theory).  When the last have begun the
  * batch empties, and the longest decides: the tail.
  *
@@ -17,17 +16,8 @@
 #define DPX_GENERATE_H
 
 #include "sim/phases/engine.h"
+#include "sim/phases/lengths.h"
 #include "sim/price/cost.h"
-
-/* Tokens of a response. */
-struct lengths { double mean, longest; };
-
-/* 0, or -1 reported: a mean above the longest, or below 1. */
-int    lengths_check(const struct lengths *l);
-/* The length that a share u of the responses does not exceed. */
-double lengths_quantile(const struct lengths *l, double u);
-/* E[x^2] / 2 E[x]. */
-double lengths_age(const struct lengths *l);
 
 struct generation {
     struct cost time;
@@ -38,9 +28,9 @@ struct generation {
     double  tokens_per_s;           /* of one engine */
 };
 
-/* `sequences` of one engine; every `of_prompt` of them share a prompt, which is read once (prefix caching).  0, or -1 reported: one sequence
+/* `sequences` of the engine that is done last, which has the longest of all; every `of_prompt` of them share a prompt, which is read once (prefix caching).  0, or -1 reported: one sequence
  * finds no room. */
 int generate(const struct engine *e, const struct engine_memory *mem, const struct model *m, const struct cluster *c, int64_t sequences,
-             int64_t of_prompt, double prompt, const struct lengths *l, struct generation *out);
+             int64_t all, int64_t of_prompt, double prompt, const struct lengths *l, struct generation *out);
 
 #endif

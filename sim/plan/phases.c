@@ -265,7 +265,8 @@ static void do_generate(struct phases *p, int k)
     const struct engine *e = &p->plan.role[p->engine].engine;
     int64_t engines = p->engine_cluster.world_size / e->tensor;
     struct fail_sink before = fail_divert(p->no_generation, sizeof p->no_generation);
-    int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples_of(p, &p->plan.step[k]), engines), p->plan.of_prompt,
+    int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples_of(p, &p->plan.step[k]), engines),
+                      samples_of(p, &p->plan.step[k]), p->plan.of_prompt,
                       p->plan.prompt, &p->plan.response, &p->generation);
 
     fail_restore(before);

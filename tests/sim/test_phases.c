@@ -195,14 +195,14 @@ static void responses_one_after_another(void **state)
 
     (void)state;
     of_engine(&e, &m);
-    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 0, &l, &one), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &l, &one), 0);
     e.sequences = 1;
-    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 1, 0, &l, &row), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 16, 1, 0, &l, &row), 0);
     assert_close(row.decode_s, 16 * one.decode_s, 1e-9);
     assert_close(row.steps, 16 * 256, 1e-9);
     assert_close(row.tail_s, one.decode_s, 1e-9);
     e.sequences = 16;
-    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 1, 0, &l, &heap), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 16, 1, 0, &l, &heap), 0);
     assert_close(heap.steps, 256, 1e-9);
     assert_true(heap.decode_s >= one.decode_s && heap.decode_s < row.decode_s / 8);
     assert_close(heap.tail_s, heap.decode_s, 1e-12);
@@ -219,11 +219,11 @@ static void memory_sets_the_pace(void **state)
 
     (void)state;
     of_engine(&e, &m);
-    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 0, &l, &g), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &l, &g), 0);
     assert_true(g.decode_s > 1000 * weights / eight.gpu.hbm);
     assert_true(g.decode_s < 2 * 1000 * weights / eight.gpu.hbm);
     /* 2000 tokens of context more in each of 1000 steps. */
-    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 2000, &l, &longer), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 2000, &l, &longer), 0);
     double each = (longer.decode_s - g.decode_s) / (1000.0 * 2000);
     assert_true(each > 131072 / eight.gpu.hbm && each < 1.25 * 131072 / eight.gpu.hbm);
     assert_true(g.time.low_s < g.time.s && g.time.s < g.time.high_s);
@@ -239,10 +239,28 @@ static void the_longest_decides(void **state)
 
     (void)state;
     of_engine(&e, &m);
-    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 1, 0, &(struct lengths){ 500, 500 }, &even), 0);
-    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 1, 0, &(struct lengths){ 500, 4000 }, &tail), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 256, 1, 0, &(struct lengths){ 500, 500 }, &even), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 256, 1, 0, &(struct lengths){ 500, 4000 }, &tail), 0);
     assert_close(even.steps, 500, 1e-9);
     assert_true(tail.steps > 2000 && tail.decode_s > 3 * even.decode_s);
+}
+
+/* Of eight engines the one with the longest of all responses is done last: with 1024 of them, not with its own 128. */
+static void the_last_engine_has_the_longest(void **state)
+{
+    struct lengths l = { 500, 4000 };
+    struct generation alone, last;
+    struct engine e;
+    struct engine_memory m;
+
+    (void)state;
+    of_engine(&e, &m);
+    for (int64_t n = 1; n <= 130; n += 43) {
+        assert_int_equal(generate(&e, &m, &llama, &eight, n, n, 1, 0, &l, &alone), 0);
+        assert_int_equal(generate(&e, &m, &llama, &eight, n, 8 * n, 1, 0, &l, &last), 0);
+        assert_close(alone.steps, lengths_quantile(&l, 1 - 0.5 / (double)n), 1e-9);
+        assert_close(last.steps, lengths_quantile(&l, 1 - 0.5 / (8 * (double)n)), 1e-9);
+    }
 }
 
 static void one_sequence_must_have_room(void **state)
@@ -255,9 +273,9 @@ static void one_sequence_must_have_room(void **state)
     (void)state;
     of_engine(&e, &m);
     fail_capture(why, sizeof why);
-    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 0, &(struct lengths){ 100, 1e7 }, &g), -1);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &(struct lengths){ 100, 1e7 }, &g), -1);
     assert_non_null(strstr(why, "the longest sequence has 10000000"));
-    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 0, &(struct lengths){ 200, 100 }, &g), -1);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &(struct lengths){ 200, 100 }, &g), -1);
     assert_non_null(strstr(why, "a mean of 200"));
     fail_capture(NULL, 0);
 }
@@ -473,6 +491,7 @@ int main(void)
         cmocka_unit_test(responses_one_after_another),
         cmocka_unit_test(memory_sets_the_pace),
         cmocka_unit_test(the_longest_decides),
+        cmocka_unit_test(the_last_engine_has_the_longest),
         cmocka_unit_test(one_sequence_must_have_room),
         cmocka_unit_test(bars_that_never_stand_together),
         cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
