@@ -247,11 +247,12 @@ $(call room, sim/price,             base model/arch model/cluster model/plan mod
 $(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, sim/bill,              base model/arch model/cluster model/plan model/schedule model/lower/common sim/price)
+$(call room, sim/phases,            base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price sim/clock)
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/lower calib/store calib/trace)
 $(call room, sim/serve,             base)
-$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search sim/bill)
+$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange model/form sim/price sim/clock sim/search sim/bill sim/phases)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
@@ -368,7 +369,7 @@ $B/$(SONAME):
 $B/libdpx.so: $B/$(SONAME)
 	@ln -sf $(SONAME) $@
 # The library for a browser.  Of the database's room it has what reads the fits that come with dpx.
-WASMCALLS := search fit eval explain sweep bill limits list import export free version
+WASMCALLS := search fit eval explain sweep bill phases limits list import export free version
 WASMFLAGS := -sMODULARIZE=1 -sEXPORT_NAME=dpx_module -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=8MB -sENVIRONMENT=web,worker,node -sDYNAMIC_EXECUTION=0 \
              -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _malloc) \
              -sEXPORTED_RUNTIME_METHODS=UTF8ToString,stringToUTF8,lengthBytesUTF8,addFunction,FS,ENV

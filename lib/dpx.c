@@ -23,6 +23,7 @@
 #include "sim/plan/fit_answer.h"
 #include "sim/plan/limits_answer.h"
 #include "sim/plan/list.h"
+#include "sim/plan/phases.h"
 #include "sim/plan/search_answer.h"
 #include "sim/plan/sweep.h"
 #include "sim/plan/sweep_print.h"
@@ -193,6 +194,22 @@ static int answer_bill(struct call *c, json_t **doc)
     return rc;
 }
 
+static int answer_phases(struct call *c, json_t **doc)
+{
+    struct phases_asked a = PHASES_ASKED;
+    const struct opt opts[] = { PHASES_OPTS(a), { 0 } };
+    struct phases p;
+
+    if (opts_json("phases", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = phases_answer(&a, &p);
+    if (rc == DPX_DONE || rc == DPX_NO) {
+        *doc = phases_json(&p);
+        phases_free(&p);
+    }
+    return rc;
+}
+
 static int answer_fit(struct call *c, json_t **doc)
 {
     struct fit_asked a = FIT_ASKED;
@@ -284,6 +301,7 @@ int dpx_explain(const char *request, char **answer) { return call(answer_explain
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer)  { return call(answer_sweep, request, watch, answer); }
 int dpx_limits(const char *request, char **answer)  { return call(answer_limits, request, NULL, answer); }
 int dpx_bill(const char *request, char **answer)    { return call(answer_bill, request, NULL, answer); }
+int dpx_phases(const char *request, char **answer)  { return call(answer_phases, request, NULL, answer); }
 int dpx_fit(const char *request, char **answer)     { return call(answer_fit, request, NULL, answer); }
 int dpx_list(const char *request, char **answer)    { return call(answer_list, request, NULL, answer); }
 int dpx_import(const char *request, char **answer)  { return call(answer_import, request, NULL, answer); }

@@ -66,6 +66,8 @@ int dpx_explain(const char *request, char **answer);
 int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer);
 /* A whole training with its checkpoints and interruptions: when it ends, what it costs. */
 int dpx_bill(const char *request, char **answer);
+/* Models that take turns on the same GPUs (post-training): memory and time of each phase.  "file" is a phase plan, or a config of TRL or verl. */
+int dpx_phases(const char *request, char **answer);
 /* Per strategy the largest model, the largest micro-batch, the fewest GPUs. */
 int dpx_limits(const char *request, char **answer);
 /* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel, keys, options (of the commands: the keys of a

@@ -26,7 +26,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
-__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "bill", "limits", "known",
+__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "bill", "phases", "limits", "known",
            "import_plan", "export", "version"]
 
 Document = Dict[str, Any]
@@ -73,7 +73,7 @@ def _load() -> ctypes.CDLL:
     answer = ctypes.POINTER(ctypes.c_void_p)
     for function in (library.dpx_search, library.dpx_sweep):
         function.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
-    for function in (library.dpx_fit, library.dpx_eval, library.dpx_explain, library.dpx_bill, library.dpx_limits, library.dpx_list, library.dpx_import,
+    for function in (library.dpx_fit, library.dpx_eval, library.dpx_explain, library.dpx_bill, library.dpx_phases, library.dpx_limits, library.dpx_list, library.dpx_import,
                      library.dpx_export):
         function.argtypes = [ctypes.c_char_p, answer]
     library.dpx_free.argtypes = [ctypes.c_void_p]
@@ -238,6 +238,15 @@ def bill(plan: Named, *, set: Optional[Mapping[str, Any]] = None, **options: Any
     asynchronous checkpoints by **{"async": True}, neighbour, memory_lost, spares, repair, shrink, recover, worlds, price, start.
     """
     return _call(_library.dpx_bill, dict(options, plan=plan, set=set))
+
+
+def phases(file: Named, *, cluster: Optional[Named] = None, **options: Any) -> Document:
+    """Post-training, models that take turns on the same GPUs: memory and time of each of `phases`, the `largest` moment, `changes` that make it fit.
+
+    `file` is a phase plan ("dpx_phases": 1), or a config of TRL's GRPO or DPO or of verl, which needs a cluster; `response` "700,2048" says how long
+    responses are then.
+    """
+    return _call(_library.dpx_phases, dict(options, file=file, cluster=cluster))
 
 
 def limits(cluster: Optional[Named] = None, model: Optional[Named] = None, seq: Union[int, str, None] = None,

@@ -256,6 +256,9 @@ END
     json_of bill <<'END'
 bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
 END
+    json_of phases <<'END'
+phases demo/grpo.json
+END
     json_of limits <<'END'
 limits --cluster 8xh100 --model llama-3.1-8b --seq 8192 --recompute full --dialect torch
 END

@@ -129,6 +129,27 @@ int reserved_of(const struct plan *p, const struct schedules *s, const struct ov
     return 0;
 }
 
+int reserved_left_of(const struct plan *p, const struct schedules *s, const struct caching_options *conf, struct reserved_left *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!reserved_is_known(p))
+        return 0;
+    struct caching_allocator *a = caching_allocator_new(A_DEVICE_WITH_ROOM, conf);
+    const struct caching_stats *c = caching_allocator_stats(a);
+    struct request_target t = reserved_target(a);
+    struct request_report r;
+
+    t.watch = NULL;                 /* the last step is walked to its end */
+    requests_walk(p, s, reserved_options(p), &t, &r);
+    out->live = c->allocated.now;
+    out->kept = c->reserved.now;
+    caching_allocator_empty_cache(a);
+    out->emptied = c->reserved.now;
+    caching_allocator_delete(a);
+    out->known = check(s, r.unmatched) == 0;
+    return out->known ? 0 : -1;
+}
+
 enum verdict reserved_verdict(const struct reserved *r, bool fits)
 {
     if (!r->known)

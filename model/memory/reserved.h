@@ -46,6 +46,12 @@ int  reserved_of(const struct plan *p, const struct schedules *s, const struct o
 int  reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
                      const struct caching_options *conf, struct reserved *out);
 
+/* What a rank's allocator is left with between two steps: bytes of tensors that persist, bytes reserved, and bytes that stay reserved once
+ * torch.cuda.empty_cache() was called (segments that hold something).  Of a device with room, so that nothing was given back on the way. */
+struct reserved_left { bool known; int64_t live, kept, emptied; };
+/* 0, or -1 as reserved_of(). */
+int  reserved_left_of(const struct plan *p, const struct schedules *s, const struct caching_options *conf, struct reserved_left *out);
+
 /* fits; tight: only within the headroom, or with the cache given back to the device on the way; does not fit.
  * Where nothing is known of reserved memory `fits`, what is allocated, decides. */
 enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_DOES_NOT_FIT };

@@ -29,6 +29,7 @@ static int call_sweep(const char *q, const struct dpx_watch *w, char **a)   { re
 static int call_eval(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return dpx_eval(q, a); }
 static int call_explain(const char *q, const struct dpx_watch *w, char **a) { (void)w; return dpx_explain(q, a); }
 static int call_bill(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return dpx_bill(q, a); }
+static int call_phases(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_phases(q, a); }
 static int call_limits(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_limits(q, a); }
 static int call_fit(const char *q, const struct dpx_watch *w, char **a)     { (void)w; return dpx_fit(q, a); }
 static int call_list(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return dpx_list(q, a); }
@@ -41,7 +42,7 @@ static const struct served_call {
     bool db;                            /* it has that option */
 } calls[] = {
     { "search", call_search, true }, { "sweep", call_sweep, true }, { "eval", call_eval, true }, { "explain", call_explain, true },
-    { "fit", call_fit, true }, { "bill", call_bill, true }, { "limits", call_limits, false }, { "list", call_list, false }, { "import", call_import, false },
+    { "fit", call_fit, true }, { "bill", call_bill, true }, { "phases", call_phases, true }, { "limits", call_limits, false }, { "list", call_list, false }, { "import", call_import, false },
     { "export", call_export, false },
 };
 

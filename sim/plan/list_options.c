@@ -8,6 +8,7 @@
 #include "sim/plan/explain.h"
 #include "sim/plan/fit_answer.h"
 #include "sim/plan/limits_answer.h"
+#include "sim/plan/phases.h"
 #include "sim/plan/search_answer.h"
 #include "sim/plan/sweep.h"
 
@@ -29,6 +30,7 @@ int list_options(json_t *to)
     struct explain_args explain = EXPLAIN_ARGS;
     struct sweep_asked sweep = SWEEP_ASKED;
     struct bill_asked bill = BILL_ASKED;
+    struct phases_asked phases = PHASES_ASKED;
     struct limits_asked limits = LIMITS_ASKED;
     struct fit_asked fit = FIT_ASKED;
     struct import_args import = IMPORT_ARGS;
@@ -37,6 +39,7 @@ int list_options(json_t *to)
     of_command(to, "fit", (const struct opt[]){ FIT_OPTS(fit), { 0 } });
     of_command(to, "search", (const struct opt[]){ SEARCH_ASKED_OPTS(search), { 0 } });
     of_command(to, "bill", (const struct opt[]){ BILL_OPTS(bill), { 0 } });
+    of_command(to, "phases", (const struct opt[]){ PHASES_OPTS(phases), { 0 } });
     of_command(to, "limits", (const struct opt[]){ LIMITS_OPTS(limits), { 0 } });
     of_command(to, "import", (const struct opt[]){ IMPORT_OPTS(import), { 0 } });
     of_command(to, "export", (const struct opt[]){ EXPORT_OPTS(export), { 0 } });

@@ -50,6 +50,7 @@ def questions(plan):
     yield "explain", {"plan": plan}
     yield "sweep", {"plan": plan, "over": {"nodes": [1, 2]}}
     yield "bill", {"plan": plan, "tokens": "1T", "mtbf": "llama3", "storage": "5GB/s"}
+    yield "phases", {"file": "demo/grpo.json"}
     yield "limits", {"model": "gpt2", "cluster": "8xh100", "seq": 1024}
     yield "export", {"plan": plan, "to": "torchtitan"}
     yield "list", {"what": "gpus"}

@@ -55,6 +55,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(bare(dpx.limits("2xa100", "gpt2", 512, dialect="paper")), command("limits", *words))
         self.assertEqual(bare(dpx.bill(PLAN, tokens="1T", mtbf="llama3", storage="5GB/s")),
                          command("bill", "-", *"--tokens 1T --mtbf llama3 --storage 5GB/s".split(), given=plan))
+        self.assertEqual(bare(dpx.phases("demo/grpo.json")), command("phases", "demo/grpo.json"))
         for what in "models", "clusters", "gpus", "strategies", "parallel", "keys", "refused":
             self.assertEqual(dpx.known(what), command("list", what)[what])
 

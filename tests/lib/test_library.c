@@ -416,6 +416,7 @@ static const struct { simple_fn *fn; const char *request; } mix[] = {
     { sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"micro_batch\": 0}}" },
     { dpx_fit, "{\"model\": \"gpt2\", \"gpu\": [\"t4\", \"h100\"], \"seq\": 512, \"batch\": 4}" },
     { dpx_bill, "{\"plan\": " FSDP ", \"tokens\": \"10B\", \"mtbf\": \"200h\", \"storage\": \"1GB/s\", \"spares\": 1, \"repair\": \"2h\", \"worlds\": true}" },
+    { dpx_phases, "{\"file\": \"demo/grpo.json\"}" },
     { dpx_limits, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512, \"dialect\": \"paper\"}" },
     { dpx_list, "{\"what\": \"gpus\"}" },
     { dpx_list, "{\"what\": \"gpu\"}" },

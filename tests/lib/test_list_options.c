@@ -12,7 +12,7 @@ static int sweep(const char *request, char **answer)  { return dpx_sweep(request
 static int search(const char *request, char **answer) { return dpx_search(request, NULL, answer); }
 
 static const struct { const char *name; int (*ask)(const char *request, char **answer); } calls[] = {
-    { "fit", dpx_fit }, { "search", search }, { "bill", dpx_bill }, { "limits", dpx_limits }, { "import", dpx_import }, { "export", dpx_export },
+    { "fit", dpx_fit }, { "search", search }, { "bill", dpx_bill }, { "phases", dpx_phases }, { "limits", dpx_limits }, { "import", dpx_import }, { "export", dpx_export },
     { "eval", dpx_eval }, { "explain", dpx_explain }, { "sweep", sweep },
 };
 enum { CALLS = sizeof calls / sizeof *calls };

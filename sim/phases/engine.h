@@ -1,0 +1,81 @@
+/* engine.h -- what an inference engine holds of a GPU: weights, KV cache, CUDA graphs, and what stays of it while it sleeps.
+ *
+ *     struct engine e = engine_usual(ENGINE_VLLM);
+ *     e.tensor = 2; e.share = 0.5; ...
+ *     struct engine_memory m;
+ *     if (engine_memory_of(&e, &model, &cluster, held_by_others, &m) < 0)
+ *         return 2;
+ *     ... m.awake, m.asleep, m.kv_tokens ...
+ *
+ *     vLLM (vllm/v1/worker/gpu_worker.py: determine_available_memory(), init_device(); gpu_memory_utilization)
+ *         share of the GPU's TOTAL memory = weights + what PyTorch allocates in a forward of max_num_batched_tokens + what is outside
+ *         PyTorch (context, NCCL) + KV cache; from 0.21 on CUDA graphs too (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), before that
+ *         they come on top.  It does not start where less than the share is FREE.
+ *     SGLang (sglang/srt/model_executor: profile_available_bytes(); mem_fraction_static)
+ *         share of the memory that is FREE when it starts = weights + KV cache; activations, CUDA graphs and what is outside PyTorch
+ *         are in the rest.
+ *
+ *     asleep                 stays on the device                     goes to host memory
+ *     level 0                everything                              nothing
+ *     level 1                context, NCCL, CUDA graphs              weights
+ *     level 2                the same                                nothing: weights come anew
+ *
+ * (vLLM: CuMemAllocator.sleep() with tag "weights" offloaded at level 1 alone, the KV cache discarded at both; TRL sleeps at level 2.
+ * SGLang: release_memory_occupation() of torch_memory_saver, as level 2.) */
+#ifndef DPX_PHASES_ENGINE_H
+#define DPX_PHASES_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "model/arch/transformer.h"
+#include "model/cluster/cluster.h"
+
+enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
+
+struct engine {
+    enum engine_kind kind;
+    int     version;                /* 1000 * major + minor: 0.21 is 21 */
+    int64_t tensor;                 /* ranks of one engine */
+    double  share;                  /* gpu_memory_utilization; mem_fraction_static */
+    enum dtype weights, kv;         /* bf16, fp16, fp32; of the KV cache fp8 as well */
+    int64_t sequences;              /* max_num_seqs; max_running_requests */
+    int64_t batched_tokens;         /* max_num_batched_tokens; chunked_prefill_size */
+    int64_t block;                  /* tokens of a block of the KV cache */
+    bool    eager;                  /* no CUDA graphs */
+    bool    own_process;            /* of each GPU: a CUDA context of its own */
+    int     sleep;                  /* level, while it does not generate */
+};
+
+/* Bytes of one GPU. */
+struct engine_memory {
+    int64_t weights;
+    int64_t activations;            /* of the largest forward: the count of engine.c, known within a factor of 2 */
+    int64_t outside;                /* context (where it has its own process), NCCL */
+    int64_t graphs, graphs_high;    /* CUDA graphs: what was published, and at most */
+    int64_t share;                  /* the share, in bytes */
+    int64_t kv_token;               /* of the KV cache, for a token */
+    int64_t kv, kv_tokens;          /* its bytes, and tokens that it holds: whole blocks.  0: no room */
+    int64_t awake, loading, asleep; /* all of it: while it generates; with weights and without KV cache; while it sleeps */
+    int64_t host;                   /* while it sleeps, in host memory */
+    bool    starts;                 /* vLLM: the share is free */
+};
+
+struct engine engine_usual(enum engine_kind kind);
+const char *engine_name(enum engine_kind kind);
+/* "gpu_memory_utilization", "mem_fraction_static" */
+const char *engine_share_name(enum engine_kind kind);
+
+/* What one of `tensor` ranks has of the model: column- and row-parallel layers, embedding and head (rows padded to a multiple of 64,
+ * vocab_parallel_embedding.py) are cut, heads of keys and values too until each rank has one; norms and routers are whole.  Elements. */
+int64_t engine_params(const struct model *m, int64_t tensor);
+/* Bytes of the KV cache for one token on one rank: keys and values of each layer, or the compressed ones of latent attention, which every
+ * rank has whole.  Layers with a window are counted as if they had none. */
+int64_t engine_kv_token(const struct model *m, int64_t tensor, enum dtype kv);
+
+/* `others`: bytes of a GPU that something else holds when the engine starts, the driver's own reserve left out.  0, or -1 with what is
+ * not planned reported. */
+int engine_memory_of(const struct engine *e, const struct model *m, const struct cluster *c, int64_t others, struct engine_memory *out);
+
+#endif

@@ -1,0 +1,34 @@
+/* handover.h -- how a trainer's weights reach an engine: bytes, seconds, and what is held on the way.
+ *
+ *     struct handover h;
+ *     if (handover_of(&plan, &engine, apart, bucket, &h) < 0)
+ *         return 2;
+ *
+ * 1. Weights that are shared out (FSDP, ZeRO-3) are gathered over all ranks, a tensor at a time or in buckets, in the dtype in which they are
+ *    kept: TRL param.full_tensor() or FSDP.summon_full_params() (trl/generation/vllm_generation.py: _iter_named_params()), verl
+ *    full_tensor() into buckets of update_weights_bucket_megabytes.
+ * 2. Colocated, each rank of the engine takes its part: a copy within the GPU, read once and written once (load_weights(); between processes
+ *    by a handle of CUDA IPC, which copies nothing).  Apart, one rank broadcasts each tensor to all ranks of all engines
+ *    (trl/generation/vllm_client.py: update_named_params()): every byte crosses the network once.
+ *
+ * On the way a rank holds one bucket, or the largest tensor, in the dtype in which it is kept, and in the engine's where that is another. */
+#ifndef DPX_HANDOVER_H
+#define DPX_HANDOVER_H
+
+#include "model/plan/plan.h"
+#include "sim/phases/engine.h"
+#include "sim/price/cost.h"
+
+struct handover {
+    int64_t bytes;                  /* of the whole model, in the engine's dtype */
+    int64_t gathered;               /* in the trainer's: 0 where every rank has all of it */
+    int64_t calls;                  /* of the gather */
+    int64_t peak;                   /* on a rank of the trainer, on top of what it holds */
+    struct cost time;
+};
+
+/* `kept`: bytes of an element as the trainer keeps it.  `apart`: engine and trainer share no GPU.  `bucket`: bytes; 0: a tensor at a time.
+ * 0, or -1 reported. */
+int handover_of(const struct plan *p, const struct engine *e, int64_t kept, bool apart, int64_t bucket, struct handover *out);
+
+#endif

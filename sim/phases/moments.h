@@ -1,0 +1,47 @@
+/* moments.h -- bytes of a GPU in each phase, and in the largest moment over them.
+ *
+ * Roles that train or infer are one process with one allocator.  In a phase it holds
+ *
+ *     live     = what each role has on the device between phases + what the one that acts adds at its peak
+ *     reserved = the larger of what was reserved before and live + what the allocator's blocks lose in that phase
+ *
+ * Behind a phase what is reserved stays, unless the framework calls torch.cuda.empty_cache(): then what persists stays, with what is lost in its
+ * segments.  In its own phase a process gives reserved blocks back before it runs out (live counts); in another's it does not know (reserved
+ * counts).  The last phase hands on to the first: the sequence is walked until it repeats.
+ *
+ * Frameworks empty the cache here: verl behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
+ * utils/fsdp_utils.py: offload_fsdp_model_to_cpu(empty_cache=True)); TRL before it wakes vLLM's weights, where vllm_enable_sleep_mode is set
+ * (generation/vllm_generation.py: sync_weights()), else never. */
+#ifndef DPX_MOMENTS_H
+#define DPX_MOMENTS_H
+
+#include "sim/phases/phase_plan.h"
+
+/* Bytes of a GPU that a role has. */
+struct role_bytes {
+    int64_t params, states, other;  /* between its steps: parameters, optimizer states, the rest */
+    int64_t lost;                   /* in segments, once the cache is emptied */
+    int64_t outside;                /* NCCL */
+    int64_t update, update_reserved;    /* at the peak of a training step, all of its own included; as allocated, as reserved */
+    int64_t awake, loading, asleep, host;   /* of an engine (engine.h) */
+};
+
+/* What a phase has. */
+struct moment {
+    int64_t acts;                   /* what the acting role adds to what it has between phases, at its peak */
+    int64_t live, reserved;         /* of the trainers' process */
+    int64_t outside;                /* NCCL of that process */
+    int64_t engine;                 /* on the same GPU */
+    int64_t needed;                 /* what must be there */
+    int64_t taken;                  /* with what is reserved */
+    int64_t host;                   /* in host memory, of one rank */
+};
+
+/* `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:
+ * as many as the plan has. */
+void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, struct moment *out);
+
+/* The phase that needs most. */
+int  moments_largest(const struct phase_plan *p, const struct moment *m);
+
+#endif

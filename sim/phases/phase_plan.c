@@ -1,0 +1,381 @@
+/* phase_plan.c -- see phase_plan.h. */
+#include "sim/phases/phase_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/duration.h"
+#include "base/fail.h"
+
+static const char *const wheres[] = { [WHERE_DEVICE] = "device", [WHERE_STATES_AWAY] = "states on host", [WHERE_HOST] = "host",
+                                      [WHERE_WEIGHTS_AWAY] = "weights on host" };
+static const char *const verbs[] = { "generate", "forward", "update", "hand_over" };
+
+const char *role_where_name(enum role_where w) { return wheres[w]; }
+
+const char *phase_does_name(enum phase_does d)
+{
+    static const char *const names[] = { "generates", "forward", "update", "hands over", "-" };
+
+    return names[d];
+}
+
+/* ---- values ---- */
+
+/* An object that is read: where it is, for messages, and its keys. */
+struct reading { const char *file, *object; const json_t *j; };
+
+static int check_keys(const struct reading *r, const char *const *known)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)r->j, key, v) {
+        int i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i] && strncmp(key, "//", 2) != 0)
+            return fail("%s: %s%s%.60s: unknown key", r->file, r->object, *r->object ? "." : "", key);
+    }
+    return 0;
+}
+
+static int wrong(const struct reading *r, const char *key, const char *want)
+{
+    return fail("%s: %s%s%s: must be %s", r->file, r->object, *r->object ? "." : "", key, want);
+}
+
+static int read_number(const struct reading *r, const char *key, double least, double *to)
+{
+    const json_t *v = json_object_get(r->j, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v) || !(json_number_value(v) >= least) || json_number_value(v) > 1e15)
+        return wrong(r, key, "a number, and not a negative one");
+    *to = json_number_value(v);
+    return 0;
+}
+
+static int read_count(const struct reading *r, const char *key, int64_t least, int64_t *to)
+{
+    const json_t *v = json_object_get(r->j, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > (int64_t)1 << 50)
+        return wrong(r, key, least > 0 ? "a whole number above 0" : "a whole number, not negative");
+    *to = json_integer_value(v);
+    return 0;
+}
+
+static int read_flag(const struct reading *r, const char *key, bool *to)
+{
+    const json_t *v = json_object_get(r->j, key);
+
+    if (v && !json_is_boolean(v))
+        return wrong(r, key, "true or false");
+    *to = v ? json_is_true(v) : *to;
+    return 0;
+}
+
+static int word_of(const json_t *v, const char *const *words, int n)
+{
+    const char *s = json_string_value(v);
+
+    for (int i = 0; s && i < n; i++)
+        if (!strcmp(s, words[i]))
+            return i;
+    return -1;
+}
+
+static int read_where(const struct reading *r, const char *key, const json_t *v, int *to)
+{
+    int w = word_of(v, wheres, NWHERE);
+
+    if (w < 0)
+        return wrong(r, key, "\"device\", \"states on host\", \"weights on host\" or \"host\"");
+    *to = w;
+    return 0;
+}
+
+static int read_dtype(const struct reading *r, const char *key, bool narrow, enum dtype *to)
+{
+    const json_t *v = json_object_get(r->j, key);
+    int t = v && json_is_string(v) ? dtype_parse(json_string_value(v)) : -1;
+
+    if (!v)
+        return 0;
+    if (t != DT_BF16 && t != DT_FP16 && t != DT_FP32 && !(narrow && t == DT_FP8))
+        return wrong(r, key, narrow ? "bf16, fp16, fp32 or fp8" : "bf16, fp16 or fp32: other weights in an engine are not planned");
+    *to = (enum dtype)t;
+    return 0;
+}
+
+/* ---- roles ---- */
+
+/* "0.11" or "0.11.2". */
+static int read_version(const struct reading *r, int *to)
+{
+    const json_t *v = json_object_get(r->j, "version");
+    int major, minor;
+
+    if (!v)
+        return 0;
+    if (!json_is_string(v) || sscanf(json_string_value(v), "%d.%d", &major, &minor) != 2 || major < 0 || minor < 0 || minor > 999)
+        return wrong(r, "version", "as \"0.11\"");
+    *to = 1000 * major + minor;
+    return 0;
+}
+
+static int read_engine(const struct reading *r, struct phase_role *to)
+{
+    static const char *const known[] = { "engine", "version", "model", "cluster", "tensor", "gpu_memory_utilization", "mem_fraction_static", "dtype",
+                                         "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "block_size", "enforce_eager", "sleep",
+                                         "own_process", NULL };
+    static const char *const engines[] = { [ENGINE_VLLM] = "vllm", [ENGINE_SGLANG] = "sglang" };
+    int kind = word_of(json_object_get(r->j, "engine"), engines, NENGINE);
+    int64_t sleep = 0;
+
+    if (kind < 0)
+        return fail("%s: %s.engine: vllm and sglang are planned; generation by transformers, TensorRT-LLM and others is not", r->file, r->object);
+    if (check_keys(r, known) < 0)
+        return -1;
+    struct engine *e = &to->engine;
+    const char *share = engine_share_name((enum engine_kind)kind), *other = engine_share_name(kind == ENGINE_VLLM ? ENGINE_SGLANG : ENGINE_VLLM);
+    *e = engine_usual((enum engine_kind)kind);
+    to->kind = ROLE_IS_ENGINE;
+    to->model = json_object_get(r->j, "model");
+    to->cluster = json_object_get(r->j, "cluster");
+    if (json_object_get(r->j, other))
+        return fail("%s: %s.%s: %s calls it %s", r->file, r->object, other, engine_name(e->kind), share);
+    if (read_version(r, &e->version) < 0 || read_count(r, "tensor", 1, &e->tensor) < 0 || read_number(r, share, 0, &e->share) < 0 ||
+        read_dtype(r, "dtype", false, &e->weights) < 0 || (e->kv = e->weights, read_dtype(r, "kv_cache_dtype", true, &e->kv)) < 0 ||
+        read_count(r, "max_num_seqs", 1, &e->sequences) < 0 || read_count(r, "max_num_batched_tokens", 1, &e->batched_tokens) < 0 ||
+        read_count(r, "block_size", 1, &e->block) < 0 || read_flag(r, "enforce_eager", &e->eager) < 0 || read_count(r, "sleep", 0, &sleep) < 0 ||
+        read_flag(r, "own_process", &e->own_process) < 0)
+        return -1;
+    if (sleep > 2)
+        return wrong(r, "sleep", "0 (it stays awake), 1 or 2");
+    e->sleep = (int)sleep;
+    return 0;
+}
+
+static int read_model(const struct reading *r, struct phase_role *to)
+{
+    static const char *const known[] = { "train", "infer", "between", "empties_cache", "shares_weights", NULL };
+    const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
+    int where = WHERE_DEVICE;
+
+    if (check_keys(r, known) < 0)
+        return -1;
+    to->kind = train ? ROLE_TRAINS : ROLE_INFERS;
+    to->plan = train ? train : infer;
+    if (!to->plan || (train && infer) || (!json_is_object(to->plan) && !json_is_string(to->plan)))
+        return fail("%s: %s: one of \"train\", \"infer\" and \"engine\"; the first two are a plan, a plan's file, or another role's name", r->file, r->object);
+    if (between && read_where(r, "between", between, &where) < 0)
+        return -1;
+    to->between = (enum role_where)where;
+    if (read_flag(r, "shares_weights", &to->shares) < 0)
+        return -1;
+    if (to->shares && to->kind != ROLE_INFERS)
+        return wrong(r, "shares_weights", "of a role that infers");
+    return read_flag(r, "empties_cache", &to->empties);
+}
+
+static int find_role(const struct phase_plan *p, const char *name)
+{
+    for (int i = 0; name && i < p->nroles; i++)
+        if (!strcmp(p->role[i].name, name))
+            return i;
+    return -1;
+}
+
+/* "infer": "actor" is the plan of that role. */
+static void follow_names(struct phase_plan *p)
+{
+    for (int i = 0; i < p->nroles; i++) {
+        int of = p->role[i].plan ? find_role(p, json_string_value(p->role[i].plan)) : -1;
+        if (of >= 0 && of != i && p->role[of].kind != ROLE_IS_ENGINE)
+            p->role[i].plan = p->role[of].plan;
+    }
+}
+
+static int read_roles(const json_t *roles, const char *file, struct phase_plan *p)
+{
+    const char *name;
+    json_t *j;
+    int engines = 0, trainers = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)roles, name, j) {
+        char object[PHASE_NAME + 8];
+        snprintf(object, sizeof object, "roles.%.39s", name);
+        struct reading r = { file, object, j };
+        if (p->nroles == PHASE_ROLES || strlen(name) >= PHASE_NAME || !json_is_object(j))
+            return fail("%s: roles: at most %d objects with names of up to %d letters", file, PHASE_ROLES, PHASE_NAME - 1);
+        struct phase_role *to = &p->role[p->nroles++];
+        snprintf(to->name, sizeof to->name, "%s", name);
+        if ((json_object_get(j, "engine") ? read_engine(&r, to) : read_model(&r, to)) < 0)
+            return -1;
+        engines += to->kind == ROLE_IS_ENGINE;
+        trainers += to->kind == ROLE_TRAINS;
+    }
+    follow_names(p);
+    if (engines > 1)
+        return fail("%s: roles: more than one engine is not planned", file);
+    return trainers > 0 ? 0 : fail("%s: roles: none of them trains: give one \"train\" with a plan", file);
+}
+
+/* ---- phases ---- */
+
+static int read_role_of(const struct reading *r, const struct phase_plan *p, const char *key, bool engine, int *to)
+{
+    *to = find_role(p, json_string_value(json_object_get(r->j, key)));
+    if (*to < 0)
+        return wrong(r, key, "the name of a role");
+    return (p->role[*to].kind == ROLE_IS_ENGINE) == engine ? 0 : wrong(r, key, engine ? "an engine" : "a role that trains or infers, not an engine");
+}
+
+static int read_places(const struct reading *r, const struct phase_plan *p, struct phase_step *s)
+{
+    const char *name;
+    json_t *v;
+
+    for (int i = 0; i < PHASE_ROLES; i++)
+        s->where[i] = -1;
+    json_object_foreach(json_object_get(r->j, "where"), name, v) {
+        int role = find_role(p, name);
+        if (role < 0 || p->role[role].kind == ROLE_IS_ENGINE)
+            return wrong(r, "where", "an object of roles that train or infer");
+        if (read_where(r, "where", v, &s->where[role]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_seconds(const struct reading *r, struct phase_step *s)
+{
+    const char *text = json_string_value(json_object_get(r->j, "time"));
+
+    if (!text)
+        return wrong(r, "time", "a text such as \"5s\" in a phase in which no role acts, as rewards by a function");
+    return duration_parse("phases: time", text, &s->seconds);
+}
+
+static int read_step(const struct reading *r, struct phase_plan *p, struct phase_step *s)
+{
+    static const char *const known[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
+                                         "where", "time", "beside", NULL };
+    int n = 0;
+
+    s->role = s->to = s->beside = -1;
+    s->epochs = 1;
+    s->does = DOES_NOTHING;
+    if (check_keys(r, known) < 0)
+        return -1;
+    for (int i = 0; i < DOES_NOTHING; i++)
+        if (json_object_get(r->j, verbs[i])) {
+            s->does = (enum phase_does)i;
+            n++;
+        }
+    if (n > 1)
+        return fail("%s: %s: one of generate, forward, update and hand_over", r->file, r->object);
+    if (n == 1 && read_role_of(r, p, verbs[s->does], s->does == DOES_GENERATE, &s->role) < 0)
+        return -1;
+    if (s->does == DOES_HAND_OVER && read_role_of(r, p, "to", true, &s->to) < 0)
+        return -1;
+    if (json_object_get(r->j, "beside") && read_role_of(r, p, "beside", false, &s->beside) < 0)
+        return -1;
+    if (s->beside >= 0 && (s->does != DOES_UPDATE || p->role[s->beside].kind != ROLE_INFERS))
+        return wrong(r, "beside", "a role that infers, in an update");
+    if (s->does == DOES_UPDATE && p->role[s->role].kind != ROLE_TRAINS)
+        return wrong(r, "update", "a role that trains");
+    const char *name = json_string_value(json_object_get(r->j, "name"));
+    snprintf(s->name, sizeof s->name, "%s", name ? name : n ? verbs[s->does] : "other");
+    if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
+        return -1;
+    return read_count(r, "micro_batch", 1, &s->micro_batch) < 0 || read_count(r, "epochs", 1, &s->epochs) < 0 ||
+           read_count(r, "bucket_bytes", 1, &s->bucket) < 0 || read_count(r, "samples", 1, &s->samples) < 0 ? -1 : read_places(r, p, s);
+}
+
+static int read_steps(const json_t *steps, const char *file, struct phase_plan *p)
+{
+    size_t i;
+    json_t *j;
+
+    json_array_foreach((json_t *)(uintptr_t)steps, i, j) {
+        char object[40];
+        snprintf(object, sizeof object, "phases[%zu]", i);
+        if (p->nsteps == PHASE_STEPS || !json_is_object(j))
+            return fail("%s: phases: at most %d objects", file, PHASE_STEPS);
+        if (read_step(&(struct reading){ file, object, j }, p, &p->step[p->nsteps++]) < 0)
+            return -1;
+    }
+    return p->nsteps > 0 ? 0 : fail("%s: phases: none is given", file);
+}
+
+/* ---- all of it ---- */
+
+static int read_lengths(const struct reading *r, struct phase_plan *p)
+{
+    static const char *const known[] = { "mean", "longest", NULL };
+    struct reading of = { r->file, "response", json_object_get(r->j, "response") };
+    bool generates = false;
+
+    for (int i = 0; i < p->nsteps; i++)
+        generates |= p->step[i].does == DOES_GENERATE;
+    if (!generates)
+        return 0;
+    if (!json_is_object(of.j) || !json_object_get(of.j, "mean") || !json_object_get(of.j, "longest"))
+        return fail("%s: response: say how long responses are, as { \"mean\": 700, \"longest\": 2048 }", r->file);
+    if (check_keys(&of, known) < 0 || read_number(&of, "mean", 0, &p->response.mean) < 0 || read_number(&of, "longest", 0, &p->response.longest) < 0)
+        return -1;
+    return lengths_check(&p->response);
+}
+
+/* What a copy holds is known from its forward. */
+static int check_acting(const struct phase_plan *p, const char *file)
+{
+    for (int i = 0; i < p->nroles; i++) {
+        bool is = p->role[i].kind != ROLE_INFERS;
+        for (int k = 0; k < p->nsteps; k++)
+            is |= p->step[k].beside == i || (p->step[k].role == i && p->step[k].does == DOES_FORWARD);
+        if (!is)
+            return fail("%s: roles.%s: no phase is its forward", file, p->role[i].name);
+    }
+    return 0;
+}
+
+int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out)
+{
+    static const char *const known[] = { "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
+                                         "asynchronous", NULL };
+    struct reading r = { where, "", doc };
+    const char *framework = json_string_value(json_object_get(doc, "framework"));
+
+    memset(out, 0, sizeof *out);
+    out->of_prompt = 1;
+    if (json_integer_value(json_object_get(doc, "dpx_phases")) != 1)
+        return fail("%s: \"dpx_phases\": 1 is the version that is read", where);
+    if (check_keys(&r, known) < 0)
+        return -1;
+    out->cluster = json_object_get(doc, "cluster");
+    snprintf(out->framework, sizeof out->framework, "%s", framework ? framework : "");
+    if (!out->cluster)
+        return fail("%s: cluster: say on which GPUs, as \"8xh100\"", where);
+    if (read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||
+        read_count(&r, "samples", 1, &out->samples) < 0 || read_count(&r, "of_prompt", 1, &out->of_prompt) < 0 ||
+        read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_lengths(&r, out) < 0)
+        return -1;
+    if (check_acting(out, where) < 0)
+        return -1;
+    if (out->samples == 0)
+        return fail("%s: samples: say how many responses (samples) an iteration has, over all GPUs", where);
+    for (int i = 0; out->asynchronous && i <= out->nroles; i++) {
+        if (i == out->nroles)
+            return fail("%s: asynchronous: an engine on GPUs of its own (\"cluster\") generates while others train: there is none", where);
+        if (role_is_apart(&out->role[i]))
+            break;
+    }
+    return 0;
+}

@@ -1,0 +1,221 @@
+/* cmd_phases.c -- dpxplan phases: several models that take turns on the same GPUs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/columns.h"
+#include "base/duration.h"
+#include "base/opts.h"
+#include "base/page.h"
+#include "sim/plan/answer_words.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/phases.h"
+#include "sim/plan/plan_words.h"
+
+/* ---- who ---- */
+
+static void print_model(const struct phases *p, int i, FILE *to)
+{
+    const struct phase_role *r = &p->plan.role[i];
+    const struct plan *plan = &p->role[i].plan;
+    const struct role_bytes *b = &p->bytes[i];
+    char words[PLAN_WORDS];
+
+    plan_words(plan, words, sizeof words);
+    if (r->kind == ROLE_INFERS) {
+        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU; between phases: %s.\n", r->name, plan->model.name, size_text(b->params).s, role_where_name(r->between));
+        return;
+    }
+    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU; between phases: %s; %s.\n", r->name, plan->model.name, words,
+            size_text(b->params).s, size_text(b->states).s, role_where_name(r->between), r->empties ? "empties PyTorch's cache" : "PyTorch's cache stays");
+}
+
+static void print_engine(const struct phases *p, FILE *to)
+{
+    const struct phase_role *r = &p->plan.role[p->engine];
+    const struct engine *e = &r->engine;
+    const struct engine_memory *m = &p->served;
+
+    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s, %s %g.\n", r->name, engine_name(e->kind), p->engine_model.name, e->tensor, e->tensor == 1 ? "" : "s",
+            role_is_apart(r) ? " of its own" : "", engine_share_name(e->kind), e->share);
+    fprintf(to, "    Awake %s: %s of weights, %s of KV cache for %" PRId64 " tokens, %s outside PyTorch", size_text(m->awake).s, size_text(m->weights).s,
+            size_text(m->kv).s, m->kv_tokens, size_text(m->outside).s);
+    if (m->graphs)
+        fprintf(to, ", %s of CUDA graphs (at most %s)", size_text(m->graphs).s, size_text(m->graphs_high).s);
+    fputs(".\n", to);
+    if (e->sleep)
+        fprintf(to, "    Asleep (level %d) %s%s%s.\n", e->sleep, size_text(m->asleep).s, m->host ? ", and in host memory " : "", m->host ? size_text(m->host).s : "");
+    else if (!role_is_apart(r))
+        fputs("    It does not sleep: all of it stays in every phase.\n", to);
+}
+
+/* ---- when ---- */
+
+static const struct column step_columns[] = {
+    { "phase", false, 0 }, { "time", true, 0 }, { "90 %", true, 1 }, { "trainers", true, 2 }, { "engine", true, 2 }, { "needs", true, 0 }, { "reserved", true, 0 },
+};
+
+static void cell_gib(struct columns *t, int64_t bytes)
+{
+    columns_cell(t, bytes ? "%.1f" : "-", (double)bytes / 1073741824);
+}
+
+/* "7.6-8.95 s", "82-119 ms". */
+static void cell_interval(struct columns *t, const struct cost *c)
+{
+    bool seconds = c->high_s >= 1;
+
+    columns_cell(t, c->s > 0 ? "%.3g-%.3g %s" : "-", c->low_s * (seconds ? 1 : 1000), c->high_s * (seconds ? 1 : 1000), seconds ? "s" : "ms");
+}
+
+static void print_step(struct columns *t, const struct phases *p, int k)
+{
+    const struct moment *m = &p->moment[k];
+    const struct cost *c = &p->time[k];
+
+    columns_cell(t, "%s%s", p->plan.step[k].name, k == p->largest ? " *" : "");
+    columns_cell(t, "%s", c->s > 0 ? duration_text(c->s).s : "-");
+    cell_interval(t, c);
+    cell_gib(t, m->live);
+    cell_gib(t, m->engine);
+    cell_gib(t, m->needed);
+    cell_gib(t, m->taken);
+}
+
+static void print_steps(const struct phases *p, FILE *to)
+{
+    struct columns *t = columns_new(step_columns, 7);
+
+    fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL,\nand that with what PyTorch's allocator keeps reserved.\n", to);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        print_step(t, p, k);
+    columns_print(t, to, page_width(stdout));
+    fprintf(to, "* The largest moment: %s of a GPU's %s (%s with headroom kept).\n", size_text(p->moment[p->largest].needed).s, size_text(p->limit).s,
+            size_text(p->available).s);
+}
+
+/* What the largest moment consists of. */
+static void print_largest(const struct phases *p, FILE *to)
+{
+    const struct moment *m = &p->moment[p->largest];
+    const struct phase_step *s = &p->plan.step[p->largest];
+
+    int64_t trainers = s->does == DOES_GENERATE || s->role < 0 ? m->reserved : m->live;
+    const char *sign = ":";
+
+    fprintf(to, "  \"%s\"", s->name);
+    if (trainers) {
+        fprintf(to, "%s %s in the trainers' process", sign, size_text(trainers).s);
+        sign = ",";
+    }
+    if (m->outside) {
+        fprintf(to, "%s %s of NCCL", sign, size_text(m->outside).s);
+        sign = ",";
+    }
+    if (m->engine)
+        fprintf(to, "%s %s of the engine", sign, size_text(m->engine).s);
+    fputs(".\n", to);
+    if (p->host)
+        fprintf(to, "  Host memory of a node: %s of %s for what sleeps there.\n", size_text(p->host).s, size_text(p->host_available).s);
+}
+
+/* ---- the answer ---- */
+
+static void print_verdict(const struct phases *p, FILE *to)
+{
+    struct phases_change c[PHASE_CHANGES];
+
+    if (p->fits) {
+        fprintf(to, "%s\n", p->tight ? "Tight: with what PyTorch's allocator keeps reserved, or its headroom used." : "Fits in every phase.");
+        return;
+    }
+    fprintf(to, "Does not fit: %s.\n", p->why_not);
+    int n = phases_changes(p, c);
+    if (n == 1 && !strncmp(c[0].words, "together", 8))
+        fputs("No single change makes it fit, but several do:\n", to);
+    else
+        fputs(n ? "Each of these changes alone makes it fit, the smallest first:\n" : "No change that dpx knows makes it fit: more GPUs, or larger ones, would.\n", to);
+    for (int i = 0; i < n; i++)
+        fprintf(to, "  %s: then %s\n", c[i].words, size_text(c[i].needed).s);
+}
+
+static void print_generation(const struct phases *p, FILE *to)
+{
+    const struct generation *g = &p->generation;
+
+    if (!p->generates)
+        return;
+    fprintf(to, "  Generation: %" PRId64 " sequences at once in each engine, %s; %s to read prompts, %s to write.\n", g->slots,
+            answer_rate(g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
+    if (g->tail_s < g->decode_s)
+        fprintf(to, "    For the last %.0f %% of that no response waits any more, and the batch empties.\n", 100 * g->tail_s / g->decode_s);
+    else
+        fprintf(to, "    All begin at once, and the longest decides: %.0f tokens one after another.\n", g->steps);
+}
+
+static void print_time(const struct phases *p, FILE *to)
+{
+    const struct cost *c = &p->iteration;
+
+    fprintf(to, "\nAn iteration of %" PRId64 " samples takes %s (90 %%: %s to %s).\n", p->plan.samples, duration_text(c->s).s, duration_text(c->low_s).s,
+            duration_text(c->high_s).s);
+    fprintf(to, "  Times rest on %s%s.\n",
+            c->basis == BASIS_MEASURED ? "measurements" : c->basis == BASIS_DATASHEET ? "datasheets" : "published measurements",
+            p->generates ? "; what an engine loses beside the GPU's work is not known, hence its wide interval" : "");
+    print_generation(p, to);
+    if (p->plan.asynchronous)
+        fprintf(to, "  The shorter side, %s, waits for the other one: its GPUs are idle %.0f %% of the time.\n", duration_text(p->apart_s).s,
+                100 * (1 - p->apart_s / c->s));
+    else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]))
+        fprintf(to, "  The %" PRId64 " GPUs of the trainers are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->cluster.world_size,
+                p->engine_cluster.world_size);
+}
+
+static void print_answer(const struct phases *p, FILE *to)
+{
+    fprintf(to, "%d models on ", p->plan.nroles);
+    answer_cluster(&p->cluster, to);
+    fputs(".\n", to);
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->plan.role[i].kind != ROLE_IS_ENGINE)
+            print_model(p, i, to);
+    if (p->engine >= 0)
+        print_engine(p, to);
+    fputc('\n', to);
+    print_verdict(p, to);
+    fputc('\n', to);
+    print_steps(p, to);
+    print_largest(p, to);
+    print_time(p, to);
+}
+
+int cmd_phases(int argc, char **argv)
+{
+    struct phases_asked a = PHASES_ASKED;
+    struct phases p;
+    bool json = false;
+    const struct opt opts[] = {
+        PHASES_OPTS(a),
+        { "json", "print one JSON document", .flag = &json },
+        { 0 }
+    };
+    int rc = opts_parse("dpxplan phases", "Post-training (PPO, GRPO, DPO): models that take turns on the same GPUs.  Memory and time of each phase, the largest "
+                        "moment, and the\nsmallest change where it does not fit.  Exits with 3 then.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if ((rc = phases_answer(&a, &p)) != EXIT_DONE && rc != EXIT_NO)
+        return rc;
+    if (json) {
+        rc = dpxplan_print_json(phases_json(&p), rc);
+    } else {
+        FILE *page = page_open(stdout);
+        if (page) {
+            print_answer(&p, page);
+            page_close(page);
+        } else
+            rc = EXIT_FAILED;
+    }
+    phases_free(&p);
+    return rc;
+}

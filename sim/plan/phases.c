@@ -1,0 +1,428 @@
+/* phases.c -- see phases.h. */
+#include "sim/plan/phases.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/form/form.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/named.h"
+#include "sim/plan/phases_role.h"
+
+/* ---- what is given ---- */
+
+/* "roles.engine.sleep=1": the value as JSON has it, else a text. */
+static int set_key(json_t *doc, const char *pair)
+{
+    const char *value = strchr(pair, '=');
+    char key[200];
+
+    if (!value || value == pair || (size_t)(value - pair) >= sizeof key)
+        return fail("--set: \"%.80s\" is not KEY=VALUE", pair);
+    snprintf(key, sizeof key, "%.*s", (int)(value - pair), pair);
+    char *at = key, *dot;
+    for (; (dot = strchr(at, '.')); at = dot + 1) {
+        *dot = '\0';
+        json_t *next = json_object_get(doc, at);
+        if (!next)
+            json_object_set_new(doc, at, next = json_object());
+        if (!json_is_object(next))
+            return fail("--set: %.80s: %s is no object", pair, at);
+        doc = next;
+    }
+    json_t *v = json_loads(value + 1, JSON_DECODE_ANY, NULL);
+    json_object_set_new(doc, at, v ? v : json_string(value + 1));
+    return 0;
+}
+
+static int set_keys(const struct opt_pairs *set, struct form_file *f)
+{
+    json_t *doc = json_deep_copy(f->doc);
+
+    json_decref(f->doc);
+    f->doc = doc;
+    for (int i = 0; i < set->n; i++)
+        if (set_key(doc, set->at[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* The document of a phase plan, or of a file that becomes one.  NULL: reported. */
+static json_t *document_of(const struct phases_asked *a, struct phases *p)
+{
+    struct form_file f;
+    json_t *doc = NULL;
+
+    snprintf(p->where, sizeof p->where, "%s", a->plan.path ? a->plan.path : "phases");
+    if (a->plan.doc)
+        form_from_doc(a->plan.doc, p->where, &f);
+    else if (form_open(a->plan.path, &f) < 0)
+        return NULL;
+    if (f.doc && a->set.n > 0 && set_keys(&a->set, &f) < 0) {
+        form_close(&f);
+        return NULL;
+    }
+    bool own = json_object_get(f.doc, "dpx_phases") != NULL;
+    if (a->accelerate_doc) {
+        json_decref(f.launch);
+        f.launch = json_incref((json_t *)(uintptr_t)a->accelerate_doc);
+    } else if (a->accelerate && form_launch(&f, a->accelerate) < 0) {
+        form_close(&f);
+        return NULL;
+    }
+    if (own && (f.launch || a->plan.cluster || a->plan.cluster_doc || a->plan.model || a->plan.model_doc || a->plan.seq || a->response))
+        fail("%s: a phase plan has its own cluster, models and lengths: leave out --cluster, --model, --seq, --response and --accelerate", p->where);
+    else if (own)
+        doc = json_incref(f.doc);
+    else if (phases_imports(&f))
+        doc = phases_import(a, &f, &p->notes);
+    else
+        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO or DPO or of verl; the plan of one step is for dpxplan eval", p->where);
+    form_close(&f);
+    return doc;
+}
+
+static int find_engine(const struct phase_plan *p)
+{
+    for (int i = 0; i < p->nroles; i++)
+        if (p->role[i].kind == ROLE_IS_ENGINE)
+            return i;
+    return -1;
+}
+
+static int first_trainer(const struct phase_plan *p)
+{
+    for (int i = 0; i < p->nroles; i++)
+        if (p->role[i].kind == ROLE_TRAINS)
+            return i;
+    return 0;
+}
+
+static int load_cluster(const json_t *j, const char *where, struct cluster *out)
+{
+    return json_is_string(j) ? cluster_load(json_string_value(j), out) : cluster_from_json(j, where, out);
+}
+
+/* The engine's model and GPUs: its own, or the first trainer's. */
+static int open_engine(struct phases *p)
+{
+    const struct phase_role *r = &p->plan.role[p->engine];
+    const struct plan *trainer = &p->role[first_trainer(&p->plan)].plan;
+
+    if (r->model) {
+        if ((json_is_string(r->model) ? named_model(json_string_value(r->model), NULL, &p->engine_model) :
+             named_model(NULL, r->model, &p->engine_model)) < 0)
+            return -1;
+        p->engine_open = true;
+    } else
+        p->engine_model = trainer->model;       /* shared: not freed */
+    p->engine_cluster = p->cluster;
+    return r->cluster ? load_cluster(r->cluster, p->where, &p->engine_cluster) : 0;
+}
+
+/* ---- figures ---- */
+
+/* GPU memory that something else than the trainers' process and the engine has: headroom aside. */
+static void take_room(const struct phases_asked *a, struct phases *p)
+{
+    const struct cluster *c = &p->cluster;
+
+    p->limit = c->memory - c->context;
+    p->available = cluster_available(c);
+    if (a->host_memory)
+        p->cluster.node.memory = a->host_memory;
+}
+
+/* Seconds of `times` of them. */
+static struct cost times_of(const struct cost *one, double times)
+{
+    return (struct cost){ .s = one->s * times, .low_s = one->low_s * times, .high_s = one->high_s * times, .basis = one->basis };
+}
+
+/* Samples are planned as long as they may be; a framework that leaves padding out takes as much less as they are shorter on average, so that
+ * the interval's lower end is of those. */
+static struct cost as_long_as_they_are(const struct phases *p, const struct plan *plan, struct cost c)
+{
+    double tokens = p->plan.prompt + p->plan.response.mean;
+
+    if (p->plan.response.mean > 0 && tokens < (double)plan->seq)
+        c.low_s *= tokens / (double)plan->seq;
+    return c;
+}
+
+static int64_t samples_of(const struct phases *p, const struct phase_step *s) { return s->samples ? s->samples : p->plan.samples; }
+
+static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
+{
+    const struct phase_step *s = &p->plan.step[k];
+    const struct plan *plan = &p->role[s->role].plan;
+    int64_t micro = s->micro_batch ? s->micro_batch : plan->micro_batch, ranks = plan_batch_ranks(plan);
+    struct forward f;
+
+    if (phases_role_forward(p, k, s->role, micro, db, &f) < 0)
+        return -1;
+    p->times[k] = ceil_div(samples_of(p, s), micro * ranks);
+    p->time[k] = as_long_as_they_are(p, plan, times_of(&f.time, (double)p->times[k]));
+    own[k] = f.peak + p->bytes[s->role].other;
+    return 0;
+}
+
+static void do_update(struct phases *p, int k, int64_t own[])
+{
+    const struct phase_step *s = &p->plan.step[k];
+    const struct phases_role *r = &p->role[s->role];
+
+    p->times[k] = ceil_div(samples_of(p, s), plan_global_batch(&r->plan)) * s->epochs;
+    p->time[k] = as_long_as_they_are(p, &r->plan, times_of(&r->step, (double)p->times[k]));
+    own[k] = p->bytes[s->role].update;
+}
+
+/* A reference model's forward in each micro-step, behind that of the model that trains and before its backward (trl/trainer/dpo_trainer.py:
+ * _compute_loss()): on top of what the first one keeps for backward. */
+static int do_beside(struct phases *p, int k, const char *db, int64_t own[])
+{
+    const struct phase_step *s = &p->plan.step[k];
+    const struct phases_role *r = &p->role[s->role];
+    struct forward f;
+
+    if (phases_role_forward(p, k, s->beside, r->plan.micro_batch, db, &f) < 0)
+        return -1;
+    struct cost all = times_of(&f.time, (double)(p->times[k] * r->plan.accumulation));
+    int64_t both = r->kept + f.peak - f.params;
+    p->time[k] = (struct cost){ .s = p->time[k].s + all.s, .low_s = p->time[k].low_s + all.low_s, .high_s = p->time[k].high_s + all.high_s,
+                                .basis = basis_worst(p->time[k].basis, all.basis) };
+    own[k] = both > own[k] ? both : own[k];
+    return 0;
+}
+
+static int do_hand_over(struct phases *p, int k, int64_t own[])
+{
+    const struct phase_step *s = &p->plan.step[k];
+    const struct plan *plan = &p->role[s->role].plan;
+    const struct phase_role *engine = &p->plan.role[s->to];
+
+    if (handover_of(plan, &engine->engine, dtype_bytes(plan_recipe(plan).kept), role_is_apart(engine), s->bucket, &p->handover) < 0)
+        return -1;
+    p->hands_over = true;
+    p->time[k] = p->handover.time;
+    own[k] = p->bytes[s->role].params + p->bytes[s->role].other + p->handover.peak;
+    return 0;
+}
+
+/* Peaks of what acts, before the engine is known. */
+static int do_steps(struct phases *p, const char *db, int64_t own[])
+{
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        own[k] = 0;
+        if (s->does == DOES_FORWARD && do_forward(p, k, db, own) < 0)
+            return -1;
+        if (s->does == DOES_UPDATE)
+            do_update(p, k, own);
+        if (s->beside >= 0 && do_beside(p, k, db, own) < 0)
+            return -1;
+        if (s->does == DOES_NOTHING)
+            p->time[k] = (struct cost){ .s = s->seconds, .low_s = s->seconds, .high_s = s->seconds, .basis = BASIS_MEASURED };
+    }
+    for (int k = 0; k < p->plan.nsteps; k++)
+        if (p->plan.step[k].does == DOES_HAND_OVER && do_hand_over(p, k, own) < 0)
+            return -1;
+    return 0;
+}
+
+/* What the trainers' process holds when the engine generates: it is what an engine finds taken. */
+static int64_t others_of(const struct phases *p)
+{
+    int64_t most = 0;
+
+    for (int k = 0; k < p->plan.nsteps; k++)
+        if (p->plan.step[k].does == DOES_GENERATE && p->moment[k].reserved + p->moment[k].outside > most)
+            most = p->moment[k].reserved + p->moment[k].outside;
+    return most + p->cluster.gpu.context;
+}
+
+static int serve(struct phases *p, const int64_t own[])
+{
+    const struct phase_role *r = &p->plan.role[p->engine];
+    struct role_bytes *b = &p->bytes[p->engine];
+
+    moments_of(&p->plan, p->bytes, own, p->moment);
+    if (engine_memory_of(&r->engine, &p->engine_model, &p->engine_cluster, role_is_apart(r) ? 0 : others_of(p), &p->served) < 0)
+        return -1;
+    b->awake = p->served.awake;
+    b->loading = p->served.loading;
+    b->asleep = p->served.asleep;
+    b->host = p->served.host;
+    return 0;
+}
+
+/* Each engine has its share of the responses.  Where its KV cache has no room that is why nothing fits. */
+static void do_generate(struct phases *p, int k)
+{
+    const struct engine *e = &p->plan.role[p->engine].engine;
+    int64_t engines = p->engine_cluster.world_size / e->tensor;
+    struct fail_sink before = fail_divert(p->no_generation, sizeof p->no_generation);
+    int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples_of(p, &p->plan.step[k]), engines),
+                      samples_of(p, &p->plan.step[k]), p->plan.of_prompt,
+                      p->plan.prompt, &p->plan.response, &p->generation);
+
+    fail_restore(before);
+    if (rc == 0) {
+        p->no_generation[0] = '\0';
+        p->time[k] = p->generation.time;
+        p->generates = true;
+    }
+}
+
+/* ---- the answer ---- */
+
+/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
+static void add_times(struct phases *p)
+{
+    struct cost side[2];
+
+    memset(side, 0, sizeof side);
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        struct cost *to = &side[p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE];
+        to->s += p->time[k].s;
+        to->low_s += p->time[k].low_s;
+        to->high_s += p->time[k].high_s;
+        to->basis = basis_worst(to->basis, p->time[k].basis);
+    }
+    p->iteration = (struct cost){ .s = fmax(side[0].s, side[1].s), .low_s = fmax(side[0].low_s, side[1].low_s), .high_s = fmax(side[0].high_s, side[1].high_s),
+                                  .basis = basis_worst(side[0].basis, side[1].basis) };
+    p->apart_s = fmin(side[0].s, side[1].s);
+}
+
+/* Host memory of a node in its fullest phase: what sleeps there, and what plans keep there themselves. */
+static int take_host(struct phases *p)
+{
+    int64_t rank = 0, own = 0;
+
+    for (int k = 0; k < p->plan.nsteps; k++)
+        rank = p->moment[k].host > rank ? p->moment[k].host : rank;
+    for (int i = 0; i < p->plan.nroles; i++)
+        own += p->plan.role[i].kind == ROLE_IS_ENGINE ? 0 : p->bytes[i].host;
+    p->host = rank * p->cluster.gpus_per_node + own;
+    return p->host == 0 ? 0 : cluster_host_memory(&p->cluster, &p->host_available);
+}
+
+static void judge_engine(struct phases *p)
+{
+    const struct phase_role *r = &p->plan.role[p->engine];
+    const struct engine_memory *m = &p->served;
+    int64_t limit = p->engine_cluster.memory - p->engine_cluster.gpu.reserved;
+
+    if (p->no_generation[0])
+        snprintf(p->why_not, sizeof p->why_not, "%s", p->no_generation);
+    else if (!m->starts)
+        snprintf(p->why_not, sizeof p->why_not, "%s takes %s (%s %g of all memory), and less than that is free when it starts", engine_name(r->engine.kind),
+                 size_text(m->share).s, engine_share_name(r->engine.kind), r->engine.share);
+    else if (role_is_apart(r) && m->awake > limit)
+        snprintf(p->why_not, sizeof p->why_not, "%s needs %s of %s on its own GPUs", engine_name(r->engine.kind), size_text(m->awake).s, size_text(limit).s);
+}
+
+static void judge(struct phases *p)
+{
+    const struct moment *m = &p->moment[p->largest];
+    const char *name = p->plan.step[p->largest].name;
+
+    if (m->needed > p->limit)
+        snprintf(p->why_not, sizeof p->why_not, "\"%s\" needs %s of a GPU's %s: %s too much", name, size_text(m->needed).s, size_text(p->limit).s,
+                 size_text(m->needed - p->limit).s);
+    else if (p->engine >= 0)
+        judge_engine(p);
+    if (!p->why_not[0] && p->host > p->host_available)
+        snprintf(p->why_not, sizeof p->why_not, "%s sleep in the host memory of a node, which has %s", size_text(p->host).s, size_text(p->host_available).s);
+    p->fits = !p->why_not[0];
+    for (int k = 0; k < p->plan.nsteps; k++)
+        p->tight |= p->moment[k].taken > p->available;
+    p->tight &= p->fits;
+}
+
+static int figures(const struct phases_asked *a, struct phases *p, bool timed)
+{
+    int64_t own[PHASE_STEPS];
+
+    take_room(a, p);
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_figures(p, i, a->db, timed) < 0)
+            return -1;
+    if (do_steps(p, a->db, own) < 0 || (p->engine >= 0 && serve(p, own) < 0))
+        return -1;
+    moments_of(&p->plan, p->bytes, own, p->moment);
+    p->largest = moments_largest(&p->plan, p->moment);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        if (p->plan.step[k].does == DOES_GENERATE)
+            do_generate(p, k);
+    add_times(p);
+    if (take_host(p) < 0)
+        return -1;
+    judge(p);
+    return 0;
+}
+
+/* What is generated is trained on. */
+static int check_lengths(const struct phases *p)
+{
+    double longest = p->plan.prompt + p->plan.response.longest;
+
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->role[i].planned && p->plan.response.longest > 0 && (double)p->role[i].plan.seq < longest)
+            return fail("%s: roles.%s: seq %" PRId64 " is shorter than a prompt and the longest response, %.0f tokens", p->where, p->plan.role[i].name,
+                        p->role[i].plan.seq, longest);
+    return 0;
+}
+
+static int open_plan(struct phases *p)
+{
+    if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0)
+        return -1;
+    p->engine = find_engine(&p->plan);
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
+            return -1;
+    return check_lengths(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
+}
+
+int phases_answer(const struct phases_asked *a, struct phases *out)
+{
+    memset(out, 0, sizeof *out);
+    out->engine = -1;
+    if (!(out->doc = document_of(a, out)))
+        return EXIT_MISUSE;
+    if (open_plan(out) < 0 || figures(a, out, true) < 0) {
+        phases_free(out);
+        return EXIT_MISUSE;
+    }
+    notes_print(&out->notes, out->where);
+    return out->fits ? EXIT_DONE : EXIT_NO;
+}
+
+int phases_memory(const struct phases *base, json_t *doc, struct phases *out)
+{
+    struct phases_asked a = PHASES_ASKED;
+
+    memset(out, 0, sizeof *out);
+    out->engine = -1;
+    out->doc = json_incref(doc);
+    snprintf(out->where, sizeof out->where, "%s", base->where);
+    a.host_memory = base->cluster.node.memory;
+    if (open_plan(out) == 0 && figures(&a, out, false) == 0)
+        return 0;
+    phases_free(out);
+    return -1;
+}
+
+void phases_free(struct phases *p)
+{
+    for (int i = 0; i < PHASE_ROLES; i++)
+        if (p->role[i].planned)
+            plan_free(&p->role[i].plan);
+    if (p->engine_open)
+        model_free(&p->engine_model);
+    json_decref(p->doc);
+}

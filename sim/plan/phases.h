@@ -1,0 +1,113 @@
+/* phases.h -- what several models that take turns on the same GPUs hold in each phase, and how long an iteration takes.  dpxplan phases and
+ * --json are both this.
+ *
+ *     struct phases_asked a = PHASES_ASKED;
+ *     struct phases p;
+ *     int rc = phases_answer(&a, &p);
+ *     if (rc == EXIT_DONE || rc == EXIT_NO) {
+ *         ... p.moment[p.largest] ...
+ *         phases_free(&p);
+ *     } */
+#ifndef DPX_PHASES_H
+#define DPX_PHASES_H
+
+#include "base/notes.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "model/memory/reserved.h"
+#include "sim/phases/forward.h"
+#include "sim/phases/handover.h"
+#include "sim/phases/moments.h"
+#include "sim/plan/plan_source.h"
+
+struct phases_asked {
+    struct plan_given plan;         /* of a file of another form: its cluster */
+    const char *db, *response, *accelerate;
+    const json_t *accelerate_doc;
+    int64_t host_memory;
+    struct opt_pairs set;
+};
+
+#define PHASES_ASKED { .plan = { .path = NULL } }
+#define PHASES_OPTS(a) \
+    OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
+    OPTS_EXAMPLE("dpxplan phases grpo.yaml --cluster 8xh100 --response 700,2048"), \
+    { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPOConfig or DPOConfig, or verl's; - is standard input", .str = &(a).plan.path, \
+      .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "cluster", "where FILE is TRL's or verl's: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
+      .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
+    { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
+    { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
+    { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
+      .value = "MEAN,LONGEST", .often = true }, \
+    { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
+    { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
+      .value = "CONFIG" }, \
+    { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
+    { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
+
+/* A role as it is planned. */
+struct phases_role {
+    struct plan plan;               /* of an engine: none */
+    bool planned;
+    struct reserved_left left;
+    struct cost step;               /* of a role that trains */
+    int64_t kept;                   /* what it holds between forward and backward */
+    bool fits;                      /* alone */
+};
+
+struct phases {
+    json_t *doc;                    /* which the plan points into */
+    char where[200];
+    struct phase_plan plan;
+    struct cluster cluster;
+    struct phases_role role[PHASE_ROLES];
+    struct role_bytes bytes[PHASE_ROLES];
+    int engine;                     /* of the roles; -1: none */
+    struct model engine_model;
+    struct cluster engine_cluster;
+    bool engine_open;
+    struct engine_memory served;
+    struct generation generation;
+    struct handover handover;
+    bool generates, hands_over;
+    char no_generation[200];        /* why the engine generates nothing: no room for its KV cache */
+
+    struct moment moment[PHASE_STEPS];
+    struct cost time[PHASE_STEPS];
+    int64_t times[PHASE_STEPS];     /* optimizer steps of an update, micro-steps of a forward */
+    int largest;
+    int64_t available, limit;       /* of a GPU, with the headroom kept and without */
+    int64_t host, host_available;   /* of a node: the largest phase's */
+    struct cost iteration;
+    double apart_s;                 /* asynchronous: the shorter of the two sides; its GPUs are idle for the rest */
+    bool fits, tight;
+    char why_not[400];
+    struct notes notes;
+};
+
+/* EXIT_DONE, or EXIT_NO where a phase does not fit; another exit status with the reason reported and nothing to free. */
+int     phases_answer(const struct phases_asked *a, struct phases *out);
+/* New reference. */
+json_t *phases_json(const struct phases *p);
+void    phases_free(struct phases *p);
+
+/* The same plan, a document, without times: whether it fits.  Used for changes (phases_advice.c). */
+int     phases_memory(const struct phases *base, json_t *doc, struct phases *out);
+
+/* ---- phases_advice.c ---- */
+
+/* A change that makes the plan fit. */
+struct phases_change { char words[240]; int64_t needed; };
+enum { PHASE_CHANGES = 8 };
+/* Those that do, the smallest change first; where none does alone, several together.  Returns how many. */
+int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGES]);
+
+/* ---- phases_import.c ---- */
+
+/* A phase plan of a file of TRL or verl (new reference), or NULL reported. */
+struct form_file;
+json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes);
+bool    phases_imports(const struct form_file *f);
+
+#endif

@@ -1,0 +1,136 @@
+/* phases_role.c -- see phases_role.h. */
+#include "sim/plan/phases_role.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/plan/commands.h"
+
+/* ---- its plan ---- */
+
+/* What the role's object leaves out. */
+static json_t *whole_plan(const struct phases *p, const json_t *plan)
+{
+    json_t *doc = json_copy((json_t *)(uintptr_t)plan);
+
+    if (!json_object_get(doc, "dpx_plan"))
+        json_object_set_new(doc, "dpx_plan", json_integer(1));
+    if (!json_object_get(doc, "cluster"))
+        json_object_set(doc, "cluster", (json_t *)(uintptr_t)p->plan.cluster);
+    return doc;
+}
+
+int phases_role_plan(struct phases *p, int i)
+{
+    const struct phase_role *r = &p->plan.role[i];
+    char where[260];
+    struct plan_given given = { .path = where };
+
+    snprintf(where, sizeof where, "%s: roles.%s", p->where, r->name);
+    json_t *doc = json_is_object(r->plan) ? whole_plan(p, r->plan) : NULL;
+    if (doc)
+        given.doc = doc;
+    else
+        given.path = json_string_value(r->plan);
+    int rc = plan_source_given(&given, NULL, &p->role[i].plan);
+    json_decref(doc);
+    if (rc < 0)
+        return -1;
+    p->role[i].planned = true;
+    const struct cluster *a = &p->cluster, *b = &p->role[i].plan.cluster;
+    if (a->world_size != b->world_size || a->gpus_per_node != b->gpus_per_node || strcmp(a->gpu.name, b->gpu.name) != 0)
+        return fail("%s: its plan is for %s, and the phases for %s: roles that train or infer share all GPUs", where, b->name, a->name);
+    if (p->role[i].plan.kernels == KERNELS_DPX)
+        return fail("%s: kernels dpx: phases are planned with those of PyTorch", where);
+    return 0;
+}
+
+/* ---- its figures ---- */
+
+static int64_t rest_of(const int64_t persistent[NCAT])
+{
+    int64_t sum = 0;
+
+    for (int c = 0; c < NCAT; c++)
+        sum += c == CAT_PARAMS || c == CAT_OPTIMIZER ? 0 : persistent[c];
+    return sum;
+}
+
+static void take_figures(const struct evaluation *e, const struct phases_role *r, struct role_bytes *b)
+{
+    const int64_t *persistent = e->m.ledger.persistent;
+
+    b->params = persistent[CAT_PARAMS];
+    b->states = persistent[CAT_OPTIMIZER];
+    b->other = rest_of(persistent);
+    b->outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
+    b->update = e->m.needed - b->outside;
+    b->update_reserved = e->reserved.known ? e->reserved.reserved_peak : b->update;
+    b->lost = r->left.known && r->left.emptied > r->left.live ? r->left.emptied - r->left.live : 0;
+    for (int m = SPACE_PINNED; m <= SPACE_HOST && e->m.elsewhere; m++)
+        b->host += e->m.spaces.of[m].used ? e->m.spaces.of[m].peak : 0;
+}
+
+static int step_of(const struct plan *p, const struct evaluation *e, struct cost *out)
+{
+    struct timing t;
+
+    if (simulate_plan(p, e, &t, NULL) < 0)
+        return -1;
+    *out = (struct cost){ .s = t.line.step_s, .low_s = t.low_s, .high_s = t.high_s, .basis = t.basis };
+    return 0;
+}
+
+int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
+{
+    struct phases_role *r = &p->role[i];
+    struct evaluation e;
+    int rc = -1;
+
+    if (p->plan.role[i].kind == ROLE_INFERS)
+        return 0;                   /* its forward says all */
+    if (measured_load(db, r->plan.precision, r->plan.kernels, &r->plan.cluster) < 0)
+        return -1;
+    if (evaluate_allocated(&r->plan, &e) == 0) {
+        if (evaluation_reserve(&r->plan, &e, NULL) == 0 && reserved_left_of(&r->plan, &e.schedules, NULL, &r->left) == 0 &&
+            (!timed || step_of(&r->plan, &e, &r->step) == 0)) {
+            take_figures(&e, r, &p->bytes[i]);
+            r->fits = e.m.fits;
+            r->kept = forward_keeps(&e.schedules) + e.m.overhead.by[OVERHEAD_ALLOCATED];
+            rc = 0;
+        }
+        evaluation_free(&e);
+    }
+    measured_unload(&r->plan.cluster);
+    return rc;
+}
+
+int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, const char *db, struct forward *out)
+{
+    struct phases_role *r = &p->role[i];
+    char micro[48];
+    const char *pairs[] = { "recompute=full", "accumulation=1", micro };
+    struct plan alone;
+
+    snprintf(micro, sizeof micro, "micro_batch=%" PRId64, micro_batch);
+    if (plan_source_with(&r->plan, pairs, 3, &alone) < 0)
+        return fail("%s: phases: %s: a forward without gradients is planned by full recompute, which this plan does not take", p->where, p->plan.step[k].name);
+    int rc = measured_load(db, alone.precision, alone.kernels, &alone.cluster) < 0 ? -1 : forward_of(&alone, out);
+    measured_unload(&alone.cluster);
+    plan_free(&alone);
+    struct role_bytes *b = &p->bytes[i];
+    if (rc == 0 && p->plan.role[i].shares) {
+        out->peak -= out->params;
+        out->params = out->outside = out->host = 0;
+    }
+    if (rc == 0 && p->plan.role[i].kind == ROLE_INFERS) {
+        b->params = out->params;
+        b->outside = out->outside;
+        b->host = out->host;
+    }
+    return rc;
+}

@@ -1,0 +1,172 @@
+#!/bin/sh
+# tests/sim/test_cmd_phases.sh -- dpxplan phases: a phase's training is eval's, the largest moment decides, files of TRL and verl are read.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+dpxplan=$B/dpxplan
+
+# ask FILE EXIT OPTIONS...: the document, and complaints where the exit status is another.
+ask() {
+    file=$1 want=$2
+    shift 2
+    "$dpxplan" phases "$file" "$@" --json >"$tmp/doc" 2>"$tmp/err"
+    rc=$?
+    [ $rc = "$want" ] || { echo "phases $file $*: exit $rc, not $want"; cat "$tmp/err"; }
+}
+# figure EXPRESSION: of the document d, in Python.
+figure() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); phase = {p["name"]: p for p in d["phases"]}; role = {r["name"]: r for r in d["roles"]}; print(eval(sys.argv[2]))' "$tmp/doc" "$1"; }
+holds() { [ "$(figure "$1")" = True ] || echo "does not hold: $1"; }
+
+# says WORDS FILE OPTIONS...: exit 2 and the words on one line.
+says() {
+    words=$1
+    shift
+    "$dpxplan" phases "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "phases $*: exit $rc, not 2"
+    grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+
+# The update is the plan's own evaluation, 1024 samples in 4 steps of 4 x 8 x 8; forwards 1024 / (8 x 8) micro-steps.
+training_is_eval() {
+    ask demo/grpo.json 0
+    python3 -c 'import json; d = json.load(open("demo/grpo.json")); p = d["roles"]["actor"]["train"]; p.update(dpx_plan=1, cluster=d["cluster"]); print(json.dumps(p))' >"$tmp/plan.json"
+    "$dpxplan" eval "$tmp/plan.json" --json >"$tmp/eval"
+    holds "abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
+    holds "phase['update']['live_bytes'] + phase['update']['outside_bytes'] == json.load(open('$tmp/eval'))['memory']['allocated_peak_bytes'] + phase['update']['outside_bytes']"
+    holds "phase['update']['times'] == 4 and phase['log-probs']['times'] == 16"
+    holds "role['actor']['params_bytes'] == json.load(open('$tmp/eval'))['memory']['params_bytes']"
+}
+check 'an update is what eval says of its plan' "$(training_is_eval)"
+
+largest_decides() {
+    ask demo/grpo.json 0
+    holds "max(p['needed_bytes'] for p in d['phases']) == phase[d['largest']]['needed_bytes'] < d['limit_bytes']"
+    holds "d['fits'] and phase['generate']['needed_bytes'] + phase['update']['needed_bytes'] > phase[d['largest']]['needed_bytes']"
+    holds "abs(sum(p['time']['s'] for p in d['phases']) - d['iteration']['s']) < 1e-9"
+    holds "all(p['needed_bytes'] <= p['taken_bytes'] for p in d['phases'])"
+    # asleep, an engine has what is outside its allocator; awake, half of the card and graphs
+    holds "phase['update']['engine_bytes'] == role['engine']['asleep_bytes'] and phase['generate']['engine_bytes'] == role['engine']['awake_bytes']"
+    sed 's/"gpu_memory_utilization": 0.5, "sleep": 1/"gpu_memory_utilization": 0.9/' demo/grpo.json >"$tmp/big.json"
+    ask "$tmp/big.json" 3
+    holds "not d['fits'] and 'too much' in d['why_not'] and phase[d['largest']]['needed_bytes'] > d['limit_bytes'] and len(d['changes']) > 0"
+    holds "all(c['needed_bytes'] <= d['limit_bytes'] for c in d['changes'])"
+}
+# On 40 GB neither the engine nor the trainers leave room for the other one.
+together() {
+    sed 's/"micro_batch": [48]/"micro_batch": 1/' demo/grpo.json >"$tmp/small.json"
+    ask "$tmp/small.json" 3 --set cluster=8xa100-40gb roles.engine.gpu_memory_utilization=0.6 roles.engine.sleep=0 roles.actor.empties_cache=false \
+        roles.actor.between=device roles.actor.train.accumulation=32
+    holds "len(d['changes']) == 1 and d['changes'][0]['change'].startswith('together') and d['changes'][0]['needed_bytes'] < d['limit_bytes']"
+}
+check 'where no single change is enough several are named' "$(together)"
+check 'the largest moment decides, and each change that is named makes it fit' "$(largest_decides)"
+
+# What is moved to host memory leaves the GPU only once the cache is emptied.
+offload_needs_an_empty_cache() {
+    for empties in true false; do
+        sed "s/\"empties_cache\": true/\"empties_cache\": $empties/" demo/grpo.json >"$tmp/$empties.json"
+        ask "$tmp/$empties.json" 0
+        figure "phase['generate']['reserved_bytes']" >"$tmp/reserved.$empties"
+        holds "phase['generate']['live_bytes'] == 0"
+    done
+    [ "$(cat "$tmp/reserved.true")" = 0 ] || echo 'something stays reserved'
+    [ "$(cat "$tmp/reserved.false")" -gt 30000000000 ] || echo 'nothing stays reserved'
+}
+check 'offload without an empty cache wins no GPU memory' "$(offload_needs_an_empty_cache)"
+
+cat >"$tmp/grpo.yaml" <<'END'
+model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
+num_generations: 8
+max_completion_length: 512
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 4
+use_vllm: true
+vllm_mode: colocate
+beta: 0.04
+bf16: true
+END
+grpo() {
+    ask "$tmp/grpo.yaml" 0 --cluster 8xh100 --response 200,512
+    # 4 x 8 ranks x 4 micro-steps; vLLM takes 0.3 of the card and stays; a reference model and, for importance sampling, a forward of the policy
+    holds "d['samples'] == 128 and [p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'reference', 'update']"
+    holds "role['reference']['params_bytes'] == role['policy']['params_bytes'] and d['plan']['roles']['engine']['max_num_seqs'] == 16"
+    holds "all(p['engine_bytes'] == role['engine']['awake_bytes'] for p in d['phases'])"
+    (cat "$tmp/grpo.yaml"; echo 'vllm_enable_sleep_mode: true') | sed 's/beta: 0.04/beta: 0/' >"$tmp/sleep.yaml"
+    ask "$tmp/sleep.yaml" 0 --cluster 8xh100 --response 200,512
+    holds "'reference' not in phase and phase['update']['engine_bytes'] < 2 ** 30 and role['engine']['host_bytes'] == 0"
+    grep -v use_vllm "$tmp/grpo.yaml" >"$tmp/hf.yaml"
+    says 'generation by transformers' "$tmp/hf.yaml" --cluster 8xh100
+    sed 's/colocate/server/' "$tmp/grpo.yaml" >"$tmp/server.yaml"
+    says 'vllm_mode: server' "$tmp/server.yaml" --cluster 8xh100
+    says 'a mean and a longest' "$tmp/grpo.yaml" --cluster 8xh100 --response 200
+    says 'at most, but the file has 512' "$tmp/grpo.yaml" --cluster 8xh100 --response 200,600
+}
+check "TRL's GRPO: vLLM in the same process, a reference model with beta" "$(grpo)"
+
+printf 'model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct\nbeta: 0.1\nmax_length: 1024\nper_device_train_batch_size: 2\nbf16: true\n' >"$tmp/dpo.yaml"
+dpo() {
+    ask "$tmp/dpo.yaml" 0 --cluster 8xh100
+    figure "phase['update']['needed_bytes']" >"$tmp/both"
+    # pairs: 2 samples are 4 sequences a rank; the reference has as many weights again
+    holds "role['reference']['params_bytes'] == role['policy']['params_bytes'] and d['plan']['roles']['policy']['train']['micro_batch'] == 4"
+    (cat "$tmp/dpo.yaml"; echo 'precompute_ref_log_probs: true') >"$tmp/before.yaml"
+    ask "$tmp/before.yaml" 0 --cluster 8xh100
+    [ "$(cat "$tmp/both")" -ge "$(figure "phase['update']['needed_bytes'] + role['policy']['params_bytes']")" ] || echo 'the reference model has no bytes'
+    (cat "$tmp/dpo.yaml"; echo 'use_peft: true') >"$tmp/lora.yaml"
+    ask "$tmp/lora.yaml" 0 --cluster 8xh100
+    holds "role['reference']['params_bytes'] == 0"
+}
+check "TRL's DPO: a reference model beside the policy, none of its own with adapters" "$(dpo)"
+
+cat >"$tmp/verl.yaml" <<'END'
+data: { train_batch_size: 256, max_prompt_length: 512, max_response_length: 1024 }
+algorithm: { adv_estimator: grpo }
+actor_rollout_ref:
+  model: { path: Qwen/Qwen2.5-1.5B-Instruct, enable_gradient_checkpointing: true }
+  actor: { use_kl_loss: true, ppo_mini_batch_size: 64, ppo_micro_batch_size_per_gpu: 8, fsdp_config: { param_offload: true, optimizer_offload: true } }
+  rollout: { name: vllm, n: 4, tensor_model_parallel_size: 2, gpu_memory_utilization: 0.6, log_prob_micro_batch_size_per_gpu: 16 }
+  ref: { log_prob_micro_batch_size_per_gpu: 8 }
+trainer: { n_gpus_per_node: 8, nnodes: 1 }
+END
+verl() {
+    ask "$tmp/verl.yaml" 0 --cluster 8xh100 --response 300,1024
+    # 256 x 4 responses; mini-batches of 64 x 4; micro-steps of 16 and of 8 on 8 ranks
+    holds "d['samples'] == 1024 and phase['update']['times'] == 4 and phase['log-probs']['times'] == 8 and phase['reference']['times'] == 16"
+    # the actor sleeps in host memory, the reference is always there
+    holds "phase['generate']['live_bytes'] == 0 and role['reference']['params_bytes'] == 0 and d['host_bytes_of_a_node'] > 0"
+    sed 's/algorithm:.*/algorithm: { adv_estimator: gae }/' "$tmp/verl.yaml" >"$tmp/gae.yaml"
+    says 'a critic' "$tmp/gae.yaml" --cluster 8xh100
+    sed 's/name: vllm/name: hf/' "$tmp/verl.yaml" >"$tmp/hf.yaml"
+    says 'vllm and sglang are planned' "$tmp/hf.yaml" --cluster 8xh100
+    sed 's/name: vllm/name: sglang/' "$tmp/verl.yaml" >"$tmp/sgl.yaml"
+    ask "$tmp/sgl.yaml" 0 --cluster 8xh100 --response 300,1024
+    holds "role['engine']['engine'] == 'SGLang' and role['engine']['host_bytes'] == 0"
+}
+check "verl's GRPO: offloaded actor, reference in host memory, engine asleep" "$(verl)"
+
+apart() {
+    python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["engine"].update(cluster="4xh100", gpu_memory_utilization=0.9); d["asynchronous"] = True; print(json.dumps(d))' >"$tmp/apart.json"
+    ask "$tmp/apart.json" 0
+    holds "all(p['engine_bytes'] == 0 for p in d['phases']) and role['engine']['apart']"
+    holds "abs(d['iteration']['s'] - max(phase['generate']['time']['s'], sum(p['time']['s'] for n, p in phase.items() if n != 'generate'))) < 1e-9"
+}
+check 'an engine apart, one step off: the longer side decides' "$(apart)"
+
+refusals() {
+    says 'neither a phase plan' demo/8b-fsdp.json
+    says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
+    python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["actor"]["train"]["cluster"] = "4xh100"; print(json.dumps(d))' >"$tmp/two.json"
+    says 'share all GPUs' "$tmp/two.json"
+    says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
+    ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
+    holds "'the longest sequence has' in d['why_not']"
+    says 'is not KEY=VALUE' demo/grpo.json --set sleep
+    says 'samples is no object' demo/grpo.json --set samples.rank=1
+}
+check 'what cannot be planned is refused by name' "$(refusals)"
+
+finish

@@ -1,0 +1,504 @@
+/* Phases by arithmetic: what an engine holds of a GPU, how long sequences take, and which bytes stand together when. */
+#include "tests/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "sim/phases/engine.h"
+#include "sim/phases/forward.h"
+#include "sim/phases/generate.h"
+#include "sim/phases/handover.h"
+#include "sim/phases/moments.h"
+
+static struct model llama;
+static struct cluster eight;
+
+static int load(void **state)
+{
+    (void)state;
+    return model_load("llama-3.1-8b", &llama) || cluster_load("8xh100", &eight);
+}
+
+static int unload(void **state)
+{
+    (void)state;
+    model_free(&llama);
+    return 0;
+}
+
+/* ---- engines ---- */
+
+/* 8,030,261,248 parameters; 65 norms of 4096 are whole on each rank.  128,256 rows of the vocabulary are a multiple of 64. */
+static void weights_are_cut_but_for_norms(void **state)
+{
+    const int64_t all = 8030261248, norms = (2 * 32 + 1) * 4096;
+
+    (void)state;
+    assert_int_equal(engine_params(&llama, 1), all);
+    assert_int_equal(engine_params(&llama, 2), (all - norms) / 2 + norms);
+    assert_int_equal(engine_params(&llama, 8), (all - norms) / 8 + norms);
+    /* With 16 ranks two have each of the 8 heads of keys and values: of 32 layers k and v of 1024 x 4096 are cut by 8 alone. */
+    const int64_t keys = (int64_t)32 * 2 * 1024 * 4096;
+    assert_int_equal(engine_params(&llama, 16), (all - norms - keys) / 16 + keys / 8 + norms);
+}
+
+/* GPT-2's 50,257 rows become 50,304, its three projections are one tensor, and learned positions are whole. */
+static void rows_are_padded(void **state)
+{
+    struct model m;
+
+    (void)state;
+    assert_int_equal(model_load("gpt2", &m), 0);
+    assert_int_equal(engine_params(&m, 1), m.params + (50304 - 50257) * 768);
+    model_free(&m);
+}
+
+/* 32 layers, 8 heads of 128, keys and values, 2 bytes: 131,072; DeepSeek-V3's 61 layers keep 512 + 64 numbers, whole on each rank. */
+static void tokens_have_keys_and_values(void **state)
+{
+    struct model m;
+
+    (void)state;
+    assert_int_equal(engine_kv_token(&llama, 1, DT_BF16), 131072);
+    assert_int_equal(engine_kv_token(&llama, 2, DT_BF16), 65536);
+    assert_int_equal(engine_kv_token(&llama, 8, DT_FP8), 8192);
+    assert_int_equal(engine_kv_token(&llama, 16, DT_BF16), 16384);
+    assert_int_equal(model_load("deepseek-v3", &m), 0);
+    assert_int_equal(engine_kv_token(&m, 1, DT_BF16), 61 * 576 * 2);
+    assert_int_equal(engine_kv_token(&m, 8, DT_BF16), 61 * 576 * 2);
+    model_free(&m);
+}
+
+/* vLLM takes its share of all memory, whatever others hold; it does not start where that is not free. */
+static void vllm_takes_of_the_whole(void **state)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine_memory m, with;
+
+    (void)state;
+    e.share = 0.5;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), 0);
+    assert_int_equal(m.share, eight.memory / 2);
+    assert_int_equal(m.awake, m.share);
+    assert_true(m.starts);
+    assert_int_equal(m.weights, 2 * 8030261248);
+    assert_int_equal(m.kv_tokens % 16, 0);
+    assert_int_equal(m.kv, m.kv_tokens * 131072);
+    assert_true(m.share - m.weights - m.activations - m.outside - m.graphs - m.kv < 16 * 131072);
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, eight.memory / 2, &with), 0);
+    assert_int_equal(with.kv, m.kv);
+    assert_false(with.starts);
+    /* Before 0.21 CUDA graphs come on top of the share, and their bytes are the KV cache's. */
+    e.version = 20;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &with), 0);
+    assert_int_equal(with.awake, m.share + with.graphs);
+    assert_int_equal(with.kv_tokens, m.kv_tokens + with.graphs / 131072 / 16 * 16);
+}
+
+/* SGLang takes its share of what is free: 10 GiB held by others are 5 GiB less of weights and KV cache. */
+static void sglang_takes_of_what_is_free(void **state)
+{
+    struct engine e = engine_usual(ENGINE_SGLANG);
+    struct engine_memory m, with;
+    const int64_t others = (int64_t)10 << 30;
+
+    (void)state;
+    e.share = 0.5;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), 0);
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, others, &with), 0);
+    assert_int_equal(m.share - with.share, others / 2);
+    assert_in_range(m.kv - with.kv, others / 2 - 131072, others / 2 + 131072);
+    assert_in_range(m.share - m.weights - m.kv, 0, 131072);
+}
+
+/* Asleep: level 1 has its weights in host memory, level 2 nothing; what no allocator of its own has stays. */
+static void sleepers_leave_what_is_outside(void **state)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine_memory m;
+
+    (void)state;
+    e.tensor = 2;
+    for (e.sleep = 0; e.sleep <= 2; e.sleep++) {
+        assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), 0);
+        assert_int_equal(m.asleep, e.sleep ? m.outside + m.graphs : m.awake);
+        assert_int_equal(m.host, e.sleep == 1 ? m.weights : 0);
+        assert_int_equal(m.loading, e.sleep ? m.asleep + m.weights : m.awake);
+    }
+    e.eager = true;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), 0);
+    assert_int_equal(m.graphs, 0);
+}
+
+static void engines_are_refused_by_name(void **state)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine_memory m;
+    char why[600];
+
+    (void)state;
+    e.tensor = 3;
+    fail_capture(why, sizeof why);
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), -1);
+    assert_non_null(strstr(why, "tensor 3 does not divide 32 heads"));
+    e.tensor = 16;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), -1);
+    assert_non_null(strstr(why, "several nodes"));
+    e.tensor = 1;
+    e.share = 1.5;
+    assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), -1);
+    assert_non_null(strstr(why, "gpu_memory_utilization 1.5"));
+    fail_capture(NULL, 0);
+}
+
+/* ---- lengths ---- */
+
+/* The mean of the quantiles is the mean; a mean of half the longest is even: E[x^2] / 2 E[x] = L/3.  Responses that are all of one length are
+ * on average half done. */
+static void lengths_have_their_mean(void **state)
+{
+    static const double means[] = { 30, 300, 500, 700, 990 };
+
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        struct lengths l = { means[i], 1000 };
+        double sum = 0, squares = 0;
+        for (int k = 0; k < 20000; k++) {
+            double x = lengths_quantile(&l, (k + 0.5) / 20000);
+            sum += x / 20000;
+            squares += x * x / 20000;
+        }
+        assert_close(sum, means[i], 1e-3);
+        assert_close(lengths_age(&l), squares / (2 * sum), 1e-3);
+    }
+    assert_close(lengths_age(&(struct lengths){ 500, 1000 }), 1000.0 / 3, 1e-6);
+    assert_close(lengths_age(&(struct lengths){ 1000, 1000 }), 500, 1e-9);
+    assert_close(lengths_quantile(&(struct lengths){ 200, 1000 }, 1), 1000, 1e-9);
+}
+
+/* ---- generation ---- */
+
+static void of_engine(struct engine *e, struct engine_memory *m)
+{
+    *e = engine_usual(ENGINE_VLLM);
+    assert_int_equal(engine_memory_of(e, &llama, &eight, 0, m), 0);
+}
+
+/* Sixteen responses one after another take sixteen times as long as one; at once they take fewer steps, not less work. */
+static void responses_one_after_another(void **state)
+{
+    struct lengths l = { 256, 256 };
+    struct generation one, row, heap;
+    struct engine e;
+    struct engine_memory m;
+
+    (void)state;
+    of_engine(&e, &m);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &l, &one), 0);
+    e.sequences = 1;
+    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 16, 1, 0, &l, &row), 0);
+    assert_close(row.decode_s, 16 * one.decode_s, 1e-9);
+    assert_close(row.steps, 16 * 256, 1e-9);
+    assert_close(row.tail_s, one.decode_s, 1e-9);
+    e.sequences = 16;
+    assert_int_equal(generate(&e, &m, &llama, &eight, 16, 16, 1, 0, &l, &heap), 0);
+    assert_close(heap.steps, 256, 1e-9);
+    assert_true(heap.decode_s >= one.decode_s && heap.decode_s < row.decode_s / 8);
+    assert_close(heap.tail_s, heap.decode_s, 1e-12);
+}
+
+/* A token reads all weights at least, and each token before it: below the bandwidth's bound nothing goes. */
+static void memory_sets_the_pace(void **state)
+{
+    struct lengths l = { 1000, 1000 };
+    struct generation g, longer;
+    struct engine e;
+    struct engine_memory m;
+    double weights = 2 * (8030261248.0 - 128256.0 * 4096 - 65 * 4096);     /* the embedding is looked up, norms are small */
+
+    (void)state;
+    of_engine(&e, &m);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &l, &g), 0);
+    assert_true(g.decode_s > 1000 * weights / eight.gpu.hbm);
+    assert_true(g.decode_s < 2 * 1000 * weights / eight.gpu.hbm);
+    /* 2000 tokens of context more in each of 1000 steps. */
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 2000, &l, &longer), 0);
+    double each = (longer.decode_s - g.decode_s) / (1000.0 * 2000);
+    assert_true(each > 131072 / eight.gpu.hbm && each < 1.25 * 131072 / eight.gpu.hbm);
+    assert_true(g.time.low_s < g.time.s && g.time.s < g.time.high_s);
+    assert_close(g.time.high_s, g.time.s / 0.38, 1e-9);
+}
+
+/* The longest decides: with the same number of tokens a tail takes longer than an even batch. */
+static void the_longest_decides(void **state)
+{
+    struct generation even, tail;
+    struct engine e;
+    struct engine_memory m;
+
+    (void)state;
+    of_engine(&e, &m);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 256, 1, 0, &(struct lengths){ 500, 500 }, &even), 0);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 256, 256, 1, 0, &(struct lengths){ 500, 4000 }, &tail), 0);
+    assert_close(even.steps, 500, 1e-9);
+    assert_true(tail.steps > 2000 && tail.decode_s > 3 * even.decode_s);
+}
+
+/* Of eight engines the one with the longest of all responses is done last: with 1024 of them, not with its own 128. */
+static void the_last_engine_has_the_longest(void **state)
+{
+    struct lengths l = { 500, 4000 };
+    struct generation alone, last;
+    struct engine e;
+    struct engine_memory m;
+
+    (void)state;
+    of_engine(&e, &m);
+    for (int64_t n = 1; n <= 130; n += 43) {
+        assert_int_equal(generate(&e, &m, &llama, &eight, n, n, 1, 0, &l, &alone), 0);
+        assert_int_equal(generate(&e, &m, &llama, &eight, n, 8 * n, 1, 0, &l, &last), 0);
+        assert_close(alone.steps, lengths_quantile(&l, 1 - 0.5 / (double)n), 1e-9);
+        assert_close(last.steps, lengths_quantile(&l, 1 - 0.5 / (8 * (double)n)), 1e-9);
+    }
+}
+
+static void one_sequence_must_have_room(void **state)
+{
+    struct generation g;
+    struct engine e;
+    struct engine_memory m;
+    char why[600];
+
+    (void)state;
+    of_engine(&e, &m);
+    fail_capture(why, sizeof why);
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &(struct lengths){ 100, 1e7 }, &g), -1);
+    assert_non_null(strstr(why, "the longest sequence has 10000000"));
+    assert_int_equal(generate(&e, &m, &llama, &eight, 1, 1, 1, 0, &(struct lengths){ 200, 100 }, &g), -1);
+    assert_non_null(strstr(why, "a mean of 200"));
+    fail_capture(NULL, 0);
+}
+
+/* ---- moments ---- */
+
+enum { GiB = 1 << 30 };
+#define GIB(n) ((int64_t)(n) * GiB)
+
+static void read_plan(const char *text, struct phase_plan *p, json_t **doc)
+{
+    *doc = json_loads(text, 0, NULL);
+    assert_non_null(*doc);
+    assert_int_equal(phase_plan_read(*doc, "test", p), 0);
+}
+
+#define ROLES "\"roles\": { \"actor\": { \"train\": {} %s }, \"reference\": { \"infer\": \"actor\", \"between\": \"host\" }, " \
+              "\"engine\": { \"engine\": \"vllm\", \"sleep\": %d } }, "
+#define PHASES "\"phases\": [ { \"name\": \"g\", \"generate\": \"engine\" }, { \"name\": \"r\", \"forward\": \"reference\" }, { \"name\": \"u\", \"update\": \"actor\" } ] }"
+#define HEAD "{ \"dpx_phases\": 1, \"cluster\": \"8xh100\", \"samples\": 64, \"response\": { \"mean\": 10, \"longest\": 20 }, "
+
+static const struct role_bytes bytes[] = {
+    { .params = GIB(4), .states = GIB(8), .other = 0, .lost = GIB(1), .outside = GIB(1), .update = GIB(30), .update_reserved = GIB(36) },
+    { .params = GIB(2), .outside = GIB(1) },
+    { .awake = GIB(40), .loading = GIB(18), .asleep = GIB(3), .host = GIB(14) },
+};
+static const int64_t own[] = { 0, GIB(10), GIB(30) };
+
+static void moments_with(const char *actor, int sleep, struct moment m[3], int *largest)
+{
+    char text[2000];
+    struct phase_plan p;
+    json_t *doc;
+
+    snprintf(text, sizeof text, HEAD ROLES PHASES, actor, sleep);
+    read_plan(text, &p, &doc);
+    moments_of(&p, bytes, own, m);
+    *largest = moments_largest(&p, m);
+    json_decref(doc);
+}
+
+/* The update and the engine at work never stand together: the largest moment is less than the sum of the two bars. */
+static void bars_that_never_stand_together(void **state)
+{
+    struct moment m[3];
+    int largest;
+
+    (void)state;
+    moments_with(", \"between\": \"host\", \"empties_cache\": true", 1, m, &largest);
+    assert_int_equal(m[0].needed, GIB(0 + 1 + 40));         /* nothing of the trainers but NCCL's buffers */
+    assert_int_equal(m[1].needed, GIB(10 + 1 + 3));         /* the reference's forward, the engine asleep */
+    assert_int_equal(m[2].needed, GIB(30 + 1 + 3));
+    assert_int_equal(m[2].taken, GIB(36 + 1 + 3));
+    assert_int_equal(largest, 0);
+    /* The node's host memory: actor and reference while the engine works; the reference and the engine's weights in the update. */
+    assert_int_equal(m[0].host, GIB(12 + 2));
+    assert_int_equal(m[2].host, GIB(2 + 14));
+}
+
+/* What PyTorch keeps reserved behind the update is there when the engine wakes, unless the cache is emptied. */
+static void the_allocator_goes_from_phase_to_phase(void **state)
+{
+    struct moment m[3];
+    int largest;
+
+    (void)state;
+    moments_with("", 1, m, &largest);
+    assert_int_equal(m[0].live, GIB(12));
+    assert_int_equal(m[0].needed, GIB(36 + 1 + 40));
+    assert_int_equal(m[1].needed, GIB(12 + 10 + 1 + 3));    /* the process gives its own cache back before it runs out */
+    assert_int_equal(m[1].taken, GIB(36 + 1 + 3));
+    moments_with(", \"empties_cache\": true", 1, m, &largest);
+    assert_int_equal(m[0].needed, GIB(12 + 1 + 1 + 40));    /* 1 GiB is lost in segments that hold something */
+    moments_with(", \"between\": \"states on host\", \"empties_cache\": true", 1, m, &largest);
+    assert_int_equal(m[0].needed, GIB(4 + 1 + 1 + 40));
+    assert_int_equal(m[2].needed, GIB(30 + 1 + 3));         /* and back for the update */
+    moments_with(", \"between\": \"weights on host\", \"empties_cache\": true", 1, m, &largest);
+    assert_int_equal(m[0].needed, GIB(8 + 1 + 1 + 40));
+}
+
+/* An engine that does not sleep is in every phase. */
+static void an_engine_that_stays_awake(void **state)
+{
+    struct moment m[3];
+    int largest;
+
+    (void)state;
+    moments_with(", \"between\": \"host\", \"empties_cache\": true", 0, m, &largest);
+    assert_int_equal(m[2].engine, GIB(3));                  /* engine_memory_of() makes that what it is awake */
+    moments_with(", \"between\": \"host\"", 1, m, &largest);
+    assert_int_equal(m[0].needed, GIB(36 + 1 + 40));        /* moved to host memory, and the cache not emptied: no GPU memory is won */
+}
+
+/* ---- handing over, forwards ---- */
+
+static void plan_of(const char *rest, struct plan *p)
+{
+    char text[1200];
+
+    snprintf(text, sizeof text, "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":2048,\"micro_batch\":1,\"precision\":\"bf16\",%s}", rest);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(plan_from_json(j, "test", p), 0);
+    json_decref(j);
+}
+
+/* 291 tensors; the largest is the embedding, 128,256 x 4096, held in fp32 as it is kept and in bf16 as it is sent. */
+static void weights_are_handed_over(void **state)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+    struct handover h, buckets, whole;
+    struct plan p;
+    const int64_t rows = 128256 * 4096;
+
+    (void)state;
+    plan_of("\"strategy\":\"fsdp\",\"dialect\":\"torch\"", &p);
+    assert_int_equal(handover_of(&p, &e, 4, false, 0, &h), 0);
+    assert_int_equal(h.bytes, 2 * 8030261248);
+    assert_int_equal(h.gathered, 4 * 8030261248);
+    assert_int_equal(h.calls, 291);
+    assert_int_equal(h.peak, rows * 6);
+    assert_int_equal(handover_of(&p, &e, 4, false, (int64_t)4 << 30, &buckets), 0);
+    assert_int_equal(buckets.calls, 8);
+    assert_int_equal(buckets.peak, (int64_t)6 << 30);
+    assert_true(buckets.time.s < h.time.s);
+    /* A gather of 32.1 GB over 450 GB/s takes 7/8 of 71 ms at least. */
+    assert_true(h.time.s > 7.0 / 8 * 32.12e9 / 450e9);
+    plan_free(&p);
+    plan_of("\"strategy\":\"ddp\",\"dialect\":\"torch\"", &p);
+    assert_int_equal(handover_of(&p, &e, 4, false, 0, &whole), 0);
+    assert_int_equal(whole.gathered, 0);
+    assert_true(whole.time.s < h.time.s);
+    assert_int_equal(handover_of(&p, &e, 4, true, 0, &h), 0);
+    assert_true(h.time.s > whole.time.s);
+    plan_free(&p);
+}
+
+/* A forward holds its sharded weights (4 bytes of 8 billion over 8 ranks), more than one gathered block, and neither gradients nor states; twice the samples
+ * take about twice as long. */
+static void a_forward_has_no_gradients(void **state)
+{
+    struct forward one, two;
+    struct plan p;
+
+    (void)state;
+    plan_of("\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"kernels\":\"torch-sdpa\",\"recompute\":\"full\",\"loss\":\"cut-cross-entropy\"", &p);
+    assert_int_equal(forward_of(&p, &one), 0);
+    assert_close((double)one.params, 4 * 8030261248.0 / 8, 1e-3);
+    assert_true(one.peak > one.params + 2 * 218112000);
+    /* Weights whole in bf16 and the blocks' inputs are more than a forward ever holds. */
+    assert_true(one.peak < one.params + 2 * 8030261248);
+    p.micro_batch = 2;
+    assert_int_equal(forward_of(&p, &two), 0);
+    assert_int_equal(two.params, one.params);
+    assert_true(two.peak > one.peak && two.time.s > 1.6 * one.time.s && two.time.s < 2.2 * one.time.s);
+    plan_free(&p);
+}
+
+/* ---- the document ---- */
+
+static void says(const char *words, const char *text)
+{
+    char why[600] = "";
+    struct phase_plan p;
+    json_t *doc = json_loads(text, 0, NULL);
+
+    assert_non_null(doc);
+    fail_capture(why, sizeof why);
+    int rc = phase_plan_read(doc, "test", &p);
+    fail_capture(NULL, 0);
+    if (rc != -1 || !strstr(why, words))
+        fail_msg("%s: said \"%s\", not \"%s\"", text, why, words);
+    json_decref(doc);
+}
+
+#define TRAINS "\"roles\": { \"a\": { \"train\": {} } }, "
+#define UPDATES "\"phases\": [ { \"update\": \"a\" } ] }"
+
+static void documents_are_refused_by_key(void **state)
+{
+    (void)state;
+    says("\"dpx_phases\": 1 is the version", "{ \"dpx_phases\": 2 }");
+    says("cluster: say on which GPUs", "{ \"dpx_phases\": 1 }");
+    says("sample: unknown key", "{ \"dpx_phases\": 1, \"sample\": 3 }");
+    says("none of them trains", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\" } } }");
+    says("generation by transformers", HEAD "\"roles\": { \"e\": { \"engine\": \"transformers\" } } }");
+    says("vLLM calls it gpu_memory_utilization", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"mem_fraction_static\": 0.5 } } }");
+    says("bf16, fp16 or fp32: other weights", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"dtype\": \"fp8\" } } }");
+    says("must be 0 (it stays awake), 1 or 2", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"sleep\": 3 } } }");
+    says("roles.a.between: must be", HEAD "\"roles\": { \"a\": { \"train\": {}, \"between\": \"disk\" } } }");
+    says("no phase is its forward", HEAD "\"roles\": { \"a\": { \"train\": {} }, \"r\": { \"infer\": \"a\" } }, " UPDATES);
+    says("phases: none is given", HEAD TRAINS "\"phases\": [] }");
+    says("must be the name of a role", HEAD TRAINS "\"phases\": [ { \"update\": \"b\" } ] }");
+    says("one of generate, forward", HEAD TRAINS "\"phases\": [ { \"update\": \"a\", \"forward\": \"a\" } ] }");
+    says("a text such as \"5s\"", HEAD TRAINS "\"phases\": [ { \"name\": \"rewards\" } ] }");
+    says("samples: say how many", "{ \"dpx_phases\": 1, \"cluster\": \"8xh100\", " TRAINS UPDATES);
+    says("response: say how long", "{ \"dpx_phases\": 1, \"cluster\": \"8xh100\", \"samples\": 8, \"roles\": { \"a\": { \"train\": {} }, \"e\": { \"engine\": "
+         "\"vllm\" } }, \"phases\": [ { \"generate\": \"e\" }, { \"update\": \"a\" } ] }");
+    says("asynchronous: an engine on GPUs of its own", HEAD "\"asynchronous\": true, " TRAINS UPDATES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_cut_but_for_norms),
+        cmocka_unit_test(rows_are_padded),
+        cmocka_unit_test(tokens_have_keys_and_values),
+        cmocka_unit_test(vllm_takes_of_the_whole),
+        cmocka_unit_test(sglang_takes_of_what_is_free),
+        cmocka_unit_test(sleepers_leave_what_is_outside),
+        cmocka_unit_test(engines_are_refused_by_name),
+        cmocka_unit_test(lengths_have_their_mean),
+        cmocka_unit_test(responses_one_after_another),
+        cmocka_unit_test(memory_sets_the_pace),
+        cmocka_unit_test(the_longest_decides),
+        cmocka_unit_test(the_last_engine_has_the_longest),
+        cmocka_unit_test(one_sequence_must_have_room),
+        cmocka_unit_test(bars_that_never_stand_together),
+        cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
+        cmocka_unit_test(an_engine_that_stays_awake),
+        cmocka_unit_test(weights_are_handed_over),
+        cmocka_unit_test(a_forward_has_no_gradients),
+        cmocka_unit_test(documents_are_refused_by_key),
+    };
+    return cmocka_run_group_tests_name("sim/phases", tests, load, unload);
+}
