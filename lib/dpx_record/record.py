@@ -136,6 +136,7 @@ def document(o, variants):
         size["least"] = size["step"]
     if "only" not in size and (o.most or x.r.rows):
         size["most"] = o.most or min(x.r.rows.values())
+    size = {"of": x.size_of, **size}
     known, tensors, shared = {}, [], []
     for name, p in x.model.named_parameters(remove_duplicate=False):
         if id(p) in known:

@@ -55,6 +55,14 @@ class Subject:
         return scalars[0]
 
 
+def what_sizes_count(x, s):
+    """"tokens" where a batch has ids or labels for each, "side" where an image has it twice, else "size"."""
+    shapes = [(tuple(t.shape[1:]), t.is_floating_point()) for t in tensors_in(x)]
+    if any(shape[:1] == (s,) and not real for shape, real in shapes):
+        return "tokens"
+    return "side" if any(shape.count(s) > 1 for shape, _ in shapes) else "size"
+
+
 def cast_inputs(module):
     """FSDP2's cast_forward_inputs."""
     to = lambda v: v.to(torch.bfloat16) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
@@ -88,6 +96,7 @@ class Step:
             if recompute:
                 checkpointed(model, self.units)
             x = subject.inputs_at(b, s)
+            self.size_of = what_sizes_count(x, s)
             self.r = r = Recorder(device)
             r.watch(model)
             for t in tensors_in(x):

@@ -11,6 +11,7 @@
 #include "base/notes.h"
 #include "base/room.h"
 #include "model/arch/recorded_internal.h"
+#include "model/arch/sample.h"
 
 bool recorded_is(const json_t *doc)
 {
@@ -246,8 +247,31 @@ static int read_buffers(const json_t *rows, struct recorded *r, const char *wher
     return 0;
 }
 
+/* "tokens", "side" or "size"; left out: "size". */
+static int read_what_sizes_count(const json_t *of, struct recorded *r, const char *where)
+{
+    r->of = SAMPLE_SIZE;
+    for (int i = 0; of && i < NSAMPLE; i++)
+        if (json_is_string(of) && !strcmp(json_string_value(of), sample_of_names[i])) {
+            r->of = (uint8_t)i;
+            return 0;
+        }
+    return of ? fail("%s: size: of: expected \"tokens\", \"side\" (of an image) or \"size\"", where) : 0;
+}
+
 static int read_sizes(const json_t *j, struct recorded *r, const char *where)
 {
+    static const char *const keys[] = { "of", "only", "least", "step", "most" };
+    const char *key;
+    const json_t *value;
+
+    json_object_foreach((json_t *)j, key, value) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            known |= !strcmp(keys[i], key);
+        if (!known)
+            return fail("%s: size: %.60s: expected of, only, least, step, most", where, key);
+    }
     const json_t *only = json_object_get(j, "only"), *least = json_object_get(j, "least"), *step = json_object_get(j, "step"), *most = json_object_get(j, "most");
 
     r->only = json_integer_value(only);
@@ -256,7 +280,7 @@ static int read_sizes(const json_t *j, struct recorded *r, const char *where)
     r->most = most ? json_integer_value(most) : MODEL_MAX_DIM;
     if (!json_is_object(j) || (only && r->only < 1) || r->least < 1 || r->step < 1 || r->most < r->least || r->most > MODEL_MAX_DIM || r->only > MODEL_MAX_DIM || r->least > MODEL_MAX_DIM || r->step > MODEL_MAX_DIM)
         return fail("%s: size: expected {\"only\": 224} or {\"least\": 1, \"most\": 1024, \"step\": 1}, numbers from 1 to 2^24", where);
-    return 0;
+    return read_what_sizes_count(json_object_get(j, "of"), r, where);
 }
 
 static void note_unused(struct recorded *r, const json_t *names)
@@ -344,7 +368,7 @@ static void note_rough(const struct recorded *r, const char *where)
     for (size_t i = 0; i < n && at < sizeof text; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", named[i]);
     if (n > 0)
-        notes_say("dpx: %s: note: dpx has no measurements of %s: their time is known within a factor of 3", where, text);
+        notes_say_once("dpx: %s: note: dpx has no measurements of %s: their time is known within a factor of 3", where, text);
 }
 
 int recorded_model(json_t *doc, const char *where, const char *path, struct model *out)

@@ -76,6 +76,7 @@ struct recorded {
     char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
     json_t *doc;
     char    name[96];
+    uint8_t of;                     /* what a size counts: enum sample_of */
     int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/sample.h"
 #include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
@@ -246,8 +247,8 @@ static void print_rest(const struct plan *p, FILE *to)
 {
     if (p->strategy != STRAT_ZERO1)
         fprintf(to, "optimizer = torch.optim.AdamW(model.parameters()%s)\n", form_of(p));
-    fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %" PRId64
-            " tokens on each rank\n", p->accumulation, p->micro_batch, p->seq);
+    fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %s on each rank\n", p->accumulation, p->micro_batch,
+            sample_text(&p->model, p->seq).s);
     bool fsdp1 = p->dialect == DIALECT_TORCH_FSDP1;
     if (p->fsdp.cpu_offload && p->clip > 0 && !fsdp1)
         fprintf(to, "# the norm of gradients on the CPU needs init_process_group(\"cpu:gloo,cuda:nccl\")\n");

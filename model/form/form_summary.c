@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "model/arch/sample.h"
 #include "model/arch/training.h"
 #include "model/form/form.h"
 #include "model/plan/knob.h"
@@ -119,8 +120,8 @@ void form_summary(const struct form *form, const struct form_file *f, const stru
         add(&l, " (the file names %.60s)", named);
     add(&l, "\n");
     add_trained(&l, p);
-    add(&l, "batch     %" PRId64 " x accumulation %" PRId64 " x %" PRId64 " data-parallel ranks = %" PRId64 " samples of %" PRId64 " tokens\n",
-        p->micro_batch, p->accumulation, plan_batch_ranks(p), plan_global_batch(p), p->seq);
+    add(&l, "batch     %" PRId64 " x accumulation %" PRId64 " x %" PRId64 " data-parallel ranks = %" PRId64 " samples of %s\n",
+        p->micro_batch, p->accumulation, plan_batch_ranks(p), plan_global_batch(p), sample_text(&p->model, p->seq).s);
     add_parallel(&l, p);
     add_memory(&l, p);
 }

@@ -109,6 +109,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->world_size = p->cluster.world_size;
     s->seed = 1.0 / (double)p->accumulation;
     plan_groups(p, &s->groups);
+    s->recorded = p->model.recorded;
     if (local_model_of(p, rank, &local) < 0)
         return -1;
     rc = f->lower(&local, s);

@@ -61,11 +61,19 @@ void evaluation_op_in_words(const struct schedules *s, int i, int64_t iteration,
 
     if (n < 0 || n >= size || !o->of)
         return;
-    if (o->unit_by == 0 && o->unit == 0 &&
+    int64_t at = o->unit + o->unit_by * iteration;
+    const struct recorded *r = s->recorded;
+    if (r && !strcmp(o->of, "embedding"))
+        snprintf(to + n, (size_t)(size - n), " before %s", r->unit[0]);
+    else if (r && !strcmp(o->of, "head"))
+        snprintf(to + n, (size_t)(size - n), " behind %s", r->unit[r->nunits - 1]);
+    else if (r && !strcmp(o->of, "block") && at >= 0 && at < r->nunits)
+        snprintf(to + n, (size_t)(size - n), " %s", r->unit[at]);
+    else if (o->unit_by == 0 && o->unit == 0 &&
         (!strcmp(o->of, "root") || !strcmp(o->of, "head") || !strcmp(o->of, "embedding")))
         snprintf(to + n, (size_t)(size - n), " %s", o->of);
     else
-        snprintf(to + n, (size_t)(size - n), " %s %" PRId64, o->of, o->unit + o->unit_by * iteration);
+        snprintf(to + n, (size_t)(size - n), " %s %" PRId64, o->of, at);
 }
 
 void evaluation_op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)

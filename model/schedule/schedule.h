@@ -280,6 +280,7 @@ struct schedules {
     struct plan_groups groups;                  /* the process groups of the plan */
     uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
     unsigned     spaces;                        /* IN(): where buffers lie, device memory aside */
+    const struct recorded *recorded;            /* of a recorded module, which the plan owns: blocks are its units, in words by their paths */
     int64_t      rank, world_size;
     int          nevents;
     struct ring *rings; int64_t cap_rings;      /* by event: its ring, which most have to themselves */

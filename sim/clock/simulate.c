@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "base/room.h"
+#include "model/arch/sample.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/crowd.h"
 #include "sim/clock/jitter.h"
@@ -612,16 +613,18 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
                 snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), s->groups.group[g].name);
                 json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
             }
-    json_t *doc = json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
+    json_t *doc = json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
         "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
         "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s, "slowest_rank_s", t->line.slowest_s,
-        "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
+        "no_contention_s", t->free_s, "tokens_per_s", sample_has_tokens(&p->model) ? json_real(t->tokens_per_s) : json_null(), "tflops_per_gpu", t->tflops_per_gpu,
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
     json_object_set_new(doc, "peak_flops", json_real(flops_peak(&p->cluster, p->precision)));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
     exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
+    if (!sample_has_tokens(&p->model))
+        json_object_set_new(doc, "samples_per_s", json_real(sample_rate(&p->model, p->seq, t->tokens_per_s)));
     if (t->retry_s > 0)
         json_object_set_new(doc, "retry_s", json_real(t->retry_s));
     if (t->stages.n > 1)

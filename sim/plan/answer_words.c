@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "base/page.h"
+#include "model/arch/sample.h"
 #include "sim/search/lack.h"
 
 /* Three digits, and never an exponent. */
@@ -43,9 +44,13 @@ struct answer_text answer_interval(double low_s, double s, double high_s)
     return out;
 }
 
-struct answer_text answer_rate(double x)
+struct answer_text answer_rate(const struct plan *p, double tokens_per_s)
 {
-    return x < 1e4 ? number(x, " tokens/s") : x < 1e6 ? number(x / 1e3, "k tokens/s") : number(x / 1e6, "M tokens/s");
+    double x = sample_rate(&p->model, p->seq, tokens_per_s);
+    char unit[24];
+
+    snprintf(unit, sizeof unit, "%s%s", x < 1e4 ? " " : x < 1e6 ? "k " : "M ", sample_rate_unit(&p->model));
+    return number(x < 1e4 ? x : x < 1e6 ? x / 1e3 : x / 1e6, unit);
 }
 
 struct answer_text answer_network(double bytes_per_s) { return number(8 * bytes_per_s / 1e9, " Gbit/s"); }
@@ -70,8 +75,8 @@ void answer_question(const struct question *q, FILE *to)
     optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
     fprintf(to, "%s (%s parameters%s) on ", q->model.name, count_text(q->model.params).s, q->model.experts ? ", a mixture of experts" : "");
     answer_cluster(c, to);
-    fprintf(to, ".\n%" PRId64 " sample%s of %" PRId64 " tokens a step, %s%s%s", o->global_batch, o->global_batch == 1 ? "" : "s", o->seq,
-            dtype_name(o->precision), q->chosen && o->precision != DT_BF16 ? " (the GPU has no bf16)" : "", optimizer);
+    fprintf(to, ".\n%" PRId64 " sample%s of %s a step, %s%s%s", o->global_batch, o->global_batch == 1 ? "" : "s",
+            sample_text(&q->model, o->seq).s, dtype_name(o->precision), q->chosen && o->precision != DT_BF16 ? " (the GPU has no bf16)" : "", optimizer);
     if (c->gpus_per_node > 1 && !c->is_host)
         fprintf(to, ", %.4g GB/s between the GPUs of a node", c->intra / 1e9);
     if (c->nodes > 1)
@@ -160,8 +165,8 @@ static const char *rests_on(enum basis b)
     }
 }
 
-void answer_step(const struct timing *t, FILE *to)
+void answer_step(const struct plan *p, const struct timing *t, FILE *to)
 {
     fprintf(to, "  Step %s (90 %%: %s), %s, MFU %.1f %%.\n  Times rest on %s.\n", answer_seconds(t->line.step_s).s,
-            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(t->tokens_per_s).s, 100 * t->mfu, rests_on(t->basis));
+            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(p, t->tokens_per_s).s, 100 * t->mfu, rests_on(t->basis));
 }

@@ -15,8 +15,8 @@ struct answer_text { char s[48]; };
 /* "8.93 s", "12.3 ms", "2.4 hours"; and an interval, "8.29 to 9.77 s" without its unit: "(8.29 to 9.77)". */
 struct answer_text answer_seconds(double s);
 struct answer_text answer_interval(double low_s, double s, double high_s);
-/* "58.7k tokens/s" */
-struct answer_text answer_rate(double tokens_per_s);
+/* "58.7k tokens/s"; of a model without tokens "262 samples/s" */
+struct answer_text answer_rate(const struct plan *p, double tokens_per_s);
 /* "400 Gbit/s": what links between nodes are sold by; within a node they are GB/s. */
 struct answer_text answer_network(double bytes_per_s);
 /* "70.9 hours" below three days, else "12.3 days". */
@@ -32,6 +32,6 @@ void answer_lack(const struct plan *p, const struct evaluation *e, char *to, siz
 /* "  Fits: reserves 37.89 GiB of 74.31 GiB usable (28.14 GiB allocated).", "  Tight: ..." with the reason, or "  Does not fit: ...". */
 void answer_memory(const struct plan *p, const struct evaluation *e, const struct timing *t, FILE *to);
 /* "  Step 8.93 s (8.29 to 9.77), 58.7k tokens/s, MFU 39.0 %." and what times rest on. */
-void answer_step(const struct timing *t, FILE *to);
+void answer_step(const struct plan *p, const struct timing *t, FILE *to);
 
 #endif

@@ -241,7 +241,8 @@ int bill_answer(const struct bill_asked *a, struct bill *out)
     *out = (struct bill){ 0 };
     if (check(a) < 0)
         return EXIT_MISUSE;
-    eval.money.tokens = eval.money.tokens ? eval.money.tokens : 1;      /* a price needs some: --samples come with the plan's length */
+    if (a->samples)
+        eval.money = (struct money_question)MONEY_NONE;     /* bill_of() asks, once the length of a sample is known */
     int rc = eval_ask(&eval, &out->e);
     if (rc != EXIT_DONE && rc != EXIT_NO)
         return rc;

@@ -6,6 +6,7 @@
 #include "base/columns.h"
 #include "base/duration.h"
 #include "base/page.h"
+#include "model/arch/sample.h"
 #include "sim/plan/answer_words.h"
 #include "sim/plan/bill.h"
 #include "sim/plan/commands.h"
@@ -31,9 +32,9 @@ static void print_plan(const struct bill_asked *a, const struct bill *b, FILE *t
     plan_words(p, words, sizeof words);
     fprintf(to, ".\n%s.\n", words);
     answer_memory(p, &b->e.e, &b->e.t, to);
-    answer_step(&b->e.t, to);
+    answer_step(p, &b->e.t, to);
     if (a->samples)
-        fprintf(to, "  %s samples of %" PRId64 " tokens, %" PRId64 " time%s: ", count_text(a->samples).s, p->seq, a->epochs, a->epochs == 1 ? "" : "s");
+        fprintf(to, "  %s samples of %s, %" PRId64 " time%s: ", count_text(a->samples).s, sample_text(&p->model, p->seq).s, a->epochs, a->epochs == 1 ? "" : "s");
     else
         fprintf(to, "  %s tokens: ", count_text(a->eval.money.tokens).s);
     fprintf(to, "%s steps, %s", money_grouped((double)b->money.steps, steps, sizeof steps), duration_text(b->money.days * 86400).s);

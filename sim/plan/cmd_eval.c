@@ -6,6 +6,7 @@
 #include "base/opts.h"
 #include "base/page.h"
 #include "base/size.h"
+#include "model/arch/sample.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/answer_words.h"
@@ -51,8 +52,8 @@ static void print_plan(const struct plan *p, FILE *to)
     plan_words_settings(p, words, sizeof words);
     if (words[0])
         fprintf(to, "  Settings: %s.\n", words);
-    fprintf(to, "  A step has %" PRId64 " sample%s of %" PRId64 " tokens, in %s.\n", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
-            p->seq, dtype_name(p->precision));
+    fprintf(to, "  A step has %" PRId64 " sample%s of %s, in %s.\n", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
+            sample_text(&p->model, p->seq).s, dtype_name(p->precision));
     if (m->experts)
         print_experts(p, to);
 }
@@ -249,7 +250,7 @@ static int print_answer(const struct eval_args *a, const struct eval_answer *e, 
 {
     print_plan(&e->plan, to);
     answer_memory(&e->plan, &e->e, &e->t, to);
-    answer_step(&e->t, to);
+    answer_step(&e->plan, &e->t, to);
     print_memory(&e->e, &e->t, all, to);
     if (elsewhere_note(&e->plan))
         fprintf(to, "%s\n", elsewhere_note(&e->plan));

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/page.h"
 #include "base/size.h"
+#include "model/arch/sample.h"
 #include "model/arch/training.h"
 #include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
@@ -53,10 +54,12 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
                 t->base == BASE_PLAIN ? "" : training_base_name(t->base));
     else
         fputs("all weights trained, ", to);
-    fprintf(to, "samples of %" PRId64 " tokens, ", f->of.ask.seq);
+    fprintf(to, "samples of %s, ", sample_text(&f->model, f->of.ask.seq).s);
     print_batch(a, f, to);
-    if (f->tokens)
+    if (f->tokens && sample_has_tokens(&f->model))
         fprintf(to, ", %s tokens in all", count_text(f->tokens).s);
+    else if (f->tokens)
+        fprintf(to, ", %s samples in all", count_text(f->tokens / f->of.ask.seq).s);
     fputs(".\n", to);
     if (a->train < 0 && !a->seq && !a->batch && !f->of.recipe)
         fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
@@ -105,9 +108,9 @@ static void add_training(struct columns *t, const struct fit_answer *f, const st
 /* Rows of figures, a line each, the titles first. */
 static char *figures(const struct fit_answer *f, int width)
 {
-    static const struct column columns[] = {
+    const struct column columns[] = {
         { .title = "GPU" }, { .title = "least", .right = true }, { .title = "reserved of usable", .right = true },
-        { .title = "tokens/s", .right = true, .rank = 1 }, { .title = "time", .right = true }, { .title = "cost", .right = true },
+        { .title = sample_rate_unit(&f->model), .right = true, .rank = 1 }, { .title = "time", .right = true }, { .title = "cost", .right = true },
     };
     struct columns *t = columns_new(columns, 6);
     char *text = NULL;
@@ -125,7 +128,7 @@ static char *figures(const struct fit_answer *f, int width)
         else
             columns_cell(t, "%s", "");
         if (r->gpus)
-            columns_cell(t, "%.0f", three(r->tokens_per_s));
+            columns_cell(t, "%.0f", three(sample_rate(&f->model, f->of.ask.seq, r->tokens_per_s)));
         else
             columns_cell(t, "%s", "");
         add_training(t, f, r);

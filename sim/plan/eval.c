@@ -2,6 +2,7 @@
 #include "sim/plan/eval.h"
 
 #include "base/fail.h"
+#include "model/arch/sample.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/plan_words.h"
@@ -24,6 +25,10 @@ static int read_args(const struct eval_args *a, struct caching_options *allocato
         return -1;
     if (plan_source_given(&a->plan, &a->set, &out->plan) < 0)
         return -1;
+    if (a->money.tokens && sample_refuse_tokens(&out->plan.model) < 0) {
+        plan_free(&out->plan);
+        return -1;
+    }
     if (a->host_memory)
         out->plan.cluster.node.memory = a->host_memory;
     return 0;

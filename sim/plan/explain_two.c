@@ -13,6 +13,7 @@
 #include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
+#include "model/arch/sample.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/answer_words.h"
@@ -201,9 +202,10 @@ static void print_seconds(const char *what, double a, double b, FILE *to)
 }
 
 /* Each part of the step. */
-static void print_steps(const struct timing *a, const struct timing *b, const struct schedules *s, const struct schedules *t,
-                        FILE *to)
+static void print_steps(const struct explained *p, const struct explained *q, FILE *to)
 {
+    const struct timing *a = &p->t, *b = &q->t;
+    const struct schedules *s = &p->e.schedules, *t = &q->e.schedules;
     double exposed[2][NCOLL] = { { 0 } };
     char name[64];
 
@@ -224,7 +226,8 @@ static void print_steps(const struct timing *a, const struct timing *b, const st
     print_seconds("bubble (other stages' turn)", a->line.bubble_s, b->line.bubble_s, to);
     print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s, to);
     print_seconds("together", a->line.step_s, b->line.step_s, to);
-    fprintf(to, "  %-28s %14.4g %16.4g   %s\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
+    fprintf(to, "  %-28s %14.4g %16.4g   %s\n", sample_rate_unit(&p->plan.model),
+            sample_rate(&p->plan.model, p->plan.seq, a->tokens_per_s), sample_rate(&q->plan.model, q->plan.seq, b->tokens_per_s),
            percent_change(b->tokens_per_s / a->tokens_per_s).s);
 }
 
@@ -239,7 +242,10 @@ static void pair_of(const char *object, const char *key, const json_t *v, char *
     free(text);
 }
 
-struct totals { double step_s, tokens_per_s; int64_t bytes, host; };
+/* Tokens a second, or samples of a model whose samples have none. */
+static const char *rate_key(const struct plan *p) { return sample_has_tokens(&p->model) ? "tokens_per_s" : "samples_per_s"; }
+
+struct totals { double step_s, rate; int64_t bytes, host; };
 
 /* One plan's totals; -1 reported. */
 static int totals_of(const struct plan *p, struct totals *out)
@@ -250,12 +256,12 @@ static int totals_of(const struct plan *p, struct totals *out)
     if (evaluate(p, &e) < 0)
         return -1;
     int rc = simulate_plan(p, &e, &t, NULL);
-    *out = (struct totals){ t.line.step_s, t.tokens_per_s, e.m.needed, held_of_node(&e, SPACE_HOST) };
+    *out = (struct totals){ t.line.step_s, sample_rate(&p->model, p->seq, t.tokens_per_s), e.m.needed, held_of_node(&e, SPACE_HOST) };
     evaluation_free(&e);
     return rc;
 }
 
-/* The first plan with this one change: {"set", "step_s", "tokens_per_s", "needed_bytes", "host_bytes"}, or {"set",
+/* The first plan with this one change: {"set", "step_s", rate_key(), "needed_bytes", "host_bytes"}, or {"set",
  * "refused"}. */
 static json_t *change_json(const struct plan *a, const char *pair)
 {
@@ -276,7 +282,7 @@ static json_t *change_json(const struct plan *a, const char *pair)
     }
     fail_restore(before);
     return rc < 0 ? json_pack("{s:s, s:s}", "set", pair, "refused", why)
-                  : json_pack("{s:s, s:f, s:f, s:I, s:I}", "set", pair, "step_s", now.step_s, "tokens_per_s", now.tokens_per_s,
+                  : json_pack("{s:s, s:f, s:f, s:I, s:I}", "set", pair, "step_s", now.step_s, rate_key(a), now.rate,
                               "needed_bytes", (json_int_t)now.bytes, "host_bytes", (json_int_t)now.host);
 }
 
@@ -337,9 +343,9 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
             continue;
         }
         int64_t was = held_of_node(&p->e, SPACE_HOST), now = json_integer_value(json_object_get(row, "host_bytes"));
-        fprintf(to, "  %-44.44s step %+.4g s, tokens/s %s", set,
-                json_real_value(json_object_get(row, "step_s")) - p->t.line.step_s,
-                percent_change(json_real_value(json_object_get(row, "tokens_per_s")) / p->t.tokens_per_s).s);
+        fprintf(to, "  %-44.44s step %+.4g s, %s %s", set,
+                json_real_value(json_object_get(row, "step_s")) - p->t.line.step_s, sample_rate_unit(&p->plan.model),
+                percent_change(json_real_value(json_object_get(row, rate_key(&p->plan))) / sample_rate(&p->plan.model, p->plan.seq, p->t.tokens_per_s)).s);
         print_more("memory", p->e.m.needed, json_integer_value(json_object_get(row, "needed_bytes")), to);
         if (now != was)
             print_more(eval_space_name(SPACE_HOST), was, now, to);
@@ -447,7 +453,7 @@ void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *
     print_numerics("the second", &q->plan, &p->plan, to);
     print_memory(p, q, to);
     print_sent(&p->e, &q->e, to);
-    print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
+    print_steps(p, q, to);
     print_changes(p, to, rows = changes(p, q));
     print_crossing(p, q, to);
     if (schedule)

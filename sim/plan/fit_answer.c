@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "base/parallel.h"
+#include "model/arch/sample.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/lack.h"
@@ -176,6 +177,8 @@ static int count_tokens(const struct fit_asked *a, struct fit_answer *f)
 
     if (a->tokens && a->samples)
         return fail("fit: --tokens and --samples say the same: give one of them");
+    if (a->tokens && sample_refuse_tokens(&f->model) < 0)
+        return -1;
     if (!a->tokens && !a->samples)
         return a->price ? fail("fit: --price needs --tokens or --samples: how long is the training?") :
                a->epochs >= 0 ? fail("fit: --epochs needs --samples or --tokens") : 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/memory/evaluate.h"
+#include "model/arch/sample.h"
 #include "sim/plan/fit_answer.h"
 #include "sim/plan/plan_words.h"
 
@@ -96,9 +97,10 @@ void fit_search_command(const struct fit_answer *f, const struct fit_asked *a, c
         add(&l, "--framework %s", search_frameworks[a->framework]);
     if (!a->offload)
         add(&l, "--no-offload");
-    if (f->tokens)
+    bool tokens = f->tokens && sample_has_tokens(&f->model);
+    if (tokens)
         add(&l, "--tokens %" PRId64, f->tokens);
-    if (f->tokens && r->money.price >= 0) {
+    if (tokens && r->money.price >= 0) {
         char price[48];
         snprintf(price, sizeof price, "%s%.15g", f->sign, r->money.price);
         quoted(price, word);
@@ -132,7 +134,8 @@ static json_t *row_json(const struct fit_row *r)
     json_object_update_new(j, json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I}, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "what", words, "label", label, "words", words,
         "global_batch", (json_int_t)plan_global_batch(&r->plan), "memory", "needed_bytes", (json_int_t)r->needed, "taken_bytes",
         (json_int_t)r->taken, "usable_bytes", (json_int_t)r->usable, "tight", r->tight, "waits_for_memory", r->waits, "step_s", r->step_s, "low_s", r->low_s, "high_s", r->high_s,
-        "tokens_per_s", r->tokens_per_s, "plan", plan_to_json(&r->plan)));
+        sample_has_tokens(&r->plan.model) ? "tokens_per_s" : "samples_per_s",
+        sample_rate(&r->plan.model, r->plan.seq, r->tokens_per_s), "plan", plan_to_json(&r->plan)));
     if (r->money.tokens)
         json_object_set_new(j, "training", json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "steps", (json_int_t)r->training.steps, "days",
             r->training.days, "low_days", r->training.low_days, "high_days", r->training.high_days, "gpu_hours", r->training.gpu_hours,
@@ -155,5 +158,5 @@ json_t *fit_json(const struct fit_asked *a, const struct fit_answer *f)
     }
     return json_pack("{s:i, s:o, s:s, s:I, s:o, s:b, s:o, s:o}", "dpx", 1, "model", evaluation_model_json(&f->model), "train",
                      fit_trains[!t->lora ? 0 : t->base == BASE_PLAIN ? 1 : 2], "seq", (json_int_t)f->of.ask.seq, "tokens",
-                     f->tokens ? json_integer(f->tokens) : json_null(), "fits", f->best >= 0, "gpus", rows, "next", next);
+                     f->tokens && sample_has_tokens(&f->model) ? json_integer(f->tokens) : json_null(), "fits", f->best >= 0, "gpus", rows, "next", next);
 }

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/arch/sample.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 #include "sim/plan/plan_source.h"
@@ -47,9 +48,9 @@ static void say_planned(const struct plan *p, bool fits)
     char words[PLAN_WORDS];
 
     plan_words(p, words, sizeof words);
-    notes_say("dpx: %s on %s, %s: %s; %" PRId64 " samples of %" PRId64 " tokens a step", p->model.name, p->cluster.name,
+    notes_say("dpx: %s on %s, %s: %s; %" PRId64 " samples of %s a step", p->model.name, p->cluster.name,
               fits ? "as search recommends" : "of which no plan fits; the nearest", words,
-              plan_global_batch(p), p->seq);
+              plan_global_batch(p), sample_text(&p->model, p->seq).s);
 }
 
 static int of_model(const struct plan_given *g, const json_t *config, struct plan *out)

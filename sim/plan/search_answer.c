@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/room.h"
+#include "model/arch/sample.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
@@ -161,7 +162,8 @@ double search_answer_seconds(const struct search_answer *s) { return now() - s->
 int search_answer_open(const struct search_asked *a, struct search_answer *out)
 {
     *out = (struct search_answer){ .started = now() };
-    return money_check(&a->money) < 0 ? EXIT_MISUSE : search_args_load(&a->ask, &out->q);
+    int rc = money_check(&a->money) < 0 ? EXIT_MISUSE : search_args_load(&a->ask, &out->q);
+    return rc == EXIT_DONE && a->money.tokens && sample_refuse_tokens(&out->q.model) < 0 ? EXIT_MISUSE : rc;
 }
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "base/size.h"
+#include "model/arch/sample.h"
 #include "model/arch/training.h"
 #include "model/exchange/export.h"
 #include "model/plan/attention.h"
@@ -214,8 +215,11 @@ void search_question_print(const struct question *q, FILE *to)
     if (c->nodes > 1)
         fprintf(to, ", %.4g Gbit/s between nodes", c->inter * 8 / 1e9);
     optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
-    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s%s%s\n",
-            o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),
+    if (sample_has_tokens(&q->model))
+        fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 ")", o->global_batch * o->seq, o->global_batch, o->seq);
+    else
+        fprintf(to, "; %" PRId64 " samples of %s a step", o->global_batch, sample_text(&q->model, o->seq).s);
+    fprintf(to, "; %s%s, kernels %s%s%s%s%s\n", dtype_name(o->precision),
             q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), megatron, optimizer,
             o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
 }

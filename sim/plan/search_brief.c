@@ -283,7 +283,7 @@ static int print_verdict(const struct search_asked *a, const struct ranked *k, F
         rc = simulate_plan(p, &e, &t, NULL);
     if (rc == 0) {
         answer_memory(p, &e, &t, to);
-        answer_step(&t, to);
+        answer_step(p, &t, to);
         rc = money_print(&a->money, p, &t, to);
     }
     evaluation_free(&e);

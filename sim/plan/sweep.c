@@ -8,10 +8,12 @@
 
 #include "base/chart/chart_sweep.h"
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/files.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "base/sort.h"
+#include "model/arch/sample.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/plan_value.h"
 #include "sim/search/ranking.h"
@@ -291,6 +293,25 @@ static int load_plan(const struct sweep_asked *a, struct sweep *s)
     return rc;
 }
 
+/* What rates count; "tokens/s" where the model is none, which each point will say. */
+static const char *rate_of(const struct sweep *s, const struct search_args *q)
+{
+    json_t *said = json_array(), *notes = notes_divert(said);
+    const char *rate = s->has_plan ? sample_rate_unit(&s->plan.model) : "tokens/s";
+    char why[512];
+    struct model m;
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    if (!s->has_plan && q->model && model_load(q->model, &m) == 0) {
+        rate = sample_rate_unit(&m);
+        model_free(&m);
+    }
+    fail_restore(before);
+    notes_divert(notes);
+    json_decref(said);
+    return rate;
+}
+
 int sweep_open(const struct sweep_asked *a, struct sweep *s)
 {
     bool has_plan = a->plan.path || a->plan.doc;
@@ -301,8 +322,13 @@ int sweep_open(const struct sweep_asked *a, struct sweep *s)
     int rc = sweep_axes(s, &a->over);
     if (rc == 0 && has_plan)
         rc = load_plan(a, s);
+    s->rate = rc == 0 ? rate_of(s, &a->ask) : NULL;
+    if (rc == 0 && a->money.tokens && strcmp(s->rate, "tokens/s"))
+        rc = fail("--tokens: a sample of the model has no tokens; fit and bill take --samples");
     if (rc == 0)
         return 0;
+    if (s->has_plan && s->rate)
+        plan_free(&s->plan);
     s->has_plan = false;
     sweep_free(s);
     return -1;
@@ -352,8 +378,9 @@ static void fill(const struct sweep *s, const struct plan *p, const struct timin
     out->step_s = t->line.step_s;
     out->low_s = t->low_s;
     out->high_s = t->high_s;
-    out->tokens_per_s = t->tokens_per_s;
-    out->each = t->tokens_per_s / (double)out->gpus;
+    out->rate = sample_rate(&p->model, p->seq, t->tokens_per_s);
+    out->tokens = sample_has_tokens(&p->model);
+    out->each = out->rate / (double)out->gpus;
     out->mfu = t->mfu;
     if (s->money->tokens) {
         struct money m;
@@ -564,9 +591,10 @@ const char *sweep_state_name(enum sweep_state s)
 const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "step_s", "mfu", "efficiency", "memory", "days",
                                       "cost", NULL };
 
-const char *sweep_metric_words(int metric)
+const char *sweep_metric_words(const struct sweep *s, int metric)
 {
-    static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step", "MFU", "scaling efficiency",
+    bool tokens = !strcmp(s->rate, "tokens/s");
+    const char *const words[] = { s->rate, tokens ? "tokens/s of a GPU" : "samples/s of a GPU", "step", "MFU", "scaling efficiency",
                                          "reserved memory of the fullest rank", "days", "cost" };
     return words[metric];
 }
@@ -580,7 +608,7 @@ enum measure sweep_metric_unit(int metric)
 
 double sweep_metric(const struct sweep_row *r, int metric)
 {
-    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost };
+    const double values[] = { r->rate, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost };
     bool there = metric == SWEEP_MEMORY ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
 
     return there ? values[metric] : NAN;

@@ -68,7 +68,8 @@ struct sweep {
     const struct search_args *ask;
     const struct money_question *money;
     bool     scales;                    /* an axis changes the number of GPUs: there is an efficiency */
-    double   base;                      /* tokens/s of a GPU at the first point of the series; 0: none fitted yet */
+    const char *rate;                   /* "tokens/s", or "samples/s" of a model whose samples have none */
+    double   base;                      /* such a rate of a GPU at the first point of the series; 0: none fitted yet */
     int64_t  base_gpus;                 /* that point's */
     char     base_gpu[32];
 };
@@ -79,7 +80,8 @@ struct sweep_row {
     enum sweep_state state;
     int64_t gpus, bytes, available;     /* bytes: allocated on the fullest GPU, with NCCL's; */
     int64_t taken;                      /* and what decides beside `available` (evaluation_taken); 0: not known */
-    double  step_s, low_s, high_s, tokens_per_s, each, mfu;     /* each: tokens/s of a GPU */
+    double  step_s, low_s, high_s, rate, each, mfu;     /* rate: tokens or samples a second; each: of a GPU */
+    bool    tokens;                     /* tokens */
     double  efficiency;                 /* each / that of the series' first point that fits, on another number of GPUs of that type; below 0: none */
     char    gpu[32];                    /* the type */
     double  days, cost;                 /* below 0: not asked */
@@ -114,7 +116,7 @@ const char *sweep_state_name(enum sweep_state s);
 enum sweep_column { SWEEP_TOKENS, SWEEP_EACH, SWEEP_STEP, SWEEP_MFU, SWEEP_EFFICIENCY, SWEEP_MEMORY, SWEEP_DAYS, SWEEP_COST };
 extern const char *const sweep_metrics[];
 double       sweep_metric(const struct sweep_row *r, int metric);
-const char  *sweep_metric_words(int metric);
+const char  *sweep_metric_words(const struct sweep *s, int metric);
 enum measure sweep_metric_unit(int metric);
 
 #endif

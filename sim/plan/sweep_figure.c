@@ -76,7 +76,7 @@ void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FIL
         return;
     names = names < width / 2 ? names : width / 2;
     int room = width - names - 14 > 10 ? width - names - 14 : 10;
-    fprintf(to, "\n%s%s\n", sweep_metric_words(metric), n < done ? ", the largest of several points a bar" : "");
+    fprintf(to, "\n%s%s\n", sweep_metric_words(s, metric), n < done ? ", the largest of several points a bar" : "");
     for (int64_t b = 0; b < n; b++) {
         chart_sweep_place(&of, done * b / n, 0, s->naxes, name, sizeof name);
         fprintf(to, "%-*.*s ", names, names, name);
@@ -119,10 +119,10 @@ int sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, co
     struct drawn d = { rows, metric };
     char title[160];
 
-    snprintf(title, sizeof title, "%s over %s", sweep_metric_words(metric), s->axis[s->naxes - 1].key);
+    snprintf(title, sizeof title, "%s over %s", sweep_metric_words(s, metric), s->axis[s->naxes - 1].key);
     of.at = look;
     of.of = &d;
-    struct chart *c = chart_sweep(&of, "figure", title, "", sweep_metric_words(metric), sweep_metric_unit(metric));
+    struct chart *c = chart_sweep(&of, "figure", title, "", sweep_metric_words(s, metric), sweep_metric_unit(metric));
     int rc = figure_chart(c, path, "--csv writes the numbers");
     chart_free(c);
     return rc;

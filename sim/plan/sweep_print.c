@@ -57,8 +57,8 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     number_into(&f[n++], there ? (double)r->gpus : -1, "%.0f");
     f[n] = (struct field){ "step", 10, 0, "" };
     put_into(&f[n++], timed, step);
-    f[n] = (struct field){ "tokens/s", 9, 1, "" };
-    put_into(&f[n++], timed, count_text((int64_t)r->tokens_per_s).s);
+    f[n] = (struct field){ s->rate, 9, 1, "" };
+    put_into(&f[n++], timed, count_text((int64_t)r->rate).s);
     f[n] = (struct field){ "a GPU", 8, 5, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->each).s);
     f[n] = (struct field){ "MFU", 6, 4, "" };
@@ -245,8 +245,8 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
     csv_number(r->step_s, timed, to);
     csv_number(r->low_s, timed, to);
     csv_number(r->high_s, timed, to);
-    csv_number(r->tokens_per_s, timed, to);
-    csv_number(r->each, timed, to);
+    csv_number(r->rate, timed && r->tokens, to);
+    csv_number(r->each, timed && r->tokens, to);
     csv_number(r->mfu, timed, to);
     fprintf(to, there ? "%" PRId64 ",%" PRId64 "," : ",,", r->bytes, r->available);
     csv_number(r->efficiency, timed && r->efficiency >= 0, to);
@@ -304,16 +304,19 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
-    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+    json_t *row = json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
                      "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
-                     "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
-                     "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
+                     "high_s", real(r->high_s, timed), "tokens_per_s", real(r->rate, timed && r->tokens),
+                     "tokens_per_s_per_gpu", real(r->each, timed && r->tokens), "mfu", real(r->mfu, timed),
                      "memory_bytes", there ? json_integer(r->bytes) : json_null(),
                      "taken_bytes", r->taken ? json_integer(r->taken) : json_null(),
                      "available_bytes", there ? json_integer(r->available) : json_null(),
                      "efficiency", real(r->efficiency, timed && r->efficiency >= 0), "days", real(r->days, r->days >= 0),
                      "cost", real(r->cost, r->cost >= 0));
+    if (timed && !r->tokens)
+        json_object_set_new(row, "samples_per_s", json_real(r->rate));
+    return row;
 }
 
 void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to)

@@ -36,8 +36,8 @@ static const char *reason(const struct plan *p, enum category c, const char *pea
     case CAT_PARAMS:          return params_reason(p);
     case CAT_GRADS:           return "gradients stay until the optimizer step";
     case CAT_OPTIMIZER:       return "optimizer states stay all the time";
-    case CAT_ACTIVATIONS:     return "backward needs what every block's forward kept";
-    case CAT_TEMPORARIES:     return strstr(peak_at, "head") ? "logits, their softmax and its gradient are all there at once"
+    case CAT_ACTIVATIONS:     return p->model.recorded ? "backward needs what every unit's forward kept" : "backward needs what every block's forward kept";
+    case CAT_TEMPORARIES:     return !p->model.recorded && strstr(peak_at, "head") ? "logits, their softmax and its gradient are all there at once"
                                                              : "kernels need their operands and results together";
     case CAT_UNSHARDED:       return "parameters are gathered for use";
     case CAT_UNSHARDED_GRADS: return "full gradients exist until they are reduced";

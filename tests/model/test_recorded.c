@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "model/arch/recorded.h"
 #include "model/arch/recorded_size.h"
+#include "model/arch/sample.h"
 
 /* Of the peak.  The trackers count what is allocated as dpx does, in blocks of 512 bytes: what differs is the batch and the seed of backward. */
 #define WITHIN 1e-4
@@ -93,8 +94,9 @@ static void sizes_have_no_value_where_they_are_not_whole_or_too_large(void **sta
 
 /* Of one unit with one weight; % stands where a test changes something. */
 #define KERNEL(does) "{'op':'mm','class':'gemm','product':[1,'b*s',4,4],'bytes':'8*b*s','does':[" does "]}"
-#define FILE_OF(head, tensors, units, first, unit) \
-    "{" head ",'name':'m','size':{'least':1,'step':1},'tensors':[" tensors "],'units':[" units "],'programs':[{'precision':'fp32','recompute':'none'," \
+#define FILE_OF(head, tensors, units, first, unit) FILE_OF_SIZE(head, "'least':1,'step':1", tensors, units, first, unit)
+#define FILE_OF_SIZE(head, size, tensors, units, first, unit) \
+    "{" head ",'name':'m','size':{" size "},'tensors':[" tensors "],'units':[" units "],'programs':[{'precision':'fp32','recompute':'none'," \
     "'units':['a'],'pieces':{'first':{'forward':[" first "],'backward':[]},'a':" unit ",'last':{'forward':[],'backward':[]}}}]}"
 #define W "['u.w',[4,4]]"
 #define U "['u','Linear']"
@@ -137,11 +139,32 @@ static void a_file_by_hand_is_a_model(void **state)
     model_free(&m);
 }
 
+static void a_sample_is_what_the_file_says(void **state)
+{
+    static const struct { const char *of, *text, *rate; double of_thousand; } said[] = {
+        { "'of':'tokens'", "100 tokens", "tokens/s", 1000 }, { "'of':'side'", "100 x 100", "samples/s", 10 }, { "'of':'size'", "size 100", "samples/s", 10 },
+        { "'least':1", "size 100", "samples/s", 10 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        struct model m;
+        char file[1000], why[2000] = "";
+        snprintf(file, sizeof file, FILE_OF_SIZE("'dpx_model':1", "%s", W, U, "", A), said[i].of);
+        assert_int_equal(reads(file, &m, why, sizeof why), 0);
+        assert_string_equal(sample_text(&m, 100).s, said[i].text);
+        assert_string_equal(sample_rate_unit(&m), said[i].rate);
+        assert_true(fabs(sample_rate(&m, 100, 1000) - said[i].of_thousand) < 1e-9);
+        model_free(&m);
+    }
+}
+
 static void a_wrong_file_is_told_what_and_where(void **state)
 {
     static const struct { const char *file, *said; } wrong[] = {
         { FILE_OF("'dpx_model':2", W, U, "", A), "version 2; this dpx reads version 1" },
         { FILE_OF("'dpx_model':1,'extra':1", W, U, "", A), "extra: no key of a recorded model" },
+        { FILE_OF_SIZE("'dpx_model':1", "'of':'words'", W, U, "", A), "size: of: expected" },
+        { FILE_OF_SIZE("'dpx_model':1", "'from':1", W, U, "", A), "size: from: expected of, only" },
         { FILE_OF("'dpx_model':1", "['u.w',[0,4]]", U, "", A), "tensors: u.w: shape" },
         { FILE_OF("'dpx_model':1", "['u.w',[1073741824,1073741824,8]]", U, "", A), "2^60" },
         { FILE_OF("'dpx_model':1", "['u.w',[4,4],'cold']", U, "", A), "\"frozen\"" },
@@ -176,6 +199,7 @@ int main(void)
         cmocka_unit_test(sizes_that_are_none_are_refused),
         cmocka_unit_test(sizes_have_no_value_where_they_are_not_whole_or_too_large),
         cmocka_unit_test(a_file_by_hand_is_a_model),
+        cmocka_unit_test(a_sample_is_what_the_file_says),
         cmocka_unit_test(a_wrong_file_is_told_what_and_where),
     };
 

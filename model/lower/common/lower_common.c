@@ -18,8 +18,9 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
-        acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
-                            i == PIECE_HEAD ? "activations of the head" : "activations",
+        bool units = local->model->recorded != NULL;
+        acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? units ? "activations before the first unit" : "activations of the embedding" :
+                            i == PIECE_HEAD ? units ? "activations behind the last unit" : "activations of the head" : "activations",
                             block ? "block" : NULL, 0, steps * (block ? (int)local->model->layers : 1),
                             saved);
     }
