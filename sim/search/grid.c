@@ -371,6 +371,7 @@ static int ask_allocator(struct found *f, struct evaluation *e)
     f->retry_s = f->fits ? simulate_retry_s(&e->reserved) : 0;
     f->step_s += f->retry_s;
     f->idle_s += f->retry_s;
+    f->taken = f->fits ? evaluation_taken(&e->m, &e->reserved) : 0;
     if (!f->fits)
         over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
                    e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);

@@ -283,16 +283,13 @@ static int find_nearest(struct work *w)
 
 /* ---- PyTorch's allocator ---- */
 
-static int look_at(struct work *w, struct found *f, struct schedules *s)
+static int replay(struct found *f, const struct schedules *s, const struct memory_verdict *m)
 {
-    struct memory_verdict m;
     struct reserved r;
 
-    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
+    if (reserved_within(&f->plan, s, &m->overhead, NULL, &r) < 0)
         return -1;
-    if (reserved_within(&f->plan, s, &m.overhead, NULL, &r) < 0)
-        return -1;
-    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
+    enum verdict v = reserved_verdict(&r, m->fits);     /* other memories were asked before */
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
@@ -301,12 +298,20 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
     f->step_s += f->retry_s;
     f->idle_s += f->retry_s;
+    f->taken = f->fits ? evaluation_taken(m, &r) : 0;
     if (!f->fits) {
-        f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->needed = r.limit + r.refused + m->overhead.by[OVERHEAD_OUTSIDE];
+        f->available = r.limit + m->overhead.by[OVERHEAD_OUTSIDE];
         f->over = found_short_by(f->needed, f->available);
     }
     return 0;
+}
+
+static int look_at(const struct work *w, struct found *f, struct schedules *s)
+{
+    struct memory_verdict m;
+
+    return evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0 ? -1 : replay(f, s, &m);
 }
 
 /* ---- all candidates ---- */
@@ -360,15 +365,21 @@ static void *worker(void *arg)
 
 /* Is it the fastest so far?  It must not leave out others by its time where PyTorch's allocator refuses it, or where it waits: then it
  * comes behind all of them. */
-static int learn_best(struct work *w, struct found *f, struct schedules *s, double *best_s)
+static int learn_best(const struct work *w, struct found *f, double *best_s)
 {
+    struct evaluation e;
+
     if (!f->fits || f->step_s >= *best_s)
         return 0;
-    if ((!f->looked_at && look_at(w, f, s) < 0) || (f->fits && found_learn_waits(f) < 0))
+    if (evaluate_using(&f->plan, &w->programs.of[f->program].program, &e) < 0)
         return -1;
-    if (f->fits && !f->waits && f->step_s < *best_s)
+    int rc = f->looked_at ? 0 : replay(f, &e.schedules, &e.m);
+    if (rc == 0 && f->fits)
+        rc = found_waits(f, &e);
+    evaluation_free(&e);
+    if (rc == 0 && f->fits && !f->waits && f->step_s < *best_s)
         *best_s = f->step_s;
-    return 0;
+    return rc;
 }
 
 static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
@@ -384,11 +395,11 @@ static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cac
     return 0;
 }
 
-static int learn(void *of, int64_t i, struct schedules *s, double *best_s)
+static int learn(void *of, int64_t i, double *best_s)
 {
     struct work *w = of;
 
-    return w->failed || w->stopped ? -1 : learn_best(w, &w->found[i], s, best_s);
+    return w->failed || w->stopped ? -1 : learn_best(w, &w->found[i], best_s);
 }
 
 static void run_by_time(struct work *w)
