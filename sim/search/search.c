@@ -43,7 +43,9 @@ struct work {
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
     double       best_s;                /* the fastest that fits and does not wait for memory, of those known */
     atomic_int   refused;               /* of these, how many could not be planned, */
-    char         why_refused[256];      /* and why the first could not */
+    int64_t      first_refused;         /* the first of them */
+    char         why_refused[256];      /* and why it could not */
+    pthread_mutex_t lock;               /* of reasons */
 };
 
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
@@ -211,8 +213,13 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     bool refused = w->first_later >= 0 && i >= w->first_later;
 
     w->found[i].refused = refused;
-    if (atomic_fetch_add(refused ? &w->refused : &w->failed, 1) == 0)
+    pthread_mutex_lock(&w->lock);
+    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
         memcpy(refused ? w->why_refused : w->why, why, 256);
+    if (refused && (w->refused == 0 || i < w->first_refused))
+        w->first_refused = i;
+    ++*(refused ? &w->refused : &w->failed);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
@@ -607,7 +614,7 @@ static int rank(struct work *w, int64_t n)
 /* Every rank has all of the model's blocks. */
 static int search_data(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self() };
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc = -1;
 
     memset(out, 0, sizeof *out);
