@@ -139,6 +139,11 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     return 0;
 }
 
+int lower_unless(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
+{
+    return s->nops > 0 && s->rank == rank ? 0 : lower_using(p, rank, g, s);
+}
+
 int lower(const struct plan *p, int64_t rank, struct schedules *s)
 {
     struct program g = { 0 };

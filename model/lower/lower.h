@@ -24,6 +24,9 @@ int lower(const struct plan *p, int64_t rank, struct schedules *out);
  * reference until `out` is lowered again or freed. */
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *out);
 
+/* The same, unless `out`, which holds nothing or schedules of this plan by this program, is this rank's already. */
+int lower_unless(const struct plan *p, int64_t rank, const struct program *g, struct schedules *out);
+
 /* One rank of every kind that can differ, the fullest candidates among them:
  * rank 0 always; where a partition is uneven, the rank that holds most.
  * Returns how many; -1 reported. */

@@ -123,7 +123,7 @@ static int ranks_of(const struct plan *p, int stage, int64_t ranks[LOWER_KINDS])
 int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
                           struct memory_verdict *out)
 {
-    int64_t ranks[LOWER_KINDS], lowered = -1;
+    int64_t ranks[LOWER_KINDS];
     int n = ranks_of(p, stage, ranks);
 
     if (n < 0)
@@ -136,7 +136,6 @@ int evaluate_stage(const struct plan *p, const struct program *g, int stage, str
     for (int i = 0; i < n; i++) {
         if (lower_using(p, ranks[i], g, s) < 0)
             return -1;
-        lowered = ranks[i];
         out->elsewhere |= s->spaces != 0;
         ledger_run(s, &l);
         out->kind[out->nkinds].rank = ranks[i];
@@ -146,7 +145,7 @@ int evaluate_stage(const struct plan *p, const struct program *g, int stage, str
             out->rank = ranks[i];
         }
     }
-    if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
+    if (lower_unless(p, out->rank, g, s) < 0)
         return -1;
     out->needed = out->ledger.peak.bytes + overhead_of(p, s, &out->overhead);
     out->available = cluster_available(&p->cluster);
@@ -166,7 +165,7 @@ static int evaluate_elsewhere(const struct plan *p, const struct program *g, int
     ranks = room_new((size_t)(stages * LOWER_KINDS), sizeof *ranks);
     for (int stage = 0; stage < stages; stage++)
         n += ranks_of(p, stage, ranks + n);
-    rc = spaces_account(p, g, s, ranks, n, out->needed, &out->spaces) < 0 ? -1 : lower_using(p, out->rank, g, s);
+    rc = spaces_account(p, g, s, ranks, n, out->needed, &out->spaces) < 0 ? -1 : lower_unless(p, out->rank, g, s);
     free(ranks);
     out->fits &= rc < 0 || spaces_short(&out->spaces) < 0;
     return rc;
@@ -189,7 +188,7 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
         if (m.needed > out->needed)
             *out = m;
     }
-    if (s->rank != out->rank && lower_using(p, out->rank, g, s) < 0)
+    if (lower_unless(p, out->rank, g, s) < 0)
         return -1;
     out->elsewhere = elsewhere;
     return evaluate_elsewhere(p, g, n, s, out);

@@ -55,11 +55,22 @@ static int add_node(const struct plan *p, const struct program *g, struct schedu
 
     memset(node, 0, sizeof *node);
     for (int64_t r = alike ? rank : first; r < (alike ? rank + 1 : first + each); r++) {
-        if (lower_using(p, r, g, s) < 0)
+        if (lower_unless(p, r, g, s) < 0)
             return -1;
         spaces_add(s, alike ? each : 1, node);
     }
     return 0;
+}
+
+/* Is ranks[i] on the node of one before it?  All ranks of a node are accounted together. */
+static bool node_was(const struct plan *p, const int64_t *ranks, int i)
+{
+    int64_t each = p->cluster.gpus_per_node;
+
+    for (int k = 0; k < i; k++)
+        if (ranks[k] / each == ranks[i] / each)
+            return true;
+    return false;
 }
 
 int spaces_judge(const struct cluster *c, int64_t device, struct space_accounts *a)
@@ -83,6 +94,8 @@ int spaces_account(const struct plan *p, const struct program *g, struct schedul
 
     memset(out, 0, sizeof *out);
     for (int i = 0; i < n; i++) {
+        if (node_was(p, ranks, i))
+            continue;
         if (add_node(p, g, s, ranks[i], n == 1, &node) < 0)
             return -1;
         for (int m = 0; m < NSPACE; m++) {

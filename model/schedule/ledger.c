@@ -18,12 +18,14 @@ struct meter {
     int64_t *most;                  /* per category, or NULL */
     int64_t limit;                  /* stop at the first entry above it; INT64_MAX: never */
     bool    over;
+    unsigned rose;                  /* categories of which more is live than when `most` was last looked at, one bit each */
     int64_t highest;                /* over the entries of the repeat's body that is running */
     bool    left;                   /* what is live was not noted since a compute entry, or a skip of iterations */
 };
 
 static void add(struct meter *m, int cat, int64_t bytes)
 {
+    m->rose |= (unsigned)(bytes > 0) << cat;
     m->live[cat] += bytes;
     m->total += bytes;
 }
@@ -57,6 +59,14 @@ static int64_t fullest(const struct meter *m, const struct op *o, int64_t inner[
     return m->total + inner[MEM_ACTIVATIONS] + inner[MEM_TEMPORARIES] + inner[MEM_GRADS];
 }
 
+enum { ALL_CATEGORIES = (1u << NCAT) - 1 };
+
+/* Categories that an entry's inside adds to. */
+static unsigned inner_categories(const struct op *o)
+{
+    return 1u << CAT_ACTIVATIONS | 1u << CAT_TEMPORARIES | 1u << o->u.compute.grads;
+}
+
 static void by_category(const struct meter *m, const struct op *o, const int64_t inner[NMEM], int64_t by[NCAT])
 {
     memcpy(by, m->live, sizeof m->live);
@@ -77,12 +87,17 @@ static void note_peak(struct meter *m, int i, int64_t iteration)
     if (bytes > m->limit)
         m->over = true;
     bool new_peak = bytes > m->peak->bytes || m->peak->op < 0;
-    if (!m->most && !new_peak)
+    unsigned inside = has_inner(m, o) ? inner_categories(o) : 0;
+    bool most = m->most && (m->rose | inside);
+    if (!most && !new_peak)
         return;
     by_category(m, o, inner, by);
-    for (int c = 0; m->most && c < NCAT; c++)
+    for (unsigned look = most ? m->rose | inside : 0; look; look &= look - 1) {
+        int c = __builtin_ctz(look);
         if (by[c] > m->most[c])
             m->most[c] = by[c];
+    }
+    m->rose = inside;               /* inside there may have been less than there is at the next entry */
     if (new_peak) {
         m->peak->bytes = bytes;
         memcpy(m->peak->by, by, sizeof by);
@@ -138,6 +153,7 @@ static void run_repeat(struct meter *m, int i)
             m->total += m->live[c];
         }
         m->left = true;
+        m->rose = ALL_CATEGORIES;
         run(m, i + 1, o->u.repeat.other, k);
     }
     if (highest > m->highest)
@@ -182,6 +198,7 @@ void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
         m.peak = &out->phase[id];
         *m.peak = (struct peak){ .in = in, .op = -1 };
         m.most = id == SCHED_STEADY ? out->most : NULL;
+        m.rose = ALL_CATEGORIES;
         run(&m, s->begin[id], s->end[id], 0);
         if (id == 0 || out->phase[id].bytes > out->peak.bytes)
             out->peak = out->phase[id];

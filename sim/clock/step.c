@@ -192,6 +192,14 @@ static const double *known(const struct step *st, const struct step_view *as)
     return NULL;
 }
 
+void step_know(struct step *st, const struct step_view *as, double s)
+{
+    if (st->nknown == STEP_KNOWN || known(st, as))
+        return;
+    st->known[st->nknown].as = *as;
+    st->known[st->nknown++].s = s;
+}
+
 double step_seconds(const struct step *st, const struct step_view *as)
 {
     const double *was = known(st, as);
@@ -223,11 +231,8 @@ int step_views(struct step *st, const struct step_view *views, int n, double *ou
 {
     int rc = parallel_each(n, 0, view, &(struct viewing){ st, views, out });
 
-    for (int i = 0; rc == 0 && i < n && st->nknown < STEP_KNOWN; i++)
-        if (!known(st, &views[i])) {
-            st->known[st->nknown].as = views[i];
-            st->known[st->nknown++].s = out[i];
-        }
+    for (int i = 0; rc == 0 && i < n; i++)
+        step_know(st, &views[i], out[i]);
     return rc;
 }
 

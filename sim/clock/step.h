@@ -85,6 +85,8 @@ double step_seconds(const struct step *st, const struct step_view *as);
 
 /* The same of n views, on all cores: all of `out`, or -1 with a deadlock reported. */
 int step_views(struct step *st, const struct step_view *views, int n, double *out);
+/* What a view takes, from who ran it before: it is not run again. */
+void step_know(struct step *st, const struct step_view *as, double s);
 
 /* The busiest stage's line, to the end of the step and with the wait for the slowest rank, and what each stage does. */
 void step_parts(const struct step *st, const struct timeline *lines, double makespan_s, struct timeline *line,

@@ -283,7 +283,9 @@ static int look(const struct search_result *s, struct fit_row *r)
 
     r->why[0] = '\0';
     r->tried = s->n > 0 ? s->found[0].plan.cluster.world_size : r->tried;
-    if (n > 0) {
+    if (n > 0 && best.found->taken) {
+        keep(&best, best.found->taken, r);
+    } else if (n > 0) {
         if (evaluate(&best.found->plan, &e) < 0)
             return -1;
         keep(&best, evaluation_taken(&e.m, &e.reserved), r);

@@ -38,6 +38,10 @@ static int taken(const struct found *f, int64_t *bytes)
 {
     struct evaluation e;
 
+    if (f->taken && !f->elsewhere) {            /* else the evaluation says what is assumed of the host's memory, too */
+        *bytes = f->taken;
+        return 0;
+    }
     if (evaluate(&f->plan, &e) < 0)
         return -1;
     *bytes = evaluation_taken(&e.m, &e.reserved);

@@ -109,15 +109,17 @@ static void shares(const struct plan *p, int64_t *params, int64_t *states)
 
 bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
 
-int64_t bounds_bytes(const struct plan *p, const struct program *g)
+int64_t bounds_bytes(const struct plan *p, const struct program *g) { return bounds_activations(p, g) + bounds_states(p); }
+
+int64_t bounds_states(const struct plan *p)
 {
     struct plan in_place = enumerate_in_place(p);
     struct recipe r = plan_recipe(p);
-    int64_t params, states, bytes = bounds_activations(p, g);
+    int64_t params, states, bytes = 0;
     int64_t each = dtype_bytes(r.kept);                 /* of a parameter that trains, and of its gradient where the rank has that whole, too */
 
     if (!enumerate_same_place(p, &in_place))
-        return bytes;
+        return 0;
     shares(p, &params, &states);
     int64_t own = params_of(p, false), frozen = 0;
     if (!training_is_all(&p->model.training)) {         /* no pipeline: plan_check() */

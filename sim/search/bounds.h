@@ -21,6 +21,9 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g);
  * the rank has optimizer states for. */
 bool bounds_keeps_grads(const struct plan *p);
 
+/* Of that, parameters, gradients and optimizer states, which need no program. */
+int64_t bounds_states(const struct plan *p);
+
 /* Of that, what is the same in all plans with the same program, bytes. */
 int64_t bounds_activations(const struct plan *p, const struct program *g);
 

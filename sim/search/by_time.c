@@ -81,7 +81,6 @@ static int some_of_wave(void *of, int64_t slot)
 static int run_wave(struct wave *v, double *best_s)
 {
     struct bounded fits[WAVE];
-    struct schedules s = { 0 };
     int64_t n = 0;
     int rc = parallel_each((v->n + TOGETHER - 1) / TOGETHER, v->b->threads, some_of_wave, v);
 
@@ -93,8 +92,7 @@ static int run_wave(struct wave *v, double *best_s)
     if (n > 1)
         sort_stable(fits, (size_t)n, sizeof *fits, by_seconds);
     for (int64_t i = 0; i < n && rc == 0; i++)
-        rc = v->b->learn(v->b->of, fits[i].at, &s, best_s);
-    schedules_free(&s);
+        rc = v->b->learn(v->b->of, fits[i].at, best_s);
     return rc;
 }
 

@@ -26,7 +26,7 @@ struct by_time {
     /* Fills in plan i: by any thread. */
     int (*look)(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo);
     /* Is plan i, which was looked at and fits, the fastest so far?  One after the other, of a wave the fastest first. */
-    int (*learn)(void *of, int64_t i, struct schedules *s, double *best_s);
+    int (*learn)(void *of, int64_t i, double *best_s);
 };
 
 /* 0, or -1 after a look() or learn() that returned less than 0. */

@@ -92,6 +92,13 @@ int64_t found_drop_duplicates(struct found *f, int64_t n)
 
 /* ---- waiting for memory ---- */
 
+int found_waits(struct found *f, struct evaluation *e)
+{
+    search_verdict(f, e);
+    f->waits_known = simulate_waits(&f->plan, e, &f->waits) == 0;
+    return f->waits_known ? 0 : -1;
+}
+
 int found_learn_waits(struct found *f)
 {
     struct evaluation e;
@@ -100,9 +107,7 @@ int found_learn_waits(struct found *f)
         return 0;
     if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
-    search_verdict(f, &e);
-    int rc = simulate_waits(&f->plan, &e, &f->waits);
-    f->waits_known = rc == 0;
+    int rc = found_waits(f, &e);
     evaluation_free(&e);
     return rc;
 }

@@ -25,5 +25,7 @@ int64_t found_drop_duplicates(struct found *f, int64_t n);
 
 /* Whether a plan that fits, of which PyTorch's allocator was asked, waits for memory: `waits` and `waits_known`.  0, or -1 reported. */
 int     found_learn_waits(struct found *f);
+/* The same of a plan that evaluate_using() or evaluate_allocated() has evaluated. */
+int     found_waits(struct found *f, struct evaluation *e);
 
 #endif

@@ -45,7 +45,7 @@ struct grid {
     bool collects;                  /* only what was hopeless when they were enumerated before */
     struct found *found;            /* those in question; cut by memory: those that a bound leaves out */
     struct found *cut;
-    int64_t n, room, ncut, cut_room, considered, same_cut, too_long;
+    int64_t n, room, ncut, cut_room, considered, same_cut, too_long;        /* same_cut: hopeless without a look at their programs */
     int64_t shared;                 /* of those considered, those of which no rank has the whole model to compute */
     struct hopeless *hopeless;      /* of one cell, tensor and context */
     int64_t nhopeless, hopeless_room;
@@ -127,7 +127,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
     g->looked |= UINT64_C(1) << f.plan.dialect;
-    skipped = !g->o->exhaustive && is_hopeless(g, &f.plan, schedule);
+    skipped = !g->o->exhaustive && (is_hopeless(g, &f.plan, schedule) || bounds_states(&f.plan) > found_limit(&f.plan));
     if (skipped && !g->collects) {
         g->considered++;
         g->shared += is_shared(&f.plan);
@@ -371,6 +371,7 @@ static int ask_allocator(struct found *f, struct evaluation *e)
     f->retry_s = f->fits ? simulate_retry_s(&e->reserved) : 0;
     f->step_s += f->retry_s;
     f->idle_s += f->retry_s;
+    f->taken = f->fits ? evaluation_taken(&e->m, &e->reserved) : 0;
     if (!f->fits)
         over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
                    e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);

@@ -43,7 +43,9 @@ struct work {
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
     double       best_s;                /* the fastest that fits and does not wait for memory, of those known */
     atomic_int   refused;               /* of these, how many could not be planned, */
-    char         why_refused[256];      /* and why the first could not */
+    int64_t      first_refused;         /* the first of them */
+    char         why_refused[256];      /* and why it could not */
+    pthread_mutex_t lock;               /* of reasons */
 };
 
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
@@ -211,8 +213,13 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     bool refused = w->first_later >= 0 && i >= w->first_later;
 
     w->found[i].refused = refused;
-    if (atomic_fetch_add(refused ? &w->refused : &w->failed, 1) == 0)
+    pthread_mutex_lock(&w->lock);
+    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
         memcpy(refused ? w->why_refused : w->why, why, 256);
+    if (refused && (w->refused == 0 || i < w->first_refused))
+        w->first_refused = i;
+    ++*(refused ? &w->refused : &w->failed);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
@@ -283,16 +290,13 @@ static int find_nearest(struct work *w)
 
 /* ---- PyTorch's allocator ---- */
 
-static int look_at(struct work *w, struct found *f, struct schedules *s)
+static int replay(struct found *f, const struct schedules *s, const struct memory_verdict *m)
 {
-    struct memory_verdict m;
     struct reserved r;
 
-    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
+    if (reserved_within(&f->plan, s, &m->overhead, NULL, &r) < 0)
         return -1;
-    if (reserved_within(&f->plan, s, &m.overhead, NULL, &r) < 0)
-        return -1;
-    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
+    enum verdict v = reserved_verdict(&r, m->fits);     /* other memories were asked before */
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
@@ -301,12 +305,20 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
     f->step_s += f->retry_s;
     f->idle_s += f->retry_s;
+    f->taken = f->fits ? evaluation_taken(m, &r) : 0;
     if (!f->fits) {
-        f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->needed = r.limit + r.refused + m->overhead.by[OVERHEAD_OUTSIDE];
+        f->available = r.limit + m->overhead.by[OVERHEAD_OUTSIDE];
         f->over = found_short_by(f->needed, f->available);
     }
     return 0;
+}
+
+static int look_at(const struct work *w, struct found *f, struct schedules *s)
+{
+    struct memory_verdict m;
+
+    return evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0 ? -1 : replay(f, s, &m);
 }
 
 /* ---- all candidates ---- */
@@ -360,15 +372,21 @@ static void *worker(void *arg)
 
 /* Is it the fastest so far?  It must not leave out others by its time where PyTorch's allocator refuses it, or where it waits: then it
  * comes behind all of them. */
-static int learn_best(struct work *w, struct found *f, struct schedules *s, double *best_s)
+static int learn_best(const struct work *w, struct found *f, double *best_s)
 {
+    struct evaluation e;
+
     if (!f->fits || f->step_s >= *best_s)
         return 0;
-    if ((!f->looked_at && look_at(w, f, s) < 0) || (f->fits && found_learn_waits(f) < 0))
+    if (evaluate_using(&f->plan, &w->programs.of[f->program].program, &e) < 0)
         return -1;
-    if (f->fits && !f->waits && f->step_s < *best_s)
+    int rc = f->looked_at ? 0 : replay(f, &e.schedules, &e.m);
+    if (rc == 0 && f->fits)
+        rc = found_waits(f, &e);
+    evaluation_free(&e);
+    if (rc == 0 && f->fits && !f->waits && f->step_s < *best_s)
         *best_s = f->step_s;
-    return 0;
+    return rc;
 }
 
 static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
@@ -384,11 +402,11 @@ static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cac
     return 0;
 }
 
-static int learn(void *of, int64_t i, struct schedules *s, double *best_s)
+static int learn(void *of, int64_t i, double *best_s)
 {
     struct work *w = of;
 
-    return w->failed || w->stopped ? -1 : learn_best(w, &w->found[i], s, best_s);
+    return w->failed || w->stopped ? -1 : learn_best(w, &w->found[i], best_s);
 }
 
 static void run_by_time(struct work *w)
@@ -596,7 +614,7 @@ static int rank(struct work *w, int64_t n)
 /* Every rank has all of the model's blocks. */
 static int search_data(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self() };
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc = -1;
 
     memset(out, 0, sizeof *out);
