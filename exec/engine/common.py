@@ -277,9 +277,10 @@ class Tracker:
         global memory_is_tracked
         memory_is_tracked = False
         self.profiler.stop()
-        events, marks, backend = [], [], []
-        self.walk(self.profiler.profiler.kineto_results.experimental_event_tree(), events, marks, backend)
-        events, marks = sorted(events), sorted(marks)
+        events, marks = [], []
+        self.walk(self.profiler.profiler.kineto_results.experimental_event_tree(), events, marks)
+        own, marks = marks[0][1], sorted(when for when, _ in marks)      # the thread of the rank
+        events = sorted((when, address, size) for when, address, size, thread in events if size < 0 or thread == own)
         last = {address: i for i, (_, address, size) in enumerate(events) if size > 0}
         hidden = {last[a] for a in on_host if a in last}
         live, total, peak, out = {}, 0, 0, []
@@ -295,19 +296,15 @@ class Tracker:
                 peak = max(peak, total)
         return out
 
-    def walk(self, nodes, events, marks, backend):
+    def walk(self, nodes, events, marks, counts=True):
+        """What the CPU alone takes does not count: gloo in its front end and on threads of its own, and _chunk_cat, which is one
+        kernel on a GPU and pads each tensor into a new one here."""
         for n in nodes:
-            if n.tag.name == "Allocation":
-                events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size))
-            elif n.name == "dpx::mark":
-                marks.append(n.start_time_ns)
-            elif n.name == "dpx::backend":      # only what it gives back
-                inside = []
-                self.walk(n.children, inside, marks, backend)
-                new = {a for _, a, s in inside if s > 0}
-                events += [e for e in inside if e[2] < 0 and e[1] not in new]
-                continue
-            self.walk(n.children, events, marks, backend)
+            if n.name == "dpx::mark":
+                marks.append((n.start_time_ns, n.start_tid))
+            if n.tag.name == "Allocation" and (counts or n.extra_fields.alloc_size < 0):
+                events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size, n.start_tid))
+            self.walk(n.children, events, marks, counts and n.name not in ("dpx::backend", "aten::_chunk_cat"))
 
 
 def nvml_bytes():

@@ -25,9 +25,6 @@ complaints() {
     # Of the steps: what a framework takes while it wraps a model that is whole is not in FSDP2's plan.
     case $1 in
     *tensor* | *pipeline*) most=.02 ;;  # the CPU's fused attention keeps other tensors than a GPU's
-    fsdp2-llama-lora) most=.12 ;;       # where the peak is at the start of forward it holds one block's all-gather output more
-    fsdp2-llama-no_sync | fsdp2-llama-bf16) most=.05 ;;    # than planned: exec/engine/README.md
-    fsdp2-moe) most=.04 ;;
     *) most=.002 ;;
     esac
     awk -F'[:,]' -v most=$most '/"phase"/ { phase = $2 } /"allocated_bytes"/ && !/predicted/ { got = $2 }
