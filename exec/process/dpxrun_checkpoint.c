@@ -68,6 +68,8 @@ static int find(struct dpxrun *r)
         rc = -1;
     if (rc == 0 && !run)
         fprintf(stderr, "dpx: %s holds no checkpoint: the run begins with step 1\n", folder_of(r));
+    if (rc == 0 && run)
+        fprintf(stderr, "dpx: goes on from %s\n", name);
     json_decref(run);
     return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
 }
