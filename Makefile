@@ -14,6 +14,7 @@
 # make quant-losses   losses of 200 steps of a model of 10 million parameters with ZeRO++'s codes and without, and their plot (2 minutes)
 # make lab-wire       what fewer bytes between two emulated nodes bring, predicted and measured, at 4 Gbit/s to 100 Mbit/s (root, 25 minutes)
 # make lab-overlap    how much communication compute hides on two emulated nodes, and hybrid against flat sharding, in seconds (root, 2 minutes)
+# make lab-failures   ranks on two emulated nodes killed by a seeded clock for ten minutes: goodput beside dpxplan bill's, nothing lost (root, 25 minutes)
 # make bench          speed, as ratios within one run
 # make bench-eval     instructions of evals, a sweep, calls of libdpx and small searches beside those kept in
 #                     tests/bench/eval.txt (valgrind); KEEP=1 keeps these
@@ -548,7 +549,8 @@ script_offload-demo := tests/mpi/offload_demo.sh
 script_quant-losses := tests/mpi/quant_losses.sh
 script_lab-wire     := tests/lab/measure_wire.sh
 script_lab-overlap  := tests/lab/test_lab.sh overlap
-test-124m offload-demo quant-losses lab-wire lab-overlap:
+script_lab-failures := tests/lab/failures.sh
+test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all
 	@B=$B $(script_$@)
@@ -658,7 +660,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test engine-check test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:

@@ -323,6 +323,12 @@ void arena_settled(struct arena *a, const struct when *done)
     }
 }
 
+void arena_all_done(struct arena *a)
+{
+    for (int i = 0; i < a->n; i++)
+        memset(&a->blocks[i].last, 0, sizeof a->blocks[i].last);
+}
+
 int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find_live(a, offset)].bytes; }
 int64_t arena_extent(const struct arena *a) { return a->extent; }
 

@@ -66,6 +66,9 @@ void    arena_repeat(struct arena *a);
 /* Everybody has waited for `done`: what is free since then lies together again. */
 void    arena_settled(struct arena *a, const struct when *done);
 
+/* All uses so far are done, and counts of done tasks begin anew at 0. */
+void    arena_all_done(struct arena *a);
+
 /* Bytes of address space used so far. */
 int64_t arena_extent(const struct arena *a);
 /* One number for all that places depend on: where blocks lie, which of them are taken, where takes that repeat were. */

@@ -58,6 +58,9 @@ static int parse(int argc, char **argv, struct options *o)
         { "save-grads", "where to write a step's gradients, as the optimizer reads them",
           .str = &o->save_grads, .value = "F.safetensors" },
         { "grads-step", "which step's", .i = &o->grads_step, .min = 1 },
+        { "checkpoint-every", "save the whole training state after each K-th step", .i = &o->checkpoint_every, .min = 1, .value = "K" },
+        { "checkpoint-dir", "where; all machines must see it (default dpx-checkpoints)", .str = &o->checkpoint_dir, .value = "DIR" },
+        { "resume", "go on from the last checkpoint, bit for bit; where there is none, begin", .flag = &o->resume },
         { "seed", "of weights, data and dropout", .i = &o->seed },
         { "lr", "largest learning rate (default of adamw 6e-4, sgd 1e-3, lion 1e-4, adafactor 1e-2)", .num = &o->lr },
         { "min-lr", "learning rate at the last step", .num = &o->min_lr },
@@ -233,7 +236,7 @@ static int check(struct dpxrun *r)
         return -1;
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
-    return can_run(&r->plan);
+    return checkpoints_check(r) < 0 ? -1 : can_run(&r->plan);
 }
 
 /* What is for engines alone. */
@@ -257,6 +260,8 @@ int dpxrun_plan_for_engine(struct dpxrun *r)
         return fail("--steps %lld: at most %d", (long long)r->o.steps, MOST_STEPS);
     if (r->o.min_lr > r->o.lr)
         return fail("--min-lr %g: above --lr %g", r->o.min_lr, r->o.lr);
+    if (checkpoints_check(r) < 0)
+        return -1;
     return r->o.db && !r->o.no_db ? db_takes(r->o.db) : 0;
 }
 
@@ -323,7 +328,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
         .threads = dpxrun_threads(r), .offload_dir = o->offload_dir, .offload_io = (enum block_io_kind)o->offload_io,
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
-        .grads_step = o->grads_step,
+        .grads_step = o->grads_step, .resume = r->saved.from > 0,
     };
 }
 
@@ -358,8 +363,10 @@ static int steps(struct dpxrun *r)
     double since = lanes_now();
     int rc = 0;
 
-    for (int64_t i = 1; i <= r->o.steps && rc == 0; i++) {
+    for (int64_t i = r->saved.from + 1; i <= r->o.steps && rc == 0; i++) {
         rc = one_step(r, i);
+        if (rc == 0)
+            rc = checkpoints_step(r, i);
         bool due = lanes_now() - since > 1 || i == r->o.steps || rc < 0;
         if (r->rank == 0 && due) {
             if (record_steps(r, recorded) < 0)
@@ -387,11 +394,15 @@ static int run(struct dpxrun *r)
                 "those (--kernels: refuse it instead)\n", kernels_name(r->written_for));
     if (r->rank == 0 && executor_note(train_executor(r->train)))
         fprintf(stderr, "dpx: %s\n", executor_note(train_executor(r->train)));
+    if (checkpoints_load(r) < 0) {
+        r->refused = true;
+        return -1;
+    }
     if (steps(r) < 0)
         return -1;
     if (r->o.save && train_save(r->train, r->o.save) < 0)
         return -1;
-    if (dpxrun_measure(r) < 0)
+    if (dpxrun_measure(r) < 0 || checkpoints_measure(r) < 0)
         return -1;
     train_tell(r->train, NULL, NULL);
     return train_agree(r->train, r->rank == 0 && ((r->o.trace && dpxrun_write_trace(r) < 0) ||
@@ -421,6 +432,7 @@ static void release(struct dpxrun *r)
     stages_free(&r->stages);
     plan_free(&r->plan);
     plan_free(&r->here);
+    checkpoints_free(r);
 }
 
 /* Where ranks are processes on cores, what this machine has now; else what the plan's cluster says. */
@@ -467,6 +479,8 @@ static int all(struct dpxrun *r)
     if ((status = dpxrun_predict(r)) != EXIT_DONE)
         return status;
     if (r->o.comm != COMM_NULL && (status = refuse_short_host(r)) != EXIT_DONE)
+        return status;
+    if ((status = checkpoints_begin(r)) != EXIT_DONE)
         return status;
     struct train_args a = train_args(r);
     r->train = train_open(&a, &why);

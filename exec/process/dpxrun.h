@@ -8,6 +8,7 @@
  *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database
+ *     dpxrun_checkpoint.c  the state saved, and a run that goes on
  *     dpxrun_engine.c    a plan run by its framework
  *     dpxrun_budget.c    several in turn */
 #ifndef DPX_DPXRUN_H
@@ -17,6 +18,7 @@
 
 #include "base/opts.h"
 #include "calib/store/runs.h"
+#include "exec/train/checkpoint.h"
 #include "exec/train/train.h"
 #include "model/memory/evaluate.h"
 #include "model/schedule/measured.h"
@@ -27,14 +29,15 @@ enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
-    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
+    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir, *checkpoint_dir;
+    int64_t checkpoint_every;           /* steps; 0: none is saved */
     int64_t steps, seed, warmup, memory, rank, threads, grads_step, reduce;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
     struct opt_pairs plans;             /* plan is the first of them */
     const char *python, *budget;
     int     engine, launcher;           /* enum engine, enum engine_launcher (exec/engine/engine.h) */
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
-    bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
+    bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan, resume;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
@@ -85,6 +88,15 @@ struct stages {
     struct stage_run *of;
 };
 
+/* The state of all ranks: saved by this process so many times, the last one's bytes, seconds of all together; where it went on from. */
+struct checkpoints {
+    json_t *run;                        /* on rank 0: what a run that goes on must have been given; NULL: nothing is saved */
+    int64_t from;                       /* the step after which this process went on; 0: it began anew */
+    struct checkpoint_moved loaded;
+    int64_t saves, bytes, predicted_bytes;
+    double  seconds;
+};
+
 struct dpxrun {
     struct options o;
     struct plan    plan;                /* as given, with dpx's kernels */
@@ -93,6 +105,7 @@ struct dpxrun {
     struct predicted predicted;
     struct measured  measured;
     struct stages    stages;
+    struct checkpoints saved;
     struct device *device;
     bool           shared_device;       /* other ranks use it, too */
     struct train  *train;
@@ -114,6 +127,23 @@ int dpxrun_threads(const struct dpxrun *r);
 /* Compares plan, options, version and the files' contents among ranks.  Every rank must call it: 0, or -1 on all of
  * them with the difference reported by rank 0. */
 int dpxrun_check_same(const struct dpxrun *r);
+/* What it compares: a new reference. */
+json_t *dpxrun_same_document(const struct dpxrun *r);
+
+/* ---- dpxrun_checkpoint.c: where neither --checkpoint-every nor --resume is given they do nothing ---- */
+
+/* What can be refused before ranks start: 0, or -1 reported. */
+int  checkpoints_check(const struct dpxrun *r);
+/* All ranks, before the train is opened: saved.from.  An exit status; other than EXIT_DONE: reported. */
+int  checkpoints_begin(struct dpxrun *r);
+/* All ranks, before the first step, and after each.  0, or -1 on all of them. */
+int  checkpoints_load(struct dpxrun *r);
+int  checkpoints_step(struct dpxrun *r, int64_t step);
+/* All ranks, after the last one: what was predicted. */
+int  checkpoints_measure(struct dpxrun *r);
+void checkpoints_json(const struct dpxrun *r, json_t *doc);
+void checkpoints_print(const struct dpxrun *r);
+void checkpoints_free(struct dpxrun *r);
 
 /* ---- dpxrun_device.c ---- */
 

@@ -330,6 +330,14 @@ void predict_measured_free(struct measured *m)
 
 /* ---- collectives ---- */
 
+/* How often this process runs a schedule: not what it went on from. */
+static int64_t times_here(const struct dpxrun *r, const struct schedules *s, enum sched_id id)
+{
+    int64_t from = r->saved.from;
+
+    return sched_times(s, id, from + r->measured.n) - (from > 0 ? sched_times(s, id, from) : 0);
+}
+
 static void add_predicted(const struct schedules *s, enum sched_id id, int64_t times, struct comm_pair *pair, int *n)
 {
     struct comm_table t;
@@ -355,7 +363,7 @@ int predict_comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
     int n = 0;
 
     for (int id = 0; id < NSCHED; id++)
-        add_predicted(s, (enum sched_id)id, sched_times(s, (enum sched_id)id, r->measured.n), out, &n);
+        add_predicted(s, (enum sched_id)id, times_here(r, s, (enum sched_id)id), out, &n);
     for (int i = 0; i < n; i++) {
         const struct exec_count *c = executor_count(train_executor(r->train), out[i].op, out[i].group, out[i].dtype);
         out[i].count = c->count;
@@ -371,7 +379,7 @@ int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE])
     int n = 0;
 
     for (int id = 0; id < NSCHED; id++)
-        moved_add(s, (enum sched_id)id, sched_times(s, (enum sched_id)id, r->measured.n), &want);
+        moved_add(s, (enum sched_id)id, times_here(r, s, (enum sched_id)id), &want);
     for (enum space from = 0; from < NSPACE; from++)
         for (enum space to = 0; to < NSPACE; to++) {
             const struct moved *w = &want.of[from][to];

@@ -207,6 +207,7 @@ static void print_table(const struct dpxrun *r)
     print_comm(r);
     print_moved(r);
     print_time(r);
+    checkpoints_print(r);
     if (r->run_id > 0)
         printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
@@ -365,6 +366,7 @@ static json_t *result_json(const struct dpxrun *r)
         json_object_set_new(doc, "files", files);
     json_object_set_new(doc, "phases", phases_json(r));
     stages_json(r, doc);
+    checkpoints_json(r, doc);
     return doc;
 }
 
@@ -383,7 +385,7 @@ static void warn_of_divergence(const struct measured *m)
 {
     for (int64_t i = 0; i < m->n; i++)
         if (!isfinite(m->report[i].loss)) {
-            fprintf(stderr, "dpx: the loss is NaN or infinite from step %" PRId64 " on\n", i + 1);
+            fprintf(stderr, "dpx: the loss is NaN or infinite from step %" PRId64 " on\n", m->report[i].step);
             return;
         }
 }
@@ -432,7 +434,7 @@ int dpxrun_write_trace(const struct dpxrun *r)
         double at = isnan(e->start) ? e->issued : e->start;
         run.ran[run.n++] = (struct ran){ e->op, e->iteration, e->issued, at, isnan(e->end) ? at : e->end, -1 };
     }
-    run.total.step_s = m->report[a->step - 1].seconds;
+    run.total.step_s = m->report[a->step - 1 - r->saved.from].seconds;
     struct trace_role rank = { train_schedules(r->train), &run, executor_meter(train_executor(r->train))->live, NULL };
     rc = trace_write(&rank, 1, r->o.trace);
     free(run.ran);

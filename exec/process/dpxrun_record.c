@@ -102,7 +102,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
 
     if (host_info(&h) < 0)
         return -1;
-    r->measured.n = r->o.steps;         /* collectives of all steps that are meant to be run */
+    r->measured.n = r->o.steps - r->saved.from;         /* collectives of all steps that are meant to be run */
     int n = predict_comm_pairs(r, pair);
     r->measured.n = 0;
     for (int i = 0; i < NRP; i++)

@@ -25,7 +25,7 @@ static json_t *options(const struct options *o)
 }
 
 /* The plan as it is written, and what it names: a model's config may be another file's. */
-static json_t *document(const struct dpxrun *r)
+json_t *dpxrun_same_document(const struct dpxrun *r)
 {
     json_t *all = json_object(), *opts = options(&r->o);
     char adapters[ADAPTER_PATH];
@@ -46,7 +46,7 @@ static json_t *document(const struct dpxrun *r)
 
 int dpxrun_check_same(const struct dpxrun *r)
 {
-    json_t *mine = document(r);
+    json_t *mine = dpxrun_same_document(r);
     int rc = same_run_check(MPI_COMM_WORLD, mine);
 
     json_decref(mine);

@@ -135,6 +135,16 @@ static int report(const json_t *mine, const char *theirs, int rank)
     return -1;
 }
 
+int same_run_as(const char *other, const json_t *was, const json_t *now)
+{
+    struct difference d = { .where = "" };
+    char a[160], b[160];
+
+    if (!find_in(was, now, &d))
+        return 0;
+    return fail("%s: is of another run: %s was %s, here it is %s", other, d.where, shown(d.a, a, sizeof a), shown(d.b, b, sizeof b));
+}
+
 /* ---- ranks ---- */
 
 static int first_other(const uint64_t *hash, int world)

@@ -26,4 +26,8 @@ json_t *same_run_file(const char *path);
  * the first member that does, and both values. */
 int same_run_check(MPI_Comm comm, const json_t *mine);
 
+/* Refuses what differs from another run: names the first member that differs and both values, "CHECKPOINT: --lr was 0.001, is 0.002".
+ * 0: nothing differs; -1 reported. */
+int same_run_as(const char *other, const json_t *was, const json_t *now);
+
 #endif

@@ -48,6 +48,18 @@ void executor_compute_reset(struct executor *x)
         x->flight[i] = (struct flight){ -1, -1, -1 };
 }
 
+bool executor_compute_idle(const struct executor *x)
+{
+    for (int64_t i = 0; i < x->steps * x->nctx; i++)
+        for (int k = 0; k < NSLOT; k++)
+            if (x->ctx[i].at[k] >= 0)
+                return false;
+    for (int64_t i = 0; i < x->nflights; i++)
+        if (x->flight[i].ids >= 0 || x->flight[i].dx >= 0 || x->flight[i].handed >= 0)
+            return false;
+    return true;
+}
+
 static bool is_block(enum piece_id id) { return piece_is_block(id) || id == PIECE_BLOCK_SPLIT; }
 
 static struct context *context_of(const struct executor *x, const struct op *o, enum piece_id id, int block)

@@ -311,7 +311,8 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
     return rc;
 }
 
-static void forget_state(struct executor *x)
+/* Nothing has been issued. */
+static void forget_order(struct executor *x)
 {
     struct order *d = &x->order;
     struct when *event = d->event, *need = d->event_need;
@@ -322,6 +323,11 @@ static void forget_state(struct executor *x)
     memset(need, 0, n * sizeof *need);
     memset(turn, 0, 2 * (size_t)x->s->world_size * sizeof *turn);
     *d = (struct order){ .event = event, .event_need = need, .turn = turn };
+}
+
+static void forget_state(struct executor *x)
+{
+    forget_order(x);
     instances_reset(x);
     executor_compute_reset(x);
 }
@@ -409,6 +415,57 @@ static int dry_run(struct executor *x)
         found = dry_steps(x, REPEATING);
     }
     return found == 0 ? fail("the arena's layout did not repeat within %d steps of a dry run", REPEATING) : found < 0 ? -1 : 0;
+}
+
+/* ---- in the place of steps that another run has made ---- */
+
+/* The schedules up to step `step`, issued as the dry run issued them: of early and steady steps no more than change places. */
+static int skip_schedules(struct executor *x, int64_t step)
+{
+    enum { MOST = 1024 };
+    uint64_t *left = room_new(MOST, sizeof *left);
+    enum sched_id id = SCHED_INIT, last = sched_of_step(x->s, step);
+    int rc = 0;
+
+    for (int i = 0; i < MOST && i <= step && rc == 0; i++) {
+        enum sched_id next = dry_schedule(x, id, i, left);
+        if (next == SCHED_STEADY && (last != SCHED_STEADY || id == SCHED_STEADY))
+            break;
+        id = next;
+        begin_step(x, NULL);
+        rc = issue_schedule(x, id);
+        left[i] = layouts(x);
+    }
+    free(left);
+    return rc;
+}
+
+/* What lives is held from here on. */
+static int hold_what_lives(struct executor *x)
+{
+    const struct op o = { .kind = OP_MEMORY, .stream = STREAM_COMPUTE, .what = "what a checkpoint holds" };
+
+    enter(x, &o);
+    for (int m = 0; m < NSPACE; m++)
+        x->comes[m] = arena_meter(x->in[m])->live;
+    x->position = -1;
+    executor_put(x, &o, NULL, NULL);
+    return wait_all(x);
+}
+
+int executor_skip(struct executor *x, int64_t step)
+{
+    struct lanes *lanes = x->lanes;
+    int rc;
+
+    x->lanes = NULL;                    /* as in a dry run: nothing is executed */
+    rc = skip_schedules(x, step);
+    x->lanes = lanes;
+    forget_order(x);
+    instances_all_done(x);
+    for (int m = 0; m < NSPACE; m++)
+        arena_all_done(x->in[m]);
+    return rc < 0 ? -1 : hold_what_lives(x);
 }
 
 /* Entries that work where they cannot would write to the wrong memory. */

@@ -133,6 +133,16 @@ double executor_class_seconds(const struct executor *x, enum kernel_class c);
 int  executor_params(struct executor *x, int (*f)(void *arg, int tensor, int64_t from, int64_t n, const void *p,
                                                   enum dtype t, bool master), void *arg);
 
+/* A part of what outlives a step: bytes [at, at + n) of a buffer's instance, or of one of its tensors that kernels made one by one. */
+struct exec_part { int64_t family, instance, piece, at, n; };
+/* Reads the part's bytes, or fills them; the host's.  0, or -1 reported. */
+typedef int exec_state_fn(void *arg, const struct exec_part *part, void *bytes);
+/* All that outlives a step on this rank, after a whole one: f is called for each part, always in the same order.  Also numbers that the
+ * host keeps.  Refused by name: activations that outlive the step. */
+int  executor_state_out(struct executor *x, exec_state_fn *f, void *arg);
+/* After executor_map(), in the place of steps 1 to `step`: f fills the same parts. */
+int  executor_state_in(struct executor *x, int64_t step, exec_state_fn *f, void *arg);
+
 struct lanes *executor_lanes(const struct executor *x);     /* for the watchdog */
 
 #endif

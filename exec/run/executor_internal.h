@@ -10,7 +10,8 @@
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
  *     exec_linear.c   linear layers' kernels, exec_float8.c those that are rounded to 8 bits
  *     exec_context.c  the same where ranks share a sequence
- *     exec_optim.c    the optimizer */
+ *     exec_optim.c    the optimizer
+ *     exec_state.c    what outlives a step, out and in */
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
 
@@ -138,6 +139,8 @@ static inline const struct tensor *tensor_of(const struct executor *x, int t) { 
 int  instances_open(struct executor *x);
 void instances_reset(struct executor *x);
 void instances_close(struct executor *x);
+/* All uses so far are done, and counts of done tasks begin anew at 0. */
+void instances_all_done(struct executor *x);
 struct inst *inst_of(struct executor *x, const struct act *a, int64_t iteration, int j);
 int  inst_alloc(struct executor *x, const struct op *o, const struct act *a, int64_t iteration);
 void inst_free(struct executor *x, const struct act *a, int64_t iteration);
@@ -174,6 +177,8 @@ void executor_give(struct executor *x, int64_t at, const struct when *last);
 
 /* ---- executor.c ---- */
 
+/* In the place of steps 1 to `step`, after executor_map(): what lives after them has its places, of undefined contents.  0, or -1. */
+int  executor_skip(struct executor *x, int64_t step);
 
 /* Appends a task of the entry being issued; self is freed with it. */
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
@@ -189,6 +194,7 @@ enum dtype executor_grad_dtype(const struct executor *x);
 int  executor_compute_open(struct executor *x);
 void executor_compute_close(struct executor *x);
 void executor_compute_reset(struct executor *x);       /* nothing is anywhere */
+bool executor_compute_idle(const struct executor *x);  /* is that so? */
 
 /* Where a slot of a piece lies for entry o after what has been issued: offset in the arena, -1 nowhere. */
 int64_t executor_compute_place(const struct executor *x, const struct op *o, int block, enum slot slot);

@@ -43,6 +43,13 @@ void instances_reset(struct executor *x)
             forget(&x->inst[b][i], false);
 }
 
+void instances_all_done(struct executor *x)
+{
+    for (int b = 0; b < x->s->nbufs; b++)
+        for (int i = 0; i < x->s->bufs[b].count; i++)
+            memset(&x->inst[b][i].last, 0, sizeof x->inst[b][i].last);
+}
+
 void instances_close(struct executor *x)
 {
     if (!x->inst)

@@ -323,7 +323,7 @@ static int open_all(struct train *t, struct train_refusal *why)
         return share_over(t, &why->over);
     watchdog_follow(t->dog, executor_lanes(t->x));
     host_reset_peak();
-    if (train_agree(t, run(t, SCHED_INIT, NULL) < 0) < 0)
+    if (!t->a.resume && train_agree(t, run(t, SCHED_INIT, NULL) < 0) < 0)
         return -1;
     return train_agree(t, !t->a.allow_nan && weights_check_finite(t->weights) < 0);
 }
@@ -525,6 +525,31 @@ int train_save(struct train *t, const char *path)
 {
     capture(t, true);
     return end_capture(t, save(t, path));
+}
+
+/* ---- a run that goes on in another process ---- */
+
+struct train_progress train_progress(const struct train *t)
+{
+    return (struct train_progress){ t->step, t->scale.scale, t->scale.since, t->scale.lets_pass, t->scale.skipped };
+}
+
+int train_state_out(struct train *t, exec_state_fn *f, void *arg) { return executor_state_out(t->x, f, arg); }
+
+int train_state_in(struct train *t, const struct train_progress *at, exec_state_fn *f, void *arg)
+{
+    t->step = at->step;
+    t->scale.scale = at->scale;
+    t->scale.since = at->since;
+    t->scale.lets_pass = at->lets_pass;
+    t->scale.skipped = at->skipped;
+    return executor_state_in(t->x, at->step, f, arg);
+}
+
+int train_together(struct train *t, int (*f)(void *arg), void *arg)
+{
+    capture(t, true);
+    return end_capture(t, train_agree(t, f(arg) < 0));
 }
 
 struct executor *train_executor(const struct train *t)        { return t->x; }

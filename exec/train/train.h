@@ -37,6 +37,7 @@ struct train_args {
     int64_t     grads_step;
     const char *offload_dir;            /* where buffers that lie on disk have their files */
     enum block_io_kind offload_io;
+    bool        resume;                 /* nothing is initialised: train_state_in() is called before the first step */
 };
 
 /* One step as all ranks saw it. */
@@ -70,6 +71,15 @@ double train_lr(const struct train_args *a, int64_t step);
 /* All parameters, in Hugging Face's names, written by rank 0; of a model with adapters these, as a folder of PEFT's
  * (adapter_folder.h).  Every rank must call it.  0, or -1. */
 int train_save(struct train *t, const char *path);
+
+/* How far it is: with the executor's state all that the next step depends on, for data, dropout and learning rate go by the step. */
+struct train_progress { int64_t step; double scale; int64_t since, lets_pass, skipped; };
+struct train_progress train_progress(const struct train *t);
+/* The rank's state after the last step, part by part; in the place of the steps up to `at`.  This rank alone: 0, or -1 reported. */
+int train_state_out(struct train *t, exec_state_fn *f, void *arg);
+int train_state_in(struct train *t, const struct train_progress *at, exec_state_fn *f, void *arg);
+/* f(arg) on every rank: 0, or -1 on all ranks, with the reason of the lowest rank that failed reported. */
+int train_together(struct train *t, int (*f)(void *arg), void *arg);
 
 struct executor *train_executor(const struct train *t);
 const struct schedules *train_schedules(const struct train *t);

@@ -151,12 +151,12 @@ static int stand(const struct bill_asked *a, struct bill *out)
     return 0;
 }
 
-/* The 90 % interval: the step's, and that of the run with the same step; ratios' logarithms add as squares. */
-static void interval(struct bill *b, const double at[3])
+/* The 90 % interval: the step's, and that of the run with the same step; ratios' logarithms add as squares.  A measured step has none. */
+static void interval(const struct bill_asked *a, struct bill *b, const double at[3])
 {
     const struct timing *t = &b->e.t;
-    double down = hypot(log(t->low_s / t->line.step_s), at[0] < b->time.total_s ? log(at[0] / b->time.total_s) : 0);
-    double up = hypot(log(t->high_s / t->line.step_s), at[2] > b->time.total_s ? log(at[2] / b->time.total_s) : 0);
+    double down = hypot(a->step ? 0 : log(t->low_s / t->line.step_s), at[0] < b->time.total_s ? log(at[0] / b->time.total_s) : 0);
+    double up = hypot(a->step ? 0 : log(t->high_s / t->line.step_s), at[2] > b->time.total_s ? log(at[2] / b->time.total_s) : 0);
 
     b->low_s = b->time.total_s * exp(-down);
     b->high_s = b->time.total_s * exp(up);
@@ -206,7 +206,7 @@ static int run_it(const struct bill_asked *a, struct bill *b)
         return 0;
     if (a->spares >= 0 || a->neighbour)         /* what the closed form does not know */
         b->time = simulated;
-    interval(b, at);
+    interval(a, b, at);
     return 0;
 }
 
@@ -214,13 +214,16 @@ static int bill_of(const struct bill_asked *a, struct bill *b)
 {
     const struct plan *p = &b->e.plan;
     struct money_question q = a->eval.money;
+    struct timing t = b->e.t;
     double recover = RECOVER;
 
     if (a->samples && (a->samples > INT64_MAX / p->seq || a->epochs > INT64_MAX / (a->samples * p->seq)))
         return fail("--samples: too many");
     q.tokens = a->samples ? a->samples * a->epochs * p->seq : q.tokens;
-    money_of(&q, p, &b->e.t, &b->money);
-    b->run = (struct long_run){ .steps = b->money.steps, .step_s = b->e.t.line.step_s, .mtbf_s = INFINITY };
+    if (a->step && duration_parse("--step", a->step, &t.line.step_s) < 0)
+        return -1;
+    money_of(&q, p, &t, &b->money);
+    b->run = (struct long_run){ .steps = b->money.steps, .step_s = t.line.step_s, .mtbf_s = INFINITY };
     if (saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || (a->mtbf && read_mtbf(a->mtbf, b) < 0) ||
         (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
         return -1;
@@ -278,7 +281,7 @@ static int on_world(const struct bill_asked *a, const struct bill *b, const stru
         return -1;
     w->fits = e.m.fits;
     if (simulate_plan(p, &e, &t, NULL) == 0 && saved_of(p, &at.saved) == 0) {
-        w->step_s = at.run.step_s = t.line.step_s;
+        w->step_s = at.run.step_s = t.line.step_s * b->run.step_s / b->e.t.line.step_s;
         saved_times(p, &at.saved, &b->storage, &at.times);
         rc = stand(a, &at);
         at.run.recover_s += (at.times.read_s > 0 ? at.times.read_s : 0) - (b->times.read_s > 0 ? b->times.read_s : 0);

@@ -24,7 +24,7 @@
 struct bill_asked {
     struct eval_args eval;
     int64_t samples, epochs;
-    const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start;
+    const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start, *step;
     bool    async, shrink;
     int64_t neighbour;              /* checkpoints in the memory of another node, each so many-th on disk; 0: none there */
     bool    worlds;                 /* other numbers of GPUs as well */
@@ -51,6 +51,7 @@ struct bill_asked {
     { "async", "ranks wait for the copy to host memory only; it is written beside training", .flag = &(a).async, .group = BILL_CHECKPOINTS }, \
     { "neighbour", "checkpoints go to another node's host memory, each K-th to the storage as well", .i = &(a).neighbour, .min = 1, .value = "K", .group = BILL_CHECKPOINTS }, \
     { "memory-lost", "share of interruptions that take what lies in memory (with --neighbour)", .num = &(a).memory_lost, .group = BILL_CHECKPOINTS }, \
+    { "step", "a step as you measured it (850ms), in the place of the predicted one", .str = &(a).step, .value = "TIME" }, \
     { "worlds", "also a quarter, half, twice and four times as many GPUs with the same global batch: where more of them stop helping", .flag = &(a).worlds }, \
     { "tokens", "tokens of the whole training, such as 15T", .i = &(a).eval.money.tokens, .min = 1, .group = MONEY_GROUP }, \
     { "price", "price of a GPU-hour, with its currency or without: 2.10, $2.10", .num = &(a).eval.money.price, .sign = &(a).eval.money.currency, \

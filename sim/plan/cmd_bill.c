@@ -33,6 +33,8 @@ static void print_plan(const struct bill_asked *a, const struct bill *b, FILE *t
     fprintf(to, ".\n%s.\n", words);
     answer_memory(p, &b->e.e, &b->e.t, to);
     answer_step(p, &b->e.t, to);
+    if (a->step)
+        fprintf(to, "  From here on a step takes %s, as you measured it.\n", duration_text(b->run.step_s).s);
     if (a->samples)
         fprintf(to, "  %s samples of %s, %" PRId64 " time%s: ", count_text(a->samples).s, sample_text(&p->model, p->seq).s, a->epochs, a->epochs == 1 ? "" : "s");
     else

@@ -3,12 +3,14 @@
  *     mpi_grid list few|some|whole|every           the plans, a line each: ranks and values of the axes; on stderr how many were
  *                                                  refused, and why
  *     mpirun -n N mpi_grid run LIST FOLDER [FROM]  those of the list for N ranks, from number FROM
+ *     mpirun -n N mpi_grid resume LIST [FROM]      the same plans go on from a state bit for bit (resume_check.h)
  *
  * Each plan trains three steps from PyTorch's weights on PyTorch's tokens.  Losses, gradients and last weights are
  * PyTorch's (tests/golden/parity/grid), in bf16 as near as PyTorch itself comes in bf16; in fp32 they are those of one rank as well, and with dropout
  * those of one rank alone, which rank 0 runs once and keeps in FOLDER.  Bytes, calls and memory as matrix_check.h says.  Speaks as mpi_matrix does. */
 #include "tests/mpi/grid_covering.h"
 #include "tests/mpi/matrix_check.h"
+#include "tests/mpi/resume_check.h"
 #include "tests/mpi/tensor_distance.h"
 
 #include <limits.h>
@@ -246,7 +248,10 @@ static int run_list(const char *path, int from)
             return 2;
         grid_words(&c, &p, name, sizeof name);
         plan_begins(i, name);
-        run(&c, &p);
+        if (folder)
+            run(&c, &p);
+        else
+            resume_plan(&p, NULL);
         plan_ends();
     }
     fclose(f);
@@ -265,6 +270,8 @@ int main(int argc, char **argv)
         folder = argv[3];
         rc = run_list(argv[2], argc > 4 ? atoi(argv[4]) : 0);
     }
+    if (argc >= 3 && !strcmp(argv[1], "resume"))
+        rc = run_list(argv[2], argc > 3 ? atoi(argv[3]) : 0);
     grid_models_free();
     MPI_Finalize();
     return rc;

@@ -40,6 +40,17 @@ check 'so with spares that are paid for' "$(GPUS=16 parts_add_up --spares 1 --re
 check 'so with fewer nodes for a while' "$(NODES=2 GPUS=24 parts_add_up --set nodes=2 micro_batch=1 --spares 1 --repair 240h --shrink --mtbf 2000h)"
 check 'so with copies in the memory of another node' "$(NODES=2 GPUS=16 parts_add_up --set nodes=2 --neighbour 10 --memory-lost 0.1)"
 
+# 100 steps of 65,536 tokens, a checkpoint every 10: nine or ten of them, no interruption
+measured_step() {
+    bill --tokens 6553600 --step 850ms --every 10 --storage 10GB/s
+    near "$(field useful_s)" 85 1e-9
+    near "$(field billed_step_s)" 0.85 1e-12
+    bill --tokens 6553600 --every 10 --storage 10GB/s
+    near "$(field billed_step_s)" "$(field step_s)" 1e-12
+    says '"850" has no unit\|--step' --tokens 1B --step 850
+}
+check 'a measured step takes the place of the predicted one' "$(measured_step)"
+
 same_bill() {
     bill --tokens 100B --mtbf rsc-1 --storage 2GB/s --spares 1 --repair 8h --mtbf 500h
     cp "$tmp/doc" "$tmp/first"
