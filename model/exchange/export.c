@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
+#include "model/exchange/script_keys.h"
 #include "model/plan/knob.h"
 
 /* transformers: models/<family>/modeling_<family>.py. */
@@ -97,13 +99,7 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
 
     if (!j)
         return -1;
-    fprintf(to, "# Belongs to the training script: sequence %lld, micro batch %lld, accumulation "
-            "%lld,\n# gradient clipping %g, loss %s, optimizer %s, %s.\n", (long long)p->seq, (long long)p->micro_batch,
-            (long long)p->accumulation, p->clip, knob_words("loss")[p->loss], knob_words("optimizer")[p->optimizer],
-            knob_words("optimizer_form")[p->optimizer_form]);
-    if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
-        fprintf(to, "# Liger-Kernel:%s%s%s.\n", p->liger.rope ? " rope" : "", p->liger.rms_norm ? " rms_norm" : "",
-                p->liger.glu_activation ? " glu_activation" : "");
+    script_keys_write(p, KNOB_ACCELERATE, to);
     if (p->accumulation > 1 && p->dialect != DIALECT_DEEPSPEED)
         fprintf(to, "# GradientAccumulationPlugin(num_steps=%lld, sync_each_batch=%s).\n",
                 (long long)p->accumulation, p->sync_every_micro_step ? "True" : "False");
@@ -186,7 +182,10 @@ bool export_can(const struct plan *p, const char *target)
     if (!nowhere)
         return false;
     struct fail_sink before = fail_divert(why, sizeof why);
+    json_t *ignored = json_array(), *notes = notes_divert(ignored);
     int rc = export_plan(p, target, nowhere);
+    notes_divert(notes);
+    json_decref(ignored);
     fail_restore(before);
     fclose(nowhere);
     return rc == 0;

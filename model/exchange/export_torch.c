@@ -126,8 +126,11 @@ static void print_model_dtype(const struct plan *p, int t, FILE *to)
     if (plan_has_wide_adapters(p))
         fprintf(to, "for p in model.parameters():\n    if p.is_floating_point():\n"
                 "        p.data = p.data.to(torch.float32 if p.requires_grad else %s)\n", torch_dtype(plan_recipe(p).frozen));
-    else if (t >= 0)
-        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)t));
+    else
+        fprintf(to, "model = model.to(%s)%s\n", torch_dtype(t < 0 ? DT_FP32 : (enum dtype)t),
+                t < 0 && p->precision != DT_FP32 ? "        # from_pretrained() loads the checkpoint's dtype, mostly 16 bits: the plan trains weights in fp32" : "");
+    if (!p->model.recorded)
+        fprintf(to, "model.set_attn_implementation(\"%s\")\n", p->kernels == KERNELS_TORCH_SDPA ? "sdpa" : "eager");
 }
 
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
@@ -267,6 +270,12 @@ static void print_wrapping(const struct plan *p, const char *blocks, FILE *to)
         export_fsdp1(p, blocks, to);
 }
 
+/* The model config's own. */
+static double usual_dropout(const struct plan *p)
+{
+    return knob_default(p, knob_find("", "dropout", knob_cell(p)));
+}
+
 int export_torch(const struct plan *p, FILE *to)
 {
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
@@ -285,11 +294,21 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
-    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
-        return refuse("recompute", "transformers recomputes whole blocks, all or none");
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
+        return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
+    if (p->activation_offload != OFFLOAD_NOTHING)
+        return refuse("activation_offload", "wrap the forward pass in torch.autograd.graph.save_on_cpu() by hand");
+    if (p->float8.recipe != FLOAT8_NONE)
+        return refuse("fp8", "call torchao's convert_to_float8_training() by hand; export --to torchtitan has it");
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
+        return refuse("kernels", "transformers runs torch-sdpa and torch-eager; compile the blocks by hand, or export --to torchtitan");
+    if (p->dropout < usual_dropout(p) || p->dropout > usual_dropout(p))
+        return refuse("dropout", "it is in the model's config: change it there, and plan with that");
     if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
         return -1;
     fprintf(to, "import torch\n");
+    if (p->fsdp.cpu_offload && p->host_threads > 0)
+        fprintf(to, "torch.set_num_threads(%" PRId64 ")\n", p->host_threads);
     print_wrapping(p, blocks, to);
     print_rest(p, to);
     return 0;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/exchange/script_keys.h"
 #include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
 
@@ -203,8 +204,24 @@ static int64_t steps_for(const struct import_args *a, const struct form *form, c
     return steps;
 }
 
-static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
+/* What our own export wrote at the head of accelerate's file, where no option says it. */
+static void take_script_keys(const struct form *form, const struct form_file *f, struct import_args *a)
 {
+    if (form != &form_accelerate || !f->text)
+        return;
+    if (!a->seq)
+        a->seq = script_keys_count(f->text, "seq");
+    if (!a->micro_batch)
+        a->micro_batch = script_keys_count(f->text, "micro_batch");
+    if (!a->accumulation && !a->global_batch)
+        a->accumulation = script_keys_count(f->text, "accumulation");
+}
+
+static int import_file(const struct import_args *given, const struct form *form, const struct form_file *f, struct plan *out)
+{
+    struct import_args own = *given, *a = &own;
+
+    take_script_keys(form, f, a);
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
 
     if (a->precision >= 0)
