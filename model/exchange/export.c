@@ -108,10 +108,17 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
     return 0;
 }
 
-const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", NULL };
+const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", NULL };
 static int (*const writers[])(const struct plan *, FILE *) = {
     export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch, megatron_export,
+    export_axolotl, export_llamafactory, export_axolotl,
 };
+
+/* Whose files say what trains. */
+static bool has_adapters(int (*writer)(const struct plan *, FILE *), const struct plan *p)
+{
+    return writer == export_axolotl || writer == export_llamafactory || (writer == export_torch && training_is_lora(&p->train));
+}
 
 /* The key by which a plan is more than data parallel; NULL: by none. */
 static const char *first_degree(const struct plan *p)
@@ -124,16 +131,17 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     const char *grid = first_degree(p);
 
-    if (!training_is_all(&p->train))
-        return fail("export: train: adapters and frozen weights are in the training script, not in %s files", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
-            return grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
+            return !training_is_all(&p->train) && !has_adapters(writers[i], p)
+                 ? fail("export: train: adapters and frozen weights are in the training script, not in %s files: export --to axolotl, llamafactory or fsdp",
+                        target)
+                 : grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
                    !(writers[i] == export_deepspeed_file && (p->parallel.pipeline <= 1 || p->dialect == DIALECT_DEEPSPEED))
                  ? fail("export to %s: %s: its files are written for data parallelism; %s has it", target, grid,
                         p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron" : "torchtitan")
                  : writers[i](p, to);
-    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp and megatron are",
+    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp, megatron, axolotl and llamafactory are",
                 target);
 }
 

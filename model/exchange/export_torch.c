@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
@@ -238,7 +239,7 @@ static void export_ddp(const struct plan *p, FILE *to)
         fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
                 "    optimizer_class=torch.optim.AdamW%s,\n    parameters_as_bucket_view=%s,\n)\n",
                 form_of(p), py(p->ddp.parameters_as_bucket_view));
-    if (p->precision != DT_FP32 && p->ddp.model_dtype < 0)
+    if (p->precision != DT_FP32 && (p->ddp.model_dtype < 0 || plan_has_wide_adapters(p)))
         fprintf(to, "# forward and loss under torch.autocast(\"cuda\", dtype=%s)\n",
                 torch_dtype(p->precision));
     if (!p->sync_every_micro_step && p->accumulation > 1)
@@ -276,6 +277,20 @@ static double usual_dropout(const struct plan *p)
     return knob_default(p, knob_find("", "dropout", knob_cell(p)));
 }
 
+/* PEFT's adapters, before anything is wrapped or cast. */
+static void print_adapters(const struct training *t, FILE *to)
+{
+    bool all = !strcmp(t->target_modules, "all-linear");
+
+    fprintf(to, "from peft import LoraConfig, get_peft_model\n\nmodel = get_peft_model(model, LoraConfig(\n    r=%" PRId64 ",\n    lora_alpha=%.17g,\n"
+            "    lora_dropout=%.17g,\n", t->rank, t->alpha, t->dropout);
+    if (t->target_modules[0])
+        fprintf(to, all ? "    target_modules=\"%s\",\n" : "    target_modules=\"%s\".split(\",\"),\n", t->target_modules);
+    if (t->modules_to_save[0])
+        fprintf(to, "    modules_to_save=\"%s\".split(\",\"),\n", t->modules_to_save);
+    fprintf(to, "    task_type=\"CAUSAL_LM\",\n))\n");
+}
+
 int export_torch(const struct plan *p, FILE *to)
 {
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
@@ -306,7 +321,13 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("dropout", "it is in the model's config: change it there, and plan with that");
     if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
         return -1;
+    if (p->train.base != BASE_PLAIN)
+        return refuse("base_dtype", "from_pretrained() packs weights (BitsAndBytesConfig), before this script: export --to axolotl or llamafactory");
+    if (p->train.target_parameters[0])
+        return refuse("lora.target_parameters", "name them in PEFT's LoraConfig by hand");
     fprintf(to, "import torch\n");
+    if (training_is_lora(&p->train))
+        print_adapters(&p->train, to);
     if (p->fsdp.cpu_offload && p->host_threads > 0)
         fprintf(to, "torch.set_num_threads(%" PRId64 ")\n", p->host_threads);
     print_wrapping(p, blocks, to);
