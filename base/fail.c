@@ -43,6 +43,25 @@ void fail_clear(void)
         clears();
 }
 
+/* Of the process: what was printed, too. */
+static char  *copy_to;
+static size_t copy_size;
+
+void fail_copies(char *to, size_t size)
+{
+    copy_to = to;
+    copy_size = size;
+    to[0] = '\0';
+}
+
+static void copy(const char *line)
+{
+    size_t n = copy_to ? strlen(copy_to) : 0;
+
+    if (copy_to)
+        snprintf(copy_to + n, copy_size - n, "%s%s", n ? "\n" : "", line);
+}
+
 /* What was said, in one line, on stderr or where it is captured. */
 static void tell(const char *text)
 {
@@ -59,6 +78,7 @@ static void tell(const char *text)
     else {
         fail_clear();
         fprintf(stderr, "dpx: %s\n", line);
+        copy(line);
     }
     if (line != room)
         free(line);

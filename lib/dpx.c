@@ -15,6 +15,7 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "model/plan/knob.h"
+#include "sim/plan/modelled.h"
 #include "sim/plan/bill.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
@@ -275,7 +276,7 @@ static int call(answer_fn *fn, const char *request, const struct dpx_watch *watc
         status = fn(&c, &doc);
     if (doc) {
         json_object_set(doc, "notes", notes);
-        json_object_set_new(doc, "version", json_string(version_text()));
+        modelled_add(doc);
     }
     if (!doc && (status == DPX_DONE || status == DPX_NO)) {     /* json_pack() takes neither NaN nor infinity */
         fail("the answer holds NaN or infinity, which JSON cannot express");

@@ -16,6 +16,9 @@ int builtin_load(const char *name, struct model *out);
  * organisation ("meta-llama/Llama-3.1-8B"); NULL. */
 const char *hf_ids_find(const char *name);
 
+/* The hub's first id of a built-in, its base model's; NULL: it has none, or is not built in. */
+const char *hf_ids_of(const char *builtin);
+
 /* Where the hub's client keeps the config.json of "org/name" on this machine (hf_cache.c); false: it does not. */
 bool hf_cache_find(const char *id, char *path, size_t size);
 

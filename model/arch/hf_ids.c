@@ -315,6 +315,14 @@ static const struct { const char *id, *builtin; } ids[] = {
 };
 #define NIDS ((int)(sizeof ids / sizeof *ids))
 
+const char *hf_ids_of(const char *builtin)
+{
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (!strcmp(ids[i].builtin, builtin))
+            return ids[i].id;
+    return NULL;
+}
+
 const char *hf_ids_find(const char *name)
 {
     const char *known;

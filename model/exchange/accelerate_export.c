@@ -175,7 +175,7 @@ static json_t *export_deepspeed(const struct plan *p)
     put_knob(ds, p, "clip");
     put(ds, "offload_optimizer_device", json_string(device_words[p->ds.offload_optimizer.device]));
     put(ds, "offload_param_device", json_string(device_words[p->ds.offload_param.device]));
-    put(ds, "zero3_init_flag", json_boolean(p->strategy == STRAT_ZERO3));
+    put(ds, "zero3_init_flag", json_boolean(p->strategy == STRAT_ZERO3 && p->ds.zero_init));
     put(ds, "zero3_save_16bit_model", json_false());
     put(doc, "deepspeed_config", ds);
     return doc;
@@ -193,10 +193,34 @@ static json_t *export_ddp(const struct plan *p)
     return common(p, p->cluster.world_size > 1 ? "MULTI_GPU" : "NO");
 }
 
+/* A value that accelerate has neither a key nor another place for.  The optimizer is the script's. */
+static bool lacks(const struct plan *p)
+{
+    const struct knob *k;
+    char key[96];
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        const struct knob_name *n = &k->accelerate;
+        if (k->object[0] || n->section || !n->lacks || !strcmp(k->name, "optimizer") || !knob_concerns(k, n, knob_cell(p)) || knob_idle(p, k) ||
+            knob_sayable(p, k, n))
+            continue;
+        knob_key_text(k, key, sizeof key);
+        refuse(key, n->lacks);
+        return true;
+    }
+    if (p->kernels == KERNELS_TORCH_COMPILE)
+        refuse("kernels", "dynamo_config is read, and not written: compile the blocks in the script");
+    return p->kernels == KERNELS_TORCH_COMPILE;
+}
+
 json_t *accelerate_export(const struct plan *p)
 {
+    if (lacks(p))
+        return NULL;
     if (p->deterministic)
         return refuse("deterministic", "the frameworks have no such reduction");
+    if (p->parallel.expert > 1)
+        return refuse("parallel.expert", "it has no word for experts over ranks: export --to deepspeed, or --to torchtitan");
     if (p->activation_offload != OFFLOAD_NOTHING)
         return refuse("activation_offload", "it offloads the inputs of checkpointed layers alone (recompute \"offload\")");
     if (p->dialect == DIALECT_DEEPSPEED)

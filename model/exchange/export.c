@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
+#include "model/exchange/script_keys.h"
 #include "model/plan/knob.h"
 
 /* transformers: models/<family>/modeling_<family>.py. */
@@ -97,13 +99,7 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
 
     if (!j)
         return -1;
-    fprintf(to, "# Belongs to the training script: sequence %lld, micro batch %lld, accumulation "
-            "%lld,\n# gradient clipping %g, loss %s, optimizer %s, %s.\n", (long long)p->seq, (long long)p->micro_batch,
-            (long long)p->accumulation, p->clip, knob_words("loss")[p->loss], knob_words("optimizer")[p->optimizer],
-            knob_words("optimizer_form")[p->optimizer_form]);
-    if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
-        fprintf(to, "# Liger-Kernel:%s%s%s.\n", p->liger.rope ? " rope" : "", p->liger.rms_norm ? " rms_norm" : "",
-                p->liger.glu_activation ? " glu_activation" : "");
+    script_keys_write(p, KNOB_ACCELERATE, to);
     if (p->accumulation > 1 && p->dialect != DIALECT_DEEPSPEED)
         fprintf(to, "# GradientAccumulationPlugin(num_steps=%lld, sync_each_batch=%s).\n",
                 (long long)p->accumulation, p->sync_every_micro_step ? "True" : "False");
@@ -112,10 +108,17 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
     return 0;
 }
 
-const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", NULL };
+const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", NULL };
 static int (*const writers[])(const struct plan *, FILE *) = {
     export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch, megatron_export,
+    export_axolotl, export_llamafactory, export_axolotl,
 };
+
+/* Whose files say what trains. */
+static bool has_adapters(int (*writer)(const struct plan *, FILE *), const struct plan *p)
+{
+    return writer == export_axolotl || writer == export_llamafactory || (writer == export_torch && training_is_lora(&p->train));
+}
 
 /* The key by which a plan is more than data parallel; NULL: by none. */
 static const char *first_degree(const struct plan *p)
@@ -128,16 +131,17 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     const char *grid = first_degree(p);
 
-    if (!training_is_all(&p->train))
-        return fail("export: train: adapters and frozen weights are in the training script, not in %s files", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
-            return grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
+            return !training_is_all(&p->train) && !has_adapters(writers[i], p)
+                 ? fail("export: train: adapters and frozen weights are in the training script, not in %s files: export --to axolotl, llamafactory or fsdp",
+                        target)
+                 : grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
                    !(writers[i] == export_deepspeed_file && (p->parallel.pipeline <= 1 || p->dialect == DIALECT_DEEPSPEED))
                  ? fail("export to %s: %s: its files are written for data parallelism; %s has it", target, grid,
                         p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron" : "torchtitan")
                  : writers[i](p, to);
-    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp and megatron are",
+    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp, megatron, axolotl and llamafactory are",
                 target);
 }
 
@@ -186,7 +190,10 @@ bool export_can(const struct plan *p, const char *target)
     if (!nowhere)
         return false;
     struct fail_sink before = fail_divert(why, sizeof why);
+    json_t *ignored = json_array(), *notes = notes_divert(ignored);
     int rc = export_plan(p, target, nowhere);
+    notes_divert(notes);
+    json_decref(ignored);
     fail_restore(before);
     fclose(nowhere);
     return rc == 0;

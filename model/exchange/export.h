@@ -5,7 +5,7 @@
  *
  * deepspeed: a DeepSpeed config; accelerate: a YAML file; torchtitan: command-line
  * overrides for TORCHTITAN_VERSION; megatron: options of Megatron-LM's pretrain_gpt.py; fsdp: Python that wraps a transformers model
- * with exactly the plan's options.  What the target cannot express is refused by
+ * with exactly the plan's options, behind PEFT's adapters where the plan has them; axolotl (also "recipe"), llamafactory: their YAML.  What the target cannot express is refused by
  * name, and then nothing is written. */
 #ifndef DPX_EXPORT_H
 #define DPX_EXPORT_H
@@ -31,6 +31,8 @@ void export_settle(struct plan *p, const char *target);
 
 int export_torchtitan(const struct plan *p, FILE *to);
 int export_torch(const struct plan *p, FILE *to);
+int export_axolotl(const struct plan *p, FILE *to);
+int export_llamafactory(const struct plan *p, FILE *to);
 
 /* The class of the model's blocks in transformers; NULL when not known. */
 const char *export_block_class(const struct plan *p);

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "model/arch/sample.h"
+#include "model/arch/training.h"
 #include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
@@ -127,8 +128,11 @@ static void print_model_dtype(const struct plan *p, int t, FILE *to)
     if (plan_has_wide_adapters(p))
         fprintf(to, "for p in model.parameters():\n    if p.is_floating_point():\n"
                 "        p.data = p.data.to(torch.float32 if p.requires_grad else %s)\n", torch_dtype(plan_recipe(p).frozen));
-    else if (t >= 0)
-        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)t));
+    else
+        fprintf(to, "model = model.to(%s)%s\n", torch_dtype(t < 0 ? DT_FP32 : (enum dtype)t),
+                t < 0 && p->precision != DT_FP32 ? "        # from_pretrained() loads the checkpoint's dtype, mostly 16 bits: the plan trains weights in fp32" : "");
+    if (!p->model.recorded)
+        fprintf(to, "model.set_attn_implementation(\"%s\")\n", p->kernels == KERNELS_TORCH_SDPA ? "sdpa" : "eager");
 }
 
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
@@ -236,7 +240,7 @@ static void export_ddp(const struct plan *p, FILE *to)
         fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
                 "    optimizer_class=torch.optim.AdamW%s,\n    parameters_as_bucket_view=%s,\n)\n",
                 form_of(p), py(p->ddp.parameters_as_bucket_view));
-    if (p->precision != DT_FP32 && p->ddp.model_dtype < 0)
+    if (p->precision != DT_FP32 && (p->ddp.model_dtype < 0 || plan_has_wide_adapters(p)))
         fprintf(to, "# forward and loss under torch.autocast(\"cuda\", dtype=%s)\n",
                 torch_dtype(p->precision));
     if (!p->sync_every_micro_step && p->accumulation > 1)
@@ -268,6 +272,26 @@ static void print_wrapping(const struct plan *p, const char *blocks, FILE *to)
         export_fsdp1(p, blocks, to);
 }
 
+/* The model config's own. */
+static double usual_dropout(const struct plan *p)
+{
+    return knob_default(p, knob_find("", "dropout", knob_cell(p)));
+}
+
+/* PEFT's adapters, before anything is wrapped or cast. */
+static void print_adapters(const struct training *t, FILE *to)
+{
+    bool all = !strcmp(t->target_modules, "all-linear");
+
+    fprintf(to, "from peft import LoraConfig, get_peft_model\n\nmodel = get_peft_model(model, LoraConfig(\n    r=%" PRId64 ",\n    lora_alpha=%.17g,\n"
+            "    lora_dropout=%.17g,\n", t->rank, t->alpha, t->dropout);
+    if (t->target_modules[0])
+        fprintf(to, all ? "    target_modules=\"%s\",\n" : "    target_modules=\"%s\".split(\",\"),\n", t->target_modules);
+    if (t->modules_to_save[0])
+        fprintf(to, "    modules_to_save=\"%s\".split(\",\"),\n", t->modules_to_save);
+    fprintf(to, "    task_type=\"CAUSAL_LM\",\n))\n");
+}
+
 int export_torch(const struct plan *p, FILE *to)
 {
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
@@ -286,11 +310,27 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
-    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
-        return refuse("recompute", "transformers recomputes whole blocks, all or none");
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
+        return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
+    if (p->activation_offload != OFFLOAD_NOTHING)
+        return refuse("activation_offload", "wrap the forward pass in torch.autograd.graph.save_on_cpu() by hand");
+    if (p->float8.recipe != FLOAT8_NONE)
+        return refuse("fp8", "call torchao's convert_to_float8_training() by hand; export --to torchtitan has it");
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
+        return refuse("kernels", "transformers runs torch-sdpa and torch-eager; compile the blocks by hand, or export --to torchtitan");
+    if (p->dropout < usual_dropout(p) || p->dropout > usual_dropout(p))
+        return refuse("dropout", "it is in the model's config: change it there, and plan with that");
     if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
         return -1;
+    if (p->train.base != BASE_PLAIN)
+        return refuse("base_dtype", "from_pretrained() packs weights (BitsAndBytesConfig), before this script: export --to axolotl or llamafactory");
+    if (p->train.target_parameters[0])
+        return refuse("lora.target_parameters", "name them in PEFT's LoraConfig by hand");
     fprintf(to, "import torch\n");
+    if (training_is_lora(&p->train))
+        print_adapters(&p->train, to);
+    if (p->fsdp.cpu_offload && p->host_threads > 0)
+        fprintf(to, "torch.set_num_threads(%" PRId64 ")\n", p->host_threads);
     print_wrapping(p, blocks, to);
     print_rest(p, to);
     return 0;

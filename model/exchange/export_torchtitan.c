@@ -50,6 +50,8 @@ static int check_strategy(const struct plan *p)
         return refuse("fsdp.reshard_after_forward", "it has default, always and never, not ranks");
     if (p->fsdp.reshard_after_forward == 0 && p->fsdp.root_reshard_after_forward == 1)
         return refuse("fsdp.root_reshard_after_forward", "never holds for its last layers too");
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_COMPILE)
+        return refuse("kernels", "its attention is PyTorch's sdpa");
     if (!p->sync_every_micro_step && p->accumulation > 1 && p->parallel.pipeline == 1)
         return refuse("sync_every_micro_step", "it reduces after every micro-step");
     return 0;
@@ -170,6 +172,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
     }
     fprintf(to, "# torchtitan %s, on %" PRId64 " node%s of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
             p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", p->cluster.gpus_per_node);
+    if (p->fsdp.cpu_offload)
+        fprintf(to, "# started with OMP_NUM_THREADS=%" PRId64 "\n", p->host_threads);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts\n"
                 "# them in the root\n");
     if (known >= 0 && registry[known].but && p->float8.recipe == FLOAT8_NONE)

@@ -50,14 +50,24 @@ static void say_fits(const struct plan *p)
     evaluation_free(&e);
 }
 
+static int print_answer(const struct plan *p)
+{
+    char label[KNOB_LABEL];
+
+    knob_label(p, label, sizeof label);
+    return dpxplan_print_json(json_pack("{s:i, s:o, s:s}", "dpx", 1, "plan", plan_to_json(p), "label", label), EXIT_DONE);
+}
+
 int cmd_import(int argc, char **argv)
 {
     struct import_args a = { .precision = -1, .recompute = -1, .summary = true };
     const char *out = NULL;
+    bool json = false;
     struct plan p;
     const struct opt opts[] = {
         IMPORT_OPTS(a),
         { "output", "where to write plan.json (standard output)", .str = &out, .letter = 'o', .value = "FILE" },
+        { "json", "print one JSON document: the plan and its label", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxplan import", "A plan from what you have: a recipe, a config or a command of a training framework.", opts, argc, argv);
@@ -66,6 +76,16 @@ int cmd_import(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if ((rc = convert_import(&a, &p)) != EXIT_DONE)
         return rc;
+    if (json && out) {
+        fail("import: --json and --output: one of them");
+        rc = EXIT_MISUSE;
+    } else if (json) {
+        rc = print_answer(&p);
+    }
+    if (json) {
+        plan_free(&p);
+        return rc;
+    }
     say_fits(&p);
     rc = convert_write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (out && rc == EXIT_DONE)
@@ -77,7 +97,8 @@ int cmd_import(int argc, char **argv)
 int cmd_export(int argc, char **argv)
 {
     struct export_args a = { .to = NULL };
-    const struct opt opts[] = { EXPORT_OPTS(a), { 0 } };
+    bool json = false;
+    const struct opt opts[] = { EXPORT_OPTS(a), { "json", "print one JSON document, with the text in it", .flag = &json }, { 0 } };
     char *text;
     int rc = opts_parse("dpxplan export", "A plan as the config of a framework, on standard output.", opts, argc, argv);
 
@@ -85,7 +106,9 @@ int cmd_export(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if ((rc = convert_export(&a, &text)) != EXIT_DONE)
         return rc;
-    if (fputs(text, stdout) == EOF || fflush(stdout) != 0) {
+    if (json)
+        rc = dpxplan_print_json(json_pack("{s:i, s:s, s:s}", "dpx", 1, "to", a.to, "text", text), rc);
+    else if (fputs(text, stdout) == EOF || fflush(stdout) != 0) {
         fail("cannot write to standard output");
         rc = EXIT_FAILED;
     }

@@ -186,9 +186,9 @@ static json_t *commented(const struct plan *p, const struct search_args *a)
     return doc;
 }
 
-static int write_commented(const struct plan *p, const struct search_args *a, const char *path)
+static int write_plan(const struct plan *p, const struct search_args *a, const char *path, bool plain)
 {
-    json_t *doc = commented(p, a);
+    json_t *doc = plain ? plan_to_json(p) : commented(p, a);
     struct output o;
     int rc = -1;
 
@@ -214,7 +214,7 @@ static void say(const struct ranked *best, const struct search_args *a, const ch
                 export_targets[a->export_to]);
 }
 
-static int best(const struct search_args *a, struct question *q, const char *path)
+static int best(const struct search_args *a, struct question *q, const char *path, bool json)
 {
     struct search_result r;
     struct ranked first;
@@ -233,7 +233,7 @@ static int best(const struct search_args *a, struct question *q, const char *pat
     else if (n == 0)
         fail("init: none of %lld plans fits; dpxplan search says what would", (long long)r.n);
     else
-        rc = write_commented(&first.found->plan, a, path) < 0 ? EXIT_FAILED : EXIT_DONE;
+        rc = write_plan(&first.found->plan, a, path, json) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (rc == EXIT_DONE)
         say(&first, a, path);
     search_free(&r);
@@ -244,10 +244,12 @@ int cmd_init(int argc, char **argv)
 {
     struct search_args a = SEARCH_ARGS;
     const char *path = NULL;
+    bool json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxplan init --framework torch --model llama-3.1-8b --cluster 8xh100 \\\n      --seq 8k --global-batch 64 -o plan.json"),
         SEARCH_OPTS_AS(a, false, true),
         { "output", "where to write plan.json (standard output)", .str = &path, .letter = 'o', .value = "FILE" },
+        { "json", "the plan without comments", .flag = &json },
         { 0 }
     };
     struct question q;
@@ -263,7 +265,7 @@ int cmd_init(int argc, char **argv)
         return EXIT_MISUSE;
     if ((rc = search_args_load(&a, &q)) != EXIT_DONE)
         return rc;
-    rc = best(&a, &q, path);
+    rc = best(&a, &q, path, json);
     search_question_free(&q);
     return rc;
 }

@@ -5,7 +5,8 @@
 
 int cmd_schema(int argc, char **argv)
 {
-    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan schema"), { 0 } };
+    bool json = false;                          /* a schema is JSON in any case */
+    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan schema"), { "json", "as without it: a schema is one JSON document", .flag = &json }, { 0 } };
     int rc = opts_parse("dpxplan schema", "plan.json as a JSON Schema, from the table of its keys: for editors, which complete and check by it.", opts, argc, argv);
 
     return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : dpxplan_print_json(plan_schema(), EXIT_DONE);

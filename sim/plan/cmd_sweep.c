@@ -48,8 +48,10 @@ static void run_points(struct sweep *s, struct outputs *o, struct sweep_count *c
     struct progress p;
 
     progress_start(&p, s->points, "points");
-    if (o->json)
+    if (o->json) {
+        dpxplan_answers();
         sweep_json_head(s, stdout);
+    }
     else
         sweep_table_head(s, o->all, o->page);
     for (int64_t i = 0; i < s->points && !progress_stopped(); progress_at(&p, i, s->points)) {

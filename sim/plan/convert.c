@@ -10,6 +10,8 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/arch/builtin.h"
+#include "model/arch/training.h"
+#include "model/exchange/script_keys.h"
 #include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
 
@@ -203,8 +205,24 @@ static int64_t steps_for(const struct import_args *a, const struct form *form, c
     return steps;
 }
 
-static int import_file(const struct import_args *a, const struct form *form, const struct form_file *f, struct plan *out)
+/* What our own export wrote at the head of accelerate's file, where no option says it. */
+static void take_script_keys(const struct form *form, const struct form_file *f, struct import_args *a)
 {
+    if (form != &form_accelerate || !f->text)
+        return;
+    if (!a->seq)
+        a->seq = script_keys_count(f->text, "seq");
+    if (!a->micro_batch)
+        a->micro_batch = script_keys_count(f->text, "micro_batch");
+    if (!a->accumulation && !a->global_batch)
+        a->accumulation = script_keys_count(f->text, "accumulation");
+}
+
+static int import_file(const struct import_args *given, const struct form *form, const struct form_file *f, struct plan *out)
+{
+    struct import_args own = *given, *a = &own;
+
+    take_script_keys(form, f, a);
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
 
     if (a->precision >= 0)
@@ -293,6 +311,62 @@ int convert_import(const struct import_args *a, struct plan *out)
     return rc;
 }
 
+/* The first key that two plans differ in, as "ddp.bucket_cap_mb"; false: none. */
+static bool differs(const json_t *a, const json_t *b, const char *path, char out[160])
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)a, key, v) {
+        char name[160];
+        const json_t *other = json_object_get(b, key);
+        snprintf(name, sizeof name, "%s%s%s", path, *path ? "." : "", key);
+        if (!*path && (!strcmp(key, "model") || !strcmp(key, "cluster")))
+            continue;
+        if (json_is_object(v) && json_is_object(other) ? differs(v, other, name, out) : !json_equal(v, (json_t *)(uintptr_t)other)) {
+            if (!json_is_object(v) || !json_is_object(other))
+                snprintf(out, 160, "%s", name);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A recipe says the whole plan: read again it must be the same plan. */
+static int check_reads_back(const struct plan *p, const char *to, const char *text)
+{
+    struct plan again = { 0 };
+    struct form_file f;
+    char key[160] = "";
+    json_t *ignored = json_array(), *before = notes_divert(ignored);
+
+    int rc = form_parse(copy_of(text), to, &f);
+    if (rc == 0) {
+        const struct form *form = form_of(&f);
+        struct notes notes = { 0 };
+        again = (struct plan){ .cluster = p->cluster };
+        struct model whole = p->model;
+        whole.training = training_default();
+        if ((rc = form ? model_with_layers(&whole, whole.layers, &again.model) : -1) == 0)
+            rc = form->read(&f, &again, &notes);
+        form_close(&f);
+    }
+    notes_divert(before);
+    json_decref(ignored);
+    if (rc == 0) {
+        json_t *is = plan_to_json(&again), *was = plan_to_json(p);
+        if (differs(was, is, "", key) || differs(is, was, "", key))
+            rc = fail("export to %s: %s: its recipe would say another value", to, key);
+        json_decref(is);
+        json_decref(was);
+    }
+    plan_free(&again);
+    return rc;
+}
+
+/* Targets whose text is a whole recipe. */
+static bool is_recipe(const char *to) { return !strcmp(to, "axolotl") || !strcmp(to, "llamafactory") || !strcmp(to, "recipe"); }
+
 int convert_export(const struct export_args *a, char **text)
 {
     struct plan p;
@@ -307,6 +381,8 @@ int convert_export(const struct export_args *a, char **text)
     int rc = export_plan(&p, a->to, f) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (fclose(f) != 0)
         abort();
+    if (rc == EXIT_DONE && is_recipe(a->to) && check_reads_back(&p, a->to, *text) < 0)
+        rc = EXIT_MISUSE;
     plan_free(&p);
     if (rc != EXIT_DONE)
         free(*text);

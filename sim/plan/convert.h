@@ -52,7 +52,7 @@ struct export_args { struct plan_given plan; const char *to; };
 #define EXPORT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan export demo/8b-fsdp.json --to torchtitan"), \
     { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "to", "deepspeed, accelerate, torchtitan, fsdp or megatron", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true, .often = true }
+    { "to", "deepspeed, accelerate, torchtitan, fsdp (plain PyTorch), megatron, axolotl (or recipe), llamafactory", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true, .often = true }
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
 int convert_import(const struct import_args *a, struct plan *out);

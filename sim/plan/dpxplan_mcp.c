@@ -215,7 +215,8 @@ static void take_message(const char *line)
 int cmd_mcp(int argc, char **argv)
 {
     enum { LONGEST = 64 << 20 };
-    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan mcp </dev/null"), { 0 } };
+    bool json = false;                          /* its messages are JSON in any case */
+    const struct opt opts[] = { OPTS_EXAMPLE("dpxplan mcp </dev/null"), { "json", "as without it: every message is one JSON document", .flag = &json }, { 0 } };
     int rc = opts_parse("dpxplan mcp", "The questions as tools for an agent: a server of the Model Context Protocol on standard input and output, until "
                         "its end.  Nothing is written but answers.", opts, argc, argv);
     char *line = NULL;

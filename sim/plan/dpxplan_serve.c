@@ -202,7 +202,7 @@ static char *answer(void *of, const char *call, const char *request, http_progre
     return text ? text : strdup(why);
 }
 
-static int serve(int64_t port, const char *db)
+static int serve(int64_t port, const char *db, bool json)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];
     struct http_service s = { served_page, served_page_size, answer, NULL };
@@ -222,7 +222,7 @@ static int serve(int64_t port, const char *db)
     struct http *h = chdir("/") < 0 ? NULL : http_open(&s, (int)port);      /* names in requests are no files beside it */
     if (!h)
         return EXIT_FAILED;
-    printf("%s\n", http_address(h));
+    printf(json ? "{\"dpx\": 1, \"url\": \"%s\"}\n" : "%s\n", http_address(h));
     fflush(stdout);
     fprintf(stderr, "dpx: open this address in a browser of this machine; Ctrl-C ends it\n");
     http_wait(h);
@@ -232,10 +232,11 @@ static int serve(int64_t port, const char *db)
 
 #else
 
-static int serve(int64_t port, const char *db)
+static int serve(int64_t port, const char *db, bool json)
 {
     (void)port;
     (void)db;
+    (void)json;
     fail("serve: this dpxplan was built without libmicrohttpd; install libmicrohttpd-dev and build it again, or open dpx.html (make page), "
          "which needs no server");
     return EXIT_MISUSE;
@@ -247,10 +248,12 @@ int cmd_serve(int argc, char **argv)
 {
     const char *db = NULL;
     int64_t port = 0;
+    bool json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxplan serve"),
         { "port", "of 127.0.0.1 (a free one)", .i = &port, .min = 1, .often = true },
         { "db", "the database of calibrations and runs", .str = &db, .value = "FILE", .often = true },
+        { "json", "print the address as a JSON document", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxplan serve", "The planner as a page in this machine's browser, with its calibrations and recorded runs.  It "
@@ -258,5 +261,5 @@ int cmd_serve(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    return serve(port, db);
+    return serve(port, db, json);
 }

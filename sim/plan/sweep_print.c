@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "base/terminal.h"
 #include "base/version.h"
+#include "sim/plan/modelled.h"
 
 /* ---- a table ---- */
 
@@ -327,5 +328,9 @@ void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r,
 
 void sweep_json_end(const struct sweep *s, int64_t done, FILE *to)
 {
-    fprintf(to, "\n  ],\n  \"done\": %" PRId64 ",\n  \"of\": %" PRId64 ",\n  \"version\": \"%s\"\n}\n", done, s->points, version_text());
+    char *frameworks = json_dumps(modelled_versions(), JSON_PRESERVE_ORDER);
+
+    fprintf(to, "\n  ],\n  \"done\": %" PRId64 ",\n  \"of\": %" PRId64 ",\n  \"version\": \"%s\",\n  \"frameworks\": %s\n}\n", done, s->points,
+            version_text(), frameworks);
+    free(frameworks);
 }
