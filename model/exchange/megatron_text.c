@@ -132,6 +132,12 @@ static json_t *from_doc(const json_t *j, const char *where)
         list_beside(j, where);
     out = json_object();
     json_object_foreach((json_t *)(uintptr_t)args, key, v) {
+        if (json_object_size(v) > 0 || !strcmp(key, "_target_")) {
+            fail(json_is_object(v) ? "%s: %s: options of Megatron-LM have values and no sections of their own: give the program's whole config"
+                                   : "%s: %s: a part of another program's config: give the whole of it", where, key);
+            json_decref(out);
+            return NULL;
+        }
         name_of(key, strlen(key), name);
         if (!json_is_false(v) && !json_is_null(v))
             json_object_set(out, name, v);

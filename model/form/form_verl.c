@@ -26,7 +26,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.ppo_micro_batch_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.use_dynamic_bsz", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", ROW_READ, NULL },
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
-    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
     { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
@@ -85,7 +86,33 @@ static const struct form_row rows[] = {
     { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" },
     { "data.video_key", ROW_REFUSED, "training on pictures is not planned" },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
-    { "critic", ROW_MATTERS, "the critic's update is a phase of its own" }, { "reward_model.*", ROW_SILENT, NULL },
+    { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own" },
+    { "critic.strategy", ROW_SILENT, NULL }, { "critic.enable", ROW_SILENT, NULL }, { "critic.rollout_n", ROW_SILENT, NULL },
+    { "critic.ppo_mini_batch_size", ROW_SILENT, NULL }, { "critic.ppo_micro_batch_size", ROW_SILENT, NULL },
+    { "critic.ppo_micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "critic.use_dynamic_bsz", ROW_SILENT, NULL },
+    { "critic.ppo_max_token_len_per_gpu", ROW_SILENT, NULL }, { "critic.forward_max_token_len_per_gpu", ROW_SILENT, NULL },
+    { "critic.forward_micro_batch_size", ROW_SILENT, NULL }, { "critic.forward_micro_batch_size_per_gpu", ROW_SILENT, NULL },
+    { "critic.ppo_epochs", ROW_SILENT, NULL }, { "critic.shuffle", ROW_SILENT, NULL }, { "critic.data_loader_seed", ROW_SILENT, NULL },
+    { "critic.cliprange_value", ROW_SILENT, NULL }, { "critic.loss_agg_mode", ROW_SILENT, NULL },
+    { "critic.ulysses_sequence_parallel_size", ROW_SILENT, NULL }, { "critic.grad_clip", ROW_SILENT, NULL },
+    { "critic.model.tokenizer_path", ROW_SILENT, NULL }, { "critic.model.override_config", ROW_SILENT, NULL },
+    { "critic.model.external_lib", ROW_SILENT, NULL }, { "critic.model.trust_remote_code", ROW_SILENT, NULL },
+    { "critic.model.use_shm", ROW_SILENT, NULL }, { "critic.model.enable_gradient_checkpointing", ROW_SILENT, NULL },
+    { "critic.model.enable_activation_offload", ROW_SILENT, NULL }, { "critic.model.use_remove_padding", ROW_SILENT, NULL },
+    { "critic.model.lora_rank", ROW_SILENT, NULL }, { "critic.model.lora_alpha", ROW_SILENT, NULL },
+    { "critic.model.target_modules", ROW_SILENT, NULL }, { "critic.model.fsdp_config.param_offload", ROW_SILENT, NULL },
+    { "critic.model.fsdp_config.optimizer_offload", ROW_SILENT, NULL }, { "critic.model.fsdp_config.fsdp_size", ROW_SILENT, NULL },
+    { "critic.model.fsdp_config.forward_prefetch", ROW_SILENT, NULL }, { "critic.model.fsdp_config.offload_policy", ROW_SILENT, NULL },
+    { "critic.model.fsdp_config.reshard_after_forward", ROW_SILENT, NULL },
+    { "critic.model.fsdp_config.wrap_policy.min_num_params", ROW_SILENT, NULL }, { "critic.optim.lr", ROW_SILENT, NULL },
+    { "critic.optim.lr_warmup_steps", ROW_SILENT, NULL }, { "critic.optim.lr_warmup_steps_ratio", ROW_SILENT, NULL },
+    { "critic.optim.total_training_steps", ROW_SILENT, NULL }, { "critic.optim.weight_decay", ROW_SILENT, NULL },
+    { "critic.optim.betas", ROW_SILENT, NULL }, { "critic.optim.optimizer", ROW_SILENT, NULL },
+    { "critic.optim.optimizer_impl", ROW_SILENT, NULL }, { "critic.optim.min_lr_ratio", ROW_SILENT, NULL },
+    { "critic.optim.warmup_style", ROW_SILENT, NULL }, { "critic.optim.lr_scheduler_type", ROW_SILENT, NULL },
+    { "critic.optim.num_cycles", ROW_SILENT, NULL }, { "critic.checkpoint.*", ROW_SILENT, NULL },
+    { "critic.profiler.*", ROW_SILENT, NULL }, { "critic.megatron.*", ROW_SILENT, NULL },
+    { "reward_model.*", ROW_SILENT, NULL },
     { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL },
     { "trainer.critic_warmup", ROW_SILENT, NULL }, { "trainer.logger", ROW_SILENT, NULL },
     { "trainer.project_name", ROW_SILENT, NULL }, { "trainer.experiment_name", ROW_SILENT, NULL },
@@ -108,16 +135,36 @@ static const char *model(const struct form_file *f) { return json_string_value(f
 #define ACTOR "actor_rollout_ref.actor."
 #define FSDP  ACTOR "fsdp_config."
 
-static void read_batch(struct form_reading *r, const struct plan *p)
+/* Ranks that share positions; 1: none do.  Ulysses is patched into transformers' flash attention, of samples without padding. */
+static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
 {
-    int64_t world = p->cluster.world_size, length = form_count(r, "data.max_prompt_length", 512) + form_count(r, "data.max_response_length", 512);
+    int64_t old = form_count(r, ACTOR "ulysses_sequence_parallel_size", 1), ranks = form_count(r, FSDP "ulysses_sequence_parallel_size", old);
+
+    if (old > 1 && ranks != old)
+        form_fail(r, FSDP "ulysses_sequence_parallel_size: %lld, but actor.ulysses_sequence_parallel_size, its older name, says %lld", (long long)ranks,
+                  (long long)old);
+    if (ranks == 1)
+        return 1;
+    if (p->cluster.world_size % ranks)
+        form_fail(r, ACTOR "ulysses_sequence_parallel_size: %lld does not divide the %lld GPUs", (long long)ranks, (long long)p->cluster.world_size);
+    if (!form_true(r, "actor_rollout_ref.model.use_remove_padding", true))
+        form_fail(r, ACTOR "ulysses_sequence_parallel_size: verl has it with actor_rollout_ref.model.use_remove_padding alone");
+    form_set(r, "parallel.context", json_integer(ranks));
+    form_set(r, "parallel.context_method", json_string("ulysses"));
+    form_set(r, "kernels", json_string("torch-sdpa"));
+    return ranks;
+}
+
+static void read_batch(struct form_reading *r, const struct plan *p, int64_t sharing)
+{
+    int64_t world = p->cluster.world_size / sharing, length = form_count(r, "data.max_prompt_length", 512) + form_count(r, "data.max_response_length", 512);
     int64_t samples = form_count(r, ACTOR "ppo_mini_batch_size", 256) * form_count(r, "actor_rollout_ref.rollout.n", 1), each = samples / world;
     int64_t micro = form_count(r, ACTOR "ppo_micro_batch_size_per_gpu", 0), all = form_count(r, ACTOR "ppo_micro_batch_size", 0);
 
     micro = micro ? micro : all / world;
     form_set(r, "seq", json_integer(length));
     if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
-        micro = form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
+        micro = sharing * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
         micro = micro > 0 ? micro : 1;
         notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length",
                   (long long)micro);
@@ -183,10 +230,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     const char *config = base_config(&r);
     if (strstr(config, "megatron"))
         form_fail(&r, "%.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
-    if (form_count(&r, ACTOR "ulysses_sequence_parallel_size", 1) > 1)
-        form_fail(&r, ACTOR "ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP");
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
     const json_t *size = form_value(f->doc, FSDP "fsdp_size"), *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
+    int64_t sharing = read_ulysses(&r, p), group = json_integer_value(size);
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));
@@ -201,15 +247,17 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     }
     if (two && !form_true(&r, FSDP "reshard_after_forward", true))
         form_set(&r, "fsdp.reshard_after_forward", json_false());
-    if (json_is_integer(size) && json_integer_value(size) > 0 && json_integer_value(size) < p->cluster.world_size) {
-        form_set(&r, "shard_group", json_integer(json_integer_value(size)));
+    if (group > 0 && group < p->cluster.world_size) {
+        if (group % sharing)
+            form_fail(&r, FSDP "fsdp_size: %lld is not a multiple of the %lld ranks that share positions", (long long)group, (long long)sharing);
+        form_set(&r, "shard_group", json_integer(group));
         if (!two)
             form_set(&r, "fsdp.sharding_strategy", json_string("HYBRID_SHARD"));
     }
     form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
     if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
-    read_batch(&r, p);
+    read_batch(&r, p, sharing);
     if (json_is_integer(rank) && json_integer_value(rank) > 0)
         read_adapters(&r, two);
     else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))

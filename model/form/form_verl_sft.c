@@ -49,11 +49,24 @@ static const char *model(const struct form_file *f)
 
 static int check(const struct form_file *f)
 {
-    const json_t *ranks = form_value(f->doc, "ulysses_sequence_parallel_size");
+    return of_engines(f) ? fail("%s: verl's trainer of engines (verl.trainer.sft_trainer) is not read: verl.trainer.fsdp_sft_trainer is", f->path) : 0;
+}
 
-    if (of_engines(f))
-        return fail("%s: verl's trainer of engines (verl.trainer.sft_trainer) is not read: verl.trainer.fsdp_sft_trainer is", f->path);
-    return json_integer_value(ranks) > 1 ? fail("%s: ulysses_sequence_parallel_size: verl's Ulysses sequence parallelism is not planned under FSDP", f->path) : 0;
+/* Without padding; with it every rank has whole samples.  Loss: of the tokens that the rank has, without a copy of the logits. */
+static bool read_ulysses(struct form_reading *r, const struct plan *p)
+{
+    int64_t ranks = form_count(r, "ulysses_sequence_parallel_size", 1);
+
+    if (ranks == 1)
+        return false;
+    if (p->cluster.world_size % ranks)
+        form_fail(r, "ulysses_sequence_parallel_size: %lld does not divide the %lld GPUs", (long long)ranks, (long long)p->cluster.world_size);
+    if (!form_true(r, "use_remove_padding", false))
+        form_fail(r, "ulysses_sequence_parallel_size: verl has it with use_remove_padding alone");
+    form_set(r, "parallel.context", json_integer(ranks));
+    form_set(r, "parallel.context_method", json_string("ulysses"));
+    form_set(r, "kernels", json_string("torch-sdpa"));
+    return true;
 }
 
 static void read_batch(struct form_reading *r, const struct plan *p)
@@ -98,6 +111,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "fsdp.wrap_adapters", json_true());
     if (adapts)
         read_adapters(&r);
+    bool shares = read_ulysses(&r, p);
     read_batch(&r, p);
     if (form_true(&r, "model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
@@ -106,8 +120,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
     if (two && !p->model.tied)
         notes_add(notes, "the embedding is a unit of its own; the plan counts it in the root");
-    notes_add(notes, "loss: a copy of the logits without each sample's last is not in the plan: %.3g GB in bf16",
-              2 * (double)(p->micro_batch > 0 ? p->micro_batch : form_count(&r, "data.micro_batch_size_per_gpu", 4)) * (double)form_count(&r, "data.max_length", 1024) *
+    if (!shares)
+        notes_add(notes, "loss: a copy of the logits without each sample's last is not in the plan: %.3g GB in bf16",
+                  2 * (double)(p->micro_batch > 0 ? p->micro_batch : form_count(&r, "data.micro_batch_size_per_gpu", 4)) * (double)form_count(&r, "data.max_length", 1024) *
                   (double)p->model.vocab / 1e9);
     return form_end(&r, p);
 }

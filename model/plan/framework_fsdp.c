@@ -201,7 +201,7 @@ const struct framework framework_fsdp1 = {
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK),
     .units_text = "model, block (it wraps one module, so not several blocks)",
     .unit_tries = fsdp1_units, .nunit_tries = sizeof fsdp1_units / sizeof *fsdp1_units,
-    .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ALL_GATHER,
+    .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ULYSSES,
     .check = check_fsdp1, .check_group = check_fsdp1_group, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true, .records_streams = true, .check_run = fsdp1_check_run,

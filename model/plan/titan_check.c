@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/plan/attention.h"
+#include "model/plan/parallel_check.h"
 
 /* Blocks that torchtitan's plan for transformers' code names (experiments/transformers_modeling_backend of 0.2.2:
  * apply_non_moe_tp). */
@@ -61,15 +62,35 @@ int titan_check_tensor(const struct plan *p, const char *where)
     return 0;
 }
 
+/* What verl patches transformers' flash attention with (verl/utils/ulysses.py), around FSDP of all ranks. */
+static int check_verls_ulysses(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+
+    if (p->strategy != STRAT_FSDP || of->tensor > 1 || of->pipeline > 1 || of->expert > 1)
+        return fail("%s: parallel.context_method: ulysses of dialect %s is verl's, under fsdp alone and without tensor, pipeline and expert parallelism",
+                    where, dialect_name(p->dialect));
+    if (of->context_balance)
+        return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
+    if (p->recompute == RECOMPUTE_SELECTIVE)
+        return fail("%s: recompute: selective would repeat Ulysses' exchanges in backward, which is not modelled: take full, or none", where);
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_FUSED)
+        return fail("%s: loss: with ulysses verl has a loss of each token of its logits: fp32, or fused", where);
+    return parallel_check_heads(p, of->context, true, where);
+}
+
 int titan_check_context(const struct plan *p, const char *where)
 {
+    bool ulysses = p->parallel.context_method == CONTEXT_ULYSSES;
+
+    if (ulysses ? check_verls_ulysses(p, where) < 0 : p->dialect == DIALECT_TORCH_FSDP1)
+        return ulysses ? -1 : fail("%s: parallel.context_method: around FSDP1 ulysses alone is planned, verl's: %s is of dialect torch", where,
+                                   p->parallel.context_method == CONTEXT_RING ? "ring" : "all-gather");
     if (p->strategy != STRAT_FSDP)
         return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2), and "
                     "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
-    if (p->parallel.context_method == CONTEXT_ULYSSES)
-        return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
     /* _attention.py of 2.5.1; _ContextParallelOptions has both in 2.6.0. */
-    if (plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
+    if (!ulysses && plan_version(p) <= 2005 && (p->parallel.context_balance || p->parallel.context_method != CONTEXT_RING))
         return fail("%s: parallel.context_%s: until 2.5 PyTorch's ring had neither a balance nor an all-gather: context_method \"ring\" with "
                     "context_balance false, or framework_version 2.9", where, p->parallel.context_balance ? "balance" : "method");
     if (p->kernels != KERNELS_TORCH_SDPA)

@@ -64,7 +64,7 @@ enum node_kind {
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
     NODE_RING,          /* tape_ring.c */
-    NODE_EXCHANGE, NODE_GATHER_LIST, NODE_SUM_IN_PLACE,     /* tape_exchange.c */
+    NODE_EXCHANGE, NODE_EXCHANGE_LISTS, NODE_GATHER_LIST, NODE_GATHER_JOINED, NODE_SUM_IN_PLACE,     /* tape_exchange.c */
     NODE_PACKED,        /* tape_packed.c */
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_LATENT,     /* tape_te_latent.c */

@@ -44,6 +44,45 @@ var tape_exchange(struct tape *t, var x, bool strided)
     return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
 }
 
+/* The tensors of a list count as one; both lists are gone when the parts are joined. */
+static int exchange_lists(struct tape *t, int64_t numel, enum dtype dt, bool copies)
+{
+    int parts = copies ? copied(t, "parts for each rank", numel, dt) : 0, came = make(t, numel, dt);
+
+    collective(t, "all-to-all", COLL_ALL_TO_ALL, dt, numel);
+    int y = copied(t, "join parts", numel, dt);
+    tape_unref(t, came);
+    tape_unref(t, parts);
+    return y;
+}
+
+var tape_exchange_lists(struct tape *t, var x, bool copies, bool copies_back)
+{
+    int64_t numel = tape_var_numel(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *n = tape_node(t, NODE_EXCHANGE_LISTS, "all-to-all", KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    n->batch = copies_back;
+    return tape_var(t, exchange_lists(t, numel, dt, copies), numel, dt, node, 0);
+}
+
+var tape_gather_joined(struct tape *t, const char *name, var x, int64_t ranks)
+{
+    int64_t numel = tape_var_numel(t, x) * ranks;
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *n = tape_node(t, NODE_GATHER_JOINED, name, KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    int all = make(t, numel, dt);
+    collective(t, name, COLL_ALL_GATHER, dt, numel);
+    int y = copied(t, "join parts", numel, dt);
+    tape_unref(t, all);
+    return tape_var(t, y, numel, dt, node, 0);
+}
+
 /* The list's tensors count as one. */
 static var gather_list(struct tape *t, const char *name, int64_t numel, enum dtype dt, int node)
 {
@@ -110,6 +149,10 @@ void tape_run_exchange(struct tape *t, const struct node *n, int out[TAPE_EDGES]
     t->half = n->half;
     if (n->kind == NODE_EXCHANGE) {
         out[0] = exchange_back(t, n);
+        return;
+    }
+    if (n->kind == NODE_EXCHANGE_LISTS || n->kind == NODE_GATHER_JOINED) {
+        out[0] = n->kind == NODE_GATHER_JOINED ? copied(t, "own part", e->numel, e->dt) : exchange_lists(t, e->numel, e->dt, n->batch);
         return;
     }
     if (n->kind == NODE_SUM_IN_PLACE) {

@@ -298,7 +298,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         tape_run_ring(t, n, out);
         break;
     case NODE_EXCHANGE:
+    case NODE_EXCHANGE_LISTS:
     case NODE_GATHER_LIST:
+    case NODE_GATHER_JOINED:
     case NODE_SUM_IN_PLACE:
         tape_run_exchange(t, n, out);
         break;

@@ -152,7 +152,7 @@ static struct qkv split_falcon(struct torch_model *b, var all)
  * lie by heads, as the ring's do; Ulysses' by positions, then by sequences. */
 static bool gradients_move(const struct torch_model *b)
 {
-    bool moved = torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && b->m->kv_heads > 1;
+    bool moved = torch_is_verls_ulysses(b) ? false : torch_is_ulysses(b) ? b->p->micro_batch > 1 : b->context > 1 && b->m->kv_heads > 1;
 
     return b->p->kernels == KERNELS_TORCH_EAGER || moved;
 }

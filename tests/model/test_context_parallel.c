@@ -143,7 +143,10 @@ static void what_pytorch_has_not_is_refused_by_name(void **state)
 {
     (void)state;
     refused("\"seq\": 8200, \"parallel\": { \"context\": 8 }", "parallel.context: seq 8200");
-    refused("\"seq\": 8192, \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\" }", "parallel.context_method");
+    refused("\"seq\": 8192, \"parallel\": { \"context\": 2, \"tensor\": 2, \"context_method\": \"ulysses\" }", "parallel.context_method");
+    refused("\"seq\": 8192, \"parallel\": { \"context\": 2, \"context_method\": \"ulysses\", \"context_balance\": true }", "parallel.context_balance");
+    refused("\"seq\": 8192, \"recompute\": \"selective\", \"parallel\": { \"context\": 2, \"context_method\": \"ulysses\" }", "recompute: selective");
+    refused("\"seq\": 8192, \"loss\": \"liger\", \"parallel\": { \"context\": 2, \"context_method\": \"ulysses\" }", "loss");
     refused("\"seq\": 8192, \"kernels\": \"torch-eager\", \"parallel\": { \"context\": 8 }", "kernels");
     refused("\"seq\": 8192, \"kernels\": \"dpx\", \"parallel\": { \"context\": 8 }", "kernels");
     refused("\"seq\": 8192, \"framework_version\": \"2.5\", \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }", "parallel.context_balance");
@@ -159,10 +162,12 @@ static void what_pytorch_has_not_is_refused_by_name(void **state)
 static double scratch(const struct plan *p)
 {
     struct plan of = *p;
+    bool ulysses = p->parallel.context_method == CONTEXT_ULYSSES;       /* all positions of some heads */
+    int64_t among = ulysses ? p->parallel.context : p->parallel.tensor > 1 ? p->parallel.tensor : 1;
 
-    of.seq = plan_rank_seq(p);
-    of.model.heads = ceil_div(p->model.heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
-    of.model.kv_heads = ceil_div(p->model.kv_heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    of.seq = ulysses ? p->seq : plan_rank_seq(p);
+    of.model.heads = ceil_div(p->model.heads, among);
+    of.model.kv_heads = ceil_div(p->model.kv_heads, among);
     return (double)attention_scratch(&of);
 }
 
@@ -232,6 +237,51 @@ static void steps_of_mixtures_take_what_pytorch_counted(void **state)
     assert_true(steps_agree("tests/golden/grid/context_mixtures.jsonl") >= 6);
 }
 
+/* verl's Ulysses: all ranks of a context group take the same, and one of them is recorded. */
+static int steps_of_one_rank_agree(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    json_t *head, *line;
+    int n = 0;
+
+    assert_non_null(f);
+    for (head = next_line(f); (line = next_line(f)) != NULL; n++) {
+        step_agrees(line, line, json_object_get(head, "models"));
+        json_decref(line);
+    }
+    json_decref(head);
+    fclose(f);
+    return n;
+}
+
+static void steps_of_verl_take_what_pytorch_counted(void **state)
+{
+    (void)state;
+    assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_memory.jsonl") >= 32);
+    assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_fsdp1.jsonl") >= 18);
+}
+
+/* Of a layer of Llama 3.1 8B with 131,072 positions over 8 ranks: queries and output are 128 MiB in bf16, keys and values 32 each, of which a rank
+ * sends 7 of 8 parts: 280 MiB, and their gradients as much.  Every layer gathers all positions' numbers, of 8 bytes; the step the losses, of 4. */
+static void verls_exchanges_are_what_it_says(void **state)
+{
+    struct schedules s = { 0 };
+
+    (void)state;
+    struct plan p = plan_of("\"seq\": 131072, \"loss\": \"fused\", \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\" }");
+    assert_int_equal(lower(&p, 0, &s), 0);
+    for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
+        struct sent_over c = sent_over(&s, GROUP_CONTEXT, (enum phase)phase, COLL_ALL_TO_ALL);
+        assert_int_equal(c.calls, 4 * 32);
+        assert_int_equal(c.bytes, (int64_t)32 * 280 << 20);
+    }
+    struct sent_over g = sent_over(&s, GROUP_CONTEXT, PHASE_FORWARD, COLL_ALL_GATHER);
+    assert_int_equal(g.calls, 32 + 1);
+    assert_int_equal(g.bytes, (int64_t)131072 * (32 * 8 + 4) * 7 / 8);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +293,8 @@ int main(void)
         cmocka_unit_test(what_pytorch_has_not_is_refused_by_name),
         cmocka_unit_test(steps_take_what_pytorch_counted),
         cmocka_unit_test(steps_of_mixtures_take_what_pytorch_counted),
+        cmocka_unit_test(steps_of_verl_take_what_pytorch_counted),
+        cmocka_unit_test(verls_exchanges_are_what_it_says),
     };
     return cmocka_run_group_tests_name("context parallelism", tests, NULL, NULL);
 }
