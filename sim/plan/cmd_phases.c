@@ -146,7 +146,7 @@ static void print_generation(const struct phases *p, FILE *to)
     if (!p->generates)
         return;
     fprintf(to, "  Generation: %" PRId64 " sequences at once in each engine, %s; %s to read prompts, %s to write.\n", g->slots,
-            answer_rate(g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
+            answer_rate(&p->role[0].plan, g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
     if (g->tail_s < g->decode_s)
         fprintf(to, "    For the last %.0f %% of that no response waits any more, and the batch empties.\n", 100 * g->tail_s / g->decode_s);
     else
