@@ -53,8 +53,8 @@ static void backward_add(struct ds_other *o)
         sched_compute(d->s, PHASE_BACKWARD, PIECE_HEAD, PASS_BACKWARD, cuts[i], end,
                       i == 1 ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
         ds_name(d, PIECE_HEAD, 0, 0);
-        sched_act(d->s, ACT_R, o->flat, 0, 0);
         ds_reads_frozen(d);
+        sched_act(d->s, ACT_R, o->flat, 0, 0);
         if (i == 1)
             sched_act(d->s, ACT_ALLOC, o->partial, 0, 0);
         for (int k = 0; k < d->nready[PIECE_HEAD]; k++)

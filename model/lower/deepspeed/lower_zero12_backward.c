@@ -130,8 +130,8 @@ static void entry(struct walk *w, int k1, bool keep)
     sched_compute(z->d.s, PHASE_BACKWARD, w->piece, PASS_BACKWARD, w->k, k1,
                   keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
     ds_name(&z->d, w->piece, w->block, 0);
-    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
     ds_reads_frozen(&z->d);
+    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
     if (keep && w->piece == PIECE_HEAD && z->d.tied_kernel >= w->k && z->d.tied_kernel < k1)
         tied_part(w);
     leave(w, t, n, keep);
