@@ -231,7 +231,7 @@ $(call room, model/lower/common,    base model/arch model/cluster model/plan mod
 $(call room, model/walk,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/lower/paper,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/lower/torch,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
-$(call room, model/lower/deepspeed, base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/lower/deepspeed, base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/lower/megatron,  base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/lower,           base model/cluster model/plan model/program model/schedule model/lower/common model/lower/paper model/lower/torch model/lower/deepspeed model/lower/megatron)
 $(call room, model/memory,          base model/allocator model/cluster model/plan model/program model/schedule model/lower)

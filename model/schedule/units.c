@@ -348,8 +348,8 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
         emit_at(m, backwards, k, false, emit, arg);
 }
 
-void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
-                 void (*emit)(void *arg, int block, int by), void *arg)
+void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards, bool last_alone,
+                       void (*emit)(void *arg, int block, int by), void *arg)
 {
     /* A first block that differs stands alone: a whole period, so that the pattern goes on behind it. */
     int period = program_period(local->plan), layers = (int)local->model->layers;
@@ -362,6 +362,10 @@ void units_blocks_emit(const struct local_model *local, struct schedules *s, boo
         emit(arg, at, 0);
     layers -= alone;
     int reps = layers / period, rest = layers % period;
+    if (last_alone && rest == 0 && reps > 0) {
+        rest = period;
+        reps--;
+    }
 
     /* What does not fill a period are the last blocks. */
     for (int k = 0; backwards && k < rest; k++, at--)

@@ -80,8 +80,8 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
 
 /* The same for all blocks in one go (a model that is one unit, or strategies without
  * units): emit(arg, block, by) once for each block of a period of the recompute pattern,
- * folded into one repeat. */
-void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
-                 void (*emit)(void *arg, int block, int by), void *arg);
+ * folded into one repeat.  last_alone: the last block is not like those before it in backward. */
+void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards, bool last_alone,
+                       void (*emit)(void *arg, int block, int by), void *arg);
 
 #endif

@@ -65,7 +65,7 @@ static void segment(struct walk *w, struct walk_run r, enum piece_id runs, int k
     r.k1 = o->u.compute.k1;
     sched_of(w->s, name, r.block, r.by);
     w->hooks->compute(w->of, &r);
-    if (r.forward && (w->cuts ? r.ends : r.begins))
+    if (r.forward && (w->cuts && w->hooks->cut ? r.ends : r.begins))
         sched_act(w->s, ACT_ALLOC, w->acts[r.piece], kept, r.by);
     if (r.weights && r.ends)
         sched_act(w->s, ACT_FREE, w->acts[r.piece], kept, r.by);
@@ -90,6 +90,18 @@ static void run_cut(struct walk *w, struct walk_run r)
     }
 }
 
+void walk_to(struct walk *w, struct walk_run *r, int k1)
+{
+    struct walk_run now = *r;
+
+    if (k1 <= r->k0)
+        return;
+    now.ends = r->ends && k1 == w->s->program.piece[r->piece].nkernels[pass_of(r)];
+    segment(w, now, r->piece, r->k0, k1);
+    r->begins = false;
+    r->k0 = k1;
+}
+
 /* The same of kernels [k0, k1), in one entry, cut to the part of backward that runs. */
 static void run(struct walk *w, struct walk_run r, int k0, int k1)
 {
@@ -98,7 +110,10 @@ static void run(struct walk *w, struct walk_run r, int k0, int k1)
 
     r.weights = !r.forward && w->part != INPUT_PART;
     if (w->cuts) {
-        run_cut(w, r);
+        if (w->hooks->pass)
+            w->hooks->pass(w->of, &r);
+        else
+            run_cut(w, r);
         return;
     }
     if (split)
@@ -198,11 +213,11 @@ static void backward_block(void *walk, int block, int by)       { root_block(wal
 /* All of the pass's: equal ones as a repeat, but where they are cut, and in a pipeline, whose micro-steps have activations of their own. */
 static void units(struct walk *w, bool forward)
 {
-    bool whole = w->map.n == 0, alone = w->cuts || walk_is_stage(w);
+    bool whole = w->map.n == 0, alone = w->cuts || w->alone;
     int from = whole ? w->block0 : w->unit0, to = whole ? w->block1 : w->unit1;
 
     if (!alone && whole)
-        units_blocks_emit(w->local, w->s, !forward, forward ? forward_block : backward_block, w);
+        units_blocks_emit(w->local, w->s, !forward, !forward && w->last_alone, forward ? forward_block : backward_block, w);
     else if (!alone)
         units_emit(&w->map, w->s, !forward, forward ? forward_unit : backward_unit, w);
     for (int i = 0; alone && i < to - from; i++) {
@@ -254,6 +269,7 @@ static void backward(struct walk *w)
 static void begin_pass(struct walk *w, bool is_forward)
 {
     w->forward = is_forward;
+    w->alone = walk_is_stage(w);
     call(w, w->hooks->begin_pass);
 }
 
@@ -319,9 +335,9 @@ static void stage_act(void *walk, const struct pipeline_act *a)
 {
     struct walk *w = walk;
 
-    bool message = stage_ports_does(&w->ports, a);
-
-    if (!message)
+    if (a->verb > PIPE_WEIGHT && w->hooks->pre_stage_act)
+        w->hooks->pre_stage_act(w->of, a);
+    if (!stage_ports_does(&w->ports, a))
         enter_chunk(w, a);
     if (a->verb > PIPE_WEIGHT && w->hooks->stage_act)
         w->hooks->stage_act(w->of, a);
@@ -332,6 +348,7 @@ static void stage_act(void *walk, const struct pipeline_act *a)
     stage_ports_begin(&w->ports, a);
     (w->forward ? forward : backward)(w);
     stage_ports_end(&w->ports, a);
+    call(w, w->hooks->end_of_pass);
 }
 
 static int stage(struct walk *w)

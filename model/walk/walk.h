@@ -50,9 +50,10 @@ struct walk_hooks {
     void (*end)(void *of);
 
     /* A micro-step: before its forward and before its backward, walk.forward, .first and .last say which; behind its backward.  A stage has
-     * the former alone, ahead of what it received. */
+     * the former alone, ahead of what it received, and end_of_pass() behind what it sends. */
     void (*begin_pass)(void *of);
     void (*end_of_micro_step)(void *of);
+    void (*end_of_pass)(void *of);
 
     /* Around a unit's module, and around the root's; of a stage without a root's parameters its c is NUC. */
     void (*pre_forward)(void *of, struct at u);
@@ -70,10 +71,13 @@ struct walk_hooks {
     void (*post_run)(void *of, const struct walk_run *r);
     /* Where walk.cuts: called with each kernel of a pass in turn, does its entry end with kernel k?  (With the last it does.) */
     bool (*cut)(void *of, const struct walk_run *r, int k);
+    /* The same where entries end before a kernel that is known later: in place of a pass's entries, it makes them with walk_to(). */
+    void (*pass)(void *of, const struct walk_run *r);
     /* In place of a unit's compute entries, for units inside of blocks; false: there are none. */
     bool (*inside)(void *of, struct at u, bool forward);
 
-    /* Of a stage: an act that is no pass; if it is a message or a wait for one, behind its entries.  Behind the last act. */
+    /* Of a stage: an act that is no pass; if it is a message or a wait for one, before its entries and behind them.  Behind the last act. */
+    void (*pre_stage_act)(void *of, const struct pipeline_act *a);
     void (*stage_act)(void *of, const struct pipeline_act *a);
     void (*end_of_stage)(void *of);
     /* Of what is emitted again and again, as lower_emit_settled() has it. */
@@ -104,7 +108,8 @@ struct walk {
     bool first, last;               /* of the micro-steps; neither in a repeat */
     int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
-    bool cuts;                      /* likewise: entries end where hooks.cut() says so, and nothing is a repeat */
+    bool cuts;                      /* likewise: entries end where hooks.cut() or hooks.pass() says so, and nothing is a repeat */
+    bool alone, last_alone;         /* likewise: no blocks are a repeat, as in a stage; the last block is in none, in backward */
     enum walk_part part;
     int chunk;                      /* of a stage */
     struct at root;                 /* of the pass; c NUC: it has none */
@@ -123,6 +128,9 @@ int walk_steps(struct walk *w);
 
 /* The unit at a position, stepping by `by` in a repeat; the root, which does not, outside of [0, n). */
 struct at walk_at(const struct walk *w, int position, int by);
+
+/* Within hooks.pass(): the entry of the pass's kernels [r->k0, k1), if there are any; then r->k0 is k1. */
+void walk_to(struct walk *w, struct walk_run *r, int k1);
 
 /* Names the unit of the last entry. */
 void walk_name(struct walk *w, struct at u);

@@ -59,19 +59,30 @@ static int declare_left(struct ds *d)
     return 0;
 }
 
-/* A block's backward is over, or its forward. */
-static void leaves(const struct ds *d, enum pass pass, enum piece_id piece, int block, int by)
+void ds_leaves(const struct ds *d, const struct walk_run *r)
 {
-    int of = d->left->of[piece];
+    int of = d->left->of[r->piece];
 
-    if (of < 0 || (pass == PASS_FORWARD && !d->left->there))
+    if (of < 0 || (r->forward ? !d->left->there : !r->ends))
         return;
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, pass == PASS_FORWARD ? "l_aux anew" : "l_aux stays");
-    sched_act(d->s, pass == PASS_FORWARD ? ACT_FREE : ACT_ALLOC, of, block, by);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, r->forward ? PHASE_FORWARD : PHASE_BACKWARD, r->forward ? "l_aux anew" : "l_aux stays");
+    sched_act(d->s, r->forward ? ACT_FREE : ACT_ALLOC, of, r->block, r->by);
     d->left->there = true;
 }
 
-int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
+/* The model is one unit, whatever it is cut into. */
+static void open_walk(struct ds *d, const struct walk_hooks *hooks)
+{
+    struct plan whole = *d->p;
+
+    whole.unit = UNIT_MODEL;
+    walk_open(&d->walk, d->local, &whole, d->s, hooks, d);
+    d->walk.first_differs = true;
+    d->walk.stage.code = PIPE_DEEPSPEED;
+    d->walk.stage.keeps = true;
+}
+
+int ds_init(struct ds *d, const struct local_model *local, struct schedules *s, const struct walk_hooks *hooks)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
@@ -83,7 +94,8 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
                       .block0 = m->block0, .per_block = m->layers > 0 ? m->per_block : 0 };
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
-    lower_declare_activations(s, local, d->acts);
+    open_walk(d, hooks);
+    lower_declare_activations(s, local, d->walk.acts);
     if (declare_left(d) < 0)
         return -1;
     for (int i = 0; i < NPIECE; i++)
@@ -337,71 +349,15 @@ void ds_name(const struct ds *d, enum piece_id piece, int block, int by)
     sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
 }
 
-bool ds_has(const struct ds *d, enum piece_id piece)
+void ds_begin_pass(void *ds)
 {
-    return piece == PIECE_EMBED ? d->local->share.embeds : piece == PIECE_HEAD ? d->local->share.heads : true;
-}
+    struct ds *d = ds;
 
-static int kept_at(const struct ds *d, enum piece_id piece, int block)
-{
-    return block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends);
-}
-
-void ds_free_activations(const struct ds *d, enum piece_id piece, int block)
-{
-    sched_act(d->s, ACT_FREE, d->acts[piece], kept_at(d, piece, block), 0);
-}
-
-void ds_leaves(const struct ds *d, enum piece_id piece, int block) { leaves(d, PASS_BACKWARD, piece, block, 0); }
-
-void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
-              int block, int by, ds_entry *entry, void *arg)
-{
-    bool forward = pass == PASS_FORWARD;
-
-    ds_pipe_before(d, pass, piece);
-    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1, fate,
-                  CAT_GRADS);
-    ds_name(d, piece, block, by);
-    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], kept_at(d, piece, block), by);
-    ds_reads_frozen(d);
-    entry(arg, pass, piece, block, by);
-    leaves(d, pass, piece, block, by);
-    ds_pipe_after(d, pass, piece, block);
-}
-
-void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
-{
-    int step = pass == PASS_FORWARD ? 1 : -1, first = pass == PASS_FORWARD ? 0 : d->layers - 1;
-    bool alike = program_period(d->p) == 1, forward = pass == PASS_FORWARD;
-    bool apart = program_first_differs(d->p), returned = !forward && ds_pipe_returns(d);    /* the first block stands alone; the last one */
-    int n = d->layers - apart - returned;
-
-    if (alike && n > 1) {
-        if (apart && forward)
-            ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);
-        if (returned)
-            ds_whole(d, pass, fate, ds_piece(d, first), first, 0, entry, arg);
-        sched_repeat(d->s, n);
-        ds_whole(d, pass, fate, ds_piece(d, apart), forward ? apart : first - returned, step, entry, arg);
-        sched_repeat_end(d->s);
-        if (apart && !forward)
-            ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);
-        return;
-    }
-    for (int i = 0; i < d->layers; i++)
-        ds_whole(d, pass, fate, ds_piece(d, first + i * step), first + i * step, 0, entry, arg);
-}
-
-void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
-{
-    enum piece_id begin = pass == PASS_FORWARD ? PIECE_EMBED : PIECE_HEAD, end = pass == PASS_FORWARD ? PIECE_HEAD : PIECE_EMBED;
-
-    if (ds_has(d, begin))
-        ds_whole(d, pass, fate, begin, 0, 0, entry, arg);
-    ds_blocks(d, pass, fate, entry, arg);
-    if (ds_has(d, end))
-        ds_whole(d, pass, fate, end, 0, 0, entry, arg);
+    d->walk.cuts = false;
+    d->walk.fate = GRADS_IN_PLACE;
+    d->walk.alone = program_period(d->p) != 1;
+    d->walk.last_alone = ds_pipe_returns(d);
+    ds_pipe_begin_pass(d);
 }
 
 /* ---- passing buffers: an open-addressing table by size and name ---- */

@@ -6,8 +6,7 @@
 #ifndef DPX_LOWER_DS_H
 #define DPX_LOWER_DS_H
 
-#include "model/lower/common/lower_internal.h"
-#include "model/lower/common/micro_steps.h"
+#include "model/walk/walk.h"
 
 /* A gradient that becomes ready in the backward pass of a piece. */
 struct ds_ready {
@@ -15,7 +14,9 @@ struct ds_ready {
     int tensor;                     /* of block 0, or of the embedding or head */
 };
 
+/* The first member of each stage's own struct: what the walk hands to hooks. */
 struct ds {
+    struct walk         walk;
     const struct plan  *p;
     const struct local_model *local;
     const struct model *m;
@@ -23,7 +24,6 @@ struct ds {
     int64_t    n, rank;             /* data-parallel ranks; this one */
     enum dtype dt, comm;            /* the model's; gradients' on the wire */
     int64_t    e, ce;               /* their bytes */
-    int        acts[NPIECE];
     int        layers, block0, per_block, blocks_end;
     struct ds_ready *ready[NPIECE]; /* in the order in which autograd hands them out */
     int        nready[NPIECE];
@@ -35,7 +35,6 @@ struct ds {
     int64_t    frozen_bytes;
     struct { const char *what; int64_t bytes; int family; } *scratch;
     int        nscratch, cap_scratch;
-    int        kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     struct ds_left {                /* what MOELayer's l_aux holds of a recomputed block: family by piece, or -1; it is there, of every such block */
         int  of[NPIECE];
         bool there;
@@ -44,11 +43,12 @@ struct ds {
         int exchange, inputs, frame, outputs, graphs;   /* families */
         int slot;                   /* pipe buffer whose last output goes in the next head's forward; -1: none */
         bool keeps_graph;           /* what that output's graph holds stays until the loss is there */
+        bool met[2];                /* of the first step: a message's shape is known: activations; from the stage before */
     } pipe;
 };
 
 /* 0, or -1 with the reason reported.  ds_free() in any case. */
-int  ds_init(struct ds *d, const struct local_model *local, struct schedules *s);
+int  ds_init(struct ds *d, const struct local_model *local, struct schedules *s, const struct walk_hooks *hooks);
 void ds_free(struct ds *d);
 
 /* ---- parameter groups ---- */
@@ -130,21 +130,10 @@ enum piece_id ds_piece(const struct ds *d, int block);
 /* Names the piece of the last entry: "block 3", "embedding", "head". */
 void ds_name(const struct ds *d, enum piece_id piece, int block, int by);
 
-/* Has this rank the piece?  A pipeline's stage may lack the embedding or the head. */
-bool ds_has(const struct ds *d, enum piece_id piece);
-/* Frees what a pass of the piece left for its backward: action of the last entry. */
-void ds_free_activations(const struct ds *d, enum piece_id piece, int block);
-/* Behind a block's backward that is not ds_whole()'s. */
-void ds_leaves(const struct ds *d, enum piece_id piece, int block);
-
-/* Compute entries where nothing happens inside a pass: one a piece.  `entry` adds
- * actions to each (block and by as in sched_act()).  ds_blocks() folds blocks that
- * are alike into a repeat; ds_pass() is the whole pass. */
-typedef void ds_entry(void *arg, enum pass pass, enum piece_id piece, int block, int by);
-void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
-              int block, int by, ds_entry *entry, void *arg);
-void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg);
-void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg);
+/* A hook: a pass with nothing cut, and gradients where there are any. */
+void ds_begin_pass(void *ds);
+/* Behind a block's forward, and the end of its backward: what MOELayer's l_aux holds of it goes, or stays. */
+void ds_leaves(const struct ds *d, const struct walk_run *r);
 
 /* A passing buffer of that size: one family for each size and name. */
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
@@ -178,11 +167,16 @@ void ds_pipe_construct(const struct ds *d);
 void ds_pipe_greet(const struct ds *d);
 /* Whether another stage sends the gradient that this one's backward begins with. */
 bool ds_pipe_returns(const struct ds *d);
-/* Around each piece's pass, of any plan. */
-void ds_pipe_before(const struct ds *d, enum pass pass, enum piece_id piece);
-void ds_pipe_after(const struct ds *d, enum pass pass, enum piece_id piece, int block);
-/* All passes of an optimizer step, through `pass`.  0, or -1 reported. */
-int  ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg);
+/* Around a step, a pass and each piece's pass, of any plan; ds_pipe_after() behind the piece's last entry of backward. */
+void ds_pipe_begin(struct ds *d);
+void ds_pipe_begin_pass(struct ds *d);
+void ds_pipe_before(const struct ds *d, const struct walk_run *r);
+void ds_pipe_after(const struct ds *d, const struct walk_run *r);
+void ds_pipe_end_of_backward(const struct ds *d);
+/* Hooks. */
+void ds_pipe_pre_act(void *ds, const struct pipeline_act *a);
+void ds_pipe_act(void *ds, const struct pipeline_act *a);
+void ds_pipe_end_of_pass(void *ds);
 /* The all-reduce of a tensor's gradient, whose buffer's action follows. */
 void ds_pipe_sum_tied(const struct ds *d, int tensor, enum dtype dt);
 /* The last stage tells the others the loss. */

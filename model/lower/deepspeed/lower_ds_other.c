@@ -9,81 +9,101 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "model/lower/common/micro_steps.h"
 
 /* ---- micro-steps ---- */
 
 static int64_t grad_bytes(const struct ds_other *o) { return o->d.m->trainable * o->d.e; }
 
-static void entry(void *arg, enum pass pass, enum piece_id piece, int block, int by)
-{
-    const struct ds_other *o = arg;
-    const struct ds *d = &o->d;
-    bool in_block = piece_is_block(piece);
+static void begin(void *other) { ds_pipe_begin(&((struct ds_other *)other)->d); }
 
-    sched_act(d->s, ACT_R, o->flat, 0, 0);
-    if (pass == PASS_FORWARD)
+/* Where .grad exists, the head's part of a tied weight's gradient is kept beside it until the embedding's is there: its kernel is an entry. */
+static void begin_pass(void *other)
+{
+    struct ds_other *o = other;
+    struct walk *w = &o->d.walk;
+
+    ds_begin_pass(o);
+    if (w->forward)
         return;
-    if (piece == PIECE_HEAD && d->tied >= 0 && !o->add)
+    o->add = walk_is_stage(w) ? stage_ports_passed(&w->ports, PIPE_BACKWARD, 0) > 0 : !w->first;
+    w->cuts = o->add && o->d.tied_kernel >= 0;
+    w->fate = o->add ? GRADS_DROP : GRADS_KEEP;
+}
+
+static bool cut(void *other, const struct walk_run *r, int k)
+{
+    const struct ds_other *o = other;
+
+    (void)r;
+    return k == o->d.tied_kernel - 1 || k == o->d.tied_kernel;
+}
+
+static void pre_run(void *other, const struct walk_run *r)
+{
+    struct ds_other *o = other;
+
+    ds_pipe_before(&o->d, r);
+    if (o->d.walk.cuts)
+        o->d.walk.fate = r->k0 == o->d.tied_kernel ? GRADS_KEEP : GRADS_DROP;
+}
+
+static void leave_grads(const struct ds_other *o, const struct walk_run *r)
+{
+    const struct ds *d = &o->d;
+    bool ties = r->piece == PIECE_HEAD && d->tied_kernel >= r->k0 && d->tied_kernel < r->k1;
+
+    if (ties && o->add)
+        sched_act(d->s, ACT_ALLOC, o->partial, 0, 0);
+    else if (ties)
         ds_act(d, &o->grads, ACT_ALLOC, d->tied, 0);
-    if (piece == PIECE_EMBED && d->tied >= 0 && o->add)
-        sched_act(d->s, ACT_FREE, o->partial, 0, 0);
-    for (int i = 0; i < d->nready[piece]; i++) {
-        int t = d->ready[piece][i].tensor;
-        int what = o->add ? ACT_A : t == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE;
-        ds_act_by(d, &o->grads, what, t + (in_block ? block * d->per_block : 0), by);
+    for (int i = 0; i < d->nready[r->piece]; i++) {
+        const struct ds_ready *x = &d->ready[r->piece][i];
+        if (x->kernel >= r->k0 && x->kernel < r->k1)
+            ds_act_by(d, &o->grads, o->add ? ACT_A : x->tensor == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE,
+                      x->tensor + (piece_is_block(r->piece) ? r->block * d->per_block : 0), r->by);
     }
 }
 
-/* Where .grad exists, the head's part of a tied weight's gradient is kept beside it
- * until the embedding's is there. */
-static void backward_add(struct ds_other *o)
+static void compute(void *other, const struct walk_run *r)
 {
-    const struct ds *d = &o->d;
-    int tied = d->tied_kernel, cuts[] = { 0, tied, tied + 1, -1 };
+    const struct ds_other *o = other;
 
-    if (tied < 0) {
-        ds_pass(d, PASS_BACKWARD, GRADS_DROP, entry, o);
-        return;
-    }
-    for (int i = 0; i < 3; i++) {
-        int end = cuts[i + 1] < 0 ? d->s->program.piece[PIECE_HEAD].nkernels[PASS_BACKWARD] : cuts[i + 1];
-        if (end == cuts[i] && i < 2)
-            continue;
-        sched_compute(d->s, PHASE_BACKWARD, PIECE_HEAD, PASS_BACKWARD, cuts[i], end,
-                      i == 1 ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
-        ds_name(d, PIECE_HEAD, 0, 0);
-        ds_reads_frozen(d);
-        sched_act(d->s, ACT_R, o->flat, 0, 0);
-        if (i == 1)
-            sched_act(d->s, ACT_ALLOC, o->partial, 0, 0);
-        for (int k = 0; k < d->nready[PIECE_HEAD]; k++)
-            if (d->ready[PIECE_HEAD][k].kernel >= cuts[i] && d->ready[PIECE_HEAD][k].kernel < end)
-                ds_act(d, &o->grads, ACT_A, d->ready[PIECE_HEAD][k].tensor, 0);
-        if (i == 2)
-            sched_act(d->s, ACT_FREE, d->acts[PIECE_HEAD], 0, 0);
-    }
-    ds_blocks(d, PASS_BACKWARD, GRADS_DROP, entry, o);
-    ds_whole(d, PASS_BACKWARD, GRADS_DROP, PIECE_EMBED, 0, 0, entry, o);
+    ds_reads_frozen(&o->d);
+    sched_act(o->d.s, ACT_R, o->flat, 0, 0);
+    if (!r->forward)
+        leave_grads(o, r);
 }
 
-static void backward(struct ds_other *o)
+static void post_run(void *other, const struct walk_run *r)
+{
+    struct ds_other *o = other;
+
+    if (!r->forward && r->piece == PIECE_EMBED && o->d.tied >= 0 && o->add)
+        sched_act(o->d.s, ACT_FREE, o->partial, 0, 0);
+    ds_leaves(&o->d, r);
+    ds_pipe_after(&o->d, r);
+    o->d.walk.cuts &= !r->ends;         /* the head alone */
+}
+
+/* backward_prologue: clear_lp_grads zeroes. */
+static void pre_backward(void *other, struct at root)
+{
+    struct ds_other *o = other;
+
+    (void)root;
+    if (!o->bf16 || !o->add)
+        return;
+    sched_copy(o->d.s, STREAM_COMPUTE, PHASE_BACKWARD, "zero gradients", 0, grad_bytes(o));
+    sched_does(o->d.s, COPY_ZERO, 0);
+    ds_act_all(&o->d, &o->grads, ACT_W);
+}
+
+/* update_hp_grads: one gradient after the other, through an fp32 copy. */
+static void update_sums(struct ds_other *o)
 {
     struct schedules *s = o->d.s;
-
-    if (o->bf16 && o->add) {           /* backward_prologue: clear_lp_grads zeroes */
-        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "zero gradients", 0, grad_bytes(o));
-        sched_does(s, COPY_ZERO, 0);
-        ds_act_all(&o->d, &o->grads, ACT_W);
-    }
-    if (o->add)
-        backward_add(o);
-    else
-        ds_pass(&o->d, PASS_BACKWARD, GRADS_KEEP, entry, o);
-    if (!o->bf16)
-        return;
-    /* update_hp_grads: one gradient after the other, through an fp32 copy. */
     int64_t trained = o->d.m->trainable;
+
     if (o->sum == o->d.dt) {
         sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to gradients", grad_bytes(o) + o->se * trained, o->se * trained);
         sched_does(s, COPY_ADD, 1);
@@ -96,15 +116,14 @@ static void backward(struct ds_other *o)
     ds_act_all(&o->d, &o->grads, ACT_R);
 }
 
-static void micro_pass(void *arg, const struct micro *m)
+static void post_backward(void *other, struct at root)
 {
-    struct ds_other *o = arg;
+    struct ds_other *o = other;
 
-    o->add = !m->first;
-    if (m->pass == MICRO_FORWARD)
-        ds_pass(&o->d, PASS_FORWARD, GRADS_IN_PLACE, entry, o);
-    else
-        backward(o);
+    (void)root;
+    if (o->bf16)
+        update_sums(o);
+    ds_pipe_end_of_backward(&o->d);
 }
 
 /* PipelineEngine's ReduceTiedGrads. */
@@ -120,32 +139,25 @@ static void sum_tied(struct ds_other *o)
         }
 }
 
-static int micro_steps(struct ds_other *o, bool first_step)
+static void end_of_backward(void *other)
 {
-    struct micro_order order = { .steps = o->d.p->accumulation, .first_differs = true };
-
-    if (o->d.p->parallel.pipeline > 1) {
-        int rc = ds_pipe_passes(&o->d, first_step, micro_pass, o);
-        sum_tied(o);
-        return rc;
-    }
-    micro_steps_emit(o->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, o);
-    return 0;
+    sum_tied(other);
+    ds_other_reduce(other);
 }
 
-static int whole_step(struct ds_other *o, enum sched_id id)
+static void optimizer(void *other)
 {
-    bool first = id == SCHED_FIRST;
+    struct ds_other *o = other;
 
-    sched_begin(o->d.s, id);
-    int rc = micro_steps(o, first);
-    ds_other_reduce(o);
-    ds_other_step(o, first);
+    ds_other_step(o, o->d.walk.step == SCHED_FIRST);
     ds_pipe_tell_loss(&o->d);
-    lower_read_loss(o->d.s);
-    sched_end(o->d.s, id);
-    return rc;
 }
+
+static const struct walk_hooks hooks = {
+    .init = ds_other_init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = optimizer, .begin_pass = begin_pass,
+    .end_of_pass = ds_pipe_end_of_pass, .pre_backward = pre_backward, .post_backward = post_backward, .compute = compute, .pre_run = pre_run,
+    .post_run = post_run, .cut = cut, .pre_stage_act = ds_pipe_pre_act, .stage_act = ds_pipe_act, .grads = CAT_GRADS,
+};
 
 /* ---- buffers ---- */
 
@@ -333,7 +345,7 @@ static int make_groups(struct ds_other *o)
 static int lower_other(struct ds_other *o, const struct local_model *local, struct schedules *s)
 {
     int64_t padded = 0, part = 0;
-    int rc = ds_init(&o->d, local, s);
+    int rc = ds_init(&o->d, local, s, &hooks);
 
     if (rc == 0)
         rc = make_groups(o);
@@ -345,9 +357,7 @@ static int lower_other(struct ds_other *o, const struct local_model *local, stru
         for (int g = 0; g < o->ngroups; g++)
             padded += o->group[g].padded, part += o->group[g].part;
         sched_unit(s, "model", 0, o->d.m->trainable, padded, part);
-        ds_other_init(o);
-        if (whole_step(o, SCHED_FIRST) < 0 || whole_step(o, SCHED_STEADY) < 0)
-            rc = -1;
+        rc = walk_steps(&o->d.walk);
     }
     ds_free(&o->d);
     ds_undeclare(&o->grads);

@@ -43,7 +43,8 @@ void ds_other_act_grads(const struct ds_other *o, int group, int what);
 /* After the last micro-step's backward: buffered_allreduce_fallback(). */
 void ds_other_reduce(struct ds_other *o);
 
-void ds_other_init(struct ds_other *o);
+/* A hook. */
+void ds_other_init(void *other);
 void ds_other_step(struct ds_other *o, bool first);
 
 #endif

@@ -312,8 +312,6 @@ static void init_stage0(struct ds_other *o)
 {
     struct ds *d = &o->d;
 
-    sched_begin(d->s, SCHED_INIT);
-    lower_load_buffers(d->s, d->local);
     ds_pipe_construct(d);
     load_model(o);
     for (int g = 0; g < o->ngroups && d->dt != DT_FP32; g++)
@@ -321,7 +319,6 @@ static void init_stage0(struct ds_other *o)
     if (d->dt != DT_FP32)
         born_states(o);
     ds_pipe_greet(d);
-    sched_end(d->s, SCHED_INIT);
 }
 
 static void init_bf16(struct ds_other *o)
@@ -329,8 +326,6 @@ static void init_bf16(struct ds_other *o)
     struct ds *d = &o->d;
     struct schedules *s = d->s;
 
-    sched_begin(s, SCHED_INIT);
-    lower_load_buffers(s, d->local);
     ds_pipe_construct(d);
     load_model(o);
     init_copy(o, "flatten parameters", d->m->trainable * d->e, o->flat_numel * d->e);
@@ -340,11 +335,12 @@ static void init_bf16(struct ds_other *o)
     ds_memory(d, PHASE_INIT, "fp32 gradients", ACT_ALLOC | ACT_WRITE, o->hp_grads);
     s->ops[s->nops - 1].flags = OPF_LOAD;
     ds_pipe_greet(d);
-    sched_end(s, SCHED_INIT);
 }
 
-void ds_other_init(struct ds_other *o)
+void ds_other_init(void *other)
 {
+    struct ds_other *o = other;
+
     if (o->bf16)
         init_bf16(o);
     else

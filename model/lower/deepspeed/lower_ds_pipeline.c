@@ -6,29 +6,21 @@
  * again by _exec_forward_pass(), whose variable holds that until it returns, and autograd longer if the first block saves its input.
  * A stage's output stays until its backward is done.  The last stage's, the logits, stay until a later micro-step of the same pipe buffer
  * has its own, and with them their graph, whose leaf is `recvd` with its .grad; self.loss holds the last graph too. */
-#include "model/lower/common/stage_ports.h"
 #include "model/lower/deepspeed/lower_ds.h"
-
-#include "base/fail.h"
 
 /* TENSOR_META_SIZE; TrainSchedule.num_pipe_buffers() of the last stage. */
 enum { META = 256, LAST_BUFFERS = 2 };
 
-struct stage {
-    struct ds *d;
-    struct stage_ports ports;
-    bool first_step;
-    bool met[2];                    /* a message's shape is known: activations; from the stage before */
-    void (*pass)(void *arg, const struct micro *m);
-    void *arg;
-};
+static const struct pipeline *pipe_of(const struct ds *d) { return &d->walk.ports.pipe; }
 
-static int passed(const struct stage *o, enum pipeline_verb v) { return (int)stage_ports_passed(&o->ports, v, 0); }
+static int passed(const struct ds *d, enum pipeline_verb v) { return (int)stage_ports_passed(&d->walk.ports, v, 0); }
 
-static bool is_stage(const struct ds *d) { return d->p->parallel.pipeline > 1; }
+static bool is_stage(const struct ds *d) { return walk_is_stage(&d->walk); }
 
-static bool is_last(const struct stage *o)  { return o->ports.pipe.rank == o->ports.pipe.ranks - 1; }
-static bool is_first(const struct stage *o) { return o->ports.pipe.rank == 0; }
+static bool is_last(const struct ds *d)  { return pipe_of(d)->rank == pipe_of(d)->ranks - 1; }
+static bool is_first(const struct ds *d) { return pipe_of(d)->rank == 0; }
+
+static bool is_first_step(const struct ds *d) { return d->walk.step == SCHED_FIRST; }
 
 void ds_pipe_declare(struct ds *d)
 {
@@ -108,47 +100,56 @@ void ds_pipe_greet(const struct ds *d)
 
 /* ---- a step ---- */
 
+void ds_pipe_begin(struct ds *d)
+{
+    d->pipe.met[0] = d->pipe.met[1] = false;
+    if (is_stage(d) && is_first_step(d))
+        ds_memory(d, PHASE_FORWARD, "receive buffer", ACT_ALLOC, d->pipe.exchange);
+}
+
 /* Before the first activations that are sent, or received. */
-static void exchange_shapes(struct stage *o, const struct pipeline_act *a)
+static void exchange_shapes(struct ds *d, const struct pipeline_act *a)
 {
     bool sends = a->verb == PIPE_SEND_F;
 
-    if (!o->first_step || (a->verb != PIPE_SEND_F && a->verb != PIPE_RECV_F) || o->met[sends])
+    if (!is_first_step(d) || (a->verb != PIPE_SEND_F && a->verb != PIPE_RECV_F) || d->pipe.met[sends])
         return;
-    o->met[sends] = true;
-    message(o->d, PHASE_FORWARD, &o->ports.pipe, sends, o->ports.pipe.rank + (sends ? 1 : -1), DT_INT32, META);
+    d->pipe.met[sends] = true;
+    message(d, PHASE_FORWARD, pipe_of(d), sends, pipe_of(d)->rank + (sends ? 1 : -1), DT_INT32, META);
     if (!sends)
-        sched_op(o->d->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "read the shape")->after = AFTER(STREAM_COMPUTE);
+        sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "read the shape")->after = AFTER(STREAM_COMPUTE);
 }
 
-static void clone(struct stage *o, const char *what)
+static void clone(const struct ds *d, const char *what)
 {
-    sched_copy(o->d->s, STREAM_COMPUTE, PHASE_FORWARD, what, o->d->s->program.boundary, o->d->s->program.boundary);
-    sched_does(o->d->s, COPY_NOTHING, 1);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_FORWARD, what, d->s->program.boundary, d->s->program.boundary);
+    sched_does(d->s, COPY_NOTHING, 1);
 }
 
 /* What is received stands for the buffer that it lies in. */
-static void before_message(struct stage *o, const struct pipeline_act *a)
+void ds_pipe_pre_act(void *ds, const struct pipeline_act *a)
 {
-    exchange_shapes(o, a);
+    struct ds *d = ds;
+
+    exchange_shapes(d, a);
     if (a->verb == PIPE_RECV_B)
-        ds_memory(o->d, PHASE_BACKWARD, "into the receive buffer", ACT_FREE, o->d->pipe.exchange);
+        ds_memory(d, PHASE_BACKWARD, "into the receive buffer", ACT_FREE, d->pipe.exchange);
 }
 
-static void after_message(struct stage *o, const struct pipeline_act *a)
+void ds_pipe_act(void *ds, const struct pipeline_act *a)
 {
-    const struct ds_pipe *p = &o->d->pipe;
+    struct ds *d = ds;
 
     if (a->verb == PIPE_WAIT_RECV_F)
-        clone(o, "clone what was received");
+        clone(d, "clone what was received");
     if (a->verb != PIPE_WAIT_SEND_B)
         return;
-    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "drop the stage's input");
-    sched_act(o->d->s, ACT_FREE, p->inputs, a->step, 0);
-    if (!is_last(o))
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "drop the stage's input");
+    sched_act(d->s, ACT_FREE, d->pipe.inputs, a->step, 0);
+    if (!is_last(d))
         return;
-    sched_op(o->d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "its graph keeps the input");
-    sched_act(o->d->s, ACT_ALLOC, p->graphs, a->step % LAST_BUFFERS, 0);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "its graph keeps the input");
+    sched_act(d->s, ACT_ALLOC, d->pipe.graphs, a->step % LAST_BUFFERS, 0);
 }
 
 bool ds_pipe_returns(const struct ds *d) { return is_stage(d) && !d->local->share.heads; }
@@ -160,9 +161,9 @@ static void drop_graph(const struct ds *d)
 }
 
 /* The logits are there, the loss is not. */
-void ds_pipe_before(const struct ds *d, enum pass pass, enum piece_id piece)
+void ds_pipe_before(const struct ds *d, const struct walk_run *r)
 {
-    if (!is_stage(d) || pass != PASS_FORWARD || piece != PIECE_HEAD || d->pipe.slot < 0)
+    if (!is_stage(d) || !r->forward || r->piece != PIECE_HEAD || d->pipe.slot < 0)
         return;
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "drop the output before");
     sched_act(d->s, ACT_FREE, d->pipe.outputs, d->pipe.slot, 0);
@@ -177,92 +178,63 @@ static void gradient_stays(const struct ds *d)
         ds_memory(d, PHASE_BACKWARD, "receive buffer stays", ACT_ALLOC, d->pipe.exchange);
 }
 
-void ds_pipe_after(const struct ds *d, enum pass pass, enum piece_id piece, int block)
+void ds_pipe_after(const struct ds *d, const struct walk_run *r)
 {
-    if (pass == PASS_BACKWARD && piece_is_block(piece) && block == d->layers - 1)
+    if (!r->forward && piece_is_block(r->piece) && r->block == d->layers - 1)
         gradient_stays(d);
 }
 
-static void keep_output(struct stage *o)
+/* Of a stage that has the embedding alone. */
+void ds_pipe_end_of_backward(const struct ds *d)
 {
-    const struct ds *d = o->d;
-
-    if (d->pipe.slot >= 0 && d->pipe.keeps_graph)
-        drop_graph(d);
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "keep the output");
-    sched_act(d->s, ACT_ALLOC, d->pipe.outputs, passed(o, PIPE_FORWARD) % LAST_BUFFERS, 0);
+    if (d->layers == 0)
+        gradient_stays(d);
 }
 
 /* Which output of a pipe buffer the next one follows; self.loss is the last micro-step's. */
-static void find_output(struct stage *o)
+static void find_output(struct ds *d)
 {
-    struct ds_pipe *p = &o->d->pipe;
-    int slots = o->ports.pipe.steps < LAST_BUFFERS ? o->ports.pipe.steps : LAST_BUFFERS, forwards = passed(o, PIPE_FORWARD);
-    bool any = is_last(o) && (!o->first_step || forwards >= slots);
+    struct ds_pipe *p = &d->pipe;
+    int steps = pipe_of(d)->steps, slots = steps < LAST_BUFFERS ? steps : LAST_BUFFERS, forwards = passed(d, PIPE_FORWARD);
+    bool any = is_last(d) && (!is_first_step(d) || forwards >= slots);
 
     p->slot = any ? forwards % LAST_BUFFERS : -1;
-    p->keeps_graph = forwards == 0 && (o->ports.pipe.steps - 1) % LAST_BUFFERS == 0;
+    p->keeps_graph = forwards == 0 && (steps - 1) % LAST_BUFFERS == 0;
 }
 
-static void one_forward(struct stage *o, const struct pipeline_act *a)
+static bool holds(const struct ds *d) { return !is_first(d) && !saves_input(d); }
+
+void ds_pipe_begin_pass(struct ds *d)
 {
-    struct ds *d = o->d;
-    bool holds = !is_first(o) && !saves_input(d);
-
-    if (!is_first(o)) {
-        clone(o, "clone the input");
-        sched_act(d->s, ACT_ALLOC, d->pipe.inputs, a->step, 0);
-    }
-    if (holds)
-        sched_act(d->s, ACT_ALLOC, d->pipe.frame, 0, 0);
-    find_output(o);
-    stage_ports_begin(&o->ports, a);
-    o->pass(o->arg, &(struct micro){ .pass = MICRO_FORWARD, .at = a->step });
-    stage_ports_end(&o->ports, a);
-    if (is_last(o))
-        keep_output(o);
-    if (holds)
-        ds_memory(d, PHASE_FORWARD, "forward returns", ACT_FREE, d->pipe.frame);
-}
-
-static void one_backward(struct stage *o, const struct pipeline_act *a)
-{
-    int before = passed(o, PIPE_BACKWARD);
-
-    stage_ports_begin(&o->ports, a);
-    o->pass(o->arg, &(struct micro){ .pass = MICRO_BACKWARD, .at = a->step, .first = before == 0,
-                                     .last = before == o->ports.pipe.steps - 1 });
-    if (o->d->layers == 0)          /* the embedding alone */
-        gradient_stays(o->d);
-    stage_ports_end(&o->ports, a);
-}
-
-static void act(void *stage, const struct pipeline_act *a)
-{
-    struct stage *o = stage;
-
-    before_message(o, a);
-    if (stage_ports_does(&o->ports, a)) {
-        after_message(o, a);
+    if (!is_stage(d) || !d->walk.forward)
         return;
+    if (!is_first(d)) {
+        clone(d, "clone the input");
+        sched_act(d->s, ACT_ALLOC, d->pipe.inputs, d->walk.kept_ends, 0);
     }
-    o->d->kept_blocks = o->d->layers * a->step;
-    o->d->kept_ends = a->step;
-    (a->verb == PIPE_FORWARD ? one_forward : one_backward)(o, a);
+    if (holds(d))
+        sched_act(d->s, ACT_ALLOC, d->pipe.frame, 0, 0);
+    find_output(d);
 }
 
-int ds_pipe_passes(struct ds *d, bool first_step, void (*pass)(void *arg, const struct micro *m), void *arg)
+static void keep_output(const struct ds *d)
 {
-    struct stage_memory none = { -1, -1, -1, -1 };
-    struct stage o = { .d = d, .first_step = first_step, .pass = pass, .arg = arg };
-    int rc = stage_ports_open(&o.ports, d->local, d->s, PIPE_DEEPSPEED, &none, first_step, true);
+    if (d->pipe.slot >= 0 && d->pipe.keeps_graph)
+        drop_graph(d);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "keep the output");
+    sched_act(d->s, ACT_ALLOC, d->pipe.outputs, passed(d, PIPE_FORWARD) % LAST_BUFFERS, 0);
+}
 
-    if (rc == 0 && first_step)
-        ds_memory(d, PHASE_FORWARD, "receive buffer", ACT_ALLOC, d->pipe.exchange);
-    if (rc == 0)
-        stage_ports_run(&o.ports, act, &o);
-    stage_ports_close(&o.ports);
-    return rc;
+void ds_pipe_end_of_pass(void *ds)
+{
+    const struct ds *d = ds;
+
+    if (!d->walk.forward)
+        return;
+    if (is_last(d))
+        keep_output(d);
+    if (holds(d))
+        ds_memory(d, PHASE_FORWARD, "forward returns", ACT_FREE, d->pipe.frame);
 }
 
 void ds_pipe_sum_tied(const struct ds *d, int tensor, enum dtype dt)

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "model/lower/common/micro_steps.h"
 #include "model/lower/deepspeed/lower_ds_other.h"
 
 static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
@@ -54,16 +53,15 @@ static void zero_gradients(struct z12 *z)
 
 /* The constructor: flatten, fp32 partition, and a zero gradient that
  * initialize_optimizer_states makes and drops. */
-static void init(struct z12 *z)
+static void init(void *zero12)
 {
+    struct z12 *z = zero12;
     struct ds *d = &z->d;
     struct schedules *s = d->s;
     int64_t model = s->bufs[z->params].bytes + d->frozen_bytes, flat = s->bufs[z->flat].bytes;
     bool on_device = cluster_available(&d->p->cluster) - model >= flat;
     struct op *o;
 
-    sched_begin(s, SCHED_INIT);
-    lower_load_buffers(s, d->local);
     ds_pipe_construct(d);
     ds_load_model(d, &z->params, 1, NULL);
     if (!on_device)                 /* too full: flattened on the host */
@@ -86,18 +84,9 @@ static void init(struct z12 *z)
         zero_gradients(z);
     z->of = z->group;
     ds_pipe_greet(d);
-    sched_end(s, SCHED_INIT);
 }
 
 /* ---- a micro-step ---- */
-
-static void use_flat(void *arg, enum pass pass, enum piece_id piece, int block, int by)
-{
-    const struct z12 *z = arg;
-
-    (void)pass, (void)piece, (void)block, (void)by;
-    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
-}
 
 /* reduce_gradients, stage 1 without overlap_comm: after backward, one parameter group after the other. */
 static void reduce_after(struct z12 *z)
@@ -183,7 +172,7 @@ static void epilogue(struct z12 *z, bool boundary)
     if (boundary && z->compact && !z->own_live && !z->host)
         z12_build_partition(z, STREAM_COMPUTE);
     if (boundary && z->muon)
-        z12_muon_orthogonalise(z, z->first_step);
+        z12_muon_orthogonalise(z, d->walk.step == SCHED_FIRST);
     for (int g = 0; g < z->ngroups && boundary && !z->compact && !z->host; g++)     /* get_flat_partition */
         if (z->group[g].own_pad > 0)
             ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->group[g].pad);
@@ -194,11 +183,15 @@ static void epilogue(struct z12 *z, bool boundary)
         drop_grads(z, PHASE_REDUCE, true);
 }
 
-static void begin(struct z12 *z, bool first, bool boundary)
+/* Of backward: a stage of a pipeline reduces after all passes. */
+static void begin_micro_step(struct z12 *z)
 {
+    const struct walk *w = &z->d.walk;
+    bool stage = walk_is_stage(w), first = stage ? stage_ports_passed(&w->ports, PIPE_BACKWARD, 0) == 0 : w->first;
+
     z->first_micro = first;
-    z->hooks = z->stage2 || (boundary && z->overlap);
-    z->boundary = boundary;
+    z->boundary = w->last && !stage;
+    z->hooks = z->stage2 || (z->boundary && z->overlap);
     z->copy = z->stage2 && !first && !z->compact && !z->host;
     z->grad_copy = z->copy && !z->contiguous;
     if (first || !z->compact)
@@ -214,43 +207,49 @@ static void begin(struct z12 *z, bool first, bool boundary)
     if (z->copy)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = Z12_GONE;  /* of copy 1 */
+    z->makes_sums &= first;
 }
 
-static void forward(struct z12 *z) { ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z); }
-
-static void backward(struct z12 *z, bool boundary)
+static void begin_pass(void *zero12)
 {
-    z->makes_sums &= z->first_micro;
-    z12_backward(z);
-    if (!z->stage2 && boundary && !z->hooks)
-        reduce_after(z);
-    if (z->stage2 || boundary)
-        epilogue(z, boundary);
-}
+    struct z12 *z = zero12;
 
-static void micro_pass(void *arg, const struct micro *m)
-{
-    if (m->pass == MICRO_FORWARD) {
-        begin(arg, m->first, m->last);
-        forward(arg);
-    } else {
-        backward(arg, m->last);
-    }
-}
-
-/* ---- the same of a stage of a pipeline, which reduces after all passes ---- */
-
-static void stage_pass(void *arg, const struct micro *m)
-{
-    struct z12 *z = arg;
-
-    if (m->pass == MICRO_FORWARD) {
-        forward(z);
+    ds_begin_pass(z);
+    if (z->d.walk.forward)
         return;
-    }
-    begin(z, m->first, false);
-    z->makes_sums &= m->first;
-    z12_backward(z);
+    begin_micro_step(z);
+    z12_begin_backward(z);
+}
+
+static void pre_run(void *zero12, const struct walk_run *r) { ds_pipe_before(&((struct z12 *)zero12)->d, r); }
+
+static void compute(void *zero12, const struct walk_run *r)
+{
+    struct z12 *z = zero12;
+
+    ds_reads_frozen(&z->d);
+    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
+    if (!r->forward)
+        z12_leave_gradients(z, r);
+}
+
+static void post_backward(void *zero12, struct at root)
+{
+    struct z12 *z = zero12;
+
+    (void)root;
+    z12_end_backward(z);
+    ds_pipe_end_of_backward(&z->d);
+}
+
+static void end_of_micro_step(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    if (!z->stage2 && z->boundary && !z->hooks)
+        reduce_after(z);
+    if (z->stage2 || z->boundary)
+        epilogue(z, z->boundary);
 }
 
 /* PipelineEngine's ReduceTiedGrads, and ReduceGrads: reduce_gradients(pipeline_parallel=True), which appends a bucket that nobody uses. */
@@ -271,14 +270,6 @@ static void reduce_stage(struct z12 *z)
     epilogue(z, true);
     if (unused >= 0)
         ds_memory(d, PHASE_REDUCE, "bucket that is not used", ACT_FREE, unused);
-}
-
-static int stage_passes(struct z12 *z, bool first_step)
-{
-    if (ds_pipe_passes(&z->d, first_step, stage_pass, z) < 0)
-        return -1;
-    reduce_stage(z);
-    return 0;
 }
 
 /* ---- the step ---- */
@@ -486,9 +477,32 @@ static void step_on_device(struct z12 *z, bool first)
     z->of = z->group;
 }
 
-/* What others' gradients keep goes before the update; where that is the host's, with the next forward. */
-static void step(struct z12 *z, bool first)
+static void begin(void *zero12)
 {
+    struct z12 *z = zero12;
+
+    z->makes_sums = z->d.walk.step == SCHED_FIRST;
+    z->copying = false;
+    ds_pipe_begin(&z->d);
+}
+
+static void end_of_backward(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    if (walk_is_stage(&z->d.walk))
+        reduce_stage(z);
+    if (z->stage2 && !z->contiguous && !z->compact)
+        for (int t = 0; t < z->d.m->ntensors; t++)
+            z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
+}
+
+/* What others' gradients keep goes before the update; where that is the host's, with the next forward. */
+static void optimizer(void *zero12)
+{
+    struct z12 *z = zero12;
+    bool first = z->d.walk.step == SCHED_FIRST;
+
     if (z->host)
         z12_offload_step(z, first);
     else
@@ -499,30 +513,14 @@ static void step(struct z12 *z, bool first)
         release_bucket(z, PHASE_OPTIMIZER, true);
     }
     ds_pipe_tell_loss(&z->d);
-    lower_read_loss(z->d.s);
 }
 
-static int optimizer_step(struct z12 *z, enum sched_id id)
-{
-    int rc = 0;
-
-    /* The last reduces; stage 2 always does, but adds the padding with the last one only. */
-    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = true };
-
-    sched_begin(z->d.s, id);
-    z->makes_sums = z->first_step = id == SCHED_FIRST;
-    z->copying = false;
-    if (z->d.p->parallel.pipeline > 1)
-        rc = stage_passes(z, id == SCHED_FIRST);
-    else
-        micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
-    if (z->stage2 && !z->contiguous && !z->compact)
-        for (int t = 0; t < z->d.m->ntensors; t++)
-            z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
-    step(z, id == SCHED_FIRST);
-    sched_end(z->d.s, id);
-    return rc;
-}
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = optimizer, .begin_pass = begin_pass,
+    .end_of_micro_step = end_of_micro_step, .end_of_pass = ds_pipe_end_of_pass, .post_backward = post_backward, .compute = compute,
+    .pre_run = pre_run, .post_run = z12_post_run, .pass = z12_pass, .pre_stage_act = ds_pipe_pre_act, .stage_act = ds_pipe_act,
+    .grads = CAT_GRADS,
+};
 
 /* ---- the whole ---- */
 
@@ -542,8 +540,9 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->own_at = calloc(n, sizeof *z->own_at);
     if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
         z->owner_last = calloc(2 * (size_t)local->data_ranks, sizeof *z->owner_last);
-    if (ds_init(&z->d, local, s) < 0)
+    if (ds_init(&z->d, local, s, &hooks) < 0)
         return -1;
+    z->d.walk.last_differs = true;      /* it reduces; stage 2 always does, but adds the padding with the last one only */
     z->stage2 = p->strategy == STRAT_ZERO2;
     z->overlap = p->ds.overlap_comm;
     z->host = p->ds.offload_optimizer.device != OFFLOAD_NONE;
@@ -599,8 +598,7 @@ int lower_zero12(const struct local_model *local, struct schedules *s)
         return lower_ds_bf16(local, s);
     if (setup(&z, local, s) < 0)
         goto out;
-    init(&z);
-    if (optimizer_step(&z, SCHED_FIRST) < 0 || optimizer_step(&z, SCHED_STEADY) < 0)
+    if (walk_steps(&z.d.walk) < 0)
         goto out;
     notes(&z);
     rc = 0;

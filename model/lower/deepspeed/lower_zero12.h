@@ -78,7 +78,6 @@ struct z12 {
     uint16_t   copied;              /* event: of the last gradient on its way down */
     bool       copying;             /* somebody has to wait for it */
     bool       boundary, makes_sums;    /* the micro-step is the last; it is the first of a run */
-    bool       first_step;
 
     /* The micro-step being emitted. */
     enum z12_mode mode;
@@ -185,6 +184,13 @@ double  z12_muon_flops(const struct tensor *t);
 
 /* ---- backward ---- */
 
-void z12_backward(struct z12 *z);
+/* Which pieces are cut, and what becomes of gradients. */
+void z12_begin_backward(struct z12 *z);
+/* Acts of an entry of backward, just appended, on gradients. */
+void z12_leave_gradients(struct z12 *z, const struct walk_run *r);
+void z12_end_backward(struct z12 *z);
+/* Hooks. */
+void z12_post_run(void *zero12, const struct walk_run *r);
+void z12_pass(void *zero12, const struct walk_run *r);
 
 #endif

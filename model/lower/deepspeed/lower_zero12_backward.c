@@ -12,29 +12,24 @@
 
 enum { MAX_TENSORS = 64 };          /* of a piece */
 
-struct walk {
-    struct z12   *z;
-    enum piece_id piece;
-    int           block, offset;    /* of the block's tensors from block 0's */
-    int           k;                /* kernels before it are issued */
-    int           pending[MAX_TENSORS], npending;   /* added to the bucket, not copied yet */
-    int           pending_kernel[MAX_TENSORS];
+/* A piece's pass.  r.k0: kernels before it are issued. */
+struct cutting {
+    struct z12     *z;
+    struct walk_run r;
+    int             pending[MAX_TENSORS], npending;     /* added to the bucket, not copied yet */
+    int             pending_kernel[MAX_TENSORS];
 };
 
-static const struct kernel *kernels(const struct walk *w)
-{
-    return w->z->d.s->program.piece[w->piece].kernels[PASS_BACKWARD];
-}
+static const struct kernel *kernels(const struct cutting *c) { return c->z->d.s->program.piece[c->r.piece].kernels[PASS_BACKWARD]; }
 
-static int nkernels(const struct walk *w)
-{
-    return w->z->d.s->program.piece[w->piece].nkernels[PASS_BACKWARD];
-}
+static int nkernels(const struct cutting *c) { return c->z->d.s->program.piece[c->r.piece].nkernels[PASS_BACKWARD]; }
+
+/* Of a block's tensors from block 0's. */
+static int offset(const struct z12 *z, const struct walk_run *r) { return piece_is_block(r->piece) ? r->block * z->d.per_block : 0; }
 
 /* The gradient becomes .grad. */
-static void born(struct walk *w, int t)
+static void born(struct z12 *z, int t)
 {
-    struct z12 *z = w->z;
     int what = z->live[t] == Z12_GONE ? ACT_ALLOC | ACT_WRITE : ACT_W;
 
     if (z->wide) {                  /* for a moment: widen() */
@@ -47,9 +42,8 @@ static void born(struct walk *w, int t)
 
 /* The head's part of a tied weight's gradient waits for the embedding's: as what
  * will be the gradient, or beside one that exists. */
-static void tied_part(struct walk *w)
+static void tied_part(struct z12 *z)
 {
-    struct z12 *z = w->z;
     const struct ds *d = &z->d;
 
     if (z->mode == Z12_ADD) {
@@ -64,49 +58,66 @@ static void tied_part(struct walk *w)
     z->live[d->tied] = Z12_PART;
 }
 
-/* Gradients handed out by kernels [w->k, k1), into out[]. */
-static int handed_out(const struct walk *w, int k1, int *out)
+/* Gradients that an entry hands out, into out[]. */
+static int handed_out(const struct z12 *z, const struct walk_run *r, int *out)
 {
-    const struct ds *d = &w->z->d;
+    const struct ds *d = &z->d;
     int n = 0;
 
-    for (int i = 0; i < d->nready[w->piece]; i++) {
-        const struct ds_ready *r = &d->ready[w->piece][i];
-        if (r->kernel >= w->k && r->kernel < k1)
-            out[n++] = r->tensor + w->offset;
+    for (int i = 0; i < d->nready[r->piece]; i++) {
+        const struct ds_ready *x = &d->ready[r->piece][i];
+        if (x->kernel >= r->k0 && x->kernel < r->k1)
+            out[n++] = x->tensor + offset(z, r);
     }
     return n;
 }
 
-/* Where gradients of the last entry go: they stay, are added to those that exist, or stream into the
- * bucket.  The latter two are data only: their buffers are there before and after. */
-static void leave(struct walk *w, const int *t, int n, bool keep)
-{
-    struct z12 *z = w->z;
+static bool keeps(const struct z12 *z) { return z->d.walk.fate == GRADS_KEEP; }
 
-    if (!keep && z->mode == Z12_STREAM && n > 0)
+/* Where gradients of a cut pass's entry go: they stay, are added to those that exist, or stream into the
+ * bucket.  The latter two are data only: their buffers are there before and after. */
+static void leave(struct z12 *z, const struct walk_run *r)
+{
+    int t[MAX_TENSORS], n = keeps(z) || z->d.s->detailed ? handed_out(z, r, t) : 0;
+
+    if (keeps(z) && r->piece == PIECE_HEAD && z->d.tied_kernel >= r->k0 && z->d.tied_kernel < r->k1)
+        tied_part(z);
+    if (!keeps(z) && z->mode == Z12_STREAM && n > 0)
         sched_act_as(z->d.s, ACT_W, z->ipg, z->index, 0, z12_in_bucket(z, t, n));
     for (int i = 0; i < n; i++) {
-        if (keep)
-            born(w, t[i]);
+        if (keeps(z))
+            born(z, t[i]);
         else if (z->mode == Z12_ADD)
             ds_act(&z->d, &z->grads, ACT_A, t[i], 0);
     }
 }
 
+/* Of an entry that is a whole pass, in a repeat perhaps. */
+static void leave_whole(struct z12 *z, const struct walk_run *r)
+{
+    const struct ds *d = &z->d;
+
+    for (int i = 0; i < d->nready[r->piece]; i++) {
+        int t = d->ready[r->piece][i].tensor;
+        ds_act_by(d, &z->grads, z->mode == Z12_ADD ? ACT_A : t == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE, t + offset(z, r), r->by);
+    }
+}
+
+void z12_leave_gradients(struct z12 *z, const struct walk_run *r) { (z->d.walk.cuts ? leave : leave_whole)(z, r); }
+
 /* fp32 accumulation outside of .grad (_fill_param_grad_accum_attribute), one gradient after the
  * other. */
-static void widen(struct walk *w, const int *t, int n)
+static void widen(struct z12 *z, const struct walk_run *r)
 {
-    struct z12 *z = w->z;
     const struct ds *d = &z->d;
+    int t[MAX_TENSORS], n = handed_out(z, r, t);
 
     for (int i = 0; i < n; i++) {
         int64_t elems = d->m->tensors[t[i]].numel;
         bool first = z->live[t[i]] == Z12_GONE;
         sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "accumulate in fp32",
                    elems * (first ? d->e : d->e + 4), elems * 4);
-        ds_name(d, w->piece, w->block, 0);
+        ds_name(d, r->piece, r->block, 0);
         sched_does(d->s, first ? COPY_SET : COPY_ADD, 1);
         ds_act(d, &z->grads, first ? ACT_ALLOC | ACT_WRITE : ACT_A, t[i], 0);
         ds_act(d, &z->narrow, ACT_READ | ACT_FREE, t[i], 0);
@@ -117,88 +128,82 @@ static void widen(struct walk *w, const int *t, int n)
     }
 }
 
-/* Kernels up to k1.  `keep`: their gradients stay. */
-static void entry(struct walk *w, int k1, bool keep)
+void z12_post_run(void *zero12, const struct walk_run *r)
 {
-    struct z12 *z = w->z;
-    int t[MAX_TENSORS], n = 0;
+    struct z12 *z = zero12;
+    bool cut = z->d.walk.cuts;
 
-    if (k1 <= w->k)
-        return;
-    if (keep || z->d.s->detailed)
-        n = handed_out(w, k1, t);
-    sched_compute(z->d.s, PHASE_BACKWARD, w->piece, PASS_BACKWARD, w->k, k1,
-                  keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
-    ds_name(&z->d, w->piece, w->block, 0);
-    ds_reads_frozen(&z->d);
-    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
-    if (keep && w->piece == PIECE_HEAD && z->d.tied_kernel >= w->k && z->d.tied_kernel < k1)
-        tied_part(w);
-    leave(w, t, n, keep);
-    if (k1 == nkernels(w))
-        ds_free_activations(&z->d, w->piece, w->block);
-    w->k = k1;
-    if (z->wide)
-        widen(w, t, n);
-    if (k1 == nkernels(w))
-        ds_leaves(&z->d, w->piece, w->block);
+    if (!r->forward && !cut && r->piece == PIECE_EMBED && z->d.tied >= 0 && z->mode == Z12_ADD)
+        sched_act(z->d.s, ACT_FREE, z->partial, 0, 0);
+    if (!r->forward && cut && z->wide)
+        widen(z, r);
+    ds_leaves(&z->d, r);
+    if (!cut)
+        ds_pipe_after(&z->d, r);
+}
+
+/* Kernels up to k1.  `keep`: their gradients stay. */
+static void entry(struct cutting *c, int k1, bool keep)
+{
+    c->z->d.walk.fate = keep ? GRADS_KEEP : GRADS_DROP;
+    walk_to(&c->z->d.walk, &c->r, k1);
 }
 
 /* The same, where the tied weight's part stays though nothing else does. */
-static void segment(struct walk *w, int k1, bool keep)
+static void segment(struct cutting *c, int k1, bool keep)
 {
-    int tied = w->z->d.tied_kernel;
+    int tied = c->z->d.tied_kernel;
 
-    if (!keep && w->piece == PIECE_HEAD && tied >= w->k && tied < k1) {
-        entry(w, tied, false);
-        entry(w, tied + 1, true);
+    if (!keep && c->r.piece == PIECE_HEAD && tied >= c->r.k0 && tied < k1) {
+        entry(c, tied, false);
+        entry(c, tied + 1, true);
     }
-    entry(w, k1, keep);
+    entry(c, k1, keep);
 }
 
-static void copy_pending(struct walk *w)
+static void copy_pending(struct cutting *c)
 {
-    z12_copy_in(w->z, w->pending, w->npending);
-    w->npending = 0;
+    z12_copy_in(c->z, c->pending, c->npending);
+    c->npending = 0;
 }
 
 /* Bytes of gradients made before kernel k and not handed out yet: a matrix product's
  * weight gradient is handed out after that of its input is made. */
-static int64_t unfinished(const struct walk *w, int k)
+static int64_t unfinished(const struct cutting *c, int k)
 {
-    const struct ds *d = &w->z->d;
+    const struct ds *d = &c->z->d;
     int64_t bytes = 0;
 
     for (int i = 0; i < k; i++)
-        if (w->piece != PIECE_HEAD || i != d->tied_kernel)
-            bytes += kernels(w)[i].net[MEM_GRADS] - kernels(w)[i].ready_bytes;
+        if (c->r.piece != PIECE_HEAD || i != d->tied_kernel)
+            bytes += kernels(c)[i].net[MEM_GRADS] - kernels(c)[i].ready_bytes;
     return bytes;
 }
 
 /* The last kernel up to k before which no gradient is half made. */
-static int made_from(const struct walk *w, int k)
+static int made_from(const struct cutting *c, int k)
 {
-    while (k > w->k && unfinished(w, k) != 0)
+    while (k > c->r.k0 && unfinished(c, k) != 0)
         k--;
     return k;
 }
 
 /* Gradients t[0..n) are ready after kernel k and exist while the bucket acts. */
-static void act_now(struct walk *w, int k, const int *t, int n)
+static void act_now(struct cutting *c, int k, const int *t, int n)
 {
-    struct z12 *z = w->z;
+    struct z12 *z = c->z;
 
     if (z->mode == Z12_STREAM) {
-        int from = made_from(w, k), kept = 0;
-        while (kept < w->npending && w->pending_kernel[w->npending - 1 - kept] >= from)
+        int from = made_from(c, k), kept = 0;
+        while (kept < c->npending && c->pending_kernel[c->npending - 1 - kept] >= from)
             kept++;                 /* handed out behind the cut as well */
-        segment(w, from, false);
-        z12_copy_in(z, w->pending, w->npending - kept);
-        memmove(w->pending, w->pending + w->npending - kept, (size_t)kept * sizeof *w->pending);
-        w->npending = kept;
+        segment(c, from, false);
+        z12_copy_in(z, c->pending, c->npending - kept);
+        memmove(c->pending, c->pending + c->npending - kept, (size_t)kept * sizeof *c->pending);
+        c->npending = kept;
     }
-    segment(w, k + 1, z->mode != Z12_ADD);
-    copy_pending(w);
+    segment(c, k + 1, z->mode != Z12_ADD);
+    copy_pending(c);
     for (int i = 0; i < n; i++) {
         if (z->hooks)
             z12_hook(z, t[i]);
@@ -207,92 +212,76 @@ static void act_now(struct walk *w, int k, const int *t, int n)
     }
 }
 
-static void later(struct walk *w, int k, const int *t, int n)
+static void later(struct cutting *c, int k, const int *t, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (!w->z->hooks)
+        if (!c->z->hooks)
             continue;
-        z12_add(w->z, t[i]);
-        w->pending_kernel[w->npending] = k;
-        w->pending[w->npending++] = t[i];
+        z12_add(c->z, t[i]);
+        c->pending_kernel[c->npending] = k;
+        c->pending[c->npending++] = t[i];
     }
 }
 
-static bool acts(const struct walk *w, const int *t, int n)
+static bool acts(const struct cutting *c, const int *t, int n)
 {
-    if (w->z->hooks && w->z->wide && w->z->compact)     /* its sum goes into the bucket at once */
+    if (c->z->hooks && c->z->wide && c->z->compact)     /* its sum goes into the bucket at once */
         return true;
-    if (w->z->hooks)                /* half made at a cut: is kept like those before the cut */
-        return z12_acts(w->z, t, n) || (w->z->mode == Z12_STREAM && w->k > 0 && unfinished(w, w->k) != 0);
-    return w->z->contiguous && !w->z->ipg_live;
+    if (c->z->hooks)                /* half made at a cut: is kept like those before the cut */
+        return z12_acts(c->z, t, n) || (c->z->mode == Z12_STREAM && c->r.k0 > 0 && unfinished(c, c->r.k0) != 0);
+    return c->z->contiguous && !c->z->ipg_live;
 }
 
-static void piece(struct z12 *z, enum piece_id id, int block)
+/* Behind the head: the bucket comes with the first gradient, which a stage without a head has in a block. */
+static bool cuts_blocks(const struct z12 *z)
 {
+    return z->hooks || z->wide || (!z->d.walk.heads && z->contiguous && !z->ipg_live);
+}
+
+static enum grad_fate fate(const struct z12 *z) { return z->mode == Z12_KEEP ? GRADS_KEEP : GRADS_DROP; }
+
+void z12_begin_backward(struct z12 *z)
+{
+    z->d.walk.cuts = z->d.walk.heads || cuts_blocks(z);
+    z->d.walk.fate = fate(z);
+}
+
+void z12_pass(void *zero12, const struct walk_run *r)
+{
+    struct z12 *z = zero12;
     const struct ds *d = &z->d;
-    const struct ds_ready *r = d->ready[id];
-    int n = d->nready[id], tied_done = 0;
-    struct walk w = { .z = z, .piece = id, .block = block };
+    const struct ds_ready *ready = d->ready[r->piece];
+    int n = d->nready[r->piece], tied_done = 0;
+    struct cutting c = { .z = z, .r = *r };
 
     assert(n <= MAX_TENSORS);
 
-    w.offset = piece_is_block(id) ? block * d->per_block : 0;
     for (int i = 0; i < n; ) {
-        int t[4], same = 0, k = r[i].kernel;
-        for (; i < n && r[i].kernel == k && same < 4; i++) {
-            t[same++] = r[i].tensor + w.offset;
-            tied_done |= r[i].tensor == d->tied;
+        int t[4], same = 0, k = ready[i].kernel;
+        for (; i < n && ready[i].kernel == k && same < 4; i++) {
+            t[same++] = ready[i].tensor + offset(z, r);
+            tied_done |= ready[i].tensor == d->tied;
         }
-        if (acts(&w, t, same))
-            act_now(&w, k, t, same);
+        if (acts(&c, t, same))
+            act_now(&c, k, t, same);
         else
-            later(&w, k, t, same);
+            later(&c, k, t, same);
     }
-    segment(&w, nkernels(&w), z->mode == Z12_KEEP);
-    copy_pending(&w);
+    segment(&c, nkernels(&c), z->mode == Z12_KEEP);
+    copy_pending(&c);
     if (tied_done && z->mode == Z12_ADD)
         ds_memory(d, PHASE_BACKWARD, "drop first part", ACT_FREE, z->partial);
-    ds_pipe_after(d, PASS_BACKWARD, id, block);
+    ds_pipe_after(d, r);
+    if (r->piece == PIECE_HEAD)
+        z->d.walk.cuts = cuts_blocks(z);
+    z->d.walk.fate = fate(z);
 }
 
-/* ---- where nothing acts inside a pass ---- */
-
-static void whole_entry(void *arg, enum pass pass, enum piece_id id, int block, int by)
+/* Where nothing acted inside of blocks. */
+void z12_end_backward(struct z12 *z)
 {
-    struct z12 *z = arg;
-    const struct ds *d = &z->d;
-    bool in_block = piece_is_block(id);
-
-    (void)pass;
-    sched_act(d->s, ACT_R, z->flat, 0, 0);
-    if (id == PIECE_EMBED && d->tied >= 0 && z->mode == Z12_ADD)
-        sched_act(d->s, ACT_FREE, z->partial, 0, 0);
-    for (int i = 0; i < d->nready[id]; i++) {
-        int t = d->ready[id][i].tensor;
-        int what = z->mode == Z12_ADD ? ACT_A : t == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE;
-        ds_act_by(d, &z->grads, what, t + (in_block ? block * d->per_block : 0), by);
-    }
-}
-
-void z12_backward(struct z12 *z)
-{
-    enum grad_fate fate = z->mode == Z12_KEEP ? GRADS_KEEP : GRADS_DROP;
-
-    bool heads = ds_has(&z->d, PIECE_HEAD), embeds = ds_has(&z->d, PIECE_EMBED);
-
-    if (heads)
-        piece(z, PIECE_HEAD, 0);
-    if (z->hooks || z->wide || (!heads && z->contiguous && !z->ipg_live)) {     /* the bucket comes in the first piece's pass */
-        for (int b = z->d.layers - 1; b >= 0; b--)
-            piece(z, ds_piece(&z->d, b), b);
-        if (embeds)
-            piece(z, PIECE_EMBED, 0);
+    if (z->d.walk.cuts || z->mode != Z12_KEEP)
         return;
-    }
-    ds_blocks(&z->d, PASS_BACKWARD, fate, whole_entry, z);
-    if (embeds)
-        ds_whole(&z->d, PASS_BACKWARD, fate, PIECE_EMBED, 0, 0, whole_entry, z);
-    if (z->mode == Z12_KEEP)
-        for (int t = 0; t < z->d.m->ntensors; t++)
-            z->live[t] = z->d.m->tensors[t].frozen ? Z12_GONE : Z12_THERE;
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        z->live[t] = z->d.m->tensors[t].frozen ? Z12_GONE : Z12_THERE;
 }

@@ -393,6 +393,8 @@ static void order_tensors(struct z3 *z)
         }
 }
 
+static const struct walk_hooks hooks = { .grads = CAT_UNSHARDED_GRADS };
+
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
@@ -401,7 +403,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
 
     z->singles.free = -1;
     z->release_op = -1;
-    if (ds_init(&z->d, local, s) < 0 || allocate(z) < 0)
+    if (ds_init(&z->d, local, s, &hooks) < 0 || allocate(z) < 0)
         return -1;
     z->cut = (struct z3_cut){ .n = z->d.n, .rank = z->d.rank, .times = 1, .among = GROUP_DATA };
     z->expert_cut = (struct z3_cut){ .n = local->expert_data_ranks, .rank = local->expert_data_rank, .times = 1, .among = GROUP_EXPERT_DATA };

@@ -53,9 +53,9 @@ static void compute(struct z3 *z, int k1)
         for (; z->next_ready < d->nready[z->piece] && ready(z)->kernel < k1; z->next_ready++)
             born(z, ready(z)->tensor + z->offset, ACT_W);
     if (forward && !z->entered)
-        sched_act(d->s, ACT_ALLOC, d->acts[z->piece], z->block, 0);
+        sched_act(d->s, ACT_ALLOC, d->walk.acts[z->piece], z->block, 0);
     if (!forward && k1 == program_piece(z)->nkernels[z->pass])
-        sched_act(d->s, ACT_FREE, d->acts[z->piece], z->block, 0);
+        sched_act(d->s, ACT_FREE, d->walk.acts[z->piece], z->block, 0);
     z->entered = true;
     z->k = k1;
 }

@@ -190,7 +190,7 @@ struct op *fsdp2_step(struct fsdp2 *f, int64_t elems)
 
     if (f->p->optimizer != OPTIMIZER_MUON)
         return lower_torch_adamw(f->s, f->p, elems);
-    units_blocks_emit(f->local, f->s, false, block, &w);
+    units_blocks_emit(f->local, f->s, false, false, block, &w);
     elems = beside(f, &tensors, &list);
     struct op *o = lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
     o->what = "AdamW";
