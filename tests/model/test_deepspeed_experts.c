@@ -240,6 +240,30 @@ static void each_expert_of_deepspeeds_own_layer_is_a_module(void **state)
     model_free(&p.model);
 }
 
+/* 32 experts of 3 matrices, each with a gradient of its own: 96 and more of a block, all of which enter the bucket. */
+static void a_rank_has_as_many_experts_as_it_likes(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t grads = 0;
+
+    (void)state;
+    plan_of(&p, "qwen3-30b-a3b", 2, 8, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+    p.kernels = KERNELS_TORCH_SDPA;
+    p.parallel.expert = 4;
+    p.ds.moe_layer = MOE_NATIVE;
+    assert_int_equal(p.model.experts, 128);
+    assert_int_equal(plan_check(&p, "plan"), 0);
+    s.detailed = true;
+    assert_int_equal(lower(&p, 0, &s), 0);
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++)
+        if (s.ops[i].what && strcmp(s.ops[i].what, "copy into bucket") == 0)
+            grads += s.ops[i].u.copy.writes;
+    assert_int_equal(grads, 2 * s.units[0].numel);      /* in bf16, once each */
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 static void what_deepspeeds_own_layer_has_not_is_refused(void **state)
 {
     char why[512] = "";
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(an_expert_that_one_rank_has_is_not_gathered),
         cmocka_unit_test(deepspeeds_own_layer_sends_capacities),
         cmocka_unit_test(each_expert_of_deepspeeds_own_layer_is_a_module),
+        cmocka_unit_test(a_rank_has_as_many_experts_as_it_likes),
         cmocka_unit_test(what_deepspeeds_own_layer_has_not_is_refused),
     };
 

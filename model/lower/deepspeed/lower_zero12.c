@@ -536,6 +536,7 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->late = calloc(n, sizeof *z->late);
     z->pending = calloc(n, sizeof *z->pending);
     z->there = calloc(n, sizeof *z->there);
+    z->handed = calloc(3 * n, sizeof *z->handed);
     z->at = calloc(n, sizeof *z->at);
     z->own_at = calloc(n, sizeof *z->own_at);
     if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
@@ -614,6 +615,7 @@ out:
     free(z.late);
     free(z.pending);
     free(z.there);
+    free(z.handed);
     free(z.at);
     free(z.own_at);
     free(z.slices);

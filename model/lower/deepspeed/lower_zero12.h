@@ -96,6 +96,7 @@ struct z12 {
     bool       viewed[2];           /* gradients that are not dropped before the step lie in that buffer */
     int       *late, nlate;         /* gradients freed at a later moment */
     int       *pending, *there;     /* to be copied in after backward; of a copy, those that are buffers */
+    int       *handed;              /* room of a pass's entries: what one hands out; gradients not yet copied in, and their kernels */
     struct z12_slice *slices;
     int        nslices;
     int64_t    cap_slices;

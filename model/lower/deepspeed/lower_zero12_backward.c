@@ -7,17 +7,14 @@
  * behind it. */
 #include "model/lower/deepspeed/lower_zero12.h"
 
-#include <assert.h>
 #include <string.h>
-
-enum { MAX_TENSORS = 64 };          /* of a piece */
 
 /* A piece's pass.  r.k0: kernels before it are issued. */
 struct cutting {
     struct z12     *z;
     struct walk_run r;
-    int             pending[MAX_TENSORS], npending;     /* added to the bucket, not copied yet */
-    int             pending_kernel[MAX_TENSORS];
+    int            *pending, npending;      /* added to the bucket, not copied yet */
+    int            *pending_kernel;
 };
 
 static const struct kernel *kernels(const struct cutting *c) { return c->z->d.s->program.piece[c->r.piece].kernels[PASS_BACKWARD]; }
@@ -78,7 +75,7 @@ static bool keeps(const struct z12 *z) { return z->d.walk.fate == GRADS_KEEP; }
  * bucket.  The latter two are data only: their buffers are there before and after. */
 static void leave(struct z12 *z, const struct walk_run *r)
 {
-    int t[MAX_TENSORS], n = keeps(z) || z->d.s->detailed ? handed_out(z, r, t) : 0;
+    int *t = z->handed, n = keeps(z) || z->d.s->detailed ? handed_out(z, r, t) : 0;
 
     if (keeps(z) && r->piece == PIECE_HEAD && z->d.tied_kernel >= r->k0 && z->d.tied_kernel < r->k1)
         tied_part(z);
@@ -110,7 +107,7 @@ void z12_leave_gradients(struct z12 *z, const struct walk_run *r) { (z->d.walk.c
 static void widen(struct z12 *z, const struct walk_run *r)
 {
     const struct ds *d = &z->d;
-    int t[MAX_TENSORS], n = handed_out(z, r, t);
+    int *t = z->handed, n = handed_out(z, r, t);
 
     for (int i = 0; i < n; i++) {
         int64_t elems = d->m->tensors[t[i]].numel;
@@ -252,9 +249,7 @@ void z12_pass(void *zero12, const struct walk_run *r)
     const struct ds *d = &z->d;
     const struct ds_ready *ready = d->ready[r->piece];
     int n = d->nready[r->piece], tied_done = 0;
-    struct cutting c = { .z = z, .r = *r };
-
-    assert(n <= MAX_TENSORS);
+    struct cutting c = { .z = z, .r = *r, .pending = z->handed + d->m->ntensors, .pending_kernel = z->handed + 2 * d->m->ntensors };
 
     for (int i = 0; i < n; ) {
         int t[4], same = 0, k = ready[i].kernel;
