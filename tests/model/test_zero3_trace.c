@@ -110,7 +110,7 @@ static void hooks_fire_as_recorded(void **state)
     assert_true(h.n > 0);
     assert_int_equal(lower(&p, 0, &s), 0);
     assert_int_equal(local_model_of(&p, 0, &local), 0);
-    assert_int_equal(ds_init(&d, &local, &s), 0);
+    assert_int_equal(ds_init(&d, &local, &s, &(const struct walk_hooks){ .fate = GRADS_KEEP }), 0);
     assert_int_equal(z3_trace_build(&d, &t), 0);
     for (int i = 0; i < t.nevents; i++) {
         char ours[128];

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/lower/common/micro_steps.h"
+#include "base/room.h"
 
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
@@ -220,10 +220,10 @@ static void zero_gradients(struct z3 *z)
         sched_act(s, ACT_ALLOC, z->ipg, 0, 0);
 }
 
-static void init(struct z3 *z)
+static void init(void *zero3)
 {
-    sched_begin(z->d.s, SCHED_INIT);
-    lower_load_buffers(z->d.s, z->d.local);
+    struct z3 *z = zero3;
+
     z3_files_pool(z);
     if (!z->zero_init)
         whole_model(z);
@@ -234,7 +234,6 @@ static void init(struct z3 *z)
     barrier(z);
     zero_gradients(z);
     gather_each(z);
-    sched_end(z->d.s, SCHED_INIT);
 }
 
 /* ---- micro-steps ---- */
@@ -249,35 +248,6 @@ static void compare_lists(struct z3 *z, int64_t n)
     ds_synchronize(&z->d, PHASE_FORWARD, "compare traces");
 }
 
-static void forward(struct z3 *z, bool first_of_step, bool run_begins)
-{
-    enum z3_mode was = z3_coord_begin(&z->coord);
-
-    z->accumulates = !first_of_step;
-    z->nth = 0;
-    z->fetched.n = z->reduced.n = 0;    /* the end of backward waits for all of them */
-    z->pass = PASS_FORWARD;
-    if (was == Z3_INVALID)
-        compare_lists(z, 0);
-    if (was == Z3_RECORD && run_begins) {
-        compare_lists(z, z->trace.nsteps);
-        compare_lists(z, z->trace.nuses);
-        compare_lists(z, z->trace.nuses);
-    }
-    for (int i = 0; i < z->trace.backward; i++)
-        z3_run_event(z, &z->trace.events[i]);
-}
-
-static void backward(struct z3 *z)
-{
-    for (int i = z->trace.backward; i < z->trace.nevents; i++)
-        z3_run_event(z, &z->trace.events[i]);
-    z3_flush(z);                    /* independent_gradient_partition_epilogue */
-    struct op *o = sched_op(z->d.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "await reductions");
-    o->after = AFTER(z->reduce_stream);
-    z3_coord_end(&z->coord);
-}
-
 /* What a micro-step starts from: which parameters are there, how held and where, and which have a secondary partition. */
 static void snapshot(const struct z3 *z, uint8_t *to)
 {
@@ -288,67 +258,96 @@ static void snapshot(const struct z3 *z, uint8_t *to)
 
 static size_t snapshot_bytes(const struct z3 *z) { return 2 * (size_t)z->d.m->ntensors + (size_t)z->files.pool.count; }
 
-/* From a micro-step that ends as it began on, all are alike. */
-struct passes {
-    struct z3 *z;
-    bool run_begins, recorded, alike;
-    uint8_t *before, *after;
-};
-
-static void micro_pass(void *arg, const struct micro *m)
+static void begin_forward(struct z3 *z)
 {
-    struct passes *e = arg;
-    struct z3 *z = e->z;
+    enum z3_mode was = z3_coord_begin(&z->coord);
 
-    if (m->pass == MICRO_FORWARD) {
-        snapshot(z, e->before);
-        e->recorded = z->coord.mode == Z3_COMPLETE;
-        forward(z, m->first, e->run_begins && !m->by);
-    } else {
-        z->boundary = m->last;
-        backward(z);
-        snapshot(z, e->after);
-        e->alike = e->recorded && memcmp(e->before, e->after, snapshot_bytes(z)) == 0;
+    z->accumulates = !z->d.walk.first;
+    z->nth = 0;
+    z->fetched.n = z->reduced.n = 0;    /* the end of backward waits for all of them */
+    z->next_event = 0;
+    if (was == Z3_INVALID)
+        compare_lists(z, 0);
+    if (was == Z3_RECORD && z->d.walk.step == SCHED_FIRST && z->d.walk.number >= 0) {
+        compare_lists(z, z->trace.nsteps);
+        compare_lists(z, z->trace.nuses);
+        compare_lists(z, z->trace.nuses);
     }
 }
 
-static bool alike(void *arg, int64_t at)
+static void begin_pass(void *zero3)
 {
-    const struct passes *e = arg;
+    struct z3 *z = zero3;
+    struct walk *w = &z->d.walk;
 
-    return e->alike && e->z->d.p->accumulation - at > (e->z->away.states ? 2 : 1);
+    w->cuts = true;
+    w->fate = w->forward ? GRADS_IN_PLACE : GRADS_KEEP;
+    if (!w->forward) {
+        z->boundary = w->last;
+        return;
+    }
+    snapshot(z, z->before);
+    z->recorded = z->coord.mode == Z3_COMPLETE;
+    begin_forward(z);
 }
 
-static int micro_steps(struct z3 *z, bool run_begins)
+/* Hooks of modules around the last piece. */
+static void post_forward(void *zero3, struct at root)
 {
-    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = z->away.states };
-    struct passes e = { .z = z, .run_begins = run_begins };
+    struct z3 *z = zero3;
 
-    e.before = malloc(2 * snapshot_bytes(z) + 1);
-    if (!e.before)
-        return fail("out of memory for the micro-steps");
-    e.after = e.before + snapshot_bytes(z);
-    micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
-    free(e.before);
-    return 0;
+    (void)root;
+    z3_run_events(z, z->trace.backward);
+}
+
+/* independent_gradient_partition_epilogue. */
+static void post_backward(void *zero3, struct at root)
+{
+    struct z3 *z = zero3;
+
+    (void)root;
+    z3_run_events(z, z->trace.nevents);
+    z3_flush(z);
+    sched_op(z->d.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "await reductions")->after = AFTER(z->reduce_stream);
+    z3_coord_end(&z->coord);
+}
+
+/* From a micro-step that ends as it began on, all are alike. */
+static void end_of_micro_step(void *zero3)
+{
+    struct z3 *z = zero3;
+    struct walk *w = &z->d.walk;
+    int64_t left = z->d.p->accumulation - w->number - 1;
+
+    snapshot(z, z->after);
+    w->apart = z->recorded && memcmp(z->before, z->after, snapshot_bytes(z)) == 0 && left > (z->away.states ? 2 : 1) ? 0 : z->d.p->accumulation;
 }
 
 /* ---- the whole ---- */
 
-static int whole_step(struct z3 *z, enum sched_id id)
+static void begin(void *zero3)
 {
-    sched_begin(z->d.s, id);
-    if (micro_steps(z, id == SCHED_FIRST) < 0)
-        return -1;
-    z->pass = PASS_BACKWARD;
-    z3_coord_release_all(&z->coord);
-    z3_step(z, id == SCHED_FIRST);
+    struct z3 *z = zero3;
+
+    z->d.walk.apart = z->d.p->accumulation;
+}
+
+static void end_of_backward(void *zero3) { z3_coord_release_all(&((struct z3 *)zero3)->coord); }
+
+static void optimizer(void *zero3)
+{
+    struct z3 *z = zero3;
+
+    z3_step(z, z->d.walk.step == SCHED_FIRST);
     z3_gather_persistent(z);
     z3_second_drop(z);
-    lower_read_loss(z->d.s);
-    sched_end(z->d.s, id);
-    return 0;
 }
+
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = optimizer, .begin_pass = begin_pass,
+    .end_of_micro_step = end_of_micro_step, .post_forward = post_forward, .post_backward = post_backward, .pass = z3_pass,
+    .compute = z3_compute, .grads = CAT_UNSHARDED_GRADS,
+};
 
 static int allocate(struct z3 *z)
 {
@@ -393,8 +392,6 @@ static void order_tensors(struct z3 *z)
         }
 }
 
-static const struct walk_hooks hooks = { .grads = CAT_UNSHARDED_GRADS };
-
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
@@ -420,8 +417,11 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     order_tensors(z);
     z3_away_setup(z);
     z3_int8_setup(z);
+    z->d.walk.last_differs = z->away.states;
     declare(z);
     z3_describe(z);
+    z->before = room_new(2 * snapshot_bytes(z), 1);
+    z->after = z->before + snapshot_bytes(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
     z->zero_init = p->ds.zero_init || ds_sum(&z->d, ds_tensor_bytes) + z->d.frozen_bytes > cluster_available(&p->cluster);
     for (int i = 0; i < 8; i++) {
@@ -468,6 +468,7 @@ static void tear_down(struct z3 *z)
     free(z->held);
     free(z->gather_of);
     free(z->groups);
+    free(z->before);
 }
 
 int lower_zero3(const struct local_model *local, struct schedules *s)
@@ -478,8 +479,7 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
     s->hooks = true;
     rc = setup(&z, local, s);
     if (rc == 0) {
-        init(&z);
-        rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;
+        rc = walk_steps(&z.d.walk);
         if (rc == 0 && z.disk.why[0])
             rc = fail("%s", z.disk.why);
         if (z.zero_init && !local->plan->ds.zero_init)

@@ -182,13 +182,15 @@ struct z3 {
     bool       accumulates;         /* not the first micro-step */
     bool       boundary;            /* the last micro-step */
 
-    /* The pass of a piece being emitted. */
-    enum piece_id piece;
-    enum pass     pass;
-    int        block, offset;       /* of its tensors from block 0's */
+    /* What it starts from, and ends with; the trace was recorded before it. */
+    uint8_t   *before, *after;
+    bool       recorded;
+
+    /* The pass of a piece being emitted: kernels before run.k0 are issued. */
+    struct walk_run run;
+    int        next_event;          /* of the trace */
     int        recomputed;          /* of the kernels of a recomputed block's backward */
-    int        k, next_ready, using;    /* kernels before k are issued; module in use, or -1 */
-    bool       entered;             /* its first compute entry is out */
+    int        next_ready, using;   /* module in use, or -1 */
     int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
 
     /* Sub-groups of the optimizer: trained[first ... last - 1]; beside a disk everything trains, and trained[t] is t. */
@@ -218,7 +220,11 @@ struct z3 {
 };
 
 /* ---- passes ---- */
-void z3_run_event(struct z3 *z, const struct z3_event *e);
+/* Events of the trace, up to one. */
+void z3_run_events(struct z3 *z, int end);
+/* Hooks: of a piece's pass all its events; which parameters an entry reads and which gradients it leaves. */
+void z3_pass(void *zero3, const struct walk_run *r);
+void z3_compute(void *zero3, const struct walk_run *r);
 
 /* Partitions by themselves: before they become one, and those that never do. */
 static inline const char *z3_partition_name(const struct z3 *z)

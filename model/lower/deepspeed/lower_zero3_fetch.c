@@ -9,7 +9,7 @@ static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].nume
 
 enum phase z3_phase(const struct z3 *z)
 {
-    return z->pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
+    return z->d.walk.forward ? PHASE_FORWARD : PHASE_BACKWARD;
 }
 
 /* ---- events that the issuing thread may wait for ---- */

@@ -3,23 +3,28 @@
  * meets a full bucket. */
 #include "model/lower/deepspeed/lower_zero3.h"
 
-#include <string.h>
+#include <assert.h>
 
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
-static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->piece]; }
+static enum pass pass(const struct z3 *z) { return z->run.forward ? PASS_FORWARD : PASS_BACKWARD; }
+
+static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->run.piece]; }
+
+/* Of its tensors from block 0's. */
+static int offset(const struct z3 *z) { return piece_is_block(z->run.piece) ? z->run.block * z->d.per_block : 0; }
 
 static int ready_kernel(const struct z3 *z, int t)
 {
     const struct ds *d = &z->d;
 
-    for (int i = 0; i < d->nready[z->piece]; i++)
-        if (d->ready[z->piece][i].tensor == t - z->offset)
-            return d->ready[z->piece][i].kernel;
+    for (int i = 0; i < d->nready[z->run.piece]; i++)
+        if (d->ready[z->run.piece][i].tensor == t - offset(z))
+            return d->ready[z->run.piece][i].kernel;
     return -1;
 }
 
-static const struct ds_ready *ready(const struct z3 *z) { return &z->d.ready[z->piece][z->next_ready]; }
+static const struct ds_ready *ready(const struct z3 *z) { return &z->d.ready[z->run.piece][z->next_ready]; }
 
 /* The last entry makes room for a gradient; `what`: and also leaves it there. */
 static void born(struct z3 *z, int t, int what)
@@ -31,39 +36,30 @@ static void born(struct z3 *z, int t, int what)
     z->grad_live[t] = 1;
 }
 
-/* Kernels up to k1, and the gradients that they complete. */
-static void compute(struct z3 *z, int k1)
+void z3_compute(void *zero3, const struct walk_run *r)
 {
+    struct z3 *z = zero3;
     const struct ds *d = &z->d;
     const struct z3_module *m = z->using >= 0 ? &z->trace.modules[z->using] : NULL;
-    bool forward = z->pass == PASS_FORWARD;
-    int k0 = z->k;
 
-    if (k1 <= k0)
-        return;
-    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, z->piece, z->pass, k0, k1,
-                  forward ? GRADS_IN_PLACE : GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    ds_name(d, z->piece, z->block, 0);
     for (int i = 0; m && i < m->n; i++)
         if (z->coord.status[m->first + i] == Z3_AVAILABLE)
             z3_use(z, ACT_R, m->first + i);
-    if (!forward && z->piece == PIECE_HEAD && d->tied_kernel >= k0 && d->tied_kernel < k1)
+    if (r->forward)
+        return;
+    if (r->piece == PIECE_HEAD && d->tied_kernel >= r->k0 && d->tied_kernel < r->k1)
         born(z, d->tied, 0);        /* the embedding's is added before it is handed out */
-    if (!forward)
-        for (; z->next_ready < d->nready[z->piece] && ready(z)->kernel < k1; z->next_ready++)
-            born(z, ready(z)->tensor + z->offset, ACT_W);
-    if (forward && !z->entered)
-        sched_act(d->s, ACT_ALLOC, d->walk.acts[z->piece], z->block, 0);
-    if (!forward && k1 == program_piece(z)->nkernels[z->pass])
-        sched_act(d->s, ACT_FREE, d->walk.acts[z->piece], z->block, 0);
-    z->entered = true;
-    z->k = k1;
+    for (; z->next_ready < d->nready[r->piece] && ready(z)->kernel < r->k1; z->next_ready++)
+        born(z, ready(z)->tensor + offset(z), ACT_W);
 }
+
+/* Kernels up to k1, and the gradients that they complete. */
+static void compute(struct z3 *z, int k1) { walk_to(&z->d.walk, &z->run, k1); }
 
 /* Gradients that became ready since: their kernels, then into the bucket. */
 static void settle(struct z3 *z)
 {
-    int k = z->k;
+    int k = z->run.k0;
 
     if (z->npending == 0)
         return;
@@ -105,26 +101,26 @@ static int kernel_of(const struct z3 *z, const struct z3_module *m, bool again)
 {
     int module = m->kernel_module;
     const struct piece *p = program_piece(z);
-    int end = again ? z->recomputed : p->nkernels[z->pass];
+    int end = again ? z->recomputed : p->nkernels[pass(z)];
 
-    for (int k = z->k; module != -1 && k < end; k++)
-        if (is_of(&p->kernels[z->pass][k], m))
+    for (int k = z->run.k0; module != -1 && k < end; k++)
+        if (is_of(&p->kernels[pass(z)][k], m))
             return k;
-    return again && module != -1 && end > z->k ? end : z->k;
+    return again && module != -1 && end > z->run.k0 ? end : z->run.k0;
 }
 
-static bool runs_again(const struct z3 *z) { return piece_is_recomputed(z->piece) && recompute_whole(z->d.p->recompute); }
+static bool runs_again(const struct z3 *z) { return piece_is_recomputed(z->run.piece) && recompute_whole(z->d.p->recompute); }
 
 static void fetch(struct z3 *z, const struct z3_event *e)
 {
     const struct z3_module *m = &z->trace.modules[e->module];
-    bool again = z->pass == PASS_BACKWARD && !e->backward;
+    bool again = !z->run.forward && !e->backward;
 
     settle(z);
     if (!e->late)
         compute(z, kernel_of(z, m, again));
     z3_coord_fetch(&z->coord, e);
-    if (again || (z->pass == PASS_FORWARD && !runs_again(z)))
+    if (again || (z->run.forward && !runs_again(z)))
         z3_module_saves(z, m, again);
     if (m->n > 0)
         z->using = e->module;
@@ -137,8 +133,8 @@ static void release(struct z3 *z, const struct z3_event *e)
     int k;
 
     settle(z);
-    for (k = z->k; m->kernel_module != -1 && k < p->nkernels[z->pass]; k++)
-        if (!is_of(&p->kernels[z->pass][k], m))
+    for (k = z->run.k0; m->kernel_module != -1 && k < p->nkernels[pass(z)]; k++)
+        if (!is_of(&p->kernels[pass(z)][k], m))
             break;
     compute(z, k);
     for (int i = 0; i < m->n && e->backward; i++)       /* those that have no gradient */
@@ -150,25 +146,21 @@ static void release(struct z3 *z, const struct z3_event *e)
 
 static void enter(struct z3 *z, const struct z3_event *e)
 {
-    z->piece = (enum piece_id)e->piece;
-    z->pass = (enum pass)e->pass;
-    z->block = e->block;
-    z->offset = piece_is_block(z->piece) ? z->block * z->d.per_block : 0;
-    z->k = z->next_ready = 0;
+    assert(e->piece == z->run.piece && e->block == z->run.block);
+    z->next_ready = 0;
     z->using = -1;
-    z->entered = false;
 }
 
 static void leave(struct z3 *z)
 {
-    int n = program_piece(z)->nkernels[z->pass];
+    int n = program_piece(z)->nkernels[pass(z)];
 
     settle(z);
     z->using = -1;
     compute(z, n);
 }
 
-void z3_run_event(struct z3 *z, const struct z3_event *e)
+static void run_event(struct z3 *z, const struct z3_event *e)
 {
     switch ((enum z3_kind)e->kind) {
     case Z3_ENTER:   enter(z, e); break;
@@ -178,4 +170,21 @@ void z3_run_event(struct z3 *z, const struct z3_event *e)
     case Z3_GRAD:    gradient(z, e->tensor); break;
     case Z3_ASK:     z3_coord_ask(&z->coord, e); break;
     }
+}
+
+void z3_run_events(struct z3 *z, int end)
+{
+    while (z->next_event < end)
+        run_event(z, &z->trace.events[z->next_event++]);
+}
+
+void z3_pass(void *zero3, const struct walk_run *r)
+{
+    struct z3 *z = zero3;
+    const struct z3_event *e = &z->trace.events[z->next_event];
+
+    z->run = *r;
+    while (e->kind != Z3_LEAVE)
+        e++;
+    z3_run_events(z, (int)(e - z->trace.events) + 1);
 }

@@ -217,7 +217,7 @@ void z3_read_ahead(void *arg, const int *tensors, int n)
                 z3_disk_refuse(z, "deepspeed.offload_param: a partition would be read ahead twice, which DeepSpeed refuses");
                 return;
             }
-    begin_reads(z, z->pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, tensors, n);
+    begin_reads(z, z->d.walk.forward ? PHASE_FORWARD : PHASE_BACKWARD, tensors, n);
 }
 
 /* Buffers that are in use, and by what: one byte each, for the comparison of micro-steps. */
