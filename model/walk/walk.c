@@ -2,7 +2,6 @@
 #include "model/walk/walk.h"
 
 #include "model/lower/common/lower_internal.h"
-#include "model/lower/common/micro_steps.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
 {
@@ -275,20 +274,16 @@ static void begin_pass(struct walk *w, bool is_forward)
 
 /* ---- micro-steps ---- */
 
-static void micro_pass(void *walk, const struct micro *m)
+static void micro_step(void *walk)
 {
     struct walk *w = walk;
 
-    w->first = m->first;
-    w->last = m->last;
-    w->number = m->by ? -1 : m->at;
-    begin_pass(w, m->pass == MICRO_FORWARD);
-    (w->forward ? forward : backward)(w);
-    if (m->pass == MICRO_BACKWARD)
-        call(w, w->hooks->end_of_micro_step);
+    begin_pass(w, true);
+    forward(w);
+    begin_pass(w, false);
+    backward(w);
+    call(w, w->hooks->end_of_micro_step);
 }
-
-static bool alike(void *walk, int64_t at) { return at >= ((const struct walk *)walk)->apart; }
 
 static bool settled(void *walk, bool begins)
 {
@@ -297,11 +292,26 @@ static bool settled(void *walk, bool begins)
     return !w->hooks->settled || w->hooks->settled(w->of, begins);
 }
 
+/* Those that are alike are a repeat. */
 static void micro_steps(struct walk *w)
 {
-    struct micro_order order = { .steps = w->local->plan->accumulation, .first_differs = w->first_differs, .last_differs = w->last_differs };
+    int64_t steps = w->local->plan->accumulation, end = w->last_differs ? steps - 1 : steps;
+    bool alike = false;
 
-    micro_steps_emit(w->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike, .settled = settled }, w);
+    for (int64_t at = 0; at < steps && !w->s->too_long; at = alike ? end : at + 1) {
+        w->s->too_long = w->s->nops > SCHED_MOST_OPS;
+        alike = steps > 1 && at < end && at >= w->apart && !(at == 0 && w->first_differs);
+        w->first = !alike && at == 0;
+        w->last = !alike && at == steps - 1;
+        w->number = alike ? -1 : at;
+        if (!alike) {
+            micro_step(w);
+            continue;
+        }
+        sched_repeat(w->s, end - at);
+        lower_emit_settled(w->s, micro_step, settled, w);
+        sched_repeat_end(w->s);
+    }
 }
 
 /* ---- a pipeline's stage ---- */

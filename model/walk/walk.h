@@ -98,8 +98,8 @@ struct walk {
     int acts[NPIECE];               /* families of what blocks keep */
 
     /* A framework sets these before walk_steps(). */
-    bool first_differs, last_differs;       /* micro-steps: struct micro_order */
-    int64_t apart;                  /* micro-steps before this one differ from those after */
+    bool first_differs, last_differs;       /* the first and the last micro-step are not like those between */
+    int64_t apart;                  /* micro-steps before this one differ from those after; may change from one to the next */
     struct { enum pipeline_code code; struct stage_memory memory; bool keeps, connects; } stage;    /* stage_ports_open() */
 
     /* Where the walk is. */

@@ -1,33 +1,38 @@
-/* The order of micro-steps, unrolled, against counting; what differs stands alone, the rest is one repeat. */
+/* test_micro_steps.c -- the order of micro-steps, unrolled, against counting; what differs stands alone, the rest is one repeat. */
 #include "tests/model/plans.h"
 
-#include "model/lower/common/micro_steps.h"
+#include "model/walk/walk.h"
 
+/* A framework that notes its passes, and settles after three bodies. */
 struct made {
-    struct schedules s;
-    struct micro_order order;
-    int64_t apart;              /* micro-steps from this one on are alike */
-    int state, begin;           /* of a lowering that settles after three bodies */
+    struct walk walk;
+    int next;                   /* the micro-step after the last that has a number */
+    int state, begin;
     int bodies;
 };
 
-static void emit(void *arg, const struct micro *m)
+static void begin_pass(void *of)
 {
-    struct made *e = arg;
+    struct made *e = of;
+    struct walk *w = &e->walk;
 
-    sched_op(&e->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, m->pass == MICRO_FORWARD ? "forward" : "backward");
-    sched_of(&e->s, "micro-step", (int)m->at, m->by);
-    assert_int_equal(m->first, m->at == 0 && !m->by);
-    assert_int_equal(m->last, m->at == e->order.steps - 1 && !m->by);
-    if (m->pass == MICRO_BACKWARD && e->state < 3)
+    sched_op(w->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, w->forward ? "forward" : "backward");
+    if (w->number >= 0)
+        e->next = (int)w->number + 1;
+    sched_of(w->s, "micro-step", w->number < 0 ? e->next : (int)w->number, w->number < 0);
+    assert_int_equal(w->first, w->number == 0);
+    assert_int_equal(w->last, w->number == w->local->plan->accumulation - 1);
+    if (!w->forward && e->state < 3)
         e->state++;
 }
 
-static bool alike(void *arg, int64_t at) { return at >= ((struct made *)arg)->apart; }
+static void begin(void *of) { ((struct made *)of)->next = 0; }
 
-static bool settled(void *arg, bool begins)
+static void compute(void *of, const struct walk_run *r) { (void)of; (void)r; }
+
+static bool settled(void *of, bool begins)
 {
-    struct made *e = arg;
+    struct made *e = of;
 
     e->bodies += begins;
     if (begins)
@@ -35,17 +40,47 @@ static bool settled(void *arg, bool begins)
     return e->begin == e->state;
 }
 
-struct walked { int64_t n; };
+static const struct walk_hooks alike = { .begin = begin, .begin_pass = begin_pass, .compute = compute, .fate = GRADS_KEEP, .grads = CAT_GRADS };
+static const struct walk_hooks settles = { .begin = begin, .begin_pass = begin_pass, .compute = compute, .settled = settled,
+                                           .fate = GRADS_KEEP, .grads = CAT_GRADS };
 
-/* Entries come as forward 0, backward 0, forward 1, ... */
+/* The first step of m micro-steps. */
+static void walked(struct made *e, struct schedules *s, const struct walk_hooks *hooks, int64_t m, int differs, int64_t apart)
+{
+    struct local_model local;
+    struct plan p;
+
+    plan_of(&p, "gpt2", 1, 2, STRAT_FSDP, DIALECT_PAPER, DT_FP32);
+    p.unit = UNIT_MODEL;
+    p.accumulation = m;
+    schedules_reset(s);
+    program_free(&s->program);
+    assert_int_equal(program_build(&p, &s->program), 0);
+    plan_groups(&p, &s->groups);
+    assert_int_equal(local_model_of(&p, 0, &local), 0);
+    walk_open(&e->walk, &local, NULL, s, hooks, e);
+    e->walk.first_differs = differs & 1;
+    e->walk.last_differs = differs & 2;
+    e->walk.apart = apart;
+    lower_declare_activations(s, &local, e->walk.acts);
+    assert_int_equal(walk_steps(&e->walk), 0);
+    local_model_free(&local);
+    plan_free(&p);
+}
+
+struct counted { int64_t n; };
+
+/* Passes come as forward 0, backward 0, forward 1, ... */
 static int in_order(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
-    struct walked *w = arg;
+    struct counted *c = arg;
 
     (void)s;
-    assert_string_equal(o->what, w->n % 2 ? "backward" : "forward");
-    assert_int_equal(o->unit + o->unit_by * iteration, w->n / 2);
-    w->n++;
+    if (o->kind != OP_MEMORY || !o->of || strcmp(o->of, "micro-step") != 0)
+        return 0;
+    assert_string_equal(o->what, c->n % 2 ? "backward" : "forward");
+    assert_int_equal(o->unit + o->unit_by * iteration, c->n / 2);
+    c->n++;
     return 0;
 }
 
@@ -53,52 +88,48 @@ static int entries(const struct schedules *s, enum op_kind kind)
 {
     int n = 0;
 
-    for (int i = 0; i < s->nops; i++)
+    for (int i = s->begin[SCHED_FIRST]; i < s->end[SCHED_FIRST]; i++)
         n += s->ops[i].kind == kind;
     return n;
 }
 
 static void each_micro_step_goes_forward_and_back_before_the_next(void **state)
 {
-    struct made e = { .s = { .nops = 0 } };
+    struct schedules s = { .nops = 0 };
 
     (void)state;
     for (int64_t m = 1; m <= 9; m++)
         for (int differs = 0; differs < 4; differs++)
-            for (e.apart = 0; e.apart <= m + 1; e.apart++) {
-                struct micro_calls calls = { .emit = emit, .alike = alike };
-                struct walked w = { 0 };
-                schedules_reset(&e.s);
-                e.order = (struct micro_order){ .steps = m, .first_differs = differs & 1, .last_differs = differs & 2 };
-                sched_begin(&e.s, SCHED_FIRST);
-                micro_steps_emit(&e.s, &e.order, &calls, &e);
-                sched_end(&e.s, SCHED_FIRST);
-                sched_walk(&e.s, SCHED_FIRST, in_order, &w);
-                assert_int_equal(w.n, 2 * m);
+            for (int64_t apart = 0; apart <= m + 1; apart++) {
+                struct made e = { .state = 0 };
+                struct counted c = { 0 };
+                walked(&e, &s, &alike, m, differs, apart);
+                sched_walk(&s, SCHED_FIRST, in_order, &c);
+                assert_int_equal(c.n, 2 * m);
                 /* Those alone: what differs at either end, and those that are not alike yet. */
-                int64_t lead = e.apart > (differs & 1) ? e.apart : differs & 1, end = m - (differs >> 1);
+                int64_t lead = apart > (differs & 1) ? apart : differs & 1, end = m - (differs >> 1);
                 bool folds = m > 1 && lead < end;
-                assert_int_equal(entries(&e.s, OP_REPEAT), folds);
-                assert_int_equal(entries(&e.s, OP_MEMORY), 2 * (folds ? lead + 1 + m - end : m));
+                assert_int_equal(entries(&s, OP_REPEAT), folds);
+                assert_int_equal(entries(&s, OP_MEMORY), 2 * (folds ? lead + 1 + m - end : m));
             }
-    schedules_free(&e.s);
+    schedules_free(&s);
 }
 
 /* Two bodies each leave another state than they found: they are taken back, the third stays. */
 static void a_repeated_body_begins_as_it_ends(void **state)
 {
-    struct made e = { .order = { .steps = 10 } };
-    struct walked w = { 0 };
+    struct schedules s = { .nops = 0 };
+    struct made e = { .state = 0 };
+    struct counted c = { 0 };
 
     (void)state;
-    sched_begin(&e.s, SCHED_FIRST);
-    micro_steps_emit(&e.s, &e.order, &(struct micro_calls){ .emit = emit, .settled = settled }, &e);
-    sched_end(&e.s, SCHED_FIRST);
-    assert_int_equal(e.bodies, 4);          /* 0 to 1, 1 to 2, 2 to 3, 3 to 3 */
-    assert_int_equal(entries(&e.s, OP_MEMORY), 2);
-    sched_walk(&e.s, SCHED_FIRST, in_order, &w);
-    assert_int_equal(w.n, 20);
-    schedules_free(&e.s);
+    walked(&e, &s, &settles, 10, 0, 0);
+    assert_int_equal(entries(&s, OP_MEMORY), 2);
+    sched_walk(&s, SCHED_FIRST, in_order, &c);
+    assert_int_equal(c.n, 20);
+    /* The first step: 0 to 1, 1 to 2, 2 to 3, 3 to 3.  The next, as a whole once and its repeat once: 3 to 3. */
+    assert_int_equal(e.bodies, 4 + 2);
+    schedules_free(&s);
 }
 
 /* ---- as many instances as are in flight ---- */
