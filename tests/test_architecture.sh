@@ -17,7 +17,7 @@ sources() {
 
 # The rooms of the Makefile, a line each: NAME, then the rooms that it may use.
 rooms() {
-    sed -n 's/^\$(call room, *\([a-z/]*\), *\(.*\))$/\1 \2/p' Makefile
+    sed -n 's/^\$(call room, *\([a-z0-9_/]*\), *\(.*\))$/\1 \2/p' Makefile
 }
 
 # The files of a room but those of main programs, which may use every room that they link.

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/pinned.h"
-#include "model/lower/torch/lower_fsdp1.h"
+#include "model/framework/torch_fsdp1/lower_fsdp1.h"
 #include "model/plan/attention.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "model/lower/common/lower_internal.h"
-#include "model/lower/torch/ddp_buckets.h"
+#include "model/framework/torch_ddp/ddp_buckets.h"
 #include "model/schedule/ledger.h"
 
 static struct schedules s;

@@ -1,8 +1,8 @@
 /* FSDP1: sizes, volumes, memory.  Order is tested in test_fsdp1_order.c; lists of
  * collectives recorded from PyTorch are compared in test_collectives.c. */
 #include "tests/model/plans.h"
-#include "model/lower/torch/flat_param.h"
-#include "model/lower/torch/lower_fsdp1.h"
+#include "model/framework/torch_fsdp1/flat_param.h"
+#include "model/framework/torch_fsdp1/lower_fsdp1.h"
 #include "model/schedule/ledger.h"
 
 static struct schedules s;

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "model/arch/training.h"
-#include "model/lower/deepspeed/lower_zero3.h"
+#include "model/framework/deepspeed_3/lower_zero3.h"
 
 /* Each use is a gather. */
 static void every_use(struct plan *p)

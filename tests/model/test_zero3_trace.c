@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/lower/deepspeed/zero3_trace.h"
+#include "model/framework/deepspeed_3/zero3_trace.h"
 #include "model/lower/lower.h"
 
 struct hooks { char **word; int n, cap; };

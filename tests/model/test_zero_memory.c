@@ -1,5 +1,5 @@
 /* What DeepSpeed's stages hold: what persists, to the byte, and what comes and goes
- * and when, by formulas from reading its source (model/lower/deepspeed/README.md derives them). */
+ * and when, by formulas from reading its source (model/framework/deepspeed_012/README.md derives them). */
 #include "tests/model/zero.h"
 
 /* ---- what persists, to the byte ---- */

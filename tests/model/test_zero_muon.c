@@ -1,7 +1,7 @@
 /* DeepSpeed's Muon under stages 1 and 2: who keeps which matrices, counted by hand; what muon_update() takes, as recorded. */
 #include "tests/model/zero.h"
 
-#include "model/lower/deepspeed/lower_zero12.h"
+#include "model/framework/deepspeed_012/lower_zero12.h"
 #include "model/lower/lower.h"
 #include "model/plan/optimizer_choice.h"
 

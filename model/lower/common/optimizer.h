@@ -8,7 +8,7 @@
  *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor
  *     muon                         torch.optim.Muon (2.15, optim/_muon.py) of what its documentation gives it, matrices of hidden
  *                                  layers: it refuses all that is not 2-D; AdamW's default form of the rest, a step of its own after it;
- *                                  of FSDP2's DTensors: model/lower/torch/lower_fsdp2_muon.c */
+ *                                  of FSDP2's DTensors: model/framework/torch_fsdp2/lower_fsdp2_muon.c */
 #ifndef DPX_OPTIMIZER_H
 #define DPX_OPTIMIZER_H
 

@@ -190,7 +190,7 @@ BF16 = {
     "ds1_gpt2_bf16_accum_fp32": ds("gpt2", 1, precision="bf16", **FP32),
     "ds1_llama_bf16_accum_fp32_gas2": ds("llama", 1, precision="bf16", accumulation=2, **FP32),
 }
-FP16 = {        # under 0.19.8 alone: model/lower/deepspeed/README.md says what 0.19.6 does there
+FP16 = {        # under 0.19.8 alone: model/framework/deepspeed_012/README.md says what 0.19.6 does there
     "ds1_gpt2_fp16_accum_fp32": ds("gpt2", 1, precision="fp16", **FP32, **LARGE),
     "ds1_llama_fp16_accum_fp32_small_gas2": ds("llama", 1, precision="fp16", accumulation=2, **FP32, **SMALL),
 }

@@ -1,0 +1,680 @@
+/* lower_zero12.c -- DeepSpeed's stages 0, 1 and 2; here DeepSpeedZeroOptimizer, which
+ * is stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py of 0.19.6 and 0.19.8).
+ *
+ * All parameters live in one flat buffer of A = pad(P, 2N) elements; rank r owns
+ * elements [r A/N, (r+1) A/N) whatever tensors they belong to, with an fp32 master
+ * and Adam's states for them.  There is no reduce-scatter: buckets are all-reduced
+ * and each rank keeps what it owns.  README.md derives what it costs. */
+#include "model/framework/deepspeed_012/lower_zero12.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "model/framework/deepspeed_012/lower_ds_other.h"
+
+static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
+
+/* ---- init ---- */
+
+/* single_partition_of_fp32_groups: a clone of the partition, widened; in fp32 the clone itself. */
+static void fp32_partition(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    bool widens = d->dt != DT_FP32;
+
+    if (widens) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->of->part * d->e, z->of->part * d->e);
+        sched_does(s, COPY_SET, 1);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+        sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0, z->of->lone_part);
+    }
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->of->part * d->e, z->of->part * 4);
+    sched_does(s, COPY_SET, 1);
+    if (!widens)
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->master, 0, 0, z->of->master_part);
+    if (widens)
+        sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
+}
+
+/* initialize_optimizer_states: one of each group; all go when the last one is there. */
+static void zero_gradients(struct z12 *z)
+{
+    for (int g = 0; g < z->ngroups; g++) {
+        bool last = g == z->ngroups - 1;
+        sched_copy(z->d.s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->group[g].part * 4);
+        sched_does(z->d.s, COPY_ZERO, 0);
+        sched_act(z->d.s, ACT_ALLOC | ACT_WRITE | (last ? ACT_FREE : 0), z->group[g].wide_grad, 0, 0);
+        for (int i = 0; i < g && last; i++)
+            sched_act(z->d.s, ACT_FREE, z->group[i].wide_grad, 0, 0);
+    }
+}
+
+/* The constructor: flatten, fp32 partition, and a zero gradient that
+ * initialize_optimizer_states makes and drops. */
+static void init(void *zero12)
+{
+    struct z12 *z = zero12;
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t model = s->bufs[z->params].bytes + d->frozen_bytes, flat = s->bufs[z->flat].bytes;
+    bool on_device = cluster_available(&d->p->cluster) - model >= flat;
+    struct op *o;
+
+    ds_pipe_construct(d);
+    ds_load_model(d, &z->params, 1, NULL);
+    if (!on_device)                 /* too full: flattened on the host */
+        ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
+                   z->flat_numel * d->e);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);
+    if (on_device) {
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_READ | ACT_FREE, z->params, 0, 0);
+    } else
+        o->flags = OPF_LOAD;        /* what the host has: the same weights */
+    if (z->host)
+        z12_offload_init(z);
+    for (int g = 0; g < z->ngroups && !z->host; g++) {
+        z->of = &z->group[g];
+        fp32_partition(z);
+    }
+    if (!z->host)
+        zero_gradients(z);
+    z->of = z->group;
+    ds_pipe_greet(d);
+}
+
+/* ---- a micro-step ---- */
+
+/* reduce_gradients, stage 1 without overlap_comm: after backward, one parameter group after the other. */
+static void reduce_after(struct z12 *z)
+{
+    int n = 0;
+
+    for (int g = 0; g < z->ngroups; g++)
+        for (int i = 0, all = z12_members(z, g, z->members); i < all; i++) {
+            int t = z->members[i];
+            if (z12_acts(z, &t, 1)) {
+                z12_copy_in(z, z->pending, n);
+                n = 0;
+                z12_hook(z, t);
+                continue;
+            }
+            z12_add(z, t);
+            z->pending[n++] = t;
+        }
+    z12_copy_in(z, z->pending, n);
+}
+
+/* all_grad_tensors keeps the sum of earlier micro-steps. */
+static void accumulate_own(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t bytes = z->own_numel * d->e;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "accumulate own gradients", 2 * bytes, bytes);
+    sched_does(s, COPY_ADD, 1);
+    if (z->contiguous && z->own_numel > 0) {
+        sched_act(s, ACT_A, z->own, 0, 0);
+        sched_act(s, ACT_READ | ACT_FREE, z->own, 1, 0);
+    }
+    for (int t = 0; t < d->m->ntensors && !z->contiguous; t++)
+        if (z12_owns(z, t)) {
+            ds_act(d, &z->grads, ACT_A, t, 0);
+            ds_act(d, &z->grads, ACT_READ | ACT_FREE, t, 1);
+        }
+}
+
+/* The bucket's buffers in which gradients lie (`viewed`), or those in which none does. */
+static void release_bucket(struct z12 *z, enum phase ph, bool viewed)
+{
+    bool any = false;
+
+    for (int i = 0; i <= z->overlap; i++) {
+        if (z->viewed[i] != viewed)
+            continue;
+        if (!any)
+            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "release bucket");
+        any = true;
+        sched_act(z->d.s, ACT_FREE, z->ipg, i, 0);
+    }
+}
+
+static void drop_grads(struct z12 *z, enum phase ph, bool own)
+{
+    bool any = false;
+
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        if (!z->live[t] || z12_owns(z, t) != own || (ph == PHASE_OPTIMIZER && z12_group_of(z, t) != z->of))
+            continue;
+        if (!any)
+            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "drop gradients");
+        any = true;
+        ds_act(&z->d, &z->grads, ACT_FREE, t, 0);
+        z->live[t] = Z12_GONE;
+    }
+}
+
+/* independent_gradient_partition_epilogue. */
+static void epilogue(struct z12 *z, bool boundary)
+{
+    struct ds *d = &z->d;
+
+    z12_flush(z);
+    if (z->overlap)
+        ds_synchronize(d, PHASE_REDUCE, "synchronize");
+    z12_free_late(z);
+    if (z->copy == 1)
+        accumulate_own(z);
+    if (boundary && z->compact && !z->own_live && !z->host)
+        z12_build_partition(z, STREAM_COMPUTE);
+    if (boundary && z->muon)
+        z12_muon_orthogonalise(z, d->walk.step == SCHED_FIRST);
+    for (int g = 0; g < z->ngroups && boundary && !z->compact && !z->host; g++)     /* get_flat_partition */
+        if (z->group[g].own_pad > 0)
+            ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->group[g].pad);
+    if (z->ipg_live)
+        release_bucket(z, PHASE_REDUCE, false);
+    z->ipg_live = false;
+    if (z->compact && z->stage2)    /* _clear_param_grad_only */
+        drop_grads(z, PHASE_REDUCE, true);
+}
+
+/* Of backward: a stage of a pipeline reduces after all passes. */
+static void begin_micro_step(struct z12 *z)
+{
+    const struct walk *w = &z->d.walk;
+    bool stage = walk_is_stage(w), first = stage ? stage_ports_passed(&w->ports, PIPE_BACKWARD, 0) == 0 : w->first;
+
+    z->first_micro = first;
+    z->boundary = w->last && !stage;
+    z->hooks = z->stage2 || (z->boundary && z->overlap);
+    z->copy = z->stage2 && !first && !z->compact && !z->host;
+    z->grad_copy = z->copy && !z->contiguous;
+    if (first || !z->compact)
+        z->own_live = false;
+    z->viewed[0] = z->viewed[1] = false;
+    z->nth = 0;
+    if (z->wide)                    /* .grad goes into its fp32 sum */
+        z->mode = Z12_KEEP;
+    else if (z->hooks && z->contiguous && (z->stage2 || first))
+        z->mode = Z12_STREAM;
+    else
+        z->mode = first || z->stage2 ? Z12_KEEP : Z12_ADD;
+    if (z->copy)
+        for (int t = 0; t < z->d.m->ntensors; t++)
+            z->live[t] = Z12_GONE;  /* of copy 1 */
+    z->makes_sums &= first;
+}
+
+static void begin_pass(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    ds_begin_pass(z);
+    if (z->d.walk.forward)
+        return;
+    begin_micro_step(z);
+    z12_begin_backward(z);
+}
+
+static void pre_run(void *zero12, const struct walk_run *r) { ds_pipe_before(&((struct z12 *)zero12)->d, r); }
+
+static void compute(void *zero12, const struct walk_run *r)
+{
+    struct z12 *z = zero12;
+
+    ds_reads_frozen(&z->d);
+    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
+    if (!r->forward)
+        z12_leave_gradients(z, r);
+}
+
+static void post_backward(void *zero12, struct at root)
+{
+    struct z12 *z = zero12;
+
+    (void)root;
+    z12_end_backward(z);
+    ds_pipe_end_of_backward(&z->d);
+}
+
+static void end_of_micro_step(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    if (!z->stage2 && z->boundary && !z->hooks)
+        reduce_after(z);
+    if (z->stage2 || z->boundary)
+        epilogue(z, z->boundary);
+}
+
+/* PipelineEngine's ReduceTiedGrads, and ReduceGrads: reduce_gradients(pipeline_parallel=True), which appends a bucket that nobody uses. */
+static void reduce_stage(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    int unused = z->contiguous ? ds_scratch(d, CAT_BUCKET, "bucket that is not used", round512(z->bucket_size * z->be)) : -1;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (ds_is_shared(d, t)) {
+            ds_pipe_sum_tied(d, t, d->dt);
+            ds_act(d, &z->grads, ACT_RW, t, 0);
+        }
+    z->boundary = true;
+    if (unused >= 0)
+        ds_memory(d, PHASE_REDUCE, "bucket that is not used", ACT_ALLOC, unused);
+    reduce_after(z);
+    epilogue(z, true);
+    if (unused >= 0)
+        ds_memory(d, PHASE_REDUCE, "bucket that is not used", ACT_FREE, unused);
+}
+
+/* ---- the step ---- */
+
+static bool last_group(const struct z12 *z) { return z->of == &z->group[z->ngroups - 1]; }
+
+static void drop_updates(struct z12 *z)
+{
+    sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop updates");
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (z12_group_of(z, t) == z->of && z12_owns(z, t))
+            ds_act(&z->d, &z->updates, ACT_FREE, t, 0);
+}
+
+/* The buffer is one for all groups. */
+static void drop_own(struct z12 *z)
+{
+    bool buffer = z->compact || (z->contiguous && z->own_numel > 0 && last_group(z));
+
+    drop_grads(z, PHASE_OPTIMIZER, true);
+    if (buffer) {
+        sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop own gradients");
+        sched_act(z->d.s, ACT_FREE, z->own, 0, 0);
+    }
+    if (z->of->orthogonal && z->of->nown > 0)
+        drop_updates(z);
+    if (z->of->own_pad > 0 && !z->compact)
+        ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->of->pad);
+}
+
+static int64_t own_bytes(const struct z12 *z) { return z->of->part * (z->wide || z->compact ? 4 : z->d.e); }
+
+static void overflow(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    for (int g = 0; g < z->ngroups; g++) {
+        z->of = &z->group[g];
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "look for overflow", own_bytes(z), 0);
+        sched_does(s, COPY_OVERFLOW, 1);
+        z12_act_own(z, ACT_R);
+    }
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
+    sched_moves(s, OF_OVERFLOW);
+    ds_among_model(d, DT_UINT8, RED_MAX);
+    struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
+    o->after = AFTER(STREAM_COMPUTE);
+}
+
+/* get_grad_norm_direct() of a group: over all ranks, of experts too. */
+static void norm(struct z12 *z, uint8_t flags)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", own_bytes(z), 0)->flags = flags;
+    sched_does(s, COPY_NORM, 1);
+    z12_act_own(z, ACT_R);
+    /* One gradient at a time, in fp64. */
+    sched_act(s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
+                                                  round512(z->of->own_largest * 8)), 0, 0);
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags = flags;
+    sched_moves(s, d->p->parallel.tensor > 1 || z->ngroups > 1 ? OF_META : OF_NORM);
+    ds_among_model(d, DT_FP32, RED_SUM);
+}
+
+/* check_overflow and scaled_global_norm, which averages the experts' norms once more (_average_expert_grad_norms). */
+static void overflow_and_norm(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
+    uint8_t flags = guarded ? OPF_GUARDED : 0;
+
+    if (guarded)
+        overflow(z);
+    for (int g = 0; g < z->ngroups && d->p->ds.compute_grad_norm; g++) {
+        z->of = &z->group[g];
+        norm(z, flags);
+    }
+    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm && !z->muon; g++) {
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, z->group[g].among, DT_FP32, RED_SUM, 1)->flags = flags;
+        sched_moves(d->s, OF_META);
+    }
+    z->of = z->group;
+}
+
+static uint8_t guard(const struct z12 *z)
+{
+    return z->d.dt != DT_FP32 && z->d.p->ds.check_grad_overflow ? OPF_GUARDED : 0;
+}
+
+/* The averaged gradients as the optimizer gets them, one fp32 tensor.  Returns its family, or -1: they
+ * are that already.  What is freed is freed with overflow as well. */
+static int flat_fp32_gradient(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t e = z->wide || z->compact ? 4 : d->e, bytes = z->of->part * e;
+    bool flattens = z->of->nown + (z->of->own_pad > 0) > 1 && !z->compact, casts = e != 4;
+
+    if (flattens) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard(z);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0);
+        z12_act_own(z, ACT_R);
+    }
+    if (casts) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes,
+                   z->of->part * 4)->flags = guard(z);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->wide_grad, 0, 0);
+        if (flattens)
+            sched_act(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0);
+        else
+            z12_act_own(z, ACT_R);
+    }
+    return casts ? z->of->wide_grad : flattens ? z->of->flat_grad : -1;
+}
+
+static void act_gradient(const struct z12 *z, int what, int grad)
+{
+    if (grad >= 0)
+        sched_act(z->d.s, what, grad, 0, 0);
+    else
+        z12_act_own(z, what);
+}
+
+static void update_partition(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->of->part * 4,
+               z->of->part * d->e)->flags = guard(z);
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
+    sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
+}
+
+/* Everybody's new partition: all_gather_dp_groups, each group's in one call. */
+static void gather_parameters(struct z12 *z)
+{
+    struct schedules *s = z->d.s;
+
+    for (int i = 0; i < z->ngroups; i++) {
+        const struct z12_group *g = &z->group[i];
+        if (g->n < 2)
+            continue;
+        sched_coll(s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, g->among, z->d.dt, RED_NONE, g->padded)->flags = guard(z);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, g->flat_part);
+        if (z->ngroups > 1)
+            sched_act_as(s, ACT_W, z->flat, 0, 0, g->flat_all);
+        else
+            sched_act(s, ACT_W, z->flat, 0, 0);
+    }
+}
+
+static void step_group(struct z12 *z, bool first)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    struct plan adamw = *d->p;          /* of what is not Muon's */
+
+    adamw.optimizer = adamw.optimizer == OPTIMIZER_MUON ? OPTIMIZER_ADAMW : adamw.optimizer;
+    drop_grads(z, PHASE_OPTIMIZER, false);
+    if (last_group(z))
+        release_bucket(z, PHASE_OPTIMIZER, true);
+    int grad = flat_fp32_gradient(z);
+    if (grad >= 0)
+        drop_own(z);
+    else if (z->compact)
+        drop_grads(z, PHASE_OPTIMIZER, true);
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4,
+               z->of->part * 4)->flags = guard(z);
+    sched_does(s, COPY_CLIP, 1);
+    act_gradient(z, ACT_RW, grad);
+    struct op *o = z->of->orthogonal ? z12_muon_step(z) : ds_adamw(d, &adamw, z->of->part);
+    o->flags = guard(z);
+    act_gradient(z, ACT_R, grad);
+    sched_act(s, ACT_RW, z->of->master, 0, 0);
+    if (!z->of->orthogonal)
+        sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->of->adam, 0, 0);
+    if (!z->of->orthogonal)
+        ds_adamw_temporaries(d, &adamw, round512(z->of->part * 4));
+    if (first && !z->of->orthogonal)
+        ds_manage_states(d, z->of->managed);
+    if (grad >= 0)
+        ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
+    else
+        drop_own(z);
+    update_partition(z);
+}
+
+/* DeepSpeedZeroOptimizer.step, up to this rank's share of the updated parameters. */
+static void step_on_device(struct z12 *z, bool first)
+{
+    overflow_and_norm(z);
+    if (z->muon)
+        z12_muon_commit(z);
+    for (int g = 0; g < z->ngroups; g++) {
+        z->of = &z->group[g];
+        step_group(z, first);
+    }
+    z->of = z->group;
+}
+
+static void begin(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    z->makes_sums = z->d.walk.step == SCHED_FIRST;
+    z->copying = false;
+    ds_pipe_begin(&z->d);
+}
+
+static void end_of_backward(void *zero12)
+{
+    struct z12 *z = zero12;
+
+    if (walk_is_stage(&z->d.walk))
+        reduce_stage(z);
+    if (z->stage2 && !z->contiguous && !z->compact)
+        for (int t = 0; t < z->d.m->ntensors; t++)
+            z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
+}
+
+/* What others' gradients keep goes before the update; where that is the host's, with the next forward. */
+static void optimizer(void *zero12)
+{
+    struct z12 *z = zero12;
+    bool first = z->d.walk.step == SCHED_FIRST;
+
+    if (z->host)
+        z12_offload_step(z, first);
+    else
+        step_on_device(z, first);
+    gather_parameters(z);
+    if (z->host) {
+        drop_grads(z, PHASE_OPTIMIZER, false);
+        release_bucket(z, PHASE_OPTIMIZER, true);
+    }
+    ds_pipe_tell_loss(&z->d);
+}
+
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = optimizer, .begin_pass = begin_pass,
+    .end_of_micro_step = end_of_micro_step, .end_of_pass = ds_pipe_end_of_pass, .post_backward = post_backward, .compute = compute,
+    .pre_run = pre_run, .post_run = z12_post_run, .pass = z12_pass, .pre_stage_act = ds_pipe_pre_act, .stage_act = ds_pipe_act,
+    .grads = CAT_GRADS,
+};
+
+/* ---- the whole ---- */
+
+static int setup(struct z12 *z, const struct local_model *local, struct schedules *s)
+{
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1;
+    int64_t experts = 0, part = 0;
+
+    z->start = calloc(n, sizeof *z->start);
+    z->live = calloc(n, 1);
+    z->bucket = calloc(n, sizeof *z->bucket);
+    z->late = calloc(n, sizeof *z->late);
+    z->pending = calloc(n, sizeof *z->pending);
+    z->there = calloc(n, sizeof *z->there);
+    z->handed = calloc(3 * n, sizeof *z->handed);
+    z->at = calloc(n, sizeof *z->at);
+    z->own_at = calloc(n, sizeof *z->own_at);
+    if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
+        z->owner_last = calloc(2 * (size_t)local->data_ranks, sizeof *z->owner_last);
+    if (ds_init(&z->d, local, s, &hooks) < 0)
+        return -1;
+    z->d.walk.last_differs = true;      /* it reduces; stage 2 always does, but adds the padding with the last one only */
+    z->stage2 = p->strategy == STRAT_ZERO2;
+    z->overlap = p->ds.overlap_comm;
+    z->host = p->ds.offload_optimizer.device != OFFLOAD_NONE;
+    z->contiguous = p->ds.contiguous_gradients || z->host;
+    z->copied = z->host ? sched_event(s) : 0;
+    z->newer = plan_has_deepspeed_0_19_8(p);
+    z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
+    z->compact = p->ds.grad_accum_fp32 && z->newer && z->d.dt != DT_FP32;
+    z->bt = z->wide && z->compact ? DT_FP32 : z->d.dt;
+    z->be = dtype_bytes(z->bt);
+    z->bucket_size = p->ds.reduce_bucket_size;
+    z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
+    if (z12_make_groups(z, z->late) < 0)
+        return -1;
+    z12_measure(z);
+    z12_declare(z);
+    ds_pipe_declare(&z->d);
+    for (int g = 1; g < z->ngroups; g++)
+        experts += z->group[g].padded, part += z->group[g].part;
+    sched_unit(s, "model", 0, z->d.m->trainable, z->group->padded + experts, z->group->part + part);
+    return 0;
+}
+
+static void notes(const struct z12 *z)
+{
+    sched_note(z->d.s, "DeepSpeed all-reduces every gradient bucket and gathers all parameters after the "
+                       "step: three times the parameters on the wire, not two");
+    if (z->contiguous)
+        sched_note(z->d.s, "the gradient bucket has reduce_bucket_size elements whatever the model's size");
+    if (z->wide && !z->compact)     /* copy_grads_in_partition: the average replaces a copy that nobody reads */
+        sched_note(z->d.s, "DeepSpeed 0.19.6 averages gradients here and then trains on each rank's own, since they "
+                           "accumulate in fp32 at stage 1 (mended in 0.19.8); its memory was not compared in this case");
+    if (z->muon)
+        sched_note(z->d.s, "every rank that has a part of a matrix orthogonalises all of it; the memory of Newton-Schulz is that without "
+                           "torch.compile, with which DeepSpeed runs it");
+    if (z->stage2 && z->d.p->accumulation > 1)
+        sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
+    if (z->d.p->parallel.context > 1)   /* average_tensor() divides by world / sequence_parallel_size; stage 3 by world */
+        sched_note(z->d.s, "with parallel.context stages 1 and 2 of DeepSpeed leave gradients, and the norm that clip is compared with, "
+                           "context times as large as the mean (stage 3 does not); the schedule has the mean");
+}
+
+int lower_zero12(const struct local_model *local, struct schedules *s)
+{
+    const struct plan *p = local->plan;
+    struct z12 z = { 0 };
+    int rc = -1;
+
+    if (p->strategy == STRAT_DDP)
+        return (p->parallel.pipeline > 1 && p->precision == DT_BF16 ? lower_ds_bf16 : lower_ds_stage0)(local, s);
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16
+        && p->ds.offload_optimizer.device == OFFLOAD_NONE)
+        return lower_ds_bf16(local, s);
+    if (setup(&z, local, s) < 0)
+        goto out;
+    if (walk_steps(&z.d.walk) < 0)
+        goto out;
+    notes(&z);
+    rc = 0;
+out:
+    ds_free(&z.d);
+    ds_undeclare(&z.grads);
+    ds_undeclare(&z.narrow);
+    ds_undeclare(&z.sums);
+    ds_undeclare(&z.updates);
+    free(z.start);
+    free(z.live);
+    free(z.bucket);
+    free(z.late);
+    free(z.pending);
+    free(z.there);
+    free(z.handed);
+    free(z.at);
+    free(z.own_at);
+    free(z.slices);
+    free(z.group);
+    free(z.belongs);
+    free(z.members);
+    free(z.owner_last);
+    return rc;
+}
+
+/* Elements of whole tensors that touch a rank's partitions, for each rank in turn: two fingers over a group's tensors, which `order` has
+ * from `first` on, and its ranks. */
+static void add_touching(struct z12 *z, const int *order, int first, int n, const struct z12_group *g, int64_t world, int64_t *sum)
+{
+    int64_t inside = 0, each = world / g->n;        /* so many ranks have each place */
+    int64_t times = g->orthogonal ? 4 : 1;          /* momentum, that of the step, and the update are as large as the gradient */
+    int lo = first, hi = first;
+
+    for (int64_t r = 0; r < g->n; r++) {
+        int64_t left = g->base + r * g->part;
+        for (; hi < n && z->start[order[hi]] < left + g->part; hi++)
+            inside += numel(z, order[hi]);
+        for (; lo < hi && z->start[order[lo]] + numel(z, order[lo]) <= left; lo++)
+            inside -= numel(z, order[lo]);
+        for (int64_t k = 0; k < each; k++)
+            sum[each * r + k] += times * inside;
+    }
+}
+
+/* Whole tensors stay on every rank whose partition they touch, so the rank with the most is one next to a large tensor.  Experts' places
+ * are of runs of parallel.expert ranks. */
+int zero12_ranks(const struct local_model *local, int64_t ranks[4])
+{
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
+    struct z12 z = { .d = { .p = p, .m = m, .local = local, .n = local->data_ranks } };
+    int64_t best = 0;
+    int *order = calloc((size_t)m->ntensors + 1, sizeof *order);
+    int64_t *sum = calloc((size_t)z.d.n + 1, sizeof *sum);
+
+    ranks[0] = 0;
+    z.start = calloc((size_t)m->ntensors + 1, sizeof *z.start);
+    if (p->strategy == STRAT_DDP || !z.start || !order || !sum || z12_make_groups(&z, order) < 0)
+        goto out;
+    for (int i = 0, first = 0, n; i < z.ngroups; i++, first = n) {
+        for (n = first; n < m->ntrainable && z.belongs[order[n]] == i; n++)
+            ;
+        add_touching(&z, order, first, n, &z.group[i], z.d.n, sum);
+    }
+    for (int64_t r = 1; r < z.d.n; r++)
+        if (sum[r] > sum[best])
+            best = r;
+out:
+    free(z.start);
+    free(z.group);
+    free(z.belongs);
+    free(z.members);
+    free(order);
+    free(sum);
+    ranks[1] = best;
+    return best ? 2 : 1;
+}

@@ -1,0 +1,603 @@
+/* lower_ddp.c -- torch.nn.parallel.DistributedDataParallel, and on top of it
+ * torch.distributed.optim.ZeroRedundancyOptimizer (zero1).
+ *
+ * Sources (PyTorch 2.15): torch/csrc/distributed/c10d/reducer.cpp,
+ * nn/parallel/distributed.py, optim/zero_redundancy_optimizer.py.
+ *
+ * Gradients exist twice: as .grad and in the buckets, unless they are views.  Iteration 1 has one bucket
+ * for the whole model (no overlap); the buckets are then rebuilt in the order in which gradients became ready.
+ * Buckets are reduced strictly in order, each as soon as its last gradient is there.  A gradient is divided by
+ * N while it is copied into its bucket.  Views exist from that copy to zero_grad(set_to_none=True).  What
+ * accumulates under no_sync() therefore has storages of its own in every step, each of which goes when the last
+ * micro-step has copied it and made .grad the view. */
+#include <stdlib.h>
+
+#include "base/room.h"
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/common/optimizer.h"
+#include "model/framework/torch_ddp/lower_ddp.h"
+
+#define MIB (1024.0 * 1024.0)
+
+/* ---- gradients and buckets ---- */
+
+int ddp_instance_of(const struct ddp *d, int tensor)
+{
+    return d->m->tensors[tensor].block < 0 ? 0 : (int)model_place_in_kind(d->m, d->m->tensors[tensor].block);
+}
+
+bool ddp_has(const struct ddp *d, int tensor)
+{
+    int block = d->m->tensors[tensor].block;
+
+    return block == TENSOR_EMBED ? d->at->embeds : block == TENSOR_HEAD ? d->at->heads : block >= d->at->from && block < d->at->to;
+}
+
+bool ddp_owns(const struct ddp *d, int tensor)
+{
+    return !d->m->tensors[tensor].frozen && (!d->sharded_optimizer || d->owner[tensor] == d->rank);
+}
+
+int64_t ddp_grad_bytes(const struct ddp *d, int tensor)
+{
+    return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
+}
+
+int ddp_bucket_buf(const struct ddp *d, int bucket)
+{
+    return (d->at->now == &d->at->first ? d->at->bucket0_first : d->at->bucket0_steady) + bucket;
+}
+
+/* All, or those of the module whose turn it is. */
+static void act_grads(struct ddp *d, int what, bool all)
+{
+    for (int t = 0; t < d->ntensors; t++)
+        if (d->m->tensors[t].frozen)
+            continue;
+        else if (!all && d->nmodules > 1 && ddp_has(d, t))
+            sched_act(d->s, what, d->grad_family[t], ddp_instance_of(d, t), 0);
+        else if ((all || d->nmodules == 1) && ddp_instance_of(d, t) == 0)
+            sched_act_all(d->s, what, d->grad_family[t]);
+}
+
+/* Actions of the last entry on the module's buckets and, where they are not views, on its .grad; 0: none. */
+static void use_own(struct ddp *d, int on_buckets, int on_grads)
+{
+    for (int b = 0; b < d->at->now->n && on_buckets; b++)
+        sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
+    if (on_grads && !d->view)
+        act_grads(d, on_grads, false);
+}
+
+/* The same of all modules. */
+static void use_all(struct ddp *d, int on_buckets, int on_grads)
+{
+    for (int i = 0; i < d->nmodules; i++) {
+        d->at = &d->module[i];
+        use_own(d, on_buckets, 0);
+    }
+    if (on_grads && !d->view)
+        act_grads(d, on_grads, true);
+}
+
+void ddp_grad_slice(struct ddp *d, int tensor, int64_t at)
+{
+    if (d->m->tensors[tensor].frozen)
+        return;
+    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
+}
+
+/* A collective of all ranks on what is neither parameters nor gradients. */
+static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
+                       int64_t elems)
+{
+    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_DATA, t, red, elems);
+
+    sched_moves(d->s, OF_META);
+    return o;
+}
+
+/* Reducer::delay_all_reduce: in the first iteration of a static graph the map of used
+ * parameters is reduced at the end of backward, before the one bucket. */
+static void mark_used(struct ddp *d)
+{
+    if (!d->at->marks_used)
+        return;
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
+    d->at->marks_used = false;
+}
+
+void ddp_launch(struct ddp *d)
+{
+    while (d->at->next < d->at->now->n && d->at->pending[d->at->next] == 0) {
+        mark_used(d);
+        ddp_reduce(d, d->at->next);
+        d->at->next++;
+    }
+}
+
+/* Actions of the last entry on the gradients that kernels [k0,k1) hand out: on .grad, and on
+ * their places in the buckets; 0: none. */
+static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int k1, int on_grads,
+                      int on_buckets)
+{
+    const struct piece *q = &d->s->program.piece[piece];
+    int last = -1;
+
+    for (int k = k0; k < k1; k++)
+        for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+            int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            if (on_grads)
+                sched_act(d->s, on_grads, d->grad_family[t], ddp_instance_of(d, t), 0);
+            if (!on_buckets)
+                continue;
+            if (d->at->now->of[t] != last) {
+                last = d->at->now->of[t];
+                sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
+            }
+            ddp_grad_slice(d, t, d->at->now->at[t] * dtype_bytes(d->r.grad));
+        }
+}
+
+/* Where autograd leaves the gradients of the last entry: as new tensors that become .grad, added
+ * to what earlier micro-steps left, or in the buckets that .grad is a view of. */
+static void leave_grads(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh)
+{
+    if (fresh && d->apart)
+        use_ready(d, piece, block, k0, k1, ACT_ALLOC | ACT_WRITE, 0);
+    else if (d->s->detailed)
+        use_ready(d, piece, block, k0, k1, d->apart ? ACT_A : 0, d->apart ? 0 : fresh ? ACT_W : ACT_A);
+}
+
+/* The reducer copies tensor by tensor (reducer.cpp: copy_grad_to_bucket(), copy_bucket_to_grad()); dpx's executor does not. */
+static void a_kernel_each(struct ddp *d, int64_t tensors)
+{
+    if (d->p->kernels != KERNELS_DPX)
+        sched_kernels(d->s, tensors);
+}
+
+/* ---- a micro-step ---- */
+
+static void begin_pass(void *ddp)
+{
+    struct ddp *d = ddp;
+    struct walk *w = &d->walk;
+    bool stage = walk_is_stage(w), once = d->p->accumulation == 1 || d->p->sync_every_micro_step;
+    int64_t before = stage ? stage_ports_passed(&w->ports, w->forward ? PIPE_FORWARD : PIPE_BACKWARD, w->chunk) : 0;
+
+    d->at = &d->module[w->chunk];
+    w->cuts = !w->forward;
+    w->fate = GRADS_DROP;
+    if (w->forward) {
+        d->syncs = stage ? w->step == SCHED_FIRST && before == 0 : once || w->first;
+        return;
+    }
+    d->fresh = stage ? before == 0 : w->first;
+    d->sync = stage ? before == w->ports.pipe.steps - 1 : once || w->last;
+    if (d->late || (d->fresh && d->apart))
+        w->fate = GRADS_KEEP;
+    for (int b = 0; b < d->at->now->n; b++)
+        d->at->pending[b] = d->at->now->tensors[b];
+    d->at->next = 0;
+}
+
+/* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16) converted buffers as well. */
+static void pre_forward(void *ddp, struct at root)
+{
+    struct ddp *d = ddp;
+
+    (void)root;
+    if (d->module_buffers == 0 || !plan_syncs_buffers(d->p) || !d->syncs)
+        return;
+    tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after = AFTER(STREAM_COMPUTE);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
+}
+
+static void compute(void *ddp, const struct walk_run *r)
+{
+    struct ddp *d = ddp;
+
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    if (!r->forward && d->late)
+        ddp_late_grads(d, r);
+    else if (!r->forward)
+        leave_grads(d, r->piece, r->block, r->k0, r->k1, d->fresh);
+}
+
+/* Backward is cut after every kernel that completes the bucket whose turn it is. */
+static bool cut(void *ddp, const struct walk_run *r, int k)
+{
+    struct ddp *d = ddp;
+    const struct kernel *of = &d->s->program.piece[r->piece].kernels[PASS_BACKWARD][k];
+
+    if (d->late || !d->sync || d->at->next >= d->at->now->n)
+        return false;
+    /* How many of the next bucket's gradients come after kernel k? */
+    d->due = r->k0 == k ? d->at->pending[d->at->next] : d->due;
+    for (int i = 0; i < 4 && of->ready[i] >= 0; i++)
+        d->due -= d->at->now->of[program_tensor(d->p, r->piece, r->block, of->ready[i])] == d->at->next;
+    return d->due == 0 && of->ready[0] >= 0;
+}
+
+/* The gradients that an entry of backward made are copied into buckets; what is full is reduced. */
+static void post_run(void *ddp, const struct walk_run *r)
+{
+    struct ddp *d = ddp;
+    const struct piece *q = &d->s->program.piece[r->piece];
+    int64_t copied = 0, tensors = 0;
+
+    if (r->forward || d->late)
+        return;
+    for (int k = r->k0; k < r->k1; k++)
+        for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+            int t = program_tensor(d->p, r->piece, r->block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            copied += ddp_grad_bytes(d, t);
+            tensors++;
+            d->at->pending[d->at->now->of[t]]--;
+        }
+    if (!d->sync || copied == 0)
+        return;
+    if (!d->hooked || d->fresh || d->apart) {   /* a hook divides; what was added up in a bucket stays as it is */
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, d->hooked ? "copy into buckets" : "divide into buckets", copied, copied);
+        sched_does(d->s, COPY_SET, d->hooked ? 1 : 1.0 / (double)d->local->data_ranks);
+        a_kernel_each(d, tensors);
+        use_ready(d, r->piece, r->block, r->k0, r->k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
+    }
+    ddp_launch(d);
+}
+
+static void finalize(struct ddp *d)
+{
+    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
+    uint16_t reduced = AFTER(STREAM_GROUP) | (d->hooked ? AFTER(STREAM_REDUCE) : 0);
+
+    if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
+    if (d->view) {
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = reduced;
+    } else {
+        struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
+        o->after = reduced;
+        sched_does(d->s, COPY_SET, 1);
+        a_kernel_each(d, d->at->ntrainable);
+        use_own(d, ACT_R, ACT_W);
+    }
+}
+
+static void post_backward(void *ddp, struct at root)
+{
+    struct ddp *d = ddp;
+
+    (void)root;
+    if (d->late)
+        ddp_late_settle(d);
+    if (d->sync)
+        finalize(d);
+}
+
+/* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph): rank 0's order
+ * is broadcast, the old buckets go before the new ones come.  Between micro-steps of one step
+ * their views are .grad, and initialize_bucket_views() copies what they hold first. */
+static void rebuild(struct ddp *d, bool within_step)
+{
+    bool copies = within_step && d->view;
+    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
+
+    if (d->keeps_first_buckets)
+        return;
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->steady.n);
+    sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
+    if (copies) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
+        sched_does(d->s, COPY_SET, 1);
+    } else {
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
+    }
+    use_own(d, copies ? ACT_R | ACT_FREE : ACT_FREE, 0);
+    if (!copies)
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets");
+    d->at->now = &d->at->steady;
+    use_own(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
+}
+
+/* The first step rebuilds buckets between micro-steps where enough reduce: so many come before, and differ from those after. */
+static void begin(void *ddp)
+{
+    struct ddp *d = ddp;
+    int64_t m = d->p->accumulation;
+    bool every = d->p->sync_every_micro_step || m == 1, first = d->walk.step == SCHED_FIRST;
+
+    for (int i = 0; i < d->nmodules; i++) {
+        d->module[i].marks_used = d->p->ddp.static_graph && first;
+        if (d->walk.step == SCHED_STEADY)
+            d->module[i].now = d->keeps_first_buckets ? &d->module[i].first : &d->module[i].steady;
+    }
+    d->at = &d->module[0];
+    d->walk.apart = every && first && d->p->ddp.static_graph ? 2 : 1;
+    d->walk.last_differs = !every;
+    d->rebuilds = every && first && m > d->walk.apart;
+}
+
+static void end_of_micro_step(void *ddp)
+{
+    struct ddp *d = ddp;
+
+    if (d->rebuilds && d->walk.number + 1 == d->walk.apart)
+        rebuild(d, true);
+}
+
+/* ---- the optimizer ---- */
+
+/* Of the parameters whose slices are appended next. */
+static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
+{
+    struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE, elems);
+
+    o->after = AFTER(STREAM_COMPUTE);
+    o->flags |= lower_guard(d->p);
+    sched_root(d->s, (int)rank);
+    sched_of(d->s, "rank", (int)rank, 0);
+    sched_act_as(d->s, ACT_RW, d->params, 0, 0, sched_layout(d->s, 0));
+}
+
+static int64_t owned_by(const struct ddp *d, int64_t rank)
+{
+    int64_t sum = 0;
+
+    for (int t = 0; t < d->ntensors; t++)
+        sum += d->owner[t] == rank ? d->m->tensors[t].numel : 0;
+    return sum;
+}
+
+/* _sync_params: every rank's updated parameters, one broadcast each or, with
+ * parameters_as_bucket_view, one a rank. */
+static void broadcast_params(struct ddp *d)
+{
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
+        if (d->packed)
+            broadcast_from(d, r, owned_by(d, r));
+        for (int i = 0; i < d->ntensors; i++) {
+            int t = d->sorted[i];
+            if (d->owner[t] != r)
+                continue;
+            if (!d->packed)
+                broadcast_from(d, r, d->m->tensors[t].numel);
+            ddp_param_slice(d, t);
+        }
+    }
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GROUP);
+}
+
+static void free_grads(struct ddp *d)
+{
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+    if (!d->view)                   /* else only the views go */
+        act_grads(d, ACT_FREE, true);
+}
+
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    struct ddp *d = arg;
+
+    (void)s;
+    use_all(d, d->view ? what : 0, what);
+}
+
+static void optimizer(void *ddp)
+{
+    struct ddp *d = ddp;
+    bool first = d->walk.step == SCHED_FIRST;
+
+    lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0,
+                                                      own_gradients, d });      /* every rank has all of them */
+    lower_torch_adamw(d->s, d->p, d->own_numel)->flags |= lower_guard(d->p);
+    sched_act(d->s, ACT_RW, d->params, 0, 0);
+    use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
+    sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
+    sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
+    if (d->paged_bytes > 0 && first) {      /* then the driver's: its pages are where kernels need them */
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "managed memory");
+        sched_act(d->s, ACT_ALLOC, d->paged, 0, 0);
+    }
+    if (d->sharded_optimizer)
+        broadcast_params(d);
+    free_grads(d);
+}
+
+/* What opens a module's second step, and only that.  With PowerSGD, reductions of whole buckets come before: the first step has one of
+ * them, and those that are left are a schedule of their own. */
+static void end(void *ddp)
+{
+    struct ddp *d = ddp;
+
+    for (int i = 0; i < d->nmodules && d->walk.step == SCHED_FIRST; i++) {
+        d->at = &d->module[i];
+        if (d->at->now == &d->at->first)
+            rebuild(d, false);
+        ddp_powersgd_begins(d);
+    }
+    if (d->walk.step == SCHED_STEADY && d->compresses) {
+        d->compresses = false;
+        d->s->early = d->p->ddp.powersgd.start - 1;
+    }
+}
+
+/* ---- construction ---- */
+
+/* _build_param_buckets: a rank's parameters are copied into one tensor, and each goes once it is a view of
+ * it.  The buffer `params` stands for both. */
+static void pack_params(struct ddp *d)
+{
+    int64_t e = dtype_bytes(d->r.kept);
+
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
+        int64_t bytes = owned_by(d, r) * e;
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
+        sched_of(d->s, "rank", (int)r, 0);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, sched_buf(d->s, CAT_PARAMS, "packed parameters", NULL, 0, 1,
+                                                        round512(bytes)), 0, 0);
+    }
+}
+
+/* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
+static void init(void *ddp)
+{
+    struct ddp *d = ddp;
+    const struct model *m = d->m;
+
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
+    for (int i = 0; i < d->nmodules; i++) {
+        int64_t dims = 0;
+        d->at = &d->module[i];
+        for (int t = 0; t < d->ntensors; t++)
+            dims += m->tensors[t].frozen || !ddp_has(d, t) ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
+        tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
+        tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
+        ddp_broadcast_model(d);
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
+        use_own(d, ACT_ALLOC, 0);
+    }
+    if (d->packed)
+        pack_params(d);
+}
+
+static void assign_buckets(struct ddp *d)
+{
+    const struct ddp_options *o = &d->p->ddp;
+    bool given = o->bucket_cap_mb >= 0;
+    int64_t cap = given ? (int64_t)(o->bucket_cap_mb * MIB) : d->p->limits.ddp_bucket;
+    bool always_small = plan_version(d->p) < 2005;      /* until then, with a cap given too */
+    int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
+    int64_t one[2] = { INT64_MAX, INT64_MAX };
+    bool unused = o->find_unused_parameters && !o->static_graph;
+    struct ddp_module *of = d->at;
+
+    for (int t = 0; t < d->ntensors; t++)
+        if (!d->m->tensors[t].frozen && ddp_has(d, t)) {
+            of->registered[of->ntrainable++] = t;
+            of->trainable += d->m->tensors[t].numel;
+        }
+    /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
+     * over registration order, the last first; those are never rebuilt. */
+    buckets_assign(d->m, of->registered, of->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &of->first);
+    buckets_reverse(&of->first, d->ntensors);
+    if (d->late)
+        ddp_late_order(d);
+    else
+        buckets_ready_order(d->local, &d->s->program, of->from, of->to, of->embeds, of->heads, of->order);
+    buckets_assign(d->m, of->order, of->ntrainable, dtype_bytes(d->r.grad), limits, &of->steady);
+    d->keeps_first_buckets = unused;
+    of->now = &of->first;
+}
+
+static void own(struct ddp *d)
+{
+    const struct model *m = d->m;
+
+    if (d->sharded_optimizer)
+        zro_partition(m, d->local->data_ranks, d->owner, d->sorted);
+    for (int t = 0; t < d->ntensors; t++)
+        if (ddp_owns(d, t)) {
+            d->own_numel += m->tensors[t].numel;
+            d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
+            d->paged_bytes += optimizer_paged(d->p, &m->tensors[t]);
+            d->own_tensors++;
+        }
+}
+
+static void *room(const struct ddp *d, size_t size) { return room_new((size_t)d->ntensors + 1, size); }
+
+/* The chunks of a pipeline's rank, or all that it has. */
+static void open_modules(struct ddp *d)
+{
+    struct pipeline pipe = stage_pipeline(d->p, d->local->rank);
+    int last = pipe.ranks * pipe.chunks - 1;
+
+    d->nmodules = pipe.chunks;
+    for (int c = 0, blocks = 0; c < d->nmodules; c++) {
+        struct ddp_module *of = d->at = &d->module[c];
+        int stage = pipeline_stage(&pipe, pipe.rank, c);
+        *of = (struct ddp_module){ .from = blocks, .to = (int)d->m->layers, .embeds = d->local->share.embeds, .heads = d->local->share.heads };
+        if (d->nmodules > 1) {
+            of->to = blocks += (int)d->local->share.chunk[c].blocks;
+            of->embeds = stage == 0;
+            of->heads = stage == last;
+        }
+        of->order = room(d, sizeof *of->order);
+        of->registered = room(d, sizeof *of->registered);
+        of->pending = room(d, sizeof *of->pending);
+        of->narrow0 = room(d, sizeof *of->narrow0);
+        of->rest = room(d, sizeof *of->rest);
+        assign_buckets(d);
+    }
+}
+
+static void close_modules(struct ddp *d)
+{
+    for (int c = 0; c < d->nmodules; c++) {
+        struct ddp_module *of = &d->module[c];
+        buckets_free(&of->first);
+        buckets_free(&of->steady);
+        free(of->order);
+        free(of->registered);
+        free(of->pending);
+        free(of->narrow0);
+        free(of->rest);
+    }
+}
+
+static const struct walk_hooks hooks = {
+    .init = init, .begin = begin, .optimizer = optimizer, .end = end, .begin_pass = begin_pass, .end_of_micro_step = end_of_micro_step,
+    .pre_forward = pre_forward, .post_backward = post_backward, .compute = compute, .post_run = post_run, .cut = cut, .grads = CAT_GRADS,
+};
+
+/* torch/distributed/pipelining/stage.py (PyTorch 2.15; the same in 2.9): every forward and all backwards but the
+ * last run under no_sync(); before the last, Reducer::prepare_for_backward() arms the buckets, which are reduced
+ * beside it.  The reducer was built from a stage's outputs, which live until their backward.  Each chunk of a rank is wrapped by itself. */
+static void open_stage(struct ddp *d)
+{
+    bool old = plan_version(d->p) < 2015, loop = d->p->parallel.pipeline_schedule <= PIPELINE_1F1B;
+
+    d->walk.stage.code = loop ? old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP : old ? PIPE_LOCK_STEP_29 : PIPE_RUNTIME;
+    d->walk.stage.keeps = true;
+    d->walk.stage.connects = !old;
+}
+
+int lower_ddp(const struct local_model *local, struct schedules *s)
+{
+    const struct plan *p = local->plan;
+    struct plan whole = *p;
+    struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
+                     .hooked = p->ddp.comm_hook != HOOK_NONE,
+                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
+                     .rank = local->data_rank, .module_buffers = lower_model_buffer_elems(local->model) };
+    int rc;
+
+    whole.unit = UNIT_MODEL;
+    walk_open(&d.walk, local, &whole, s, &hooks, &d);
+    d.walk.first_differs = true;
+    open_stage(&d);
+    d.grad_family = room(&d, sizeof *d.grad_family);
+    d.owner = room(&d, sizeof *d.owner);
+    d.sorted = room(&d, sizeof *d.sorted);
+    d.param_at = room(&d, sizeof *d.param_at);
+    d.late = local->share.tensor_ranks > 1;
+    d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
+    d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
+    open_modules(&d);
+    own(&d);
+    ddp_declare(&d);
+    rc = walk_steps(&d.walk);
+    if (d.paged_bytes > 0)
+        sched_note(s, "paged states are in managed memory: counted with the host's, where the driver puts them when the device is "
+                   "full; timed as if they were on the device, where they stay while there is room");
+    close_modules(&d);
+    free(d.grad_family);
+    free(d.owner);
+    free(d.sorted);
+    free(d.param_at);
+    return rc;
+}
