@@ -5,6 +5,7 @@
 
 #include "model/lower/common/lower_internal.h"
 #include "model/framework/torch_ddp/ddp_buckets.h"
+#include "model/framework/zero_redundancy/zro.h"
 #include "model/schedule/ledger.h"
 
 static struct schedules s;

@@ -30,9 +30,4 @@ void buckets_free(struct buckets *b);
  * backward hands out their gradients, by the program's kernels: what DDP records in iteration 1. */
 void buckets_ready_order(const struct local_model *local, const struct program *g, int from, int to, bool embeds, bool heads, int *order);
 
-/* ZeroRedundancyOptimizer._partition_parameters: largest first, each to the rank
- * with the least so far.  owner[i] is the rank of tensor i; sorted[] the tensors
- * in the order of assignment. */
-void zro_partition(const struct model *m, int64_t nranks, int64_t *owner, int *sorted);
-
 #endif

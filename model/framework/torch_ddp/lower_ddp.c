@@ -1,8 +1,6 @@
-/* lower_ddp.c -- torch.nn.parallel.DistributedDataParallel, and on top of it
- * torch.distributed.optim.ZeroRedundancyOptimizer (zero1).
+/* lower_ddp.c -- torch.nn.parallel.DistributedDataParallel.
  *
- * Sources (PyTorch 2.15): torch/csrc/distributed/c10d/reducer.cpp,
- * nn/parallel/distributed.py, optim/zero_redundancy_optimizer.py.
+ * Sources (PyTorch 2.15): torch/csrc/distributed/c10d/reducer.cpp, nn/parallel/distributed.py.
  *
  * Gradients exist twice: as .grad and in the buckets, unless they are views.  Iteration 1 has one bucket
  * for the whole model (no overlap); the buckets are then rebuilt in the order in which gradients became ready.
@@ -35,7 +33,7 @@ bool ddp_has(const struct ddp *d, int tensor)
 
 bool ddp_owns(const struct ddp *d, int tensor)
 {
-    return !d->m->tensors[tensor].frozen && (!d->sharded_optimizer || d->owner[tensor] == d->rank);
+    return !d->m->tensors[tensor].frozen && zro_owns(&d->zro, tensor);
 }
 
 int64_t ddp_grad_bytes(const struct ddp *d, int tensor)
@@ -329,46 +327,6 @@ static void end_of_micro_step(void *ddp)
 
 /* ---- the optimizer ---- */
 
-/* Of the parameters whose slices are appended next. */
-static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
-{
-    struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE, elems);
-
-    o->after = AFTER(STREAM_COMPUTE);
-    o->flags |= lower_guard(d->p);
-    sched_root(d->s, (int)rank);
-    sched_of(d->s, "rank", (int)rank, 0);
-    sched_act_as(d->s, ACT_RW, d->params, 0, 0, sched_layout(d->s, 0));
-}
-
-static int64_t owned_by(const struct ddp *d, int64_t rank)
-{
-    int64_t sum = 0;
-
-    for (int t = 0; t < d->ntensors; t++)
-        sum += d->owner[t] == rank ? d->m->tensors[t].numel : 0;
-    return sum;
-}
-
-/* _sync_params: every rank's updated parameters, one broadcast each or, with
- * parameters_as_bucket_view, one a rank. */
-static void broadcast_params(struct ddp *d)
-{
-    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
-        if (d->packed)
-            broadcast_from(d, r, owned_by(d, r));
-        for (int i = 0; i < d->ntensors; i++) {
-            int t = d->sorted[i];
-            if (d->owner[t] != r)
-                continue;
-            if (!d->packed)
-                broadcast_from(d, r, d->m->tensors[t].numel);
-            ddp_param_slice(d, t);
-        }
-    }
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GROUP);
-}
-
 static void free_grads(struct ddp *d)
 {
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
@@ -400,8 +358,8 @@ static void optimizer(void *ddp)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "managed memory");
         sched_act(d->s, ACT_ALLOC, d->paged, 0, 0);
     }
-    if (d->sharded_optimizer)
-        broadcast_params(d);
+    if (d->zro.on)
+        zro_broadcast(&d->zro, d->s, d->p, &(struct zro_params){ d->params, d->r.kept, ddp_param_slice, d });
     free_grads(d);
 }
 
@@ -425,21 +383,6 @@ static void end(void *ddp)
 
 /* ---- construction ---- */
 
-/* _build_param_buckets: a rank's parameters are copied into one tensor, and each goes once it is a view of
- * it.  The buffer `params` stands for both. */
-static void pack_params(struct ddp *d)
-{
-    int64_t e = dtype_bytes(d->r.kept);
-
-    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
-        int64_t bytes = owned_by(d, r) * e;
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
-        sched_of(d->s, "rank", (int)r, 0);
-        sched_act(d->s, ACT_ALLOC | ACT_FREE, sched_buf(d->s, CAT_PARAMS, "packed parameters", NULL, 0, 1,
-                                                        round512(bytes)), 0, 0);
-    }
-}
-
 /* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
 static void init(void *ddp)
 {
@@ -459,8 +402,8 @@ static void init(void *ddp)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
         use_own(d, ACT_ALLOC, 0);
     }
-    if (d->packed)
-        pack_params(d);
+    if (d->zro.packed)
+        zro_pack(&d->zro, d->s, d->r.kept);
 }
 
 static void assign_buckets(struct ddp *d)
@@ -496,8 +439,6 @@ static void own(struct ddp *d)
 {
     const struct model *m = d->m;
 
-    if (d->sharded_optimizer)
-        zro_partition(m, d->local->data_ranks, d->owner, d->sorted);
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
@@ -572,8 +513,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     struct plan whole = *p;
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
                      .hooked = p->ddp.comm_hook != HOOK_NONE,
-                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
-                     .rank = local->data_rank, .module_buffers = lower_model_buffer_elems(local->model) };
+                     .ntensors = local->model->ntensors, .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
     whole.unit = UNIT_MODEL;
@@ -581,11 +521,9 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     d.walk.first_differs = true;
     open_stage(&d);
     d.grad_family = room(&d, sizeof *d.grad_family);
-    d.owner = room(&d, sizeof *d.owner);
-    d.sorted = room(&d, sizeof *d.sorted);
+    zro_open(&d.zro, local);
     d.param_at = room(&d, sizeof *d.param_at);
     d.late = local->share.tensor_ranks > 1;
-    d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     open_modules(&d);
     own(&d);
@@ -596,8 +534,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
                    "full; timed as if they were on the device, where they stay while there is room");
     close_modules(&d);
     free(d.grad_family);
-    free(d.owner);
-    free(d.sorted);
+    zro_close(&d.zro);
     free(d.param_at);
     return rc;
 }

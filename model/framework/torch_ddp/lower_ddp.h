@@ -9,6 +9,7 @@
 #define DPX_LOWER_DDP_H
 
 #include "model/framework/torch_ddp/ddp_buckets.h"
+#include "model/framework/zero_redundancy/zro.h"
 #include "model/walk/walk.h"
 
 /* A module that DDP wraps: the rank's model, or under a pipeline each of its chunks. */
@@ -38,14 +39,13 @@ struct ddp {
     const struct model *m;
     struct schedules  *s;
     struct recipe      r;
-    bool     view, sharded_optimizer, keeps_first_buckets;
+    bool     view, keeps_first_buckets;
     bool     hooked;                /* a communication hook divides, and may compress; */
     bool     compresses;            /* PowerSGD has begun */
     bool     syncs, fresh, sync;    /* this forward broadcasts the module's buffers first; no gradient was there before this backward; it
                                      * reduces buckets */
     bool     rebuilds;              /* buckets, between this step's micro-steps */
     int      due;                   /* gradients of the next bucket that come after a kernel */
-    bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
     bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
     struct ddp_module module[PLAN_MAX_CHUNKS], *at;     /* the one whose turn it is */
@@ -54,9 +54,7 @@ struct ddp {
     int     *grad_family;           /* per tensor; tensors of blocks share one per role */
     bool     late;                  /* tensors are cut: gradients reach their parameters at the end of backward */
     int      waiting;               /* the same of gradients that wait to be added: so many families further */
-    int64_t  rank;
-    int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
-    int     *sorted;
+    struct zro zro;                 /* whose optimizer has which tensor */
     int64_t  own_numel, own_bytes, own_states, own_tensors;
     int      paged;                 /* states in managed memory, if there are any */
     int64_t  paged_bytes;
@@ -96,7 +94,7 @@ void ddp_powersgd_reduce(struct ddp *d, int bucket);
 void ddp_powersgd_begins(struct ddp *d);
 
 /* Appends where a parameter lies to the layout that is being made. */
-void ddp_param_slice(struct ddp *d, int tensor);
+void ddp_param_slice(void *ddp, int tensor);
 /* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in `order`. */
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0, enum holds h,
                           enum dtype dt);

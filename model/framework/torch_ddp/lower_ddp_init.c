@@ -4,8 +4,9 @@
 #include "base/sort.h"
 #include "model/framework/torch_ddp/lower_ddp.h"
 
-void ddp_param_slice(struct ddp *d, int tensor)
+void ddp_param_slice(void *ddp, int tensor)
 {
+    struct ddp *d = ddp;
     const struct tensor *t = &d->m->tensors[tensor];
 
     if (t->packed != BASE_PLAIN && !t->is_bias)     /* its codes; what else is kept of it follows them */

@@ -22,13 +22,13 @@ static int64_t place_params(struct ddp *d)
     const struct model *m = d->m;
     int64_t at = 0, e = dtype_bytes(d->r.kept), parts[PACKED_PARTS];
 
-    for (int64_t r = 0; d->packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
+    for (int64_t r = 0; d->zro.packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
         for (int i = 0; i < d->ntensors; i++)
-            if (d->owner[d->sorted[i]] == r) {
-                d->param_at[d->sorted[i]] = at;
-                at += m->tensors[d->sorted[i]].numel * e;
+            if (d->zro.owner[d->zro.sorted[i]] == r) {
+                d->param_at[d->zro.sorted[i]] = at;
+                at += m->tensors[d->zro.sorted[i]].numel * e;
             }
-    for (int t = 0; t < d->ntensors && !d->packed; t++) {
+    for (int t = 0; t < d->ntensors && !d->zro.packed; t++) {
         int n = lower_kept_parts(&d->r, m, &m->tensors[t], parts);
         d->param_at[t] = at;
         for (int i = 0; i < n; i++)
@@ -105,7 +105,7 @@ void ddp_declare(struct ddp *d)
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
                              d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
-    for (int t = 0; t < d->ntensors && !d->packed; t++) {
+    for (int t = 0; t < d->ntensors && !d->zro.packed; t++) {
         int64_t parts[PACKED_PARTS];
         int n = lower_kept_parts(&d->r, m, &m->tensors[t], parts);
         for (int i = 0; i < n; i++)
@@ -118,7 +118,7 @@ void ddp_declare(struct ddp *d)
         sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
-    lower_trained_parts(d->s, m, d->foreach, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    lower_trained_parts(d->s, m, d->foreach, d->r.kept, d->zro.owner, d->zro.rank);
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->paged_bytes > 0)
         d->paged = sched_buf_in(d->s, SPACE_HOST, CAT_OPTIMIZER, "paged states", NULL, 0, 1, d->paged_bytes);
