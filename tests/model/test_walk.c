@@ -36,6 +36,20 @@ static bool cut(void *toy, const struct walk_run *r, int k) { (void)toy; return 
 static const struct walk_hooks cut_hooks = { .compute = compute, .begin_pass = begin_cut_pass, .cut = cut, .fate = GRADS_KEEP,
                                              .grads = CAT_UNSHARDED_GRADS };
 
+/* The same by a framework that makes the entries of a pass itself. */
+static void cut_pass(void *toy, const struct walk_run *r)
+{
+    struct toy *t = toy;
+    struct walk_run now = *r;
+    int n = t->walk.s->program.piece[r->piece].nkernels[r->forward ? PASS_FORWARD : PASS_BACKWARD];
+
+    for (int k = 3; now.k0 < n; k += 3)
+        walk_to(&t->walk, &now, k < n ? k : n);
+    walk_to(&t->walk, &now, n);             /* nothing is left */
+}
+static const struct walk_hooks pass_hooks = { .compute = compute, .begin_pass = begin_cut_pass, .pass = cut_pass, .fate = GRADS_KEEP,
+                                              .grads = CAT_UNSHARDED_GRADS };
+
 /* Entries of a step, a line each. */
 struct text { char *at; size_t size; FILE *to; };
 
@@ -193,8 +207,10 @@ static void runs_all_of(const struct plan *p, const struct walk_hooks *hooks)
 static void runs_all(const struct plan *p)
 {
     runs_all_of(p, &no_hooks);
-    if (p->unit == UNIT_MODEL)
-        runs_all_of(p, &cut_hooks);
+    if (p->unit != UNIT_MODEL)
+        return;
+    runs_all_of(p, &cut_hooks);
+    runs_all_of(p, &pass_hooks);
 }
 
 static void each_kernel_runs_once_and_what_blocks_keep_goes_again(void **state)

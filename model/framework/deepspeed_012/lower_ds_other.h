@@ -1,7 +1,7 @@
 /* lower_ds_other.h -- DeepSpeed without its ZeRO optimizer: stage 0 and BF16_Optimizer; for lower_*.c only.
  *
- * lower_ds_other.c is the buffers, the micro-steps and the whole, lower_ds_other_reduce.c the reduction, lower_ds_other_step.c
- * construction and the step. */
+ * lower_ds_other.c is the micro-steps and the whole, lower_ds_other_layout.c the buffers, lower_ds_other_reduce.c the reduction,
+ * lower_ds_other_step.c construction and the step. */
 #ifndef DPX_LOWER_DS_OTHER_H
 #define DPX_LOWER_DS_OTHER_H
 
@@ -36,6 +36,10 @@ int lower_ds_stage0(const struct local_model *local, struct schedules *s);
 
 /* Stage 1 in bf16 with grad_accum_dtype fp32: BF16_Optimizer. */
 int lower_ds_bf16(const struct local_model *local, struct schedules *s);
+
+/* The parameter groups and where their tensors lie: 0, or -1 reported.  Then all buffers but a stage's. */
+int  ds_other_make_groups(struct ds_other *o);
+void ds_other_declare(struct ds_other *o);
 
 /* Action of the last entry on .grad of a group's tensors. */
 void ds_other_act_grads(const struct ds_other *o, int group, int what);

@@ -1,7 +1,7 @@
 /* lower_zero12.h -- DeepSpeedZeroOptimizer, stages 1 and 2; for lower_zero12*.c only.
  *
  * Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.6, and of 0.19.8
- * where a plan names it; functions are named at the entries.  lower_zero12.c is init, micro-steps and the step,
+ * where a plan names it; functions are named at the entries.  lower_zero12.c is init and micro-steps, lower_zero12_step.c the step,
  * lower_zero12_groups.c the parameter groups, lower_zero12_layout.c the buffers and which elements lie where in them,
  * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
  * pass cut where the bucket acts, lower_zero12_offload.c what is different where the optimizer is offloaded, lower_zero12_muon.c its Muon. */
@@ -182,6 +182,15 @@ struct op *z12_muon_step(struct z12 *z);
 /* What muon_update() of a gradient takes at most beside its result, and the operations of its products. */
 int64_t z12_muon_temporaries(const struct tensor *t, enum dtype dt);
 double  z12_muon_flops(const struct tensor *t);
+
+/* ---- the step ---- */
+
+/* Memory entries: the bucket's buffers in which gradients lie (`viewed`), or those in which none does; .grad of what this rank owns, or of
+ * what it does not: in the step of z->of's tensors. */
+void z12_release_bucket(struct z12 *z, enum phase ph, bool viewed);
+void z12_drop_grads(struct z12 *z, enum phase ph, bool own);
+/* A hook. */
+void z12_step(void *zero12);
 
 /* ---- backward ---- */
 

@@ -142,3 +142,58 @@ void z12_measure(struct z12 *z)
         if (z->group[i].own_pad > z->group[i].own_largest)
             z->group[i].own_largest = z->group[i].own_pad;
 }
+
+/* ---- the rank with the most ---- */
+
+/* Elements of whole tensors that touch a rank's partitions, for each rank in turn: two fingers over a group's tensors, which `order` has
+ * from `first` on, and its ranks. */
+static void add_touching(struct z12 *z, const int *order, int first, int n, const struct z12_group *g, int64_t world, int64_t *sum)
+{
+    int64_t inside = 0, each = world / g->n;        /* so many ranks have each place */
+    int64_t times = g->orthogonal ? 4 : 1;          /* momentum, that of the step, and the update are as large as the gradient */
+    int lo = first, hi = first;
+
+    for (int64_t r = 0; r < g->n; r++) {
+        int64_t left = g->base + r * g->part;
+        for (; hi < n && z->start[order[hi]] < left + g->part; hi++)
+            inside += z12_numel(z, order[hi]);
+        for (; lo < hi && z->start[order[lo]] + z12_numel(z, order[lo]) <= left; lo++)
+            inside -= z12_numel(z, order[lo]);
+        for (int64_t k = 0; k < each; k++)
+            sum[each * r + k] += times * inside;
+    }
+}
+
+/* Whole tensors stay on every rank whose partition they touch, so the rank with the most is one next to a large tensor.  Experts' places
+ * are of runs of parallel.expert ranks. */
+int zero12_ranks(const struct local_model *local, int64_t ranks[4])
+{
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
+    struct z12 z = { .d = { .p = p, .m = m, .local = local, .n = local->data_ranks } };
+    int64_t best = 0;
+    int *order = calloc((size_t)m->ntensors + 1, sizeof *order);
+    int64_t *sum = calloc((size_t)z.d.n + 1, sizeof *sum);
+
+    ranks[0] = 0;
+    z.start = calloc((size_t)m->ntensors + 1, sizeof *z.start);
+    if (p->strategy == STRAT_DDP || !z.start || !order || !sum || z12_make_groups(&z, order) < 0)
+        goto out;
+    for (int i = 0, first = 0, n; i < z.ngroups; i++, first = n) {
+        for (n = first; n < m->ntrainable && z.belongs[order[n]] == i; n++)
+            ;
+        add_touching(&z, order, first, n, &z.group[i], z.d.n, sum);
+    }
+    for (int64_t r = 1; r < z.d.n; r++)
+        if (sum[r] > sum[best])
+            best = r;
+out:
+    free(z.start);
+    free(z.group);
+    free(z.belongs);
+    free(z.members);
+    free(order);
+    free(sum);
+    ranks[1] = best;
+    return best ? 2 : 1;
+}
