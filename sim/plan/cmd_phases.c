@@ -162,6 +162,8 @@ static void print_time(const struct phases *p, FILE *to)
     fprintf(to, "  Times rest on %s%s.\n",
             c->basis == BASIS_MEASURED ? "measurements" : c->basis == BASIS_DATASHEET ? "datasheets" : "published measurements",
             p->generates ? "; what an engine loses beside the GPU's work is not known, hence its wide interval" : "");
+    if (p->moves_s > 0)
+        fprintf(to, "  Of that %s for what moves to host memory and back.\n", answer_seconds(p->moves_s).s);
     print_generation(p, to);
     if (p->plan.asynchronous)
         fprintf(to, "  The shorter side, %s, waits for the other one: its GPUs are idle %.0f %% of the time.\n", duration_text(p->apart_s).s,

@@ -11,6 +11,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/named.h"
 #include "sim/plan/phases_role.h"
+#include "sim/price/space_cost.h"
 
 /* ---- what is given ---- */
 
@@ -277,6 +278,20 @@ static void do_generate(struct phases *p, int k)
     }
 }
 
+/* What has to come or go before a phase begins. */
+static void add_moves(struct phases *p)
+{
+    const struct plan *any = &p->role[first_trainer(&p->plan)].plan;
+
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        if (p->moment[k].moved == 0)
+            continue;
+        struct cost c = space_cost_moved(any, p->moment[k].moved), *to = &p->time[k];
+        p->moves_s += c.s;
+        *to = (struct cost){ .s = to->s + c.s, .low_s = to->low_s + c.low_s, .high_s = to->high_s + c.high_s, .basis = basis_worst(to->basis, c.basis) };
+    }
+}
+
 /* ---- the answer ---- */
 
 /* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
@@ -358,6 +373,7 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
     for (int k = 0; k < p->plan.nsteps; k++)
         if (p->plan.step[k].does == DOES_GENERATE)
             do_generate(p, k);
+    add_moves(p);
     add_times(p);
     if (take_host(p) < 0)
         return -1;

@@ -80,6 +80,7 @@ struct phases {
     int64_t available, limit;       /* of a GPU, with the headroom kept and without */
     int64_t host, host_available;   /* of a node: the largest phase's */
     struct cost iteration;
+    double moves_s;                 /* of it: to host memory and back */
     double apart_s;                 /* asynchronous: the shorter of the two sides; its GPUs are idle for the rest */
     bool fits, tight;
     char why_not[400];

@@ -35,10 +35,14 @@ training_is_eval() {
     ask demo/grpo.json 0
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); p = d["roles"]["actor"]["train"]; p.update(dpx_plan=1, cluster=d["cluster"]); print(json.dumps(p))' >"$tmp/plan.json"
     "$dpxplan" eval "$tmp/plan.json" --json >"$tmp/eval"
-    holds "abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
+    holds "abs(sum(p['time']['s'] for p in d['phases']) - d['iteration']['s']) < 1e-9 and d['moves_s'] > 0"
     holds "phase['update']['live_bytes'] + phase['update']['outside_bytes'] == json.load(open('$tmp/eval'))['memory']['allocated_peak_bytes'] + phase['update']['outside_bytes']"
     holds "phase['update']['times'] == 4 and phase['log-probs']['times'] == 16"
+    holds "phase['update']['moved_bytes'] == role['actor']['params_bytes'] + role['actor']['optimizer_bytes'] + role['reference']['params_bytes']"
     holds "role['actor']['params_bytes'] == json.load(open('$tmp/eval'))['memory']['params_bytes']"
+    # where nothing moves to host memory its time is eval's as well
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2
+    holds "d['moves_s'] == 0 and abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
 }
 check 'an update is what eval says of its plan' "$(training_is_eval)"
 

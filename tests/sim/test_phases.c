@@ -333,6 +333,11 @@ static void bars_that_never_stand_together(void **state)
     /* The node's host memory: actor and reference while the engine works; the reference and the engine's weights in the update. */
     assert_int_equal(m[0].host, GIB(12 + 2));
     assert_int_equal(m[2].host, GIB(2 + 14));
+    /* Before it generates the actor has gone (12) and its weights come (14); then they go and the reference comes; then the reference goes and
+     * the actor comes. */
+    assert_int_equal(m[0].moved, GIB(12 + 14));
+    assert_int_equal(m[1].moved, GIB(14 + 2));
+    assert_int_equal(m[2].moved, GIB(2 + 12));
 }
 
 /* What PyTorch keeps reserved behind the update is there when the engine wakes, unless the cache is emptied. */
