@@ -160,6 +160,8 @@ apart() {
 }
 check 'an engine apart, one step off: the longer side decides' "$(apart)"
 
+check 'whole steps that NeMo-RL published lie inside the interval, and the cheaper policy is' "$(B=$B python3 tests/accuracy/nemo_rl.py --check 2>&1)"
+
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
