@@ -416,6 +416,17 @@ static void weights_are_handed_over(void **state)
     assert_int_equal(handover_of(&p, &e, 4, true, 0, &h), 0);
     assert_true(h.time.s > whole.time.s);
     plan_free(&p);
+    /* Of two tensor ranks each sends and receives half of 16 GB; with two stages all of it comes once more. */
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"parallel\":{\"tensor\":2}", &p);
+    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &buckets), 0);
+    assert_int_equal(buckets.gathered, 2 * 8030261248);
+    assert_int_equal(buckets.peak, (int64_t)2 << 30);
+    assert_true(buckets.time.s - whole.time.s > 8.03e9 / 450e9);
+    plan_free(&p);
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"accumulation\":4,\"parallel\":{\"tensor\":2,\"pipeline\":2}", &p);
+    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &h), 0);
+    assert_true(h.time.s - buckets.time.s > 16.06e9 / 450e9);
+    plan_free(&p);
 }
 
 /* A forward holds its sharded weights (4 bytes of 8 billion over 8 ranks), more than one gathered block, and neither gradients nor states; twice the samples
