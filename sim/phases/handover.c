@@ -6,8 +6,7 @@
 #include "sim/price/coll_cost.h"
 #include "sim/price/gpu_rates.h"
 
-/* Within a node and by a network: half of what a link has is always reached by large messages, as NCCL's own model has it at these sizes;
- * all of it never is exceeded. */
+/* One rank's broadcast to the engines: how much of its link or adapter it reaches is not published; half of it is taken as the least. */
 #define LINK_LEAST 0.5
 
 static int64_t largest_tensor(const struct model *m)

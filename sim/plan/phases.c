@@ -408,17 +408,24 @@ int phases_answer(const struct phases_asked *a, struct phases *out)
 {
     memset(out, 0, sizeof *out);
     out->engine = -1;
+    out->db = a->db;
+    out->search = a->search;
     if (!(out->doc = document_of(a, out)))
         return EXIT_MISUSE;
     if (open_plan(out) < 0 || figures(a, out, true) < 0) {
         phases_free(out);
         return EXIT_MISUSE;
     }
+    if (a->search && (out->engine < 0 || role_is_apart(&out->plan.role[out->engine]))) {
+        phases_free(out);
+        fail("%s: --search tries an engine beside the trainers and apart: give a plan whose engine has no \"cluster\" of its own", out->where);
+        return EXIT_MISUSE;
+    }
     notes_print(&out->notes, out->where);
     return out->fits ? EXIT_DONE : EXIT_NO;
 }
 
-int phases_memory(const struct phases *base, json_t *doc, struct phases *out)
+int phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out)
 {
     struct phases_asked a = PHASES_ASKED;
 
@@ -427,7 +434,8 @@ int phases_memory(const struct phases *base, json_t *doc, struct phases *out)
     out->doc = json_incref(doc);
     snprintf(out->where, sizeof out->where, "%s", base->where);
     a.host_memory = base->cluster.node.memory;
-    if (open_plan(out) == 0 && figures(&a, out, false) == 0)
+    a.db = base->db;
+    if (open_plan(out) == 0 && figures(&a, out, timed) == 0)
         return 0;
     phases_free(out);
     return -1;

@@ -61,6 +61,20 @@ static json_t *handover_json(const struct phases *p)
                      "peak_bytes", (json_int_t)h->peak, "time", cost_json(&h->time));
 }
 
+static json_t *layouts_json(const struct phases *p)
+{
+    struct phases_layout l[PHASE_LAYOUTS];
+    json_t *rows = json_array();
+    int tried, n = phases_search(p, l, &tried);
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:f, s:i, s:s, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "engine_gpus",
+                                              (json_int_t)l[i].engine_gpus, "tensor", (json_int_t)l[i].tensor, "share", l[i].share, "sleep", l[i].sleep,
+                                              "between", role_where_name(l[i].between), "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,
+                                              "needed_bytes", (json_int_t)l[i].needed, "plan", l[i].doc));
+    return json_pack("{s:i, s:o}", "tried", tried, "fit", rows);
+}
+
 json_t *phases_json(const struct phases *p)
 {
     struct phases_change c[PHASE_CHANGES];
@@ -82,5 +96,6 @@ json_t *phases_json(const struct phases *p)
     json_object_set_new(j, "hand_over", handover_json(p));
     json_object_set_new(j, "changes", changes);
     json_object_set(j, "plan", p->doc);
+    json_object_set_new(j, "search", p->search ? layouts_json(p) : json_null());
     return j;
 }

@@ -162,6 +162,26 @@ check 'an engine apart, one step off: the longer side decides' "$(apart)"
 
 check 'whole steps that NeMo-RL published lie inside the interval, and the cheaper policy is' "$(B=$B python3 tests/accuracy/nemo_rl.py --check 2>&1)"
 
+# Each layout is a plan with the figures that the table has, on as many GPUs, with the same global batch; the fastest comes first.
+layouts() {
+    ask demo/grpo.json 0 --search
+    cp "$tmp/doc" "$tmp/found"
+    holds "len(d['search']['fit']) >= 8 and [l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
+    holds "{l['layout'] for l in d['search']['fit']} == {'together', 'apart'} and all(l['needed_bytes'] <= d['limit_bytes'] for l in d['search']['fit'])"
+    holds "all((l['idle'] == 0) == (l['layout'] == 'together') and 0 <= l['idle'] < 1 for l in d['search']['fit'])"
+    for layout in together apart; do
+        python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["layout"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
+            "$tmp/found" $layout >"$tmp/layout.json" 2>"$tmp/figures"
+        ask "$tmp/layout.json" 0
+        [ "$(figure "'%r %r' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/figures")" ] || cat "$tmp/figures"
+        holds "phase['update']['times'] == 4"
+    done
+    # apart: as many GPUs
+    holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
+    says 'tries an engine beside the trainers and apart' demo/grpo.json --search --set roles.engine.cluster=2xh100
+}
+check 'layouts: each is a plan that gives its figures' "$(layouts)"
+
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
