@@ -393,6 +393,19 @@ static int check_lengths(const struct phases *p)
     return 0;
 }
 
+/* An iteration has at least one step of the optimizer. */
+static int check_batches(const struct phases *p)
+{
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        int64_t samples = s->samples ? s->samples : p->plan.samples;
+        if (s->does == DOES_UPDATE && samples * s->epochs < plan_global_batch(&p->role[s->role].plan))
+            return fail("%s: phases: %s: %" PRId64 " samples are fewer than a step of %s takes, %" PRId64 ": generation for a part of a step is not planned", p->where,
+                        s->name, samples * s->epochs, p->plan.role[s->role].name, plan_global_batch(&p->role[s->role].plan));
+    }
+    return 0;
+}
+
 static int open_plan(struct phases *p)
 {
     if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0)
@@ -401,7 +414,7 @@ static int open_plan(struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
             return -1;
-    return check_lengths(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
+    return check_lengths(p) < 0 || check_batches(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
 }
 
 int phases_answer(const struct phases_asked *a, struct phases *out)

@@ -152,6 +152,24 @@ verl() {
 }
 check "verl's GRPO: offloaded actor, reference in host memory, engine asleep" "$(verl)"
 
+# Commands and configs as their projects have them: planned, or refused on one line.
+examples() {
+    planned=0
+    for f in tests/golden/forms/verl/grpo*.sh tests/golden/forms/verl/ppo*.sh tests/golden/forms/trl/*dpo* tests/golden/forms/trl/grpo*.yaml tests/golden/forms/alignment-handbook/*dpo*.yaml; do
+        "$dpxplan" phases "$f" --cluster 8xh100 >"$tmp/out" 2>"$tmp/err"
+        case $? in
+        0|3) planned=$((planned + 1)) ;;
+        2) grep -q "^dpx: $f: " "$tmp/err" || { echo "$f: no reason"; cat "$tmp/err"; } ;;
+        *) echo "$f: another exit status"; cat "$tmp/err" ;;
+        esac
+    done
+    [ $planned -ge 15 ] || echo "only $planned are planned"
+    # examples/grpo_trainer/run_qwen2-7b.sh: 1024 x 5 responses, mini-batches of 256 x 5
+    ask tests/golden/forms/verl/grpo_qwen2_7b.sh 0 --cluster 8xh100
+    holds "d['samples'] == 5120 and phase['update']['times'] == 4 and role['engine']['tensor'] == 2"
+}
+check 'examples of verl, TRL and alignment-handbook are planned, or refused by name' "$(examples)"
+
 apart() {
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["engine"].update(cluster="4xh100", gpu_memory_utilization=0.9); d["asynchronous"] = True; print(json.dumps(d))' >"$tmp/apart.json"
     ask "$tmp/apart.json" 0
@@ -190,6 +208,10 @@ refusals() {
     says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
     ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
     holds "'the longest sequence has' in d['why_not']"
+    says '128 samples are fewer than a step of actor takes, 256' demo/grpo.json --set samples=128
+    says '32 samples are fewer than a step of policy takes, 128' "$tmp/grpo.yaml" --cluster 8xh100 --set steps_per_generation=1
+    ask "$tmp/grpo.yaml" 0 --cluster 8xh100 --response 200,512 --set generation_batch_size=256
+    holds "d['samples'] == 256 and phase['update']['times'] == 2"
     says 'is not KEY=VALUE' demo/grpo.json --set sleep
     says 'samples is no object' demo/grpo.json --set samples.rank=1
 }
