@@ -200,6 +200,37 @@ layouts() {
 }
 check 'layouts: each is a plan that gives its figures' "$(layouts)"
 
+# Each key of the schema is one that is read, in its place; others are not.
+schema() {
+    "$dpxplan" schema --phases >"$tmp/schema.json"
+    python3 - "$dpxplan" "$tmp/schema.json" <<'END'
+import json, subprocess, sys
+schema = json.load(open(sys.argv[2]))["properties"]
+engine, model = schema["roles"]["additionalProperties"]["oneOf"]
+plan = json.load(open("demo/grpo.json"))
+places = {"top": (schema, lambda d: d), "engine": (engine["properties"], lambda d: d["roles"]["engine"]), "role": (model["properties"], lambda d: d["roles"]["actor"]),
+          "phase": (schema["phases"]["items"]["properties"], lambda d: d["phases"][0]), "response": (schema["response"]["properties"], lambda d: d["response"])}
+def said(place, key):
+    changed = json.loads(json.dumps(plan))
+    places[place][1](changed)[key] = [[]]
+    return subprocess.run([sys.argv[1], "phases", "-"], input=json.dumps(changed), capture_output=True, text=True).stderr
+for place, (keys, _) in places.items():
+    for key in keys:
+        if "unknown key" in said(place, key):
+            print(place, key, "is not read")
+    if "unknown key" not in said(place, "another"):
+        print(place, "takes any key")
+def taken(part, value, where):
+    for key in value:
+        if key not in part:
+            print(where, key, "is not in the schema")
+taken(schema, plan, "demo"); taken(engine["properties"], plan["roles"]["engine"], "engine"); taken(model["properties"], plan["roles"]["actor"], "actor")
+for phase in plan["phases"]:
+    taken(places["phase"][0], phase, "phase")
+END
+}
+check 'the schema has the keys that are read' "$(schema)"
+
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
