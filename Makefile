@@ -563,10 +563,11 @@ accuracy:
 
 accuracy-public:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
+	@$(MAKE) --no-print-directory $B/dpxplan $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
 	@$B/tests/accuracy/accuracy_public
 	@$B/tests/accuracy/accuracy_memory
 	@$B/tests/accuracy/accuracy_offload
+	@echo 'post-training: whole steps'; B=$B python3 tests/accuracy/nemo_rl.py
 
 accuracy-pages:
 	@tools/install-deps.sh build

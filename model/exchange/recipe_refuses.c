@@ -108,8 +108,8 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
     if (refers)
-        return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned: training without "
-                    "preferences (SFT) is", where, refers);
+        return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned as one step: training without "
+                    "preferences (SFT) is%s", where, refers, form == RECIPE_TRL ? "; dpxplan phases plans TRL's DPO and GRPO" : "");
     if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0)
         return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
     return check_method(config, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;

@@ -59,8 +59,8 @@ static int64_t fused_share(const struct model *m, const struct tensor *t, int64_
 
 static int64_t share_of(const struct model *m, const struct tensor *t, int64_t tensor)
 {
-    if (t->adapter == ADAPTER_LORA_A || t->adapter == ADAPTER_LORA_B || t->depth > 0)
-        return 0;                   /* merged, or not loaded */
+    if (t->adapter != ADAPTER_NONE || t->depth > 0)
+        return 0;                   /* merged, replaced, or not loaded */
     if (is_whole(t))
         return t->numel;
     if (is_of_rows(t->role))

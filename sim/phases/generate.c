@@ -86,7 +86,7 @@ static void decoder_open(struct decoder *d, const struct engine *e, const struct
     d->step = room_new((size_t)slots + 1, sizeof *d->step);
     for (int i = 0; i < m->ntensors; i++) {
         const struct tensor *t = &m->tensors[i];
-        if (t->adapter == ADAPTER_LORA_A || t->adapter == ADAPTER_LORA_B || t->depth > 0)
+        if (t->adapter != ADAPTER_NONE || t->depth > 0)
             continue;
         if (t->ndim == 2)
             add_tensor(d, t);

@@ -3,12 +3,10 @@
 
 #include <string.h>
 
-#include "base/fail.h"
 #include "sim/price/coll_cost.h"
 #include "sim/price/gpu_rates.h"
 
-/* Within a node and by a network: half of what a link has is always reached by large messages, as NCCL's own model has it at these sizes;
- * all of it never is exceeded. */
+/* One rank's broadcast to the engines: how much of its link or adapter it reaches is not published; half of it is taken as the least. */
 #define LINK_LEAST 0.5
 
 static int64_t largest_tensor(const struct model *m)
@@ -22,21 +20,46 @@ static int64_t largest_tensor(const struct model *m)
 
 static bool is_shared_out(const struct plan *p) { return p->strategy == STRAT_FSDP || p->strategy == STRAT_ZERO3; }
 
-static int gather(const struct plan *p, int64_t each, struct handover *h)
+/* Parameters of experts, of which each rank of the expert group has a share. */
+static int64_t of_experts(const struct model *m)
 {
-    const struct cluster *c = &p->cluster;
-    struct cost one;
-    int64_t ranks = p->strategy == STRAT_FSDP && p->shard_group > 0 ? p->shard_group : c->world_size;
+    int64_t sum = 0;
 
-    if (!is_shared_out(p) || ranks < 2)
+    for (int i = 0; i < m->ntensors; i++)
+        sum += role_is_of_experts(m->tensors[i].role) ? m->tensors[i].numel : 0;
+    return sum;
+}
+
+/* `calls` of an operation over `ranks`, of which `per_node` share a node, each of `bytes` / calls. */
+static int add_calls(const struct plan *p, enum coll_op op, int64_t ranks, int64_t per_node, int64_t bytes, int64_t calls, struct handover *h)
+{
+    struct cost one;
+
+    if (ranks < 2 || bytes == 0)
         return 0;
-    if (coll_cost(c, COLL_ALL_GATHER, ranks, ranks < c->gpus_per_node ? ranks : c->gpus_per_node, each, &one) < 0)
+    if (coll_cost(&p->cluster, op, ranks, per_node < 1 ? 1 : per_node < ranks ? per_node : ranks, ceil_div(bytes, calls), &one) < 0)
         return -1;
-    h->time.s += (double)h->calls * one.s;
-    h->time.low_s += (double)h->calls * one.low_s;
-    h->time.high_s += (double)h->calls * one.high_s;
+    h->time.s += (double)calls * one.s;
+    h->time.low_s += (double)calls * one.low_s;
+    h->time.high_s += (double)calls * one.high_s;
     h->time.basis = basis_worst(h->time.basis, one.basis);
     return 0;
+}
+
+/* Tensor ranks are neighbours, expert ranks the next ones, stages of a pipeline the farthest apart (Megatron's order, tp-cp-ep-dp-pp). */
+static int gather(const struct plan *p, int64_t kept, struct handover *h)
+{
+    const struct cluster *c = &p->cluster;
+    const struct parallel_options *by = &p->parallel;
+    int64_t node = c->gpus_per_node, tensor = by->tensor > 1 ? by->tensor : 1, pipe = by->pipeline > 1 ? by->pipeline : 1;
+    int64_t experts = by->expert > 1 ? of_experts(&p->model) : 0, all = p->model.params;
+    int64_t shards = p->strategy == STRAT_FSDP && p->shard_group > 0 ? p->shard_group : c->world_size / tensor / pipe;
+
+    if (is_shared_out(p) && add_calls(p, COLL_ALL_GATHER, shards, node, all * kept, h->calls, h) < 0)
+        return -1;
+    return add_calls(p, COLL_ALL_GATHER, tensor, node, (all - experts) * kept, h->calls, h) < 0 ||
+           add_calls(p, COLL_ALL_GATHER, by->expert, node / tensor, experts * kept, h->calls, h) < 0 ||
+           add_calls(p, COLL_BROADCAST, pipe, node / (c->world_size / pipe), all * kept, h->calls, h) < 0 ? -1 : 0;
 }
 
 /* Into the engine: its part read and written on the device, or all of it by the network. */
@@ -59,16 +82,16 @@ int handover_of(const struct plan *p, const struct engine *e, int64_t kept, bool
     int64_t wide = dtype_bytes(e->weights), largest = largest_tensor(m) * kept;
 
     memset(out, 0, sizeof *out);
-    if (p->parallel.tensor > 1 || p->parallel.pipeline > 1 || p->parallel.expert > 1)
-        return fail("hand over: weights of a trainer with tensor, pipeline or expert parallelism are not planned: FSDP, ZeRO and DDP are");
+    bool cut = is_shared_out(p) || p->parallel.tensor > 1 || p->parallel.pipeline > 1 || p->parallel.expert > 1;
+
     out->bytes = m->params * wide;
-    out->gathered = is_shared_out(p) ? m->params * kept : 0;
+    out->gathered = cut ? m->params * kept : 0;
     int64_t each = bucket > largest ? bucket : bucket > 0 ? largest : m->params * kept / m->ntensors;
     out->calls = bucket > 0 ? ceil_div(m->params * kept, each) : m->ntensors;
     out->time.basis = BASIS_PUBLISHED;
     out->peak = bucket > largest ? bucket : largest;
-    out->peak = is_shared_out(p) ? out->peak + (kept == wide ? 0 : out->peak / kept * wide) : kept == wide ? 0 : largest / kept * wide;
-    if (gather(p, each, out) < 0)
+    out->peak = cut ? out->peak + (kept == wide ? 0 : out->peak / kept * wide) : kept == wide ? 0 : largest / kept * wide;
+    if (gather(p, kept, out) < 0)
         return -1;
     deliver(p, e, apart, out);
     return 0;

@@ -36,20 +36,46 @@ static int64_t engine_bytes(const struct phase_plan *p, const struct phase_step 
     return s->role == i ? b->awake : s->to == i ? b->loading : b->asleep;
 }
 
+/* What of a role lies in host memory in a phase. */
+static int64_t asleep_on_host(const struct phase_plan *p, const struct role_bytes *b, const struct phase_step *s, int i)
+{
+    enum role_where w = where_of(p, s, i);
+    bool states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
+
+    if (role_is_apart(&p->role[i]))
+        return 0;
+    if (!is_model(&p->role[i]))
+        return s->role == i || s->to == i ? 0 : b->host;
+    if (!acts(s, i))
+        return on_host(b, w);
+    return s->does == DOES_UPDATE || states ? 0 : b->states;
+}
+
+static int64_t moved_between(const struct phase_plan *p, const struct role_bytes *role, const struct phase_step *from, const struct phase_step *to)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < p->nroles; i++) {
+        int64_t before = asleep_on_host(p, &role[i], from, i), now = asleep_on_host(p, &role[i], to, i);
+        bool handed = to->to == i;          /* its weights are written anew */
+        sum += now > before ? now - before : handed ? 0 : before - now;
+    }
+    return sum;
+}
+
 static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct phase_step *s, struct moment *m)
 {
     for (int i = 0; i < p->nroles; i++) {
         const struct role_bytes *b = &role[i];
         enum role_where w = where_of(p, s, i);
+        m->host += asleep_on_host(p, b, s, i);
         if (!is_model(&p->role[i])) {
             m->engine += engine_bytes(p, s, b, i);
-            m->host += !role_is_apart(&p->role[i]) && s->role != i && s->to != i ? b->host : 0;
             continue;
         }
         m->outside = b->outside > m->outside ? b->outside : m->outside;     /* of one world's communicator */
         bool all = acts(s, i) && s->does == DOES_UPDATE, states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
         m->live += !acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
-        m->host += !acts(s, i) ? on_host(b, w) : all || states ? 0 : b->states;
         m->acts = acts(s, i) ? own - b->params - b->other - (all ? b->states : 0) : m->acts;
     }
 }
@@ -89,6 +115,8 @@ void moments_of(const struct phase_plan *p, const struct role_bytes *role, const
     memset(out, 0, (size_t)p->nsteps * sizeof *out);
     for (int k = 0; k < p->nsteps; k++)
         take_stock(p, role, own[k], &p->step[k], &out[k]);
+    for (int k = 0; k < p->nsteps; k++)
+        out[k].moved = moved_between(p, role, &p->step[(k + p->nsteps - 1) % p->nsteps], &p->step[k]);
     carried = persists(p, role);
     for (int i = 0; i < PHASE_STEPS; i++) {     /* it never falls, and is the same from the second time on */
         before = carried;

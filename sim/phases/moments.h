@@ -9,6 +9,9 @@
  * segments.  In its own phase a process gives reserved blocks back before it runs out (live counts); in another's it does not know (reserved
  * counts).  The last phase hands on to the first: the sequence is walked until it repeats.
  *
+ * What is elsewhere than in the phase before was moved: to host memory, and back.  Weights that an engine drops (level 2) are not; nor are those
+ * that come with a hand over.
+ *
  * Frameworks empty the cache here: verl behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
  * utils/fsdp_utils.py: offload_fsdp_model_to_cpu(empty_cache=True)); TRL before it wakes vLLM's weights, where vllm_enable_sleep_mode is set
  * (generation/vllm_generation.py: sync_weights()), else never. */
@@ -35,6 +38,7 @@ struct moment {
     int64_t needed;                 /* what must be there */
     int64_t taken;                  /* with what is reserved */
     int64_t host;                   /* in host memory, of one rank */
+    int64_t moved;                  /* to and from host memory since the phase before, of one rank */
 };
 
 /* `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:

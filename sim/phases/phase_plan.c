@@ -348,7 +348,7 @@ static int check_acting(const struct phase_plan *p, const char *file)
 
 int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out)
 {
-    static const char *const known[] = { "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
+    static const char *const known[] = { "$schema", "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
                                          "asynchronous", NULL };
     struct reading r = { where, "", doc };
     const char *framework = json_string_value(json_object_get(doc, "framework"));

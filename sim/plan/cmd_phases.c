@@ -162,6 +162,8 @@ static void print_time(const struct phases *p, FILE *to)
     fprintf(to, "  Times rest on %s%s.\n",
             c->basis == BASIS_MEASURED ? "measurements" : c->basis == BASIS_DATASHEET ? "datasheets" : "published measurements",
             p->generates ? "; what an engine loses beside the GPU's work is not known, hence its wide interval" : "");
+    if (p->moves_s > 0)
+        fprintf(to, "  Of that %s for what moves to host memory and back.\n", answer_seconds(p->moves_s).s);
     print_generation(p, to);
     if (p->plan.asynchronous)
         fprintf(to, "  The shorter side, %s, waits for the other one: its GPUs are idle %.0f %% of the time.\n", duration_text(p->apart_s).s,
@@ -169,6 +171,43 @@ static void print_time(const struct phases *p, FILE *to)
     else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]))
         fprintf(to, "  The %" PRId64 " GPUs of the trainers are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->cluster.world_size,
                 p->engine_cluster.world_size);
+}
+
+static const struct column layout_columns[] = {
+    { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 0 },
+    { "needs", true, 0 },
+};
+enum { LAYOUTS_SHOWN = 8 };
+
+static void print_layout(struct columns *t, const struct phases *p, const struct phases_layout *l)
+{
+    if (l->apart)
+        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", p->cluster.world_size - l->engine_gpus, l->engine_gpus);
+    else
+        columns_cell(t, "together");
+    columns_cell(t, "%s", duration_text(l->iteration.s).s);
+    cell_interval(t, &l->iteration);
+    columns_cell(t, "%.0f %%", 100 * l->idle);
+    columns_cell(t, "TP %" PRId64 ", %.1f%s", l->tensor, l->share, l->apart ? "" : l->sleep ? ", sleeps" : ", awake");
+    columns_cell(t, "%s", l->between == WHERE_HOST ? "host" : "device");
+    cell_gib(t, l->needed);
+}
+
+static void print_layouts(const struct phases *p, FILE *to)
+{
+    struct phases_layout l[PHASE_LAYOUTS];
+    int tried, n = phases_search(p, l, &tried);
+
+    fprintf(to, "\nLayouts of the same GPUs: %d plans tried, %d layouts fit%s.\n", tried, n, n > LAYOUTS_SHOWN ? ", the fastest are" : "");
+    struct columns *t = columns_new(layout_columns, 7);
+    for (int i = 0; i < n; i++) {
+        if (i < LAYOUTS_SHOWN)
+            print_layout(t, p, &l[i]);
+        json_decref(l[i].doc);
+    }
+    columns_print(t, to, page_width(stdout));
+    if (n)
+        fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }
 
 static void print_answer(const struct phases *p, FILE *to)
@@ -187,6 +226,8 @@ static void print_answer(const struct phases *p, FILE *to)
     print_steps(p, to);
     print_largest(p, to);
     print_time(p, to);
+    if (p->search)
+        print_layouts(p, to);
 }
 
 int cmd_phases(int argc, char **argv)

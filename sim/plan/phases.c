@@ -11,6 +11,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/named.h"
 #include "sim/plan/phases_role.h"
+#include "sim/price/space_cost.h"
 
 /* ---- what is given ---- */
 
@@ -277,6 +278,20 @@ static void do_generate(struct phases *p, int k)
     }
 }
 
+/* What has to come or go before a phase begins. */
+static void add_moves(struct phases *p)
+{
+    const struct plan *any = &p->role[first_trainer(&p->plan)].plan;
+
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        if (p->moment[k].moved == 0)
+            continue;
+        struct cost c = space_cost_moved(any, p->moment[k].moved), *to = &p->time[k];
+        p->moves_s += c.s;
+        *to = (struct cost){ .s = to->s + c.s, .low_s = to->low_s + c.low_s, .high_s = to->high_s + c.high_s, .basis = basis_worst(to->basis, c.basis) };
+    }
+}
+
 /* ---- the answer ---- */
 
 /* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
@@ -358,6 +373,7 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
     for (int k = 0; k < p->plan.nsteps; k++)
         if (p->plan.step[k].does == DOES_GENERATE)
             do_generate(p, k);
+    add_moves(p);
     add_times(p);
     if (take_host(p) < 0)
         return -1;
@@ -377,6 +393,19 @@ static int check_lengths(const struct phases *p)
     return 0;
 }
 
+/* An iteration has at least one step of the optimizer. */
+static int check_batches(const struct phases *p)
+{
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        int64_t samples = s->samples ? s->samples : p->plan.samples;
+        if (s->does == DOES_UPDATE && samples * s->epochs < plan_global_batch(&p->role[s->role].plan))
+            return fail("%s: phases: %s: %" PRId64 " samples are fewer than a step of %s takes, %" PRId64 ": generation for a part of a step is not planned", p->where,
+                        s->name, samples * s->epochs, p->plan.role[s->role].name, plan_global_batch(&p->role[s->role].plan));
+    }
+    return 0;
+}
+
 static int open_plan(struct phases *p)
 {
     if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0)
@@ -385,24 +414,31 @@ static int open_plan(struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
             return -1;
-    return check_lengths(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
+    return check_lengths(p) < 0 || check_batches(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
 }
 
 int phases_answer(const struct phases_asked *a, struct phases *out)
 {
     memset(out, 0, sizeof *out);
     out->engine = -1;
+    out->db = a->db;
+    out->search = a->search;
     if (!(out->doc = document_of(a, out)))
         return EXIT_MISUSE;
     if (open_plan(out) < 0 || figures(a, out, true) < 0) {
         phases_free(out);
         return EXIT_MISUSE;
     }
+    if (a->search && (out->engine < 0 || role_is_apart(&out->plan.role[out->engine]))) {
+        phases_free(out);
+        fail("%s: --search tries an engine beside the trainers and apart: give a plan whose engine has no \"cluster\" of its own", out->where);
+        return EXIT_MISUSE;
+    }
     notes_print(&out->notes, out->where);
     return out->fits ? EXIT_DONE : EXIT_NO;
 }
 
-int phases_memory(const struct phases *base, json_t *doc, struct phases *out)
+int phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out)
 {
     struct phases_asked a = PHASES_ASKED;
 
@@ -411,7 +447,8 @@ int phases_memory(const struct phases *base, json_t *doc, struct phases *out)
     out->doc = json_incref(doc);
     snprintf(out->where, sizeof out->where, "%s", base->where);
     a.host_memory = base->cluster.node.memory;
-    if (open_plan(out) == 0 && figures(&a, out, false) == 0)
+    a.db = base->db;
+    if (open_plan(out) == 0 && figures(&a, out, timed) == 0)
         return 0;
     phases_free(out);
     return -1;

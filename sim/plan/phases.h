@@ -26,6 +26,7 @@ struct phases_asked {
     const json_t *accelerate_doc;
     int64_t host_memory;
     struct opt_pairs set;
+    bool search;
 };
 
 #define PHASES_ASKED { .plan = { .path = NULL } }
@@ -41,6 +42,7 @@ struct phases_asked {
     { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
       .value = "MEAN,LONGEST", .often = true }, \
     { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
+    { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share", .flag = &(a).search }, \
     { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
       .value = "CONFIG" }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
@@ -59,6 +61,8 @@ struct phases_role {
 struct phases {
     json_t *doc;                    /* which the plan points into */
     char where[200];
+    const char *db;                 /* the caller's */
+    bool search;                    /* layouts were asked for */
     struct phase_plan plan;
     struct cluster cluster;
     struct phases_role role[PHASE_ROLES];
@@ -80,6 +84,7 @@ struct phases {
     int64_t available, limit;       /* of a GPU, with the headroom kept and without */
     int64_t host, host_available;   /* of a node: the largest phase's */
     struct cost iteration;
+    double moves_s;                 /* of it: to host memory and back */
     double apart_s;                 /* asynchronous: the shorter of the two sides; its GPUs are idle for the rest */
     bool fits, tight;
     char why_not[400];
@@ -92,8 +97,8 @@ int     phases_answer(const struct phases_asked *a, struct phases *out);
 json_t *phases_json(const struct phases *p);
 void    phases_free(struct phases *p);
 
-/* The same plan, a document, without times: whether it fits.  Used for changes (phases_advice.c). */
-int     phases_memory(const struct phases *base, json_t *doc, struct phases *out);
+/* The same plan changed, a document; `timed`: with times.  0, or -1 reported and nothing to free. */
+int     phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 
 /* ---- phases_advice.c ---- */
 
@@ -102,6 +107,25 @@ struct phases_change { char words[240]; int64_t needed; };
 enum { PHASE_CHANGES = 8 };
 /* Those that do, the smallest change first; where none does alone, several together.  Returns how many. */
 int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGES]);
+
+/* ---- phases_search.c ---- */
+
+/* A layout that fits. */
+struct phases_layout {
+    json_t *doc;                    /* the plan; the caller's to json_decref() */
+    bool    apart;
+    int64_t engine_gpus, tensor;    /* of all GPUs those with an engine, and an engine's ranks */
+    double  share;
+    int     sleep;
+    enum role_where between;        /* of roles that train */
+    struct cost iteration;
+    double  idle;                   /* share of GPU time in which nothing runs */
+    int64_t needed;
+};
+enum { PHASE_LAYOUTS = 32 };
+/* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
+ * or apart, one step off.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
+int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
 
 /* ---- phases_import.c ---- */
 

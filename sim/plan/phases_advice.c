@@ -23,7 +23,7 @@ static bool try(struct trial *t, json_t *doc, const char *words)
     char why[1024];
     struct fail_sink before = fail_divert(why, sizeof why);
     json_t *notes = json_array(), *notes_before = notes_divert(notes);
-    int rc = phases_memory(t->p, doc, &with);
+    int rc = phases_changed(t->p, doc, false, &with);
     bool fits = rc == 0 && with.fits;
 
     fail_restore(before);

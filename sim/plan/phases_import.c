@@ -208,7 +208,8 @@ static json_t *trl_grpo(struct importing *in)
     if (rc < 0)
         return NULL;
     int64_t prompt = count_at(in, "max_prompt_length", 512), longest = count_at(in, "max_completion_length", 512);
-    int64_t steps = count_at(in, "steps_per_generation", in->actor.accumulation), micro = in->actor.micro_batch;
+    int64_t micro = in->actor.micro_batch, each = micro * plan_batch_ranks(&in->actor);
+    int64_t steps = count_at(in, "steps_per_generation", count_at(in, "generation_batch_size", in->actor.accumulation * each) / each);
     bool sleeps = flag_at(in, "vllm_enable_sleep_mode", false);
     adapts = in->actor.model.trainable < in->actor.model.params;
     if (trl_engine(in, steps, prompt, longest) < 0 || read_response(in, longest, &response) < 0)
@@ -224,7 +225,7 @@ static json_t *trl_grpo(struct importing *in)
         add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
     add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)count_at(in, "num_iterations", 1)));
     notes_add(in->notes, "rewards by functions take no time and no memory here; a reward model is not planned");
-    return document(in, "TRL", micro * plan_batch_ranks(&in->actor) * steps, count_at(in, "num_generations", 8), prompt, response);
+    return document(in, "TRL", each * steps, count_at(in, "num_generations", 8), prompt, response);
 }
 
 /* ---- verl ---- */
@@ -320,6 +321,8 @@ static json_t *verl(struct importing *in)
     verl_engine(in);
     if (refers && !adapts)
         verl_reference(in);
+    if (flag_at(in, ROLLOUT "multi_turn.enable", false))
+        notes_add(in->notes, ROLLOUT "multi_turn.enable: responses are planned as written at once: the time of tools between turns is not in it");
     verl_phases(in, refers, adapts);
     return document(in, "verl", count_at(in, "data.train_batch_size", 1024) * n, n, prompt, response);
 }

@@ -34,10 +34,11 @@ static json_t *phase_json(const struct phases *p, int k)
     const struct phase_step *s = &p->plan.step[k];
     const struct moment *m = &p->moment[k];
 
-    return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->name, "does", phase_does_name(s->does), "role",
+    return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->name, "does", phase_does_name(s->does), "role",
                      s->role >= 0 ? json_string(p->plan.role[s->role].name) : json_null(), "time", cost_json(&p->time[k]), "times", (json_int_t)p->times[k],
                      "live_bytes", (json_int_t)m->live, "reserved_bytes", (json_int_t)m->reserved, "outside_bytes", (json_int_t)m->outside, "engine_bytes",
-                     (json_int_t)m->engine, "needed_bytes", (json_int_t)m->needed, "taken_bytes", (json_int_t)m->taken, "host_bytes", (json_int_t)m->host);
+                     (json_int_t)m->engine, "needed_bytes", (json_int_t)m->needed, "taken_bytes", (json_int_t)m->taken, "host_bytes", (json_int_t)m->host, "moved_bytes",
+                     (json_int_t)m->moved);
 }
 
 static json_t *generation_json(const struct phases *p)
@@ -60,6 +61,20 @@ static json_t *handover_json(const struct phases *p)
                      "peak_bytes", (json_int_t)h->peak, "time", cost_json(&h->time));
 }
 
+static json_t *layouts_json(const struct phases *p)
+{
+    struct phases_layout l[PHASE_LAYOUTS];
+    json_t *rows = json_array();
+    int tried, n = phases_search(p, l, &tried);
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:f, s:i, s:s, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "engine_gpus",
+                                              (json_int_t)l[i].engine_gpus, "tensor", (json_int_t)l[i].tensor, "share", l[i].share, "sleep", l[i].sleep,
+                                              "between", role_where_name(l[i].between), "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,
+                                              "needed_bytes", (json_int_t)l[i].needed, "plan", l[i].doc));
+    return json_pack("{s:i, s:o}", "tried", tried, "fit", rows);
+}
+
 json_t *phases_json(const struct phases *p)
 {
     struct phases_change c[PHASE_CHANGES];
@@ -76,9 +91,11 @@ json_t *phases_json(const struct phases *p)
                           p->fits, "tight", p->tight, "why_not", p->fits ? json_null() : json_string(p->why_not), "largest",
                           p->plan.step[p->largest].name, "usable_bytes", (json_int_t)p->available, "limit_bytes", (json_int_t)p->limit, "host_bytes_of_a_node",
                           (json_int_t)p->host, "samples", (json_int_t)p->plan.samples, "iteration", cost_json(&p->iteration), "roles", roles, "phases", phases);
+    json_object_set_new(j, "moves_s", json_real(p->moves_s));
     json_object_set_new(j, "generation", generation_json(p));
     json_object_set_new(j, "hand_over", handover_json(p));
     json_object_set_new(j, "changes", changes);
     json_object_set(j, "plan", p->doc);
+    json_object_set_new(j, "search", p->search ? layouts_json(p) : json_null());
     return j;
 }

@@ -98,15 +98,20 @@ static void by_threads(const struct plan *p, const struct op *o, struct cost *ou
     *out = half_to_twice(threads > 0 && alone / threads > t ? alone / threads : t);
 }
 
+/* Through the driver's own pinned buffer, of what takes t from pinned memory. */
+static struct cost staged(double t) { return (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 }; }
+
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
 {
     double t = copied(o) / space_cost_link_rate(p);
 
     if (is_staged(s, o))
-        *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 };
+        *out = staged(t);
     else
         *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
 }
+
+struct cost space_cost_moved(const struct plan *p, int64_t bytes) { return staged((double)bytes / space_cost_link_rate(p)); }
 
 /* Files, and copies of all GPUs together, are no faster than DRAM. */
 static void within_dram(const struct plan *p, const struct op *o, struct cost *out)

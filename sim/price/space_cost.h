@@ -27,6 +27,9 @@ bool space_cost(const struct plan *p, const struct schedules *s, const struct op
 /* Bytes/s that a rank copies to pinned host memory, in one direction, while the node's other ranks do the same. */
 double space_cost_link_rate(const struct plan *p);
 
+/* Seconds in which a rank copies so many bytes to or from pageable host memory, while the node's other ranks do the same. */
+struct cost space_cost_moved(const struct plan *p, int64_t bytes);
+
 /* The shares that the entry takes, in `seconds`, of what its node's entries share; all 0 where space_cost() has no
  * price. */
 struct shares space_cost_shares(const struct plan *p, const struct schedules *s, const struct op *o, double seconds);

@@ -21,6 +21,8 @@
 #include "tests/accuracy/public_rows.h"
 
 #define MEMORY_ROWS "tests/accuracy/memory.jsonl"
+/* prime-rl's own benchmarks of its trainers (PrimeIntellect-ai/prime-rl, benchmarks/baselines), one line a run. */
+#define PRIMERL_ROWS "tests/accuracy/primerl.jsonl"
 
 enum memory_meter { METER_ALLOCATED, METER_ACTIVE, METER_RESERVED, METER_DRIVER, NMETER };
 static const char *const memory_meters[NMETER] = { "allocated", "active", "reserved", "driver" };
@@ -139,12 +141,14 @@ static inline int memory_line(const json_t *j, struct memory_row *r)
     return rc;
 }
 
-/* Calls take() for every row, predicted or left out.  How many, or -1 with the reason reported. */
-static inline int memory_each_row(void (*take)(const struct memory_row *r, void *arg), void *arg)
+/* Calls take() for every row of a file, predicted or left out, behind n of others.  How many, or -1 with the reason reported. */
+static inline int memory_each_line(const char *path, int n, void (*take)(const struct memory_row *r, void *arg), void *arg)
 {
     char line[4096];
-    FILE *in = fopen(MEMORY_ROWS, "r");
-    int n = in ? memory_titan(take, arg) : fail("%s: cannot be read; run from the top of the source tree", MEMORY_ROWS);
+    FILE *in = fopen(path, "r");
+
+    if (!in)
+        return fail("%s: cannot be read; run from the top of the source tree", path);
 
     while (n >= 0 && fgets(line, sizeof line, in)) {
         json_error_t why;
@@ -158,9 +162,18 @@ static inline int memory_each_row(void (*take)(const struct memory_row *r, void 
         }
         json_decref(j);
     }
-    if (in)
-        fclose(in);
+    fclose(in);
     return n;
+}
+
+static inline int memory_each_row(void (*take)(const struct memory_row *r, void *arg), void *arg)
+{
+    return memory_each_line(MEMORY_ROWS, memory_titan(take, arg), take, arg);
+}
+
+static inline int memory_each_primerl(void (*take)(const struct memory_row *r, void *arg), void *arg)
+{
+    return memory_each_line(PRIMERL_ROWS, 0, take, arg);
 }
 
 /* Errors of one meter, predicted / published - 1. */

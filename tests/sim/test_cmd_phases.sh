@@ -35,10 +35,14 @@ training_is_eval() {
     ask demo/grpo.json 0
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); p = d["roles"]["actor"]["train"]; p.update(dpx_plan=1, cluster=d["cluster"]); print(json.dumps(p))' >"$tmp/plan.json"
     "$dpxplan" eval "$tmp/plan.json" --json >"$tmp/eval"
-    holds "abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
+    holds "abs(sum(p['time']['s'] for p in d['phases']) - d['iteration']['s']) < 1e-9 and d['moves_s'] > 0"
     holds "phase['update']['live_bytes'] + phase['update']['outside_bytes'] == json.load(open('$tmp/eval'))['memory']['allocated_peak_bytes'] + phase['update']['outside_bytes']"
     holds "phase['update']['times'] == 4 and phase['log-probs']['times'] == 16"
+    holds "phase['update']['moved_bytes'] == role['actor']['params_bytes'] + role['actor']['optimizer_bytes'] + role['reference']['params_bytes']"
     holds "role['actor']['params_bytes'] == json.load(open('$tmp/eval'))['memory']['params_bytes']"
+    # where nothing moves to host memory its time is eval's as well
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2
+    holds "d['moves_s'] == 0 and abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
 }
 check 'an update is what eval says of its plan' "$(training_is_eval)"
 
@@ -148,6 +152,24 @@ verl() {
 }
 check "verl's GRPO: offloaded actor, reference in host memory, engine asleep" "$(verl)"
 
+# Commands and configs as their projects have them: planned, or refused on one line.
+examples() {
+    planned=0
+    for f in tests/golden/forms/verl/grpo*.sh tests/golden/forms/verl/ppo*.sh tests/golden/forms/trl/*dpo* tests/golden/forms/trl/grpo*.yaml tests/golden/forms/alignment-handbook/*dpo*.yaml; do
+        "$dpxplan" phases "$f" --cluster 8xh100 >"$tmp/out" 2>"$tmp/err"
+        case $? in
+        0|3) planned=$((planned + 1)) ;;
+        2) grep -q "^dpx: $f: " "$tmp/err" || { echo "$f: no reason"; cat "$tmp/err"; } ;;
+        *) echo "$f: another exit status"; cat "$tmp/err" ;;
+        esac
+    done
+    [ $planned -ge 15 ] || echo "only $planned are planned"
+    # examples/grpo_trainer/run_qwen2-7b.sh: 1024 x 5 responses, mini-batches of 256 x 5
+    ask tests/golden/forms/verl/grpo_qwen2_7b.sh 0 --cluster 8xh100
+    holds "d['samples'] == 5120 and phase['update']['times'] == 4 and role['engine']['tensor'] == 2"
+}
+check 'examples of verl, TRL and alignment-handbook are planned, or refused by name' "$(examples)"
+
 apart() {
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["engine"].update(cluster="4xh100", gpu_memory_utilization=0.9); d["asynchronous"] = True; print(json.dumps(d))' >"$tmp/apart.json"
     ask "$tmp/apart.json" 0
@@ -155,6 +177,59 @@ apart() {
     holds "abs(d['iteration']['s'] - max(phase['generate']['time']['s'], sum(p['time']['s'] for n, p in phase.items() if n != 'generate'))) < 1e-9"
 }
 check 'an engine apart, one step off: the longer side decides' "$(apart)"
+
+check 'whole steps that NeMo-RL published lie inside the interval, and the cheaper policy is' "$(B=$B python3 tests/accuracy/nemo_rl.py --check 2>&1)"
+
+# Each layout is a plan with the figures that the table has, on as many GPUs, with the same global batch; the fastest comes first.
+layouts() {
+    ask demo/grpo.json 0 --search
+    cp "$tmp/doc" "$tmp/found"
+    holds "len(d['search']['fit']) >= 8 and [l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
+    holds "{l['layout'] for l in d['search']['fit']} == {'together', 'apart'} and all(l['needed_bytes'] <= d['limit_bytes'] for l in d['search']['fit'])"
+    holds "all((l['idle'] == 0) == (l['layout'] == 'together') and 0 <= l['idle'] < 1 for l in d['search']['fit'])"
+    for layout in together apart; do
+        python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["layout"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
+            "$tmp/found" $layout >"$tmp/layout.json" 2>"$tmp/figures"
+        ask "$tmp/layout.json" 0
+        [ "$(figure "'%r %r' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/figures")" ] || cat "$tmp/figures"
+        holds "phase['update']['times'] == 4"
+    done
+    # apart: as many GPUs
+    holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
+    says 'tries an engine beside the trainers and apart' demo/grpo.json --search --set roles.engine.cluster=2xh100
+}
+check 'layouts: each is a plan that gives its figures' "$(layouts)"
+
+# Each key of the schema is one that is read, in its place; others are not.
+schema() {
+    "$dpxplan" schema --phases >"$tmp/schema.json"
+    python3 - "$dpxplan" "$tmp/schema.json" <<'END'
+import json, subprocess, sys
+schema = json.load(open(sys.argv[2]))["properties"]
+engine, model = schema["roles"]["additionalProperties"]["oneOf"]
+plan = json.load(open("demo/grpo.json"))
+places = {"top": (schema, lambda d: d), "engine": (engine["properties"], lambda d: d["roles"]["engine"]), "role": (model["properties"], lambda d: d["roles"]["actor"]),
+          "phase": (schema["phases"]["items"]["properties"], lambda d: d["phases"][0]), "response": (schema["response"]["properties"], lambda d: d["response"])}
+def said(place, key):
+    changed = json.loads(json.dumps(plan))
+    places[place][1](changed)[key] = [[]]
+    return subprocess.run([sys.argv[1], "phases", "-"], input=json.dumps(changed), capture_output=True, text=True).stderr
+for place, (keys, _) in places.items():
+    for key in keys:
+        if "unknown key" in said(place, key):
+            print(place, key, "is not read")
+    if "unknown key" not in said(place, "another"):
+        print(place, "takes any key")
+def taken(part, value, where):
+    for key in value:
+        if key not in part:
+            print(where, key, "is not in the schema")
+taken(schema, plan, "demo"); taken(engine["properties"], plan["roles"]["engine"], "engine"); taken(model["properties"], plan["roles"]["actor"], "actor")
+for phase in plan["phases"]:
+    taken(places["phase"][0], phase, "phase")
+END
+}
+check 'the schema has the keys that are read' "$(schema)"
 
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
@@ -164,6 +239,10 @@ refusals() {
     says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
     ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
     holds "'the longest sequence has' in d['why_not']"
+    says '128 samples are fewer than a step of actor takes, 256' demo/grpo.json --set samples=128
+    says '32 samples are fewer than a step of policy takes, 128' "$tmp/grpo.yaml" --cluster 8xh100 --set steps_per_generation=1
+    ask "$tmp/grpo.yaml" 0 --cluster 8xh100 --response 200,512 --set generation_batch_size=256
+    holds "d['samples'] == 256 and phase['update']['times'] == 2"
     says 'is not KEY=VALUE' demo/grpo.json --set sleep
     says 'samples is no object' demo/grpo.json --set samples.rank=1
 }

@@ -60,9 +60,36 @@ static void rows_are_predicted_or_left_out_for_a_reason(void **state)
     assert_true(memory_errors_median(&t.of[METER_ALLOCATED]) < .15);
 }
 
+struct mean { double sum; int n; };
+
+/* Of dense models with adapters, or whole with compiled blocks, under the loss of reinforcement learning (in chunks). */
+static void take_primerl(const struct memory_row *r, void *arg)
+{
+    struct mean *m = arg;
+
+    if (r->left_out || !strstr(r->what, ", RL,") || strstr(r->what, "-A3B") || strstr(r->what, "-A22B"))
+        return;
+    double e = (double)r->ours[METER_RESERVED] / r->published[METER_RESERVED] - 1;
+    assert_true(fabs(e) < .11);
+    m->sum += fabs(e);
+    m->n++;
+}
+
+static void trainers_of_reinforcement_learning(void **state)
+{
+    struct mean m = { 0 };
+
+    (void)state;
+    assert_int_equal(memory_each_primerl(take_primerl, &m), 58);
+    assert_int_equal(m.n, 31);
+    printf("  prime-rl: %d dense rows, reserved within %.1f %% on average\n", m.n, 100 * m.sum / m.n);
+    assert_true(m.sum / m.n < .042);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainers_of_reinforcement_learning),
         cmocka_unit_test(rows_are_predicted_or_left_out_for_a_reason),
         cmocka_unit_test(what_torchtitan_had_active_is_met_with_the_logits_that_it_kept),
     };

@@ -333,6 +333,11 @@ static void bars_that_never_stand_together(void **state)
     /* The node's host memory: actor and reference while the engine works; the reference and the engine's weights in the update. */
     assert_int_equal(m[0].host, GIB(12 + 2));
     assert_int_equal(m[2].host, GIB(2 + 14));
+    /* Before it generates the actor has gone (12) and its weights come (14); then they go and the reference comes; then the reference goes and
+     * the actor comes. */
+    assert_int_equal(m[0].moved, GIB(12 + 14));
+    assert_int_equal(m[1].moved, GIB(14 + 2));
+    assert_int_equal(m[2].moved, GIB(2 + 12));
 }
 
 /* What PyTorch keeps reserved behind the update is there when the engine wakes, unless the cache is emptied. */
@@ -410,6 +415,17 @@ static void weights_are_handed_over(void **state)
     assert_true(whole.time.s < h.time.s);
     assert_int_equal(handover_of(&p, &e, 4, true, 0, &h), 0);
     assert_true(h.time.s > whole.time.s);
+    plan_free(&p);
+    /* Of two tensor ranks each sends and receives half of 16 GB; with two stages all of it comes once more. */
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"parallel\":{\"tensor\":2}", &p);
+    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &buckets), 0);
+    assert_int_equal(buckets.gathered, 2 * 8030261248);
+    assert_int_equal(buckets.peak, (int64_t)2 << 30);
+    assert_true(buckets.time.s - whole.time.s > 8.03e9 / 450e9);
+    plan_free(&p);
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"accumulation\":4,\"parallel\":{\"tensor\":2,\"pipeline\":2}", &p);
+    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &h), 0);
+    assert_true(h.time.s - buckets.time.s > 16.06e9 / 450e9);
     plan_free(&p);
 }
 

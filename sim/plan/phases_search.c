@@ -1,0 +1,191 @@
+/* phases_search.c -- other layouts of a phase plan on the same GPUs: together or apart, who sleeps where, the engine's ranks and share. */
+#include "sim/plan/phases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/sort.h"
+
+/* The engine's share is tried from the largest down. */
+static const double shares[] = { 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2 };
+enum { SHARES = sizeof shares / sizeof *shares };
+
+struct layouts { const struct phases *p; struct phases_layout *out; int n, tried; };
+
+static json_t *role_of(json_t *doc, const char *name) { return json_object_get(json_object_get(doc, "roles"), name); }
+
+/* ---- one layout ---- */
+
+/* The cluster with so many GPUs of its own: whole nodes, or some GPUs of one. */
+static json_t *part_of(const struct cluster *c, int64_t gpus)
+{
+    json_t *j = cluster_to_json(c);
+    bool nodes = gpus % c->gpus_per_node == 0;
+
+    json_object_del(j, "name");
+    json_object_del(j, "world_size");
+    json_object_set_new(j, "nodes", json_integer(nodes ? gpus / c->gpus_per_node : 1));
+    json_object_set_new(j, "gpus_per_node", json_integer(nodes ? c->gpus_per_node : gpus));
+    return j;
+}
+
+/* Plans of roles on fewer GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
+static bool shrink_trainers(const struct phases *p, json_t *doc, int64_t gpus)
+{
+    json_t *cluster = part_of(&p->cluster, gpus);
+    bool ok = true;
+
+    json_object_set(doc, "cluster", cluster);
+    for (int i = 0; i < p->plan.nroles && ok; i++) {
+        const struct phase_role *r = &p->plan.role[i];
+        json_t *plan = json_object_get(role_of(doc, r->name), r->kind == ROLE_TRAINS ? "train" : "infer");
+        int64_t steps = p->role[i].plan.accumulation * p->cluster.world_size;
+        if (r->kind == ROLE_IS_ENGINE || json_is_string(plan)) {
+            ok = r->kind == ROLE_IS_ENGINE || json_is_object(r->plan);      /* a name of another role, not of a file */
+            continue;
+        }
+        ok = r->kind == ROLE_INFERS || steps % gpus == 0;
+        if (r->kind == ROLE_TRAINS)
+            json_object_set_new(plan, "accumulation", json_integer(steps / gpus));
+        if (json_object_get(plan, "cluster"))
+            json_object_set(plan, "cluster", cluster);
+    }
+    json_decref(cluster);
+    return ok;
+}
+
+static void set_trainers(const struct phases *p, json_t *doc, enum role_where between)
+{
+    for (int i = 0; i < p->plan.nroles; i++) {
+        const struct phase_role *r = &p->plan.role[i];
+        if (r->kind == ROLE_IS_ENGINE)
+            continue;
+        json_object_set_new(role_of(doc, r->name), "between", json_string(role_where_name(between)));
+        json_object_set_new(role_of(doc, r->name), "empties_cache", json_true());
+    }
+}
+
+/* The share of all GPU time in which a GPU has nothing to do: where engine and trainers are apart. */
+static double idle_of(const struct phases *q, int64_t engine_gpus, int64_t trainers)
+{
+    double generates = 0, others = 0, all = q->iteration.s * (double)(engine_gpus + trainers);
+
+    for (int k = 0; k < q->plan.nsteps; k++)
+        *(q->plan.step[k].does == DOES_GENERATE ? &generates : &others) += q->time[k].s;
+    return engine_gpus ? 1 - (generates * (double)engine_gpus + others * (double)trainers) / all : 0;
+}
+
+/* Evaluates the document, silently.  1: it fits; 0: it does not, or is refused. */
+static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
+{
+    char why[1024];
+    struct fail_sink before = fail_divert(why, sizeof why);
+    json_t *notes = json_array(), *notes_before = notes_divert(notes);
+    int rc = phases_changed(l->p, doc, timed, out);
+
+    fail_restore(before);
+    notes_divert(notes_before);
+    json_decref(notes);
+    l->tried++;
+    if (rc == 0 && !out->fits)
+        phases_free(out);
+    return rc == 0 && out->fits;
+}
+
+/* The document with the largest share that fits; takes it. */
+static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of, int64_t trainers)
+{
+    const struct phase_role *r = &l->p->plan.role[l->p->engine];
+    struct phases q;
+    int i = 0;
+
+    for (; i < SHARES; i++) {
+        json_object_set_new(role_of(doc, r->name), engine_share_name(r->engine.kind), json_real(shares[i]));
+        if (fits(l, doc, false, &q)) {
+            phases_free(&q);
+            break;
+        }
+    }
+    if (i < SHARES && l->n < PHASE_LAYOUTS && fits(l, doc, true, &q)) {
+        of.doc = json_incref(doc);
+        of.share = shares[i];
+        of.iteration = q.iteration;
+        of.idle = idle_of(&q, of.apart ? of.engine_gpus : 0, trainers);
+        of.needed = q.moment[q.largest].needed;
+        l->out[l->n++] = of;
+        phases_free(&q);
+    }
+    json_decref(doc);
+}
+
+/* ---- all of them ---- */
+
+static void try_together(struct layouts *l, int64_t tensor)
+{
+    static const struct { int sleep; enum role_where between; } ways[] = { { 0, WHERE_DEVICE }, { 1, WHERE_DEVICE }, { 1, WHERE_HOST } };
+    const char *engine = l->p->plan.role[l->p->engine].name;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, engine);
+        json_object_del(e, "cluster");
+        json_object_del(doc, "asynchronous");
+        json_object_set_new(e, "tensor", json_integer(tensor));
+        json_object_set_new(e, "sleep", json_integer(ways[i].sleep));
+        set_trainers(l->p, doc, ways[i].between);
+        try_shares(l, doc, (struct phases_layout){ .engine_gpus = l->p->cluster.world_size, .tensor = tensor, .sleep = ways[i].sleep, .between = ways[i].between },
+                   l->p->cluster.world_size);
+    }
+}
+
+static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
+{
+    const struct cluster *c = &l->p->cluster;
+    int64_t trainers = c->world_size - engine_gpus;
+    json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, l->p->plan.role[l->p->engine].name);
+
+    if (!shrink_trainers(l->p, doc, trainers)) {
+        json_decref(doc);
+        return;
+    }
+    json_object_set_new(e, "cluster", part_of(c, engine_gpus));
+    json_object_set_new(e, "tensor", json_integer(tensor));
+    json_object_set_new(doc, "asynchronous", json_true());
+    set_trainers(l->p, doc, WHERE_DEVICE);
+    try_shares(l, doc, (struct phases_layout){ .apart = true, .engine_gpus = engine_gpus, .tensor = tensor, .between = WHERE_DEVICE }, trainers);
+}
+
+/* An eighth, a quarter, half of all GPUs: whole nodes, or of a single node. */
+static void try_splits(struct layouts *l, int64_t tensor)
+{
+    const struct cluster *c = &l->p->cluster;
+
+    for (int64_t part = 8; part >= 2; part /= 2) {
+        int64_t gpus = c->world_size / part;
+        bool whole = c->nodes == 1 || gpus % c->gpus_per_node == 0;
+        if (c->world_size % part == 0 && gpus > 0 && whole && gpus % tensor == 0)
+            try_apart(l, tensor, gpus);
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct phases_layout *x = a, *y = b;
+
+    return (x->iteration.s > y->iteration.s) - (x->iteration.s < y->iteration.s);
+}
+
+int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried)
+{
+    struct layouts l = { p, out, 0, 0 };
+
+    for (int64_t tensor = 1; p->engine >= 0 && tensor <= p->cluster.gpus_per_node; tensor *= 2) {
+        if (!role_is_apart(&p->plan.role[p->engine])) {
+            try_together(&l, tensor);
+            try_splits(&l, tensor);
+        }
+    }
+    sort_stable(out, (size_t)l.n, sizeof *out, by_time);
+    *tried = l.tried;
+    return l.n;
+}

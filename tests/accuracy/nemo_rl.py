@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Whole steps of GRPO as NVIDIA published them (NVIDIA-NeMo/RL, docs/about/performance-summary.md), beside `dpxplan phases`.
+
+    B=build python3 tests/accuracy/nemo_rl.py           a line a row, those that are left out with the reason
+    B=build python3 tests/accuracy/nemo_rl.py --check   only complaints: a step outside of the predicted interval, a wrong sign
+
+Nothing was fitted to them.  What the page does not state is taken as usual: prompts of 150 tokens, 32 responses to each, every block
+recomputed, micro-batches of one sample, vLLM's share 0.6; of steps one off the policy half of the GPUs generate.
+"""
+import csv
+import json
+import os
+import subprocess
+import sys
+
+DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
+PROMPT = 150
+GPUS_A_NODE = {"h100": 8, "gb200": 4}
+
+
+def cluster(gpus: int, gpu: str) -> str:
+    return f"{gpus // GPUS_A_NODE[gpu]}x{GPUS_A_NODE[gpu]}x{gpu}"
+
+
+def phases(row: dict) -> dict:
+    """The row as a phase plan."""
+    gpus, apart = int(row["gpus"]), row["policy"] == "1off"
+    trainers = gpus // 2 if apart else gpus
+    tensor, _, expert = (int(n) for n in row["training"].split("/")[:3])
+    parallel = {"tensor": tensor, "sequence": True} if tensor > 1 else {"expert": expert}
+    plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
+            "accumulation": int(row["batch"]) * tensor // trainers, "precision": "bf16", "recompute": "full", "parallel": parallel}
+    engine = {"engine": "vllm", "version": "0.11", "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.6, "sleep": 1}
+    if apart:
+        engine["cluster"] = cluster(gpus - trainers, row["gpu"])
+    return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]), "of_prompt": 32, "prompt": PROMPT,
+            "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
+            "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True}, "engine": engine},
+            "phases": [{"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
+                       {"update": "policy"}]}
+
+
+def predicted(row: dict) -> dict:
+    done = subprocess.run([DPXPLAN, "phases", "-", "--json"], input=json.dumps(phases(row)), capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"{row['model']}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    quiet = "--check" in sys.argv[1:]
+    say = (lambda *words: None) if quiet else print
+    cost = {}                       # GPU seconds, published and predicted, by model, GPU and policy
+    off = []
+    for row in csv.DictReader(open("tests/accuracy/nemo_rl.csv")):
+        name = f"{row['version']} {row['model']}, {row['gpus']} {row['gpu'].upper()} {row['precision'].upper()}, {row['policy']} policy"
+        if row["left_out"]:
+            say(f"  left out: {name}: {row['left_out']}")
+            continue
+        time, step = predicted(row)["iteration"], float(row["step_s"])
+        off.append(time["s"] / step - 1)
+        cost.setdefault((row["model"], row["gpu"]), {})[row["policy"]] = (step * int(row["gpus"]), time["s"] * int(row["gpus"]))
+        inside = time["low_s"] <= step <= time["high_s"]
+        say(f"  {name:<62} {step:4.0f} s, predicted {time['s']:4.0f} ({time['low_s']:.0f} to {time['high_s']:.0f}) {100 * off[-1]:+.0f} %")
+        if not inside:
+            print(f"outside of the interval: {name}")
+    for (model, gpu), by in cost.items():
+        if len(by) == 2 and (by["on"][0] < by["1off"][0]) != (by["on"][1] < by["1off"][1]):
+            print(f"{model} on {gpu}: the other policy is predicted to be the cheaper one")
+    say(f"  {len(off)} steps, mean error {100 * sum(map(abs, off)) / len(off):.0f} %, {sum(abs(e) <= .25 for e in off)} within 25 %")
+
+
+if __name__ == "__main__":
+    main()
