@@ -307,7 +307,8 @@ void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sch
         a->last_in[g] = -1;
         a->instance[g] = -2;
     }
-    a->room = (a->whole ? (int64_t)clock_entries(r->s, a->pc, a->end) : a->end - a->pc) + 1;
+    double all = clock_entries(r->s, a->pc, a->end), twice = 2 * (double)(a->end - a->pc);     /* repeats settle soon */
+    a->room = (int64_t)(a->whole || all < twice ? all : twice) + 1;
     a->deps_room = 4 * a->room;
     a->items = malloc((size_t)a->room * sizeof *a->items);
     a->deps = malloc((size_t)a->deps_room * sizeof *a->deps);
