@@ -41,8 +41,10 @@ static void leave_out_strategy(struct plan *p)
 {
     if (p->dialect == DIALECT_MEGATRON)
         p->strategy = STRAT_DDP;
-    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO2)
-        p->strategy = STRAT_ZERO1;
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_ZERO1)
+        p->strategy = STRAT_DDP;
+    if (p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2))
+        p->strategy = STRAT_DDP;
 }
 
 static void leave_out_megatron_states(struct megatron_options *m)

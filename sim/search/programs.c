@@ -8,7 +8,7 @@
 #include "base/room.h"
 
 /* Programs that no candidate uses: so many are kept for the next one with the same inputs. */
-enum { IDLE = 96 };
+enum { IDLE = 128 };
 
 struct built {
     uint64_t key;                   /* hash of the inputs */
