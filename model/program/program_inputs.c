@@ -36,8 +36,21 @@ static void leave_out_states(struct plan *p)
     p->ds.moe_drop_tokens = ds.moe_drop_tokens;
 }
 
-static void leave_out_megatron_buffers(struct megatron_options *m)
+/* Of one framework's strategies those that differ in where states are alone: their number formats are in the recipe. */
+static void leave_out_strategy(struct plan *p)
 {
+    if (p->dialect == DIALECT_MEGATRON)
+        p->strategy = STRAT_DDP;
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_ZERO1)
+        p->strategy = STRAT_DDP;
+    if (p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2))
+        p->strategy = STRAT_DDP;
+}
+
+static void leave_out_megatron_states(struct megatron_options *m)
+{
+    m->exp_avg_dtype = m->exp_avg_sq_dtype = ADAM_FP32;
+    m->store_param_remainders = false;
     m->overlap_grad_reduce = m->overlap_param_gather = false;
     m->ddp_bucket_size = 0;
     m->ddp_average_in_collective = m->ddp_pad_buckets_for_high_nccl_busbw = false;
@@ -71,7 +84,8 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
     memset(&out->of.cluster, 0, sizeof out->of.cluster);
     memset(&out->of.stated, 0, sizeof out->of.stated);
     leave_out_states(&out->of);
-    leave_out_megatron_buffers(&out->of.megatron);
+    leave_out_strategy(&out->of);
+    leave_out_megatron_states(&out->of.megatron);
     leave_out_stages(&out->of);
     if (p->dialect != DIALECT_MEGATRON && p->parallel.tensor == 1)      /* elsewhere autograd's work does not see the network's dtype */
         out->of.reduce_dtype = 0;

@@ -523,28 +523,12 @@ bool clock_run(const struct role *roles, int n, enum sched_id id, struct timelin
     return all && !k.failed;
 }
 
-static double entries(const struct schedules *s, int from, int to)
-{
-    double n = 0;
-
-    for (int i = from; i < to; i++) {
-        const struct op *o = &s->ops[i];
-        if (o->kind == OP_REPEAT) {
-            n += (double)o->u.repeat.n * entries(s, i + 1, o->u.repeat.other);
-            i = o->u.repeat.other;
-        } else {
-            n++;
-        }
-    }
-    return n;
-}
-
 bool clock_keeps(const struct role *roles, int n, enum sched_id id)
 {
     double all = 0;
 
     for (int i = 0; i < n; i++)
-        all += entries(roles[i].s, roles[i].s->begin[id], roles[i].s->end[id]);
+        all += clock_entries(roles[i].s, roles[i].s->begin[id], roles[i].s->end[id]);
     return all <= KEPT_MOST;
 }
 

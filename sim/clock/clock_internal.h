@@ -113,6 +113,8 @@ static inline void bits_clear(struct bits b, int i) { b.word[i / 64] &= ~(UINT64
 static inline bool bits_has(struct bits b, int i)   { return b.word[i / 64] >> i % 64 & 1; }
 
 /* ---- clock_pull.c ---- */
+/* Entries of [from, to), repeats unrolled. */
+double clock_entries(const struct schedules *s, int from, int to);
 void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sched_id id);
 void clock_pull_close(struct actor *a);
 /* Unrolls the next entry; false at the end.  The item, or the issuing thread's wait, is items[n-1]. */

@@ -275,6 +275,22 @@ bool clock_pull_next(struct clock *k, struct actor *a)
 
 /* ---- storage ---- */
 
+double clock_entries(const struct schedules *s, int from, int to)
+{
+    double n = 0;
+
+    for (int i = from; i < to; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            n += (double)o->u.repeat.n * clock_entries(s, i + 1, o->u.repeat.other);
+            i = o->u.repeat.other;
+        } else {
+            n++;
+        }
+    }
+    return n;
+}
+
 void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sched_id id)
 {
     a->role = r;
@@ -291,7 +307,8 @@ void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sch
         a->last_in[g] = -1;
         a->instance[g] = -2;
     }
-    a->room = a->end - a->pc + 1;
+    double all = clock_entries(r->s, a->pc, a->end), twice = 2 * (double)(a->end - a->pc);     /* repeats settle soon */
+    a->room = (int64_t)(a->whole || all < twice ? all : twice) + 1;
     a->deps_room = 4 * a->room;
     a->items = malloc((size_t)a->room * sizeof *a->items);
     a->deps = malloc((size_t)a->deps_room * sizeof *a->deps);

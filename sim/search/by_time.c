@@ -39,7 +39,7 @@ static double bound_of(const struct by_time *b, const struct found *f, const str
     if (!*cache)
         *cache = cost_cache_new(&f->plan);
     cost_cache_use(*cache, &f->plan);
-    return bounds_step_s(&f->plan, &b->programs->of[f->program].program, *cache);
+    return bounds_step_s(&f->plan, b->programs->of[f->program].program, *cache);
 }
 
 /* Places of the plans by their bounds; how many. */

@@ -138,7 +138,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     if (f.program < 0)
         return -1;
     g->programs.of[f.program].used = true;
-    const struct program *program = &g->programs.of[f.program].program;
+    const struct program *program = g->programs.of[f.program].program;
     int64_t least = bounds_bytes(&f.plan, program);
     f.order = g->considered++;
     g->shared += is_shared(&f.plan);
@@ -349,7 +349,7 @@ static int first_is_over(const struct grid *g, struct found *f)
 {
     struct schedules s = { 0 };
     struct memory_verdict m;
-    int rc = evaluate_stage(&f->plan, &g->programs.of[f->program].program, 0, &s, &m);
+    int rc = evaluate_stage(&f->plan, g->programs.of[f->program].program, 0, &s, &m);
 
     if (rc == 0)
         rc = f->at_least = over_limit(f, m.needed, m.available);
@@ -394,7 +394,7 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
 
     if (rc)
         return rc < 0 ? -1 : 0;
-    if (evaluate_using(&f->plan, &g->programs.of[f->program].program, &e) < 0)
+    if (evaluate_using(&f->plan, g->programs.of[f->program].program, &e) < 0)
         return -1;
     f->at_least = false;
     f->fits = !over_limit(f, e.m.needed, e.m.available);

@@ -126,10 +126,10 @@ static int take_run(const struct plan *p, void *arg)
     int program = program_for(w, &usual);
     if (program < 0)
         return -1;
-    int64_t least = bounds_activations(&usual, &w->programs.of[program].program);
+    int64_t least = bounds_activations(&usual, w->programs.of[program].program);
     if (least <= found_limit(&usual))
         return 0;
-    leave_out(w, &usual, bounds_bytes(&usual, &w->programs.of[program].program));
+    leave_out(w, &usual, bounds_bytes(&usual, w->programs.of[program].program));
     w->full = room_for(w->full, w->nfull, &w->full_room, sizeof *w->full);
     w->full[w->nfull++] = usual;
     return 1;
@@ -145,7 +145,7 @@ static int take(const struct plan *p, void *arg)
     int program = program_for(w, p);
     if (program < 0)
         return -1;
-    const struct program *g = &w->programs.of[program].program;
+    const struct program *g = w->programs.of[program].program;
     int64_t least = w->o->exhaustive ? 0 : bounds_bytes(p, g);
     bool over = least > found_limit(p);
     if (w->whole && !over)
@@ -184,7 +184,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     struct contention slow;
     struct timeline t;
 
-    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
+    if (evaluate_memory(&f->plan, w->programs.of[f->program].program, s, &m) < 0)
         return -1;
     f->needed = m.needed;
     f->available = m.available;
@@ -318,7 +318,7 @@ static int look_at(const struct work *w, struct found *f, struct schedules *s)
 {
     struct memory_verdict m;
 
-    return evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0 ? -1 : replay(f, s, &m);
+    return evaluate_memory(&f->plan, w->programs.of[f->program].program, s, &m) < 0 ? -1 : replay(f, s, &m);
 }
 
 /* ---- all candidates ---- */
@@ -378,7 +378,7 @@ static int learn_best(const struct work *w, struct found *f, double *best_s)
 
     if (!f->fits || f->step_s >= *best_s)
         return 0;
-    if (evaluate_using(&f->plan, &w->programs.of[f->program].program, &e) < 0)
+    if (evaluate_using(&f->plan, w->programs.of[f->program].program, &e) < 0)
         return -1;
     int rc = f->looked_at ? 0 : replay(f, &e.schedules, &e.m);
     if (rc == 0 && f->fits)

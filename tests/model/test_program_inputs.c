@@ -12,17 +12,38 @@ static void same_kernel(const struct kernel *a, const struct kernel *b)
     assert_true(a->flops == b->flops && a->bytes == b->bytes);
     assert_memory_equal(a->peak, b->peak, sizeof a->peak);
     assert_memory_equal(a->net, b->net, sizeof a->net);
-    assert_true(a->scaled == b->scaled && a->captured == b->captured);
+    assert_true(a->scaled == b->scaled && a->captured == b->captured && a->rough == b->rough && a->attends == b->attends);
+    assert_true(a->module == b->module && a->half == b->half && a->sums == b->sums && a->collective == b->collective);
+    assert_true(a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch);
+    assert_true(a->copied == b->copied && a->pinned == b->pinned && a->nplaces == b->nplaces);
+    assert_true(a->ready_bytes == b->ready_bytes && !memcmp(a->ready, b->ready, sizeof a->ready));
+}
+
+/* What the allocator is asked for, in its order; dpx's own kernels have places in its stead. */
+static void same_moves(const struct piece *a, const struct piece *b, int pass)
+{
+    assert_true(!a->moves[pass] == !b->moves[pass]);
+    if (!a->moves[pass])
+        return;
+    for (int k = 0; k < a->nkernels[pass]; k++) {
+        const struct kernel *x = &a->kernels[pass][k], *y = &b->kernels[pass][k];
+        assert_int_equal(x->nmoves, y->nmoves);
+        for (int i = 0; i < x->nmoves; i++) {
+            const struct move *m = &a->moves[pass][x->move0 + i], *n = &b->moves[pass][y->move0 + i];
+            assert_true(m->kind == n->kind && m->bytes == n->bytes);
+        }
+    }
 }
 
 static void same_piece(const struct piece *a, const struct piece *b)
 {
-    assert_true(a->saved == b->saved);
+    assert_true(a->saved == b->saved && a->outlives == b->outlives && a->held == b->held && a->split == b->split && a->pinned == b->pinned);
     for (int s = 0; s < NPASS; s++) {
         assert_int_equal(a->nkernels[s], b->nkernels[s]);
         assert_int_equal(a->ncollectives[s], b->ncollectives[s]);
         for (int k = 0; k < a->nkernels[s]; k++)
             same_kernel(&a->kernels[s][k], &b->kernels[s][k]);
+        same_moves(a, b, s);
     }
 }
 
@@ -30,6 +51,7 @@ static void same_program(const struct program *a, const struct program *b)
 {
     for (int i = 0; i < NPIECE; i++)
         same_piece(&a->piece[i], &b->piece[i]);
+    assert_true(!memcmp(a->returns, b->returns, sizeof a->returns));
     assert_true(a->boundary == b->boundary && a->flash == b->flash && a->cuda_12_8 == b->cuda_12_8);
 }
 
@@ -54,6 +76,28 @@ static bool moves_states(const struct knob *k)
     return draw_named(k, names, (int)(sizeof names / sizeof *names));
 }
 
+/* The same plan in the other strategies of its dialect. */
+static int check_strategies_of(const struct plan *p, const struct program *mine, struct program *other)
+{
+    int shared = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++) {
+        struct plan q = *p;
+        if (s == (int)p->strategy || !dialect_has(p->dialect, (enum strategy)s))
+            continue;
+        q.strategy = (enum strategy)s;
+        plan_resolve(&q);
+        if (!draw_accepted(&q) || !program_is_shared(p, &q))
+            continue;
+        assert_int_equal(program_build(&q, other), 0);
+        same_program(mine, other);
+        shared++;
+    }
+    return shared;
+}
+
+static int strategies_shared;
+
 static int check_keys_of(const struct plan *p, uint64_t *rng)
 {
     struct program mine = { 0 }, other = { 0 };
@@ -63,6 +107,7 @@ static int check_keys_of(const struct plan *p, uint64_t *rng)
 
     if (program_build(p, &mine) < 0)
         return 0;
+    strategies_shared += check_strategies_of(p, &mine, &other);
     for (int i = 0; (k = knob_at(i)); i++) {
         if (!(k->cells & knob_cell(p)) || !with_key(p, k, rng, &q))
             continue;
@@ -103,6 +148,7 @@ static void a_program_is_shared_only_by_plans_that_have_it(void **state)
         fail_capture(NULL, 0);
     }
     assert_true(shared > 5 * PLANS);
+    assert_true(strategies_shared > PLANS / 10);
     for (int i = 0; i < NMODELS; i++)
         model_free(&m[i]);
 }
