@@ -8,7 +8,7 @@
  *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database
- *     dpxrun_engine.c    a plan run by its framework
+ *     dpxrun_engine.c    a plan run by its framework; dpxrun_engine_record.c its rows
  *     dpxrun_budget.c    several in turn */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
