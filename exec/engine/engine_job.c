@@ -47,7 +47,7 @@ void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, siz
 
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
+    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
     char path[600];
 
     if (!j->folder[0])

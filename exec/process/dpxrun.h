@@ -99,6 +99,7 @@ struct dpxrun {
     struct db     *db;
     int64_t        run_id;
     int            rank;
+    bool           learns;              /* a framework's traces go into the database */
     bool           over;                /* does not fit */
     bool           refused;             /* run() failed by what it was given, not by what happened */
     struct exec_over first_over;
@@ -192,6 +193,8 @@ void record_told(void *arg, const char *why, bool by_signal);
 
 /* --engine: the exit status; measured.median_s is set where it is EXIT_DONE. */
 int dpxrun_engine(struct dpxrun *r);
+/* The prediction by what the database knows now.  0, or -1 reported. */
+int dpxrun_engine_predict(struct dpxrun *r);
 /* Reads the plan as its framework has it.  0, or -1 reported. */
 int dpxrun_plan_for_engine(struct dpxrun *r);
 

@@ -11,6 +11,8 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "base/size.h"
+#include "calib/import/import_kineto.h"
+#include "calib/store/measured_for.h"
 #include "calib/trace/kineto_load.h"
 #include "exec/device/host_info.h"
 #include "exec/process/dpxrun_engine.h"
@@ -40,10 +42,15 @@ static int plan_ranks(struct engine_run *e)
     return 0;
 }
 
-static int predict(struct dpxrun *r)
+int dpxrun_engine_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
+    r->plan.cluster.measured = NULL;
+    predict_free(p);
+    *p = (struct predicted){ 0 };
+    if (!r->o.no_db && measured_for(r->o.db, false, r->plan.precision, r->plan.kernels, &r->plan.cluster, &p->known) < 0)
+        return -1;
     if (evaluate(&r->plan, &p->e) < 0 || simulate_plan(&r->plan, &p->e, &p->t, &p->run) < 0)
         return -1;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
@@ -183,6 +190,30 @@ static int read_traces(struct engine_run *e)
         kineto_free(&k);
     }
     return e->part ? 0 : fail("out of memory for %" PRId64 " ranks", e->rows.n);
+}
+
+/* The traces into the database, as `dpxcal import kineto` takes them: what is predicted from now on rests on this type of GPU.  A trace
+ * that it refuses teaches nothing, and says why. */
+static void learn(struct engine_run *e)
+{
+    enum { MOST = 64 };
+    static char path[MOST][600];
+    char *paths[MOST], plan[600];
+    int n = e->rows.n < MOST ? (int)e->rows.n : MOST;
+    bool refused;
+
+    if (!e->r->learns || !e->r->db || !e->part || !e->job.cuda)
+        return;
+    snprintf(plan, sizeof plan, "%s/plan.json", e->job.folder);
+    json_t *doc = plan_to_json(&e->r->plan);
+    int rc = doc ? json_dump_file(doc, plan, JSON_INDENT(1)) : -1;
+    json_decref(doc);
+    for (int i = 0; i < n; i++) {
+        engine_trace_path(&e->job, i, path[i], sizeof path[i]);
+        paths[i] = path[i];
+    }
+    if (rc < 0 || import_kineto(e->r->db, &(struct import_kineto){ .plan = plan }, paths, n, &refused) < 0)
+        fprintf(stderr, "dpx: nothing was learned from this run\n");
 }
 
 /* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
@@ -471,7 +502,11 @@ static int run(struct engine_run *e)
         return EXIT_FAILED;
     if (engine_record_ended(e) < 0)
         return EXIT_FAILED;
-    return e->end.how == ENDED_WELL && e->steps == e->r->o.steps ? print_result(e) : failed(e);
+    if (e->end.how != ENDED_WELL || e->steps != e->r->o.steps)
+        return failed(e);
+    int status = print_result(e);
+    learn(e);
+    return status;
 }
 
 static void release(struct engine_run *e)
@@ -495,7 +530,7 @@ int dpxrun_engine(struct dpxrun *r)
 
     if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
         take_version(&e);
-        status = predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
+        status = dpxrun_engine_predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
     }
     if (status == EXIT_DONE && (status = enough_memory(&e)) == EXIT_DONE)
         status = run(&e);
