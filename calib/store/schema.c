@@ -9,6 +9,8 @@
  *     entry        entries of the schedule in sampled steps: predicted beside measured
  *     stage        where the time of a pipeline's stages went: both sides
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
+ *     rank_phase   a framework's run: peaks of each rank in init, first, second and steady steps, both sides
+ *     rank_step    its every step on each rank        rank_part    where the time of one traced step went, by rank
  *
  *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0; and
  *                  what share of the cores others used meanwhile (crowd)
@@ -419,7 +421,41 @@ static const char version_8[] =
 "    dtype, bytes, median_s * 1e6 AS us, bytes / median_s / 1e9 AS gbs, spread, samples, days_old"
 "  FROM measured WHERE kind = 'collective' AND name = 'send' ORDER BY pair, bytes;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8 };
+/* Runs of a framework (dpxrun --engine): what each of its ranks recorded. */
+static const char version_9[] =
+"CREATE TABLE rank_phase ("
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    rank          INTEGER NOT NULL,"
+"    phase         TEXT NOT NULL,"                      /* 'init', 'first', 'second', 'steady' */
+"    position      INTEGER NOT NULL,"
+"    predicted_allocated_bytes INTEGER,"                /* peaks in that phase */
+"    allocated_bytes INTEGER, active_bytes INTEGER, reserved_bytes INTEGER,"
+"    retries       INTEGER,"                            /* times that the allocator freed its cache, since the start */
+"    PRIMARY KEY (run, rank, phase)"
+") STRICT, WITHOUT ROWID;"
+"CREATE TRIGGER predicted_rank_phase_is_final BEFORE UPDATE OF predicted_allocated_bytes ON rank_phase BEGIN"
+"    SELECT RAISE(ABORT, 'a prediction is not changed afterwards'); END;"
+
+"CREATE TABLE rank_step ("
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    rank          INTEGER NOT NULL,"
+"    step          INTEGER NOT NULL,"                   /* 1, 2, ... */
+"    loss          REAL, seconds REAL NOT NULL,"
+"    PRIMARY KEY (run, rank, step)"
+") STRICT, WITHOUT ROWID;"
+
+"CREATE TABLE rank_part ("                              /* of the step that the framework's profiler traced */
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    rank          INTEGER NOT NULL,"
+"    step_s        REAL NOT NULL,"                      /* the sum of the others */
+"    compute_s     REAL NOT NULL,"                      /* kernels of forward and backward run */
+"    exposed_s     REAL NOT NULL,"                      /* a collective runs, and no kernel beside it */
+"    optimizer_s   REAL NOT NULL,"
+"    idle_s        REAL NOT NULL,"                      /* nothing runs: nothing was issued */
+"    PRIMARY KEY (run, rank)"
+") STRICT, WITHOUT ROWID;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8, version_9 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

@@ -423,6 +423,16 @@ def wait():
         torch.cuda.synchronize()
 
 
+@contextlib.contextmanager
+def traced():
+    """One step into rankN.trace.json, which dpxrun reads."""
+    activities = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activities.CPU] + ([activities.CUDA] if cuda else []), record_shapes=True) as profiler:
+        with torch.profiler.record_function("ProfilerStep#1"):
+            yield
+    profiler.export_chrome_trace(os.path.join(job["folder"], "rank%d.trace.json" % rank))
+
+
 def run(trainer_of):
     """trainer_of(model) returns an object with step(batches, lr) -> (loss or None, gradient norm or None) and optimizer_states()."""
     connect()
@@ -446,10 +456,11 @@ def run(trainer_of):
     for step in range(job["steps"]):
         given = list(batches(step))
         wait()
-        begun = time.perf_counter()
-        loss, norm = trainer.step(given, job["lr"][step])
-        wait()
-        seconds = time.perf_counter() - begun
+        with traced() if job["trace"] and step == job["steps"] - 1 else contextlib.nullcontext():
+            begun = time.perf_counter()
+            loss, norm = trainer.step(given, job["lr"][step])
+            wait()
+            seconds = time.perf_counter() - begun
         del given
         tell("step", step=step + 1, seconds=seconds, loss=None if loss is None else float(loss), grad_norm=None if norm is None else float(norm))
         calls = issued()

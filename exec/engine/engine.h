@@ -91,6 +91,11 @@ struct engine_rank {
     char    device[96], versions[256];
 };
 
+/* The last of more than four steps is traced by PyTorch's profiler on every rank, and takes longer. */
+static inline bool engine_traces(int64_t steps) { return steps > 4; }
+/* Of rank `rank`. */
+void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, size_t size);
+
 struct engine_rows { struct engine_rank *rank; int64_t n; };
 
 /* 0, or -1 reported with nothing to free. */

@@ -40,9 +40,14 @@ int engine_folder(struct engine_job *j)
     return 0;
 }
 
+void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, size_t size)
+{
+    snprintf(path, size, "%s/rank%" PRId64 ".trace.json", j->folder, rank);
+}
+
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
+    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
     char path[600];
 
     if (!j->folder[0])
@@ -55,6 +60,8 @@ void engine_remove(struct engine_job *j)
         snprintf(path, sizeof path, "%s/rank%" PRId64 ".log", j->folder, r);
         unlink(path);
         snprintf(path, sizeof path, "%s/rank%" PRId64 ".jsonl", j->folder, r);
+        unlink(path);
+        engine_trace_path(j, r, path, sizeof path);
         unlink(path);
     }
     rmdir(j->folder);
@@ -202,7 +209,7 @@ static json_t *job_json(const struct engine_job *j)
     for (int64_t r = 0; r < p->cluster.world_size; r++)
         json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
     json_t *config = j->engine == ENGINE_DEEPSPEED ? ds_config_export(p) : json_null();
-    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "config", config, "plan", plan_to_json(p), "folder", j->folder,
+    return json_pack("{s:b, s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "trace", engine_traces(j->steps), "config", config, "plan", plan_to_json(p), "folder", j->folder,
                      "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
                      "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,
                      "weight_decay", j->weight_decay, "init", writes_weights(j) ? json_sprintf("%s/init.safetensors", j->folder) : json_null(),

@@ -8,6 +8,19 @@
 
 #include "base/fail.h"
 
+/* Lists with an element for each layer: the first ones. */
+static void shorter_lists(json_t *model, int64_t layers, int64_t left)
+{
+    static const char *const lists[] = { "layer_types", "mlp_layer_types", "moe_layer_freq", "no_rope_layers" };
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        json_t *v = json_object_get(model, lists[i]);
+        if (json_is_array(v) && (int64_t)json_array_size(v) == layers)
+            while ((int64_t)json_array_size(v) > left)
+                json_array_remove(v, json_array_size(v) - 1);
+    }
+}
+
 /* As many of the layers as ranks are left of those that share them: a rank's part of the model stays as large. */
 static int fewer_layers(json_t *model, const struct plan *p, int64_t ranks, int64_t *left)
 {
@@ -15,8 +28,9 @@ static int fewer_layers(json_t *model, const struct plan *p, int64_t ranks, int6
     bool shared = p->strategy != STRAT_DP && p->strategy != STRAT_DDP;
 
     *left = shared ? p->model.layers * ranks / p->cluster.world_size : p->model.layers;
-    if (*left < 1)
-        *left = 1;
+    if (*left < p->parallel.pipeline)       /* a block for each stage; 1 where there is none */
+        *left = p->parallel.pipeline;
+    shorter_lists(model, p->model.layers, *left);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(model, keys[i]))
             return json_object_set_new(model, keys[i], json_integer(*left));
@@ -31,8 +45,9 @@ static void fewer_ranks(json_t *doc, const struct plan *p, int64_t ranks)
     json_object_set_new(cluster, "nodes", json_integer(1));
     json_object_set_new(cluster, "gpus_per_node", json_integer(ranks));
     json_object_set_new(cluster, "world_size", json_integer(ranks));
-    if (json_object_get(doc, "shard_group") && p->shard_group > ranks)
-        json_object_set_new(doc, "shard_group", json_integer(ranks));
+    int64_t most = ranks / (p->parallel.tensor * p->parallel.pipeline);
+    if (most > 0 && json_object_get(doc, "shard_group") && p->shard_group > most)
+        json_object_set_new(doc, "shard_group", json_integer(most));
 }
 
 int engine_reduce(struct plan *p, int64_t ranks)

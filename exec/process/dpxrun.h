@@ -9,7 +9,7 @@
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database
  *     dpxrun_checkpoint.c  the state saved, and a run that goes on
- *     dpxrun_engine.c    a plan run by its framework
+ *     dpxrun_engine.c    a plan run by its framework; dpxrun_engine_record.c its rows
  *     dpxrun_budget.c    several in turn */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
@@ -112,6 +112,7 @@ struct dpxrun {
     struct db     *db;
     int64_t        run_id;
     int            rank;
+    bool           learns;              /* a framework's traces go into the database */
     bool           over;                /* does not fit */
     bool           refused;             /* run() failed by what it was given, not by what happened */
     struct exec_over first_over;
@@ -222,6 +223,8 @@ void record_told(void *arg, const char *why, bool by_signal);
 
 /* --engine: the exit status; measured.median_s is set where it is EXIT_DONE. */
 int dpxrun_engine(struct dpxrun *r);
+/* The prediction by what the database knows now.  0, or -1 reported. */
+int dpxrun_engine_predict(struct dpxrun *r);
 /* Reads the plan as its framework has it.  0, or -1 reported. */
 int dpxrun_plan_for_engine(struct dpxrun *r);
 

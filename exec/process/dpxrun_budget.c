@@ -1,4 +1,6 @@
-/* dpxrun_budget.c -- several plans run by their framework in turn, the shortest first, and their ranking before and after. */
+/* dpxrun_budget.c -- several plans run by their framework in turn, the shortest first, and their ranking before and after.
+ *
+ * Each run's traces calibrate the type of GPU, so that the plans that are left are predicted, and ordered, anew. */
 #include "exec/process/dpxrun.h"
 
 #include <math.h>
@@ -10,7 +12,8 @@
 #include "base/fail.h"
 
 /* One plan of the command line. */
-struct turn { struct dpxrun r; const char *path; double predicted_s, measured_s; int status; bool ran; };
+struct turn { struct dpxrun r; const char *path; double predicted_s, learned_s, measured_s; int status; bool ran; };
+enum side { BEFORE, LEARNED, MEASURED };
 
 static double now_s(void)
 {
@@ -34,52 +37,74 @@ static double budget_s(const char *text)
     return NAN;
 }
 
-static double step_s(const struct turn *t, bool measured) { return measured ? t->measured_s : t->predicted_s; }
+static double step_s(const struct turn *t, enum side of) { return of == MEASURED ? t->measured_s : of == LEARNED ? t->learned_s : t->predicted_s; }
 
 /* Of n turns the place of turn i by step time, from 1; 0: it has none. */
-static int place(const struct turn *t, int n, int i, bool measured)
+static int place(const struct turn *t, int n, int i, enum side of)
 {
     int at = 1;
 
-    if (!(step_s(&t[i], measured) > 0))
+    if (!(step_s(&t[i], of) > 0))
         return 0;
     for (int k = 0; k < n; k++)
-        at += step_s(&t[k], measured) < step_s(&t[i], measured);
+        at += step_s(&t[k], of) < step_s(&t[i], of);
     return at;
 }
 
+/* Those that ran first, then by what is known now. */
 static int by_prediction(const void *a, const void *b)
 {
-    double x = ((const struct turn *)a)->predicted_s, y = ((const struct turn *)b)->predicted_s;
+    const struct turn *x = a, *y = b;
 
-    return x < y ? -1 : x > y;
+    return x->ran != y->ran ? (x->ran ? -1 : 1) : x->learned_s < y->learned_s ? -1 : x->learned_s > y->learned_s;
 }
 
 static int predict_one(struct turn *t)
 {
-    struct evaluation e;
-    struct timing line;
+    if (dpxrun_engine_predict(&t->r) < 0)
+        return -1;
+    t->learned_s = t->r.predicted.t.line.step_s;
+    predict_free(&t->r.predicted);      /* turns move, and dpxrun_engine() predicts again */
+    t->r.predicted = (struct predicted){ 0 };
+    t->r.plan.cluster.measured = NULL;
+    return 0;
+}
 
-    if (dpxrun_plan_for_engine(&t->r) < 0)
-        return -1;
-    if (evaluate(&t->r.plan, &e) < 0)
-        return -1;
-    int rc = simulate_plan(&t->r.plan, &e, &line, NULL);
-    t->predicted_s = line.line.step_s;
-    evaluation_free(&e);
-    return rc;
+static bool learned(const struct turn *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (t[i].learned_s != t[i].predicted_s)
+            return true;
+    return false;
 }
 
 static void print_ranking(const struct turn *t, int n)
 {
-    printf("\n%-40s %22s %22s\n", "plan", "predicted step, place", "measured step, place");
+    bool more = learned(t, n);
+
+    printf("\n%-40s %22s %22s%s\n", "plan", "predicted step, place", "measured step, place", more ? "  predicted now, place" : "");
     for (int i = 0; i < n; i++) {
-        printf("%-40s %15.4f s, %3d", t[i].path, t[i].predicted_s, place(t, n, i, false));
+        printf("%-40s %15.4f s, %3d", t[i].path, t[i].predicted_s, place(t, n, i, BEFORE));
         if (t[i].measured_s > 0)
-            printf(" %15.4f s, %3d\n", t[i].measured_s, place(t, n, i, true));
+            printf(" %15.4f s, %3d", t[i].measured_s, place(t, n, i, MEASURED));
         else
-            printf(" %22s\n", !t[i].ran ? "no time left" : "did not finish");
+            printf(" %22s", !t[i].ran ? "no time left" : "did not finish");
+        if (more)
+            printf(" %15.4f s, %3d", t[i].learned_s, place(t, n, i, LEARNED));
+        putchar('\n');
     }
+    if (more)
+        printf("predicted now: by the kernels that the runs' traces show, which are in the database (dpxcal show)\n");
+}
+
+/* Of the plans from `from` on, which did not run yet, by what the database knows now; the shortest comes next. */
+static int order(struct turn *t, int n, int from)
+{
+    for (int i = from; i < n; i++)
+        if (predict_one(&t[i]) < 0)
+            return -1;
+    qsort(t, (size_t)n, sizeof *t, by_prediction);
+    return 0;
 }
 
 static int in_turn(struct turn *t, int n, double budget)
@@ -88,9 +113,12 @@ static int in_turn(struct turn *t, int n, double budget)
     int status = EXIT_DONE;
 
     for (int i = 0; i < n; i++)
-        if (predict_one(&t[i]) < 0)
+        if (dpxrun_plan_for_engine(&t[i].r) < 0)
             return EXIT_MISUSE;
-    qsort(t, (size_t)n, sizeof *t, by_prediction);
+    if (order(t, n, 0) < 0)
+        return EXIT_MISUSE;
+    for (int i = 0; i < n; i++)
+        t[i].predicted_s = t[i].learned_s;
     for (int i = 0; i < n && now_s() < begun + budget; i++) {
         printf("== %s\n", t[i].path);
         t[i].ran = true;
@@ -99,7 +127,11 @@ static int in_turn(struct turn *t, int n, double budget)
         if (t[i].status > EXIT_NO)              /* interrupted */
             return t[i].status;
         status = t[i].status != EXIT_DONE ? EXIT_FAILED : status;
+        if (order(t, n, i + 1) < 0)
+            return EXIT_FAILED;
     }
+    if (order(t, n, 0) < 0)             /* those that ran, too */
+        return EXIT_FAILED;
     print_ranking(t, n);
     return status;
 }
@@ -122,6 +154,7 @@ int dpxrun_in_turn(const struct dpxrun *r)
     }
     for (int i = 0; i < n; i++) {
         t[i].r.o = r->o;
+        t[i].r.learns = true;
         t[i].path = t[i].r.o.plan = r->o.plans.at[i];
         t[i].measured_s = NAN;
     }

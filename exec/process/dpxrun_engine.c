@@ -1,6 +1,4 @@
 /* dpxrun_engine.c -- dpxrun --engine: a plan run by its framework, beside the prediction, in the same tables of the database. */
-#include "exec/process/dpxrun.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,35 +11,16 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "base/size.h"
-#include "base/version.h"
+#include "calib/import/import_kineto.h"
+#include "calib/store/measured_for.h"
+#include "calib/trace/kineto_load.h"
 #include "exec/device/host_info.h"
-#include "exec/engine/engine.h"
+#include "exec/process/dpxrun_engine.h"
 #include "exec/process/launch.h"
-
-enum { NDIFFER = 2 };           /* init; the first three steps */
-
-/* One rank as planned, to be held against what it did. */
-struct planned {
-    struct schedules s;
-    struct ledger    l;
-    struct difference { int64_t at; char planned[160], issued[160]; } differs[NDIFFER];      /* the first collective that is another; at -1: none */
-};
-
-struct engine_run {
-    struct dpxrun *r;
-    struct engine_job  job;
-    struct engine_end  end;
-    struct engine_rows rows;
-    struct planned    *rank;            /* by rank */
-    double *lr, *seconds, *loss;        /* by step: of the slowest rank; mean over the global batch */
-    int64_t steps;                      /* done on all ranks */
-    double  median_s, p10_s, p90_s;
-    bool    reductions;                 /* the record says by which operation */
-};
 
 /* ---- before ---- */
 
-static int64_t peak_planned(const struct planned *p, int phase)
+int64_t engine_peak_planned(const struct planned *p, int phase)
 {
     static const enum sched_id of[NEP] = { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_STEADY };
 
@@ -63,10 +42,15 @@ static int plan_ranks(struct engine_run *e)
     return 0;
 }
 
-static int predict(struct dpxrun *r)
+int dpxrun_engine_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
+    r->plan.cluster.measured = NULL;
+    predict_free(p);
+    *p = (struct predicted){ 0 };
+    if (!r->o.no_db && measured_for(r->o.db, false, r->plan.precision, r->plan.kernels, &r->plan.cluster, &p->known) < 0)
+        return -1;
     if (evaluate(&r->plan, &p->e) < 0 || simulate_plan(&r->plan, &p->e, &p->t, &p->run) < 0)
         return -1;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
@@ -128,90 +112,12 @@ static int enough_memory(const struct engine_run *e)
     return EXIT_NO;
 }
 
-/* ---- the database ---- */
-
 /* What PyTorch's allocator takes of a GPU; of the CPU's nothing is reserved. */
-static int64_t planned_reserved(const struct engine_run *e)
+int64_t engine_planned_reserved(const struct engine_run *e)
 {
     const struct reserved *r = &e->r->predicted.e.reserved;
 
     return e->job.cuda && r->known ? r->reserved_peak : -1;
-}
-
-static double wall_clock(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Collectives of the run's first steps as planned: of what ranks record. */
-static int planned_comm(const struct engine_run *e, int64_t steps, struct run_comm comm[COMM_LINES])
-{
-    const struct schedules *s = &e->rank[0].s;
-    struct comm_table t;
-    int n = 0;
-
-    for (int id = 0; id < NSCHED; id++) {
-        int64_t times = sched_times(s, (enum sched_id)id, steps);
-        evaluation_comm_count(s, (enum sched_id)id, &t);
-        for (int i = 0; i < t.n && times > 0; i++) {
-            struct run_comm c = { coll_name(t.line[i].op), s->groups.group[t.line[i].group].name, dtype_name(t.line[i].dtype),
-                                  times * t.line[i].count, times * t.line[i].bytes };
-            int k = 0;
-            while (k < n && (strcmp(comm[k].op, c.op) || strcmp(comm[k].group, c.group) || strcmp(comm[k].dtype, c.dtype)))
-                k++;
-            if (k == n)
-                comm[n++] = (struct run_comm){ c.op, c.group, c.dtype, 0, 0 };
-            comm[k].count += c.count;
-            comm[k].bytes += c.bytes;
-        }
-    }
-    return n;
-}
-
-static int begin(struct engine_run *e, const char *plan, const char *options)
-{
-    struct dpxrun *r = e->r;
-    const struct predicted *p = &r->predicted;
-    struct run_comm comm[COMM_LINES];
-    struct run_phase phase[RP_BUBBLE];
-    struct host_info h;
-
-    if (host_info(&h) < 0)
-        return -1;
-    for (int i = 0; i < RP_BUBBLE; i++)
-        phase[i] = (struct run_phase){ predict_phase_names[i], p->phase[i] };
-    struct run_start start = { .started = wall_clock(), .host = h.host, .device = e->job.cuda ? "cuda" : "cpu", .cpu = h.cpu, .cores = h.cores,
-                               .memory = h.memory, .dpx_version = version_text(), .comm_version = e->job.cuda ? "NCCL" : "gloo",
-                               .kernels_version = e->job.versions, .plan = plan, .options = options, .world_size = r->plan.cluster.world_size,
-                               .seed = r->o.seed };
-    struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s, .high_s = p->t.high_s,
-                                  .rank = p->e.m.rank, .held_bytes = planned_reserved(e), .allocated_bytes = p->e.m.ledger.peak.bytes,
-                                  .process_bytes = -1, .comm = comm, .phase = phase, .ncomm = planned_comm(e, r->o.steps < 3 ? r->o.steps : 3, comm),
-                                  .nphase = RP_BUBBLE };
-    r->run_id = runs_begin(r->db, &start, &pred);
-    return r->run_id > 0 ? 0 : -1;
-}
-
-static int record_begun(struct engine_run *e)
-{
-    struct dpxrun *r = e->r;
-
-    if (r->o.no_db)
-        return 0;
-    if (!(r->db = db_open(r->o.db)))
-        return -1;
-    json_t *doc = plan_to_json(&r->plan), *o = json_pack("{s:s, s:I, s:s?, s:s?, s:f}", "engine", engine_name(e->job.engine), "steps",
-                                                         (json_int_t)r->o.steps, "data", r->o.data, "init", r->o.init, "lr", r->o.lr);
-    char *plan = doc ? json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *options = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    int rc = plan && options ? begin(e, plan, options) : fail("out of memory for the run's record");
-    json_decref(doc);
-    json_decref(o);
-    free(plan);
-    free(options);
-    return rc;
 }
 
 /* ---- after: figures ---- */
@@ -223,10 +129,10 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Steps behind the three that are tracked; without one all behind the first. */
+/* Steps behind the three that are tracked, but the last, which is traced; without one all behind the first. */
 static void medians(struct engine_run *e)
 {
-    int64_t first = e->steps > 3 ? 3 : e->steps > 1 ? 1 : 0, n = e->steps - first;
+    int64_t first = e->steps > 3 ? 3 : e->steps > 1 ? 1 : 0, n = e->steps - first - engine_traces(e->steps);
     double *s = calloc((size_t)n + 1, sizeof *s);
 
     e->median_s = e->p10_s = e->p90_s = NAN;
@@ -264,6 +170,50 @@ static void over_ranks(struct engine_run *e)
     }
     medians(e);
     e->r->measured.median_s = e->median_s;
+}
+
+/* Where the time of the traced step went on each rank. */
+static int read_traces(struct engine_run *e)
+{
+    if (!engine_traces(e->steps) || e->end.how != ENDED_WELL)
+        return 0;
+    e->part = calloc((size_t)e->rows.n, sizeof *e->part);
+    for (int64_t i = 0; e->part && i < e->rows.n; i++) {
+        struct kineto k;
+        char path[600];
+        engine_trace_path(&e->job, i, path, sizeof path);
+        if (kineto_load(path, &k) < 0)
+            return -1;
+        const double *v = k.median.v;
+        double optimizer = isnan(v[M_OPTIMIZER]) ? 0 : v[M_OPTIMIZER];
+        e->part[i] = (struct run_rank_part){ i, v[M_COMPUTE] - optimizer, v[M_EXPOSED], optimizer, v[M_STEP] - v[M_COMPUTE] - v[M_EXPOSED] };
+        kineto_free(&k);
+    }
+    return e->part ? 0 : fail("out of memory for %" PRId64 " ranks", e->rows.n);
+}
+
+/* The traces into the database, as `dpxcal import kineto` takes them: what is predicted from now on rests on this type of GPU.  A trace
+ * that it refuses teaches nothing, and says why. */
+static void learn(struct engine_run *e)
+{
+    enum { MOST = 64 };
+    static char path[MOST][600];
+    char *paths[MOST], plan[600];
+    int n = e->rows.n < MOST ? (int)e->rows.n : MOST;
+    bool refused;
+
+    if (!e->r->learns || !e->r->db || !e->part || !e->job.cuda)
+        return;
+    snprintf(plan, sizeof plan, "%s/plan.json", e->job.folder);
+    json_t *doc = plan_to_json(&e->r->plan);
+    int rc = doc ? json_dump_file(doc, plan, JSON_INDENT(1)) : -1;
+    json_decref(doc);
+    for (int i = 0; i < n; i++) {
+        engine_trace_path(&e->job, i, path[i], sizeof path[i]);
+        paths[i] = path[i];
+    }
+    if (rc < 0 || import_kineto(e->r->db, &(struct import_kineto){ .plan = plan }, paths, n, &refused) < 0)
+        fprintf(stderr, "dpx: nothing was learned from this run\n");
 }
 
 /* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
@@ -306,109 +256,18 @@ static bool calls_agree(const struct engine_run *e)
     return true;
 }
 
-/* Most allocated of a rank over all phases; -1: not known. */
-static int64_t allocated(const struct engine_rank *k)
+int64_t engine_most(const struct engine_rank *k, bool reserved)
 {
-    int64_t most = -1;
+    int64_t top = -1;
 
-    for (int p = 0; p < NEP; p++)
-        most = k->phase[p].allocated > most ? k->phase[p].allocated : most;
-    return most;
-}
-
-static int64_t reserved(const struct engine_rank *k)
-{
-    int64_t most = -1;
-
-    for (int p = 0; p < NEP; p++)
-        most = k->phase[p].reserved > most ? k->phase[p].reserved : most;
-    return most;
-}
-
-static int64_t tokens_of(const struct plan *p) { return plan_global_batch(p) * p->seq; }
-
-/* The group of the plan that has these ranks, seen from rank 0. */
-static const char *group_of(const struct schedules *s, const char *ranks)
-{
-    char these[600];
-
-    for (int g = 0; g < s->groups.n; g++) {
-        const struct mesh_group *of = &s->groups.group[g].of;
-        int at = 0;
-        these[0] = '\0';
-        for (int64_t i = 0; i < mesh_ranks(of) && at < (int)sizeof these - 24; i++)
-            at += snprintf(these + at, sizeof these - (size_t)at, "%s%" PRId64, i ? "," : "", mesh_member(of, 0, i));
-        if (!strcmp(these, ranks))
-            return s->groups.group[g].name;
+    for (int p = 0; p < NEP; p++) {
+        int64_t v = reserved ? k->phase[p].reserved : k->phase[p].allocated;
+        top = v > top ? v : top;
     }
-    return "another";
+    return top;
 }
 
-static int64_t bytes_of(const char *dtype, int64_t elements)
-{
-    for (int d = 0; d < NDTYPE; d++)
-        if (!strcmp(dtype, dtype_name((enum dtype)d)))
-            return elements * dtype_bytes((enum dtype)d);
-    return 0;
-}
-
-/* What rank 0 issued in init and the first three steps, each collective, group and dtype a row. */
-static int record_comm(struct engine_run *e)
-{
-    enum { ROWS = 64 };
-    static struct { char op[32], ranks[600], dtype[16]; } word[ROWS];
-    struct run_comm comm[ROWS];
-    int n = 0;
-
-    for (int p = 0; p < NEP; p++)
-        for (int64_t i = 0; i < e->rows.rank[0].calls[p].n; i++) {
-            long long elements;
-            int k = 0;
-            if (n == ROWS || sscanf(e->rows.rank[0].calls[p].line[i], "%31s %599s %15s %lld", word[n].op, word[n].ranks, word[n].dtype, &elements) != 4)
-                continue;
-            while (strcmp(word[k].op, word[n].op) || strcmp(word[k].ranks, word[n].ranks) || strcmp(word[k].dtype, word[n].dtype))
-                k++;                    /* at the latest, itself */
-            if (k == n)
-                comm[n++] = (struct run_comm){ word[k].op, group_of(&e->rank[0].s, word[k].ranks), word[k].dtype, 0, 0 };
-            comm[k].count++;
-            comm[k].bytes += bytes_of(word[k].dtype, elements);
-        }
-    return runs_comm(e->r->db, e->r->run_id, comm, n);
-}
-
-static int record_rows(struct engine_run *e)
-{
-    struct dpxrun *r = e->r;
-    int64_t n = e->rows.n;
-    struct run_step *s = calloc((size_t)e->steps + 1, sizeof *s);
-    struct run_memory *m = calloc((size_t)n, sizeof *m);
-    int rc = s && m ? 0 : fail("out of memory for the run's record");
-
-    for (int64_t i = 0; rc == 0 && i < e->steps; i++)
-        s[i] = (struct run_step){ i + 1, sched_name(sched_of_step(&e->rank[0].s, i + 1)), e->loss[i], e->seconds[i], e->lr[i], e->rows.rank[0].norm[i],
-                                  tokens_of(&r->plan) };
-    for (int64_t i = 0; rc == 0 && i < n; i++)
-        m[i] = (struct run_memory){ i, NULL, reserved(&e->rows.rank[i]), allocated(&e->rows.rank[i]), e->rows.rank[i].driver };
-    if (rc == 0 && (runs_steps(r->db, r->run_id, s, (int)e->steps) < 0 || runs_memory(r->db, r->run_id, m, (int)n) < 0 ||
-                    record_comm(e) < 0))
-        rc = -1;
-    free(s);
-    free(m);
-    return rc;
-}
-
-static int record_ended(struct engine_run *e)
-{
-    struct dpxrun *r = e->r;
-    static const enum run_outcome outcome[] = { [ENDED_WELL] = RUN_FINISHED, [ENDED_REFUSED] = RUN_FAILED, [ENDED_OOM] = RUN_FAILED,
-                                                [ENDED_FAILED] = RUN_FAILED, [ENDED_HUNG] = RUN_FAILED, [ENDED_BY_SIGNAL] = RUN_INTERRUPTED };
-    struct run_end end = { .outcome = outcome[e->end.how], .reason = e->end.how == ENDED_WELL ? NULL : e->end.why, .ended = wall_clock(), .step_s = e->median_s,
-                           .p10_s = e->p10_s, .p90_s = e->p90_s, .tokens_per_s = (double)tokens_of(&r->plan) / e->median_s };
-
-    if (!r->db || r->run_id <= 0)
-        return 0;
-    return record_rows(e) < 0 || runs_end(r->db, r->run_id, &end) < 0 ? -1 : 0;
-}
+int64_t engine_tokens(const struct plan *p) { return plan_global_batch(p) * p->seq; }
 
 /* ---- after: words ---- */
 
@@ -425,13 +284,13 @@ static void print_memory(const struct engine_run *e)
     printf("memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
     for (int64_t i = 0; i < e->rows.n; i++)
         for (int p = EP_INIT; p < NEP; p++) {
-            int64_t got = e->rows.rank[i].phase[p].allocated, want = peak_planned(&e->rank[i], p);
+            int64_t got = e->rows.rank[i].phase[p].allocated, want = engine_peak_planned(&e->rank[i], p);
             if (got >= 0)
                 printf("  rank %" PRId64 ", %-8s %23s %14s %10s\n", i, p == EP_SECOND ? "step 2" : engine_phase_names[p], size_text(want).s, size_text(got).s,
                        percent_change((double)got / (double)want).s);
         }
-    if (reserved(&e->rows.rank[0]) >= 0)
-        printf("  reserved                      %14s %14s\n", size_text(planned_reserved(e)).s, size_text(reserved(&e->rows.rank[0])).s);
+    if (engine_most(&e->rows.rank[0], true) >= 0)
+        printf("  reserved                      %14s %14s\n", size_text(engine_planned_reserved(e)).s, size_text(engine_most(&e->rows.rank[0], true)).s);
 }
 
 static void print_calls(const struct engine_run *e)
@@ -456,19 +315,30 @@ static void print_calls(const struct engine_run *e)
     }
 }
 
+/* Of the traced step on rank 0, which its profiler makes somewhat longer. */
+static void print_parts(const struct engine_run *e)
+{
+    for (int i = 0; e->part && i < RP_BUBBLE; i++) {
+        const double of[] = { [RP_COMPUTE] = e->part[0].compute, [RP_EXPOSED] = e->part[0].exposed, [RP_OPTIMIZER] = e->part[0].optimizer,
+                              [RP_IDLE] = e->part[0].idle };
+        printf("  %-28s %12.4f s %12.4f s\n", predict_phase_names[i], e->r->predicted.phase[i], of[i]);
+    }
+}
+
 static void print_table(const struct engine_run *e)
 {
     const struct dpxrun *r = e->r;
     const struct timing *t = &r->predicted.t;
 
     printf("%s (%s) in %s, %" PRId64 " rank%s on %s, %" PRId64 " steps of %" PRId64 " tokens\n", strategy_name(r->plan.strategy), dialect_name(r->plan.dialect),
-           e->rows.rank[0].versions, r->plan.cluster.world_size, r->plan.cluster.world_size == 1 ? "" : "s", e->rows.rank[0].device, e->steps, tokens_of(&r->plan));
+           e->rows.rank[0].versions, r->plan.cluster.world_size, r->plan.cluster.world_size == 1 ? "" : "s", e->rows.rank[0].device, e->steps, engine_tokens(&r->plan));
     printf("loss %.4f at first, %.4f at last; %.0f tokens/s\n\n  %-28s %14s %14s\n", e->loss[0], e->loss[e->steps - 1],
-           (double)tokens_of(&r->plan) / e->median_s, "", "predicted", "measured");
+           (double)engine_tokens(&r->plan) / e->median_s, "", "predicted", "measured");
     print_memory(e);
     print_calls(e);
     printf("a steady step (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
            e->p90_s, "step", t->line.step_s, e->median_s);
+    print_parts(e);
     if (r->run_id > 0)
         printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
@@ -476,6 +346,12 @@ static void print_table(const struct engine_run *e)
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 static json_t *bytes(int64_t v) { return v < 0 ? json_null() : json_integer(v); }
+
+static json_t *part_json(const struct run_rank_part *p)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "compute_s", real(p->compute), "exposed_comm_s", real(p->exposed), "optimizer_s", real(p->optimizer), "idle_s",
+                     real(p->idle));
+}
 
 static json_t *rank_json(const struct engine_run *e, int64_t i)
 {
@@ -485,15 +361,15 @@ static json_t *rank_json(const struct engine_run *e, int64_t i)
     for (int p = 0; p < NEP; p++)
         json_array_append_new(phases, json_pack("{s:s, s:o, s:o, s:o, s:I, s:I}", "phase", engine_phase_names[p], "allocated_bytes",
                                                 bytes(k->phase[p].allocated), "active_bytes", bytes(k->phase[p].active), "reserved_bytes",
-                                                bytes(k->phase[p].reserved), "predicted_allocated_bytes", (json_int_t)peak_planned(&e->rank[i], p),
+                                                bytes(k->phase[p].reserved), "predicted_allocated_bytes", (json_int_t)engine_peak_planned(&e->rank[i], p),
                                                 "collectives", (json_int_t)k->calls[p].n));
     for (int64_t s = 0; s < k->steps; s++)
         json_array_append_new(seconds, real(k->seconds[s]));
     const struct difference *d = first_difference(&e->rank[i]);
     json_t *differs = !d ? json_null() : json_pack("{s:s, s:I, s:s, s:s}", "phase", d == &e->rank[i].differs[0] ? "init" : "steps", "entry", (json_int_t)d->at + 1,
                                                    "planned", d->planned, "issued", d->issued);
-    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
-                     bytes(k->driver));
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
+                     bytes(k->driver), "traced_step", e->part ? part_json(&e->part[i]) : json_null());
 }
 
 static json_t *result_json(const struct engine_run *e)
@@ -510,8 +386,8 @@ static json_t *result_json(const struct engine_run *e)
                      "device", e->rows.rank[0].device, "plan", plan_to_json(&r->plan), "world_size", (json_int_t)r->plan.cluster.world_size, "steps",
                      (json_int_t)e->steps, "loss", losses, "step_s", "median", real(e->median_s), "p10", real(e->p10_s), "p90", real(e->p90_s),
                      "predicted_step_s", real(r->predicted.t.line.step_s), "predicted_low_s", real(r->predicted.t.low_s), "predicted_high_s",
-                     real(r->predicted.t.high_s), "predicted_reserved_bytes", bytes(planned_reserved(e)), "collectives_equal", calls_agree(e),
-                     "tokens_per_s", real((double)tokens_of(&r->plan) / e->median_s), "ranks", ranks);
+                     real(r->predicted.t.high_s), "predicted_reserved_bytes", bytes(engine_planned_reserved(e)), "collectives_equal", calls_agree(e),
+                     "tokens_per_s", real((double)engine_tokens(&r->plan) / e->median_s), "ranks", ranks);
 }
 
 static int print_result(const struct engine_run *e)
@@ -614,7 +490,7 @@ static void take_version(struct engine_run *e)
 
 static int run(struct engine_run *e)
 {
-    if (engine_folder(&e->job) < 0 || engine_write(&e->job) < 0 || record_begun(e) < 0)
+    if (engine_folder(&e->job) < 0 || engine_write(&e->job) < 0 || engine_record_begun(e) < 0)
         return EXIT_FAILED;
     if (engine_run(&e->job, progress, e, &e->end) < 0 || engine_read(&e->job, &e->rows) < 0)
         return EXIT_FAILED;
@@ -622,9 +498,15 @@ static int run(struct engine_run *e)
         fputs("\r\033[K", stderr);
     over_ranks(e);
     compare_calls(e);
-    if (record_ended(e) < 0)
+    if (read_traces(e) < 0)
         return EXIT_FAILED;
-    return e->end.how == ENDED_WELL && e->steps == e->r->o.steps ? print_result(e) : failed(e);
+    if (engine_record_ended(e) < 0)
+        return EXIT_FAILED;
+    if (e->end.how != ENDED_WELL || e->steps != e->r->o.steps)
+        return failed(e);
+    int status = print_result(e);
+    learn(e);
+    return status;
 }
 
 static void release(struct engine_run *e)
@@ -635,6 +517,7 @@ static void release(struct engine_run *e)
     engine_rows_free(&e->rows);
     if (!getenv("DPX_ENGINE_KEEP"))
         engine_remove(&e->job);
+    free(e->part);
     free(e->lr);
     free(e->seconds);
     free(e->loss);
@@ -647,7 +530,7 @@ int dpxrun_engine(struct dpxrun *r)
 
     if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
         take_version(&e);
-        status = predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
+        status = dpxrun_engine_predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
     }
     if (status == EXIT_DONE && (status = enough_memory(&e)) == EXIT_DONE)
         status = run(&e);

@@ -228,18 +228,37 @@ static int say(const struct explain_args *a, const struct outputs *o)
     return rc;
 }
 
+/* With --run the plan is the run's. */
+static void plan_or_run(struct opt *opts, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--run") || !strncmp(argv[i], "--run=", 6))
+            for (struct opt *o = opts; o->name; o++)
+                o->required = false;
+}
+
+static int only_run(const struct explain_args *a, const struct outputs *o)
+{
+    if (a->plan.path || a->other.path || a->oom.path || a->oom.text || a->schedule || a->detail || a->set.n || o->trace || o->figure)
+        return fail("explain: --run takes --db and --json alone: its plan is the run's");
+    return 0;
+}
+
 int cmd_explain(int argc, char **argv)
 {
     struct explain_args a = EXPLAIN_ARGS;
     struct outputs o = { NULL, NULL };
     bool json = false;
-    const struct opt opts[] = {
+    int64_t run = -1;
+    struct opt opts[] = {
         EXPLAIN_OPTS(a),
+        { "run", "in the place of a plan: a run of the database, and which part of its difference is whose", .i = &run, .value = "ID", .min = 1 },
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &o.trace, .value = "FILE" },
         { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &o.figure, .letter = 'o', .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
+    plan_or_run(opts, argc, argv);
     int rc = opts_parse("dpxplan explain",
                         "A plan's memory over time, what is live at the peak and why, its step on the clock; with --schedule\n"
                         "every entry of it.  Two plans: both steps, and what each difference makes of it.", opts, argc, argv);
@@ -247,6 +266,8 @@ int cmd_explain(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (run > 0)
+        return only_run(&a, &o) < 0 ? EXIT_MISUSE : explain_run(a.db, run, json);
     if (explain_check(&a) < 0 || (o.figure && figure_name(o.figure) < 0))
         return EXIT_MISUSE;
     if (a.detail && !json) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/columns.h"
+#include "base/fail.h"
 #include "base/opts.h"
 #include "base/notes.h"
 #include "base/output.h"
@@ -23,6 +24,7 @@
 #include "sim/plan/search_beyond.h"
 #include "sim/plan/search_brief.h"
 #include "sim/plan/search_codes.h"
+#include "sim/plan/search_validate.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/grid.h"
@@ -244,16 +246,24 @@ static int say(const struct search_asked *a, struct search_answer *s, bool all)
     return rc;
 }
 
+static json_t *with_commands(json_t *doc, json_t *commands)
+{
+    if (commands)
+        json_object_set(doc, "validate", commands);
+    return doc;
+}
+
 int cmd_search(int argc, char **argv)
 {
     struct search_asked a = SEARCH_ASKED;
     struct search_answer s;
     const char *output = NULL;
-    bool json = false, all = false;
+    bool json = false, all = false, validate = false;
     const struct opt opts[] = {
         SEARCH_ASKED_OPTS(a),
         { "all", "print every plan of the answer by its label, and all reasons", .flag = &all },
         { "json", "print one JSON document", .flag = &json },
+        { "validate", "with -o: write the five best plans (plan.json, plan-2.json, ...), and print the commands that measure them in their frameworks", .flag = &validate },
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
@@ -264,6 +274,10 @@ int cmd_search(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (output && output_check(output) < 0)
         return EXIT_FAILED;
+    if (validate && !output) {
+        fail("search: --validate writes the plans that its commands run: give -o plan.json");
+        return EXIT_MISUSE;
+    }
     if ((rc = search_answer_open(&a, &s)) != EXIT_DONE)
         return rc;
     rc = find(&a, &s);
@@ -272,10 +286,16 @@ int cmd_search(int argc, char **argv)
         notes_say("stopped before all plans were looked at: the answer is of %" PRId64 " of them", s.r.lowered);
     if (answered && output && s.n > 0 && convert_write_plan(&s.ranked[0].found->plan, output) < 0)
         rc = EXIT_FAILED;
+    json_t *commands = answered && validate && s.n > 0 ? search_validate(&s, output) : NULL;
+    if (answered && validate && s.n > 0 && !commands)
+        rc = EXIT_FAILED;
     if (answered && json)
-        rc = dpxplan_print_json(search_answer_json(&a, &s), rc);
+        rc = dpxplan_print_json(with_commands(search_answer_json(&a, &s), commands), rc);
     else if (answered && say(&a, &s, all) < 0)
         rc = EXIT_FAILED;
+    else if (commands)
+        search_validate_print(commands, stdout);
+    json_decref(commands);
     if (answered && s.r.partial)
         rc = EXIT_FAILED;
     search_answer_free(&s);

@@ -43,6 +43,9 @@ void measured_unload(struct cluster *c);
 /* The exit status after measured_load() gave -1 in this thread: whether the file or the machine is at fault. */
 int  measured_status(void);
 
+/* dpxplan explain --run: a run of this database (NULL: the usual one) beside its prediction; the exit status.  dpxplan_run.c. */
+int  explain_run(const char *db, int64_t id, bool json);
+
 /* Exit statuses. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
 

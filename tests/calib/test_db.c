@@ -165,12 +165,12 @@ static void a_newer_schema_is_refused(void **state)
     const char *path = filled("newer.db");
     struct db *db = db_open(path);
 
-    assert_int_equal(db_exec(db, "PRAGMA user_version = 10"), 0);
+    assert_int_equal(db_exec(db, "PRAGMA user_version = 11"), 0);
     db_close(db);
     assert_null(db_open(path));
-    says("has schema 10, made by a newer dpx; this one knows up to 8");
+    says("has schema 11, made by a newer dpx; this one knows up to 9");
     assert_null(db_open_reader(path));
-    says("has schema 10");
+    says("has schema 11");
 }
 
 /* The next version, as it might be: one that works, one with a mistake at its end. */
@@ -181,36 +181,36 @@ static void an_older_schema_is_brought_up_in_one_transaction(void **state)
                                 " REFERENCES machine) STRICT; ALTER TABLE run ADD COLUMN probe_s REAL";
     static const char breaks[] = "CREATE TABLE more (id INTEGER PRIMARY KEY) STRICT;"
                                  "INSERT INTO nowhere VALUES (1)";
-    const char *const steps[] = { "", "", "", "", "", "", "", "", works, breaks };
+    const char *const steps[] = { "", "", "", "", "", "", "", "", "", works, breaks };
     struct db *db = db_open(filled("older.db"));
     int64_t v;
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 10 }), -1);
-    says("bringing schema 8 to 10: no such table: nowhere");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 11 }), -1);
+    says("bringing schema 9 to 11: no such table: nowhere");
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 8);
+    assert_int_equal(v, 9);
     assert_int_equal(db_value(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('next', 'more')",
                               &v), 0);
     assert_int_equal(v, 0);
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 9 }), 0);
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 10 }), 0);
     assert_int_equal(db_value(db, "SELECT count(*) + (SELECT count(*) FROM step) FROM next", &v), 0);
     assert_int_equal(v, 2);
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 9);
+    assert_int_equal(v, 10);
     db_close(db);
     assert_null(db_open(in_scratch("older.db")));
-    says("has schema 9");
+    says("has schema 10");
 }
 
 static void a_reader_does_not_upgrade(void **state)
 {
     (void)state;
-    const char *const steps[] = { "", "", "", "", "", "", "", "", "" };
+    const char *const steps[] = { "", "", "", "", "", "", "", "", "", "" };
     struct db *db = db_open_reader(filled("reader.db"));
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 9 }), -1);
-    says("has schema 8 and needs 9");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 10 }), -1);
+    says("has schema 9 and needs 10");
     assert_int_equal(db_exec(db, "DELETE FROM step"), -1);
     db_close(db);
 }

@@ -1,6 +1,7 @@
 /* test_runs.c -- runs, predictions and steps in the database; a prediction is never changed afterwards. */
 #include "tests/check.h"
 #include "calib/store/query.h"
+#include "calib/store/runs_ranks.h"
 #include "calib/store/runs_stages.h"
 #include "tests/calib/scratch.h"
 
@@ -46,6 +47,33 @@ static void what_a_run_was_comes_back(void **state)
     assert_string_equal(r.step[0].schedule, "first");
     assert_true(r.step[2].loss == 2.5 && r.step[2].seconds == 1.375 && r.step[2].tokens == 512);
     run_record_free(&r);
+    db_close(db);
+}
+
+/* What a framework's ranks recorded: what was predicted of them stays. */
+static void what_each_rank_recorded_comes_back(void **state)
+{
+    (void)state;
+    struct db *db = fresh("ranks.db");
+    struct run_start start = some_run();
+    int64_t id = record_run(db, &start, 0);
+    const struct run_rank_phase before[] = { { 0, "init", 10, -1, -1, -1, -1 }, { 0, "first", 20, -1, -1, -1, -1 }, { 1, "init", 11, -1, -1, -1, -1 } };
+    struct run_rank_phase after[] = { { 0, "init", 99, 12, 13, 14, 0 }, { 1, "init", 99, 15, -1, -1, -1 } };
+    struct run_rank_step steps[] = { { 0, 1, 7.5, 0.25 }, { 1, 1, NAN, 0.5 } };
+    struct run_rank_part parts[] = { { 1, 0.5, 0.25, 0.125, 1 } };
+    struct run_ranks r;
+
+    assert_int_equal(runs_ranks_predicted(db, id, before, 3), 0);
+    assert_int_equal(runs_ranks_measured(db, id, &(struct run_ranks){ .phase = after, .nphases = 2, .step = steps, .nsteps = 2, .part = parts, .nparts = 1 }), 0);
+    assert_int_equal(runs_ranks(db, id, &r), 0);
+    assert_int_equal(r.nphases, 3);
+    assert_string_equal(r.phase[1].phase, "first");
+    assert_true(r.phase[0].predicted_allocated == 10 && r.phase[0].allocated == 12 && r.phase[0].active == 13 && r.phase[0].reserved == 14);
+    assert_true(r.phase[1].predicted_allocated == 20 && r.phase[1].allocated == -1);
+    assert_true(r.phase[2].rank == 1 && r.phase[2].predicted_allocated == 11 && r.phase[2].allocated == 15 && r.phase[2].retries == -1);
+    assert_true(r.nsteps == 2 && r.step[0].loss == 7.5 && isnan(r.step[1].loss) && r.step[1].seconds == 0.5);
+    assert_true(r.nparts == 1 && r.part[0].rank == 1 && r.part[0].exposed == 0.25 && r.part[0].idle == 1);
+    run_ranks_free(&r);
     db_close(db);
 }
 
@@ -419,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_run_was_comes_back),
+        cmocka_unit_test(what_each_rank_recorded_comes_back),
         cmocka_unit_test(measured_stands_beside_predicted),
         cmocka_unit_test(entries_come_back_in_order_of_issue),
         cmocka_unit_test(stages_have_both_sides),

@@ -38,6 +38,15 @@ refused 'an engine that does not run yet' 2 'torch and deepspeed run plans' "$di
 plan_of fsdp2-llama | sed 's/localhost:2/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 12/' >"$dir/large.json"
 "$B/dpxrun" "$dir/large.json" --engine torch --reduce 2 --python "$dir/bare" --no-db >"$dir/out" 2>"$dir/err"
 check '--reduce says what it leaves' "$(grep -q 'from 8 ranks and 12 layers to 2 and 3:' "$dir/err" || cat "$dir/err")"
+# reduced NAME SED RANKS WORDS: the smaller plan is one that can be.
+reduced() {
+    plan_of "$1" | sed "$2" >"$dir/large.json"
+    "$B/dpxrun" "$dir/large.json" --engine torch --reduce "$3" --python "$dir/bare" --no-db >"$dir/out" 2>"$dir/err"
+    check "--reduce of $1" "$(grep -q "$4" "$dir/err" && grep -q 'has no torch' "$dir/err" || cat "$dir/err")"
+}
+reduced fsdp2-llama-tensor 's/localhost:4/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 12/' 4 'from 8 ranks and 12 layers to 4 and 6:'
+reduced fsdp2-llama-pipeline 's/localhost:2/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 4/' 2 'from 8 ranks and 4 layers to 2 and 2:'
+refused '--reduce below the tensor ranks' 2 'does not divide the world of 1 ranks' "$dir/large.json" --engine torch --reduce 1 --python "$dir/bare" --no-db
 refused '--reduce to more ranks than there are' 2 'the plan has 2 ranks' "$dir/plan.json" --engine torch --reduce 4 --python "$dir/bare" --no-db
 
 # A rank that dies before its first word: its last line is said, and the database has the run as failed.
