@@ -172,6 +172,19 @@ static double mean_with(const struct bill *b, int64_t every)
     return t.total_s;
 }
 
+/* The interval between checkpoints and the mean.  0, or -1 reported. */
+static int expect(const struct bill_asked *a, struct bill *b)
+{
+    if (!a->every) {
+        b->best = true;
+        b->run.every = goodput_best_every(&b->run);
+    } else if (read_every(a, b) < 0) {
+        return -1;
+    }
+    goodput_expect(&b->run, &b->time);
+    return 0;
+}
+
 static int run_it(const struct bill_asked *a, struct bill *b)
 {
     struct reserve v = { .nodes = b->e.plan.cluster.nodes, .spares = a->spares, .shrink = a->shrink,
@@ -180,15 +193,8 @@ static int run_it(const struct bill_asked *a, struct bill *b)
     double undisturbed = (double)b->run.steps * b->run.step_s, at[3];
     char why[256] = "";
 
-    if (a->repair && duration_parse("--repair", a->repair, &v.repair_s) < 0)
+    if ((a->repair && duration_parse("--repair", a->repair, &v.repair_s) < 0) || expect(a, b) < 0)
         return -1;
-    if (!a->every) {
-        b->best = true;
-        b->run.every = goodput_best_every(&b->run);
-    } else if (read_every(a, b) < 0) {
-        return -1;
-    }
-    goodput_expect(&b->run, &b->time);
     if (!(b->time.total_s < ENDLESS * undisturbed)) {
         b->endless = true;
         return 0;
@@ -210,7 +216,8 @@ static int run_it(const struct bill_asked *a, struct bill *b)
     return 0;
 }
 
-static int bill_of(const struct bill_asked *a, struct bill *b)
+/* What the run is: all but how it goes.  `known`: whether that can be said. */
+static int run_of(const struct bill_asked *a, struct bill *b)
 {
     const struct plan *p = &b->e.plan;
     struct money_question q = a->eval.money;
@@ -234,7 +241,19 @@ static int bill_of(const struct bill_asked *a, struct bill *b)
     if (b->mtbf_s > 0)
         b->run.mtbf_s = b->mtbf_s / (double)p->cluster.world_size;
     b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || a->every);
-    return b->known ? run_it(a, b) : 0;
+    return 0;
+}
+
+static int bill_of(const struct bill_asked *a, struct bill *b)
+{
+    return run_of(a, b) < 0 ? -1 : b->known ? run_it(a, b) : 0;
+}
+
+int bill_of_step(const struct bill_asked *a, const struct plan *p, double step_s, struct bill *out)
+{
+    *out = (struct bill){ .e.plan = *p, .e.t = { .low_s = step_s, .high_s = step_s } };
+    out->e.t.line.step_s = step_s;
+    return run_of(a, out) < 0 ? -1 : out->known ? expect(a, out) : 0;
 }
 
 int bill_answer(const struct bill_asked *a, struct bill *out)

@@ -85,6 +85,9 @@ struct bill {
 /* EXIT_DONE; EXIT_NO where the plan does not fit, its checkpoints do not fit host memory, or the run would not end; another exit status
  * with the reason reported and nothing to free. */
 int     bill_answer(const struct bill_asked *a, struct bill *out);
+/* The mean run of a plan whose step is known: neither memory nor the clock is asked, and there is no interval.  The bill shares the plan
+ * and is not freed.  0, or -1 reported. */
+int     bill_of_step(const struct bill_asked *a, const struct plan *p, double step_s, struct bill *out);
 /* New reference. */
 json_t *bill_json(const struct bill_asked *a, const struct bill *b);
 void    bill_free(struct bill *b);
