@@ -187,10 +187,11 @@ int search_answer_open(const struct search_asked *a, struct search_answer *out)
     struct bill_asked bill = bill_asked_of(a);
 
     *out = (struct search_answer){ .started = now() };
-    if (money_check(&a->money) < 0 || (a->goal == GOAL_BILL ? search_bill_check(&bill) : refuse_bill_options(a)) < 0)
+    if (money_check(&a->money) < 0 || (a->goal != GOAL_BILL && refuse_bill_options(a) < 0))
         return EXIT_MISUSE;
     int rc = search_args_load(&a->ask, &out->q);
-    bool refused = rc == EXIT_DONE && a->money.tokens && sample_refuse_tokens(&out->q.model) < 0;
+    bool refused = rc == EXIT_DONE && ((a->money.tokens && sample_refuse_tokens(&out->q.model) < 0) ||
+                                       (a->goal == GOAL_BILL && search_bill_check(&bill, &out->q.cluster) < 0));
     if (refused)
         search_question_free(&out->q);
     return refused ? EXIT_MISUSE : rc;

@@ -19,8 +19,8 @@
 
 struct search_bill_row { const struct found *found; struct bill bill; double unsure_s; };       /* unsure_s: of its step less the first idea's */
 
-/* What --goal bill needs and lacks.  0, or -1 reported. */
-int search_bill_check(const struct bill_asked *a);
+/* What --goal bill needs, and neither it nor the cluster has.  0, or -1 reported. */
+int search_bill_check(const struct bill_asked *a, const struct cluster *c);
 /* At most `top` plans that fit without waiting for memory, the first to end first.  `first`: the answer by the step; it comes first where
  * no other ends sooner by more than the error of the difference of their steps.  A row's bill shares the plan: it is not freed.  0, or -1
  * reported. */
