@@ -30,6 +30,16 @@ struct cluster_node {
                                      * (tests/bench/issue_gpu.py); 0: not known, and taken as published (sim/price/op_cost.c) */
 };
 
+/* What a run of weeks needs beyond its steps (sim/bill/, dpxplan bill); 0 and "": not stated.  Rates bytes/s, times seconds. */
+struct cluster_runs {
+    double  storage, storage_node;  /* where checkpoints go: of all nodes together, of one at most */
+    bool    storage_by_training;    /* it is reached over the network that training uses */
+    char    rate[16];               /* published interruptions by name (sim/bill/failures.h), or */
+    double  mtbf;                   /* how long one GPU with its share of the node runs until it interrupts the job */
+    double  recover, repair;        /* until ranks load a checkpoint; until a node that failed is back */
+    int     spares;                 /* nodes that stand by, where repair is stated */
+};
+
 /* A GPU type, from its datasheet.  0 means that the datasheet has no such
  * figure (V100 has no bf16 tensor cores). */
 struct gpu {
@@ -79,6 +89,7 @@ struct cluster {
     double     headroom;            /* share of memory kept free, 0.05 */
     double     power_limit_w;       /* of each GPU, as nvidia-smi -pl sets it; 0: its board's own */
     struct cluster_node node;               /* each */
+    struct cluster_runs runs;
     int        is_host;             /* ranks are processes on CPU cores: of this machine (localhost), or of
                                      * several like it; "host": true in a file */
 

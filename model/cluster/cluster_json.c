@@ -297,6 +297,73 @@ static int node_from_json(const struct obj *top, struct cluster_node *n)
     return 0;
 }
 
+/* ---- "storage" and "failures" ---- */
+
+#define HOUR 3600.0
+
+static int storage_from_json(const struct obj *top, struct cluster_runs *r)
+{
+    static const char *const keys[] = { "gb_per_s", "node_gb_per_s", "training_network", NULL };
+    const json_t *j = json_object_get(top->j, "storage"), *by = json_object_get(j, "training_network");
+    struct obj    o;
+
+    if (!j)
+        return 0;
+    if (obj_open(&o, j, top->name, "storage", keys) < 0 || get_rate(&o, "gb_per_s", GB_MAX, 1e9, &r->storage) < 0
+        || get_rate(&o, "node_gb_per_s", GB_MAX, 1e9, &r->storage_node) < 0)
+        return -1;
+    r->storage_by_training = json_is_true(by);
+    return by && !json_is_boolean(by) ? type_error(&o, "training_network", "true or false") : 0;
+}
+
+static int failures_from_json(const struct obj *top, struct cluster_runs *r)
+{
+    static const char *const keys[] = { "rate", "gpu_hours", "recover_s", "repair_hours", "spares", NULL };
+    const json_t *j = json_object_get(top->j, "failures");
+    struct obj    o;
+
+    if (!j)
+        return 0;
+    if (obj_open(&o, j, top->name, "failures", keys) < 0 || get_text(&o, "rate", r->rate, sizeof r->rate) < 0
+        || get_rate(&o, "gpu_hours", 1e9, HOUR, &r->mtbf) < 0 || get_rate(&o, "recover_s", 1e7, 1, &r->recover) < 0
+        || get_rate(&o, "repair_hours", 1e5, HOUR, &r->repair) < 0 || get_small(&o, "spares", 0, 1000000, &r->spares) < 0)
+        return -1;
+    if (r->rate[0] && r->mtbf > 0)
+        return fail("%s: \"rate\" and \"gpu_hours\" say the same: give one of them", o.name);
+    return json_object_get(o.j, "spares") && !(r->repair > 0)
+           ? fail("%s: \"spares\": how long until a node that failed is back? give \"repair_hours\"", o.name) : 0;
+}
+
+static void put_rate(json_t *j, const char *key, double v, double unit)
+{
+    if (v > 0)
+        json_object_set_new(j, key, json_real(v / unit));
+}
+
+/* What is stated; nothing where nothing is. */
+static void runs_to_json(const struct cluster_runs *r, json_t *top)
+{
+    json_t *storage = json_object(), *failures = json_object();
+
+    put_rate(storage, "gb_per_s", r->storage, 1e9);
+    put_rate(storage, "node_gb_per_s", r->storage_node, 1e9);
+    if (r->storage_by_training)
+        json_object_set_new(storage, "training_network", json_true());
+    if (r->rate[0])
+        json_object_set_new(failures, "rate", json_string(r->rate));
+    put_rate(failures, "gpu_hours", r->mtbf, HOUR);
+    put_rate(failures, "recover_s", r->recover, 1);
+    put_rate(failures, "repair_hours", r->repair, HOUR);
+    if (r->repair > 0)
+        json_object_set_new(failures, "spares", json_integer(r->spares));
+    if (json_object_size(storage) > 0)
+        json_object_set(top, "storage", storage);
+    if (json_object_size(failures) > 0)
+        json_object_set(top, "failures", failures);
+    json_decref(storage);
+    json_decref(failures);
+}
+
 static int shape(const struct obj *o, int64_t *nodes, int64_t *per_node)
 {
     int64_t world = 0;
@@ -349,7 +416,7 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
 {
     static const char *const keys[] = {
         "name", "nodes", "gpus_per_node", "world_size", "gpu", "intra", "inter", "memory_bytes",
-        "context_bytes", "headroom", "power_limit_w", "host", "node", "calibration", NULL };
+        "context_bytes", "headroom", "power_limit_w", "host", "node", "calibration", "storage", "failures", NULL };
     const json_t *host;
     struct obj    o;
     struct gpu    g;
@@ -375,7 +442,8 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
         || get_power(&o, out) < 0
         || tier(&o, "intra", &out->intra, &out->alpha_intra, NULL) < 0
         || tier(&o, "inter", &out->inter, &out->alpha_inter, &out->nics) < 0
-        || node_from_json(&o, &out->node) < 0)
+        || node_from_json(&o, &out->node) < 0
+        || storage_from_json(&o, &out->runs) < 0 || failures_from_json(&o, &out->runs) < 0)
         return -1;
     return finish(&o, out);
 }
@@ -470,5 +538,6 @@ json_t *cluster_to_json(const struct cluster *c)
     json_t *node = node_to_json(c);
     if (node)
         json_object_set_new(j, "node", node);
+    runs_to_json(&c->runs, j);
     return j;
 }

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/fail.h"
+#include "sim/plan/bill_beside.h"
 #include "sim/plan/commands.h"
 
 /* Until ranks start again: MegaScale (arXiv 2402.15627) detects and diagnoses in less than 10 minutes on average. */
@@ -37,7 +38,11 @@ static int read_rate(const char *what, const char *text, double *out)
 
 static int read_storage(const struct bill_asked *a, const struct plan *p, struct storage *out)
 {
+    const struct cluster_runs *stated = &p->cluster.runs;
+
     *out = (struct storage){ 0 };
+    if (!a->storage && !a->storage_node)
+        *out = (struct storage){ stated->storage, stated->storage_node };
     if (a->storage_node && read_rate("--storage-node", a->storage_node, &out->node) < 0)
         return -1;
     if (!a->storage)
@@ -50,7 +55,7 @@ static int read_storage(const struct bill_asked *a, const struct plan *p, struct
     return 0;
 }
 
-static int read_mtbf(const char *text, struct bill *out)
+static int read_mtbf(const char *what, const char *text, struct bill *out)
 {
     char names[200] = "";
 
@@ -59,10 +64,23 @@ static int read_mtbf(const char *text, struct bill *out)
         return 0;
     }
     if (strspn(text, "0123456789.") > 0)
-        return duration_parse("--mtbf", text, &out->mtbf_s);
+        return duration_parse(what, text, &out->mtbf_s);
     for (int i = 0; failure_rate_at(i); i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", failure_rate_at(i)->name);
-    return fail("--mtbf: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", text, names);
+    return fail("%s: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", what, text, names);
+}
+
+/* How often one GPU interrupts the job: as asked, else as the cluster states. */
+static int find_mtbf(const struct bill_asked *a, struct bill *out)
+{
+    const struct cluster_runs *stated = &out->e.plan.cluster.runs;
+
+    if (a->mtbf)
+        return read_mtbf("--mtbf", a->mtbf, out);
+    if (stated->rate[0])
+        return read_mtbf("the cluster's failures.rate", stated->rate, out);
+    out->mtbf_s = stated->mtbf;
+    return 0;
 }
 
 static int read_date(const char *text, int *y, int *m, int *d)
@@ -86,10 +104,10 @@ static int check(const struct bill_asked *a)
         return fail("bill: of how much training? give --tokens 15T, or --samples 50k --epochs 3");
     if (a->epochs > 1 && !a->samples)
         return fail("--epochs: of how many samples? give --samples");
-    if (a->spares >= 0 && !a->repair)
-        return fail("--spares: how long until a node that failed is back? give --repair, such as 24h");
-    if (a->spares < 0 && (a->repair || a->shrink))
-        return fail("%s: with how many nodes that stand by? give --spares (0: none)", a->shrink ? "--shrink" : "--repair");
+    if (!a->eval_samples != !a->eval_every)
+        return fail("%s", a->eval_samples ? "--eval-samples: how often? give --eval-every" : "--eval-every: of how many samples? give --eval-samples");
+    if (a->training_network && !a->async)
+        return fail("--training-network: is for --async; without it no step runs while a checkpoint is written");
     if (a->memory_lost > 1)
         return fail("--memory-lost: a share is at most 1");
     if (a->memory_lost > 0 && !a->neighbour)
@@ -131,23 +149,54 @@ static int host_memory(const struct bill_asked *a, struct bill *out)
     return 0;
 }
 
-/* For how long ranks stand at a checkpoint, and when it counts. */
+/* Bytes/s that leave a node over the training's network while a checkpoint is on its way; 0: none.  Two that want all of it share it evenly. */
+static double rate_beside(const struct bill_asked *a, const struct bill *b)
+{
+    const struct cluster *c = &b->e.plan.cluster;
+    double rate = b->times.write_s > 0 ? (double)b->saved.node / b->times.write_s : 0;
+
+    if (c->nodes < 2 || (!a->neighbour && (!a->async || !(a->training_network || c->runs.storage_by_training))))
+        return 0;
+    return a->neighbour || rate > c->inter / 2 ? c->inter / 2 : rate;
+}
+
+/* For how long ranks stand at a checkpoint, and when it counts.  What steps lose while it is on its way counts as standing. */
 static int stand(const struct bill_asked *a, struct bill *out)
 {
     const struct plan *p = &out->e.plan;
     const struct save_times *t = &out->times;
+    double rate = rate_beside(a, out);
 
     if (a->neighbour && p->cluster.nodes < 2)
         return fail("--neighbour: there is one node");
     out->run.blocked_s = t->snapshot_s;
-    if (a->neighbour)
-        out->run.behind_s = (double)out->saved.node / p->cluster.inter;
+    out->beside = 1;
+    if (a->neighbour || rate > 0)
+        out->run.behind_s = (double)out->saved.node / rate;
     else if (a->async)
         out->run.behind_s = t->write_s;
     else
         out->run.blocked_s += t->write_s;
+    if (rate > 0 && bill_beside_network(p, rate, &out->beside) < 0)
+        return -1;
+    out->run.blocked_s += rate > 0 ? out->run.behind_s * (1 - 1 / out->beside) : 0;
     out->run.disk_each = a->neighbour;
     out->run.memory_lost = a->memory_lost;
+    return 0;
+}
+
+/* Evaluation passes: forward over the samples by all ranks, each micro-batch at a time; a step has its part of them. */
+static int evaluations(const struct bill_asked *a, struct bill *b)
+{
+    const struct plan *p = &b->e.plan;
+    double forward;
+
+    if (!a->eval_samples)
+        return 0;
+    if (bill_forward(p, &forward) < 0)
+        return -1;
+    b->eval_s = forward * (double)ceil_div(a->eval_samples, p->micro_batch * plan_batch_ranks(p));
+    b->run.step_s += b->eval_s / (double)a->eval_every;
     return 0;
 }
 
@@ -172,16 +221,9 @@ static double mean_with(const struct bill *b, int64_t every)
     return t.total_s;
 }
 
-static int run_it(const struct bill_asked *a, struct bill *b)
+/* The interval between checkpoints and the mean.  0, or -1 reported. */
+static int expect(const struct bill_asked *a, struct bill *b)
 {
-    struct reserve v = { .nodes = b->e.plan.cluster.nodes, .spares = a->spares, .shrink = a->shrink,
-                         .hardware = b->rate && b->rate->hardware >= 0 ? b->rate->hardware : 1 };
-    struct run_time simulated;
-    double undisturbed = (double)b->run.steps * b->run.step_s, at[3];
-    char why[256] = "";
-
-    if (a->repair && duration_parse("--repair", a->repair, &v.repair_s) < 0)
-        return -1;
     if (!a->every) {
         b->best = true;
         b->run.every = goodput_best_every(&b->run);
@@ -189,6 +231,19 @@ static int run_it(const struct bill_asked *a, struct bill *b)
         return -1;
     }
     goodput_expect(&b->run, &b->time);
+    return 0;
+}
+
+static int run_it(const struct bill_asked *a, struct bill *b)
+{
+    struct reserve v = { .nodes = b->e.plan.cluster.nodes, .spares = b->spares, .repair_s = b->e.plan.cluster.runs.repair, .shrink = a->shrink,
+                         .hardware = b->rate && b->rate->hardware >= 0 ? b->rate->hardware : 1 };
+    struct run_time simulated;
+    double undisturbed = (double)b->run.steps * b->run.step_s, at[3];
+    char why[256] = "";
+
+    if ((a->repair && duration_parse("--repair", a->repair, &v.repair_s) < 0) || expect(a, b) < 0)
+        return -1;
     if (!(b->time.total_s < ENDLESS * undisturbed)) {
         b->endless = true;
         return 0;
@@ -204,18 +259,32 @@ static int run_it(const struct bill_asked *a, struct bill *b)
     b->endless = rc < 0;
     if (b->endless)
         return 0;
-    if (a->spares >= 0 || a->neighbour)         /* what the closed form does not know */
+    if (b->spares >= 0 || a->neighbour)         /* what the closed form does not know */
         b->time = simulated;
     interval(a, b, at);
     return 0;
 }
 
-static int bill_of(const struct bill_asked *a, struct bill *b)
+/* Nodes that stand by: as asked, else as the cluster states. */
+static int find_spares(const struct bill_asked *a, struct bill *b)
+{
+    const struct cluster_runs *stated = &b->e.plan.cluster.runs;
+
+    b->spares = a->spares >= 0 || a->repair || !(stated->repair > 0) ? a->spares : stated->spares;
+    if (b->spares >= 0 && !a->repair && !(stated->repair > 0))
+        return fail("--spares: how long until a node that failed is back? give --repair, such as 24h");
+    if (b->spares < 0 && (a->repair || a->shrink))
+        return fail("%s: with how many nodes that stand by? give --spares (0: none)", a->shrink ? "--shrink" : "--repair");
+    return 0;
+}
+
+/* What the run is: all but how it goes.  `known`: whether that can be said. */
+static int run_of(const struct bill_asked *a, struct bill *b)
 {
     const struct plan *p = &b->e.plan;
     struct money_question q = a->eval.money;
     struct timing t = b->e.t;
-    double recover = RECOVER;
+    double recover = p->cluster.runs.recover > 0 ? p->cluster.runs.recover : RECOVER;
 
     if (a->samples && (a->samples > INT64_MAX / p->seq || a->epochs > INT64_MAX / (a->samples * p->seq)))
         return fail("--samples: too many");
@@ -224,17 +293,29 @@ static int bill_of(const struct bill_asked *a, struct bill *b)
         return -1;
     money_of(&q, p, &t, &b->money);
     b->run = (struct long_run){ .steps = b->money.steps, .step_s = t.line.step_s, .mtbf_s = INFINITY };
-    if (saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || (a->mtbf && read_mtbf(a->mtbf, b) < 0) ||
+    if (find_spares(a, b) < 0 || saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || find_mtbf(a, b) < 0 ||
         (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
         return -1;
     saved_times(p, &b->saved, &b->storage, &b->times);
-    if (stand(a, b) < 0 || host_memory(a, b) < 0)
+    if (evaluations(a, b) < 0 || stand(a, b) < 0 || host_memory(a, b) < 0)
         return -1;
     b->run.recover_s = recover + (b->times.read_s > 0 ? b->times.read_s : 0);
     if (b->mtbf_s > 0)
         b->run.mtbf_s = b->mtbf_s / (double)p->cluster.world_size;
     b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || a->every);
-    return b->known ? run_it(a, b) : 0;
+    return 0;
+}
+
+static int bill_of(const struct bill_asked *a, struct bill *b)
+{
+    return run_of(a, b) < 0 ? -1 : b->known ? run_it(a, b) : 0;
+}
+
+int bill_of_step(const struct bill_asked *a, const struct plan *p, double step_s, struct bill *out)
+{
+    *out = (struct bill){ .e.plan = *p, .e.t = { .low_s = step_s, .high_s = step_s } };
+    out->e.t.line.step_s = step_s;
+    return run_of(a, out) < 0 ? -1 : out->known ? expect(a, out) : 0;
 }
 
 int bill_answer(const struct bill_asked *a, struct bill *out)

@@ -11,7 +11,7 @@
  *         bill_free(&b);
  *     }
  *
- * What is not stated stays unknown: without --storage a checkpoint has bytes and no seconds, without --mtbf there are no interruptions
+ * What is not asked is as the cluster states it ("storage", "failures"); what neither states stays unknown: without --storage a checkpoint has bytes and no seconds, without --mtbf there are no interruptions
  * to count; both then have a table of what would be. */
 #ifndef DPX_BILL_H
 #define DPX_BILL_H
@@ -24,8 +24,9 @@
 struct bill_asked {
     struct eval_args eval;
     int64_t samples, epochs;
+    int64_t eval_samples, eval_every;       /* of an evaluation pass; steps between two */
     const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start, *step;
-    bool    async, shrink;
+    bool    async, shrink, training_network;
     int64_t neighbour;              /* checkpoints in the memory of another node, each so many-th on disk; 0: none there */
     bool    worlds;                 /* other numbers of GPUs as well */
     double  memory_lost;
@@ -49,6 +50,7 @@ struct bill_asked {
     { "storage-node", "what one node writes to it at most: 5GB/s", .str = &(a).storage_node, .value = "RATE", .group = BILL_CHECKPOINTS }, \
     { "every", "between checkpoints: a time (30min) or steps (500); left out: what costs least", .str = &(a).every, .value = "TIME", .group = BILL_CHECKPOINTS }, \
     { "async", "ranks wait for the copy to host memory only; it is written beside training", .flag = &(a).async, .group = BILL_CHECKPOINTS }, \
+    { "training-network", "with --async: checkpoints go over the network that training uses, which slows the steps meanwhile", .flag = &(a).training_network, .group = BILL_CHECKPOINTS }, \
     { "neighbour", "checkpoints go to another node's host memory, each K-th to the storage as well", .i = &(a).neighbour, .min = 1, .value = "K", .group = BILL_CHECKPOINTS }, \
     { "memory-lost", "share of interruptions that take what lies in memory (with --neighbour)", .num = &(a).memory_lost, .group = BILL_CHECKPOINTS }, \
     { "step", "a step as you measured it (850ms), in the place of the predicted one", .str = &(a).step, .value = "TIME" }, \
@@ -59,6 +61,8 @@ struct bill_asked {
     { "watts", "power of a GPU's board, where the table has none", .num = &(a).eval.money.watts, .group = MONEY_GROUP }, \
     { "samples", "samples of --seq tokens, instead of --tokens", .i = &(a).samples, .min = 1, .group = MONEY_GROUP }, \
     { "epochs", "times that each sample is seen", .i = &(a).epochs, .min = 1, .group = MONEY_GROUP }, \
+    { "eval-samples", "samples of an evaluation pass, forward alone", .i = &(a).eval_samples, .min = 1, .group = MONEY_GROUP }, \
+    { "eval-every", "steps between two of them", .i = &(a).eval_every, .min = 1, .group = MONEY_GROUP }, \
     { "start", "the first day, YYYY-MM-DD: the answer then has dates", .str = &(a).start, .value = "DATE", .group = MONEY_GROUP }, \
     { "db", "the database of calibrations", .str = &(a).eval.db, .value = "FILE" }
 #define BILL_FAILURES "Interruptions"
@@ -71,8 +75,11 @@ struct bill {
     struct storage storage;
     struct save_times times;
     const struct failure_rate *rate;        /* a published one; NULL: a time that was given, or none */
+    int64_t spares;                 /* nodes, as asked or as the cluster states; below 0: one is always there */
     double mtbf_s;                  /* of one GPU; 0: not known */
     struct long_run run;
+    double beside;                  /* how many times as long steps take while a checkpoint is on its way over their network; 1: as long */
+    double eval_s;                  /* of one evaluation pass; run.step_s has its part of it.  0: there is none */
     bool   best;                    /* run.every is the best */
     int64_t host_bytes, host_free;  /* of a node, for checkpoints; what is left for them.  0: none are kept there */
     bool   known;                   /* storage is, and interruptions are, or (--every) how often to save if there are none: */
@@ -85,6 +92,9 @@ struct bill {
 /* EXIT_DONE; EXIT_NO where the plan does not fit, its checkpoints do not fit host memory, or the run would not end; another exit status
  * with the reason reported and nothing to free. */
 int     bill_answer(const struct bill_asked *a, struct bill *out);
+/* The mean run of a plan whose step is known: neither memory nor the clock is asked, and there is no interval.  The bill shares the plan
+ * and is not freed.  0, or -1 reported. */
+int     bill_of_step(const struct bill_asked *a, const struct plan *p, double step_s, struct bill *out);
 /* New reference. */
 json_t *bill_json(const struct bill_asked *a, const struct bill *b);
 void    bill_free(struct bill *b);

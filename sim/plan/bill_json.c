@@ -46,7 +46,7 @@ static json_t *time_json(const struct bill_asked *a, const struct bill *b)
 static json_t *money_of_bill(const struct bill_asked *a, const struct bill *b)
 {
     const struct cluster *c = &b->e.plan.cluster;
-    double gpus = (double)(c->world_size + (a->spares > 0 ? a->spares : 0) * c->gpus_per_node), hours = b->time.total_s / 3600 * gpus;
+    double gpus = (double)(c->world_size + (b->spares > 0 ? b->spares : 0) * c->gpus_per_node), hours = b->time.total_s / 3600 * gpus;
     bool is = b->known && !b->endless, priced = is && a->eval.money.price >= 0;
 
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "gpu_hours", known(hours, is), "useful_gpu_hours",
@@ -81,9 +81,9 @@ json_t *bill_json(const struct bill_asked *a, const struct bill *b)
 
     plan_words(p, words, sizeof words);
     knob_label(p, label, sizeof label);
-    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:b, s:b, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "dpx", 1, "model", evaluation_model_json(&p->model),
+    return json_pack("{s:i, s:o, s:o, s:s, s:s, s:b, s:b, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "dpx", 1, "model", evaluation_model_json(&p->model),
                      "cluster", evaluation_cluster_json(&p->cluster), "label", label, "words", words, "fits", b->e.e.m.fits, "endless", b->endless, "steps",
-                     (json_int_t)b->money.steps, "step_s", b->e.t.line.step_s, "low_step_s", b->e.t.low_s, "high_step_s", b->e.t.high_s, "billed_step_s", b->run.step_s, "undisturbed_s",
+                     (json_int_t)b->money.steps, "step_s", b->e.t.line.step_s, "low_step_s", b->e.t.low_s, "high_step_s", b->e.t.high_s, "billed_step_s", b->run.step_s, "evaluation_s", b->eval_s, "beside_checkpoint", b->beside, "undisturbed_s",
                      b->money.days * 86400, "checkpoint", checkpoint_json(b), "interruptions", interruptions_json(b), "run", time_json(a, b), "money",
                      money_of_bill(a, b),
                      "worlds", worlds_json(a, b));

@@ -6,6 +6,7 @@
 #include "base/columns.h"
 #include "base/duration.h"
 #include "base/page.h"
+#include "base/percent.h"
 #include "model/arch/sample.h"
 #include "sim/plan/answer_words.h"
 #include "sim/plan/bill.h"
@@ -45,6 +46,9 @@ static void print_plan(const struct bill_asked *a, const struct bill *b, FILE *t
         fprintf(to, " and %s", steps);
     }
     fputs(" if nothing is saved and nothing fails.\n", to);
+    if (b->eval_s > 0)
+        fprintf(to, "  An evaluation pass over %s samples takes %s, every %" PRId64 " steps.\n", count_text(a->eval_samples).s, duration_text(b->eval_s).s,
+                a->eval_every);
 }
 
 /* ---- checkpoints ---- */
@@ -76,6 +80,9 @@ static void print_saved(const struct bill *b, FILE *to)
     if (b->times.snapshot_s > 0)
         fprintf(to, "  Copied to host memory in %s.\n", duration_text(b->times.snapshot_s).s);
     print_write(b, to);
+    if (b->beside >= 1.0005)
+        fprintf(to, "  While it is on its way, %s over the network that training uses, a step takes %s longer.\n", duration_text(b->run.behind_s).s,
+                percent_share(b->beside - 1).s);
     if (b->host_bytes)
         fprintf(to, "  Host memory of a node: %s for checkpoints, %s are left for them%s.\n", gigabytes((double)b->host_bytes).s,
                 gigabytes((double)b->host_free).s, b->host_bytes > b->host_free ? ": it does not fit" : "");
@@ -124,7 +131,7 @@ static void print_interruptions(const struct bill_asked *a, const struct bill *b
     if (b->rate)
         fprintf(to, "  %s.\n  Source: %s.\n", b->rate->run, b->rate->source);
     fprintf(to, "  From an interruption until steps go on: %s, loading included.\n", duration_text(b->run.recover_s).s);
-    if (!a->recover)
+    if (!a->recover && !(b->e.plan.cluster.runs.recover > 0))
         fputs("  Of that 10 min to find and replace, as MegaScale states (arXiv 2402.15627); --recover says another.\n", to);
 }
 
@@ -159,9 +166,11 @@ static void bill_row(struct bill_table *t, const char *what, double seconds)
 static void useful_rows(struct bill_table *t)
 {
     const struct timeline *l = &t->bill->e.t.line;
-    double each = t->bill->time.useful_s / l->step_s;
+    double evaluating = t->bill->eval_s > 0 ? t->bill->eval_s / (double)t->asked->eval_every / t->bill->run.step_s * t->bill->time.useful_s : 0;
+    double each = (t->bill->time.useful_s - evaluating) / l->step_s;
     double rest = l->exposed_s + l->bubble_s;
 
+    bill_row(t, "evaluation passes", evaluating);
     bill_row(t, "steps that count: computing", (l->step_s - rest) * each);
     bill_row(t, "  waiting for communication", l->exposed_s * each);
     bill_row(t, "  pipeline bubbles", l->bubble_s * each);
@@ -171,11 +180,11 @@ static void print_spares(const struct bill_asked *a, const struct bill *b, FILE 
 {
     char sum[64];
 
-    if (a->spares <= 0)
+    if (b->spares <= 0)
         return;
-    fprintf(to, "  %" PRId64 " node%s that stand%s by", a->spares, a->spares == 1 ? "" : "s", a->spares == 1 ? "s" : "");
+    fprintf(to, "  %" PRId64 " node%s that stand%s by", b->spares, b->spares == 1 ? "" : "s", b->spares == 1 ? "s" : "");
     if (a->eval.money.price >= 0) {
-        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, a->spares) - cost_of(a, b, b->time.total_s, 0), sum, sizeof sum);
+        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, b->spares) - cost_of(a, b, b->time.total_s, 0), sum, sizeof sum);
         fprintf(to, ": %s more", sum);
     }
     fputs(".\n", to);
@@ -184,7 +193,7 @@ static void print_spares(const struct bill_asked *a, const struct bill *b, FILE 
 static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     const struct cluster *c = &b->e.plan.cluster;
-    int64_t spares = a->spares > 0 ? a->spares : 0;
+    int64_t spares = b->spares > 0 ? b->spares : 0;
     double hours = b->time.total_s / 3600 * (double)(c->world_size + spares * c->gpus_per_node);
     char sum[64], low[64], high[64];
 
@@ -261,7 +270,7 @@ static int print_worlds(const struct bill_asked *a, const struct bill *b, FILE *
     if (bill_worlds(a, b, w) < 0)
         return -1;
     fprintf(to, "\nWith the same global batch of %" PRId64 " on other numbers of GPUs%s:\n", plan_global_batch(&b->e.plan),
-            a->spares >= 0 ? " (a spare is always there)" : "");
+            b->spares >= 0 ? " (a spare is always there)" : "");
     t = columns_new(world_columns, 7);
     for (int i = 0; i < BILL_WORLDS; i++)
         if (w[i].possible)

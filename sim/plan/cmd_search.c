@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/columns.h"
+#include "base/duration.h"
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/notes.h"
@@ -206,6 +207,54 @@ static void print_rows(const struct search_asked *a, struct search_answer *s, FI
     print_counts(s, to);
 }
 
+/* ---- by the whole training ---- */
+
+static const struct column bill_columns[] = {
+    { "", false, 0 }, { "takes", true, 0 }, { "cost", true, 1 }, { "useful", true, 0 }, { "step", true, 0 }, { "all stand", true, 0 }, { "checkpoint every", true, 1 }, { "plan", false, 0 },
+};
+
+static void bill_row(struct columns *t, const struct search_asked *a, const struct search_bill_row *k)
+{
+    const struct bill *b = &k->bill;
+    char words[KNOB_LABEL], sum[64] = "";
+
+    knob_label(&k->found->plan, words, sizeof words);
+    if (a->money.price >= 0)
+        money_sum(&a->money, b->time.total_s / 3600 * (double)b->e.plan.cluster.world_size * a->money.price, sum, sizeof sum);
+    columns_cell(t, "%s", "");
+    columns_cell(t, "%s", duration_text(b->time.total_s).s);
+    columns_cell(t, "%s", sum);
+    columns_cell(t, "%.1f %%", 100 * b->time.useful_s / b->time.total_s);
+    columns_cell(t, "%.4g s", b->run.step_s);
+    columns_cell(t, "%s", duration_text(b->run.blocked_s).s);
+    columns_cell(t, "%s", duration_text((double)b->run.every * b->run.step_s).s);
+    columns_cell(t, "%s", words);
+}
+
+static void print_by_bill(const struct search_asked *a, const struct search_answer *s, FILE *to)
+{
+    struct columns *t = columns_new(bill_columns, sizeof bill_columns / sizeof *bill_columns);
+    const struct found *first = s->nbill > 0 ? s->bill[0].found : NULL;
+    char words[PLAN_WORDS];
+
+    for (int64_t i = 0; i < s->nbill; i++)
+        bill_row(t, a, &s->bill[i]);
+    if (!first) {
+        fputs("\nNo plan would end: between two interruptions too little is done that counts.\n", to);
+    } else if (first == s->ranked[0].found) {
+        fputs("\nThe recommended plan is also the first to end, checkpoints and interruptions included, or as good as the first:\n", to);
+    } else {
+        plan_words(&first->plan, words, sizeof words);
+        fprintf(to, "\nFirst to end, checkpoints and interruptions included: %s.\n", words);
+        fprintf(to, "  Its step takes %.1f %% of the recommended plan's. -o writes this one.\n",
+                100 * first->step_s / s->ranked[0].found->step_s);
+    }
+    columns_print(t, to, page_width(stdout));
+    if (search_bill_unsure(&s->r, s->bill, s->nbill))
+        fprintf(to, "%" PRId64 " plans were left out because their step is more than %.0f %% slower than the fastest; one of them could end sooner.\n",
+                s->r.cut_by_time, 100 * (SEARCH_NEAR - 1));
+}
+
 /* ---- the command ---- */
 
 /* How far it is, on a terminal; Ctrl-C ends it. */
@@ -238,6 +287,8 @@ static int say(const struct search_asked *a, struct search_answer *s, bool all)
     if (!page)
         return -1;
     int rc = search_brief(a, s, page, page_width(stdout));
+    if (rc == 0 && a->goal == GOAL_BILL)
+        print_by_bill(a, s, page);
     if (rc == 0 && all)
         print_rows(a, s, page);
     else if (rc == 0)
@@ -284,7 +335,8 @@ int cmd_search(int argc, char **argv)
     bool answered = rc == EXIT_DONE || rc == EXIT_NO;
     if (answered && s.r.partial)
         notes_say("stopped before all plans were looked at: the answer is of %" PRId64 " of them", s.r.lowered);
-    if (answered && output && s.n > 0 && convert_write_plan(&s.ranked[0].found->plan, output) < 0)
+    const struct found *first = s.nbill > 0 ? s.bill[0].found : answered && s.n > 0 ? s.ranked[0].found : NULL;
+    if (answered && output && first && convert_write_plan(&first->plan, output) < 0)
         rc = EXIT_FAILED;
     json_t *commands = answered && validate && s.n > 0 ? search_validate(&s, output) : NULL;
     if (answered && validate && s.n > 0 && !commands)

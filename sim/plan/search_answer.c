@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/fail.h"
 #include "base/room.h"
 #include "model/arch/sample.h"
 #include "model/memory/evaluate.h"
@@ -143,6 +144,10 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
     json_object_set_new(doc, "not_looked_at", search_beyond_json(&a->ask, o, r));
     json_object_set_new(doc, "codes", search_codes_json(o, r));
     json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
+    if (a->goal == GOAL_BILL) {
+        json_object_set_new(doc, "by_bill", search_bill_json(s->bill, s->nbill));
+        json_object_set_new(doc, "by_bill_unsure", json_boolean(search_bill_unsure(r, s->bill, s->nbill)));
+    }
     json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));
     return doc;
 }
@@ -157,13 +162,39 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+const char *const search_goals[] = { "step", "bill", NULL };
+
+static struct bill_asked bill_asked_of(const struct search_asked *a)
+{
+    struct bill_asked bill = a->bill;
+
+    bill.eval.money = a->money;
+    return bill;
+}
+
+static int refuse_bill_options(const struct search_asked *a)
+{
+    const struct bill_asked *b = &a->bill;
+    const char *given = b->mtbf ? "mtbf" : b->storage ? "storage" : b->storage_node ? "storage-node" : b->recover ? "recover" : b->async ? "async" : NULL;
+
+    return given ? fail("--%s: is for --goal bill", given) : 0;
+}
+
 double search_answer_seconds(const struct search_answer *s) { return now() - s->started; }
 
 int search_answer_open(const struct search_asked *a, struct search_answer *out)
 {
+    struct bill_asked bill = bill_asked_of(a);
+
     *out = (struct search_answer){ .started = now() };
-    int rc = money_check(&a->money) < 0 ? EXIT_MISUSE : search_args_load(&a->ask, &out->q);
-    return rc == EXIT_DONE && a->money.tokens && sample_refuse_tokens(&out->q.model) < 0 ? EXIT_MISUSE : rc;
+    if (money_check(&a->money) < 0 || (a->goal != GOAL_BILL && refuse_bill_options(a) < 0))
+        return EXIT_MISUSE;
+    int rc = search_args_load(&a->ask, &out->q);
+    bool refused = rc == EXIT_DONE && ((a->money.tokens && sample_refuse_tokens(&out->q.model) < 0) ||
+                                       (a->goal == GOAL_BILL && search_bill_check(&bill, &out->q.cluster) < 0));
+    if (refused)
+        search_question_free(&out->q);
+    return refused ? EXIT_MISUSE : rc;
 }
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)
@@ -177,12 +208,16 @@ int search_answer_find(const struct search_asked *a, struct search_answer *s)
     int64_t most = a->top < s->r.nfit ? a->top : s->r.nfit;
     s->ranked = room_new((size_t)most, sizeof *s->ranked);
     s->n = ranking(&s->r, s->ranked, most, &s->tied);
+    struct bill_asked bill = bill_asked_of(a);
+    if (s->n > 0 && a->goal == GOAL_BILL && search_bill(&bill, &s->r, &s->ranked[0], a->top, &s->bill, &s->nbill) < 0)
+        return EXIT_MISUSE;
     return s->n < 0 ? EXIT_FAILED : s->r.nfit > 0 ? EXIT_DONE : EXIT_NO;
 }
 
 void search_answer_free(struct search_answer *s)
 {
     free(s->ranked);
+    free(s->bill);
     search_free(&s->r);
     search_question_free(&s->q);
 }

@@ -4,11 +4,12 @@
 #
 #     SECONDS_KILLED=600    how long    KILLS=20    in that time    EVERY=10    steps between checkpoints    SEED=1
 #
-# First what the prediction needs is measured on the same nodes without the clock: a step, a save, and how long a killed run takes until its
-# steps go on (4 kills).  Then the clock: KILLS moments drawn evenly over the time, as a Poisson process has them given their number, each for
-# a rank that is drawn too; a moment in a restart kills the restart.  Held:
+# KILLS moments are drawn evenly over the time, as a Poisson process has them given their number, each for a rank that is drawn too; a moment
+# in a restart kills the restart.  What a save takes is measured on the same nodes before.  A step (between two checkpoints that no kill
+# parts) and a restart (from a kill to the first step again) are measured in the same time, for a machine that others use is faster in one
+# minute than in the next; what is predicted from them is how much is lost, done again and restarted.  Held:
 #     - after every kill the run goes on from the last checkpoint that was whole at the kill, or a later one;
-#     - useful steps / time is the predicted one within 5 points;
+#     - useful steps / time is what dpxplan bill predicts within 5 points;
 #     - the last checkpoint's files are, byte by byte, those of a run on one machine that nothing killed.
 # Nothing else should run.  Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
@@ -87,31 +88,23 @@ await_new() {
     until n=$(newest) && [ -n "$n" ] && [ "$(step_of "$n")" -gt "$1" ] && when=$(whole_at "$n") && [ "$when" ]; do sleep 0.05; done
 }
 
-# ---- what the prediction needs ----
-
-constants() {
-    lab_run 1 "$B/dpxrun" "$lab_dir/plan.json" --steps $((6 * EVERY + 1)) --no-db --threads 1 --json --checkpoint-every "$EVERY" \
-        --checkpoint-dir "$lab_dir/first" >"$lab_dir/first.json" 2>"$lab_dir/said" || { head -n 5 "$lab_dir/said"; return; }
-    save_s=$(lab_figure "$lab_dir/first.json" save_s)
-    begin "$lab_dir/constants" "$lab_dir/constants.log"
-    await_new "$EVERY"
-    from=$when at=$(step_of "$(newest)")
-    await_new $((at + 5 * EVERY))
-    step_s=$(calc "(($when - $from) / (($(step_of "$(newest)") - $at) / $EVERY) - $save_s) / $EVERY")
-    sum=0
-    for r in 0 1 0 1; do
-        sleep 0.7
-        at=$(step_of "$(newest)") t=$(now)
-        kill_one $r
-        await_new "$at"
-        sum=$(calc "$sum + $when - $t - $EVERY * $step_s - $save_s")
-    done
-    end
-    recover_s=$(calc "$sum / 4")
+# Lines "STEP TIME" of whole checkpoints, as they come.
+watch() {
+    seen=
+    while [ ! -e "$log.stop" ]; do
+        n=$(newest)
+        [ "$n" != "$seen" ] && t=$(whole_at "$n") && [ "$t" ] && echo "$(step_of "$n") $t" && seen=$n
+        sleep 0.05
+    done >"$lab_dir/whole"
 }
+
+# ---- what a save takes ----
+
 killed=0
-check 'a step, a save and a restart are measured' "$(constants; echo "$step_s $save_s $recover_s" >"$lab_dir/figures")"
-read -r step_s save_s recover_s <"$lab_dir/figures"
+check 'a save is measured' "$(
+    lab_run 1 "$B/dpxrun" "$lab_dir/plan.json" --steps $((6 * EVERY + 1)) --no-db --threads 1 --json --checkpoint-every "$EVERY" \
+        --checkpoint-dir "$lab_dir/first" >"$lab_dir/first.json" 2>"$lab_dir/said" || head -n 5 "$lab_dir/said")"
+save_s=$(lab_figure "$lab_dir/first.json" save_s)
 
 bill() { "$B/dpxplan" bill "$lab_dir/plan.json" --samples 100m --every "$EVERY" --json "$@" 2>&1; }
 predict() {
@@ -120,10 +113,6 @@ predict() {
         --mtbf "$(calc "2 * $SECONDS_KILLED / $KILLS")s" >"$lab_dir/bill.json"       # of one of two ranks; loading is added
     lab_figure "$lab_dir/bill.json" goodput
 }
-predicted=$(predict)
-printf '#  a step %.3f s, a save %.3f s, a restart %.2f s; a kill every %.1f s: predicted goodput %.3f\n' "$step_s" "$save_s" "$recover_s" \
-    "$(calc "$SECONDS_KILLED / $KILLS")" "$predicted" >&2
-
 # ---- the clock ----
 
 # KILLS lines "SECONDS RANK" in order: a linear congruential generator (Numerical Recipes), so that a seed means the same everywhere.
@@ -141,12 +130,14 @@ clock >"$lab_dir/clock"
 resumes() { grep -c 'goes on from' "$log"; }
 begin "$lab_dir/killed" "$lab_dir/killed.log"
 await_new 0                             # the clock begins with a checkpoint that is whole
+watch &
+watcher=$!
 began=$when first=$(step_of "$(newest)") killed=0
 : >"$lab_dir/kills"
 while read -r at r; do
     left=$(calc "$began + $at - $(now)")
     case $left in -*) ;; *) sleep "$left" ;; esac
-    echo "$(resumes) $(step_of "$(newest)")" >>"$lab_dir/kills"
+    echo "$(resumes) $(step_of "$(newest)") $(now)" >>"$lab_dir/kills"
     kill_one "$r"
 done <"$lab_dir/clock"
 left=$(calc "$began + $SECONDS_KILLED - $(now)")
@@ -156,10 +147,35 @@ await_new "$(step_of "$(newest)")"
 ended=$when last=$n
 until [ "$(resumes)" -gt "$(tail -n 1 "$lab_dir/kills" | cut -d' ' -f1)" ]; do sleep 0.1; done
 end
+wait $watcher
+
+# "STEP RESTART": the means of intervals without a kill, and of restarts that no other kill ended.
+measure() {
+    awk -v every="$EVERY" -v save="$save_s" '
+        FILENAME ~ /kills$/ { kill[++n] = $3; next }
+        { step[++m] = $1; at[m] = $2 }
+        END {
+            for (i = 2; i <= m; i++) {
+                for (hit = 0, k = 1; k <= n; k++) hit += kill[k] > at[i - 1] && kill[k] <= at[i]
+                if (!hit && step[i] == step[i - 1] + every) { sum += at[i] - at[i - 1]; intervals++ }
+            }
+            s = (sum / intervals - save) / every
+            for (k = 1; k <= n; k++) {
+                for (i = 1; i <= m && at[i] <= kill[k]; i++) ;
+                if (i <= m && (k == n || kill[k + 1] > at[i])) { lost += at[i] - kill[k] - every * s - save; restarts++ }
+            }
+            printf "%.6f %.6f\n", s, lost / restarts
+        }' "$lab_dir/kills" "$lab_dir/whole"
+}
+measure >"$lab_dir/figures"
+read -r step_s recover_s <"$lab_dir/figures"
+predicted=$(predict)
+printf '#  a step %.3f s, a save %.3f s, a restart %.2f s; a kill every %.1f s, a checkpoint every %.1f s\n' "$step_s" "$save_s" "$recover_s" \
+    "$(calc "$SECONDS_KILLED / $KILLS")" "$(calc "$EVERY * $step_s + $save_s")" >&2
 
 check "$KILLS of $KILLS kills met a process" "$([ "$killed" = "$KILLS" ] || echo "$killed of $KILLS")"
 check 'after each the run goes on from the last checkpoint that was whole' "$(
-    while read -r before step; do
+    while read -r before step _; do
         from=$(grep 'goes on from' "$log" | sed -n "$((before + 1))s/.*step-0*//p")
         [ "${from:-0}" -ge "$step" ] || echo "step $step was whole, the run went on from ${from:-the first}"
     done <"$lab_dir/kills")"

@@ -51,6 +51,49 @@ measured_step() {
 }
 check 'a measured step takes the place of the predicted one' "$(measured_step)"
 
+# What the cluster states is what options state; an option goes before it.
+of_the_cluster() {
+    printf '{ "gpu": "h100", "nodes": 4, "gpus_per_node": 8, "storage": { "gb_per_s": 9, "node_gb_per_s": 3, "training_network": true },
+        "failures": { "gpu_hours": 2000, "recover_s": 90, "spares": 1, "repair_hours": 24 } }' >"$tmp/own.json"
+    printf '{ "gpu": "h100", "nodes": 4, "gpus_per_node": 8 }' >"$tmp/bare.json"
+    set -- llama-3.1-8b --seq 8k --tokens 100B --async --json
+    "$B/dpxplan" bill "$@" --cluster "$tmp/own.json" 2>/dev/null | grep -v '"name"' >"$tmp/own"
+    "$B/dpxplan" bill "$@" --cluster "$tmp/bare.json" --storage 9GB/s --storage-node 3GB/s --training-network --mtbf 2000h --recover 90s --spares 1 \
+        --repair 24h 2>/dev/null | grep -v '"name"' >"$tmp/bare"
+    sed '/"storage": {/,/}/d; /"failures": {/,/}/d' "$tmp/own" | diff - "$tmp/bare" | grep '^[<>].*: ' | head -n 5
+    "$B/dpxplan" bill "$@" --cluster "$tmp/own.json" --mtbf llama3 2>&1 | grep -q '"rate": "llama3"' || echo '--mtbf does not go before the cluster'
+    for bad in '"storage": { "gbps": 9 }' '"failures": { "rate": "llama3", "gpu_hours": 9 }' '"failures": { "spares": 1 }' '"failures": { "rate": "none" }'; do
+        printf '{ "gpu": "h100", "nodes": 1, "gpus_per_node": 8, %s }' "$bad" >"$tmp/bad.json"
+        "$B/dpxplan" bill "$@" --cluster "$tmp/bad.json" >"$tmp/out" 2>"$tmp/err"
+        [ $? = 2 ] && [ "$(grep -c '^dpx: ' "$tmp/err")" -ge 1 ] || { echo "$bad:"; cat "$tmp/err"; }
+    done
+}
+check 'storage and interruptions are keys of a cluster' "$(of_the_cluster)"
+
+# 4 nodes of 3.2 Tbit/s; half of 400 GB/s at most for the copy to a neighbour: bytes of a node / 200 GB/s later it counts
+beside() {
+    bill --set nodes=4 --tokens 1T --mtbf rsc-1 --storage 20GB/s --async
+    near "$(field beside_checkpoint)" 1 1e-12
+    alone=$(field blocked_s)
+    bill --set nodes=4 --tokens 1T --mtbf rsc-1 --storage 900GB/s --async --training-network
+    awk -v b="$(field beside_checkpoint)" 'BEGIN { if (!(b > 1 && b < 2)) print "a step takes " b " times as long" }'
+    awk -v a="$alone" -v b="$(field blocked_s)" 'BEGIN { if (!(b > a)) print "blocked " b " s, alone " a " s" }'
+    near "$(field blocked_s)" "$(awk -v s="$(field snapshot_s)" -v w="$(field node_bytes)" -v b="$(field beside_checkpoint)" \
+        'BEGIN { printf "%.12g", s + w / 200e9 * (1 - 1 / b) }')" 1e-9
+    says 'training-network: is for --async' --tokens 1T --training-network
+}
+check 'a checkpoint that shares the network of training slows its steps' "$(beside)"
+
+# 2,000 samples on 8 GPUs of one sample each are 250 forward passes
+evaluation() {
+    bill --tokens 6553600 --every 10 --storage 10GB/s --eval-samples 2000 --eval-every 50
+    near "$(field billed_step_s)" "$(awk -v s="$(field step_s)" -v e="$(field evaluation_s)" 'BEGIN { printf "%.12g", s + e / 50 }')" 1e-9
+    awk -v s="$(field step_s)" -v e="$(field evaluation_s)" 'BEGIN { f = e / 250 / s; if (!(f > 0.2 && f < 0.4)) print "forward is " f " of a step with recompute" }'
+    says 'how often? give --eval-every' --tokens 1T --eval-samples 5
+    says 'of how many samples' --tokens 1T --eval-every 5
+}
+check 'evaluation passes are forward passes of all ranks' "$(evaluation)"
+
 same_bill() {
     bill --tokens 100B --mtbf rsc-1 --storage 2GB/s --spares 1 --repair 8h --mtbf 500h
     cp "$tmp/doc" "$tmp/first"
