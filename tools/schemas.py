@@ -22,8 +22,37 @@ DEMOS = ["demo/8b-fsdp.json", "demo/8b-pipeline.json", "demo/8b-zero2.json", "de
          "demo/torchtitan-70b.json", "demo/gpipe.json", "demo/nanogpt.json"]
 
 
+#: Answers of every shape that a key has: no plan that fits, no host memory known, deadlines.
+FIRST = [line.split() for line in """
+search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --tokens 1T --price 2 --days 90
+search --model llama-2-7b --cluster rtx4090 --seq 2048 --global-batch 1 --no-offload --top 1
+search --model llama-3.2-1b --cluster 4xrtx4090 --seq 1k --global-batch 64 --framework torch
+search --model opt-125m --cluster 4xrtx4090 --seq 1k --global-batch 64 --framework deepspeed
+search --model gpt2 --cluster 4xrtx4090 --seq 1k --global-batch 64
+search --model qwen3-0.6b --cluster 4xrtx4090 --seq 1k --global-batch 64
+search --model gemma-2-2b --cluster 8xa100 --seq 4k --global-batch 16 --grid
+search --model llama-3.1-405b --cluster 1xrtx4090 --seq 4k --global-batch 8
+eval demo/8b-fsdp.json --tokens 1T --price 2 --days 90
+eval demo/8b-fsdp.json --set cluster=rtx4090
+eval mixtral-8x7b --cluster 2x8xh100
+fit llama-3.1-8b h100 rtx4090 --train lora --samples 50k --price 2
+fit llama-3.1-70b rtx4090
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
+bill demo/8b-fsdp.json --tokens 1T
+limits --cluster 8xh100 --model llama-3.1-8b --seq 8192 --recompute full --dialect torch
+collectives --op all_reduce --bytes 1GiB --cluster 2x8xh100
+sweep demo/8b-fsdp.json --over nodes=1,2 --tokens 1T --price 2
+sweep --model gpt2 --cluster 8xh100 --global-batch 64 --over seq=512,1k
+list options
+admit tests/everywhere/jobs/sft.sbatch --recipe demo/qwen3-sft.yaml
+admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml
+admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml --gpu rtx4090
+""".strip().splitlines()]
+
+
 def questions(seed):
     """Words of commands, without end."""
+    yield from FIRST
     r = random.Random(seed)
     pick = r.choice
     for turn in itertools.count():
@@ -34,7 +63,7 @@ def questions(seed):
         yield ["explain", pick(DEMOS)]
         yield ["explain", "demo/8b-fsdp.json", "--oom", "demo/oom.txt"]
         yield ["explain", pick(DEMOS[:4]), pick(DEMOS[:4])]
-        if turn % 8 == 0:           # seconds each
+        if turn % 4 == 0:           # seconds each
             yield ["fit", pick(["gpt2", "opt-125m", "qwen3-0.6b"]), pick(["h100", "rtx4090", "a100", "b200"]), "--seq", seq] + pick([[], ["--train", "lora"], ["--tokens", "1B"]])
             yield ["search", "--model", pick(["gpt2", "opt-125m", "qwen3-0.6b"]), "--cluster", pick(CLUSTERS[:4]), "--seq", seq, "--global-batch", batch, "--top", pick("123")]
         yield ["sweep", pick(DEMOS[:4]), "--over", pick(["nodes=1,2", "seq=1k,2k", "micro_batch=1,2"])]
@@ -107,12 +136,18 @@ def cluster_keys():
                 headroom={"type": "number"}, power_limit_w=rate, host={"type": "boolean"}, node=node, calibration=text)
 
 
-def write(program, n=400):
-    found = {}
+def write(program, n=600):
+    found, common = {}, {"model": [], "cluster": []}
     for words, _ in zip(questions(1), range(n)):
         doc = ask(program, words)
         found.setdefault(kind_of(words, doc), []).append(doc)
+        for key in common:
+            common[key] += [doc[key]] if isinstance(doc.get(key), dict) else []
     schemas = {kind: titled(f"What dpxplan {kind} --json prints", shape(docs)) for kind, docs in found.items()}
+    for schema in schemas.values():                 # one printer writes these of every answer
+        for key in common:
+            if schema["properties"].get(key, {}).get("type") == "object":
+                schema["properties"][key] = shape(common[key], key)
     schemas["plan"] = json.loads(subprocess.run([program, "schema"], capture_output=True, text=True, check=True).stdout)
     schemas["cluster"] = titled("A cluster file of dpx", cluster_keys())
     schemas["model-file"] = json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text())
