@@ -10,7 +10,8 @@
     config = dpx.export(best["plan"], "torchtitan")
 
 Answers are the documents that dpxplan prints with --json, as dicts.  What is wrong with a question is a DpxError whose
-text is one line: what, where, and what would be right.  That nothing fits is an answer, not an error: `fits` is False.
+text is one line: what, where, and what would be right.  That nothing fits is an answer, not an error: `fits` is False, and
+`answer.best()` raises NothingFits.  Answers are dicts with to_frame(), plot() and pictures in notebooks (dpx.answers).
 
 One file, the standard library and libdpx.so.0, which is looked for in $DPX_LIBRARY, beside this file (dpx_native, as the wheel
 has it), in the build folder, where `make install` put it, and where the system looks.  Calls may come from any thread; they run without the
@@ -24,12 +25,11 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
-__all__ = ["DpxError", "Cancelled", "fit", "search", "evaluate", "explain", "sweep", "bill", "phases", "limits", "known",
+__all__ = ["Answer", "DpxError", "Cancelled", "NothingFits", "Plan", "fit", "search", "evaluate", "explain", "sweep", "bill", "phases", "limits", "known",
            "import_plan", "export", "version"]
 
-Document = Dict[str, Any]
 #: A document, or the name of a file (of a model or cluster: also a name that dpx knows).
 Named = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 #: Called with the steps done and in all; False ends the search.
@@ -37,8 +37,13 @@ Progress = Callable[[int, int], Optional[bool]]
 
 _DONE, _FAILED, _MISUSE, _NO, _CANCELLED = range(5)
 _INSTALLED = None       # make install writes the library's path here
-#: python -m dpx.record: the folder dpx_record beside this file.
-__path__ = [str(Path(__file__).resolve().parent / "dpx_record")]
+#: dpx.record and dpx.answers: in the folder dpx_record beside this file; beside the package dpx, which the wheel has.
+_HERE = Path(__file__).resolve().parent
+__path__ = list(globals().get("__path__", [])) + [str(at / "dpx_record") for at in (_HERE, _HERE.parent) if (at / "dpx_record").is_dir()]
+
+from dpx.answers import Answer, NothingFits, Plan       # noqa: E402 - found by the path above
+
+Document = Answer
 
 
 class DpxError(Exception):
@@ -64,7 +69,8 @@ def _load() -> ctypes.CDLL:
     """The library, its functions with their types."""
     given = os.environ.get("DPX_LIBRARY")
     here = Path(__file__).resolve().parent
-    beside = [path for path in (here / "dpx_native" / "libdpx.so.0", here.parent / "build" / "libdpx.so.0") if path.exists()]
+    beside = [path / "libdpx.so.0" for path in (here / "dpx_native", here.parent / "dpx_native", here.parent / "build")
+              if (path / "libdpx.so.0").exists()]
     name = given or (str(beside[0]) if beside else _INSTALLED or "libdpx.so.0")
     try:
         library = ctypes.CDLL(name)
@@ -121,7 +127,7 @@ def _call(function: Any, request: Mapping[str, Any], *watch: Any) -> Document:
     finally:
         _library.dpx_free(answer)
     if status in (_DONE, _NO):
-        return json.loads(said)
+        return Answer(json.loads(said))
     raise (Cancelled if status == _CANCELLED else DpxError)(said, status)
 
 
@@ -182,8 +188,8 @@ class _Watched:
         try:
             while not self._done.wait(0.05):
                 self._stop |= progress is not None and progress(*self._at) is False
-            if progress is not None and not self._stop:
-                progress(*self._at)
+            if progress is not None and not self._stop and self._error is None:
+                progress(max(self._at[1], 1), max(self._at[1], 1))      # 100 %
         finally:
             self._stop = True
             thread.join()

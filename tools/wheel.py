@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tools/wheel.py BUILD VERSION -- BUILD/wheel/dpxplan-VERSION-py3-none-PLATFORM.whl, by `make wheel`.
 
-The wheel has dpx.py, the recorder, and a folder dpx_native with libdpx.so.0, dpxplan and the libraries that both need, but for the C
+The wheel has dpx.py as a typed package, the recorder, and a folder dpx_native with libdpx.so.0, dpxplan and the libraries that both need, but for the C
 library: they find each other by $ORIGIN (patchelf).  The platform is manylinux with the newest version of glibc that any of them asks
 for (PEP 600).  The standard library alone, patchelf, strip and objdump.
 """
@@ -67,10 +67,12 @@ Description-Content-Type: text/markdown
 def contents(root, folder, native, version, tag):
     """{name in the wheel: bytes}, but for RECORD."""
     info = f"{NAME}-{version}.dist-info"
-    files = {"dpx.py": (root / "lib/dpx.py").read_bytes()}
-    for package in ("dpx_native", "dpx_record"):
-        for path in sorted((root / "lib" / package).glob("**/*.py")):
-            files[str(path.relative_to(root / "lib"))] = path.read_bytes()
+    files = {"dpx/__init__.py": (root / "lib/dpx.py").read_bytes()}
+    for path in sorted((root / "lib/dpx_record").glob("*.py")):
+        files["dpx/answers.py" if path.name == "answers.py" else f"dpx_record/{path.name}"] = path.read_bytes()
+    files["dpx/py.typed"] = b""                                     # PEP 561: its annotations are for checkers
+    for path in sorted((root / "lib/dpx_native").glob("**/*.py")):
+        files[str(path.relative_to(root / "lib"))] = path.read_bytes()
     for name in native:
         files[f"dpx_native/{name}"] = (folder / name).read_bytes()
     files[f"{info}/METADATA"] = metadata(version, (root / "README.md").read_text()).encode()

@@ -18,6 +18,7 @@ int cmd_limits(int argc, char **argv);
 int cmd_estimators(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_admit(int argc, char **argv);
 int cmd_bill(int argc, char **argv);
 int cmd_phases(int argc, char **argv);
 int cmd_collectives(int argc, char **argv);

@@ -14,6 +14,7 @@
 #include "model/exchange/script_keys.h"
 #include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/job_export.h"
 
 static int load_cluster(const struct import_args *a, struct cluster *out)
 {
@@ -367,18 +368,25 @@ static int check_reads_back(const struct plan *p, const char *to, const char *te
 /* Targets whose text is a whole recipe. */
 static bool is_recipe(const char *to) { return !strcmp(to, "axolotl") || !strcmp(to, "llamafactory") || !strcmp(to, "recipe"); }
 
+const char *const convert_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", "sbatch", "mpijob",
+                                        "trainjob", NULL };
+
 int convert_export(const struct export_args *a, char **text)
 {
     struct plan p;
     size_t size;
 
+    if (a->steps && !job_export_has(a->to)) {
+        fail("export: --steps: of a job alone (sbatch, mpijob, trainjob)");
+        return EXIT_MISUSE;
+    }
     if (plan_source_given(&a->plan, NULL, &p) < 0)
         return EXIT_MISUSE;
     *text = NULL;
     FILE *f = open_memstream(text, &size);
     if (!f)
         abort();
-    int rc = export_plan(&p, a->to, f) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    int rc = (job_export_has(a->to) ? job_export(&p, a->to, a->steps, f) : export_plan(&p, a->to, f)) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (fclose(f) != 0)
         abort();
     if (rc == EXIT_DONE && is_recipe(a->to) && check_reads_back(&p, a->to, *text) < 0)

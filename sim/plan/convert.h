@@ -47,12 +47,16 @@ struct import_args {
     { "recompute", "activation recompute, which these configs leave to the model", .word = &(a).recompute, .words = knob_words("recompute") }, \
     { "precision", "fp32, bf16 or fp16, likewise", .word = &(a).precision, .words = knob_words("precision") }
 
-struct export_args { struct plan_given plan; const char *to; };
+/* Files of frameworks, and jobs that start them (job_export.h); ended by NULL. */
+extern const char *const convert_targets[];
+
+struct export_args { struct plan_given plan; const char *to; int64_t steps; };
 
 #define EXPORT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan export demo/8b-fsdp.json --to torchtitan"), \
     { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "to", "deepspeed, accelerate, torchtitan, fsdp (plain PyTorch), megatron, axolotl (or recipe), llamafactory", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true, .often = true }
+    { "to", "deepspeed, accelerate, torchtitan, fsdp (plain PyTorch), megatron, axolotl (or recipe), llamafactory; as a job: sbatch, mpijob, trainjob", .str = &(a).to, .words = convert_targets, .value = "FRAMEWORK", .required = true, .often = true }, \
+    { "steps", "of a job: optimizer steps, for the time that it asks for", .i = &(a).steps, .min = 1 }
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
 int convert_import(const struct import_args *a, struct plan *out);

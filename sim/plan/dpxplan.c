@@ -136,6 +136,7 @@ int main(int argc, char **argv)
         { "explain",    "its memory over time, why its peak is where it is, two plans beside each other, an out-of-memory message", cmd_explain },
         { "bill",       "a whole training with checkpoints and interruptions: when it ends, what it costs", cmd_bill },
         { "phases",     "post-training: models that take turns on the same GPUs, memory and time by phase", cmd_phases },
+        { "admit",      "would a job fit that waits in a queue?  A Kubeflow TrainJob or an sbatch script", cmd_admit },
         { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
         { "serve",      "all of these as a page in this machine's browser, with what was measured and run here", cmd_serve },
         { "schema",     "plan.json as a JSON Schema, for editors and checks", cmd_schema },

@@ -1,5 +1,6 @@
 """The Python module as a notebook uses it.  DPX_MODULE: the folder of dpx.py; DPXPLAN: the program, whose answers are the
 same.  Run by test_python.sh."""
+import importlib.util
 import inspect
 import json
 import os
@@ -181,6 +182,41 @@ class Module(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(got, [want] * 8)
+
+    def test_answers_are_typed_and_best_raises_where_nothing_fits(self):
+        plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 1024, "micro_batch": 1, "strategy": "ddp", "dialect": "torch"}
+        fits = dpx.evaluate(plan)
+        self.assertEqual(list(fits)[0], "fits")
+        best = fits.best()
+        self.assertEqual((best.taken_bytes, best.step_s, best.gpus), (fits["memory"]["taken_bytes"], fits["time"]["step_s"], 8))
+        self.assertEqual(best.plan, fits["plan"])
+        lacks = dpx.evaluate({**plan, "model": "llama-3.1-405b"})
+        self.assertIs(lacks["fits"], False)
+        with self.assertRaises(dpx.NothingFits):
+            lacks.best()
+        swept = dpx.sweep({"nodes": [1, 2]}, plan=plan)
+        self.assertEqual([p.at for p in swept.plans], [{"nodes": 1}, {"nodes": 2}])
+        self.assertEqual(swept.plans[0].step_s, best.step_s)
+        page = fits._repr_html_()
+        self.assertEqual(page.count("<tr>"), 2)
+        self.assertEqual(page.count("<rect"), sum(bool(fits["memory"].get(f"{k}_bytes")) for k in ("params", "grads", "optimizer", "activations", "temporaries", "buffers")))
+
+    @unittest.skipUnless(importlib.util.find_spec("pandas"), "no pandas")
+    def test_a_sweep_is_a_frame(self):
+        plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 1024, "micro_batch": 1, "strategy": "ddp", "dialect": "torch"}
+        frame = dpx.sweep({"nodes": [1, 2]}, plan=plan).to_frame()
+        self.assertEqual(list(frame["nodes"]), [1, 2])
+        self.assertTrue((frame["step_s"] > 0).all())
+
+    def test_the_notebook_of_the_pages_runs(self):
+        with open("docs/notebook.ipynb", encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        names = {"__name__": "notebook"}
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        self.assertGreaterEqual(len(code), 5)
+        for source in code:
+            if all(importlib.util.find_spec(m) or f"to_{what}" not in source and f".{what}(" not in source for m, what in (("pandas", "frame"), ("matplotlib", "plot"))):
+                exec(source, names)
 
     def test_everything_public_has_types_and_a_page(self):
         for name in dpx.__all__:

@@ -1,0 +1,192 @@
+"""JSON Schemas of what dpxplan reads and prints: schemas.py DPXPLAN write|check N.
+
+write: docs/schemas/COMMAND.schema.json from documents that the printers themselves print, for many questions; a plan's is `dpxplan schema`, and
+    a cluster file's stands in cluster_keys() below.
+check N: N answers to other questions must validate against them (jsonschema); prints what does not, and at last how many were held.
+An object whose keys are names of things (categories, collectives) takes any key.  Numbers that were null somewhere may be null."""
+import itertools
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+WHERE = pathlib.Path("docs/schemas")
+MAPS = {"at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
+FILES = {"plan": "plan.schema.json", "best_plan": "plan.schema.json"}
+
+MODELS = ["gpt2", "llama-3.1-8b", "qwen3-8b", "opt-125m", "opt-1.3b", "gemma-2-2b", "llama-3.2-1b", "qwen3-0.6b"]
+CLUSTERS = ["8xh100", "2x8xh100", "4xrtx4090", "8xa100", "1xh100", "4x8xb200"]
+DEMOS = ["demo/8b-fsdp.json", "demo/8b-pipeline.json", "demo/8b-zero2.json", "demo/8b-ddp.json", "demo/70b-qlora.json", "demo/405b-zero3.json",
+         "demo/torchtitan-70b.json", "demo/gpipe.json", "demo/nanogpt.json"]
+
+
+#: Answers of every shape that a key has: no plan that fits, no host memory known, deadlines.
+FIRST = [line.split() for line in """
+search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --tokens 1T --price 2 --days 90
+search --model llama-2-7b --cluster rtx4090 --seq 2048 --global-batch 1 --no-offload --top 1
+search --model llama-3.2-1b --cluster 4xrtx4090 --seq 1k --global-batch 64 --framework torch
+search --model opt-125m --cluster 4xrtx4090 --seq 1k --global-batch 64 --framework deepspeed
+search --model gpt2 --cluster 4xrtx4090 --seq 1k --global-batch 64
+search --model qwen3-0.6b --cluster 4xrtx4090 --seq 1k --global-batch 64
+search --model gemma-2-2b --cluster 8xa100 --seq 4k --global-batch 16 --grid
+search --model llama-3.1-405b --cluster 1xrtx4090 --seq 4k --global-batch 8
+eval demo/8b-fsdp.json --tokens 1T --price 2 --days 90
+eval demo/8b-fsdp.json --set cluster=rtx4090
+eval mixtral-8x7b --cluster 2x8xh100
+fit llama-3.1-8b h100 rtx4090 --train lora --samples 50k --price 2
+fit llama-3.1-70b rtx4090
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
+bill demo/8b-fsdp.json --tokens 1T
+limits --cluster 8xh100 --model llama-3.1-8b --seq 8192 --recompute full --dialect torch
+collectives --op all_reduce --bytes 1GiB --cluster 2x8xh100
+sweep demo/8b-fsdp.json --over nodes=1,2 --tokens 1T --price 2
+sweep --model gpt2 --cluster 8xh100 --global-batch 64 --over seq=512,1k
+list options
+admit tests/everywhere/jobs/sft.sbatch --recipe demo/qwen3-sft.yaml
+admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml
+admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml --gpu rtx4090
+""".strip().splitlines()]
+
+
+def questions(seed):
+    """Words of commands, without end."""
+    yield from FIRST
+    r = random.Random(seed)
+    pick = r.choice
+    for turn in itertools.count():
+        seq, batch = pick(["512", "1k"]), pick(["64", "128"])
+        yield ["eval", pick(MODELS), "--cluster", pick(CLUSTERS)]
+        yield ["eval", pick(DEMOS), "--tokens", pick(["1T", "300B"]), "--price", "2"] + pick([[], ["--days", "90"]])
+        yield ["eval", pick(DEMOS), "--set", f"seq={seq}"]
+        yield ["explain", pick(DEMOS)]
+        yield ["explain", "demo/8b-fsdp.json", "--oom", "demo/oom.txt"]
+        yield ["explain", pick(DEMOS[:4]), pick(DEMOS[:4])]
+        if turn % 4 == 0:           # seconds each
+            yield ["fit", pick(["gpt2", "opt-125m", "qwen3-0.6b"]), pick(["h100", "rtx4090", "a100", "b200"]), "--seq", seq] + pick([[], ["--train", "lora"], ["--tokens", "1B"]])
+            yield ["search", "--model", pick(["gpt2", "opt-125m", "qwen3-0.6b"]), "--cluster", pick(CLUSTERS[:4]), "--seq", seq, "--global-batch", batch, "--top", pick("123")]
+        yield ["sweep", pick(DEMOS[:4]), "--over", pick(["nodes=1,2", "seq=1k,2k", "micro_batch=1,2"])]
+        yield ["bill", pick(DEMOS[:3]), "--set", "nodes=8", "--tokens", pick(["1T", "100B"]), "--price", "2", "--mtbf", "llama3", "--storage", "20GB/s"]
+        yield ["collectives", "--op", pick(["all_reduce", "all_gather", "broadcast", "reduce_scatter"]), "--bytes", pick(["1MiB", "1GiB"]), "--cluster", pick(CLUSTERS)]
+        yield ["estimators", "--params", pick(["2851M", "8B"]), "--largest-layer", "32M", "--gpus-per-node", "8"]
+        yield ["list", pick(["models", "clusters", "gpus", "strategies", "parallel", "keys", "refused"])]
+        yield ["export", pick(DEMOS[:4]), "--to", pick(["torchtitan", "fsdp", "deepspeed", "accelerate"])]
+        yield ["import", pick(["demo/qwen3-sft.yaml", "demo/megatron-8b.txt"]), "--cluster", "8xh100"]
+        yield ["eval", "demo/8b-fsdp.json", "--set", pick(["nosuch=1", "cluster=nosuch"])]
+
+
+def kind_of(words, doc):
+    if "error" in doc:
+        return "error"
+    if words[0] == "explain":
+        return "explain-two" if "second" in doc else "explain-oom" if "message" in doc else "explain"
+    return f"list-{words[1]}" if words[0] == "list" else words[0]
+
+
+def ask(program, words):
+    said = subprocess.run([program, *words, "--json"], capture_output=True, text=True)
+    assert said.returncode in (0, 1, 2, 3), (words, said.returncode)
+    return json.loads(said.stdout)
+
+
+# ---- from documents to a schema: a shape is {"types": set, "keys": {name: shape}, "always": set, "items": shape} ----
+
+def shape(values, name=""):
+    if name in FILES and any(isinstance(v, dict) for v in values):
+        ref = {"$ref": FILES[name]}
+        return ref if all(isinstance(v, dict) for v in values) else {"anyOf": [ref, {"type": "null"}]}
+    types = sorted({"boolean" if isinstance(v, bool) else "null" if v is None else "number" if isinstance(v, (int, float)) else
+                    "string" if isinstance(v, str) else "array" if isinstance(v, list) else "object" for v in values})
+    out = {"type": types[0] if len(types) == 1 else types}
+    objects = [v for v in values if isinstance(v, dict)]
+    if objects and (name in MAPS or any(" " in k for o in objects for k in o)):
+        out["additionalProperties"] = shape([v for o in objects for v in o.values()]) if any(objects) else {}
+    elif objects:
+        keys = list(dict.fromkeys(k for o in objects for k in o))
+        out["properties"] = {k: shape([o[k] for o in objects if k in o], k) for k in keys}
+        out["required"] = [k for k in keys if all(k in o for o in objects)]
+        out["additionalProperties"] = False
+    lists = [x for v in values if isinstance(v, list) for x in v]
+    if lists:
+        out["items"] = shape(lists)
+    return out
+
+
+def titled(title, schema):
+    return {"$schema": DRAFT, "title": title, **schema}
+
+
+def cluster_keys():
+    """A cluster file: model/cluster/cluster_json.c."""
+    rate, count, bytes_ = {"type": "number", "exclusiveMinimum": 0}, {"type": "integer", "minimum": 1}, {"type": "number", "minimum": 1}
+    text = {"type": "string"}
+
+    def keys(required=(), **of):
+        return {"type": "object", "properties": of, "required": list(required), "patternProperties": {"^//": {}, "^\\$schema$": {}}, "additionalProperties": False}
+
+    maybe = {"type": ["number", "null"]}
+    rates = {f"{k}_tflops": rate for k in ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}
+    gpu = keys(["name", "memory_bytes"], name=text, title=text, source=text, memory_bytes=bytes_, reserved_bytes={"type": "number"}, context_bytes={"type": "number"},
+               sms=count, sm_arch={"type": "integer"}, hbm_gb_per_s=rate, link_gb_per_s=rate, pcie_gb_per_s=rate, **rates)
+    node = keys(**{k: maybe for k in ("memory_bytes", "dram_gb_per_s", "sockets", "cores", "gpu_links", "disk_bytes", "disk_read_gb_per_s",
+                                      "disk_write_gb_per_s", "issue_us")})
+    return keys(["gpu"], name=text, nodes=count, gpus_per_node=count, world_size=count, gpu={"anyOf": [text, gpu]}, intra=keys(gb_per_s=rate, alpha_us=rate),
+                inter=keys(gb_per_s=rate, gbit_per_s=rate, alpha_us=rate, nics={"type": "integer", "minimum": 0}), memory_bytes=bytes_, context_bytes={"type": "number"},
+                headroom={"type": "number"}, power_limit_w=rate, host={"type": "boolean"}, node=node, calibration=text)
+
+
+def write(program, n=600):
+    found, common = {}, {"model": [], "cluster": []}
+    for words, _ in zip(questions(1), range(n)):
+        doc = ask(program, words)
+        found.setdefault(kind_of(words, doc), []).append(doc)
+        for key in common:
+            common[key] += [doc[key]] if isinstance(doc.get(key), dict) else []
+    schemas = {kind: titled(f"What dpxplan {kind} --json prints", shape(docs)) for kind, docs in found.items()}
+    for schema in schemas.values():                 # one printer writes these of every answer
+        for key in common:
+            if schema["properties"].get(key, {}).get("type") == "object":
+                schema["properties"][key] = shape(common[key], key)
+    schemas["plan"] = json.loads(subprocess.run([program, "schema"], capture_output=True, text=True, check=True).stdout)
+    schemas["cluster"] = titled("A cluster file of dpx", cluster_keys())
+    schemas["model-file"] = json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text())
+    WHERE.mkdir(exist_ok=True)
+    for kind, schema in schemas.items():
+        (WHERE / f"{kind}.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
+
+
+def check(program, n):
+    import jsonschema
+    import referencing
+
+    schemas = {p.name: json.loads(p.read_text()) for p in WHERE.glob("*.schema.json")}
+    registry = referencing.Registry().with_resources(
+        (name, referencing.Resource.from_contents(s, default_specification=referencing.jsonschema.DRAFT202012)) for name, s in schemas.items())
+    validators = {name: jsonschema.Draft202012Validator(s, registry=registry) for name, s in schemas.items()}
+
+    def faults(kind, doc, of):
+        for fault in validators[f"{kind}.schema.json"].iter_errors(doc):
+            print(f"{' '.join(of)}: {'.'.join(map(str, fault.absolute_path))}: {fault.message[:200]}")
+
+    if schemas["plan.schema.json"] != json.loads(subprocess.run([program, "schema"], capture_output=True, text=True).stdout):
+        print("docs/schemas/plan.schema.json is not what dpxplan schema prints: python3 tools/schemas.py build/dpxplan write")
+    for words, _ in zip(questions(2), range(n)):
+        doc = ask(program, words)
+        faults(kind_of(words, doc), doc, words)
+    example = subprocess.run([program, "list", "clusters", "--example"], capture_output=True, text=True).stdout
+    faults("cluster", json.loads(example), ["list clusters --example"])
+    for path in pathlib.Path("demo").glob("*.json"):
+        doc = json.loads(path.read_text())
+        if "dpx_plan" in doc:
+            faults("plan", doc, [str(path)])
+        elif "dpx_model" in doc:
+            faults("model-file", doc, [str(path)])
+        elif "gpu" in doc:
+            faults("cluster", doc, [str(path)])
+    print(f"held {n}")
+
+
+if __name__ == "__main__":
+    program, what, *rest = sys.argv[1:]
+    write(program) if what == "write" else check(program, int(rest[0]))
