@@ -240,7 +240,7 @@ int cmd_phases(int argc, char **argv)
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
-    int rc = opts_parse("dpxplan phases", "Post-training (PPO, GRPO, DPO): models that take turns on the same GPUs.  Memory and time of each phase, the largest "
+    int rc = opts_parse("dpxplan phases", "Post-training (GRPO, DPO and their like): models that take turns on the same GPUs.  Memory and time of each phase, the largest "
                         "moment, and the\nsmallest change where it does not fit.  Exits with 3 then.", opts, argc, argv);
 
     if (rc != OPTS_OK)

@@ -29,7 +29,7 @@ static const struct tool { const char *name, *about; int (*ask)(const char *requ
     { "explain", "Where the memory peak of a plan is and what would lower it; what an out-of-memory message means.", dpx_explain },
     { "sweep", "A plan or a search at many points: nodes, sequence lengths, networks, GPUs.", call_sweep },
     { "bill", "A whole training with checkpoints and interruptions: when it ends, what it costs, how often to save.", dpx_bill },
-    { "phases", "Post-training (PPO, GRPO, DPO): models that take turns on the same GPUs; memory and time of each phase.", dpx_phases },
+    { "phases", "Post-training (GRPO, DPO and their like): models that take turns on the same GPUs; memory and time of each phase.", dpx_phases },
     { "limits", "Per strategy the largest model, the largest micro-batch, the fewest GPUs.", dpx_limits },
     { "import", "A plan from a recipe, config or command of a training framework.", dpx_import },
     { "export", "A plan as the config of a training framework.", dpx_export },

@@ -32,7 +32,7 @@ struct phases_asked {
 #define PHASES_ASKED { .plan = { .path = NULL } }
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
-    OPTS_EXAMPLE("dpxplan phases grpo.yaml --cluster 8xh100 --response 700,2048"), \
+    OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
     { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPOConfig or DPOConfig, or verl's; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "cluster", "where FILE is TRL's or verl's: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
