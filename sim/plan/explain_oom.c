@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/oom_message.h"
 #include "sim/plan/plan_source.h"
@@ -242,7 +243,7 @@ static void print_what_ran(FILE *to, const struct oom_message *m, const struct e
         g[n].change = changes[i];
         n += is_guess(p, held, &g[n]);
     }
-    qsort(g, (size_t)n, sizeof *g, by_nearness);
+    sort_stable(g, (size_t)n, sizeof *g, by_nearness);
     for (int i = 0; i < n; i++)
         print_guess(to, m, p, g[i].change);
 }

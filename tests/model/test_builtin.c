@@ -122,6 +122,38 @@ static void mixtures_are_their_configs(void **state)
     assert_close((double)(params_of("glm-4.5-air") + mtp) / 110e9, 1, 0.005);
 }
 
+/* Its config.json names code of its own, which is DeepSeek-V3's. */
+static void kimi_k2s_own_config_is_deepseek_v3s(void **state)
+{
+    json_t *config = json_loads("{\"model_type\":\"kimi_k2\",\"first_k_dense_replace\":1,\"n_routed_experts\":384,\"num_attention_heads\":64,"
+                                "\"num_key_value_heads\":64,\"n_group\":1,\"topk_group\":1,\"vocab_size\":163840}", 0, NULL);
+    struct model m;
+
+    (void)state;
+    assert_int_equal(model_from_config(config, "x", &m), 0);
+    json_decref(config);
+    assert_string_equal(m.family, "deepseek_v3");
+    /* 60 blocks of 385 experts; a dense one; latent attention and two norms in each; router, embedding, head, norm. */
+    int64_t h = 7168, expert = 3 * h * 2048, dense = 3 * h * 18432;
+    int64_t attention = h * 1536 + 1536 + 1536 * 64 * 192 + h * 576 + 512 + 512 * 64 * 256 + 64 * 128 * h + 2 * h;
+    assert_int_equal(m.params, 60 * (385 * expert + 384 * h) + dense + 61 * attention + 2 * 163840 * h + h);
+    model_free(&m);
+}
+
+static void a_plan_is_no_model(void **state)
+{
+    char why[256];
+    json_t *config = json_loads("{\"dpx_plan\":1,\"model\":\"gpt2\"}", 0, NULL);
+    struct model m;
+
+    (void)state;
+    fail_capture(why, sizeof why);
+    assert_int_equal(model_from_config(config, "x", &m), -1);
+    fail_capture(NULL, 0);
+    json_decref(config);
+    assert_non_null(strstr(why, "x: a plan, not a model"));
+}
+
 /* The checkpoints' totals, less the vision tower (SigLIP So400m: 416,866,032) and the projector of
  * 1152 rows to the text model's width with its norm of 1152. */
 static void gemma_3_text_models_are_the_checkpoints_without_their_vision(void **state)
@@ -328,6 +360,8 @@ int main(void)
         cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),
         cmocka_unit_test(mixtures_are_their_configs),
+        cmocka_unit_test(kimi_k2s_own_config_is_deepseek_v3s),
+        cmocka_unit_test(a_plan_is_no_model),
         cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),
         cmocka_unit_test(mpt_models_have_the_totals_of_the_benchmark_tables),
         cmocka_unit_test(megatron_models_follow_the_formula_of_their_paper),

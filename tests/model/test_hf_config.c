@@ -189,23 +189,6 @@ static void unknown_families_are_refused_by_name(void **state)
     CHECK(list);
 }
 
-static void a_plan_is_no_model_and_kimi_k2_is_deepseek_v3(void **state)
-{
-    static const struct refusal list[] = { { "{'dpx_plan':1,'model':'gpt2'}", { "a plan, not a model", "dpxplan eval" } } };
-    struct model m;
-
-    (void)state;
-    CHECK(list);
-    read_ok("{'model_type':'kimi_k2','first_k_dense_replace':1,'n_routed_experts':384,'num_attention_heads':64,'num_key_value_heads':64,"
-            "'n_group':1,'topk_group':1,'vocab_size':163840}", &m);
-    assert_string_equal(m.family, "deepseek_v3");
-    /* 60 blocks of 385 experts; a dense one; latent attention and two norms in each; router, embedding, head, norm. */
-    int64_t h = 7168, expert = 3 * h * 2048, dense = 3 * h * 18432;
-    int64_t attention = h * 1536 + 1536 + 1536 * 64 * 192 + h * 576 + 512 + 512 * 64 * 256 + 64 * 128 * h + 2 * h;
-    assert_int_equal(m.params, 60 * (385 * expert + 384 * h) + dense + 61 * attention + 2 * 163840 * h + h);
-    model_free(&m);
-}
-
 static void mixtures_of_experts_are_refused_by_name(void **state)
 {
     static const struct refusal list[] = {
@@ -692,7 +675,6 @@ int main(void)
         cmocka_unit_test(a_value_of_the_wrong_type_is_refused_with_its_field),
         cmocka_unit_test(heads_that_do_not_divide_are_refused_with_both_fields),
         cmocka_unit_test(unknown_families_are_refused_by_name),
-        cmocka_unit_test(a_plan_is_no_model_and_kimi_k2_is_deepseek_v3),
         cmocka_unit_test(mixtures_of_experts_are_refused_by_name),
         cmocka_unit_test(layers_with_experts_are_read_from_steps_and_lists),
         cmocka_unit_test(parts_that_dpx_does_not_know_are_refused_by_field),
