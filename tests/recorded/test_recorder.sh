@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_recorder.sh -- five small modules recorded and planned where a Python has torch (PYTHON=, else python3 of PATH); all forty: `make zoo`.
+# test_recorder.sh -- five small modules recorded and planned where a Python has torch (PYTHON=, else python3 of PATH); more: `make zoo`.
 . tests/check.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
 here=tests/recorded

@@ -1,7 +1,6 @@
-"""Forty modules that are no built-in family, small ones of real architectures: functions for dpx.record, and how each is recorded.
+"""Modules that are no built-in family, small ones of real architectures: functions for dpx.record, and how each is recorded.
 
     OPTIONS     of each: its sizes, and what else dpx.record is told
-    REFUSED     those that cannot be recorded, and words of the reason
 
 Weights are never loaded: configs alone."""
 import os
@@ -60,7 +59,7 @@ def esm():
 
 
 def modernbert():
-    return auto("AutoModelForMaskedLM", "modernbert", **SMALL), text
+    return auto("AutoModelForMaskedLM", "modernbert", **dict(SMALL, pad_token_id=0)), text
 
 
 def t5():
@@ -358,7 +357,6 @@ OPTIONS = {
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
 }
-REFUSED = {}
 
 if __name__ == "__main__":
     print(" ".join(OPTIONS))
