@@ -30,6 +30,8 @@
 # make pages          write what the examples of README.md and docs/ print, draw docs/gallery/, write docs/reference/
 # make words          every command of every page at 80 and 120 columns: lines too wide, codes without words, long sentences (2 minutes)
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
+# make family-check   every built-in family beside transformers' own code, recorded: products, attention, memory (PYTHON=...; 30 minutes)
+# make zoo            49 modules that are no family, recorded and planned (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
@@ -193,7 +195,7 @@ FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
 # Calls of libdpx, for make bench-eval, and to compare with the page's.
 CALLS    := $(if $(LIBRARY),$B/tests/bench/eval_calls $B/tests/page/answers)
-COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c))
+COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c tests/recorded/*.c))
 GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 # Against the emulator, in a build of their own; `make test` makes and runs them too.
 emutests := $(sort $(basename $(wildcard tests/emu/test_*.c tests/emu/test_*.cc)))
@@ -245,7 +247,7 @@ $(call room, model/memory,          base model/allocator model/cluster model/pla
 $(call room, model/exchange,        base model/arch model/cluster model/plan)
 $(call room, model/form,            base model/arch model/cluster model/plan model/memory model/exchange)
 $(call room, sim/price,             base model/arch model/cluster model/plan model/program model/schedule)
-$(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
+$(call room, sim/clock,             base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, sim/bill,              base model/arch model/cluster model/plan model/schedule model/lower/common sim/price)
 $(call room, sim/phases,            base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price sim/clock)
@@ -579,6 +581,9 @@ compare:
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
 
+family-check zoo: %: $B/dpxplan $B/tests/recorded/compare_programs
+	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/recorded/$(subst -,_,$@).sh
+
 # calib/measured/ from the samples in tests/calib/measured/.
 fits:
 	@tools/install-deps.sh build
@@ -661,7 +666,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test engine-check test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
         accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
 .DELETE_ON_ERROR:

@@ -76,7 +76,15 @@ def find_class(func):
     return "custom" if func.namespace not in ("aten", "prims") else "?"
 
 
-def product_of(name, args):
+def shared_out(name, args):
+    """Which of m, n, k the groups of a product share: so many in all, as many as the module's routing gives them.  None: none."""
+    if name not in ("_grouped_mm", "_scaled_grouped_mm"):
+        return None
+    dims = [x.dim() for x in args if isinstance(x, torch.Tensor)][:2]
+    return {(2, 3): "m", (3, 2): "m", (2, 2): "k"}.get(tuple(dims))
+
+
+def product_of(name, args, out=None):
     """batch, m, n, k of a product of matrices; None: it is none that is known."""
     t = [x for x in args if isinstance(x, torch.Tensor)]
     if name in ("mm", "_scaled_mm"):
@@ -87,6 +95,15 @@ def product_of(name, args):
         return t[0].shape[0], t[0].shape[1], t[1].shape[2], t[0].shape[2]
     if name == "baddbmm":
         return t[1].shape[0], t[1].shape[1], t[2].shape[2], t[1].shape[2]
+    if name in ("_grouped_mm", "_scaled_grouped_mm"):
+        a, b = t[0].shape, t[1].shape
+        if len(a) == 2 and len(b) == 3:         # rows of all groups, each group's matrix
+            return b[0], a[0], b[2], b[1]
+        if len(a) == 3 and len(b) == 2:
+            return a[0], b[1], a[1], a[2]
+        if len(a) == 2 and len(b) == 2:         # back to each group's matrix: what is summed up is shared out
+            return out.shape[0], a[0], b[1], a[1]
+        return a[0], a[1], b[2], a[2]
     if name in ("mv", "dot", "vdot"):
         return 1, t[0].shape[0] if name == "mv" else 1, 1, t[0].shape[-1]
     if name == "addmv":
@@ -116,8 +133,8 @@ def convolution_of(name, args, out):
 
 
 def flops_of(func, args, kwargs, out):
-    """By PyTorch's registry.  Of attention's backward, which it counts as five products to forward's two, four: a kernel that recomputes
-    the scores does one more, and prices count that."""
+    """By PyTorch's registry.  Of attention's backward, which it counts as five products to forward's two, four: a kernel that computes the
+    scores again does one more, and prices count that."""
     formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return None
@@ -125,7 +142,10 @@ def flops_of(func, args, kwargs, out):
         flops = int(formula(*args, **kwargs, out_val=out))
     except Exception:
         return None
-    return flops * 4 // 5 if "attention" in name_of(func) and "backward" in name_of(func) else flops
+    if "attention" not in name_of(func) or "backward" not in name_of(func):
+        return flops
+    q, k = args[1].shape, args[2].shape
+    return flops - 2 * q[0] * q[1] * q[2] * k[2] * q[3] if len(q) == 4 == len(k) else flops * 4 // 5
 
 
 def bytes_of(func, cls, read, index, written):

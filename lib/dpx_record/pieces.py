@@ -87,6 +87,8 @@ class Writer:
             yield dict(row, op=o["name"] + " dX", product=p)
         if products:
             row["product"] = products[-1]
+            if o["grouped"]:
+                row["grouped"] = o["grouped"]
             if len(products) > 1:
                 row["op"] = o["name"] + " dW"
         elif flops != 0:

@@ -45,7 +45,8 @@ def options(argv):
     a.add_argument("--most", type=int, default=0, metavar="N", help="the largest size (default: the rows of the table in which positions are looked up)")
     a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: one point beyond both)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
-    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (each unit under torch.utils.checkpoint); default both")
+    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint); default both")
+    a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full: classes whose modules are checkpointed")
     a.add_argument("--unit", default="", metavar="CLASS,...", help="classes whose modules are units (default: _no_split_modules, else repeated blocks)")
     a.add_argument("--gpu", default="9.0", metavar="CAPABILITY", help="compute capability that attention chooses its kernel for (default 9.0)")
     a.add_argument("--name", default="", help="the model's name (default: the function's)")
@@ -55,7 +56,7 @@ def options(argv):
         for x in said:
             if x not in known:
                 a.error("%r is none of %s" % (x, ", ".join(known)))
-    out.unit = [x for x in out.unit.split(",") if x]
+    out.unit, out.checkpoint = [x for x in out.unit.split(",") if x], [x for x in out.checkpoint.split(",") if x]
     if out.check is None:
         beyond = out.size[-1] + (out.size[-1] - out.size[-2] if len(out.size) > 1 else 0)
         out.check = [(out.batch[-1] + 4, beyond)]
@@ -91,7 +92,7 @@ class Variant:
         from dpx_record.step import Step
         self.said = precision + (", recomputed" if recompute else "")
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
-        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit)
+        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
         for b, s in grid:
             x = step_at(b, s)
@@ -106,6 +107,8 @@ class Variant:
         self.fitted, fitted_inputs = fit.Fitted(grid, columns), fit.Fitted(grid, inputs)
         self.checked = []
         for b, s in o.check:
+            if (b, s) in grid:          # of one batch and size there is no polynomial to check
+                continue
             x = step_at(b, s)
             shape, column = pieces.structure(x.r)
             if shape != shape0:
@@ -211,7 +214,7 @@ def report(o, doc, variants, seconds):
     print("operators   %d of a step: %s" % (len(x.r.ops), ", ".join("%d %s" % (n, c) for c, n in by.most_common())))
     print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
     print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
-    print("checked     %s: no number differs" % ", ".join("batch %d and size %d" % p[:2] for p in v.checked))
+    print("checked     %s" % (", ".join("batch %d and size %d" % p[:2] for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
     print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
     print("written     %s, %d bytes, in %.0f s with %s" % (o.output, os.path.getsize(o.output), seconds,
           bytes_text(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))

@@ -23,6 +23,7 @@ graph_task = torch._C._current_graph_task_id
 graph_node = torch._C._current_autograd_node
 sequence_number = torch.autograd._get_sequence_nr
 uses_of = torch._C._storage_Use_Count
+HELD = 4                                # _use_count() of a sum's first addend that nothing but the engine's buffer holds: its Python object and the call hold it too
 
 
 class Unrecordable(Exception):
@@ -45,7 +46,7 @@ def touched(t):
 
 def from_engine():
     """Is the caller autograd's engine, with no Python function between?"""
-    f = sys._getframe(2)
+    f = sys._getframe(3)         # behind in_place() and __torch_dispatch__()
     while f is not None and f.f_code.co_name in ("_fn", "inner"):
         f = f.f_back
     return f is None or f.f_code.co_name == "_engine_run_backward"
@@ -156,7 +157,8 @@ class Recorder(TorchDispatchMode):
         if func is not aten.add.Tensor or len(args) != 2 or kwargs or not all(isinstance(a, torch.Tensor) for a in args) or not from_engine():
             return func
         a, b = args
-        fits = a.shape == b.shape and a.dtype == b.dtype and uses_of(a.untyped_storage()._cdata) <= 2 and aten.is_non_overlapping_and_dense(a)
+        fits = a.shape == b.shape and a.dtype == b.dtype and a._use_count() <= HELD and uses_of(a.untyped_storage()._cdata) <= 2 and \
+            aten.is_non_overlapping_and_dense(a)
         return aten.add_.Tensor if fits else func
 
     def follow_positions(self, name, cls, args, ins, outs):
@@ -195,13 +197,13 @@ class Recorder(TorchDispatchMode):
         outs = [(self.number_of(t), touched(t)) for t in results]
         owner = self.owner_now(back)
         self.follow_positions(name, cls, args, ins, outs)
-        products = [classes.product_of(name.rstrip("_"), args)] if cls == "gemm" else classes.convolution_of(name, args, out) if cls == "conv" else None
+        products = [classes.product_of(name.rstrip("_"), args, out)] if cls == "gemm" else classes.convolution_of(name, args, out) if cls == "conv" else None
         flops = classes.flops_of(func, args, kwargs, out) if cls in ("gemm", "attention", "conv", "custom", "?") else 0
         read, written = sum(operands.values()), sum(b for _, b in outs)
-        if flops is None or cls == "?":
+        if (flops is None and not any(products or [])) or cls == "?":
             self.unclassed[("" if func.namespace == "aten" else func.namespace + ".") + name, owner[-1] if owner else "the module"] += 1
         self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls={"?": "custom", "view": "copy"}.get(cls, cls),
-                             ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0,
+                             ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0, grouped=classes.shared_out(name, args),
                              bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,
                              dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
                              dtype=str(results[0].dtype).replace("torch.", "") if results else ""))

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
 from .recorder import Recorder, Unrecordable, settled, tensors_in
-from .units import units_of
+from .units import of_classes, units_of
 
 
 class Subject:
@@ -69,8 +69,16 @@ def cast_inputs(module):
     module.register_forward_pre_hook(lambda m, a, k: (tree_map(to, a), tree_map(to, k)), with_kwargs=True)
 
 
-def checkpointed(model, paths):
+def checkpointed(model, paths, classes=()):
+    """Recomputed as the module itself does it where it can (transformers), else each unit, or each module of the classes that were named."""
     from torch.utils.checkpoint import checkpoint
+    if classes:
+        paths = of_classes(model, classes)
+        if not paths:
+            raise Unrecordable("--checkpoint: no module is a %s" % " or ".join(classes))
+    elif getattr(model, "supports_gradient_checkpointing", False) and hasattr(model, "gradient_checkpointing_enable"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return
     for path in paths:
         m = model.get_submodule(path)
         m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
@@ -79,7 +87,7 @@ def checkpointed(model, paths):
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, device="cuda"):
+    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda"):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)
@@ -94,7 +102,7 @@ class Step:
                     cast_inputs(model.get_submodule(path))
             model.train()
             if recompute:
-                checkpointed(model, self.units)
+                checkpointed(model, self.units, checkpoint)
             x = subject.inputs_at(b, s)
             self.size_of = what_sizes_count(x, s)
             self.r = r = Recorder(device)

@@ -36,13 +36,13 @@ def repeated(model):
     return out
 
 
-def children(model):
-    """Of a module that repeats none: its parts with parameters."""
-    while True:
-        parts = [(n, m) for n, m in model.named_children() if has_parameters(m)]
-        if len(parts) != 1:
-            return [n for n, _ in parts]
-        return [parts[0][0]]
+def children(model, path=""):
+    """Of a module that repeats none: its parts with parameters; a list of modules does not run, so its own parts."""
+    out = []
+    for name, m in model.named_children():
+        if has_parameters(m):
+            out += children(m, path + name + ".") if isinstance(m, (nn.ModuleList, nn.ModuleDict)) else [path + name]
+    return out
 
 
 def shares(model, path):

@@ -50,6 +50,7 @@ struct rec_kernel {
     uint8_t         class;          /* enum rec_class */
     bool            causal;         /* of attention: half of the scores count */
     bool            product;        /* it has mnk */
+    uint8_t         grouped;        /* 1, 3: m, k is what all groups, as many as `batch`, share evenly; 0: each has the whole */
     int16_t         head_dim;       /* of attention; 0: not said */
     struct rec_size flops, bytes, mnk[4];       /* mnk: batch, m, n, k */
     int             move0, nmoves;

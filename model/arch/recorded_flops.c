@@ -15,7 +15,7 @@ static double of_kernel(const struct recorded *r, const struct rec_kernel *k, in
     for (int i = 0; i < 4; i++)
         if (recorded_at(r, k->mnk[i], 1, size, &n[i]) < 0)
             return 0;
-    return 2.0 * (double)n[0] * (double)n[1] * (double)n[2] * (double)n[3];
+    return 2.0 * (k->grouped ? 1.0 : (double)n[0]) * (double)n[1] * (double)n[2] * (double)n[3];
 }
 
 static double of_piece(const struct recorded *r, const struct rec_piece *p, int64_t size)

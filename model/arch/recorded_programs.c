@@ -109,6 +109,19 @@ static int read_product(struct reader *x, const char *op, const json_t *j, struc
     return 0;
 }
 
+/* "m" or "k": so many rows, or terms of its sums, the groups of a product share. */
+static int read_grouped(struct reader *x, const char *op, const json_t *j, struct rec_kernel *k)
+{
+    const char *said = json_string_value(j);
+
+    if (!j)
+        return 0;
+    if (!k->product || !said || (strcmp(said, "m") && strcmp(said, "k")))
+        return wrong(x, op, "grouped: expected \"m\" or \"k\", of a product whose batch counts the groups");
+    k->grouped = said[0] == 'm' ? 1 : 3;
+    return 0;
+}
+
 static int read_kernel(struct reader *x, const json_t *j)
 {
     struct recorded *r = x->r;
@@ -132,10 +145,13 @@ static int read_kernel(struct reader *x, const json_t *j)
         return wrong(x, op, "the file has more kernels than 2^20");
     k.name = recorded_name(r, op);
     if (read_size(x, op, "bytes", json_object_get(j, "bytes"), &k.bytes) < 0 || (flops && read_size(x, op, "flops", flops, &k.flops) < 0) ||
-        (product && read_product(x, op, product, &k) < 0))
+        (product && read_product(x, op, product, &k) < 0) ||
+        read_grouped(x, op, json_object_get(j, "grouped"), &k) < 0)
         return -1;
     if (product && class != REC_GEMM && class != REC_CONV)
         return wrong(x, op, "product: only gemm and conv have one");
+    if (!product && !flops && (class == REC_GEMM || class == REC_CONV || class == REC_ATTENTION))
+        k.class = REC_CUSTOM;           /* what it computes is not said: its time is known by its bytes alone */
     for (size_t i = 0; i < json_array_size(does); i++)
         if (read_move(x, op, json_array_get(does, i)) < 0)
             return -1;

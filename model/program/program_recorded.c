@@ -212,7 +212,9 @@ static int add_kernel(struct build *b, const struct rec_kernel *of)
         if (size_at(b, of, "sizes", of->mnk[i], mnk[i]) < 0)
             return -1;
     if (of->product)
-        k->flops = 2.0 * (double)k->batch * (double)k->m * (double)k->n * (double)k->k;
+        k->flops = 2.0 * (of->grouped ? 1.0 : (double)k->batch) * (double)k->m * (double)k->n * (double)k->k;
+    if (of->grouped && k->batch > 0)        /* routing is taken to be even */
+        *mnk[of->grouped] = ceil_div(*mnk[of->grouped], k->batch);
     if (k->kind == KC_ATTENTION) {      /* of causal attention the scores that count: half */
         k->attends = b->pass == PASS_BACKWARD ? ATTENDS_ALL_BACK : ATTENDS_ALL;
         k->flops *= of->causal ? 0.5 : 1;

@@ -103,6 +103,8 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
             m->of_class[UC_FULL] -= m->of_class[UC_DENSE];
             m->alone = program_alone(p);
         }
+        if (m->model->recorded)
+            m->alone = program_alone(p);
         m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? layers : 0;      /* whose units are single blocks */
         if (p->fsdp.wrap_adapters)                                          /* likewise */
             find_adapters(m);

@@ -155,11 +155,12 @@ def unet():
 # name: how it is recorded, and the points (batch, size) at which PyTorch's trackers saw it
 CASES = {
     "nanogpt": ("", [(7, 640), (3, 1000)]),
-    "bert": ("", [(8, 512)]),
-    "llama": ("", [(4, 1024)]),
-    "vit": ("--size 224", [(64, 224)]),
+    "bert": ("--checkpoint BertLayer", [(8, 512)]),
+    "llama": ("--checkpoint LlamaDecoderLayer", [(4, 1024)]),
+    "vit": ("--size 224 --checkpoint ViTLayer", [(64, 224)]),
     "dit": ("--size 16,32,48,64,80 --step 16", [(32, 32), (8, 96)]),
     "t5": ("--step 4", [(16, 512)]),
     "resnet": ("--size 64,96,128", [(32, 224)]),
     "unet": ("--size 64,128,192,256,320", [(4, 128)]),
 }
+OPTIONS = {name: options for name, (options, _) in CASES.items()}

@@ -28,6 +28,7 @@ from dpx_record.step import Subject, checkpointed
 from dpx_record.units import units_of
 
 WORLD = 8
+CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for name, options in modules.OPTIONS.items() if "--checkpoint" in options}
 
 
 class Parts:
@@ -52,7 +53,7 @@ def peak(make, name, b, s, strategy, recompute):
             model.train()
             units = units_of(model, None)
             if recompute:
-                checkpointed(model, units)
+                checkpointed(model, units, CHECKPOINT.get(name, ()))
             if strategy == "fsdp":
                 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
                 for path in units:

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Records functions of a module as dpx.record does, all in one process, for PyTorch takes longer to load than a small module to record.
+
+    record.py FILE.py -o FOLDER [dpx.record's options --] NAME ...        and those of FILE.py's OPTIONS, a text for each name
+
+A line for each: "recorded NAME" "refused NAME: why", as dpx.record says it, or "failed NAME: why", where the module
+could not be made.  Files that are there stay."""
+import contextlib
+import io
+import os
+import sys
+import time
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(here, "..", "..", "lib")]
+from dpx_record import shim
+
+shim.preload()
+from dpx_record import record
+from dpx_record.recorder import Unrecordable
+
+
+def one(path, name, folder, options):
+    out = os.path.join(folder, name + ".json")
+    if os.path.exists(out):
+        return "there %s" % name
+    said, began = io.StringIO(), time.process_time()
+    try:
+        with contextlib.redirect_stdout(said):
+            record.run(record.options(["%s:%s" % (path, name), "-o", out, "--name", name] + options))
+    except Unrecordable as e:
+        return "refused %s: %s" % (name, e)
+    except Exception as e:      # of the module's own making, as a package that is not there
+        return "failed %s: %s: %s" % (name, type(e).__name__, " ".join(str(e).split())[:300])
+    with open(os.path.join(folder, name + ".txt"), "w") as f:
+        f.write(said.getvalue())
+    lost = [line for line in said.getvalue().splitlines() if line.startswith("not done")]
+    return "recorded %s in %.0f s%s" % (name, time.process_time() - began, "".join("\n    " + line for line in lost))
+
+
+def main():
+    module, o, folder, *rest = sys.argv[1:]
+    assert o == "-o", __doc__
+    names = [a for a in rest if not a.startswith("-")] if "--" not in rest else rest[rest.index("--") + 1:]
+    options = [] if "--" not in rest else rest[:rest.index("--")]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
+    path = os.path.basename(module).replace(".py", "")
+    own = getattr(__import__(path), "OPTIONS", {})
+    for name in names:
+        print(one(path, name, folder, own.get(name, "").split() + options), flush=True)
+
+
+if __name__ == "__main__":
+    main()

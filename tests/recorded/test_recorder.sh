@@ -1,0 +1,34 @@
+#!/bin/sh
+# test_recorder.sh -- five small modules recorded and planned where a Python has torch (PYTHON=, else python3 of PATH); more: `make zoo`.
+. tests/check.sh
+B=${B:-build} PYTHON=${PYTHON:-python3}
+here=tests/recorded
+names="nanogpt graph dlrm mlp shared"
+if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
+    for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
+    skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
+    finish
+fi
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names >"$dir/said" 2>"$dir/log"
+
+# What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
+complaints() {
+    [ -s "$dir/$1.json" ] || { cat "$dir/said"; tail -n 5 "$dir/log"; return; }
+    printf '{"dpx_plan": 1, "model": "%s", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 64, "micro_batch": 4, "precision": "bf16"}' "$1.json" >"$dir/plan.json"
+    "$B/dpxplan" eval "$dir/plan.json" --json >"$dir/answer" 2>"$dir/err" || { cat "$dir/err"; return; }
+    counted=$(sed -n 's/^module .*, \([0-9]*\) parameters in .*/\1/p' "$dir/$1.txt")
+    grep -q "\"params\": $counted,\$" "$dir/answer" || { echo "PyTorch counts $counted parameters"; grep '"params"' "$dir/answer"; }
+}
+for name in $names; do
+    complaints "$name" >"$dir/wrong"
+    check "$name is recorded and planned" "$(cat "$dir/wrong")"
+done
+# At the input of each half of a block the gradients of both ways meet.
+check 'gradients that meet are added in place' "$(
+    n=$(sed -n '/"backward"/,/]$/p' "$dir/nanogpt.json" | grep -c '"op":"add_"')
+    [ "$n" -ge 2 ] || echo "nanogpt.json has $n sums in place in backward")"
+check 'a gradient that another tensor still waits for is not added to' "$(
+    grep -c '"op":"add","class":"elementwise"' "$dir/shared.json" | grep -q '^[1-9]' || echo 'shared.json adds in place where the sum is used twice')"
+finish
