@@ -570,6 +570,7 @@ accuracy-public:
 	@$B/tests/accuracy/accuracy_memory
 	@$B/tests/accuracy/accuracy_offload
 	@echo 'post-training: whole steps'; B=$B python3 tests/accuracy/nemo_rl.py
+	@B=$B tests/accuracy/bill.sh
 
 accuracy-pages:
 	@tools/install-deps.sh build

@@ -115,14 +115,14 @@ static int walk(struct executor *x, bool in, exec_state_fn *f, void *arg)
     return rc < 0 ? -1 : kernels_ops(k)->finish(k);
 }
 
-int executor_state_out(struct executor *x, exec_state_fn *f, void *arg)
+int exec_state_out(struct executor *x, exec_state_fn *f, void *arg)
 {
     if (!executor_compute_idle(x))
         return fail("a checkpoint: activations of this plan outlive its step, which is not supported");
     return walk(x, false, f, arg);
 }
 
-int executor_state_in(struct executor *x, int64_t step, exec_state_fn *f, void *arg)
+int exec_state_in(struct executor *x, int64_t step, exec_state_fn *f, void *arg)
 {
     return executor_skip(x, step) < 0 ? -1 : walk(x, true, f, arg);
 }

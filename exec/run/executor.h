@@ -139,9 +139,9 @@ struct exec_part { int64_t family, instance, piece, at, n; };
 typedef int exec_state_fn(void *arg, const struct exec_part *part, void *bytes);
 /* All that outlives a step on this rank, after a whole one: f is called for each part, always in the same order.  Also numbers that the
  * host keeps.  Refused by name: activations that outlive the step. */
-int  executor_state_out(struct executor *x, exec_state_fn *f, void *arg);
+int  exec_state_out(struct executor *x, exec_state_fn *f, void *arg);
 /* After executor_map(), in the place of steps 1 to `step`: f fills the same parts. */
-int  executor_state_in(struct executor *x, int64_t step, exec_state_fn *f, void *arg);
+int  exec_state_in(struct executor *x, int64_t step, exec_state_fn *f, void *arg);
 
 struct lanes *executor_lanes(const struct executor *x);     /* for the watchdog */
 

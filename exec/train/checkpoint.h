@@ -1,7 +1,7 @@
 /* checkpoint.h -- the whole training state in a folder, so that a run that was killed goes on bit for bit.
  *
  *     FOLDER/step-00000040/checkpoint.json       the step, the loss scale, what the run was given, each rank's bytes and hash
- *     FOLDER/step-00000040/rank-00003.state      what outlives a step on that rank (executor_state_out()), part by part
+ *     FOLDER/step-00000040/rank-00003.state      what outlives a step on that rank (exec_state_out()), part by part
  *
  * Each rank writes its own file, so a replica's state is written once a rank.  A checkpoint is whole or not there: ranks write into
  * step-00000040.partial, every file is on disk (fsync) before rank 0 writes checkpoint.json, and only then the folder is renamed.  What

@@ -534,7 +534,7 @@ struct train_progress train_progress(const struct train *t)
     return (struct train_progress){ t->step, t->scale.scale, t->scale.since, t->scale.lets_pass, t->scale.skipped };
 }
 
-int train_state_out(struct train *t, exec_state_fn *f, void *arg) { return executor_state_out(t->x, f, arg); }
+int train_state_out(struct train *t, exec_state_fn *f, void *arg) { return exec_state_out(t->x, f, arg); }
 
 int train_state_in(struct train *t, const struct train_progress *at, exec_state_fn *f, void *arg)
 {
@@ -543,7 +543,7 @@ int train_state_in(struct train *t, const struct train_progress *at, exec_state_
     t->scale.since = at->since;
     t->scale.lets_pass = at->lets_pass;
     t->scale.skipped = at->skipped;
-    return executor_state_in(t->x, at->step, f, arg);
+    return exec_state_in(t->x, at->step, f, arg);
 }
 
 int train_together(struct train *t, int (*f)(void *arg), void *arg)

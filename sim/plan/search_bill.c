@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/plan/knob.h"
 #include "sim/plan/plan_words.h"
 
@@ -40,7 +41,7 @@ static int64_t bills(const struct bill_asked *a, const struct search_result *r, 
             return -1;
         n += isfinite(all[n].bill.time.total_s);
     }
-    qsort(all, (size_t)n, sizeof *all, by_total);
+    sort_stable(all, (size_t)n, sizeof *all, by_total);
     return n;
 }
 

@@ -156,7 +156,8 @@ measure() {
         { step[++m] = $1; at[m] = $2 }
         END {
             for (i = 2; i <= m; i++) {
-                for (hit = 0, k = 1; k <= n; k++) hit += kill[k] > at[i - 1] && kill[k] <= at[i]
+                hit = 0
+                for (k = 1; k <= n; k++) hit += kill[k] > at[i - 1] && kill[k] <= at[i]
                 if (!hit && step[i] == step[i - 1] + every) { sum += at[i] - at[i - 1]; intervals++ }
             }
             s = (sum / intervals - save) / every
