@@ -90,6 +90,32 @@ int64_t found_drop_duplicates(struct found *f, int64_t n)
     return kept;
 }
 
+/* ---- PyTorch's allocator ---- */
+
+int found_replay(struct found *f, const struct schedules *s, const struct memory_verdict *m)
+{
+    struct reserved r;
+
+    if (reserved_within(&f->plan, s, &m->overhead, NULL, &r) < 0)
+        return -1;
+    enum verdict v = reserved_verdict(&r, m->fits);     /* other memories were asked before */
+    f->looked_at = true;
+    f->fits = v != VERDICT_DOES_NOT_FIT;
+    f->tight = v == VERDICT_TIGHT;
+    f->steady_retries = r.steady_retries;
+    f->steady_calls = r.steady_calls;
+    f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
+    f->step_s += f->retry_s;
+    f->idle_s += f->retry_s;
+    f->taken = f->fits ? evaluation_taken(m, &r) : 0;
+    if (!f->fits) {
+        f->needed = r.limit + r.refused + m->overhead.by[OVERHEAD_OUTSIDE];
+        f->available = r.limit + m->overhead.by[OVERHEAD_OUTSIDE];
+        f->over = found_short_by(f->needed, f->available);
+    }
+    return 0;
+}
+
 /* ---- waiting for memory ---- */
 
 int found_waits(struct found *f, struct evaluation *e)

@@ -23,6 +23,10 @@ int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_onl
 /* Sorts plans by their schedules and drops all but the first of equal ones; how many are left. */
 int64_t found_drop_duplicates(struct found *f, int64_t n);
 
+/* What PyTorch's allocator says of a plan of data parallelism alone, by its schedules: whether it fits after all, and what it reserves.
+ * 0, or -1 reported. */
+int     found_replay(struct found *f, const struct schedules *s, const struct memory_verdict *m);
+
 /* Whether a plan that fits, of which PyTorch's allocator was asked, waits for memory: `waits` and `waits_known`.  0, or -1 reported. */
 int     found_learn_waits(struct found *f);
 /* The same of a plan that evaluate_using() or evaluate_allocated() has evaluated. */

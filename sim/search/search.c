@@ -290,35 +290,11 @@ static int find_nearest(struct work *w)
 
 /* ---- PyTorch's allocator ---- */
 
-static int replay(struct found *f, const struct schedules *s, const struct memory_verdict *m)
-{
-    struct reserved r;
-
-    if (reserved_within(&f->plan, s, &m->overhead, NULL, &r) < 0)
-        return -1;
-    enum verdict v = reserved_verdict(&r, m->fits);     /* other memories were asked before */
-    f->looked_at = true;
-    f->fits = v != VERDICT_DOES_NOT_FIT;
-    f->tight = v == VERDICT_TIGHT;
-    f->steady_retries = r.steady_retries;
-    f->steady_calls = r.steady_calls;
-    f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
-    f->step_s += f->retry_s;
-    f->idle_s += f->retry_s;
-    f->taken = f->fits ? evaluation_taken(m, &r) : 0;
-    if (!f->fits) {
-        f->needed = r.limit + r.refused + m->overhead.by[OVERHEAD_OUTSIDE];
-        f->available = r.limit + m->overhead.by[OVERHEAD_OUTSIDE];
-        f->over = found_short_by(f->needed, f->available);
-    }
-    return 0;
-}
-
 static int look_at(const struct work *w, struct found *f, struct schedules *s)
 {
     struct memory_verdict m;
 
-    return evaluate_memory(&f->plan, w->programs.of[f->program].program, s, &m) < 0 ? -1 : replay(f, s, &m);
+    return evaluate_memory(&f->plan, w->programs.of[f->program].program, s, &m) < 0 ? -1 : found_replay(f, s, &m);
 }
 
 /* ---- all candidates ---- */
@@ -380,7 +356,7 @@ static int learn_best(const struct work *w, struct found *f, double *best_s)
         return 0;
     if (evaluate_using(&f->plan, w->programs.of[f->program].program, &e) < 0)
         return -1;
-    int rc = f->looked_at ? 0 : replay(f, &e.schedules, &e.m);
+    int rc = f->looked_at ? 0 : found_replay(f, &e.schedules, &e.m);
     if (rc == 0 && f->fits)
         rc = found_waits(f, &e);
     evaluation_free(&e);
