@@ -70,8 +70,8 @@ static int values_are_followed(const struct engine_job *j)
 {
     const struct plan *p = j->plan;
 
-    if (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)
-        return refuse(j, kernels_name(p->kernels), "\"kernels\" of a plan for an engine are torch-eager or torch-sdpa");
+    if (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA && (p->kernels != KERNELS_TORCH_COMPILE || j->engine != ENGINE_TORCH))
+        return refuse(j, kernels_name(p->kernels), "\"kernels\" of a plan for an engine are torch-eager, torch-sdpa or, of torch, torch-compile");
     if (p->optimizer != OPTIMIZER_ADAMW)
         return refuse(j, "this optimizer yet", "\"optimizer\" must be adamw");
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
@@ -101,6 +101,8 @@ static int torch_follows(const struct engine_job *j)
         return refuse(j, "this \"unit\" yet", "model, block and <n> blocks are followed");
     if (axes && strcmp(p->model.family, "llama") && strcmp(p->model.family, "qwen2") && strcmp(p->model.family, "qwen3") && strcmp(p->model.family, "mistral"))
         return refuse(j, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
+    if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH))
+        return refuse(j, "torch-compile here yet", "DDP and FSDP2 of dense models run compiled, without tensor and pipeline parallelism");
     if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
         return refuse(j, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
     if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)

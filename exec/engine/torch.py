@@ -42,6 +42,13 @@ def checkpointed(model):
             blocks[i] = wrapper(block, checkpoint_impl=impl.NO_REENTRANT)
 
 
+def compiled(model):
+    """Every block by itself, as torchtitan does."""
+    if plan["kernels"] == "torch-compile":
+        for block in blocks_of(model):
+            block.compile(fullgraph=True)
+
+
 def ddp(model, mesh, axes):
     known = ("bucket_cap_mb", "gradient_as_bucket_view", "find_unused_parameters", "static_graph", "broadcast_buffers")
     more = {k: options[k] for k in known if k in options}
@@ -127,6 +134,7 @@ class Trainer:
             cut.never_packed()
             cut.cut_by_tensors(model, mesh["tp"])
         checkpointed(model)
+        compiled(model)
         self.model = wrapped(model, mesh, axes, blocks_of(model))
         self.optimizer = self.adamw(self.model.parameters())
         if self.pipe:

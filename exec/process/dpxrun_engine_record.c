@@ -80,7 +80,8 @@ static int predicted_ranks(struct engine_run *e)
     struct run_memory_side side = { .available = v->available - (v->needed - v->ledger.peak.bytes), .part = part, .nparts = NCAT };
 
     for (int c = 0; c < NCAT; c++)
-        part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c), .predicted_bytes = v->ledger.peak.by[c], .bytes = -1 };
+        part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c), .bytes = -1,
+                                     .predicted_bytes = v->ledger.peak.by[c] };
     for (int64_t i = 0; p && i < n * NEP; i++)
         p[i] = (struct run_rank_phase){ .rank = i / NEP, .phase = engine_phase_names[i % NEP],
                                         .predicted_allocated = engine_peak_planned(&e->rank[i / NEP], (int)(i % NEP)) };
@@ -189,17 +190,20 @@ static int record_ranks(struct engine_run *e)
     for (int64_t i = 0; rc == 0 && i < n; i++) {
         const struct engine_rank *k = &e->rows.rank[i];
         for (int p = 0; p < NEP; p++)
-            m.phase[m.nphases++] = (struct run_rank_phase){ i, engine_phase_names[p], -1, k->phase[p].allocated, k->phase[p].active, k->phase[p].reserved,
-                                                            k->phase[p].retries };
+            m.phase[m.nphases++] = (struct run_rank_phase){ i, engine_phase_names[p], -1, k->phase[p].allocated, k->phase[p].active,
+                                                            k->phase[p].reserved, k->phase[p].retries };
         for (int64_t s = 0; s < k->steps; s++)
             m.step[m.nsteps++] = (struct run_rank_step){ i, s + 1, k->loss[s], k->seconds[s] };
     }
     if (rc == 0)
         rc = runs_ranks_measured(e->r->db, e->r->run_id, &m);
     if (rc == 0 && e->part) {
-        const struct run_phase phase[] = { { predict_phase_names[RP_COMPUTE], e->part[0].compute }, { predict_phase_names[RP_EXPOSED], e->part[0].exposed },
-                                           { predict_phase_names[RP_OPTIMIZER], e->part[0].optimizer }, { predict_phase_names[RP_IDLE], e->part[0].idle } };
-        rc = runs_phases(e->r->db, e->r->run_id, phase, 4);
+        const double s[] = { [RP_COMPUTE] = e->part[0].compute, [RP_EXPOSED] = e->part[0].exposed, [RP_OPTIMIZER] = e->part[0].optimizer,
+                             [RP_IDLE] = e->part[0].idle };
+        struct run_phase phase[RP_BUBBLE];
+        for (int i = 0; i < RP_BUBBLE; i++)
+            phase[i] = (struct run_phase){ predict_phase_names[i], s[i] };
+        rc = runs_phases(e->r->db, e->r->run_id, phase, RP_BUBBLE);
     }
     free(m.phase);
     free(m.step);

@@ -99,8 +99,8 @@ static void say_step(const struct told *t, FILE *to)
         fprintf(to, "\nstep: %s\n", isnan(got) ? "no steady step was measured" : "nothing was predicted");
         return;
     }
-    fprintf(to, "\nstep: predicted %.4g s (90 %%: %.4g to %.4g, %s), measured %.4g s: %s, %s the interval\n", p->step_s, p->low_s, p->high_s, p->basis, got,
-            percent_slower(got / p->step_s).s, got >= p->low_s && got <= p->high_s ? "inside" : "outside");
+    fprintf(to, "\nstep: predicted %.4g s (90 %%: %.4g to %.4g, %s), measured %.4g s: %s, %s the interval\n", p->step_s,
+            p->low_s, p->high_s, p->basis, got, percent_slower(got / p->step_s).s, got >= p->low_s && got <= p->high_s ? "inside" : "outside");
     if (n == 0 || isnan(total(s, n, true))) {
         fprintf(to, "  its parts were not measured: a run of a framework traces its last step where it has more than four\n");
         return;
@@ -110,7 +110,8 @@ static void say_step(const struct told *t, FILE *to)
         fprintf(to, "  %-48s %10.4g s %10.4g s %+10.4g s\n", s[i].whose, s[i].predicted_s, s[i].measured_s, s[i].measured_s - s[i].predicted_s);
     fprintf(to, "  %-48s %10.4g s %10.4g s %+10.4g s\n", "together", total(s, n, false), total(s, n, true), total(s, n, true) - total(s, n, false));
     if (t->ranks.nparts)
-        fprintf(to, "  Measured in one step of rank 0 that its profiler traced: %.4g s; without it the median step took %.4g s.\n", total(s, n, true), got);
+        fprintf(to, "  Measured in one step of rank 0 that its profiler traced: %.4g s; without it the median step took %.4g s.\n",
+                total(s, n, true), got);
     const struct share *most = largest(s, n);
     if (most && got > p->step_s)
         fprintf(to, "  Most of the difference, %.4g s, is %s.\n", most->measured_s - most->predicted_s, most->whose);
@@ -156,7 +157,8 @@ static void say_memory(const struct told *t, FILE *to)
     if (t->ranks.nphases == 0)
         say_bytes("allocated, the fullest rank", w->has_prediction ? w->predicted.allocated_bytes : -1, w->allocated_bytes, to);
     say_bytes(t->ranks.nphases ? "reserved" : "held", w->has_prediction ? w->predicted.held_bytes : -1, w->held_bytes, to);
-    say_bytes(t->ranks.nphases ? "of the process, by the driver" : "process", w->has_prediction ? w->predicted.process_bytes : -1, w->process_bytes, to);
+    say_bytes(t->ranks.nphases ? "of the process, by the driver" : "process", w->has_prediction ? w->predicted.process_bytes : -1,
+              w->process_bytes, to);
     fprintf(to, "  what is live at the peak:\n");
     for (int64_t i = 0; i < t->parts.n; i++) {
         const struct run_part *p = &t->parts.part[i];
@@ -169,6 +171,8 @@ static void say_memory(const struct told *t, FILE *to)
 
 static bool equal(const struct run_comm_row *c) { return c->count == c->predicted_count && c->bytes == c->predicted_bytes; }
 
+static int64_t known(int64_t v) { return v < 0 ? 0 : v; }
+
 static void say_comm(const struct told *t, FILE *to)
 {
     int64_t differ = 0;
@@ -176,12 +180,12 @@ static void say_comm(const struct told *t, FILE *to)
     for (int64_t i = 0; i < t->r.ncomm; i++)
         differ += !equal(&t->r.comm[i]);
     fprintf(to, "\ncollectives: %s\n", t->r.ncomm == 0 ? "none" : differ == 0 ? "calls and bytes are those predicted" : "not those predicted:");
-    for (int64_t i = 0; i < t->r.ncomm; i++)
-        if (!equal(&t->r.comm[i]))
-            fprintf(to, "  %s %s %s: predicted %" PRId64 " calls of %s, issued %" PRId64 " of %s\n", t->r.comm[i].op, t->r.comm[i].group, t->r.comm[i].dtype,
-                    t->r.comm[i].predicted_count < 0 ? 0 : t->r.comm[i].predicted_count,
-                    size_text(t->r.comm[i].predicted_bytes < 0 ? 0 : t->r.comm[i].predicted_bytes).s, t->r.comm[i].count < 0 ? 0 : t->r.comm[i].count,
-                    size_text(t->r.comm[i].bytes < 0 ? 0 : t->r.comm[i].bytes).s);
+    for (int64_t i = 0; i < t->r.ncomm; i++) {
+        const struct run_comm_row *c = &t->r.comm[i];
+        if (!equal(c))
+            fprintf(to, "  %s %s %s: predicted %" PRId64 " calls of %s, issued %" PRId64 " of %s\n", c->op, c->group, c->dtype,
+                    known(c->predicted_count), size_text(known(c->predicted_bytes)).s, known(c->count), size_text(known(c->bytes)).s);
+    }
 }
 
 static int say(const struct told *t)
@@ -191,8 +195,9 @@ static int say(const struct told *t)
 
     if (!to)
         return EXIT_FAILED;
-    fprintf(to, "run %" PRId64 ": %s (%s)%s%s on %" PRId64 " rank%s of %s, %" PRId64 " steps, %s\n", w->id, w->strategy, w->dialect, w->model ? " of " : "",
-            w->model ? w->model : "", w->start.world_size, w->start.world_size == 1 ? "" : "s", w->start.device, w->steps, run_outcome_name(w->end.outcome));
+    fprintf(to, "run %" PRId64 ": %s (%s)%s%s on %" PRId64 " rank%s of %s, %" PRId64 " steps, %s\n", w->id, w->strategy, w->dialect,
+            w->model ? " of " : "", w->model ? w->model : "", w->start.world_size, w->start.world_size == 1 ? "" : "s", w->start.device,
+            w->steps, run_outcome_name(w->end.outcome));
     fprintf(to, "  %s\n", w->start.kernels_version ? w->start.kernels_version : "");
     if (w->end.reason)
         fprintf(to, "  %s\n", w->end.reason);
@@ -217,22 +222,26 @@ static json_t *document(const struct told *t)
     int n = shares(t, s);
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(parts, json_pack("{s:s, s:o, s:o}", "part", s[i].what, "predicted_s", real(s[i].predicted_s), "measured_s", real(s[i].measured_s)));
+        json_array_append_new(parts, json_pack("{s:s, s:o, s:o}", "part", s[i].what, "predicted_s", real(s[i].predicted_s), "measured_s",
+                                               real(s[i].measured_s)));
     for (int64_t i = 0; i < t->ranks.nphases; i++) {
         const struct run_rank_phase *p = &t->ranks.phase[i];
-        json_array_append_new(memory, json_pack("{s:I, s:s, s:o, s:o, s:o, s:o}", "rank", (json_int_t)p->rank, "phase", p->phase, "predicted_allocated_bytes",
-                                                bytes(p->predicted_allocated), "allocated_bytes", bytes(p->allocated), "active_bytes", bytes(p->active),
-                                                "reserved_bytes", bytes(p->reserved)));
+        json_array_append_new(memory, json_pack("{s:I, s:s, s:o, s:o, s:o, s:o}", "rank", (json_int_t)p->rank, "phase", p->phase,
+                                                "predicted_allocated_bytes", bytes(p->predicted_allocated), "allocated_bytes",
+                                                bytes(p->allocated), "active_bytes", bytes(p->active), "reserved_bytes", bytes(p->reserved)));
     }
-    for (int64_t i = 0; i < t->parts.n; i++)
-        if (t->parts.part[i].run == w->id)
-            json_array_append_new(live, json_pack("{s:I, s:s, s:o, s:o}", "rank", (json_int_t)t->parts.part[i].rank, "category", t->parts.part[i].category,
-                                                  "predicted_bytes", bytes(t->parts.part[i].predicted_bytes), "bytes", bytes(t->parts.part[i].bytes)));
-    for (int64_t i = 0; i < t->r.ncomm; i++)
-        json_array_append_new(comm, json_pack("{s:s, s:s, s:s, s:b}", "op", t->r.comm[i].op, "group", t->r.comm[i].group, "dtype", t->r.comm[i].dtype, "equal",
-                                              equal(&t->r.comm[i])));
-    return json_pack("{s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "run_id", (json_int_t)w->id, "strategy", w->strategy, "dialect", w->dialect, "outcome",
-                     run_outcome_name(w->end.outcome), "predicted_step_s", real(w->has_prediction ? w->predicted.step_s : (double)NAN), "step_s",
+    for (int64_t i = 0; i < t->parts.n; i++) {
+        const struct run_part *p = &t->parts.part[i];
+        if (p->run == w->id)
+            json_array_append_new(live, json_pack("{s:I, s:s, s:o, s:o}", "rank", (json_int_t)p->rank, "category", p->category,
+                                                  "predicted_bytes", bytes(p->predicted_bytes), "bytes", bytes(p->bytes)));
+    }
+    for (int64_t i = 0; i < t->r.ncomm; i++) {
+        const struct run_comm_row *c = &t->r.comm[i];
+        json_array_append_new(comm, json_pack("{s:s, s:s, s:s, s:b}", "op", c->op, "group", c->group, "dtype", c->dtype, "equal", equal(c)));
+    }
+    return json_pack("{s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "run_id", (json_int_t)w->id, "strategy", w->strategy,
+                     "dialect", w->dialect, "outcome", run_outcome_name(w->end.outcome), "predicted_step_s", real(w->has_prediction ? w->predicted.step_s : (double)NAN), "step_s",
                      real(w->end.step_s), "parts", parts, "phases", memory, "live", live, "comm", comm);
 }
 

@@ -77,8 +77,8 @@ static json_t *command_of(const struct search_answer *s, const char *path, const
         at += (size_t)snprintf(paths + at, sizeof paths - at, " %s", word);
         n++;
     }
-    return n == 0 ? NULL : json_sprintf("dpxrun%s --engine %s --device %s%s", paths, engine, s->ranked[0].found->plan.cluster.is_host ? "cpu" : "cuda",
-                                        n > 1 ? " --budget 10min" : "");
+    bool cpu = s->ranked[0].found->plan.cluster.is_host;
+    return n == 0 ? NULL : json_sprintf("dpxrun%s --engine %s --device %s%s", paths, engine, cpu ? "cpu" : "cuda", n > 1 ? " --budget 10min" : "");
 }
 
 json_t *search_validate(const struct search_answer *s, const char *path)

@@ -55,5 +55,14 @@ for name in ${ONLY:-$names}; do
     complaints "$name" >"$dir/wrong"
     check "$name: collectives, bytes and losses" "$(cat "$dir/wrong")"
 done
+if [ "${ALL:-}" ]; then
+    # The last of six steps is traced: its parts and every rank's phases and steps are in the database.
+    plan_of fsdp2-llama >"$dir/plan.json"
+    "$B/dpxrun" "$dir/plan.json" --engine torch --python "$PYTHON" --steps 6 --db "$dir/db" >"$dir/theirs" 2>"$dir/err"
+    "$B/dpxplan" explain --run 1 --db "$dir/db" --json >"$dir/explained" 2>>"$dir/err"
+    check 'explain --run has each part of the step measured, and each phase of both ranks' "$(awk -F'[:,]' '/"measured_s"/ { n++; if (!($2 >= 0) || $2 ~ /null/) bad = 1 }
+        /"allocated_bytes"/ && !/predicted/ && $2 + 0 > 0 { phases++ } END { if (bad || n < 4 || phases != 8) print n " parts, " phases " phases" }' "$dir/explained"
+        cat "$dir/err")"
+fi
 [ ! "${own_refuses:-}" ] || echo "not run by dpxrun's own kernels, losses not compared:$own_refuses"
 finish

@@ -18,7 +18,7 @@ refused() {
 }
 plan_of fsdp2-llama >"$dir/plan.json"
 plan_of zero2-llama >"$dir/ds.json"
-sed 's/"kernels": "torch-eager"/"kernels": "torch-compile"/' "$dir/plan.json" >"$dir/compile.json"
+sed 's/"kernels": "torch-eager"/"kernels": "torch-compile"/' "$dir/ds.json" >"$dir/compile.json"
 sed 's/"unit": "block"/"unit": "block", "dropout": 0.1/' "$dir/plan.json" >"$dir/dropout.json"
 sed 's/"unit": "block"/"unit": "block", "fsdp": { "cpu_offload": true }/' "$dir/plan.json" >"$dir/offload.json"
 
@@ -29,7 +29,7 @@ refused 'a python without torch' 2 'has no torch' "$dir/plan.json" --engine torc
 refused 'no such python' 2 'no such program' "$dir/plan.json" --engine torch --python "$dir/none" --no-db
 refused "another framework's plan" 2 'engine deepspeed runs this one' "$dir/ds.json" --engine torch --python "$dir/bare" --no-db
 refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.json" --engine deepspeed --python "$dir/bare" --no-db
-refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine torch --python "$dir/bare" --no-db
+refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine deepspeed --python "$dir/bare" --no-db
 refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.json" --engine torch --python "$dir/bare" --no-db
 refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
 refused 'an engine that does not run yet' 2 'torch and deepspeed run plans' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
