@@ -38,7 +38,10 @@
 #                     without debug information (STRIP= keeps it)
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
-# make everywhere-check   the wheel in a clean environment; what a machine lacks is counted as skipped
+# make everywhere-check   the wheel in a clean environment, 500 answers by their schemas, 44 exports read by their tools (PYTHON=...),
+#                         Slurm; what a machine lacks is counted as skipped
+# make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
+# make schemas            docs/schemas from what dpxplan prints
 # make dist           the sources of HEAD as an archive
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
@@ -633,6 +636,7 @@ install: all $(SHARE)
 	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
 	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
 	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
+	install -D -m 644 lib/dpxConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/dpx/dpxConfig.cmake
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/dpx_record lib/dpx_record/*.py
 	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
@@ -648,10 +652,14 @@ wheel: $B/dpxplan $B/$(SONAME)
 
 # Where people install it: what a machine lacks is counted as skipped.
 everywhere-check: all wheel
-	@sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh)
+	@PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh)
+slurm-check: all
+	@B=$B tests/everywhere/slurm.sh
+schemas: $B/dpxplan
+	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc \
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc lib/cmake/dpx/dpxConfig.cmake \
 	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
 	rm -rf $(DESTDIR)$(PYTHONDIR)/dpx_record
 
@@ -669,7 +677,7 @@ clean:
 
 .PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -171,6 +171,8 @@ def check(program, n):
 
     if schemas["plan.schema.json"] != json.loads(subprocess.run([program, "schema"], capture_output=True, text=True).stdout):
         print("docs/schemas/plan.schema.json is not what dpxplan schema prints: python3 tools/schemas.py build/dpxplan write")
+    if schemas["model-file.schema.json"] != json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text()):
+        print("docs/schemas/model-file.schema.json is not docs/howto/model-file.schema.json: make schemas")
     for words, _ in zip(questions(2), range(n)):
         doc = ask(program, words)
         faults(kind_of(words, doc), doc, words)

@@ -1,0 +1,42 @@
+#!/bin/sh
+# tests/everywhere/admit.sh -- dpxplan admit: a TrainJob and an sbatch script with one recipe are judged as `eval` judges it, by exit status and JSON.
+. tests/check.sh
+B=${B:-build}
+XDG_DATA_HOME=/nonexistent
+export XDG_DATA_HOME
+jobs=tests/everywhere/jobs
+taken() { grep -m 1 '"taken_bytes"' | tr -dc 0-9; }
+
+as_eval() {
+    want=$("$B/dpxplan" eval demo/qwen3-sft.yaml --cluster 1x8xh100 --json 2>/dev/null | taken)
+    for job in sft.sbatch trainjob.yaml; do
+        said=$("$B/dpxplan" admit $jobs/$job --recipe demo/qwen3-sft.yaml --json 2>/dev/null) || echo "$job: exit $?"
+        [ "$(echo "$said" | taken)" = "$want" ] || echo "$job: not the $want bytes of eval"
+        echo "$said" | grep -q '"verdict": "fits"' || echo "$job: $said"
+    done
+}
+check 'both jobs take what eval says of their recipe' "$(as_eval)"
+
+no() {
+    "$B/dpxplan" admit $jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml --gpu rtx4090 --json >/dev/null 2>&1
+    [ $? = 3 ] || echo 'exit status is not 3'
+    "$B/dpxplan" admit $jobs/sft.sbatch >/dev/null 2>&1
+    [ $? = 2 ] || echo 'a job without its recipe: exit status is not 2'
+    "$B/dpxplan" admit demo/8b-fsdp.json >/dev/null 2>&1
+    [ $? = 2 ] || echo 'no job: exit status is not 2'
+}
+check 'what does not fit is 3, what cannot be judged is 2' "$(no)"
+
+# The recipe of a plan is that plan again.
+back() {
+    for to in axolotl llamafactory; do
+        "$B/dpxplan" import demo/qwen3-sft.yaml --cluster 8xh100 >/dev/null 2>&1
+        "$B/dpxplan" fit llama-3.1-8b h100 --train lora --json 2>/dev/null |
+            python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["gpus"][0]["plan"], open(sys.argv[1], "w"))' "$1" &&
+            "$B/dpxplan" export "$1" --to $to >"$1.yaml" && "$B/dpxplan" eval "$1.yaml" --cluster 1xh100 >/dev/null 2>&1 || echo "$to: exit $?"
+    done
+}
+tmp=$(mktemp) || exit 1
+trap 'rm -f "$tmp" "$tmp.yaml"' EXIT
+check 'an exported recipe is read again' "$(back "$tmp")"
+finish
