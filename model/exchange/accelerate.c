@@ -624,6 +624,7 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         rc = read_deepspeed(&in, config, t);
     } else if (is_alone(kind) || (type && !strcasecmp(type, "MULTI_GPU"))) {
         plan_defaults(p, STRAT_DDP, DIALECT_TORCH, t);
+        p->ddp.wrapped = p->cluster.world_size > 1;         /* PartialState: DistributedType.NO */
         set_batch(&in, micro, steps);
         rc = 0;
     } else {

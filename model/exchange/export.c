@@ -131,6 +131,9 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     const char *grid = first_degree(p);
 
+    if (knob_has(p, "ddp", "wrapped") && !p->ddp.wrapped && (p->ddp.optimizer_in_backward || !strcmp(target, "accelerate")))
+        return p->ddp.optimizer_in_backward ? fail("export to %s: ddp.optimizer_in_backward: it has no such option", target)
+             : fail("export to %s: ddp.wrapped: one GPU whose model nothing wraps needs no config", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
             return !training_is_all(&p->train) && !has_adapters(writers[i], p)

@@ -211,17 +211,8 @@ static void print_hook(const struct plan *p, FILE *to)
             o->rank, o->start, o->least_rate, py(o->error_feedback), py(o->warm_start), name);
 }
 
-static void export_ddp(const struct plan *p, FILE *to)
+static void print_ddp(const struct plan *p, FILE *to)
 {
-    fprintf(to, "from torch.nn.parallel import DistributedDataParallel\n");
-    if (p->strategy == STRAT_ZERO1)
-        fprintf(to, "from torch.distributed.optim import ZeroRedundancyOptimizer\n");
-    if (p->ddp.comm_hook != HOOK_NONE)
-        fprintf(to, "from torch.distributed.algorithms.ddp_comm_hooks import %s\n",
-                p->ddp.comm_hook == HOOK_POWERSGD ? "powerSGD_hook" : "default_hooks");
-    fputc('\n', to);
-    print_recompute(p, to);
-    print_model_dtype(p, p->ddp.model_dtype, to);
     fprintf(to, "model = DistributedDataParallel(\n    model,\n"
             "    device_ids=[torch.cuda.current_device()],\n");
     if (p->ddp.bucket_cap_mb >= 0)
@@ -236,6 +227,24 @@ static void export_ddp(const struct plan *p, FILE *to)
         fprintf(to, "    broadcast_buffers=False,\n");
     fprintf(to, ")\n");
     print_hook(p, to);
+}
+
+static void export_ddp(const struct plan *p, FILE *to)
+{
+    bool wrapped = p->strategy != STRAT_DDP || p->ddp.wrapped;          /* one GPU alone is not */
+
+    if (wrapped)
+        fprintf(to, "from torch.nn.parallel import DistributedDataParallel\n");
+    if (p->strategy == STRAT_ZERO1)
+        fprintf(to, "from torch.distributed.optim import ZeroRedundancyOptimizer\n");
+    if (p->ddp.comm_hook != HOOK_NONE)
+        fprintf(to, "from torch.distributed.algorithms.ddp_comm_hooks import %s\n",
+                p->ddp.comm_hook == HOOK_POWERSGD ? "powerSGD_hook" : "default_hooks");
+    fputc('\n', to);
+    print_recompute(p, to);
+    print_model_dtype(p, p->ddp.model_dtype, to);
+    if (wrapped)
+        print_ddp(p, to);
     if (p->strategy == STRAT_ZERO1)
         fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
                 "    optimizer_class=torch.optim.AdamW%s,\n    parameters_as_bucket_view=%s,\n)\n",
@@ -243,7 +252,7 @@ static void export_ddp(const struct plan *p, FILE *to)
     if (p->precision != DT_FP32 && (p->ddp.model_dtype < 0 || plan_has_wide_adapters(p)))
         fprintf(to, "# forward and loss under torch.autocast(\"cuda\", dtype=%s)\n",
                 torch_dtype(p->precision));
-    if (!p->sync_every_micro_step && p->accumulation > 1)
+    if (wrapped && !p->sync_every_micro_step && p->accumulation > 1)
         fprintf(to, "# all micro-steps but the last: with model.no_sync(): ...\n");
 }
 

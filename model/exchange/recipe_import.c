@@ -388,8 +388,9 @@ static int read_ddp(const struct import *in, bool narrow)
     p->ddp.bucket_cap_mb = bucket;
     p->ddp.broadcast_buffers = sync;
     if (p->cluster.world_size == 1) {
-        p->ddp.gradient_as_bucket_view = true;
-        notes_add(in->notes, "on one GPU the Trainer has no DistributedDataParallel: gradient_as_bucket_view takes as much memory");
+        p->ddp.wrapped = false;
+        notes_add(in->notes, "on one GPU the Trainer has no DistributedDataParallel (ddp.wrapped false); started by torchrun it has one, whose buckets "
+                  "take as much as the gradients once more");
     }
     p->ddp.model_dtype = narrow && p->precision != DT_FP32 ? (int)p->precision : -1;
     return 0;

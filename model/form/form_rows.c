@@ -248,10 +248,21 @@ static void given(struct form_reading *r, const char *key, int64_t n)
         form_set(r, key, json_integer(n));
 }
 
+/* One GPU of a plan that says ddp: no form's program wraps its model. */
+static void leave_unwrapped(struct form_reading *r, const struct plan *p)
+{
+    const char *strategy = json_string_value(form_value(r->plan, "strategy")), *dialect = json_string_value(form_value(r->plan, "dialect"));
+
+    if (p->cluster.world_size == 1 && strategy && !strcmp(strategy, "ddp") && (!dialect || !strcmp(dialect, "torch")))
+        form_set(r, "ddp.wrapped", json_false());
+}
+
 int form_end(struct form_reading *r, struct plan *p)
 {
     struct plan made;
     int rc = -1;
+
+    leave_unwrapped(r, p);
 
     given(r, "seq", p->seq);
     given(r, "micro_batch", p->micro_batch);

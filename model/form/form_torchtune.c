@@ -19,7 +19,7 @@ static const struct form_row rows[] = {
     { "batch_size", ROW_SETS, "micro_batch" }, { "gradient_accumulation_steps", ROW_SETS, "accumulation" },
     { "dtype", ROW_READ, NULL }, { "optimizer._component_", ROW_READ, NULL }, { "optimizer.fused", ROW_READ, NULL },
     { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
-    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_REFUSED, "an optimizer that steps within backward, which frees each gradient at once, is not planned: optimizer_in_bwd=False is" },
+    { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_READ, NULL },
     { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_READ, NULL },
     { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_SILENT, NULL },
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
@@ -237,6 +237,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         read_adapters(&r);
     read_optimizer(&r);
     read_memory(&r);
+    if (form_true(&r, "optimizer_in_bwd", false)) {
+        form_set(&r, "ddp.optimizer_in_backward", json_true());
+        if (!alone)
+            form_fail(&r, "optimizer_in_bwd: an optimizer that steps within backward is planned on one GPU: optimizer_in_bwd=False is on more");
+    }
     return form_end(&r, p);
 }
 

@@ -150,7 +150,6 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
     if (!form_true(r, "actor_rollout_ref.model.use_remove_padding", true))
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: verl has it with actor_rollout_ref.model.use_remove_padding alone");
     form_set(r, "parallel.context", json_integer(ranks));
-    form_set(r, "parallel.context_method", json_string("ulysses"));
     form_set(r, "kernels", json_string("torch-sdpa"));
     return ranks;
 }
@@ -245,6 +244,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     } else if (form_true(&r, FSDP "offload_policy", false)) {
         form_set(&r, "fsdp.cpu_offload", json_true());
     }
+    if (two && sharing > 1)             /* FSDP1 has no other */
+        form_set(&r, "parallel.context_method", json_string("ulysses"));
     if (two && !form_true(&r, FSDP "reshard_after_forward", true))
         form_set(&r, "fsdp.reshard_after_forward", json_false());
     if (group > 0 && group < p->cluster.world_size) {

@@ -53,7 +53,7 @@ static int check(const struct form_file *f)
 }
 
 /* Without padding; with it every rank has whole samples.  Loss: of the tokens that the rank has, without a copy of the logits. */
-static bool read_ulysses(struct form_reading *r, const struct plan *p)
+static bool read_ulysses(struct form_reading *r, const struct plan *p, bool two)
 {
     int64_t ranks = form_count(r, "ulysses_sequence_parallel_size", 1);
 
@@ -64,7 +64,8 @@ static bool read_ulysses(struct form_reading *r, const struct plan *p)
     if (!form_true(r, "use_remove_padding", false))
         form_fail(r, "ulysses_sequence_parallel_size: verl has it with use_remove_padding alone");
     form_set(r, "parallel.context", json_integer(ranks));
-    form_set(r, "parallel.context_method", json_string("ulysses"));
+    if (two)                            /* FSDP1 has no other */
+        form_set(r, "parallel.context_method", json_string("ulysses"));
     form_set(r, "kernels", json_string("torch-sdpa"));
     return true;
 }
@@ -111,7 +112,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "fsdp.wrap_adapters", json_true());
     if (adapts)
         read_adapters(&r);
-    bool shares = read_ulysses(&r, p);
+    bool shares = read_ulysses(&r, p, two);
     read_batch(&r, p);
     if (form_true(&r, "model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));

@@ -72,7 +72,7 @@ static int check_ddp(const struct plan *p, const char *where)
     if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
         return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
                     p->ddp.bucket_cap_mb);
-    return ddp_check_hook(p, where) < 0 ? -1 : check_dtype(p, where);
+    return ddp_check_hook(p, where) < 0 || ddp_check_alone(p, where) < 0 ? -1 : check_dtype(p, where);
 }
 
 static int check_run(const struct plan *p)

@@ -135,6 +135,8 @@ bool knob_idle_optimizer_disk(const struct plan *p)
     return p->ds.offload_optimizer.device != OFFLOAD_NVME;
 }
 
+bool knob_idle_wrapped(const struct plan *p) { return p->ddp.wrapped; }
+
 bool knob_idle_powersgd(const struct plan *p)
 {
     return p->ddp.comm_hook != HOOK_POWERSGD;
@@ -297,6 +299,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_full, "recompute is not \"full\"" },
         { knob_idle_selective, "recompute is not \"selective\"" },
         { knob_idle_form, "the optimizer has one form" },
+        { knob_idle_wrapped, "ddp.wrapped is true" },
         { knob_idle_powersgd, "ddp.comm_hook is not \"powerSGD_hook\"" },
     };
 
@@ -502,6 +505,8 @@ int knob_say_context_balance(const struct plan *p, char *to, size_t size)
 }
 
 /* Other optimizers than AdamW are named beside it. */
+int knob_say_wrapped(const struct plan *p, char *to, size_t size) { return p->ddp.wrapped ? 0 : snprintf(to, size, ", not wrapped"); }
+
 int knob_say_form(const struct plan *p, char *to, size_t size)
 {
     const char *form = knob_words("optimizer_form")[p->optimizer_form];

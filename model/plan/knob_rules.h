@@ -41,6 +41,7 @@ bool knob_idle_disk(const struct plan *p);
 bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host */
 
 bool knob_idle_powersgd(const struct plan *p);
+bool knob_idle_wrapped(const struct plan *p);           /* DistributedDataParallel wraps the model */
 bool knob_idle_narrow(const struct plan *p);            /* no adapters, or none beside a model in 16 bits */
 bool knob_idle_fsdp_packed(const struct plan *p);       /* no adapters, or none beside packed weights that FSDP2 shards */
 
@@ -110,6 +111,7 @@ int knob_say_form(const struct plan *p, char *to, size_t size);
 int knob_say_recompute(const struct plan *p, char *to, size_t size);
 int knob_say_graphs(const struct plan *p, char *to, size_t size);
 int knob_say_train(const struct plan *p, char *to, size_t size);
+int knob_say_wrapped(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes

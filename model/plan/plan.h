@@ -75,6 +75,8 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters; with adapters: plan_has_wide_adapters() */
     enum comm_hook comm_hook;
     struct powersgd_options powersgd;
+    bool   wrapped;                 /* false: one GPU, whose model no DistributedDataParallel wraps */
+    bool   optimizer_in_backward;   /* then: each parameter is updated as soon as its gradient is there, which goes (torchtune) */
 };
 
 /* torchao's Float8LinearRecipeName: linear layers that multiply in 8-bit floats (float8.h). */

@@ -83,9 +83,8 @@ int titan_check_context(const struct plan *p, const char *where)
 {
     bool ulysses = p->parallel.context_method == CONTEXT_ULYSSES;
 
-    if (ulysses ? check_verls_ulysses(p, where) < 0 : p->dialect == DIALECT_TORCH_FSDP1)
-        return ulysses ? -1 : fail("%s: parallel.context_method: around FSDP1 ulysses alone is planned, verl's: %s is of dialect torch", where,
-                                   p->parallel.context_method == CONTEXT_RING ? "ring" : "all-gather");
+    if (ulysses && check_verls_ulysses(p, where) < 0)
+        return -1;
     if (p->strategy != STRAT_FSDP)
         return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2), and "
                     "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);

@@ -280,6 +280,8 @@ static const struct part parts[] = {
     { "parallel", "expert_tensor", false, .say = say_expert_tensor },
     { "ddp", "bucket_cap_mb", false, .format = "buckets of %g MiB" },
     { "ddp", "gradient_as_bucket_view", false, .format = "gradients are views of buckets" },
+    { "ddp", "wrapped", true, .format = SAID },
+    { "ddp", "optimizer_in_backward", true, .format = "each weight updated as its gradient is made" },
     { "ddp", "comm_hook", true, .of = hooks },
     { "ddp.PowerSGDState", "matrix_approximation_rank", true, .format = "PowerSGD's rank %g" },
     { "fsdp", "reshard_after_forward", false, .say = say_reshard },
@@ -367,7 +369,9 @@ static void list(const struct plan *p, bool core, char *to, size_t size)
 
 void plan_words(const struct plan *p, char *to, size_t size)
 {
-    snprintf(to, size, "%s", plan_words_name(p->strategy, p->dialect));
+    bool alone = knob_has(p, "ddp", "wrapped") && !p->ddp.wrapped;
+
+    snprintf(to, size, "%s", alone ? "PyTorch without DDP" : plan_words_name(p->strategy, p->dialect));
     list(p, true, to, size);
 }
 

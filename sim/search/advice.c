@@ -123,7 +123,7 @@ static bool half_micro_batch(struct plan *p)
 
 static bool bucket_view(struct plan *p)
 {
-    if (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH || p->ddp.gradient_as_bucket_view)
+    if (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH || p->ddp.gradient_as_bucket_view || !p->ddp.wrapped)
         return false;
     return p->ddp.gradient_as_bucket_view = true;
 }

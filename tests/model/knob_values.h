@@ -284,6 +284,14 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.float8.recipe = k->offset == offsetof(struct plan, float8.recipe) ? FLOAT8_NONE : FLOAT8_TENSORWISE;
             plain.fsdp.float8_all_gather = k->offset == offsetof(struct plan, fsdp.float8_precomputed);
         }
+        if (k->offset == offsetof(struct plan, ddp.optimizer_in_backward)) {
+            assert_int_equal(cluster_load("1xh100", &plain.cluster), 0);
+            plain.ddp.wrapped = false;
+            plain.shard_group = 1;
+            plain.optimizer_form = OPTIMIZER_FUSED;
+            plain.accumulation = 1;
+            plain.clip = 0;
+        }
         if (!strcmp(k->object, "ddp.PowerSGDState"))
             plain.ddp.comm_hook = HOOK_POWERSGD;
         if (k->offset == offsetof(struct plan, parallel.async_tensor) || k->offset == offsetof(struct plan, compile_mode))

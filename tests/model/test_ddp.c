@@ -1,5 +1,6 @@
 /* test_ddp.c -- DistributedDataParallel: buckets, their order, memory of each step. */
 #include "tests/model/flows.h"
+#include "tests/plan_words.h"
 
 #include <stdlib.h>
 
@@ -525,6 +526,53 @@ static void views_hold_what_no_sync_accumulates_only_once_it_is_in_a_bucket(void
     plan_free(&p);
 }
 
+/* One GPU that nothing wraps: gradients once, whatever the micro-steps, and no collective; with the optimizer within backward there is never more
+ * than the tied embedding's.  Of that one there are two in a backward, and their sum. */
+static void one_gpu_alone_has_gradients_once_or_hardly(void **state)
+{
+    struct plan p;
+    struct ledger l;
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        plan_of(&p, "gpt2", 0, 1, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+        p.ddp.wrapped = false;
+        p.ddp.optimizer_in_backward = k == 2;
+        p.optimizer_form = OPTIMIZER_FUSED;
+        p.clip = 0;
+        p.accumulation = k == 1 ? 3 : 1;
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        lowered(&p, 0, &s);
+        ledger_run(&s, &l);
+        int64_t P = p.model.params, rounding = 512 * p.model.ntensors, embedding = 4 * 50257 * 768;
+        assert_int_equal(l.most[CAT_BUCKET], 0);
+        assert_int_equal(l.persistent[CAT_GRADS], 0);
+        assert_true(k == 2 ? l.most[CAT_GRADS] <= 3 * embedding : l.most[CAT_GRADS] >= 4 * P && l.most[CAT_GRADS] <= 4 * P + rounding + 3 * embedding);
+        for (int op = 0; op < NCOLL; op++)
+            assert_int_equal(tally_of(&s, SCHED_STEADY, (enum coll_op)op).count, 0);
+        plan_free(&p);
+    }
+}
+
+static void what_one_gpu_alone_has_not_is_refused_by_name(void **state)
+{
+    static const struct { const char *keys, *because; } of[] = {
+        { "\"cluster\": \"2xh100\", \"ddp\": { \"wrapped\": false }", "ddp.wrapped" },
+        { "\"cluster\": \"1xh100\", \"ddp\": { \"wrapped\": false, \"gradient_as_bucket_view\": true }", "ddp.gradient_as_bucket_view" },
+        { "\"cluster\": \"1xh100\", \"ddp\": { \"wrapped\": false, \"comm_hook\": \"fp16_compress_hook\" }", "ddp.comm_hook" },
+        { "\"cluster\": \"1xh100\", \"accumulation\": 2, \"optimizer_form\": \"fused\", \"ddp\": { \"wrapped\": false, \"optimizer_in_backward\": true }",
+          "accumulation 1" },
+        { "\"cluster\": \"1xh100\", \"clip\": 1, \"optimizer_form\": \"fused\", \"ddp\": { \"wrapped\": false, \"optimizer_in_backward\": true }", "clip" },
+        { "\"cluster\": \"1xh100\", \"ddp\": { \"wrapped\": false, \"optimizer_in_backward\": true }", "optimizer_form fused" },
+        { "\"cluster\": \"1xh100\", \"optimizer\": \"adafactor\", \"ddp\": { \"wrapped\": false, \"optimizer_in_backward\": true }", "optimizer_form fused" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        plan_words_refused(of[i].because, "{ 'dpx_plan': 1, 'model': 'gpt2', 'strategy': 'ddp', 'dialect': 'torch', 'seq': 128, 'micro_batch': 1, "
+                           "'precision': 'bf16', %s }", of[i].keys);
+}
+
 /* _build_param_buckets: a rank's parameters are there twice while they are copied into one tensor. */
 static void packing_parameters_takes_one_ranks_share_more(void **state)
 {
@@ -585,6 +633,8 @@ int main(void)
         cmocka_unit_test(chunks_of_the_first_broadcast_hold_every_parameter_once),
         cmocka_unit_test(data_flows_in_any_number_of_chunks_of_the_first_broadcast),
         cmocka_unit_test(gradients_exist_twice_unless_they_are_views),
+        cmocka_unit_test(one_gpu_alone_has_gradients_once_or_hardly),
+        cmocka_unit_test(what_one_gpu_alone_has_not_is_refused_by_name),
         cmocka_unit_test(views_hold_what_no_sync_accumulates_only_once_it_is_in_a_bucket),
         cmocka_unit_test(packing_parameters_takes_one_ranks_share_more),
         cmocka_unit_test(thousands_of_buckets_lower),

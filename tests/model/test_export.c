@@ -55,6 +55,23 @@ static void refused(const char *target, const char *word)
         fail_msg("says \"%s\", which lacks \"%s\"", said, word);
 }
 
+/* One GPU alone: a script without DDP, no config of accelerate's, and nothing that says when the optimizer steps. */
+static void one_gpu_alone_is_not_wrapped(void **state)
+{
+    (void)state;
+    start("llama-3.1-8b", STRAT_DDP, DIALECT_TORCH, DT_BF16);
+    p.accumulation = 3;
+    p.sync_every_micro_step = false;
+    has("fsdp", "DistributedDataParallel(");
+    p.ddp.wrapped = false;
+    has("fsdp", "torch.optim.AdamW(");
+    assert_null(strstr(text, "DistributedDataParallel"));
+    assert_null(strstr(text, "no_sync"));
+    refused("accelerate", "ddp.wrapped");
+    p.ddp.optimizer_in_backward = true;
+    refused("fsdp", "ddp.optimizer_in_backward");
+}
+
 static void torchtitan_gets_its_overrides(void **state)
 {
     (void)state;
@@ -241,6 +258,7 @@ static void an_unknown_target_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_gpu_alone_is_not_wrapped),
         cmocka_unit_test(torchtitan_gets_its_overrides),
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
         cmocka_unit_test(float8_layers_are_a_config_of_torchtitans),

@@ -167,11 +167,11 @@ static void begin_pass(void *ddp)
     w->cuts = !w->forward;
     w->fate = GRADS_DROP;
     if (w->forward) {
-        d->syncs = stage ? w->step == SCHED_FIRST && before == 0 : once || w->first;
+        d->syncs = d->alone ? false : stage ? w->step == SCHED_FIRST && before == 0 : once || w->first;
         return;
     }
     d->fresh = stage ? before == 0 : w->first;
-    d->sync = stage ? before == w->ports.pipe.steps - 1 : once || w->last;
+    d->sync = d->alone ? false : stage ? before == w->ports.pipe.steps - 1 : once || w->last;
     if (d->late || (d->fresh && d->apart))
         w->fate = GRADS_KEEP;
     for (int b = 0; b < d->at->now->n; b++)
@@ -208,6 +208,8 @@ static bool cut(void *ddp, const struct walk_run *r, int k)
     struct ddp *d = ddp;
     const struct kernel *of = &d->s->program.piece[r->piece].kernels[PASS_BACKWARD][k];
 
+    if (d->in_backward)
+        return ddp_has_ready(d, r, k);
     if (d->late || !d->sync || d->at->next >= d->at->now->n)
         return false;
     /* How many of the next bucket's gradients come after kernel k? */
@@ -224,7 +226,9 @@ static void post_run(void *ddp, const struct walk_run *r)
     const struct piece *q = &d->s->program.piece[r->piece];
     int64_t copied = 0, tensors = 0;
 
-    if (r->forward || d->late)
+    if (d->in_backward && !r->forward)
+        ddp_update_ready(d, r);
+    if (r->forward || d->late || d->alone)
         return;
     for (int k = r->k0; k < r->k1; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
@@ -304,7 +308,9 @@ static void begin(void *ddp)
 {
     struct ddp *d = ddp;
     int64_t m = d->p->accumulation;
-    bool every = d->p->sync_every_micro_step || m == 1, first = d->walk.step == SCHED_FIRST;
+    bool every = d->alone || d->p->sync_every_micro_step || m == 1, first = d->walk.step == SCHED_FIRST;
+
+    d->updated = !first;
 
     for (int i = 0; i < d->nmodules; i++) {
         d->module[i].marks_used = d->p->ddp.static_graph && first;
@@ -314,7 +320,7 @@ static void begin(void *ddp)
     d->at = &d->module[0];
     d->walk.apart = every && first && d->p->ddp.static_graph ? 2 : 1;
     d->walk.last_differs = !every;
-    d->rebuilds = every && first && m > d->walk.apart;
+    d->rebuilds = !d->alone && every && first && m > d->walk.apart;
 }
 
 static void end_of_micro_step(void *ddp)
@@ -347,6 +353,8 @@ static void optimizer(void *ddp)
     struct ddp *d = ddp;
     bool first = d->walk.step == SCHED_FIRST;
 
+    if (d->in_backward)
+        return;
     lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0,
                                                       own_gradients, d });      /* every rank has all of them */
     lower_torch_adamw(d->s, d->p, d->own_numel)->flags |= lower_guard(d->p);
@@ -396,6 +404,8 @@ static void init(void *ddp)
         d->at = &d->module[i];
         for (int t = 0; t < d->ntensors; t++)
             dims += m->tensors[t].frozen || !ddp_has(d, t) ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
+        if (d->alone)
+            continue;
         tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
         tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
         ddp_broadcast_model(d);
@@ -422,6 +432,8 @@ static void assign_buckets(struct ddp *d)
             of->registered[of->ntrainable++] = t;
             of->trainable += d->m->tensors[t].numel;
         }
+    if (d->alone)
+        of->ntrainable = 0;         /* no buckets */
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
     buckets_assign(d->m, of->registered, of->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &of->first);
@@ -431,7 +443,7 @@ static void assign_buckets(struct ddp *d)
     else
         buckets_ready_order(d->local, &d->s->program, of->from, of->to, of->embeds, of->heads, of->order);
     buckets_assign(d->m, of->order, of->ntrainable, dtype_bytes(d->r.grad), limits, &of->steady);
-    d->keeps_first_buckets = unused;
+    d->keeps_first_buckets = unused || d->alone;
     of->now = &of->first;
 }
 
@@ -512,7 +524,8 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     const struct plan *p = local->plan;
     struct plan whole = *p;
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
-                     .hooked = p->ddp.comm_hook != HOOK_NONE,
+                     .hooked = p->ddp.comm_hook != HOOK_NONE, .alone = !p->ddp.wrapped && p->strategy == STRAT_DDP,
+                     .in_backward = !p->ddp.wrapped && p->strategy == STRAT_DDP && p->ddp.optimizer_in_backward,
                      .ntensors = local->model->ntensors, .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
@@ -524,7 +537,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     zro_open(&d.zro, local);
     d.param_at = room(&d, sizeof *d.param_at);
     d.late = local->share.tensor_ranks > 1;
-    d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
+    d.apart = d.alone || !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     open_modules(&d);
     own(&d);
     ddp_declare(&d);

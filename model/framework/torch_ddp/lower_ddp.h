@@ -4,7 +4,8 @@
  *     lower_ddp_init.c       the first broadcast
  *     lower_ddp_hook.c       what a communication hook does with a bucket
  *     lower_ddp_powersgd.c   the hook that reduces narrow matrices
- *     lower_ddp_tensor.c     backward where a model's tensors are cut */
+ *     lower_ddp_tensor.c     backward where a model's tensors are cut
+ *     lower_ddp_alone.c      one GPU that no DDP wraps */
 #ifndef DPX_LOWER_DDP_H
 #define DPX_LOWER_DDP_H
 
@@ -40,6 +41,8 @@ struct ddp {
     struct schedules  *s;
     struct recipe      r;
     bool     view, keeps_first_buckets;
+    bool     alone;                 /* no DDP: neither buckets nor reductions; */
+    bool     in_backward, updated;  /* parameters are updated within backward; some were, and the states are there */
     bool     hooked;                /* a communication hook divides, and may compress; */
     bool     compresses;            /* PowerSGD has begun */
     bool     syncs, fresh, sync;    /* this forward broadcasts the module's buffers first; no gradient was there before this backward; it
@@ -100,6 +103,10 @@ void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *ord
                           enum dtype dt);
 /* Parameters, then buffers, from rank 0, in chunks. */
 void ddp_broadcast_model(struct ddp *d);
+
+/* Without DDP, an optimizer within backward: updates what the entry's gradients are of, which go. */
+void ddp_update_ready(struct ddp *d, const struct walk_run *r);
+bool ddp_has_ready(const struct ddp *d, const struct walk_run *r, int kernel);
 
 /* Of a model that is cut by tensors: what an entry of backward leaves; behind backward, up to the last bucket; the order in which its
  * gradients become ready. */

@@ -160,12 +160,13 @@ def cases_of_fsdp1():
     def plan(*args, how="FULL_SHARD", orig=False, **more):
         return steps.plan_of(*args, **more) | {"dialect": "torch-fsdp1", "sync_every_micro_step": False,
                                                "fsdp": {"sharding_strategy": how, "use_orig_params": orig}}
+    of = lambda context: {"context": context}           # it has no other method
     for model in ("wide", "wide-one", "qwen3-wide", "wide-words"):
         for c in (2, 4):
-            yield plan(model, 8, cp(c), batch=1, seq=16384, recompute="full")
-            yield plan(model, 8, cp(c), batch=2, seq=4096, orig=True, clip=1.0)
-    yield plan("wide", 8, cp(2), batch=2, seq=8192, group=4, how="HYBRID_SHARD", recompute="full")
-    yield plan("wide", 8, cp(4), batch=1, seq=16384, accumulation=2, recompute="full")
+            yield plan(model, 8, of(c), batch=1, seq=16384, recompute="full")
+            yield plan(model, 8, of(c), batch=2, seq=4096, orig=True, clip=1.0)
+    yield plan("wide", 8, of(2), batch=2, seq=8192, group=4, how="HYBRID_SHARD", recompute="full")
+    yield plan("wide", 8, of(4), batch=1, seq=16384, accumulation=2, recompute="full")
 
 
 def load(folder):
@@ -176,7 +177,7 @@ def load(folder):
 
 
 def name_of(plan):
-    return steps.name_of(dict(plan, fsdp={"reshard_after_forward": True} | plan["fsdp"])) + (" fsdp1" if plan["dialect"] == "torch-fsdp1" else "")
+    return steps.name_of(dict(plan, parallel=cp(plan["parallel"]["context"]), fsdp={"reshard_after_forward": True} | plan["fsdp"])) + (" fsdp1" if plan["dialect"] == "torch-fsdp1" else "")
 
 
 def main():

@@ -35,6 +35,7 @@ def name_of(p):
     parts += [p[key] for key in ("loss", "optimizer_form") if key in p] + [part for part, on in sorted(p.get("liger", {}).items()) if on]
     if dict(p.get("fsdp", {}), **p.get("ddp", {})).get("model_dtype"):
         parts.append("pure")
+    parts += [] if p.get("ddp", {}).get("wrapped", True) else ["in backward" if p["ddp"].get("optimizer_in_backward") else "alone"]
     if gpu_of(p) != "h100":
         parts.append(gpu_of(p))
     return " ".join(parts)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|attention|options|hooks|experts|activations|liger|units|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -61,6 +61,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from plan_names import gpu_of, name_of, world_of
+from torch_alone import alone_cases, optimizer_of, optimizers
 from torch_activations import ACTIVATIONS, activation_cases
 from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
@@ -369,6 +370,8 @@ def shard(model, plan, mesh):
 
 
 def wrap_ddp(model, plan):
+    if not plan["ddp"].get("wrapped", True):
+        return model
     ddp = nn.parallel.DistributedDataParallel(
         model, gradient_as_bucket_view=plan["ddp"]["gradient_as_bucket_view"], init_sync=False)
     register_hook(ddp, plan["ddp"])
@@ -441,7 +444,7 @@ def tracked_step(model, optimizer, batch, plan, autocast):
         tracker.track_inputs(batch)
     else:
         tracker = DDPPeaks()
-        tracker.track_external(model, optimizer, *batch, *kept(model))
+        tracker.track_external(model, *optimizers(optimizer), *batch, *kept(model))
     with tracker:
         step(model, optimizer, *batch, plan, autocast, tracker.reset_mod_stats)
     return peaks(tracker)
@@ -475,7 +478,7 @@ def run(plan, rehearsed=False):
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
             form = plan.get("optimizer_form", "foreach")
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
+            optimizer = optimizer_of(model, plan, lambda params: torch.optim.AdamW(params, lr=1e-4, foreach=form == "foreach", fused=form == "fused"))
             batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16" and not plan["ddp"].get("model_dtype")
             if plan["model"] in UNITS:
                 if fsdp and not rehearsed:
@@ -623,7 +626,7 @@ def choices(gpu):
             yield " ".join([gpu, "latent", "bf16", str(value), str(key), taken.kernel])
 
 
-CASES = {"steps": cases, "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
+CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of),
          "units": lambda: unit_cases(plan_of)}
