@@ -29,7 +29,7 @@ struct engine engine_usual(enum engine_kind kind)
     return usual[kind];
 }
 
-const char *engine_name(enum engine_kind kind)       { return kind == ENGINE_VLLM ? "vLLM" : "SGLang"; }
+const char *engine_kind_name(enum engine_kind kind)       { return kind == ENGINE_VLLM ? "vLLM" : "SGLang"; }
 const char *engine_share_name(enum engine_kind kind) { return kind == ENGINE_VLLM ? "gpu_memory_utilization" : "mem_fraction_static"; }
 
 /* ---- weights ---- */
@@ -113,7 +113,7 @@ static int check(const struct engine *e, const struct model *m, const struct clu
     if (m->recorded)
         return fail("engine: a recorded module is not served: its tensors have no roles");
     if (c->is_host)
-        return fail("engine: ranks on the host run no %s", engine_name(e->kind));
+        return fail("engine: ranks on the host run no %s", engine_kind_name(e->kind));
     if (e->tensor < 1 || m->heads % e->tensor || (m->kv_heads > e->tensor ? m->kv_heads % e->tensor : e->tensor % m->kv_heads))
         return fail("engine: tensor %lld does not divide %lld heads, %lld of keys and values", (long long)e->tensor, (long long)m->heads,
                     (long long)m->kv_heads);

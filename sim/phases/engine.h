@@ -63,7 +63,7 @@ struct engine_memory {
 };
 
 struct engine engine_usual(enum engine_kind kind);
-const char *engine_name(enum engine_kind kind);
+const char *engine_kind_name(enum engine_kind kind);
 /* "gpu_memory_utilization", "mem_fraction_static" */
 const char *engine_share_name(enum engine_kind kind);
 

@@ -148,7 +148,7 @@ static int read_engine(const struct reading *r, struct phase_role *to)
     to->model = json_object_get(r->j, "model");
     to->cluster = json_object_get(r->j, "cluster");
     if (json_object_get(r->j, other))
-        return fail("%s: %s.%s: %s calls it %s", r->file, r->object, other, engine_name(e->kind), share);
+        return fail("%s: %s.%s: %s calls it %s", r->file, r->object, other, engine_kind_name(e->kind), share);
     if (read_version(r, &e->version) < 0 || read_count(r, "tensor", 1, &e->tensor) < 0 || read_number(r, share, 0, &e->share) < 0 ||
         read_dtype(r, "dtype", false, &e->weights) < 0 || (e->kv = e->weights, read_dtype(r, "kv_cache_dtype", true, &e->kv)) < 0 ||
         read_count(r, "max_num_seqs", 1, &e->sequences) < 0 || read_count(r, "max_num_batched_tokens", 1, &e->batched_tokens) < 0 ||

@@ -36,7 +36,7 @@ static void print_engine(const struct phases *p, FILE *to)
     const struct engine *e = &r->engine;
     const struct engine_memory *m = &p->served;
 
-    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s, %s %g.\n", r->name, engine_name(e->kind), p->engine_model.name, e->tensor, e->tensor == 1 ? "" : "s",
+    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s, %s %g.\n", r->name, engine_kind_name(e->kind), p->engine_model.name, e->tensor, e->tensor == 1 ? "" : "s",
             role_is_apart(r) ? " of its own" : "", engine_share_name(e->kind), e->share);
     fprintf(to, "    Awake %s: %s of weights, %s of KV cache for %" PRId64 " tokens, %s outside PyTorch", size_text(m->awake).s, size_text(m->weights).s,
             size_text(m->kv).s, m->kv_tokens, size_text(m->outside).s);

@@ -334,10 +334,10 @@ static void judge_engine(struct phases *p)
     if (p->no_generation[0])
         snprintf(p->why_not, sizeof p->why_not, "%s", p->no_generation);
     else if (!m->starts)
-        snprintf(p->why_not, sizeof p->why_not, "%s takes %s (%s %g of all memory), and less than that is free when it starts", engine_name(r->engine.kind),
+        snprintf(p->why_not, sizeof p->why_not, "%s takes %s (%s %g of all memory), and less than that is free when it starts", engine_kind_name(r->engine.kind),
                  size_text(m->share).s, engine_share_name(r->engine.kind), r->engine.share);
     else if (role_is_apart(r) && m->awake > limit)
-        snprintf(p->why_not, sizeof p->why_not, "%s needs %s of %s on its own GPUs", engine_name(r->engine.kind), size_text(m->awake).s, size_text(limit).s);
+        snprintf(p->why_not, sizeof p->why_not, "%s needs %s of %s on its own GPUs", engine_kind_name(r->engine.kind), size_text(m->awake).s, size_text(limit).s);
 }
 
 static void judge(struct phases *p)

@@ -55,7 +55,7 @@ static void try_engine(struct trial *t)
     char words[160];
 
     if (!r->engine.sleep && !role_is_apart(r)) {
-        snprintf(words, sizeof words, "let %s sleep while others work (\"sleep\": 1)", engine_name(r->engine.kind));
+        snprintf(words, sizeof words, "let %s sleep while others work (\"sleep\": 1)", engine_kind_name(r->engine.kind));
         try_key(t, r->name, "sleep", json_integer(1), words);
     }
     for (double s = ceil(r->engine.share / SHARE_STEP - 1 - 1e-9) * SHARE_STEP; s > LEAST_SHARE - 1e-9; s -= SHARE_STEP) {
@@ -66,7 +66,7 @@ static void try_engine(struct trial *t)
             break;
     }
     if (2 * r->engine.tensor <= t->p->engine_cluster.gpus_per_node) {
-        snprintf(words, sizeof words, "%s over %" PRId64 " GPUs instead of %" PRId64, engine_name(r->engine.kind), 2 * r->engine.tensor, r->engine.tensor);
+        snprintf(words, sizeof words, "%s over %" PRId64 " GPUs instead of %" PRId64, engine_kind_name(r->engine.kind), 2 * r->engine.tensor, r->engine.tensor);
         try_key(t, r->name, "tensor", json_integer(2 * r->engine.tensor), words);
     }
 }

@@ -17,7 +17,7 @@ static json_t *role_json(const struct phases *p, int i)
                           r->kind == ROLE_IS_ENGINE ? (r->engine.sleep ? "asleep" : "awake") : role_where_name(r->between));
 
     if (r->kind == ROLE_IS_ENGINE)
-        json_object_update_new(j, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "engine", engine_name(r->engine.kind), "model",
+        json_object_update_new(j, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "engine", engine_kind_name(r->engine.kind), "model",
                                p->engine_model.name, "tensor", (json_int_t)r->engine.tensor, "weights_bytes", (json_int_t)p->served.weights, "kv_bytes_per_token",
                                (json_int_t)p->served.kv_token, "kv_bytes", (json_int_t)p->served.kv, "kv_tokens", (json_int_t)p->served.kv_tokens, "awake_bytes",
                                (json_int_t)p->served.awake, "asleep_bytes", (json_int_t)p->served.asleep, "graphs_bytes", (json_int_t)p->served.graphs,
