@@ -238,12 +238,14 @@ static int read_role_of(const struct reading *r, const struct phase_plan *p, con
 
 static int read_places(const struct reading *r, const struct phase_plan *p, struct phase_step *s)
 {
+    json_t *v, *places = json_object_get(r->j, "where");
     const char *name;
-    json_t *v;
 
     for (int i = 0; i < PHASE_ROLES; i++)
         s->where[i] = -1;
-    json_object_foreach(json_object_get(r->j, "where"), name, v) {
+    if (places && !json_is_object(places))
+        return wrong(r, "where", "an object of roles that train or infer");
+    json_object_foreach(places, name, v) {
         int role = find_role(p, name);
         if (role < 0 || p->role[role].kind == ROLE_IS_ENGINE)
             return wrong(r, "where", "an object of roles that train or infer");
@@ -262,17 +264,52 @@ static int read_seconds(const struct reading *r, struct phase_step *s)
     return duration_parse("phases: time", text, &s->seconds);
 }
 
+/* Each verb has keys of its own: those of another one would change nothing. */
+static int check_step_keys(const struct reading *r, const struct phase_step *s)
+{
+    static const char *const all[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
+                                       "where", "time", "beside", NULL };
+    static const char *const own[][7] = {
+        [DOES_GENERATE]  = { "name", "where", "generate", "samples" },
+        [DOES_FORWARD]   = { "name", "where", "forward", "samples", "micro_batch" },
+        [DOES_UPDATE]    = { "name", "where", "update", "samples", "epochs", "beside" },
+        [DOES_HAND_OVER] = { "name", "where", "hand_over", "to", "bucket_bytes" },
+        [DOES_NOTHING]   = { "name", "where", "time" },
+    };
+    const char *key, *does = s->does == DOES_NOTHING ? "a phase in which no role acts" : verbs[s->does];
+    json_t *v;
+
+    if (check_keys(r, all) < 0)
+        return -1;
+    json_object_foreach((json_t *)(uintptr_t)r->j, key, v) {
+        int i = 0;
+        while (own[s->does][i] && strcmp(own[s->does][i], key) != 0)
+            i++;
+        if (!own[s->does][i] && strncmp(key, "//", 2) != 0)
+            return fail("%s: %s.%s: %s does not take it%s", r->file, r->object, key, does,
+                        s->does == DOES_UPDATE && !strcmp(key, "micro_batch") ? ": the plan of the role has micro_batch" : "");
+    }
+    return 0;
+}
+
+static int read_name(const struct reading *r, struct phase_step *s)
+{
+    const json_t *v = json_object_get(r->j, "name");
+    const char *name = v ? json_string_value(v) : s->does == DOES_NOTHING ? "other" : verbs[s->does];
+
+    if (!name || !*name || strlen(name) >= sizeof s->name)
+        return fail("%s: %s.name: must be a text of 1 to %d letters", r->file, r->object, (int)sizeof s->name - 1);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    return 0;
+}
+
 static int read_step(const struct reading *r, struct phase_plan *p, struct phase_step *s)
 {
-    static const char *const known[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
-                                         "where", "time", "beside", NULL };
     int n = 0;
 
     s->role = s->to = s->beside = -1;
     s->epochs = 1;
     s->does = DOES_NOTHING;
-    if (check_keys(r, known) < 0)
-        return -1;
     for (int i = 0; i < DOES_NOTHING; i++)
         if (json_object_get(r->j, verbs[i])) {
             s->does = (enum phase_does)i;
@@ -280,18 +317,18 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
         }
     if (n > 1)
         return fail("%s: %s: one of generate, forward, update and hand_over", r->file, r->object);
+    if (check_step_keys(r, s) < 0 || read_name(r, s) < 0)
+        return -1;
     if (n == 1 && read_role_of(r, p, verbs[s->does], s->does == DOES_GENERATE, &s->role) < 0)
         return -1;
     if (s->does == DOES_HAND_OVER && read_role_of(r, p, "to", true, &s->to) < 0)
         return -1;
     if (json_object_get(r->j, "beside") && read_role_of(r, p, "beside", false, &s->beside) < 0)
         return -1;
-    if (s->beside >= 0 && (s->does != DOES_UPDATE || p->role[s->beside].kind != ROLE_INFERS))
-        return wrong(r, "beside", "a role that infers, in an update");
+    if (s->beside >= 0 && p->role[s->beside].kind != ROLE_INFERS)
+        return wrong(r, "beside", "a role that infers");
     if (s->does == DOES_UPDATE && p->role[s->role].kind != ROLE_TRAINS)
         return wrong(r, "update", "a role that trains");
-    const char *name = json_string_value(json_object_get(r->j, "name"));
-    snprintf(s->name, sizeof s->name, "%s", name ? name : n ? verbs[s->does] : "other");
     if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
         return -1;
     return read_count(r, "micro_batch", 1, &s->micro_batch) < 0 || read_count(r, "epochs", 1, &s->epochs) < 0 ||
@@ -361,6 +398,8 @@ int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out
         return -1;
     out->cluster = json_object_get(doc, "cluster");
     snprintf(out->framework, sizeof out->framework, "%s", framework ? framework : "");
+    if (json_object_get(doc, "framework") && !framework)
+        return wrong(&r, "framework", "a text");
     if (!out->cluster)
         return fail("%s: cluster: say on which GPUs, as \"8xh100\"", where);
     if (read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||

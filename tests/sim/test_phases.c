@@ -493,9 +493,43 @@ static void documents_are_refused_by_key(void **state)
     says("asynchronous: an engine on GPUs of its own", HEAD "\"asynchronous\": true, " TRAINS UPDATES);
 }
 
+/* A key that another verb takes would change nothing: each verb takes its own alone, and each of them as its type. */
+static void verbs_have_their_own_keys(void **state)
+{
+    static const char *const verbs[] = { "\"generate\": \"e\"", "\"forward\": \"a\"", "\"update\": \"a\"", "\"hand_over\": \"a\", \"to\": \"e\"", "\"time\": \"5s\"" };
+    static const struct { const char *pair; bool of[5]; } keys[] = {
+        { "\"samples\": 32", { true, true, true, false, false } }, { "\"micro_batch\": 4", { false, true, false, false, false } },
+        { "\"epochs\": 2", { false, false, true, false, false } }, { "\"bucket_bytes\": 4096", { false, false, false, true, false } },
+        { "\"beside\": \"r\"", { false, false, true, false, false } }, { "\"where\": { \"a\": \"host\" }", { true, true, true, true, true } },
+        { "\"name\": \"x\"", { true, true, true, true, true } }, { "\"// why\": 3", { true, true, true, true, true } },
+    };
+    static const char with[] = HEAD "\"roles\": { \"a\": { \"train\": {} }, \"r\": { \"infer\": \"a\" }, \"e\": { \"engine\": \"vllm\" } }, \"phases\": [ "
+                               "{ \"generate\": \"e\" }, { \"forward\": \"r\" }, { \"update\": \"a\" }, { %s, %s } ] }";
+    char text[1200];
+    struct phase_plan p;
+    json_t *doc;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        for (int v = 0; v < 5; v++) {
+            snprintf(text, sizeof text, with, verbs[v], keys[k].pair);
+            if (!keys[k].of[v]) {
+                says("does not take it", text);
+                continue;
+            }
+            read_plan(text, &p, &doc);
+            json_decref(doc);
+        }
+    says("where: must be", HEAD TRAINS "\"phases\": [ { \"update\": \"a\", \"where\": \"host\" } ] }");
+    says("name: must be a text", HEAD TRAINS "\"phases\": [ { \"update\": \"a\", \"name\": 3 } ] }");
+    says("framework: must be a text", HEAD "\"framework\": 3, " TRAINS UPDATES);
+    says("the plan of the role has micro_batch", HEAD TRAINS "\"phases\": [ { \"update\": \"a\", \"micro_batch\": 2 } ] }");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verbs_have_their_own_keys),
         cmocka_unit_test(weights_are_cut_but_for_norms),
         cmocka_unit_test(rows_are_padded),
         cmocka_unit_test(tokens_have_keys_and_values),
