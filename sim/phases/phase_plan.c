@@ -361,7 +361,7 @@ static int read_lengths(const struct reading *r, struct phase_plan *p)
 
     for (int i = 0; i < p->nsteps; i++)
         generates |= p->step[i].does == DOES_GENERATE;
-    if (!generates)
+    if (!generates && !of.j)
         return 0;
     if (!json_is_object(of.j) || !json_object_get(of.j, "mean") || !json_object_get(of.j, "longest"))
         return fail("%s: response: say how long responses are, as { \"mean\": 700, \"longest\": 2048 }", r->file);
@@ -370,15 +370,20 @@ static int read_lengths(const struct reading *r, struct phase_plan *p)
     return lengths_check(&p->response);
 }
 
-/* What a copy holds is known from its forward. */
+/* A role that never acts would be a figure that nobody asked for; what a copy holds is known from its forward. */
 static int check_acting(const struct phase_plan *p, const char *file)
 {
+    static const struct { enum phase_does does; const char *what; } own[] = {
+        [ROLE_TRAINS] = { DOES_UPDATE, "is its update" }, [ROLE_INFERS] = { DOES_FORWARD, "is its forward" }, [ROLE_IS_ENGINE] = { DOES_GENERATE, "generates with it" },
+    };
+
     for (int i = 0; i < p->nroles; i++) {
-        bool is = p->role[i].kind != ROLE_INFERS;
+        enum role_kind kind = p->role[i].kind;
+        bool is = false;
         for (int k = 0; k < p->nsteps; k++)
-            is |= p->step[k].beside == i || (p->step[k].role == i && p->step[k].does == DOES_FORWARD);
+            is |= p->step[k].beside == i || (p->step[k].role == i && p->step[k].does == own[kind].does);
         if (!is)
-            return fail("%s: roles.%s: no phase is its forward", file, p->role[i].name);
+            return fail("%s: roles.%s: no phase %s", file, p->role[i].name, own[kind].what);
     }
     return 0;
 }

@@ -81,7 +81,7 @@ static json_t *document_of(const struct phases_asked *a, struct phases *p)
     else if (phases_imports(&f))
         doc = phases_import(a, &f, &p->notes);
     else
-        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO or DPO or of verl; the plan of one step is for dpxplan eval", p->where);
+        phases_not_read(&f);
     form_close(&f);
     return doc;
 }
@@ -264,18 +264,18 @@ static int serve(struct phases *p, const int64_t own[])
 static void do_generate(struct phases *p, int k)
 {
     const struct engine *e = &p->plan.role[p->engine].engine;
-    int64_t engines = p->engine_cluster.world_size / e->tensor;
-    struct fail_sink before = fail_divert(p->no_generation, sizeof p->no_generation);
-    int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples_of(p, &p->plan.step[k]), engines),
-                      samples_of(p, &p->plan.step[k]), p->plan.of_prompt,
-                      p->plan.prompt, &p->plan.response, &p->generation);
+    int64_t engines = p->engine_cluster.world_size / e->tensor, samples = samples_of(p, &p->plan.step[k]);
+    char why[sizeof p->no_generation] = "";
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples, engines), samples, p->plan.of_prompt, p->plan.prompt, &p->plan.response,
+                      &p->generation);
 
     fail_restore(before);
     if (rc == 0) {
-        p->no_generation[0] = '\0';
         p->time[k] = p->generation.time;
         p->generates = true;
-    }
+    } else if (!p->no_generation[0])
+        snprintf(p->no_generation, sizeof p->no_generation, "%s", why);
 }
 
 /* What has to come or go before a phase begins. */
@@ -393,6 +393,23 @@ static int check_lengths(const struct phases *p)
     return 0;
 }
 
+/* An engine has the shape of what hands its weights over; adapters are merged into it. */
+static int check_shapes(const struct phases *p)
+{
+    const struct model *e = &p->engine_model;
+
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        if (s->does != DOES_HAND_OVER)
+            continue;
+        const struct model *m = &p->role[s->role].plan.model;
+        if (m->layers != e->layers || m->hidden != e->hidden || m->vocab != e->vocab || m->experts != e->experts || m->ffn != e->ffn)
+            return fail("%s: phases: %s: %s is %s, and the engine serves %s: weights are handed over between copies of one model", p->where, s->name,
+                        p->plan.role[s->role].name, m->name, e->name);
+    }
+    return 0;
+}
+
 /* An iteration has at least one step of the optimizer. */
 static int check_batches(const struct phases *p)
 {
@@ -414,7 +431,7 @@ static int open_plan(struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
             return -1;
-    return check_lengths(p) < 0 || check_batches(p) < 0 ? -1 : p->engine >= 0 ? open_engine(p) : 0;
+    return check_lengths(p) < 0 || check_batches(p) < 0 || (p->engine >= 0 && open_engine(p) < 0) ? -1 : check_shapes(p);
 }
 
 int phases_answer(const struct phases_asked *a, struct phases *out)

@@ -133,5 +133,7 @@ int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS
 struct form_file;
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes);
 bool    phases_imports(const struct form_file *f);
+/* Reports that the file is neither, with the framework whose recipe it is where that is known. */
+void    phases_not_read(const struct form_file *f);
 
 #endif

@@ -16,9 +16,11 @@
 #include "sim/plan/phases.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/exchange/recipe.h"
@@ -27,7 +29,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
-struct importing { const struct phases_asked *a; const struct form_file *f; struct notes *notes; json_t *roles, *phases; struct plan actor; };
+struct importing { const struct phases_asked *a; const struct form_file *f; struct notes *notes; json_t *roles, *phases; struct plan actor; bool failed; };
 
 static bool is_trl(const struct form_file *f)
 {
@@ -36,45 +38,100 @@ static bool is_trl(const struct form_file *f)
     return t == TRL_GRPO || t == TRL_DPO;
 }
 
+/* Whose recipe it is: NeMo-RL's and prime-rl's have sections that no form here claims, or that come without what it goes by.  NULL: none's. */
+static const char *whose(const struct form_file *f)
+{
+    static const char *const algorithms[] = { "grpo", "dpo", "rm", "distillation" };
+    const struct form *form = form_of_quietly(f);
+    bool one = form_value(f->doc, "policy.generation") != NULL;
+
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
+        one |= json_is_object(json_object_get(f->doc, algorithms[i]));
+    if (one && json_is_object(json_object_get(f->doc, "policy")))
+        return "NeMo-RL";
+    if (json_is_object(json_object_get(f->doc, "orchestrator")))
+        return "prime-rl";
+    return form && form != &form_trl && form != &form_verl ? form->name : NULL;
+}
+
+void phases_not_read(const struct form_file *f)
+{
+    const char *name = whose(f);
+
+    if (name)
+        fail("%s: a recipe of %s: phases are read from TRL's GRPO and DPO and from verl alone: write a phase plan (docs/howto/phases.md), or take dpxplan import "
+             "where one model trains", f->path, name);
+    else
+        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO or DPO or of verl; the plan of one step is for dpxplan eval", f->path);
+}
+
 bool phases_imports(const struct form_file *f) { return f->doc && (form_of_quietly(f) == &form_verl || is_trl(f)); }
 
 /* ---- values ---- */
 
-static int64_t count_at(const struct importing *in, const char *path, int64_t usual)
+/* The first value of another kind is reported, and makes the import fail. */
+static void refuse(struct importing *in, const char *path, const char *want)
+{
+    if (!in->failed)
+        fail("%s: %s: expected %s", in->f->path, path, want);
+    in->failed = true;
+}
+
+static double number_at(struct importing *in, const char *path, double usual)
+{
+    const json_t *v = form_value(in->f->doc, path);
+    const char *s = json_string_value(v);
+    char *end = NULL;
+    double x = s ? strtod(s, &end) : json_number_value(v);
+
+    if (!v)
+        return usual;
+    if (isfinite(x) && (s ? *s && !*end : json_is_number(v)))
+        return x;
+    refuse(in, path, "a number");
+    return usual;
+}
+
+static int64_t count_at(struct importing *in, const char *path, int64_t least, int64_t usual)
+{
+    double x = number_at(in, path, (double)usual);
+
+    if (!form_value(in->f->doc, path))
+        return usual;
+    if (x >= (double)least && x <= 1e12 && x == floor(x))
+        return (int64_t)x;
+    refuse(in, path, least ? "a whole number from 1 on" : "a whole number, not negative");
+    return usual;
+}
+
+static bool flag_at(struct importing *in, const char *path, bool usual)
 {
     const json_t *v = form_value(in->f->doc, path);
     const char *s = json_string_value(v);
 
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : json_is_real(v) ? (int64_t)json_real_value(v) : s ? (int64_t)strtoll(s, NULL, 10) : usual;
+    if (!v)
+        return usual;
+    if (json_is_boolean(v) || (json_is_integer(v) && json_integer_value(v) >> 1 == 0))
+        return json_is_true(v) || json_integer_value(v) == 1;
+    if (s && (!strcasecmp(s, "true") || !strcasecmp(s, "false")))
+        return !strcasecmp(s, "true");
+    refuse(in, path, "true or false");
+    return usual;
 }
 
-static double number_at(const struct importing *in, const char *path, double usual)
+static const char *text_at(struct importing *in, const char *path, const char *usual)
 {
     const json_t *v = form_value(in->f->doc, path);
-    const char *s = json_string_value(v);
 
-    return json_is_number(v) ? json_number_value(v) : s ? strtod(s, NULL) : usual;
-}
-
-static bool flag_at(const struct importing *in, const char *path, bool usual)
-{
-    const json_t *v = form_value(in->f->doc, path);
-    const char *s = json_string_value(v);
-
-    return json_is_boolean(v) ? json_is_true(v) : s ? !strcmp(s, "true") || !strcmp(s, "True") : usual;
-}
-
-static const char *text_at(const struct importing *in, const char *path, const char *usual)
-{
-    const char *s = json_string_value(form_value(in->f->doc, path));
-
-    return s ? s : usual;
+    if (v && !json_is_string(v))
+        refuse(in, path, "a text");
+    return json_is_string(v) ? json_string_value(v) : usual;
 }
 
 /* Notes of the form's reader that say what a plan of one step has not, and the phases have. */
 static void say_rest(const json_t *said)
 {
-    static const char *const followed[] = { "the plan is the", "GRPO has no reference model", "use_kl_loss is not in the plan", "param_offload is not in the plan",
+    static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "use_kl_loss is not in the plan", "param_offload is not in the plan",
                                             "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan" };
     size_t i;
     json_t *line;
@@ -115,7 +172,7 @@ static void add_role(struct importing *in, const char *name, json_t *role) { jso
 static void add_phase(struct importing *in, json_t *phase) { json_array_append_new(in->phases, phase); }
 
 /* --response, or all as long as they may be. */
-static int read_response(const struct importing *in, int64_t longest, json_t **out)
+static int read_response(struct importing *in, int64_t longest, json_t **out)
 {
     double mean = (double)longest, most = (double)longest;
 
@@ -129,7 +186,7 @@ static int read_response(const struct importing *in, int64_t longest, json_t **o
     return 0;
 }
 
-static json_t *document(const struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
+static json_t *document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
 {
     json_t *doc = json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:O, s:O}", "dpx_phases", 1, "framework", framework, "cluster", cluster_to_json(&in->actor.cluster),
                             "samples", (json_int_t)samples, "of_prompt", (json_int_t)of_prompt, "prompt", (json_int_t)prompt, "roles", in->roles, "phases", in->phases);
@@ -142,7 +199,7 @@ static json_t *document(const struct importing *in, const char *framework, int64
 /* ---- TRL ---- */
 
 /* The same recipe as one of SFT, of which a micro-batch has the chosen and the rejected sequence of each sample. */
-static json_t *as_sft(const struct importing *in)
+static json_t *as_sft(struct importing *in)
 {
     static const char *const dpos[] = { "beta", "precompute_ref_log_probs", "max_prompt_length", "rpo_alpha", "sync_ref_model", "reference_free", "loss_type",
                                         "ref_model_mixup_alpha", "use_weighting", "loss_weights", "label_smoothing" };
@@ -151,7 +208,7 @@ static json_t *as_sft(const struct importing *in)
     for (size_t i = 0; i < sizeof dpos / sizeof *dpos; i++)
         json_object_del(doc, dpos[i]);
     json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("sft"));
-    json_object_set_new(doc, "per_device_train_batch_size", json_integer(2 * count_at(in, "per_device_train_batch_size", 8)));
+    json_object_set_new(doc, "per_device_train_batch_size", json_integer(2 * count_at(in, "per_device_train_batch_size", 1, 8)));
     return doc;
 }
 
@@ -181,7 +238,7 @@ static json_t *trl_dpo(struct importing *in)
 
 static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64_t longest)
 {
-    int64_t each = count_at(in, "per_device_train_batch_size", 8), tensor = count_at(in, "vllm_tensor_parallel_size", 1);
+    int64_t each = count_at(in, "per_device_train_batch_size", 1, 8), tensor = count_at(in, "vllm_tensor_parallel_size", 1, 1);
     bool sleeps = flag_at(in, "vllm_enable_sleep_mode", false);
 
     if (!flag_at(in, "use_vllm", false))
@@ -196,6 +253,31 @@ static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64
     return 0;
 }
 
+/* Micro-steps whose samples are generated at once (grpo_config.py: __post_init__()). */
+static int64_t trl_steps(struct importing *in, int64_t each)
+{
+    int64_t all = count_at(in, "generation_batch_size", 1, in->actor.accumulation * each), steps = count_at(in, "steps_per_generation", 1, all / each);
+
+    if (form_value(in->f->doc, "generation_batch_size") && form_value(in->f->doc, "steps_per_generation"))
+        refuse(in, "generation_batch_size", "none beside steps_per_generation: TRL takes one of them");
+    else if (all % each)
+        refuse(in, "generation_batch_size", "a multiple of per_device_train_batch_size times the ranks, as TRL does");
+    return steps;
+}
+
+static int trl_refuses(struct importing *in, int64_t batch, int64_t n, int64_t context)
+{
+    int64_t window = count_at(in, "vllm_max_model_length", 1, context);
+
+    if (form_value(in->f->doc, "reward_model_name_or_path"))
+        return fail("%s: reward_model_name_or_path: a reward model, with a head of one value, is not planned: rewards by functions are", in->f->path);
+    if (n < 2 || batch % n)
+        return fail("%s: num_generations: %" PRId64 ": TRL takes 2 or more, by which the %" PRId64 " samples that are generated at once divide", in->f->path, n, batch);
+    if (window < context)
+        return fail("%s: vllm_max_model_length: %" PRId64 " tokens are fewer than a prompt and the longest response have, %" PRId64, in->f->path, window, context);
+    return 0;
+}
+
 static json_t *trl_grpo(struct importing *in)
 {
     json_t *doc = json_deep_copy(in->f->doc), *response = NULL;
@@ -207,12 +289,12 @@ static json_t *trl_grpo(struct importing *in)
     json_decref(doc);
     if (rc < 0)
         return NULL;
-    int64_t prompt = count_at(in, "max_prompt_length", 512), longest = count_at(in, "max_completion_length", 512);
+    int64_t prompt = count_at(in, "max_prompt_length", 0, 512), longest = count_at(in, "max_completion_length", 1, 512);
     int64_t micro = in->actor.micro_batch, each = micro * plan_batch_ranks(&in->actor);
-    int64_t steps = count_at(in, "steps_per_generation", count_at(in, "generation_batch_size", in->actor.accumulation * each) / each);
+    int64_t steps = trl_steps(in, each), n = count_at(in, "num_generations", 1, 8);
     bool sleeps = flag_at(in, "vllm_enable_sleep_mode", false);
     adapts = in->actor.model.trainable < in->actor.model.params;
-    if (trl_engine(in, steps, prompt, longest) < 0 || read_response(in, longest, &response) < 0)
+    if (trl_refuses(in, each * steps, n, prompt + longest) < 0 || trl_engine(in, steps, prompt, longest) < 0 || read_response(in, longest, &response) < 0)
         return NULL;
     add_role(in, "policy", json_pack("{s:o, s:b}", "train", plan_to_json(&in->actor), "empties_cache", sleeps));
     if (refers && !adapts)
@@ -223,42 +305,68 @@ static json_t *trl_grpo(struct importing *in)
         add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
     if (refers)
         add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
-    add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)count_at(in, "num_iterations", 1)));
+    add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)count_at(in, "num_iterations", 1, 1)));
     notes_add(in->notes, "rewards by functions take no time and no memory here; a reward model is not planned");
-    return document(in, "TRL", each * steps, count_at(in, "num_generations", 8), prompt, response);
+    return document(in, "TRL", each * steps, n, prompt, response);
 }
 
 /* ---- verl ---- */
 
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define ACTOR   "actor_rollout_ref.actor."
+#define REF     "actor_rollout_ref.ref."
 
 /* What the file asks for and no phase plan has. */
-static int verl_refuses(const struct importing *in)
+static int verl_refuses(struct importing *in)
 {
     const char *estimator = text_at(in, "algorithm.adv_estimator", "gae"), *engine = text_at(in, ROLLOUT "name", "vllm");
 
-    if (!strcmp(estimator, "gae"))
-        return fail("%s: algorithm.adv_estimator: gae%s: a critic, a model with a head of one value, is not planned: grpo, rloo, remax and reinforce_plus_plus "
-                    "have none", in->f->path, form_value(in->f->doc, "algorithm.adv_estimator") ? "" : " (usual)");
+    bool gae = !strcmp(estimator, "gae");
+    if (flag_at(in, "critic.enable", gae))
+        return fail("%s: %s%s: a critic, a model with a head of one value, is not planned: grpo, rloo and reinforce_plus_plus have none", in->f->path,
+                    gae ? "algorithm.adv_estimator: gae" : "critic.enable", gae && !form_value(in->f->doc, "algorithm.adv_estimator") ? " (usual)" : "");
+    if (!strcmp(estimator, "remax"))
+        return fail("%s: algorithm.adv_estimator: remax: the greedy response to each prompt, generated beside the others, is not planned", in->f->path);
+    if (flag_at(in, "algorithm.filter_groups.enable", false))
+        return fail("%s: algorithm.filter_groups.enable: how many batches are generated until enough groups differ is not known beforehand", in->f->path);
+    if (!flag_at(in, "actor_rollout_ref.hybrid_engine", true))
+        return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
+    if (form_value(in->f->doc, ROLLOUT "quantization"))
+        return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
+    if (form_value(in->f->doc, REF "model.path"))
+        return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
+    if (!strncmp(text_at(in, REF "strategy", ""), "megatron", 8))
+        return fail("%s: " REF "strategy: megatron: the reference model is planned as a copy of the actor", in->f->path);
     if (flag_at(in, "reward_model.enable", false))
         return fail("%s: reward_model.enable: a model with a head of one value is not planned: rewards by functions are", in->f->path);
     if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
         return fail("%s: " ROLLOUT "name: %.40s: vllm and sglang are planned", in->f->path, engine);
-    if (count_at(in, ROLLOUT "pipeline_model_parallel_size", 1) > 1 || count_at(in, ROLLOUT "data_parallel_size", 1) > 1 ||
-        count_at(in, ROLLOUT "expert_parallel_size", 1) > 1)
+    if (count_at(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || count_at(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
+        count_at(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
         return fail("%s: " ROLLOUT "*_parallel_size: an engine with pipeline, data or expert parallelism is not planned: tensor parallelism is", in->f->path);
-    return 0;
+    return in->failed ? -1 : 0;
+}
+
+static const char *verl_dtype(struct importing *in)
+{
+    static const char *const names[][2] = { { "bfloat16", "bf16" }, { "float16", "fp16" }, { "half", "fp16" }, { "float32", "fp32" }, { "float", "fp32" } };
+    const char *said = text_at(in, ROLLOUT "dtype", "bfloat16");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(said, names[i][0]))
+            return names[i][1];
+    refuse(in, ROLLOUT "dtype", "bfloat16, float16 or float32");
+    return "bf16";
 }
 
 static void verl_engine(struct importing *in)
 {
     bool vllm = !strcmp(text_at(in, ROLLOUT "name", "vllm"), "vllm"), sleeps = flag_at(in, ROLLOUT "free_cache_engine", true);
 
-    add_role(in, "engine", json_pack("{s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "tensor",
-                                     (json_int_t)count_at(in, ROLLOUT "tensor_model_parallel_size", 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
-                                     number_at(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)count_at(in, ROLLOUT "max_num_seqs", 1024),
-                                     "max_num_batched_tokens", (json_int_t)count_at(in, ROLLOUT "max_num_batched_tokens", 8192), "enforce_eager",
+    add_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
+                                     (json_int_t)count_at(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
+                                     number_at(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)count_at(in, ROLLOUT "max_num_seqs", 1, 1024),
+                                     "max_num_batched_tokens", (json_int_t)count_at(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
                                      flag_at(in, ROLLOUT "enforce_eager", false), "sleep", !sleeps ? 0 : vllm ? 1 : 2));
     if (sleeps && vllm)
         notes_add(in->notes, "vLLM sleeps at level 1, with its weights in host memory; newer verl discards them (level 2)");
@@ -280,30 +388,63 @@ static void verl_reference(struct importing *in)
     add_role(in, "reference", json_pack("{s:o}", "infer", plan));
 }
 
-static int64_t verl_micro(const struct importing *in, const char *whose)
+/* Samples of a micro-step of log-probabilities: as stated, or the longest ones that its tokens hold; both are the actor's unless they are given. */
+static int64_t verl_micro(struct importing *in, const char *whose)
 {
-    char each[100], all[100], dynamic[100];
-    int64_t world = in->actor.cluster.world_size;
+    char each[100], all[100], tokens[100], dynamic[100];
+    const struct plan *p = &in->actor;
+    int64_t sharing = p->parallel.context > 1 ? p->parallel.context : 1;
 
     snprintf(each, sizeof each, "actor_rollout_ref.%s.log_prob_micro_batch_size_per_gpu", whose);
     snprintf(all, sizeof all, "actor_rollout_ref.%s.log_prob_micro_batch_size", whose);
-    snprintf(dynamic, sizeof dynamic, "actor_rollout_ref.%s.log_prob_max_token_len_per_gpu", whose);
-    int64_t fit = count_at(in, dynamic, 16384) / in->actor.seq, n = count_at(in, each, count_at(in, all, 0) / world);
-    if (n > 0 && !flag_at(in, ACTOR "use_dynamic_bsz", false))
-        return n;
-    return flag_at(in, ACTOR "use_dynamic_bsz", false) && fit > 0 ? fit : in->actor.micro_batch;
+    snprintf(tokens, sizeof tokens, "actor_rollout_ref.%s.log_prob_max_token_len_per_gpu", whose);
+    snprintf(dynamic, sizeof dynamic, "actor_rollout_ref.%s.log_prob_use_dynamic_bsz", whose);
+    int64_t fit = sharing * count_at(in, tokens, 1, count_at(in, ACTOR "ppo_max_token_len_per_gpu", 1, 16384)) / p->seq;
+    int64_t n = count_at(in, each, 1, count_at(in, all, 1, 0) / plan_batch_ranks(p));
+    if (flag_at(in, dynamic, flag_at(in, ACTOR "use_dynamic_bsz", false)))
+        return fit > 0 ? fit : 1;
+    return n > 0 ? n : p->micro_batch;
+}
+
+/* Keys of the reference model that are not followed; what is not in the list would change nothing of a phase. */
+static void verl_tell_reference(struct importing *in)
+{
+    static const char *const told[] = { "ulysses_sequence_parallel_size", "fsdp_config.model_dtype", "fsdp_config.fsdp_size", "fsdp_config.offload_policy",
+                                        "fsdp_config.reshard_after_forward", "fsdp_config.forward_prefetch", "fsdp_config.ulysses_sequence_parallel_size" };
+    char path[100];
+
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        snprintf(path, sizeof path, REF "%s", told[i]);
+        if (form_value(in->f->doc, path))
+            notes_add(in->notes, "%s is not in the plan: the reference model is a copy of the actor, in bf16 and in host memory", path);
+    }
 }
 
 static void verl_phases(struct importing *in, bool refers, bool adapts)
 {
-    int64_t bucket = count_at(in, ROLLOUT "update_weights_bucket_megabytes", 512) << 20;
+    int64_t bucket = count_at(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512) << 20;
 
     add_phase(in, json_pack("{s:s, s:s, s:s, s:I}", "name", "weights", "hand_over", "actor", "to", "engine", "bucket_bytes", (json_int_t)bucket));
     add_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "actor", "micro_batch", (json_int_t)verl_micro(in, "rollout")));
+    if (!flag_at(in, "algorithm.rollout_correction.bypass_mode", false))       /* it takes the engine's own */
+        add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "actor", "micro_batch", (json_int_t)verl_micro(in, "rollout")));
     if (refers)
         add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "actor" : "reference", "micro_batch", (json_int_t)verl_micro(in, "ref")));
-    add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)count_at(in, ACTOR "ppo_epochs", 1)));
+    add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)count_at(in, ACTOR "ppo_epochs", 1, 1)));
+}
+
+/* The form's reader does not see the keys that are read here. */
+static int verl_actor(struct importing *in)
+{
+    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
+    json_t *doc = json_deep_copy(in->f->doc), *rollout = json_object_get(json_object_get(doc, "actor_rollout_ref"), "rollout");
+
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        json_object_del(rollout, here[i]);
+    json_object_del(json_object_get(rollout, "multi_turn"), "enable");
+    int rc = read_actor(in, doc);
+    json_decref(doc);
+    return rc;
 }
 
 static json_t *verl(struct importing *in)
@@ -311,20 +452,24 @@ static json_t *verl(struct importing *in)
     json_t *response = NULL;
     bool params = flag_at(in, ACTOR "fsdp_config.param_offload", false), states = flag_at(in, ACTOR "fsdp_config.optimizer_offload", false);
     bool refers = flag_at(in, ACTOR "use_kl_loss", false) || flag_at(in, "algorithm.use_kl_in_reward", false);
-    int64_t prompt = count_at(in, "data.max_prompt_length", 512), longest = count_at(in, "data.max_response_length", 512), n = count_at(in, ROLLOUT "n", 1);
+    int64_t prompt = count_at(in, "data.max_prompt_length", 1, 512), longest = count_at(in, "data.max_response_length", 1, 512), n = count_at(in, ROLLOUT "n", 1, 1);
 
-    if (verl_refuses(in) < 0 || read_actor(in, in->f->doc) < 0 || read_response(in, longest, &response) < 0)
+    if (verl_refuses(in) < 0 || verl_actor(in) < 0 || read_response(in, longest, &response) < 0)
         return NULL;
     bool adapts = in->actor.model.trainable < in->actor.model.params;
     add_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", states && params ? "host" : states ? "states on host" : params ? "weights on host" : "device",
                                     "empties_cache", 1));
     verl_engine(in);
-    if (refers && !adapts)
+    if (refers && !adapts) {
         verl_reference(in);
+        verl_tell_reference(in);
+    }
+    if (count_at(in, ROLLOUT "max_model_len", 1, prompt + longest) < prompt + longest)
+        refuse(in, ROLLOUT "max_model_len", "as many tokens at least as a prompt and the longest response have");
     if (flag_at(in, ROLLOUT "multi_turn.enable", false))
         notes_add(in->notes, ROLLOUT "multi_turn.enable: responses are planned as written at once: the time of tools between turns is not in it");
     verl_phases(in, refers, adapts);
-    return document(in, "verl", count_at(in, "data.train_batch_size", 1024) * n, n, prompt, response);
+    return document(in, "verl", count_at(in, "data.train_batch_size", 1, 1024) * n, n, prompt, response);
 }
 
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes)
@@ -332,6 +477,10 @@ json_t *phases_import(const struct phases_asked *a, const struct form_file *f, s
     struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array() };
     json_t *doc = form_of_quietly(f) == &form_verl ? verl(&in) : recipe_trl_trainer(f->doc) == TRL_DPO ? trl_dpo(&in) : trl_grpo(&in);
 
+    if (in.failed) {
+        json_decref(doc);
+        doc = NULL;
+    }
     json_decref(in.roles);
     json_decref(in.phases);
     plan_free(&in.actor);

@@ -200,6 +200,54 @@ layouts() {
 }
 check 'layouts: each is a plan that gives its figures' "$(layouts)"
 
+# Each key of these files that a phase depends on is followed, told, or refused by its path; a value of another kind is refused.
+keys() {
+    python3 - "$dpxplan" "$tmp" <<'END'
+import copy, json, re, subprocess, sys
+dpxplan, tmp = sys.argv[1:]
+R, A, F = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "actor_rollout_ref.ref."
+verl = {"data": {"train_batch_size": 256, "max_prompt_length": 512, "max_response_length": 1024}, "algorithm": {"adv_estimator": "grpo"}, "actor_rollout_ref": {
+    "model": {"path": "Qwen/Qwen2.5-1.5B-Instruct"}, "actor": {"use_kl_loss": True, "ppo_mini_batch_size": 64, "ppo_micro_batch_size_per_gpu": 8},
+    "rollout": {"name": "vllm", "n": 4, "log_prob_micro_batch_size_per_gpu": 16}, "ref": {"log_prob_micro_batch_size_per_gpu": 8}}}
+grpo = {"model_name_or_path": "Qwen/Qwen2.5-1.5B-Instruct", "num_generations": 8, "max_completion_length": 512, "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4, "use_vllm": True, "beta": 0.04, "bf16": True}
+dpo = {"model_name_or_path": "Qwen/Qwen2.5-1.5B-Instruct", "beta": 0.1, "max_length": 512, "per_device_train_batch_size": 2, "bf16": True}
+def answer(doc):
+    r = subprocess.run([dpxplan, "phases", "-", "--json", "--cluster", "8xh100"], input=json.dumps(doc), capture_output=True, text=True)
+    return r.returncode, r.stdout, r.stderr
+def look(doc, outcome, pairs):
+    before = answer(doc)
+    for path, value in pairs:
+        changed = at = copy.deepcopy(doc)
+        *folders, last = path.split(".")
+        for name in folders:
+            at = at.setdefault(name, {})
+        at[last] = value
+        rc, out, err = answer(changed)
+        got = "refused" if rc == 2 else "followed" if out != before[1] else "told" if err != before[2] else "passed over"
+        if got != outcome or (got != "followed" and last not in err):
+            print(path, value, "is", got, "not", outcome, err)
+counts = [R + k for k in ("tensor_model_parallel_size", "max_num_seqs", "max_num_batched_tokens", "log_prob_micro_batch_size_per_gpu", "update_weights_bucket_megabytes")]
+look(verl, "refused", [(k, v) for k in counts + [A + "ppo_epochs", "data.train_batch_size"] for v in ("many", 2.5)] + [(F + "log_prob_micro_batch_size_per_gpu", -1)])
+look(verl, "refused", [(k, "maybe") for k in (R + "enforce_eager", R + "free_cache_engine", A + "fsdp_config.param_offload", "reward_model.enable")])
+look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "remax"), ("algorithm.filter_groups.enable", True), (R + "quantization", "fp8"),
+                       (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
+look(verl, "followed", [(R + "dtype", "float32"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
+                        ("algorithm.rollout_correction.bypass_mode", True), (R + "update_weights_bucket_megabytes", 2048), (A + "ppo_epochs", 2)])
+look(verl, "told", [(F + "ulysses_sequence_parallel_size", 2), (F + "fsdp_config.fsdp_size", 4), (R + "multi_turn.enable", True), (R + "engine_kwargs.vllm.kv_cache_dtype", "fp8")])
+look(grpo, "refused", [(k, v) for k in ("num_generations", "steps_per_generation", "num_iterations", "vllm_tensor_parallel_size", "max_completion_length") for v in ("many", 2.5)])
+look(grpo, "refused", [("beta", "some"), ("vllm_enable_sleep_mode", "maybe"), ("vllm_mode", 3), ("num_generations", 7), ("generation_batch_size", 100),
+                       ("vllm_max_model_length", 600), ("reward_model_name_or_path", "x")])
+look({**grpo, "steps_per_generation": 4}, "refused", [("generation_batch_size", 128)])
+look(dpo, "refused", [("precompute_ref_log_probs", "maybe"), ("per_device_train_batch_size", 2.5)])
+look(dpo, "followed", [("precompute_ref_log_probs", 1), ("max_length", 1024)])
+# ref: 16384 tokens are 10 samples of 1536, and 8 ranks take 80 of 1024 at once
+dynamic = copy.deepcopy(verl); dynamic["actor_rollout_ref"]["ref"]["log_prob_use_dynamic_bsz"] = True
+print(*[p["times"] for p in json.loads(answer(dynamic)[1])["phases"] if p["name"] == "reference" and p["times"] != 13])
+END
+}
+check 'what a config asks for is followed, told or refused, never passed over' "$(keys | sed '/^$/d')"
+
 # Each key of the schema is one that is read, in its place; others are not.
 schema() {
     "$dpxplan" schema --phases >"$tmp/schema.json"
@@ -233,12 +281,22 @@ check 'the schema has the keys that are read' "$(schema)"
 
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
+    says 'a recipe of OpenRLHF' tests/golden/forms/openrlhf/train_ppo.sh
+    says 'a recipe of torchtune' tests/golden/forms/torchtune/qwen2_5_3b_async_grpo.yaml
+    printf 'grpo: { num_prompts_per_step: 32 }\npolicy: { model_name: Qwen/Qwen2.5-1.5B, generation: { backend: vllm } }\n' >"$tmp/nemo.yaml"
+    says 'a recipe of NeMo-RL' "$tmp/nemo.yaml"
+    printf 'seq_len = 2048\n[orchestrator]\nbatch_size = 512\n[trainer]\n[inference]\n' >"$tmp/rl.toml"
+    says 'a recipe of prime-rl' "$tmp/rl.toml"
+    says "weights are handed over between copies of one model" demo/grpo.json --set roles.engine.model=gpt2 roles.engine.tensor=4
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["actor"]["train"]["cluster"] = "4xh100"; print(json.dumps(d))' >"$tmp/two.json"
     says 'share all GPUs' "$tmp/two.json"
     says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
     ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
     holds "'the longest sequence has' in d['why_not']"
+    # the first of two generations has too many responses, the second is fine
+    python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["phases"].insert(0, { "generate": "engine", "samples": 2 * 10**9 }); print(json.dumps(d))' >"$tmp/twice.json"
+    ask "$tmp/twice.json" 3
     says '128 samples are fewer than a step of actor takes, 256' demo/grpo.json --set samples=128
     says '32 samples are fewer than a step of policy takes, 128' "$tmp/grpo.yaml" --cluster 8xh100 --set steps_per_generation=1
     ask "$tmp/grpo.yaml" 0 --cluster 8xh100 --response 200,512 --set generation_batch_size=256

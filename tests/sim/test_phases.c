@@ -482,6 +482,9 @@ static void documents_are_refused_by_key(void **state)
     says("bf16, fp16 or fp32: other weights", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"dtype\": \"fp8\" } } }");
     says("must be 0 (it stays awake), 1 or 2", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"sleep\": 3 } } }");
     says("roles.a.between: must be", HEAD "\"roles\": { \"a\": { \"train\": {}, \"between\": \"disk\" } } }");
+    says("roles.a: no phase is its update", HEAD TRAINS "\"phases\": [ { \"forward\": \"a\" } ] }");
+    says("roles.e: no phase generates with it", HEAD "\"roles\": { \"a\": { \"train\": {} }, \"e\": { \"engine\": \"vllm\" } }, " UPDATES);
+    says("response: say how long", "{ \"dpx_phases\": 1, \"cluster\": \"8xh100\", \"samples\": 8, \"response\": 300, " TRAINS UPDATES);
     says("no phase is its forward", HEAD "\"roles\": { \"a\": { \"train\": {} }, \"r\": { \"infer\": \"a\" } }, " UPDATES);
     says("phases: none is given", HEAD TRAINS "\"phases\": [] }");
     says("must be the name of a role", HEAD TRAINS "\"phases\": [ { \"update\": \"b\" } ] }");
