@@ -34,6 +34,8 @@ struct parser {
     int               argc, at;
     char            **argv;
     bool              seen[MAX_OPTS];
+    const struct opt *bare;         /* the option that stood without its name, and */
+    const char       *word;         /* what it was */
 };
 
 /* What other tools, or other commands, call it, and how it is said here: the options themselves, by commas, or as `write` has it; of them
@@ -136,6 +138,8 @@ static int unknown_option(const struct parser *p, const char *name, size_t len)
 /* Stores the value of option o: `attached` if not NULL, else the next argument. */
 static int take(struct parser *p, const struct opt *o, const char *what, const char *attached)
 {
+    if (o == p->bare)
+        return fail("%s: %s beside '%.60s', which stands for it: give one of them", p->command, what, p->word);
     p->seen[o - p->opts] = true;
     if (o->flag) {
         if (attached)
@@ -221,6 +225,8 @@ static int positional(struct parser *p, const char *arg)
     for (const struct opt *o = p->opts; o->name; o++)
         if ((o->positional || o->bare) && (!p->seen[o - p->opts] || o->many)) {
             p->seen[o - p->opts] = true;
+            p->bare = o->bare ? o : p->bare;
+            p->word = o->bare ? arg : p->word;
             return opts_set_value(o, o->name, arg);
         }
     return fail("%s: '%.60s' is one argument too many", p->command, arg);

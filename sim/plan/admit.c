@@ -36,23 +36,58 @@ static const json_t *at(const json_t *j, const char *path)
     return j;
 }
 
-/* A whole number, also as Kubernetes' text; 0: none. */
-static int64_t count(const json_t *v)
+/* A whole number above 0 and nothing behind it; 0: it is none. */
+static int64_t whole(const char *text)
 {
-    return json_is_integer(v) ? json_integer_value(v) : json_is_string(v) ? strtoll(json_string_value(v), NULL, 10) : 0;
+    char *end;
+    int64_t n = text ? strtoll(text, &end, 10) : 0;
+
+    return text && isdigit((unsigned char)*text) && !*end && n <= 1 << 20 ? n : 0;
 }
 
-/* "NVIDIA-H100-80GB-HBM3" of the GPU operator: the type of ours whose name is in it; "" where none is. */
-static void product(const char *text, char out[32])
+/* The same of YAML, where it may be a text; 0: none. */
+static int64_t count(const json_t *v)
 {
-    const struct gpu *g;
+    return json_is_integer(v) && json_integer_value(v) > 0 ? json_integer_value(v) : whole(json_string_value(v));
+}
+
+/* Are all parts of our name ("h100-pcie") whole words of the product ("NVIDIA-H100-PCIe")?  Letters that count, 0: they are not. */
+static size_t names(const char *ours, const char *text)
+{
+    size_t letters = 0;
+
+    while (*ours) {
+        size_t n = strcspn(ours, "-");
+        bool found = false;
+        for (const char *at = text; !found && *at; at++)
+            found = !strncasecmp(at, ours, n) && (at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[n]);
+        if (!found)
+            return 0;
+        letters += n;
+        ours += n + (ours[n] == '-');
+    }
+    return letters;
+}
+
+/* "NVIDIA-H100-80GB-HBM3" of the GPU operator, "a100" of Slurm: a name of ours that it ends with, or the type of ours that has most words of it;
+ * "" where there is none.  -1 reported. */
+static int product(const char *text, const char *where, struct job *out)
+{
     size_t best = 0;
 
-    for (int i = 0; text && (g = gpu_at(i)); i++)
-        if (strlen(g->name) > best && strcasestr(text, g->name)) {
-            best = strlen(g->name);
-            snprintf(out, 32, "%s", g->name);
-        }
+    if (!text)
+        return 0;
+    if (strcasestr(text, "mig") || strstr(text, "g."))
+        return fail("%s: \"%.60s\": a part of a GPU (MIG) is not planned", where, text);
+    const struct gpu *found = NULL, *g;
+    for (const char *at = text; !found && *at; at++)
+        found = at == text || !isalnum((unsigned char)at[-1]) ? gpu_find(at) : NULL;
+    for (int i = 0; !found && (g = gpu_at(i)); i++)
+        best = names(g->name, text) > best ? names(g->name, text) : best;
+    for (int i = 0; !found && best && (g = gpu_at(i)); i++)
+        found = names(g->name, text) == best ? g : NULL;
+    snprintf(out->gpu, sizeof out->gpu, "%s", found ? found->name : "");
+    return 0;
 }
 
 /* One line of a shell: words in single quotes. */
@@ -109,70 +144,109 @@ static int read_trainjob(const json_t *doc, const char *where, struct job *out)
         return fail("%s: kind: \"%.40s\" is not TrainJob", where, kind ? kind : "(missing)");
     out->kind = "TrainJob";
     out->nodes = count(json_object_get(trainer, "numNodes"));
-    out->each = count(json_object_get(limits, "nvidia.com/gpu"));
-    if (!out->each)
-        out->each = count(json_object_get(trainer, "numProcPerNode"));
+    int64_t gpus = count(json_object_get(limits, "nvidia.com/gpu")), processes = count(json_object_get(trainer, "numProcPerNode"));
     json_array_foreach((json_t *)(uintptr_t)at(doc, "spec/podTemplateOverrides"), i, override) {
         const json_t *labels = at(override, "spec/nodeSelector");
         selector = json_string_value(json_object_get(labels, "nvidia.com/gpu.product"));
     }
-    product(selector, out->gpu);
     out->command = command_of(trainer);
+    if (product(selector, where, out) < 0)
+        return -1;
+    if (json_object_get(trainer, "numNodes") && !out->nodes)
+        return fail("%s: spec.trainer.numNodes: not a whole number above 0", where);
     out->nodes = out->nodes ? out->nodes : 1;
+    if (gpus && processes && gpus != processes)
+        return fail("%s: spec.trainer: numProcPerNode %" PRId64 " beside a limit of %" PRId64 " GPUs: one process a GPU is planned", where, processes, gpus);
+    out->each = gpus ? gpus : processes;
     return out->each > 0 ? 0 : fail("%s: spec.trainer: neither numProcPerNode nor a limit nvidia.com/gpu says how many GPUs a node has", where);
 }
 
-/* The value of an #SBATCH option, "--nodes=4", "--nodes 4" or "-N 4"; false: the line has another. */
-static bool option(const char *line, const char *name, char letter, char out[64])
+/* One option of an #SBATCH line, "--nodes=4", "--nodes 4", "-N 4" or "-N4"; *line goes behind it.  The value, "" where it has none; false: the
+ * line ends. */
+static bool next_option(const char **line, char name[64], char value[128])
 {
-    const char *s = line + strspn(line, " \t");
-    size_t n = strlen(name);
+    const char *s = *line + strspn(*line, " \t\r");
+    size_t n = strcspn(s, " \t\r\n="), short_one = s[0] == '-' && s[1] && s[1] != '-';
 
-    if (s[0] == '-' && s[1] == '-' && !strncmp(s + 2, name, n) && (s[2 + n] == '=' || isspace((unsigned char)s[2 + n])))
-        s += 3 + n;
-    else if (letter && s[0] == '-' && s[1] == letter)
-        s += 2;
-    else
+    if (!*s || *s == '\n' || *s == '#')
         return false;
-    s += strspn(s, " \t=");
-    snprintf(out, 64, "%.*s", (int)strcspn(s, " \t\r\n#"), s);
+    n = short_one ? 2 : n;
+    snprintf(name, 64, "%.*s", (int)n, s);
+    s += n;
+    s += *s == '=';
+    const char *v = s + strspn(s, " \t");
+    size_t m = *v == '-' && v != s ? 0 : strcspn(v, " \t\r\n");
+    snprintf(value, 128, "%.*s", (int)m, v);
+    *line = v + m;
     return true;
 }
 
-/* "8", "h100:8", "gpu:8", "gpu:h100:8". */
-static void read_gpus(char *text, struct job *out)
+/* "8", "h100:8", "gpu:8", "gpu:h100:8(S:0)": how many; 0: reported. */
+static int64_t read_gpus(char *text, const char *where, struct job *out)
 {
-    char *last = strrchr(text, ':'), *type;
+    text[strcspn(text, "(")] = '\0';
+    if (!strncmp(text, "gpu:", 4))
+        text += 4;
+    char *type = strrchr(text, ':') ? text : NULL, *last = type ? strrchr(text, ':') + 1 : text;
+    int64_t n = !strcmp(text, "gpu") ? 1 : whole(last);
 
-    out->each = strtoll(last ? last + 1 : text, NULL, 10);
-    if (last)
-        *last = '\0';
-    type = last ? strrchr(text, ':') ? strrchr(text, ':') + 1 : text : NULL;
-    if (type && strcmp(type, "gpu"))
-        product(type, out->gpu);
+    if (type)
+        last[-1] = '\0';
+    if (n == 0)
+        fail("%s: #SBATCH: \"%.60s\" does not say how many GPUs", where, last);
+    return n > 0 && product(type, where, out) == 0 ? n : 0;
 }
 
+/* --gres=nvme:1,gpu:h100:8: the part that is of GPUs; NULL: none. */
+static char *gres_of(char *text)
+{
+    for (char *part, *rest = text; (part = strsep(&rest, ",")); )
+        if (!strcmp(part, "gpu") || !strncmp(part, "gpu:", 4))
+            return part;
+    return NULL;
+}
+
+/* What the option says of GPUs and nodes; -1 reported. */
+static int read_option(const char *name, char *value, const char *where, struct job *out, int64_t *all)
+{
+    char *part;
+
+    if (!strcmp(name, "--nodes") || !strcmp(name, "-N")) {
+        value[strcspn(value, "-")] = '\0';         /* "2-4": it starts on two */
+        return (out->nodes = whole(value)) > 0 ? 0 : fail("%s: #SBATCH %s: \"%.60s\" is not a whole number above 0", where, name, value);
+    }
+    if (!strcmp(name, "--gpus") || !strcmp(name, "-G"))
+        return (*all = read_gpus(value, where, out)) > 0 ? 0 : -1;
+    if (!strcmp(name, "--gpus-per-node"))
+        return (out->each = read_gpus(value, where, out)) > 0 ? 0 : -1;
+    if (!strcmp(name, "--gpus-per-task") || !strcmp(name, "--gpus-per-socket"))
+        return fail("%s: #SBATCH %s is not read: say --gpus-per-node", where, name);
+    if (!strcmp(name, "--gres") && (part = gres_of(value)))
+        return (out->each = read_gpus(part, where, out)) > 0 ? 0 : -1;
+    return 0;
+}
+
+/* Options stand before the first command; sbatch passes over later ones. */
 static int read_sbatch(const char *text, const char *where, struct job *out)
 {
-    char value[64];
+    char name[64], value[128];
     int64_t all = 0;
 
     out->kind = "sbatch";
-    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    for (const char *line = text; line && (*line == '#' || *line == '\n' || *line == '\r'); line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *at = line + 7;
         if (strncmp(line, "#SBATCH", 7))
             continue;
-        if (option(line + 7, "nodes", 'N', value))
-            out->nodes = strtoll(value, NULL, 10);
-        else if (option(line + 7, "gres", 0, value) || option(line + 7, "gpus-per-node", 0, value))
-            read_gpus(value, out);
-        else if (option(line + 7, "gpus", 'G', value)) {
-            read_gpus(value, out);
-            all = out->each;
-        }
+        while (next_option(&at, name, value))
+            if (read_option(name, value, where, out, &all) < 0)
+                return -1;
     }
     out->nodes = out->nodes ? out->nodes : 1;
-    if (all)
-        out->each = all / out->nodes;
+    if (all % out->nodes)
+        return fail("%s: #SBATCH --gpus: %" PRId64 " GPUs do not divide by %" PRId64 " nodes", where, all, out->nodes);
+    if (all && out->each && out->each != all / out->nodes)
+        return fail("%s: #SBATCH: %" PRId64 " GPUs on %" PRId64 " nodes are not %" PRId64 " each", where, all, out->nodes, out->each);
+    out->each = all ? all / out->nodes : out->each;
     return out->each > 0 ? 0 : fail("%s: no #SBATCH --gres=gpu:N, --gpus-per-node or --gpus says how many GPUs", where);
 }
 
@@ -302,9 +376,13 @@ int admit_ask(const struct admit_args *a, json_t **doc)
     int rc = EXIT_MISUSE;
 
     if (read_job(a->file, &job, &text) == 0) {
-        if (a->gpu)
+        const struct gpu *asked = a->gpu ? gpu_find(a->gpu) : NULL;
+        bool two = a->gpu && job.gpu[0] && (!asked || strcmp(asked->name, job.gpu) != 0);
+        if (a->gpu && !job.gpu[0])
             snprintf(job.gpu, sizeof job.gpu, "%s", a->gpu);
-        if (!job.gpu[0])
+        if (two)
+            fail("%s: the job asks for %s: leave out --gpu %.30s", a->file, job.gpu, a->gpu);
+        else if (!job.gpu[0])
             fail("%s: the job does not say which GPUs: give --gpu h100", a->file);
         else
             rc = answer(a, &job, text, doc);

@@ -162,10 +162,10 @@ static void a_bare_option_may_stand_without_its_name(void **state)
 {
     (void)state;
     static char *const asked[][5] = { { "search", "gpt2", "--seq", "8" }, { "search", "--seq", "8", "gpt2" }, { "search", "--model", "gpt2", "--seq=8" },
-        { "search", "gpt2", "gpt3" }, { "search", "--model=gpt2", "gpt3" }, { "search", "--seq=8" } };
-    static const int words[] = { 4, 4, 4, 3, 3, 2 };
+        { "search", "gpt2", "gpt3" }, { "search", "--model=gpt2", "gpt3" }, { "search", "--seq=8" }, { "search", "gpt2", "--model=gpt3" } };
+    static const int words[] = { 4, 4, 4, 3, 3, 2, 3 };
 
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 7; k++) {
         const char *model = NULL;
         int64_t seq = 0;
         const struct opt opts[] = {
@@ -180,7 +180,8 @@ static void a_bare_option_may_stand_without_its_name(void **state)
         if (k < 3)
             assert_string_equal(model, "gpt2");
         else
-            assert_string_equal(said, k < 5 ? "dpxplan search: 'gpt3' is one argument too many"
+            assert_string_equal(said, k == 6 ? "dpxplan search: --model beside 'gpt2', which stands for it: give one of them"
+                                    : k < 5 ? "dpxplan search: 'gpt3' is one argument too many"
                                             : "dpxplan search: --model is missing: a name; dpxplan search --help says more");
     }
 }
