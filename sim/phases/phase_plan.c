@@ -118,11 +118,12 @@ static int read_dtype(const struct reading *r, const char *key, bool narrow, enu
 static int read_version(const struct reading *r, int *to)
 {
     const json_t *v = json_object_get(r->j, "version");
-    int major, minor;
+    int major, minor, read = 0;
 
     if (!v)
         return 0;
-    if (!json_is_string(v) || sscanf(json_string_value(v), "%d.%d", &major, &minor) != 2 || major < 0 || minor < 0 || minor > 999)
+    if (!json_is_string(v) || sscanf(json_string_value(v), "%4d.%3d%n", &major, &minor, &read) != 2 || major < 0 || minor < 0 ||
+        (json_string_value(v)[read] && json_string_value(v)[read] != '.'))
         return wrong(r, "version", "as \"0.11\"");
     *to = 1000 * major + minor;
     return 0;

@@ -175,8 +175,9 @@ static void add_phase(struct importing *in, json_t *phase) { json_array_append_n
 static int read_response(struct importing *in, int64_t longest, json_t **out)
 {
     double mean = (double)longest, most = (double)longest;
+    int read = 0;
 
-    if (in->a->response && (sscanf(in->a->response, "%lf,%lf", &mean, &most) != 2 || !(mean >= 1) || !(most >= mean)))
+    if (in->a->response && (sscanf(in->a->response, "%lf,%lf%n", &mean, &most, &read) != 2 || in->a->response[read] || !(mean >= 1) || !(most >= mean)))
         return fail("--response: \"%.40s\" is not a mean and a longest, as 700,2048", in->a->response);
     if (most > (double)longest)
         return fail("--response: %g tokens at most, but the file has %" PRId64, most, longest);
@@ -214,6 +215,10 @@ static json_t *as_sft(struct importing *in)
 
 static json_t *trl_dpo(struct importing *in)
 {
+    if (in->a->response) {
+        fail("--response: DPO generates no responses: its samples are in the data");
+        return NULL;
+    }
     json_t *doc = as_sft(in);
     bool before = flag_at(in, "precompute_ref_log_probs", false);
     int rc = read_actor(in, doc);

@@ -107,6 +107,7 @@ grpo() {
     sed 's/colocate/server/' "$tmp/grpo.yaml" >"$tmp/server.yaml"
     says 'vllm_mode: server' "$tmp/server.yaml" --cluster 8xh100
     says 'a mean and a longest' "$tmp/grpo.yaml" --cluster 8xh100 --response 200
+    says 'a mean and a longest' "$tmp/grpo.yaml" --cluster 8xh100 --response 200,500k
     says 'at most, but the file has 512' "$tmp/grpo.yaml" --cluster 8xh100 --response 200,600
 }
 check "TRL's GRPO: vLLM in the same process, a reference model with beta" "$(grpo)"
@@ -120,6 +121,7 @@ dpo() {
     (cat "$tmp/dpo.yaml"; echo 'precompute_ref_log_probs: true') >"$tmp/before.yaml"
     ask "$tmp/before.yaml" 0 --cluster 8xh100
     [ "$(cat "$tmp/both")" -ge "$(figure "phase['update']['needed_bytes'] + role['policy']['params_bytes']")" ] || echo 'the reference model has no bytes'
+    says 'DPO generates no responses' "$tmp/dpo.yaml" --cluster 8xh100 --response 200,512
     (cat "$tmp/dpo.yaml"; echo 'use_peft: true') >"$tmp/lora.yaml"
     ask "$tmp/lora.yaml" 0 --cluster 8xh100
     holds "role['reference']['params_bytes'] == 0"

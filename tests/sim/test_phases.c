@@ -479,6 +479,7 @@ static void documents_are_refused_by_key(void **state)
     says("none of them trains", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\" } } }");
     says("generation by transformers", HEAD "\"roles\": { \"e\": { \"engine\": \"transformers\" } } }");
     says("vLLM calls it gpu_memory_utilization", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"mem_fraction_static\": 0.5 } } }");
+    says("roles.e.version: must be", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"version\": \"0.11x\" } } }");
     says("bf16, fp16 or fp32: other weights", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"dtype\": \"fp8\" } } }");
     says("must be 0 (it stays awake), 1 or 2", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"sleep\": 3 } } }");
     says("roles.a.between: must be", HEAD "\"roles\": { \"a\": { \"train\": {}, \"between\": \"disk\" } } }");
