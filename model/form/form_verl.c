@@ -212,8 +212,8 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_set(r, "loss", json_string("fused"));
     if (form_number(r, ACTOR "entropy_coeff", 0) > 0 || form_true(r, ACTOR "calculate_entropy", false))
         notes_add(r->notes, ACTOR "entropy_coeff is not in the plan: the entropy's own copies of the logits, in fp32, are not in the plan");
-    if (form_value(r->file->doc, "trainer.n_gpus_per_node"))
-        unread_ranks(r->notes, "trainer.n_gpus_per_node", gpus, p->cluster.world_size);
+    if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
+        unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
     if (!strcmp(p->model.family, "gpt_oss"))
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
