@@ -18,8 +18,11 @@ as_eval() {
 check 'both jobs take what eval says of their recipe' "$(as_eval)"
 
 no() {
-    "$B/dpxplan" admit $jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml --gpu rtx4090 --json >/dev/null 2>&1
+    small=$(mktemp) || return
+    sed 's/NVIDIA-H100-80GB-HBM3/NVIDIA-GeForce-RTX-4090/' $jobs/trainjob.yaml >"$small"
+    "$B/dpxplan" admit "$small" --recipe demo/qwen3-sft.yaml --json >/dev/null 2>&1
     [ $? = 3 ] || echo 'exit status is not 3'
+    rm -f "$small"
     "$B/dpxplan" admit $jobs/sft.sbatch >/dev/null 2>&1
     [ $? = 2 ] || echo 'a job without its recipe: exit status is not 2'
     "$B/dpxplan" admit demo/8b-fsdp.json >/dev/null 2>&1
