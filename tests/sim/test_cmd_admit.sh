@@ -22,7 +22,10 @@ says() {
     shift
     "$dpxplan" admit "$tmp/job" --recipe demo/qwen3-sft.yaml "$@" >"$tmp/out" 2>"$tmp/err"
     rc=$?
-    [ $rc = 2 ] && grep -q -e "$words" "$tmp/err" || { cat "$tmp/job"; echo "exit $rc, not said: $words"; cat "$tmp/err"; }
+    if [ $rc != 2 ] || ! grep -q -e "$words" "$tmp/err"; then
+        cat "$tmp/job" "$tmp/err"
+        echo "exit $rc, not said: $words"
+    fi
 }
 job() { { echo '#!/bin/bash'; for line; do echo "#SBATCH $line"; done; echo 'srun train'; } >"$tmp/job"; }
 
