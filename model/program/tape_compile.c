@@ -168,6 +168,16 @@ void tape_need_grads(struct tape *t, int first)
 
 /* ---- backward ---- */
 
+int tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *from, int n)
+{
+    int all = tape_derive(t, 0, 1, from, n, KC_NORM);
+
+    tape_kernel(t, "fused weight gradient", KC_NORM)->bytes = leaf_bytes(t, &all, 1);
+    int made = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
+    tape_unref(t, all);
+    return made;
+}
+
 void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     int from[TAPE_SLOTS + TAPE_SAVED], nfrom = 0;
@@ -179,14 +189,10 @@ void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         from[nfrom++] = n->saved[i];
     for (int i = 0; i < n->nedges; i++) {
         const struct edge *e = &n->edges[i];
-        if (e->tensor >= 0) {           /* a weight of a norm: a sum over the tokens */
-            int all = tape_derive(t, 0, 1, from, nfrom, KC_NORM);
-            tape_kernel(t, "fused weight gradient", KC_NORM)->bytes = leaf_bytes(t, &all, 1);
-            out[i] = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
-            tape_unref(t, all);
-        } else if (e->node) {
+        if (e->tensor >= 0)
+            out[i] = tape_fused_weight_gradient(t, e, from, nfrom);
+        else if (e->node)
             out[i] = tape_derive(t, e->numel, dtype_bytes(e->dt), from, nfrom, n->kc);
-        }
     }
 }
 

@@ -67,7 +67,8 @@ static void run_pass(struct tape *t, const struct node *n, int out[], enum dtype
     for (int i = 0; i < n->nedges; i++) {
         if (!wants(n, i))
             continue;
-        out[i] = share(t, n->grad[0]);
+        bool made = n->edges[i].tensor >= 0 && t->stores[n->grad[0]].derived;         /* Gemma's 1 + w of a weight in fp32, compiled */
+        out[i] = made ? tape_fused_weight_gradient(t, &n->edges[i], &n->grad[0], 1) : share(t, n->grad[0]);
         got[i] = n->dt;
     }
 }

@@ -46,6 +46,8 @@ int64_t tape_leaf_bytes(const struct tape *t, int store);
 /* Backward of nodes [first, end) of a compiled graph; of one of them that is fused. */
 void  tape_backward_fused(struct tape *t, int first, int end);
 void  tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+/* The gradient of a norm's weight, a sum over the tokens, from n stores that may be computed; its store. */
+int   tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *from, int n);
 void  tape_run_node(struct tape *t, struct node *n);
 bool  tape_has_gradient(const struct node *n);
 
