@@ -149,12 +149,47 @@ static void what_is_not_modelled_is_refused(void **state)
     }
 }
 
+/* Whatever is fused, every weight gets its gradient: as many bytes of them as without the compiler. */
+static void a_compiled_block_has_every_gradient_of_the_eager_one(void **state)
+{
+    static const enum dtype precision[] = { DT_BF16, DT_FP32 };
+    const char *name;
+    json_t *config;
+    int n = 0;
+
+    (void)state;
+    json_object_foreach(models, name, config) {
+        for (int i = 0; i < 2; i++) {
+            struct plan p[2];
+            struct program g[2];
+            struct span of[2];
+            memset(g, 0, sizeof g);
+            for (int compiled = 0; compiled < 2; compiled++) {
+                load(name, 1, 64, "none", compiled ? "torch-compile" : "torch-eager", &p[compiled]);
+                p[compiled].precision = precision[i];
+                assert_int_equal(program_build(&p[compiled], &g[compiled]), 0);
+                program_span(&g[compiled], PIECE_BLOCK, PASS_BACKWARD, 0, g[compiled].piece[PIECE_BLOCK].nkernels[PASS_BACKWARD], GRADS_KEEP, &of[compiled]);
+            }
+            if (of[0].net[MEM_GRADS] != of[1].net[MEM_GRADS])
+                fail_msg("%s in %s: %lld bytes of gradients, compiled %lld", name, dtype_name(precision[i]), (long long)of[0].net[MEM_GRADS],
+                         (long long)of[1].net[MEM_GRADS]);
+            for (int compiled = 0; compiled < 2; compiled++) {
+                program_free(&g[compiled]);
+                plan_free(&p[compiled]);
+            }
+            n++;
+        }
+    }
+    assert_true(n >= 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
         cmocka_unit_test(fused_kernels_move_what_can_be_counted),
         cmocka_unit_test(products_are_those_of_the_eager_block),
+        cmocka_unit_test(a_compiled_block_has_every_gradient_of_the_eager_one),
         cmocka_unit_test(what_is_not_modelled_is_refused),
     };
     return cmocka_run_group_tests_name("model/torch compile", tests, open_rows, close_rows);
