@@ -199,7 +199,7 @@ EXPORTS = {
                  + [plan(parallel__pipeline=2, parallel__pipeline_schedule=s) for s in ("1f1b", "gpipe", "interleaved")]],
     axolotl: ["axolotl", [plan(recompute=r, **adapts) for r in ("none", "full")] + [plan(base_dtype="nf4-double", recompute="full", **adapts)]],
     llamafactory: ["llamafactory", [plan(recompute=r, **adapts) for r in ("none", "full")] + [plan(base_dtype="nf4-double", recompute="full", **adapts)]],
-    torch: ["torch", [plan(**two), plan(**two, recompute="full"), plan(**two, unit="half_block"), plan(**two, **ddp),
+    torch: ["torch", [plan(**two), plan(**two, recompute="full"), plan(**two, unit="half-block"), plan(**two, **ddp),
                       plan(**two, strategy="zero1"), plan(**two, **ddp, **lora, ddp__model_dtype="bf16")]],
 }
 for judge, (module, plans) in EXPORTS.items():
