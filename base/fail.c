@@ -43,9 +43,9 @@ void fail_clear(void)
         clears();
 }
 
-/* Of the process: what was printed, too. */
-static char  *copy_to;
-static size_t copy_size;
+/* What this thread printed, too. */
+static _Thread_local char  *copy_to;
+static _Thread_local size_t copy_size;
 
 void fail_copies(char *to, size_t size)
 {

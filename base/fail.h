@@ -24,7 +24,7 @@ struct fail_sink fail_divert(char *into, size_t size);
 void fail_restore(struct fail_sink before);
 
 /* What is printed on stderr is copied to `to` as well, a line a message, cut at `size`: for a document that says why there is no answer.
- * Of the process; before it has threads. */
+ * Of the calling thread; others have their messages diverted. */
 void fail_copies(char *to, size_t size);
 
 /* Called before anything is printed on standard error beside what it would spoil (a progress line); NULL: nothing is.  Of the process. */

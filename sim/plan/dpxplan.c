@@ -11,7 +11,7 @@
 #include "sim/plan/modelled.h"
 
 /* A document was printed; none follows it. */
-static bool answered;
+static _Thread_local bool answered;
 
 void dpxplan_answers(void) { answered = true; }
 
@@ -121,7 +121,7 @@ static void print_error(const char *said, int status)
 
 int main(int argc, char **argv)
 {
-    static char said[8192];
+    char said[8192] = "";
     const struct command commands[] = {
         OPTS_COMMANDS("Without a plan"),
         { "fit",        "does it fit, and what is the least I need?  One table of GPUs", cmd_fit },
