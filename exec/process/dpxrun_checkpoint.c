@@ -68,8 +68,6 @@ static int find(struct dpxrun *r)
         rc = -1;
     if (rc == 0 && !run)
         fprintf(stderr, "dpx: %s holds no checkpoint: the run begins with step 1\n", folder_of(r));
-    if (rc == 0 && run)
-        fprintf(stderr, "dpx: goes on from %s\n", name);
     json_decref(run);
     return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
 }
@@ -93,9 +91,16 @@ int checkpoints_begin(struct dpxrun *r)
     return (int)found[0];
 }
 
+/* Said when every rank has its state: of one that is damaged a refusal is the only line. */
 int checkpoints_load(struct dpxrun *r)
 {
-    return r->saved.from > 0 ? checkpoint_load(r->train, folder_of(r), r->rank, r->saved.from, &r->saved.loaded) : 0;
+    if (r->saved.from == 0)
+        return 0;
+    if (checkpoint_load(r->train, folder_of(r), r->rank, r->saved.from, &r->saved.loaded) < 0)
+        return -1;
+    if (r->rank == 0)
+        fprintf(stderr, "dpx: goes on from %s/step-%08" PRId64 "\n", folder_of(r), r->saved.from);
+    return 0;
 }
 
 /* After the last step there is nothing to go on with. */

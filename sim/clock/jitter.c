@@ -32,8 +32,7 @@ int jitter_parse(const char *text, struct jitter *out)
     return 0;
 }
 
-/* C libraries differ in the last bits of exp() and erfc(), and an answer must not: 47 bits of it. */
-static double as_everywhere(double x)
+double jitter_as_everywhere(double x)
 {
     int exponent;
 
@@ -61,7 +60,7 @@ double jitter_largest(int64_t n)
             break;
         sum += (i == 0 ? 0.5 : 1) * (-expm1((double)n * log1p(-above)) - below);
     }
-    return as_everywhere(sum * h);
+    return jitter_as_everywhere(sum * h);
 }
 
 #define SIGMA (0.05 / 2.85)

@@ -45,6 +45,9 @@ double jitter_largest(int64_t n);
  * on hosts, whose ranks share the cores. */
 double jitter_slowest_s(const struct cluster *c, double compute_s);
 
+/* C libraries differ in the last bits of exp() and erfc(), and an answer must not: 47 bits of it. */
+double jitter_as_everywhere(double x);
+
 /* Seconds that noise adds to the step that ran as `r`, on n ranks. */
 void jitter_of(const struct jitter *j, int64_t n, const struct schedules *s, const struct run *r,
                struct jitter_added *out);

@@ -365,8 +365,8 @@ static void interval(const struct step *st, const double *ends, int n, struct ti
         less += ratio_square(step / ends[i]);
         more += ratio_square(ends[i + 1] / step);
     }
-    out->low_s = step * exp(-sqrt(less));
-    out->high_s = step * exp(sqrt(more));
+    out->low_s = jitter_as_everywhere(step * exp(-sqrt(less)));
+    out->high_s = jitter_as_everywhere(step * exp(sqrt(more)));
 }
 
 double simulate_retries_s(const struct evaluation *e)
