@@ -29,7 +29,7 @@ int cmd_admit(int argc, char **argv)
     struct admit_args a = { .file = NULL };
     bool json = false;
     const struct opt opts[] = {
-        OPTS_EXAMPLE("dpxplan admit job.sbatch --recipe demo/qwen3-sft.yaml --gpu h100"),
+        OPTS_EXAMPLE("dpxplan admit demo/job.sbatch --recipe demo/qwen3-sft.yaml"),
         { "JOB", "a Kubeflow TrainJob (YAML) or an sbatch script", .str = &a.file, .positional = true, .required = true },
         { "recipe", "the recipe or config that the job runs; left out: the command in the job", .str = &a.recipe, .value = "FILE", .often = true },
         { "gpu", "the type of GPU, where the job does not say it", .str = &a.gpu, .value = "NAME", .often = true },

@@ -7,7 +7,7 @@ trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none COLUMNS=200
 export XDG_DATA_HOME COLUMNS
 
-commands='fit search limits init import export eval explain sweep bill phases serve mcp schema list collectives estimators'
+commands='fit search limits init import export eval explain sweep bill phases admit serve mcp schema list collectives estimators'
 
 # Examples are the lines before the usage: two columns in, a backslash at the end goes on.
 examples() { sed '/^usage:/,$d' "$1" | sed ':a;/\\$/{N;s/ *\\\n */ /;ba}' | sed -n 's/^  \(dpxplan\)/\1/p'; }
@@ -41,7 +41,7 @@ check 'every command is in a group' "$(
     for c in $commands; do
         grep -q "^  $c " "$tmp/bare" || echo "$c is not listed"
     done
-    [ "$(sed -n '/^usage/,$p' "$tmp/bare" | grep -c '^  [a-z]')" = 17 ] || echo 'the list of this test lacks one'
+    [ "$(sed -n '/^usage/,$p' "$tmp/bare" | grep -c '^  [a-z]')" = 18 ] || echo 'the list of this test lacks one'
     [ "$(sed -n '/^usage/,$p' "$tmp/bare" | grep -c '^[A-Z][a-z ]*$')" = 4 ] || echo 'not four groups')"
 check 'version is --version' "$("$B/dpxplan" version >"$tmp/a"; "$B/dpxplan" --version | diff "$tmp/a" -; grep -q '^dpxplan [0-9]' "$tmp/a" || cat "$tmp/a")"
 
