@@ -231,6 +231,100 @@ static void in_few_bits(struct plan *p, const struct knob *k)
     o->fp8_recipe = o->fp8_param_gather ? FP8_MXFP8 : at >= offsetof(struct plan, megatron.first_last_layers_bf16) ? FP8_TENSORWISE : FP8_DELAYED;
 }
 
+/* What a knob of the schedule needs beside it to say something. */
+static void for_schedule(const struct knob *k, int d, struct plan *plain)
+{
+    if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
+        plain->kernels = KERNELS_DPX;
+    if (k->offset == offsetof(struct plan, parallel.context_balance) && d == DIALECT_MEGATRON)
+        plain->parallel.context_balance = false;
+    if (k->offset == offsetof(struct plan, recompute_interval) && d == DIALECT_MEGATRON)
+        plain->recompute_interval = 2;
+    if (k->offset == offsetof(struct plan, megatron.recompute_num_layers))
+        plain->recompute = RECOMPUTE_FULL;
+    if (k->offset == offsetof(struct plan, megatron.recompute_modules))
+        plain->recompute = RECOMPUTE_SELECTIVE;
+    if (k->offset == offsetof(struct plan, megatron.pipeline_layout))
+        plain->parallel.first_stage_less = plain->parallel.last_stage_less = 0;
+    if (k->offset == offsetof(struct plan, megatron.a2a_ranks) && plain->parallel.context > 1) {
+        plain->parallel.context = 4;
+        knob_follow(plain, NULL, NULL);
+    }
+}
+
+/* The same of adapters, frozen weights and 8-bit floats. */
+static void for_training(const struct knob *k, int s, int d, struct plan *plain)
+{
+    if (of_training(k))
+        plain->kernels = KERNELS_TORCH_SDPA;
+    if (of_training(k) && strcmp(k->name, "train"))
+        strcpy(plain->train.what, "lora");
+    if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
+        plain->fsdp.model_dtype = plain->precision = DT_BF16;
+    if (of_training(k) && d == DIALECT_TORCH_FSDP1)
+        plain->fsdp.use_orig_params = true;
+    if (k->offset == offsetof(struct plan, train.target_parameters)) {
+        plain->precision = DT_BF16;
+        plain->ddp.model_dtype = s == STRAT_DDP ? DT_BF16 : plain->ddp.model_dtype;
+    }
+    if (k->offset == offsetof(struct plan, train.base) && d == DIALECT_TORCH_FSDP1)
+        plain->fsdp.wrap_adapters = true;
+    if (k->offset == offsetof(struct plan, fsdp.autocast_adapter_dtype)) {
+        plain->fsdp.model_dtype = plain->precision = DT_BF16;
+        plain->train.base = BASE_NF4;
+    }
+    if (k->offset == offsetof(struct plan, train.narrow))
+        plain->fsdp.model_dtype = plain->ddp.model_dtype = plain->precision = DT_BF16;
+    if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
+        plain->kernels = KERNELS_TORCH_SDPA;
+        plain->precision = DT_BF16;
+        plain->float8.recipe = k->offset == offsetof(struct plan, float8.recipe) ? FLOAT8_NONE : FLOAT8_TENSORWISE;
+        plain->fsdp.float8_all_gather = k->offset == offsetof(struct plan, fsdp.float8_precomputed);
+    }
+}
+
+/* The same of one framework's own knobs, and of experts. */
+static void for_framework(const struct knob *k, int d, struct plan *plain)
+{
+    if (k->offset == offsetof(struct plan, ddp.optimizer_in_backward)) {
+        assert_int_equal(cluster_load("1xh100", &plain->cluster), 0);
+        plain->ddp.wrapped = false;
+        plain->shard_group = 1;
+        plain->optimizer_form = OPTIMIZER_FUSED;
+        plain->accumulation = 1;
+        plain->clip = 0;
+    }
+    if (!strcmp(k->object, "ddp.PowerSGDState"))
+        plain->ddp.comm_hook = HOOK_POWERSGD;
+    if (k->offset == offsetof(struct plan, parallel.async_tensor) || k->offset == offsetof(struct plan, compile_mode))
+        plain->kernels = KERNELS_TORCH_COMPILE;
+    if (k->offset == offsetof(struct plan, megatron.cuda_graph_scope)) {
+        plain->megatron.cuda_graph_impl = GRAPHS_LOCAL;
+        plain->megatron.check_for_nan_in_loss_and_grad = false;
+    }
+    if (k->offset == offsetof(struct plan, parallel.virtual_stages))
+        plain->parallel.virtual_stages = 1;
+    if (k->offset == offsetof(struct plan, parallel.pipeline_schedule) && d == DIALECT_MEGATRON)
+        plain->parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;
+    if (k->offset == offsetof(struct plan, parallel.first_stage_less) && d == DIALECT_MEGATRON)
+        plain->parallel.first_stage_less = 0;
+    if (k->offset == offsetof(struct plan, parallel.last_stage_less) && d == DIALECT_MEGATRON)
+        plain->parallel.last_stage_less = 0;
+    if (!strncmp(k->name, "expert", 6) && !strcmp(k->object, "parallel"))
+        with_experts(plain, k);
+    if (!strncmp(k->name, "moe_", 4)) {
+        with_experts(plain, k);
+        plain->parallel.expert = d == DIALECT_DEEPSPEED ? 2 : 1;
+        plain->ds.moe_layer = strcmp(k->name, "moe_layer") ? MOE_NATIVE : MOE_AUTOEP;
+        plain->megatron.moe_expert_capacity_factor = strstr(k->name, "_pad_") ? 1.5 : -1;
+        plain->megatron.moe_aux_loss_coeff = strstr(k->name, "_balancing_") ? 0.01 : 0;
+        plain->megatron.fp8_format = strstr(k->name, "_padding_") ? FP8_HYBRID : FP8_OFF;
+    }
+    plain->parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
+    plain->megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
+    in_few_bits(plain, k);
+}
+
 /* Calls `try` with plans of the cell that have values of the knob other than its default, in the first
  * variant in which it says yes to one; how many it said yes to. */
 static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct plan *p, const struct knob *k))
@@ -242,85 +336,9 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     for (int v = 0; v < VARIANTS && !yes; v++) {
         if (!plan_in(&plain, s, d, v))
             continue;
-        if (k->offset == offsetof(struct plan, activation_offload) && d != DIALECT_MEGATRON)
-            plain.kernels = KERNELS_DPX;
-        if (k->offset == offsetof(struct plan, parallel.context_balance) && d == DIALECT_MEGATRON)
-            plain.parallel.context_balance = false;
-        if (k->offset == offsetof(struct plan, recompute_interval) && d == DIALECT_MEGATRON)
-            plain.recompute_interval = 2;
-        if (k->offset == offsetof(struct plan, megatron.recompute_num_layers))
-            plain.recompute = RECOMPUTE_FULL;
-        if (k->offset == offsetof(struct plan, megatron.recompute_modules))
-            plain.recompute = RECOMPUTE_SELECTIVE;
-        if (k->offset == offsetof(struct plan, megatron.pipeline_layout))
-            plain.parallel.first_stage_less = plain.parallel.last_stage_less = 0;
-        if (k->offset == offsetof(struct plan, megatron.a2a_ranks) && plain.parallel.context > 1) {
-            plain.parallel.context = 4;
-            knob_follow(&plain, NULL, NULL);
-        }
-        if (of_training(k))
-            plain.kernels = KERNELS_TORCH_SDPA;
-        if (of_training(k) && strcmp(k->name, "train"))
-            strcpy(plain.train.what, "lora");
-        if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
-            plain.fsdp.model_dtype = plain.precision = DT_BF16;
-        if (of_training(k) && d == DIALECT_TORCH_FSDP1)
-            plain.fsdp.use_orig_params = true;
-        if (k->offset == offsetof(struct plan, train.target_parameters)) {
-            plain.precision = DT_BF16;
-            plain.ddp.model_dtype = s == STRAT_DDP ? DT_BF16 : plain.ddp.model_dtype;
-        }
-        if (k->offset == offsetof(struct plan, train.base) && d == DIALECT_TORCH_FSDP1)
-            plain.fsdp.wrap_adapters = true;
-        if (k->offset == offsetof(struct plan, fsdp.autocast_adapter_dtype)) {
-            plain.fsdp.model_dtype = plain.precision = DT_BF16;
-            plain.train.base = BASE_NF4;
-        }
-        if (k->offset == offsetof(struct plan, train.narrow))
-            plain.fsdp.model_dtype = plain.ddp.model_dtype = plain.precision = DT_BF16;
-        if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
-            plain.kernels = KERNELS_TORCH_SDPA;
-            plain.precision = DT_BF16;
-            plain.float8.recipe = k->offset == offsetof(struct plan, float8.recipe) ? FLOAT8_NONE : FLOAT8_TENSORWISE;
-            plain.fsdp.float8_all_gather = k->offset == offsetof(struct plan, fsdp.float8_precomputed);
-        }
-        if (k->offset == offsetof(struct plan, ddp.optimizer_in_backward)) {
-            assert_int_equal(cluster_load("1xh100", &plain.cluster), 0);
-            plain.ddp.wrapped = false;
-            plain.shard_group = 1;
-            plain.optimizer_form = OPTIMIZER_FUSED;
-            plain.accumulation = 1;
-            plain.clip = 0;
-        }
-        if (!strcmp(k->object, "ddp.PowerSGDState"))
-            plain.ddp.comm_hook = HOOK_POWERSGD;
-        if (k->offset == offsetof(struct plan, parallel.async_tensor) || k->offset == offsetof(struct plan, compile_mode))
-            plain.kernels = KERNELS_TORCH_COMPILE;
-        if (k->offset == offsetof(struct plan, megatron.cuda_graph_scope)) {
-            plain.megatron.cuda_graph_impl = GRAPHS_LOCAL;
-            plain.megatron.check_for_nan_in_loss_and_grad = false;
-        }
-        if (k->offset == offsetof(struct plan, parallel.virtual_stages))
-            plain.parallel.virtual_stages = 1;
-        if (k->offset == offsetof(struct plan, parallel.pipeline_schedule) && d == DIALECT_MEGATRON)
-            plain.parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;
-        if (k->offset == offsetof(struct plan, parallel.first_stage_less) && d == DIALECT_MEGATRON)
-            plain.parallel.first_stage_less = 0;
-        if (k->offset == offsetof(struct plan, parallel.last_stage_less) && d == DIALECT_MEGATRON)
-            plain.parallel.last_stage_less = 0;
-        if (!strncmp(k->name, "expert", 6) && !strcmp(k->object, "parallel"))
-            with_experts(&plain, k);
-        if (!strncmp(k->name, "moe_", 4)) {
-            with_experts(&plain, k);
-            plain.parallel.expert = d == DIALECT_DEEPSPEED ? 2 : 1;
-            plain.ds.moe_layer = strcmp(k->name, "moe_layer") ? MOE_NATIVE : MOE_AUTOEP;
-            plain.megatron.moe_expert_capacity_factor = strstr(k->name, "_pad_") ? 1.5 : -1;
-            plain.megatron.moe_aux_loss_coeff = strstr(k->name, "_balancing_") ? 0.01 : 0;
-            plain.megatron.fp8_format = strstr(k->name, "_padding_") ? FP8_HYBRID : FP8_OFF;
-        }
-        plain.parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
-        plain.megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
-        in_few_bits(&plain, k);
+        for_schedule(k, d, &plain);
+        for_training(k, s, d, &plain);
+        for_framework(k, d, &plain);
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||
