@@ -11,6 +11,7 @@
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *     rank_phase   a framework's run: peaks of each rank in init, first, second and steady steps, both sides
  *     rank_step    its every step on each rank        rank_part    where the time of one traced step went, by rank
+ *     checkpoint   each time that the state of all ranks was saved or loaded: both sides
  *
  *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0; and
  *                  what share of the cores others used meanwhile (crowd)
@@ -20,7 +21,7 @@
  *     fit          the law of each thing that was timed at several sizes, seconds = fixed_s + per_s * x:
  *                  how far the points lie from it (residual, worst, left_out), and in which range
  *
- * For the sqlite3 shell there are views: runs, steps, phases, stages, comms, entries, and calibrations,
+ * For the sqlite3 shell there are views: runs, steps, phases, stages, comms, entries, checkpoints, and calibrations,
  * measured (what counts now), collectives, messages, overlaps, fits, each with the quotients that one would
  * ask for first:
  *
@@ -455,7 +456,21 @@ static const char version_9[] =
 "    PRIMARY KEY (run, rank)"
 ") STRICT, WITHOUT ROWID;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8, version_9 };
+/* What saving and loading a run's state took (dpxrun --checkpoint-every, --resume). */
+static const char version_10[] =
+"CREATE TABLE checkpoint ("
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    step          INTEGER NOT NULL,"                   /* the state after this step ... */
+"    loaded        INTEGER NOT NULL CHECK (loaded IN (0, 1)),"      /* ... was loaded, and the run went on; 0: it was saved */
+"    predicted_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL,"     /* of all ranks */
+"    predicted_s   REAL,"                               /* by the rates of the nodes' disks; NULL: they are not known */
+"    seconds       REAL NOT NULL,"                      /* until every rank was done */
+"    PRIMARY KEY (run, step, loaded)"
+") STRICT, WITHOUT ROWID;"
+"CREATE VIEW checkpoints AS SELECT run, step, CASE loaded WHEN 1 THEN 'loaded' ELSE 'saved' END AS did, predicted_bytes, bytes,"
+"    predicted_s, seconds, bytes / seconds / 1e9 AS gbs FROM checkpoint ORDER BY run, step, loaded DESC;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8, version_9, version_10 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

@@ -394,6 +394,8 @@ static int run(struct dpxrun *r)
                 "those (--kernels: refuse it instead)\n", kernels_name(r->written_for));
     if (r->rank == 0 && executor_note(train_executor(r->train)))
         fprintf(stderr, "dpx: %s\n", executor_note(train_executor(r->train)));
+    if (checkpoints_predict(r) < 0)
+        return -1;
     if (checkpoints_load(r) < 0) {
         r->refused = true;
         return -1;
@@ -402,7 +404,7 @@ static int run(struct dpxrun *r)
         return -1;
     if (r->o.save && train_save(r->train, r->o.save) < 0)
         return -1;
-    if (dpxrun_measure(r) < 0 || checkpoints_measure(r) < 0)
+    if (dpxrun_measure(r) < 0)
         return -1;
     train_tell(r->train, NULL, NULL);
     return train_agree(r->train, r->rank == 0 && ((r->o.trace && dpxrun_write_trace(r) < 0) ||

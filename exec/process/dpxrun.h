@@ -137,11 +137,11 @@ json_t *dpxrun_same_document(const struct dpxrun *r);
 int  checkpoints_check(const struct dpxrun *r);
 /* All ranks, before the train is opened: saved.from.  An exit status; other than EXIT_DONE: reported. */
 int  checkpoints_begin(struct dpxrun *r);
-/* All ranks, before the first step, and after each.  0, or -1 on all of them. */
+/* All ranks, when the train is open: how many bytes a save is expected to write.  0, or -1 on all of them. */
+int  checkpoints_predict(struct dpxrun *r);
+/* All ranks, before the first step, and after each; each time becomes a row of the database.  0, or -1 on all of them. */
 int  checkpoints_load(struct dpxrun *r);
 int  checkpoints_step(struct dpxrun *r, int64_t step);
-/* All ranks, after the last one: what was predicted. */
-int  checkpoints_measure(struct dpxrun *r);
 void checkpoints_json(const struct dpxrun *r, json_t *doc);
 void checkpoints_print(const struct dpxrun *r);
 void checkpoints_free(struct dpxrun *r);

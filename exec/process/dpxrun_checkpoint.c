@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "base/size.h"
+#include "calib/store/runs_checkpoints.h"
 #include "exec/process/same_run.h"
 #include "exec/train/checkpoint.h"
 
@@ -91,38 +92,9 @@ int checkpoints_begin(struct dpxrun *r)
     return (int)found[0];
 }
 
-/* Said when every rank has its state: of one that is damaged a refusal is the only line. */
-int checkpoints_load(struct dpxrun *r)
-{
-    if (r->saved.from == 0)
-        return 0;
-    if (checkpoint_load(r->train, folder_of(r), r->rank, r->saved.from, &r->saved.loaded) < 0)
-        return -1;
-    if (r->rank == 0)
-        fprintf(stderr, "dpx: goes on from %s/step-%08" PRId64 "\n", folder_of(r), r->saved.from);
-    return 0;
-}
+/* ---- what is expected of a save ---- */
 
-/* After the last step there is nothing to go on with. */
-int checkpoints_step(struct dpxrun *r, int64_t step)
-{
-    struct checkpoint_moved one;
-
-    if (r->o.checkpoint_every < 1 || step % r->o.checkpoint_every != 0 || step >= r->o.steps)
-        return 0;
-    if (checkpoint_save(r->train, folder_of(r), r->rank, r->saved.run, &one) < 0)
-        return -1;
-    r->saved.saves++;
-    r->saved.seconds += one.seconds;
-    r->saved.bytes = one.bytes;
-    return 0;
-}
-
-void checkpoints_free(struct dpxrun *r) { json_decref(r->saved.run); }
-
-/* ---- beside the prediction ---- */
-
-int checkpoints_measure(struct dpxrun *r)
+int checkpoints_predict(struct dpxrun *r)
 {
     const struct schedules *s = train_schedules(r->train);
     int64_t mine = 0, of[r->rank == 0 ? r->here.cluster.world_size : 1];
@@ -147,6 +119,56 @@ static double predicted_s(const struct dpxrun *r, double rate)
 {
     return rate > 0 ? (double)r->saved.predicted_bytes / (double)r->here.cluster.nodes / rate : (double)NAN;
 }
+
+/* One row of the database. */
+static int record(const struct dpxrun *r, const struct checkpoint_moved *one, bool loaded)
+{
+    const struct cluster_node *n = &r->here.cluster.node;
+
+    if (r->rank != 0 || r->run_id <= 0)
+        return 0;
+    return runs_checkpoint(r->db, r->run_id, &(struct run_checkpoint){ one->step, loaded, one->bytes, r->saved.predicted_bytes, one->seconds,
+                                                                       predicted_s(r, loaded ? n->disk_read : n->disk_write) });
+}
+
+/* On every rank, which must not end before rank 0 has: 0, or -1 on all. */
+static int keep(struct dpxrun *r, const struct checkpoint_moved *one, bool loaded)
+{
+    return train_agree(r->train, record(r, one, loaded) < 0);
+}
+
+/* ---- saving and loading ---- */
+
+/* Said when every rank has its state: of one that is damaged a refusal is the only line. */
+int checkpoints_load(struct dpxrun *r)
+{
+    if (r->saved.from == 0)
+        return 0;
+    if (checkpoint_load(r->train, folder_of(r), r->rank, r->saved.from, &r->saved.loaded) < 0)
+        return -1;
+    if (r->rank == 0)
+        fprintf(stderr, "dpx: goes on from %s/step-%08" PRId64 "\n", folder_of(r), r->saved.from);
+    return keep(r, &r->saved.loaded, true);
+}
+
+/* After the last step there is nothing to go on with. */
+int checkpoints_step(struct dpxrun *r, int64_t step)
+{
+    struct checkpoint_moved one;
+
+    if (r->o.checkpoint_every < 1 || step % r->o.checkpoint_every != 0 || step >= r->o.steps)
+        return 0;
+    if (checkpoint_save(r->train, folder_of(r), r->rank, r->saved.run, &one) < 0)
+        return -1;
+    r->saved.saves++;
+    r->saved.seconds += one.seconds;
+    r->saved.bytes = one.bytes;
+    return keep(r, &one, false);
+}
+
+void checkpoints_free(struct dpxrun *r) { json_decref(r->saved.run); }
+
+/* ---- beside the prediction ---- */
 
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 

@@ -393,7 +393,8 @@ static int by_strategy(const void *a, const void *b)
 static int load(struct db *db, int64_t id, struct chosen *r)
 {
     if (runs_load(db, id, &r->rec) < 0 || runs_parts(db, id, &r->parts) < 0 ||
-        runs_moments(db, id, &r->moments) < 0 || runs_stages(db, id, &r->stages) < 0 || runs_available(db, id, &r->available) < 0 ||
+        runs_moments(db, id, &r->moments) < 0 || runs_stages(db, id, &r->stages) < 0 || runs_checkpoints(db, id, &r->saved) < 0 ||
+        runs_available(db, id, &r->available) < 0 ||
         rates_late(db, r->rec.row.start.host, &r->late) < 0)
         return -1;
     compare_work_of(r->rec.row.start.plan, &r->work);
@@ -463,6 +464,7 @@ void compare_free(struct comparison *c)
         run_parts_free(&c->run[i].parts);
         run_moments_free(&c->run[i].moments);
         run_stages_free(&c->run[i].stages);
+        run_checkpoints_free(&c->run[i].saved);
     }
     free(c->run);
     run_list_free(&c->all);

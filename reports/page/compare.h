@@ -16,6 +16,7 @@
 #include "calib/store/runs.h"
 #include "calib/store/runs_memory.h"
 #include "calib/store/runs_rates.h"
+#include "calib/store/runs_checkpoints.h"
 #include "calib/store/runs_stages.h"
 
 enum { MAX_RUNS = 12, MAX_OPS = 8 };
@@ -35,6 +36,7 @@ struct chosen {
     struct run_record  rec;
     struct run_parts   parts;
     struct run_moments moments;
+    struct run_checkpoints saved;           /* n = 0: it saved and loaded none */
     struct run_stages  stages;              /* n = 0: no pipeline */
     int64_t     available;                  /* -1: not known */
     struct work work;

@@ -27,6 +27,7 @@ enum report_table {
     TABLE_COMM,
     TABLE_PHASES,
     TABLE_STAGES,
+    TABLE_CHECKPOINTS,
     TABLE_USE,
     TABLE_STEPS,
     TABLE_ENTRIES,

@@ -556,6 +556,33 @@ static struct table *gemm_table(const struct rates *r)
     return t;
 }
 
+static struct table *checkpoints_table(const struct comparison *c)
+{
+    static const struct { const char *id, *title; enum measure unit; } columns[] = {
+        { "run", "Run", UNIT_ID }, { "plan", "Plan", UNIT_TEXT }, { "step", "After step", UNIT_ID }, { "did", "State", UNIT_TEXT },
+        { "predicted_bytes", "All ranks, predicted", UNIT_BYTES }, { "bytes", "All ranks", UNIT_BYTES },
+        { "predicted_s", "Predicted", UNIT_SECONDS }, { "seconds", "Measured", UNIT_SECONDS },
+    };
+    struct table *t = table_new("checkpoints", "Checkpoints: the whole training state saved, or loaded");
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        table_column(t, columns[i].id, columns[i].title, columns[i].unit, SHOWN);
+    for (int i = 0; i < c->n; i++)
+        for (int k = 0; k < c->run[i].saved.n; k++) {
+            const struct run_checkpoint *one = &c->run[i].saved.of[k];
+            table_row(t, "%" PRId64 ".%" PRId64 ".%s", c->run[i].rec.row.id, one->step, one->loaded ? "loaded" : "saved");
+            table_number(t, (double)c->run[i].rec.row.id);
+            table_text(t, c->run[i].label);
+            table_number(t, (double)one->step);
+            table_text(t, one->loaded ? "loaded" : "saved");
+            table_bytes(t, one->predicted_bytes);
+            table_bytes(t, one->bytes);
+            table_number(t, one->predicted_s);
+            table_number(t, one->seconds);
+        }
+    return t;
+}
+
 void report_tables(struct report *r)
 {
     const struct comparison *c = r->c;
@@ -566,6 +593,7 @@ void report_tables(struct report *r)
     r->table[TABLE_COMM] = comm_table_of(c);
     r->table[TABLE_PHASES] = phases_table(c);
     r->table[TABLE_STAGES] = report_stages_table(c);
+    r->table[TABLE_CHECKPOINTS] = checkpoints_table(c);
     r->table[TABLE_USE] = use_table(c);
     r->table[TABLE_STEPS] = steps_table(c);
     r->table[TABLE_ENTRIES] = entries_table(c);

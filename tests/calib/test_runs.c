@@ -1,6 +1,7 @@
 /* test_runs.c -- runs, predictions and steps in the database; a prediction is never changed afterwards. */
 #include "tests/check.h"
 #include "calib/store/query.h"
+#include "calib/store/runs_checkpoints.h"
 #include "calib/store/runs_ranks.h"
 #include "calib/store/runs_stages.h"
 #include "tests/calib/scratch.h"
@@ -144,6 +145,33 @@ static void entries_come_back_in_order_of_issue(void **state)
     assert_null(r.entry[0].pass);
     assert_string_equal(r.entry[1].pass, "forward");
     run_record_free(&r);
+    db_close(db);
+}
+
+/* In the order of the run: it went on from step 4, saved after 6 and 8.  A state is not recorded twice. */
+static void checkpoints_come_back(void **state)
+{
+    static const struct run_checkpoint made[] = { { 6, false, 100, 90, 0.5, NAN }, { 4, true, 100, 90, 0.25, 0.2 }, { 8, false, 101, 90, 0.75, 0.4 } };
+    static const int order[] = { 1, 0, 2 };
+    struct db *db = fresh("checkpoints.db");
+    struct run_start start = some_run();
+    int64_t id = record_run(db, &start, 0);
+    struct run_checkpoints got;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(runs_checkpoint(db, id, &made[i]), 0);
+    assert_int_equal(runs_checkpoint(db, id, &made[0]), -1);
+    assert_int_equal(runs_checkpoints(db, id, &got), 0);
+    assert_int_equal(got.n, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct run_checkpoint *g = &got.of[i], *m = &made[order[i]];
+        assert_true(g->step == m->step && g->loaded == m->loaded && g->bytes == m->bytes && g->predicted_bytes == m->predicted_bytes);
+        assert_true(g->seconds == m->seconds && (g->predicted_s == m->predicted_s || (isnan(g->predicted_s) && isnan(m->predicted_s))));
+    }
+    run_checkpoints_free(&got);
+    assert_int_equal(runs_checkpoints(db, id + 1, &got), 0);
+    assert_int_equal(got.n, 0);
     db_close(db);
 }
 
@@ -450,6 +478,7 @@ int main(void)
         cmocka_unit_test(what_each_rank_recorded_comes_back),
         cmocka_unit_test(measured_stands_beside_predicted),
         cmocka_unit_test(entries_come_back_in_order_of_issue),
+        cmocka_unit_test(checkpoints_come_back),
         cmocka_unit_test(stages_have_both_sides),
         cmocka_unit_test(a_loss_that_is_no_number_is_kept_as_such),
         cmocka_unit_test(a_plan_and_a_machine_are_kept_once),
