@@ -23,7 +23,7 @@ refused() {     # WHAT CULPRIT ARGUMENT...
 
 STEPS=600
 run "$dir/plan.json" --steps $STEPS --save "$dir/whole" || cat "$dir/said"
-again() { start "$dir/dpxrun" "$dir/plan.json" --steps $STEPS --no-db --threads 1 --checkpoint-every 40 --checkpoint-dir "$saved" --resume --save "$dir/resumed"; }
+again() { start "$dir/dpxrun" "$dir/plan.json" --steps $STEPS --db "$dir/db" --threads 1 --checkpoint-every 40 --checkpoint-dir "$saved" --resume --save "$dir/resumed"; }
 was=
 moved_on() { [ "$(newest)" != "$was" ] || ended; }
 for r in 0 1 0; do
@@ -41,6 +41,19 @@ check 'a run that was killed three times ends as the one that never was' "$([ "$
     cmp "$dir/whole" "$dir/resumed")"
 check 'the last two checkpoints are kept' "$(find "$saved" -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ' |
     grep -vx "$saved/step-00000520 $saved/step-00000560 ")"
+
+check 'the page of the last run has what it loaded and saved' "$("$B/dpxreport" --db "$dir/db" --run 4 -o "$dir/page" >/dev/null
+    grep -c '^4\..*,loaded,' "$dir/page/csv/checkpoints.csv" | grep -vx 1
+    awk -F, 'NR > 1 && $6 != $7 { print }' "$dir/page/csv/checkpoints.csv"
+    grep -q '^4\.560\.saved,' "$dir/page/csv/checkpoints.csv" || cat "$dir/page/csv/checkpoints.csv")"
+if command -v sqlite3 >/dev/null; then
+    check 'runs that were killed keep the rows of what they had saved' "$(
+        for id in 1 2 3; do
+            [ "$(sqlite3 "$dir/db" "SELECT count(*) > 0 FROM checkpoint WHERE run = $id AND NOT loaded")" = 1 ] || echo "run $id has none"
+        done)"
+else
+    skip 'runs that were killed keep the rows of what they had saved' 'needs sqlite3'
+fi
 
 # ---- killed in the middle of a save ----
 
