@@ -17,6 +17,7 @@
 #include "calib/store/runs_checkpoints.h"
 #include "exec/process/same_run.h"
 #include "exec/train/checkpoint.h"
+#include "model/schedule/outlives.h"
 
 #define FOLDER "dpx-checkpoints"
 
@@ -96,18 +97,11 @@ int checkpoints_begin(struct dpxrun *r)
 
 int checkpoints_predict(struct dpxrun *r)
 {
-    const struct schedules *s = train_schedules(r->train);
-    int64_t mine = 0, of[r->rank == 0 ? r->here.cluster.world_size : 1];
+    int64_t of[r->rank == 0 ? r->here.cluster.world_size : 1];
 
     if (!is_asked(&r->o))
         return 0;
-    for (enum space in = 0; in < NSPACE; in++) {
-        struct ledger l;
-        ledger_run_in(s, IN(in), &l);
-        for (int c = 0; c < NCAT; c++)
-            mine += l.persistent[c];
-    }
-    if (train_gather(r->train, mine, of) < 0)
+    if (train_gather(r->train, outlives_bytes(train_schedules(r->train)), of) < 0)
         return -1;
     for (int64_t i = 0; r->rank == 0 && i < r->here.cluster.world_size; i++)
         r->saved.predicted_bytes += of[i];

@@ -1,18 +1,21 @@
 /* exec_state.c -- what outlives a step, as bytes: out of the memories, and into them.
  *
  * A buffer that lives between two steps is taken whole, whatever it holds: weights, moments, codes and their scales, residuals of
- * compressed gradients, low-rank factors, gradients that a framework keeps.  So nothing here depends on the strategy.  Beside buffers
- * there are numbers of the host: PowerSGD's generator and the magnitudes of weights that are gathered in float8. */
+ * compressed gradients, low-rank factors, gradients that a framework keeps.  So nothing here depends on the strategy.  What the next step
+ * overwrites before anything reads it (model/schedule/outlives.h) is left out; a run that goes on finds it filled with NaN, so that a
+ * mistake of that rule shows in its first loss.  Beside buffers there are numbers of the host: PowerSGD's generator and the magnitudes of
+ * weights that are gathered in float8. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "exec/run/executor_internal.h"
+#include "model/schedule/outlives.h"
 
 enum { PART = 4 << 20 };                /* bytes at most */
 enum { OF_HOST = -1, HOST_SEEDS = 0, HOST_AMAX_LOCAL, HOST_AMAX };
 
-struct walk { struct executor *x; bool in; exec_state_fn *f; void *arg; char *piece; };
+struct walk { struct executor *x; bool in; exec_state_fn *f; void *arg; char *piece; unsigned char *scratch; int64_t *first; };
 
 /* ---- buffers ---- */
 
@@ -57,6 +60,22 @@ static int range(struct walk *w, enum space in, struct exec_part part, int64_t a
     return rc;
 }
 
+static int nan_bytes(void *arg, const struct exec_part *part, void *bytes)
+{
+    (void)arg;
+    memset(bytes, 0xff, (size_t)part->n);
+    return 0;
+}
+
+/* Where kernels made it piece by piece nothing of it is left to fill. */
+static int fill_with_nan(struct walk *w, const struct buf *b, const struct inst *n)
+{
+    struct walk fill = *w;
+
+    fill.f = nan_bytes;
+    return n->granted ? 0 : range(&fill, b->space, (struct exec_part){ 0 }, n->at, b->bytes);
+}
+
 static int instance(struct walk *w, int family, int i)
 {
     const struct executor *x = w->x;
@@ -66,6 +85,8 @@ static int instance(struct walk *w, int family, int i)
 
     if (!n->live)
         return 0;
+    if (w->scratch[w->first[family] + i])
+        return w->in ? fill_with_nan(w, b, n) : 0;
     if (!n->granted)
         return range(w, b->space, (struct exec_part){ family, i, -1, 0, 0 }, n->at, b->bytes);
     for (int k = 0; k < slices && rc == 0; k++)
@@ -104,14 +125,17 @@ static int host_numbers(struct walk *w)
 
 static int walk(struct executor *x, bool in, exec_state_fn *f, void *arg)
 {
-    struct walk w = { x, in, f, arg, room_new(PART, 1) };
+    struct walk w = { x, in, f, arg, room_new(PART, 1), NULL, room_new((size_t)x->s->nbufs + 1, sizeof *w.first) };
     struct kernels *k = x->kernels[STREAM_COMPUTE];
     int rc = host_numbers(&w);
 
+    w.scratch = outlives_scratch(x->s, w.first);
     for (int b = 0; b < x->s->nbufs; b++)
         for (int i = 0; i < x->s->bufs[b].count && rc == 0; i++)
             rc = instance(&w, b, i);
     free(w.piece);
+    free(w.scratch);
+    free(w.first);
     return rc < 0 ? -1 : kernels_ops(k)->finish(k);
 }
 
