@@ -11,12 +11,14 @@ static double round_s(const struct long_run *r)
     return r->blocked_s + (work > r->behind_s ? work : r->behind_s);
 }
 
+double goodput_rate(const struct long_run *r) { return 1 / r->mtbf_s + (r->preempted_s > 0 ? 1 / r->preempted_s : 0); }
+
 void goodput_expect(const struct long_run *r, struct run_time *out)
 {
-    double l = 1 / r->mtbf_s, w = round_s(r), rounds = (double)r->steps / (double)r->every;
+    double l = goodput_rate(r), w = round_s(r), rounds = (double)r->steps / (double)r->every;
 
     *out = (struct run_time){ .useful_s = (double)r->steps * r->step_s, .blocked_s = rounds * (w - (double)r->every * r->step_s) };
-    if (!isfinite(r->mtbf_s)) {
+    if (!(l > 0)) {
         out->total_s = out->useful_s + out->blocked_s;
         return;
     }
@@ -24,6 +26,8 @@ void goodput_expect(const struct long_run *r, struct run_time *out)
     out->interruptions = l * out->total_s;
     out->restarts_s = out->total_s * -expm1(-l * r->recover_s);         /* all but 1/l of each e^(l recover_s)/l */
     out->lost_s = out->total_s - out->restarts_s - out->useful_s - out->blocked_s;
+    out->queued_s = r->preempted_s > 0 ? out->total_s / r->preempted_s * r->queue_s : 0;
+    out->total_s += out->queued_s;
 }
 
 static double total_of(struct long_run r, int64_t every)
@@ -40,7 +44,7 @@ int64_t goodput_best_every(const struct long_run *r)
 {
     int64_t best = 1, at = 1;
 
-    if (!isfinite(r->mtbf_s))
+    if (!(goodput_rate(r) > 0))
         return r->steps;
     for (; at <= r->steps; at += at / 50 + 1)
         if (total_of(*r, at) < total_of(*r, best))

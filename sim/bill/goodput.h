@@ -16,7 +16,11 @@
  *
  * by renewal: from one restart to the next pass e^(l recover_s)/l seconds, in which sum over i of e^(-l (i w + behind_s)) checkpoints come
  * to count.  Without `behind_s` this is Daly's complete model (FGCS 22, 2006, equation 20), whose small-l limits are Young's
- * sqrt(2 blocked_s mtbf_s) and Daly's estimate.  It knows no memory that is lost: goodput_simulate() does. */
+ * sqrt(2 blocked_s mtbf_s) and Daly's estimate.  It knows no memory that is lost: goodput_simulate() does.
+ *
+ * A job that is preempted (a spot machine, a job of higher priority) loses the same work and begins again, so l = 1 / mtbf_s +
+ * 1 / preempted_s.  Before that it waits `queue_s`: nothing runs and nothing fails meanwhile, so that is queue_s / preempted_s of the time
+ * in which it runs, and is not paid for. */
 #ifndef DPX_GOODPUT_H
 #define DPX_GOODPUT_H
 
@@ -29,6 +33,7 @@ struct long_run {
     double  blocked_s, behind_s;    /* of a checkpoint */
     double  recover_s;              /* until steps go on: found, replaced, started, loaded, warm */
     double  mtbf_s;                 /* of the whole job; infinite: nothing fails */
+    double  preempted_s, queue_s;   /* the whole job is taken away every so often, 0: never; until it has its GPUs again */
     int64_t disk_each;              /* checkpoints lie in the memory of another node, and each so many-th on disk as well; 0: all on disk */
     double  memory_lost;            /* share of interruptions that take what lies in memory: both nodes, or the whole job's */
 };
@@ -37,9 +42,13 @@ struct long_run {
 struct run_time {
     double total_s;
     double useful_s, blocked_s, lost_s, restarts_s;
+    double queued_s;                /* without GPUs */
     double waiting_s;               /* of a simulated run: for a node to be repaired, or with fewer of them */
     double interruptions;
 };
+
+/* What ends a stretch of work, a second: failures and preemptions. */
+double goodput_rate(const struct long_run *r);
 
 /* The mean.  total_s is infinite where no checkpoint would ever come to count. */
 void goodput_expect(const struct long_run *r, struct run_time *out);

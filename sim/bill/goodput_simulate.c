@@ -40,7 +40,16 @@ static double pace(const struct simulated *s)
     return (double)s->reserve->nodes / (double)(s->reserve->nodes - s->missing);
 }
 
-static double until_next(struct simulated *s) { return -log(uniform(&s->seed)) * s->r->mtbf_s * pace(s); }
+/* Preemptions come whatever is left of the job. */
+static double preemptions(const struct simulated *s) { return s->r->preempted_s > 0 ? 1 / s->r->preempted_s : 0; }
+static double failures(const struct simulated *s) { return 1 / (s->r->mtbf_s * pace(s)); }
+
+static double until_next(struct simulated *s) { return -log(uniform(&s->seed)) / (failures(s) + preemptions(s)); }
+
+static bool is_preemption(struct simulated *s)
+{
+    return preemptions(s) > 0 && uniform(&s->seed) * (failures(s) + preemptions(s)) <= preemptions(s);
+}
 
 /* Nodes that are back by now: first where one is missing, then as spares. */
 static void take_back(struct simulated *s)
@@ -91,12 +100,23 @@ static int replace(struct simulated *s)
     return 0;
 }
 
-/* Restarts until one is not interrupted itself. */
-static int restart(struct simulated *s)
+/* Waits for its GPUs, or for a node. */
+static int come_back(struct simulated *s, bool preempted)
 {
-    for (;;) {
-        s->of.interruptions++;
-        if (replace(s) < 0)
+    s->of.interruptions++;
+    if (!preempted)
+        return replace(s);
+    s->now += s->r->queue_s;
+    s->of.queued_s += s->r->queue_s;
+    take_back(s);
+    return 0;
+}
+
+/* Restarts until one is not interrupted itself. */
+static int restart(struct simulated *s, bool preempted)
+{
+    for (;; preempted = is_preemption(s)) {
+        if (come_back(s, preempted) < 0)
             return -1;
         double until = until_next(s);
         double took = until < s->r->recover_s ? until : s->r->recover_s;
@@ -131,10 +151,11 @@ static int64_t train(struct simulated *s, int64_t rounds, bool *ended)
 }
 
 /* What lay in memory is gone: back to the last checkpoint on disk.  Returns the rounds to do again, of `done`. */
-static int64_t back_to_disk(struct simulated *s, int64_t done)
+static int64_t back_to_disk(struct simulated *s, int64_t done, bool preempted)
 {
     const struct long_run *r = s->r;
-    int64_t again = r->disk_each > 0 && uniform(&s->seed) <= r->memory_lost ? done % r->disk_each : 0;
+    bool lost = r->disk_each > 0 && (uniform(&s->seed) <= r->memory_lost || preempted);
+    int64_t again = lost ? done % r->disk_each : 0;
     double work = (double)again * (double)r->every * r->step_s;
 
     s->of.useful_s -= work;
@@ -150,9 +171,10 @@ static int one_run(const struct long_run *r, const struct reserve *reserve, uint
 
     while (!ended && s.now <= most_s) {
         done += train(&s, rounds - done, &ended);
+        bool preempted = !ended && is_preemption(&s);
         if (!ended)
-            done -= back_to_disk(&s, done);
-        if (!ended && restart(&s) < 0)
+            done -= back_to_disk(&s, done, preempted);
+        if (!ended && restart(&s, preempted) < 0)
             return fail("bill: more than %d nodes are being repaired at once", AWAY_MOST);
     }
     if (!ended)
@@ -190,6 +212,7 @@ int goodput_simulate(const struct long_run *r, const struct reserve *reserve, in
         mean->lost_s += t.lost_s / runs;
         mean->restarts_s += t.restarts_s / runs;
         mean->waiting_s += t.waiting_s / runs;
+        mean->queued_s += t.queued_s / runs;
         mean->interruptions += t.interruptions / runs;
     }
     if (rc == 0) {

@@ -278,6 +278,14 @@ static int find_spares(const struct bill_asked *a, struct bill *b)
     return 0;
 }
 
+static int find_preemptions(const struct bill_asked *a, struct long_run *r)
+{
+    if (a->queue && !a->preempted)
+        return fail("--queue: how often is the job taken away? give --preempted, such as 8h");
+    return (a->preempted && duration_parse("--preempted", a->preempted, &r->preempted_s) < 0) ||
+           (a->queue && duration_parse("--queue", a->queue, &r->queue_s) < 0) ? -1 : 0;
+}
+
 /* What the run is: all but how it goes.  `known`: whether that can be said. */
 static int run_of(const struct bill_asked *a, struct bill *b)
 {
@@ -294,7 +302,7 @@ static int run_of(const struct bill_asked *a, struct bill *b)
     money_of(&q, p, &t, &b->money);
     b->run = (struct long_run){ .steps = b->money.steps, .step_s = t.line.step_s, .mtbf_s = INFINITY };
     if (find_spares(a, b) < 0 || saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || find_mtbf(a, b) < 0 ||
-        (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
+        find_preemptions(a, &b->run) < 0 || (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
         return -1;
     saved_times(p, &b->saved, &b->storage, &b->times);
     if (evaluations(a, b) < 0 || stand(a, b) < 0 || host_memory(a, b) < 0)
@@ -302,7 +310,7 @@ static int run_of(const struct bill_asked *a, struct bill *b)
     b->run.recover_s = recover + (b->times.read_s > 0 ? b->times.read_s : 0);
     if (b->mtbf_s > 0)
         b->run.mtbf_s = b->mtbf_s / (double)p->cluster.world_size;
-    b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || a->every);
+    b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || b->run.preempted_s > 0 || a->every);
     return 0;
 }
 
@@ -349,6 +357,8 @@ int64_t bill_with_mtbf(const struct bill *b, double mtbf_of_gpu_s, struct run_ti
     return r.every;
 }
 
+double bill_paid_s(const struct bill *b, double total_s) { return total_s * (1 - b->time.queued_s / b->time.total_s); }
+
 /* ---- other numbers of GPUs ---- */
 
 static int on_world(const struct bill_asked *a, const struct bill *b, const struct plan *p, struct bill_world *w)
@@ -368,7 +378,8 @@ static int on_world(const struct bill_asked *a, const struct bill *b, const stru
         at.run.recover_s += (at.times.read_s > 0 ? at.times.read_s : 0) - (b->times.read_s > 0 ? b->times.read_s : 0);
         if (!b->known)
             at.run.blocked_s = at.run.behind_s = 0;
-        at.run.mtbf_s = b->known ? b->mtbf_s / (double)p->cluster.world_size : INFINITY;
+        at.run.mtbf_s = b->known && b->mtbf_s > 0 ? b->mtbf_s / (double)p->cluster.world_size : INFINITY;
+        at.run.preempted_s = b->known ? b->run.preempted_s : 0;
         w->every = at.run.every = goodput_best_every(&at.run);
         goodput_expect(&at.run, &w->time);
     }

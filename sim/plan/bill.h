@@ -25,7 +25,7 @@ struct bill_asked {
     struct eval_args eval;
     int64_t samples, epochs;
     int64_t eval_samples, eval_every;       /* of an evaluation pass; steps between two */
-    const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start, *step;
+    const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start, *step, *preempted, *queue;
     bool    async, shrink, training_network;
     int64_t neighbour;              /* checkpoints in the memory of another node, each so many-th on disk; 0: none there */
     bool    worlds;                 /* other numbers of GPUs as well */
@@ -46,6 +46,8 @@ struct bill_asked {
     { "spares", "nodes that stand by, and are paid for; left out: one is always there", .i = &(a).spares, .min = 0, .group = BILL_FAILURES }, \
     { "repair", "until a node that failed is back (with --spares)", .str = &(a).repair, .value = "TIME", .group = BILL_FAILURES }, \
     { "shrink", "without a spare go on with fewer nodes instead of waiting", .flag = &(a).shrink, .group = BILL_FAILURES }, \
+    { "preempted", "how often the whole job is taken away, on average (spot machines, jobs of higher priority): 8h", .str = &(a).preempted, .value = "TIME", .group = BILL_FAILURES }, \
+    { "queue", "until it has its GPUs again, which nobody pays for (with --preempted)", .str = &(a).queue, .value = "TIME", .group = BILL_FAILURES }, \
     { "storage", "what all nodes together write to it: 200GB/s; or disk: each node to its own disks", .str = &(a).storage, .value = "RATE", .often = true, .group = BILL_CHECKPOINTS }, \
     { "storage-node", "what one node writes to it at most: 5GB/s", .str = &(a).storage_node, .value = "RATE", .group = BILL_CHECKPOINTS }, \
     { "every", "between checkpoints: a time (30min) or steps (500); left out: what costs least", .str = &(a).every, .value = "TIME", .group = BILL_CHECKPOINTS }, \
@@ -98,6 +100,9 @@ int     bill_of_step(const struct bill_asked *a, const struct plan *p, double st
 /* New reference. */
 json_t *bill_json(const struct bill_asked *a, const struct bill *b);
 void    bill_free(struct bill *b);
+
+/* Of so many seconds of the run those with GPUs: time in a queue is not paid for. */
+double  bill_paid_s(const struct bill *b, double total_s);
 
 /* The run with another rate, its best interval found anew; the mean in *t.  Returns that interval in steps. */
 int64_t bill_with_mtbf(const struct bill *b, double mtbf_of_gpu_s, struct run_time *t);

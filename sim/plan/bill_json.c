@@ -21,9 +21,9 @@ static json_t *interruptions_json(const struct bill *b)
 {
     bool is = b->mtbf_s > 0;
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:f}", "mtbf_of_a_gpu_s", known(b->mtbf_s, is), "mtbf_of_the_job_s", known(b->run.mtbf_s, is), "rate",
+    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:o, s:f}", "mtbf_of_a_gpu_s", known(b->mtbf_s, is), "mtbf_of_the_job_s", known(b->run.mtbf_s, is), "rate",
                      b->rate ? json_string(b->rate->name) : json_null(), "source", b->rate ? json_string(b->rate->source) : json_null(), "recover_s",
-                     b->run.recover_s);
+                     b->run.recover_s, "preempted_every_s", known(b->run.preempted_s, b->run.preempted_s > 0), "queue_s", b->run.queue_s);
 }
 
 static json_t *time_json(const struct bill_asked *a, const struct bill *b)
@@ -33,9 +33,9 @@ static json_t *time_json(const struct bill_asked *a, const struct bill *b)
 
     if (!b->known || b->endless)
         return json_null();
-    json_t *j = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "total_s", t->total_s, "low_s", b->low_s, "high_s", b->high_s,
+    json_t *j = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "total_s", t->total_s, "low_s", b->low_s, "high_s", b->high_s,
                           "useful_s", t->useful_s, "exposed_s", l->exposed_s / l->step_s * t->useful_s, "bubble_s", l->bubble_s / l->step_s * t->useful_s,
-                          "checkpoints_s", t->blocked_s, "lost_s", t->lost_s, "restarts_s", t->restarts_s, "waiting_s", t->waiting_s, "interruptions",
+                          "checkpoints_s", t->blocked_s, "lost_s", t->lost_s, "restarts_s", t->restarts_s, "waiting_s", t->waiting_s, "queued_s", t->queued_s, "interruptions",
                           t->interruptions, "goodput", t->useful_s / t->total_s);
     json_object_set_new(j, "twice_as_often", known(b->half, b->half > 0));
     json_object_set_new(j, "half_as_often", known(b->twice, b->twice > 0));
@@ -46,13 +46,13 @@ static json_t *time_json(const struct bill_asked *a, const struct bill *b)
 static json_t *money_of_bill(const struct bill_asked *a, const struct bill *b)
 {
     const struct cluster *c = &b->e.plan.cluster;
-    double gpus = (double)(c->world_size + (b->spares > 0 ? b->spares : 0) * c->gpus_per_node), hours = b->time.total_s / 3600 * gpus;
+    double gpus = (double)(c->world_size + (b->spares > 0 ? b->spares : 0) * c->gpus_per_node), hours = bill_paid_s(b, b->time.total_s) / 3600 * gpus;
     bool is = b->known && !b->endless, priced = is && a->eval.money.price >= 0;
 
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "gpu_hours", known(hours, is), "useful_gpu_hours",
                      known(b->time.useful_s / 3600 * (double)c->world_size, is), "price", a->eval.money.price >= 0 ? json_real(a->eval.money.price) : json_null(),
-                     "cost", known(hours * a->eval.money.price, priced), "low_cost", known(b->low_s / 3600 * gpus * a->eval.money.price, priced), "high_cost",
-                     known(b->high_s / 3600 * gpus * a->eval.money.price, priced), "energy_kwh_at_most",
+                     "cost", known(hours * a->eval.money.price, priced), "low_cost", known(bill_paid_s(b, b->low_s) / 3600 * gpus * a->eval.money.price, priced), "high_cost",
+                     known(bill_paid_s(b, b->high_s) / 3600 * gpus * a->eval.money.price, priced), "energy_kwh_at_most",
                      known(b->money.watts * hours / 1000, is && b->money.watts > 0));
 }
 

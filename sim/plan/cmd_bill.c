@@ -123,6 +123,9 @@ static void print_rates(const struct bill *b, FILE *to)
 static void print_interruptions(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     fputc('\n', to);
+    if (b->run.preempted_s > 0)
+        fprintf(to, "The job is preempted every %s on average, and waits %s for its GPUs.\n", duration_text(b->run.preempted_s).s,
+                duration_text(b->run.queue_s).s);
     if (!(b->mtbf_s > 0)) {
         print_rates(b, to);
         return;
@@ -148,13 +151,13 @@ static double cost_of(const struct bill_asked *a, const struct bill *b, double s
     return seconds / 3600 * (double)(c->world_size + spares * c->gpus_per_node) * a->eval.money.price;
 }
 
-static void bill_row(struct bill_table *t, const char *what, double seconds)
+static void bill_row(struct bill_table *t, const char *what, double seconds, bool paid)
 {
     char sum[64] = "";
 
     if (seconds < 5e-4 * t->bill->time.total_s)
         return;
-    if (t->asked->eval.money.price >= 0)
+    if (t->asked->eval.money.price >= 0 && paid)
         money_sum(&t->asked->eval.money, cost_of(t->asked, t->bill, seconds, 0), sum, sizeof sum);
     columns_cell(t->rows, "%s", what);
     columns_cell(t->rows, "%s", duration_text(seconds).s);
@@ -170,10 +173,10 @@ static void useful_rows(struct bill_table *t)
     double each = (t->bill->time.useful_s - evaluating) / l->step_s;
     double rest = l->exposed_s + l->bubble_s;
 
-    bill_row(t, "evaluation passes", evaluating);
-    bill_row(t, "steps that count: computing", (l->step_s - rest) * each);
-    bill_row(t, "  waiting for communication", l->exposed_s * each);
-    bill_row(t, "  pipeline bubbles", l->bubble_s * each);
+    bill_row(t, "evaluation passes", evaluating, true);
+    bill_row(t, "steps that count: computing", (l->step_s - rest) * each, true);
+    bill_row(t, "  waiting for communication", l->exposed_s * each, true);
+    bill_row(t, "  pipeline bubbles", l->bubble_s * each, true);
 }
 
 static void print_spares(const struct bill_asked *a, const struct bill *b, FILE *to)
@@ -184,7 +187,7 @@ static void print_spares(const struct bill_asked *a, const struct bill *b, FILE 
         return;
     fprintf(to, "  %" PRId64 " node%s that stand%s by", b->spares, b->spares == 1 ? "" : "s", b->spares == 1 ? "s" : "");
     if (a->eval.money.price >= 0) {
-        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, b->spares) - cost_of(a, b, b->time.total_s, 0), sum, sizeof sum);
+        money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->time.total_s), b->spares) - cost_of(a, b, bill_paid_s(b, b->time.total_s), 0), sum, sizeof sum);
         fprintf(to, ": %s more", sum);
     }
     fputs(".\n", to);
@@ -194,7 +197,7 @@ static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to
 {
     const struct cluster *c = &b->e.plan.cluster;
     int64_t spares = b->spares > 0 ? b->spares : 0;
-    double hours = b->time.total_s / 3600 * (double)(c->world_size + spares * c->gpus_per_node);
+    double hours = bill_paid_s(b, b->time.total_s) / 3600 * (double)(c->world_size + spares * c->gpus_per_node);
     char sum[64], low[64], high[64];
 
     fprintf(to, "\nIt takes %s (90 %%: %s to %s)", duration_text(b->time.total_s).s, duration_text(b->low_s).s, duration_text(b->high_s).s);
@@ -202,15 +205,15 @@ static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to
         fprintf(to, " and ends on %s (%s to %s)", bill_date_after(a, b->time.total_s).s, bill_date_after(a, b->low_s).s,
                 bill_date_after(a, b->high_s).s);
     fprintf(to, "%s.\n  %.1f %% of the time is steps that count", b->mtbf_s > 0 ? "" : " if nothing fails", 100 * b->time.useful_s / b->time.total_s);
-    if (b->mtbf_s > 0)
+    if (b->time.interruptions > 0)
         fprintf(to, "; %.3g interruptions", b->time.interruptions);
     fputs(".\n", to);
     fprintf(to, "  %s GPU-hours are paid for, %s of them useful", money_grouped(hours, sum, sizeof sum),
             money_grouped(b->time.useful_s / 3600 * (double)c->world_size, low, sizeof low));
     if (a->eval.money.price >= 0) {
-        money_sum(&a->eval.money, cost_of(a, b, b->time.total_s, spares), sum, sizeof sum);
-        money_sum(&a->eval.money, cost_of(a, b, b->low_s, spares), low, sizeof low);
-        money_sum(&a->eval.money, cost_of(a, b, b->high_s, spares), high, sizeof high);
+        money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->time.total_s), spares), sum, sizeof sum);
+        money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->low_s), spares), low, sizeof low);
+        money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->high_s), spares), high, sizeof high);
         fprintf(to, ": %s (90 %%: %s to %s)", sum, low, high);
     }
     fputs(".\n", to);
@@ -234,10 +237,11 @@ static void print_bill(const struct bill_asked *a, const struct bill *b, FILE *t
     struct bill_table t = { columns_new(bill_columns, 4), a, b };
 
     useful_rows(&t);
-    bill_row(&t, a->async || a->neighbour ? "checkpoints (copied while all stand)" : "checkpoints (all stand)", b->time.blocked_s);
-    bill_row(&t, "work done again", b->time.lost_s);
-    bill_row(&t, "restarts", b->time.restarts_s);
-    bill_row(&t, a->shrink ? "fewer nodes" : "waiting for a node", b->time.waiting_s);
+    bill_row(&t, a->async || a->neighbour ? "checkpoints (copied while all stand)" : "checkpoints (all stand)", b->time.blocked_s, true);
+    bill_row(&t, "work done again", b->time.lost_s, true);
+    bill_row(&t, "restarts", b->time.restarts_s, true);
+    bill_row(&t, a->shrink ? "fewer nodes" : "waiting for a node", b->time.waiting_s, true);
+    bill_row(&t, "in the queue, without GPUs", b->time.queued_s, false);
     print_every(b, to);
     columns_print(t.rows, to, page_width(stdout));
     print_end(a, b, to);

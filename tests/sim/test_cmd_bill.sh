@@ -29,12 +29,15 @@ says() {
 parts_add_up() {
     bill --tokens 1T --price 2 --mtbf llama3 --storage 5GB/s "$@"
     near "$(awk -v u="$(field useful_s)" -v c="$(field checkpoints_s)" -v l="$(field lost_s)" -v r="$(field restarts_s)" -v w="$(field waiting_s)" \
-        'BEGIN { printf "%.12g", u + c + l + r + w }')" "$(field total_s)" 1e-9
+        -v q="$(field queued_s)" 'BEGIN { printf "%.12g", u + c + l + r + w + q }')" "$(field total_s)" 1e-9
     # 1T tokens are 15,258,790 steps of 65,536 on 8 GPUs; 2 a GPU-hour
     near "$(field useful_s)" "$(awk -v s="$(field step_s)" -v n="${NODES:-1}" 'BEGIN { printf "%.12g", s * 15258790 / n }')" 1e-6
-    near "$(field cost)" "$(awk -v t="$(field total_s)" -v g="${GPUS:-8}" 'BEGIN { printf "%.12g", 2 * g * t / 3600 }')" 1e-9
+    near "$(field cost)" "$(awk -v t="$(field total_s)" -v q="$(field queued_s)" -v g="${GPUS:-8}" 'BEGIN { printf "%.12g", 2 * g * (t - q) / 3600 }')" 1e-9
 }
 check 'useful steps, checkpoints, lost work, restarts and waiting are the whole; money is GPU-hours' "$(parts_add_up)"
+check 'so with preemptions, whose queue is not paid for' "$(parts_add_up --preempted 8h --queue 1h
+    near "$(field queued_s)" "$(awk -v t="$(field total_s)" -v q="$(field queued_s)" 'BEGIN { printf "%.12g", (t - q) / 8 }')" 1e-9)"
+check 'a queue needs preemptions, and both are times' "$(says '--queue: how often is the job taken away' --tokens 1T --queue 1h; says '--preempted' --tokens 1T --preempted often)"
 check 'so with checkpoints beside training' "$(parts_add_up --async)"
 check 'so with spares that are paid for' "$(GPUS=16 parts_add_up --spares 1 --repair 24h)"
 check 'so with fewer nodes for a while' "$(NODES=2 GPUS=24 parts_add_up --set nodes=2 micro_batch=1 --spares 1 --repair 240h --shrink --mtbf 2000h)"

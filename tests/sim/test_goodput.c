@@ -55,7 +55,7 @@ static void rare_failures_cost_half_an_interval(void **state)
 
 static double sum(const struct run_time *t)
 {
-    return t->useful_s + t->blocked_s + t->lost_s + t->restarts_s + t->waiting_s;
+    return t->useful_s + t->blocked_s + t->lost_s + t->restarts_s + t->waiting_s + t->queued_s;
 }
 
 /* 60 runs drawn by a fixed rule: their simulated mean is the closed form's within 1 %, and parts add up. */
@@ -82,6 +82,46 @@ static void simulated_runs_have_that_mean(void **state)
         assert_close(got.interruptions, got.total_s / r.mtbf_s, 0.03);
         assert_true(at[0] <= at[1] && at[1] <= at[2]);
     }
+}
+
+/* Preemptions are interruptions at another rate, and a wait for each of them; without failures as well. */
+static void preemptions_wait_in_a_queue(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct long_run r = { .steps = 20000, .every = 100, .step_s = 1, .blocked_s = 10, .recover_s = 200, .mtbf_s = i % 2 ? 9000 : INFINITY,
+                              .preempted_s = 3000 + 1000 * i, .queue_s = 500 * (i % 4) };
+        struct long_run same = r;
+        struct reserve always = { .nodes = 16, .spares = -1 };
+        struct run_time want, got, failing;
+        double at[3];
+
+        goodput_expect(&r, &want);
+        assert_int_equal(goodput_simulate(&r, &always, 2000, 1e12, &got, at), 0);
+        assert_close(got.total_s, want.total_s, 0.01);
+        assert_close(got.queued_s + 1, want.queued_s + 1, 0.06);         /* some 2,000 to 14,000 preemptions: 4 sigma */
+        assert_close(sum(&want), want.total_s, 1e-9);
+        assert_close(sum(&got), got.total_s, 1e-9);
+        same.mtbf_s = 1 / (1 / r.mtbf_s + 1 / r.preempted_s);
+        same.preempted_s = same.queue_s = 0;
+        goodput_expect(&same, &failing);
+        assert_close(want.total_s - want.queued_s, failing.total_s, 1e-12);
+        assert_close(want.queued_s, failing.total_s / r.preempted_s * r.queue_s, 1e-12);
+        assert_int_equal(goodput_best_every(&r), goodput_best_every(&same));        /* nobody works in a queue */
+    }
+}
+
+/* A preempted job loses what lay in its nodes' memory. */
+static void a_preemption_takes_the_memory(void **state)
+{
+    struct long_run r = { .steps = 20000, .every = 10, .step_s = 1, .recover_s = 10, .mtbf_s = INFINITY, .preempted_s = 1000, .disk_each = 10 };
+    struct reserve always = { .nodes = 4, .spares = -1 };
+    struct run_time got;
+    double at[3];
+
+    (void)state;
+    assert_int_equal(goodput_simulate(&r, &always, 500, 1e12, &got, at), 0);
+    assert_close(got.lost_s / got.interruptions, 50, 0.1);                      /* half of 100 steps between two on disk */
 }
 
 /* The best interval is no worse than its neighbours, half and double. */
@@ -197,6 +237,8 @@ int main(void)
         cmocka_unit_test(without_failures_only_checkpoints_add),
         cmocka_unit_test(rare_failures_cost_half_an_interval),
         cmocka_unit_test(simulated_runs_have_that_mean),
+        cmocka_unit_test(preemptions_wait_in_a_queue),
+        cmocka_unit_test(a_preemption_takes_the_memory),
         cmocka_unit_test(the_best_interval_is_the_best),
         cmocka_unit_test(spares_run_out),
         cmocka_unit_test(memory_can_be_lost),
