@@ -283,10 +283,28 @@ static int read_sizes(const json_t *j, struct recorded *r, const char *where)
     return read_what_sizes_count(json_object_get(j, "of"), r, where);
 }
 
-static void note_unused(struct recorded *r, const json_t *names)
+static int tensor_of(const struct model *m, const char *name)
 {
-    r->nunused = (int)json_array_size(names);
-    snprintf(r->unused, sizeof r->unused, "%s", r->nunused ? json_string_value(json_array_get(names, 0)) ? json_string_value(json_array_get(names, 0)) : "?" : "");
+    for (int i = 0; name && i < m->ntensors; i++)
+        if (!strcmp(m->tensors[i].name, name))
+            return i;
+    return -1;
+}
+
+/* Tensors that would train and get no gradient: .grad stays None, and an optimizer makes no states for them. */
+static int read_unused(const json_t *names, struct model *m, const char *where)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        int t = tensor_of(m, name);
+        if (t < 0 || m->tensors[t].unused)
+            return fail("%s: unused: row %zu: %s", where, i, t < 0 ? "expected the name of a tensor" : "this tensor stands twice");
+        m->trainable -= m->tensors[t].frozen ? 0 : m->tensors[t].numel;
+        m->ntrainable -= !m->tensors[t].frozen;
+        m->tensors[t].unused = !m->tensors[t].frozen;
+        m->tensors[t].frozen = true;
+    }
+    return 0;
 }
 
 /* Of tensors of no unit those whose gradient the last piece hands out are the head's. */
@@ -328,9 +346,8 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
     if (!name)
         return fail("%s: name: expected a name of up to %zu letters", where, sizeof r->name - 1);
     strcpy(r->name, name);
-    note_unused(r, json_object_get(doc, "unused"));
     if (read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
-        read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
+        read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
         recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
         return -1;
     split_root(r, m);

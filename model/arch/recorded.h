@@ -87,8 +87,6 @@ struct recorded {
     bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
     int     nroot, *root;           /* tensors of no unit, in the order of the table */
     int64_t *buffer, nbuffers;      /* bytes of each */
-    int     nunused;                /* tensors that train, and get no gradient */
-    char    unused[104];            /* the first of them */
 
     struct rec_term   *terms;   int64_t nterms, terms_room;
     struct rec_kernel *kernels; int64_t nkernels, kernels_room;

@@ -82,6 +82,7 @@ struct tensor {
     bool             mlp_half;      /* belongs to the MLP half of its block (its norm too) */
     bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D, gpt_oss's experts), not [out, in] */
     bool             frozen;        /* it does not train: no gradient, no optimizer state */
+    bool             unused;        /* of a recorded module: it would train, but no gradient reaches it; it is `frozen`, too */
     enum adapter     adapter;
     enum base_dtype  packed;        /* of a layer that keeps its weight so; its bias says the same */
 };

@@ -94,14 +94,37 @@ static int check_size(const struct plan *p, const char *where)
     return 0;
 }
 
-/* fully_shard() and DistributedDataParallel refuse these themselves. */
+/* A tensor that would train and gets no gradient.  To fully_shard() it is as a frozen one; a reducer has a place for it in a bucket, and must be
+ * told to look for it; what other frameworks do was not followed. */
+static int check_unused(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    bool reducer = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1);
+    int n = 0, first = 0;
+
+    for (int t = m->ntensors - 1; t >= 0; t--)
+        if (m->tensors[t].unused) {
+            n++;
+            first = t;
+        }
+    if (n == 0 || (p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP))
+        return 0;
+    if (!reducer)
+        return fail("%s: model: %d tensors of %s get no gradient (%s first); what %s/%s does with them is not known: freeze them in the module "
+                    "(requires_grad = False), which changes no result, and record it again", where, n, m->name, m->tensors[first].name,
+                    strategy_name(p->strategy), dialect_name(p->dialect));
+    if (!p->ddp.find_unused_parameters || p->ddp.static_graph)
+        return fail("%s: ddp.%s: %d tensors of %s get no gradient (%s first): DDP then fails in the second step; set %s, or freeze them "
+                    "in the module", where, p->ddp.static_graph ? "static_graph" : "find_unused_parameters", n, m->name, m->tensors[first].name,
+                    p->ddp.static_graph ? "it to false" : "it");
+    return 0;
+}
+
+/* fully_shard() refuses these itself. */
 static int check_tensors(const struct plan *p, const char *where)
 {
-    const struct recorded *r = p->model.recorded;
-
-    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && r->nunused > 0 && !p->ddp.find_unused_parameters)
-        return fail("%s: ddp.find_unused_parameters: %d tensors of %s get no gradient (%s): DDP then fails in the second step unless it is set, or they are frozen",
-                    where, r->nunused, r->name, r->unused);
+    if (check_unused(p, where) < 0)
+        return -1;
     for (int t = 0; t < p->model.ntensors; t++)
         if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->model.tensors[t].ndim == 0)
             return fail("%s: strategy: fully_shard does not take scalar parameters: make %s a tensor of one dimension", where, p->model.tensors[t].name);

@@ -28,7 +28,7 @@ static void check_peak(const struct step *s)
 static void peaks_of_recorded_modules_are_the_trackers(void **state)
 {
     (void)state;
-    assert_true(each_line("tests/golden/module/peaks.jsonl", check_peak) >= 28);
+    assert_true(each_line("tests/golden/module/peaks.jsonl", check_peak) >= 30);
     print_message("the largest difference is %d bytes\n", worst_bytes);
 }
 
@@ -192,6 +192,84 @@ static void each_unit_runs_its_own_program(void **state)
     model_free(&m);
 }
 
+/* ---- tensors that train, and get no gradient ---- */
+
+static int plan_of_spare(const char *strategy, const char *dialect, const char *ddp, struct plan *p, char *said, size_t size)
+{
+    json_t *plan = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:s}", "dpx_plan", 1, "model", "tests/golden/module/spare.json", "cluster", "2xh100",
+                             "strategy", strategy, "dialect", dialect, "seq", 64, "micro_batch", 2, "precision", "bf16");
+
+    if (ddp)
+        json_object_set_new(plan, "ddp", json_loads(ddp, 0, NULL));
+    fail_capture(said, size);
+    int rc = plan_from_json(plan, "spare", p);
+    fail_capture(NULL, 0);
+    json_decref(plan);
+    return rc;
+}
+
+struct reduced { int n; int64_t elems[8]; };
+
+static int add_reduced(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct reduced *r = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_REDUCE && r->n < 8)
+        r->elems[r->n++] = o->u.coll.elems;
+    return 0;
+}
+
+/* PyTorch 2.15's reducer on two ranks, by a communication hook: buckets of 36 and of 1 of the 37 tensors, those without a gradient among the first
+ * (4,331,264 numbers); .grad of 10 stays None, and AdamW has states of 27. */
+static void tensors_without_a_gradient_are_in_buckets_alone(void **state)
+{
+    const int64_t d = 256, none = 4 * (3 * d * d + 3 * d) + 2 * d * d + 2 * d, head = 8192 * d, all = 4331264 + head;
+    struct reduced r = { 0 };
+    struct schedules z = { 0 };
+    struct ledger l;
+    struct plan p;
+    char said[2000] = "";
+
+    (void)state;
+    assert_int_equal(plan_of_spare("ddp", "torch", "{\"find_unused_parameters\": true}", &p, said, sizeof said), 0);
+    assert_int_equal(p.model.params, all);
+    assert_int_equal(p.model.trainable, all - none);
+    assert_int_equal(lower(&p, 0, &z), 0);
+    sched_walk(&z, SCHED_STEADY, add_reduced, &r);
+    assert_int_equal(r.n, 3);
+    assert_int_equal(r.elems[0], 4331264);
+    assert_int_equal(r.elems[1], head);
+    assert_int_equal(r.elems[2], 37);                       /* which of them were used */
+    ledger_run(&z, &l);
+    int64_t states = l.phase[SCHED_STEADY].by[CAT_OPTIMIZER];
+    assert_true(states >= 8 * (all - none) && states < 8 * (all - none) + 27 * 1024 * 2);
+    schedules_free(&z);
+    plan_free(&p);
+}
+
+static void tensors_without_a_gradient_are_told(void **state)
+{
+    static const struct { const char *strategy, *dialect, *ddp, *said; } wrong[] = {
+        { "ddp", "torch", NULL, "ddp.find_unused_parameters: 10 tensors of spare get no gradient (h.0.adapter.weight first)" },
+        { "zero1", "torch", NULL, "ddp.find_unused_parameters: 10 tensors" },
+        { "ddp", "torch", "{\"find_unused_parameters\": true, \"static_graph\": true}", "set it to false" },
+        { "dp", "torch", NULL, "freeze them in the module" },
+        { "fsdp", "torch-fsdp1", NULL, "what fsdp/torch-fsdp1 does with them is not known" },
+        { "zero2", "deepspeed", NULL, "what zero2/deepspeed does with them is not known" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct plan p;
+        char said[2000] = "";
+        assert_int_equal(plan_of_spare(wrong[i].strategy, wrong[i].dialect, wrong[i].ddp, &p, said, sizeof said), -1);
+        if (!strstr(said, wrong[i].said))
+            fail_msg("expected \"%s\" in: %s", wrong[i].said, said);
+    }
+}
+
 /* 4 groups share 10 rows: each has 3, for the fullest decides; FLOPs are those of 10. */
 static void groups_of_a_product_share_its_rows(void **state)
 {
@@ -218,6 +296,8 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", "['u.w',[0,4]]", U, "", A), "tensors: u.w: shape" },
         { FILE_OF("'dpx_model':1", "['u.w',[1073741824,1073741824,8]]", U, "", A), "2^60" },
         { FILE_OF("'dpx_model':1", "['u.w',[4,4],'cold']", U, "", A), "\"frozen\"" },
+        { FILE_OF("'dpx_model':1,'unused':['u.x']", W, U, "", A), "unused: row 0: expected the name of a tensor" },
+        { FILE_OF("'dpx_model':1,'unused':['u.w','u.w']", W, U, "", A), "unused: row 1: this tensor stands twice" },
         { FILE_OF("'dpx_model':1", W, "['v','Linear']", "", A), "v has no tensor" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[" KERNEL("['-',3]") "]}"), "that is not there" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['+',0,1]") "],'backward':[]}"), "comes twice" },
@@ -252,6 +332,8 @@ int main(void)
         cmocka_unit_test(a_file_by_hand_is_a_model),
         cmocka_unit_test(a_sample_is_what_the_file_says),
         cmocka_unit_test(each_unit_runs_its_own_program),
+        cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
+        cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),
         cmocka_unit_test(a_wrong_file_is_told_what_and_where),
     };

@@ -31,6 +31,14 @@ bool ddp_has(const struct ddp *d, int tensor)
     return block == TENSOR_EMBED ? d->at->embeds : block == TENSOR_HEAD ? d->at->heads : block >= d->at->from && block < d->at->to;
 }
 
+/* What the reducer is given: what it may wait for, and what has a place in its buckets. */
+static bool registers(const struct ddp *d, int tensor)
+{
+    const struct tensor *t = &d->m->tensors[tensor];
+
+    return (!t->frozen || t->unused) && ddp_has(d, tensor);
+}
+
 bool ddp_owns(const struct ddp *d, int tensor)
 {
     return !d->m->tensors[tensor].frozen && zro_owns(&d->zro, tensor);
@@ -176,6 +184,8 @@ static void begin_pass(void *ddp)
         w->fate = GRADS_KEEP;
     for (int b = 0; b < d->at->now->n; b++)
         d->at->pending[b] = d->at->now->tensors[b];
+    for (int i = 0; i < d->at->ntrainable; i++)         /* prepare_for_backward(): unused tensors are ready at once */
+        d->at->pending[d->at->now->of[d->at->registered[i]]] -= d->m->tensors[d->at->registered[i]].unused;
     d->at->next = 0;
 }
 
@@ -403,7 +413,7 @@ static void init(void *ddp)
         int64_t dims = 0;
         d->at = &d->module[i];
         for (int t = 0; t < d->ntensors; t++)
-            dims += m->tensors[t].frozen || !ddp_has(d, t) ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
+            dims += registers(d, t) ? 2 * m->tensors[t].ndim : 0;       /* sizes and strides */
         if (d->alone)
             continue;
         tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
@@ -414,6 +424,16 @@ static void init(void *ddp)
     }
     if (d->zro.packed)
         zro_pack(&d->zro, d->s, d->r.kept);
+}
+
+/* Behind what gets a gradient: buckets are not rebuilt where any tensor gets none. */
+static void order_unused(struct ddp_module *of, const struct model *m)
+{
+    int n = of->ntrainable;
+
+    for (int i = of->ntrainable - 1; i >= 0; i--)
+        if (m->tensors[of->registered[i]].unused)
+            of->order[--n] = of->registered[i];
 }
 
 static void assign_buckets(struct ddp *d)
@@ -428,9 +448,9 @@ static void assign_buckets(struct ddp *d)
     struct ddp_module *of = d->at;
 
     for (int t = 0; t < d->ntensors; t++)
-        if (!d->m->tensors[t].frozen && ddp_has(d, t)) {
+        if (registers(d, t)) {
             of->registered[of->ntrainable++] = t;
-            of->trainable += d->m->tensors[t].numel;
+            of->trainable += d->m->tensors[t].unused ? 0 : d->m->tensors[t].numel;
         }
     if (d->alone)
         of->ntrainable = 0;         /* no buckets */
@@ -442,6 +462,7 @@ static void assign_buckets(struct ddp *d)
         ddp_late_order(d);
     else
         buckets_ready_order(d->local, &d->s->program, of->from, of->to, of->embeds, of->heads, of->order);
+    order_unused(of, d->m);
     buckets_assign(d->m, of->order, of->ntrainable, dtype_bytes(d->r.grad), limits, &of->steady);
     d->keeps_first_buckets = unused || d->alone;
     of->now = &of->first;

@@ -48,6 +48,20 @@ def nanogpt():
     return GPT(8192, 1024, 6, 256, 8, 0.1), lambda b, s: (ids(b, s), ids(b, s))
 
 
+class Spare(GPT):
+    """With parts that no loss reaches, in blocks and outside: their tensors train, and get no gradient."""
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        d = self.wte.weight.shape[1]
+        for block in self.h:
+            block.adapter = nn.Linear(d, 3 * d)
+        self.pooler = nn.Linear(d, 2 * d)
+
+
+def spare():
+    return Spare(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
+
+
 # ---- transformers ----
 
 def auto(cls, model_type, attention="sdpa", **shape):
@@ -155,6 +169,7 @@ def unet():
 # name: how it is recorded, and the points (batch, size) at which PyTorch's trackers saw it
 CASES = {
     "nanogpt": ("", [(7, 640), (3, 1000)]),
+    "spare": ("", [(4, 512)]),
     "bert": ("--checkpoint BertLayer", [(8, 512)]),
     "llama": ("--checkpoint LlamaDecoderLayer", [(4, 1024)]),
     "vit": ("--size 224 --checkpoint ViTLayer", [(64, 224)]),

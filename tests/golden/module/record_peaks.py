@@ -30,6 +30,8 @@ from dpx_record.units import units_of
 WORLD = 8
 CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for name, options in modules.OPTIONS.items() if "--checkpoint" in options}
 
+UNUSED = ("spare",)         # modules with parameters that no gradient reaches
+
 
 class Parts:
     """Subject.loss_of() of a module that DDP has wrapped."""
@@ -60,7 +62,7 @@ def peak(make, name, b, s, strategy, recompute):
                     fully_shard(model.get_submodule(path), mesh=mesh, mp_policy=policy, reshard_after_forward=True)
                 fully_shard(model, mesh=mesh, mp_policy=policy)
             else:
-                model = R.wrap_ddp(model, {"ddp": {"gradient_as_bucket_view": False}})
+                model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=name in UNUSED)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
             x, parts = subject.inputs_at(b, s), Parts(subject, model)
 
@@ -105,6 +107,8 @@ def main():
                         continue
                     plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy,
                             "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": "full" if recompute else "none"}
+                    if strategy == "ddp" and name in UNUSED:
+                        plan["ddp"] = {"find_unused_parameters": True}
                     print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, " recomputed" if recompute else ""), "plan": plan, "steady": p},
                                      separators=(",", ":")), flush=True)
 
