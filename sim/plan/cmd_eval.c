@@ -7,6 +7,7 @@
 #include "base/page.h"
 #include "base/size.h"
 #include "model/arch/sample.h"
+#include "model/arch/training.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/answer_words.h"
@@ -52,8 +53,11 @@ static void print_plan(const struct plan *p, FILE *to)
     plan_words_settings(p, words, sizeof words);
     if (words[0])
         fprintf(to, "  Settings: %s.\n", words);
-    fprintf(to, "  A step has %" PRId64 " sample%s of %s, in %s.\n", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
+    fprintf(to, "  A step has %" PRId64 " sample%s of %s, in %s", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
             sample_text(&p->model, p->seq).s, dtype_name(p->precision));
+    if (training_is_lora(&p->train) && p->train.base == BASE_PLAIN && p->precision != DT_FP32)
+        fprintf(to, "; frozen weights are kept in %s", dtype_name(plan_recipe(p).frozen));
+    fprintf(to, ".\n");
     if (m->experts)
         print_experts(p, to);
 }
