@@ -234,8 +234,10 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     if (all) {
         flops_peak_text(p, peak, sizeof peak);
         fprintf(to, "  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
-        fprintf(to, "  step %.6g s, HFU %.1f %%, MFU %.1f %%%s\n  FLOPs are %s\n", step, 100 * t->hfu, 100 * t->mfu, peak,
-                flop_convention_of(&p->model, FLOPS_PALM));
+        fprintf(to, "  step %.6g s", step);
+        if (peak[0])
+            fprintf(to, ", HFU %.1f %%, MFU %.1f %%%s", 100 * t->hfu, 100 * t->mfu, peak);
+        fprintf(to, "\n  FLOPs are %s\n", flop_convention_of(&p->model, FLOPS_PALM));
     }
     if (gpu_lacks(&p->cluster.gpu, p->precision))
         fprintf(to, "  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
